@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace rondo {
+
+// CRC-32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`, continuing from `previous`: crc32c(b, crc32c(a)) is that of a then b.
+std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous = 0) noexcept;
+
+}  // namespace rondo

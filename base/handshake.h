@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Both ends of a new connection prove that they know the job secret before anything is kept for the peer. No I/O here: the
+// caller moves fixed-size messages, hello -> challenge -> proof -> verdict. The grammar is in handshake.cc and docs/wire.md.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace rondo {
+
+inline constexpr std::uint16_t wire_version = 1;
+inline constexpr std::size_t hello_bytes = 96, challenge_bytes = 96, proof_bytes = 32, verdict_bytes = 16;
+using HelloBytes = std::array<std::byte, hello_bytes>;
+using ChallengeBytes = std::array<std::byte, challenge_bytes>;
+using ProofBytes = std::array<std::byte, proof_bytes>;
+using VerdictBytes = std::array<std::byte, verdict_bytes>;
+
+enum class Purpose : std::uint16_t { rendezvous = 1, data = 2 };
+
+// What the initiator says of itself. job is 0 until the rendezvous has given it.
+struct Claim {
+  Purpose purpose = Purpose::rendezvous;
+  std::uint32_t rank = 0;
+  std::uint32_t size = 0;
+  std::uint64_t job = 0;
+  std::uint32_t lane = 0;
+  std::uint32_t connection = 0;
+};
+
+enum class Verdict : std::uint32_t {
+  welcome = 0,
+  bad_secret,
+  bad_version,
+  bad_size,
+  bad_rank,
+  doubled_rank,
+  wrong_job,
+  duplicate_link,
+  secret_needed,
+};
+// "the job secrets differ: give all ranks the same RONDO_SECRET"
+std::string explain(Verdict verdict);
+
+// The side that connects. One object for each connection.
+class Initiator {
+ public:
+  // peer: the rank it means to reach.
+  Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret);
+  HelloBytes hello() const;
+  // Checks the acceptor's proof; throws Error(authentication or rendezvous) when it is wrong or not a Rondo peer.
+  ProofBytes answer(const ChallengeBytes& challenge);
+  static Verdict read_verdict(const VerdictBytes& bytes);  // throws Error(rendezvous) for anything else
+
+ private:
+  Claim claim_;
+  std::uint32_t peer_;
+  std::string secret_;
+  std::array<std::byte, 32> nonce_;
+};
+
+// The side that listens.
+class Acceptor {
+ public:
+  Acceptor(std::uint32_t rank, std::string_view secret);
+  // Throws Error(rendezvous) when the bytes are not a Rondo hello at all (the caller closes without an answer). A hello
+  // of another version is answered: the claim's version() tells.
+  ChallengeBytes challenge(const HelloBytes& hello);
+  const Claim& claim() const noexcept { return claim_; }
+  std::uint16_t version() const noexcept { return version_; }
+  bool proves(const ProofBytes& proof) const;  // constant time
+  static VerdictBytes write_verdict(Verdict verdict);
+
+ private:
+  std::uint32_t rank_;
+  std::string secret_;
+  Claim claim_;
+  std::uint16_t version_ = 0;
+  std::array<std::byte, 32> peer_nonce_{}, nonce_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <rondo/error.h>
+#include <rondo/types.h>
+
+namespace rondo {
+
+// Why a communicator came to its end. `cause` is a clause that reads well behind "all_reduce #41 (...): ", the same text on every
+// rank: "rank 2 lost rank 3 at 10.0.0.7:41022: connection reset by peer".
+struct Failure {
+  Errc code = Errc::aborted;
+  std::string cause;
+};
+
+// Where a rank stands in one lane. Operations are numbered from 1 in each lane; 0 is "none yet".
+struct LaneStatus {
+  std::uint64_t started = 0;
+  std::uint64_t finished = 0;  // all operations up to this one
+  std::string current;         // "all_reduce #41 (64 MiB f32 sum)": the oldest unfinished; empty when there is none
+  std::string last;            // likewise the newest finished one
+  std::vector<int> waiting_for;            // ranks whose frames the oldest unfinished operation lacks
+};
+
+struct RankStatus {
+  LaneStatus lanes[lane_count];
+};
+
+}  // namespace rondo

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// CPU reduction kernels, chosen once for this processor: scalar, AVX2 + F16C, AVX-512 (with BF16/FP16 conversions where present).
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+#include <rondo/types.h>
+
+namespace rondo {
+
+// Applied once to a finished result, before it is rounded to the element type: value * multiply / divide, in f64 for f64 and
+// f32 results, in f32 for the shorter floats. Integers: value / divide, truncated towards zero (multiply must be 1).
+struct Finish {
+  double multiply = 1;
+  double divide = 1;
+  bool needed() const noexcept { return multiply != 1 || divide != 1; }
+};
+
+// out[i] = finish(op(in[0][i], in[1][i], ...)), from left to right, for i < count; sources >= 1. f16, bf16 and f8 are combined in
+// f32 and rounded once, to nearest even; f8e4m3 overflow gives NaN, f8e5m2 infinity (OFP8). Nothing needs alignment. out may be
+// the same as any of the inputs, but must not overlap one otherwise. Integer arithmetic wraps. min and max give NaN
+// when either is NaN. ReduceOp::mean combines as sum: the division is in finish.
+using ReduceFunction = void (*)(std::byte* out, const std::byte* const* in, std::size_t sources, std::size_t count,
+                                const Finish& finish);
+
+enum class Isa { scalar, avx2, avx512 };
+Isa best_isa() noexcept;  // of this processor; RONDO_ISA=scalar|avx2|avx512 lowers it
+std::string_view name_of(Isa isa) noexcept;
+
+// Null where supports(type, op) is false or the processor lacks the isa. scalar is the oracle: the others give the same bits.
+ReduceFunction find_reduce(DType type, ReduceOp op, Isa isa = best_isa()) noexcept;
+
+}  // namespace rondo

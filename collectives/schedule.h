@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Algorithms are data: what one rank does for one segment, as a list of steps. Pure: no pointers, bytes or time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <rondo/types.h>
+
+namespace rondo {
+
+inline constexpr int no_rank = -1;
+
+// Receive, reduce, keep, send: any subset, in this order.
+//   from, no reduce: the slice's value becomes what comes from `from`.
+//   from, reduce:    it becomes what comes combined with this rank's value (its input when the slice has not been touched yet).
+//   keep:            the value is final on this rank and belongs in the output. A reducing step that keeps has combined every
+//                    rank's contribution (the result's scale is applied there, once), and so has a keep without from.
+//   to:              the value is sent to `to`.
+// Steps that name the same slice run in list order; steps of different slices are independent, except that frames on one link
+// keep the list order of their steps on both ends.
+// slice == Schedule::slices is the token: a frame without bytes, which carries order and agreement only.
+struct Step {
+  std::uint32_t slice = 0;
+  int from = no_rank;
+  int to = no_rank;
+  bool reduce = false;
+  bool keep = false;
+};
+
+struct Schedule {
+  std::uint32_t slices = 1;
+  std::vector<Step> steps;
+};
+
+enum class Algorithm : std::uint8_t { ring, tree, star, doubling, chain };
+inline constexpr int algorithm_count = 5;
+std::string_view name_of(Algorithm algorithm) noexcept;  // "ring", "tree", "star", "doubling", "chain"
+std::optional<Algorithm> parse_algorithm(std::string_view text) noexcept;
+
+// Which pairs exist. ring: all but barrier. tree (double binary tree), star (everything through the root, rank 0 for operations
+// without one), chain (rank order, there and back: the reproducible one): all_reduce, reduce, broadcast, barrier, ...
+bool supports(Algorithm algorithm, Collective operation) noexcept;
+
+// The steps of `rank`. Slices: for all_gather and reduce_scatter slice i is rank i's block; otherwise the segment is
+// cut into `slices` nearly equal parts. Requires supports(), 0 <= rank < size, 0 <= root < size.
+// No rank is done with its steps before every rank has begun its own (tokens see to it where data does not): the checker proves it.
+Schedule make_schedule(Algorithm algorithm, Collective operation, int rank, int size, int root);
+
+}  // namespace rondo

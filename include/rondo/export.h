@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#define RONDO_API __attribute__((visibility("default")))

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include <rondo/communicator.h>
+
+#include "lib/rendezvous.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// In order of preference; a peer is reached by the nearest one that can.
+using TransportList = std::vector<std::unique_ptr<Transport>>;
+using TransportFactory = std::function<TransportList(const Place&, const Options&)>;
+
+// Communicator::connect with the transports injected: tests pass the mem transport here.
+Communicator connect_with(const Options& options, const TransportFactory& transports);
+
+// The only place that names concrete transports. Throws Error(invalid_argument) for an unknown name in options.transports.
+TransportList default_transports(const Place& place, const Options& options);
+
+}  // namespace rondo

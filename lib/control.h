@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The control plane: every rank keeps the connection to rank 0 over which it joined. It carries the first cause of a failure to
+// everybody, answers "where does each rank stand" when a deadline passes, and notices ranks that die or leave. It is served by one
+// thread of its own that sleeps until something comes, so it works while the program computes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/failure.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// The communicator's side; called on the control thread, must not block for long.
+class ControlClient {
+ public:
+  virtual ~ControlClient() = default;
+  virtual RankStatus status() = 0;
+  // The first cause of the whole communicator, at most once.
+  virtual void failed(const Failure& failure) = 0;
+  // A rank has destroyed its communicator in order after finishing these operations (by lane): no harm unless an
+  // operation with a greater number needs it.
+  virtual void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) = 0;
+};
+
+class Control {
+ public:
+  virtual ~Control() = default;  // stops the thread, closes the connections; bounded
+  // From now on events go to the client (those that came before are delivered first).
+  virtual void start(ControlClient& client) = 0;
+  // This rank saw a failure first-hand. Rank 0 takes the first that reaches it as the cause and tells all; the answer comes as
+  // ControlClient::failed on every rank, this one included. Where rank 0 cannot be reached within half a second this rank's
+  // own control gives its verdict itself: the loss of rank 0 when that is what is wrong. Thread-safe, never blocks.
+  virtual void report(const Failure& failure) = 0;
+  // A deadline passed on this rank in that lane. Rank 0 asks every rank where it stands (a quarter of a second at most)
+  // and names the culprits: ranks that did not answer (stopped or unreachable), else ranks that have not called the
+  // operation, with the last one they finished, else whom the others wait for. `what` is this rank's own view, used when
+  // nothing better is found out. Thread-safe, never blocks.
+  virtual void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline, const std::string& what) = 0;
+  // Tells the others that this rank leaves in order, having finished these operations, and lets rank 0, the hub, stay until the
+  // others have finished as many or `until` has passed. Blocks until then at most.
+  virtual void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) = 0;
+};
+
+}  // namespace rondo

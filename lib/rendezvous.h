@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How ranks find each other. Rank 0 listens; the others learn its address from a URL, a shared file or the program's store,
+// connect, prove the secret, and hand in a record; when all are there everybody gets all records.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <rondo/options.h>
+
+#include "lib/control.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+struct Joined {
+  std::uint64_t job = 0;       // fresh for each communicator, from rank 0
+  std::vector<Blob> records;   // by rank
+  std::unique_ptr<Control> control;  // null when alone
+};
+
+// Options with rank, size, rendezvous and secret resolved (env:// replaced by what the launcher's variables mean).
+struct Place {
+  int rank = 0;
+  int size = 1;
+  std::string url;     // tcp:// or file://; empty with a store or when alone
+  std::string secret;  // may have come from the rendezvous file of a same-host job
+  std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
+};
+Place resolve_place(const Options& options);
+
+// Joins by options.connect_deadline. Throws Error with the ranks that are missing, came twice or disagree (about size, version or
+// secret), the same on every rank that did come. Records may be up to 64 KiB each.
+Joined join(const Place& place, const Options& options, const Blob& record);
+
+// Which host this process is on, as far as sharing loopback goes: boot id and network namespace.
+std::string host_identity();
+
+}  // namespace rondo

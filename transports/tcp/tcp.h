@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transports/transport.h"
+
+namespace rondo {
+
+struct TcpOptions {
+  int rank = 0;
+  int size = 1;
+  std::string secret;                   // empty: listens on loopback only and reaches only ranks of this host
+  std::string host;                     // host_identity() of this rank
+  std::vector<std::string> interfaces;  // filters as in Options::interfaces
+  std::uint16_t port_first = 0, port_last = 0;
+  std::chrono::milliseconds connect_deadline{30'000};  // for one connection, retries included
+  std::chrono::milliseconds peer_timeout{20'000};      // TCP_USER_TIMEOUT, and the bound of keepalive
+};
+
+// Listens at once. Throws Error(invalid_argument) for an interface that does not exist (and lists those that do) and
+// Error(system) when no port of the range is free.
+std::unique_ptr<Transport> make_tcp(const TcpOptions& options);
+
+// One network interface address of this machine, and whether the filters choose it (or why not), for `rondo info`.
+struct InterfaceAddress {
+  std::string interface, address;
+  bool loopback = false, chosen = false;
+  std::string why;
+};
+std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& filters);
+
+}  // namespace rondo

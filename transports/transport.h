@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the engine asks of something that moves bytes. A link is a reliable ordered pipe of frames to one peer, in both
+// directions; there is one for each peer and lane. Nothing here blocks: "no room" is a return value. One thread at a time
+// drives a transport (start, link, send, progress, prepare_sleep); address() and reach() may be called before that.
+//
+// A frame is a header of frame_header_bytes, opaque to the transport, and a payload whose size both ends know: the
+// sender says it, and the receiver's sink says what it expects next on that link. No length from the wire is ever used.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <rondo/types.h>
+
+namespace rondo {
+
+inline constexpr std::size_t frame_header_bytes = 64;
+using HeaderBytes = std::array<std::byte, frame_header_bytes>;
+using Blob = std::vector<std::byte>;
+
+// Where the payload of the next frame goes. destination set: placed, the bytes land there and nowhere else (possibly before
+// the header has been checked). destination null: borrowed, the sink is shown views of bytes that sit in the
+// transport's own cache-sized slot.
+struct Receive {
+  std::byte* destination = nullptr;
+  std::size_t bytes = 0;
+};
+
+enum class Send {
+  done,    // the payload has been handed over and may change
+  queued,  // payload borrowed until Sink::sent(link, cookie)
+  full,    // no room; nothing was taken; try again after progress
+};
+
+enum class Header {
+  accept,  // it is the frame that expected() announced (or announces now); the payload follows
+  hold,    // of an operation not started here yet: keep the header, ask expected() again later
+  refuse,  // wrong; the sink has dealt with it; read nothing more from this link
+};
+
+class Link {
+ public:
+  virtual ~Link() = default;
+  virtual int peer() const noexcept = 0;
+  virtual Priority lane() const noexcept = 0;
+  // Opens the connection when it is not open yet (then: full until it is). header and payload are sent as one frame. A queued
+  // payload stays borrowed. Frames are delivered in the order of send calls.
+  virtual Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) = 0;
+  // Where the peer's address can be loaded and stored directly by this process, that pointer; else null.
+  virtual std::byte* window(std::uint64_t peer_address, std::size_t bytes) noexcept = 0;
+  // The peer's address as a user would know it ("10.0.0.7:41022"), for messages.
+  virtual std::string describe() const = 0;
+};
+
+// The engine's side. Called only from within Transport::progress (never from send), on the driving thread.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  // The frame that must come next on this link, if one can be taken now. It is a pure function of the operations: asking
+  // twice gives the same answer until the frame has arrived. Without an answer a transport still reads the header of
+  // a frame that comes, and nothing more, and shows it to arrived(): a peer that does something else must be noticed.
+  virtual std::optional<Receive> expected(Link& link) = 0;
+  // The header of the next frame. After hold, the transport asks expected() at each progress and, when it answers, shows
+  // the same header again.
+  virtual Header arrived(Link& link, const HeaderBytes& header) = 0;
+  // The next payload bytes of a borrowed frame, in order. Returns how many were used (whole elements); the rest, fewer than
+  // 16 bytes, is shown again in front of what follows.
+  virtual std::size_t data(Link& link, std::span<const std::byte> view) = 0;
+  // The whole frame, payload included, is here.
+  virtual void received(Link& link) = 0;
+  virtual void sent(Link& link, std::uint64_t cookie) = 0;
+  // The link is of no further use. `what` is the exact cause as first seen: "connection reset by peer". clean: the peer closed it
+  // in order, at a frame boundary.
+  virtual void broken(Link& link, std::error_code code, std::string_view what, bool clean) = 0;
+};
+
+// Memory made known to a transport for as long as the object lives (an RDMA registration; nothing for tcp).
+class Region {
+ public:
+  virtual ~Region() = default;
+};
+
+// How near a peer is: smaller is nearer; no value when it cannot be reached, and then why.
+struct Reach {
+  std::optional<int> distance;
+  std::string why;
+};
+inline constexpr int distance_process = 0, distance_host = 10, distance_network = 100;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;  // closes every link; bounded
+  virtual std::string_view name() const noexcept = 0;
+  // This rank's address, which every other rank will be shown.
+  virtual Blob address() const = 0;
+  // The address for people, "10.0.0.7:41022".
+  virtual std::string describe() const = 0;
+  // Untrusted bytes from the peer: checked, never followed blindly.
+  virtual Reach reach(int peer, std::span<const std::byte> address) const = 0;
+  // After rendezvous: everyone's addresses by rank (empty where a rank has none), and the nonce of the job that peers prove.
+  virtual void start(std::vector<Blob> addresses, std::uint64_t job) = 0;
+  // The link to a peer; owned by the transport, the same object at every call.
+  virtual Link& link(int peer, Priority lane) = 0;
+  virtual std::unique_ptr<Region> register_memory(std::span<std::byte> memory) = 0;
+  // Moves what can be moved without blocking, urgent links first, a bounded number of bytes for each link. True when
+  // anything moved.
+  virtual bool progress(Sink& sink) = 0;
+  // Becomes readable (poll) when progress may have something to do again. Before sleeping the driver calls prepare_sleep;
+  // false: do not sleep, there is work. The descriptor may be watched by another thread than the driver's.
+  virtual int wait_descriptor() const noexcept = 0;
+  virtual bool prepare_sleep() = 0;
+};
+
+}  // namespace rondo
