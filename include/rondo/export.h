@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#define RONDO_API __attribute__((visibility("default")))
+#define RONDO_API [[gnu::visibility("default")]]
