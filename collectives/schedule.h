@@ -21,8 +21,12 @@ inline constexpr int no_rank = -1;
 //                    rank's contribution (the result's scale is applied there, once), and so has a keep without from.
 //   to:              the value is sent to `to`.
 // Steps that name the same slice run in list order; steps of different slices are independent, except that frames on one link
-// keep the list order of their steps on both ends.
-// slice == Schedule::slices is the token: a frame without bytes, which carries order and agreement only.
+// keep the list order of their steps on both ends. A step that writes a value (from) waits until every send of that slice by an
+// earlier step, begun or not, has been handed over: recursive doubling receives from the very peer it still has to send to.
+// slice == Schedule::slices is the token: a frame without bytes, which carries order and agreement only. A token step is a fence:
+// it begins when every step before it in the list is done (received, and its send handed over), and no step
+// behind it begins before it is done. So "steps done in this segment >= after" is all that an engine has to ask, where after is
+// the index of a token step, and for others one more than the index of the last token step before, or 0.
 struct Step {
   std::uint32_t slice = 0;
   int from = no_rank;
@@ -41,12 +45,14 @@ inline constexpr int algorithm_count = 5;
 std::string_view name_of(Algorithm algorithm) noexcept;  // "ring", "tree", "star", "doubling", "chain"
 std::optional<Algorithm> parse_algorithm(std::string_view text) noexcept;
 
-// Which pairs exist. ring: all but barrier. tree (double binary tree), star (everything through the root, rank 0 for operations
-// without one), chain (rank order, there and back: the reproducible one): all_reduce, reduce, broadcast, barrier, ...
+// Which pairs exist. ring: all but barrier. tree (double binary tree): all_reduce, reduce, broadcast, barrier. star (everything
+// through the root, rank 0 for operations without one): all. doubling (recursive doubling): all_reduce, barrier. chain
+// (rank order, there and back: the reproducible one): all_reduce, reduce, reduce_scatter.
 bool supports(Algorithm algorithm, Collective operation) noexcept;
 
 // The steps of `rank`. Slices: for all_gather and reduce_scatter slice i is rank i's block; otherwise the segment is
 // cut into `slices` nearly equal parts. Requires supports(), 0 <= rank < size, 0 <= root < size.
+// Alone (size 1) the only step is {slice 0, keep}, or none for a barrier.
 // No rank is done with its steps before every rank has begun its own (tokens see to it where data does not): the checker proves it.
 Schedule make_schedule(Algorithm algorithm, Collective operation, int rank, int size, int root);
 

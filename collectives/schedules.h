@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The algorithms one by one; make_schedule picks among them. All are pure, and all require size >= 2.
+#pragma once
+
+#include "collectives/schedule.h"
+
+namespace rondo {
+
+// i modulo size for any i, negative ones too.
+inline int wrap(int i, int size) noexcept {
+  return ((i % size) + size) % size;
+}
+inline std::uint32_t slice_of(int index) noexcept {
+  return static_cast<std::uint32_t>(index);
+}
+
+Schedule ring_all_reduce(int rank, int size);
+Schedule ring_reduce(int rank, int size, int root);
+Schedule ring_broadcast(int rank, int size, int root);
+Schedule ring_all_gather(int rank, int size);
+Schedule ring_reduce_scatter(int rank, int size);
+
+Schedule tree_all_reduce(int rank, int size);
+Schedule tree_reduce(int rank, int size, int root);
+Schedule tree_broadcast(int rank, int size, int root);
+Schedule tree_barrier(int rank, int size);
+
+Schedule star_all_reduce(int rank, int size);
+Schedule star_reduce(int rank, int size, int root);
+Schedule star_broadcast(int rank, int size, int root);
+Schedule star_all_gather(int rank, int size);
+Schedule star_reduce_scatter(int rank, int size);
+Schedule star_barrier(int rank, int size);
+
+Schedule doubling_all_reduce(int rank, int size);
+Schedule doubling_barrier(int rank, int size);
+
+Schedule chain_all_reduce(int rank, int size);
+Schedule chain_reduce(int rank, int size, int root);
+Schedule chain_reduce_scatter(int rank, int size);
+
+}  // namespace rondo
