@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Programs of somebody else against an install of Rondo into a scratch prefix that is then moved.
+#
+#   install_test.sh pkg-config|cmake|subproject|symbols SOURCE BUILD LIBDIR BINDIR
+#
+# BUILD is a finished build; LIBDIR and BINDIR are relative to the prefix. The environment names MESON and CXX (one word or more, as in make).
+set -euo pipefail
+
+what=$1 source=$2 build=$3 libdir=$4 bindir=$5
+here=$source/tests/install
+# In its own folder of the build; kept, so that a failure can be looked at and the subproject is not built anew.
+scratch=$build/tests/install/$what
+read -ra cxx <<<"$CXX"
+
+skip() {
+  echo "skipped: $*"
+  exit 77
+}
+
+install_rondo() {
+  rm -rf "$scratch"
+  mkdir -p "$scratch"
+  "$MESON" install -C "$build" --no-rebuild --quiet --destdir "$scratch/staged" >"$scratch/install.log" ||
+    { cat "$scratch/install.log"; return 1; }
+  # The prefix is wherever include/ has come to lie; moving it there shows that the package files find their way.
+  local include
+  include=$(find "$scratch/staged" -type d -path '*/include/rondo')
+  prefix="$scratch/moved here"
+  mv "${include%/include/rondo}" "$prefix"
+  export LD_LIBRARY_PATH=$prefix/$libdir PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig
+}
+
+# Runs a program alone, and as two ranks.
+try_program() {
+  local program=$1 output
+  output=$("$program")
+  [[ $output == "rank 0 of 1: sum 1" ]] || { echo "$program printed: $output"; return 1; }
+  output=$("$prefix/$bindir/rondo" run -n 2 -- "$program" join)
+  [[ $(grep -c 'rank [01] of 2: sum 3' <<<"$output") == 2 ]] || { echo "$program as two ranks printed: $output"; return 1; }
+}
+
+needs_librondo() { readelf -d "$1" | grep -q 'NEEDED.*librondo\.so\.0'; }
+
+test_pkg_config() {
+  command -v pkg-config >/dev/null || skip "no pkg-config"
+  install_rondo
+  # The paths have a blank in them, which pkg-config escapes for a shell: hence eval.
+  eval "shared=($(pkg-config --cflags --libs rondo))"
+  "${cxx[@]}" -std=c++20 "$here/outside.cc" -o "$scratch/shared" "${shared[@]}"
+  needs_librondo "$scratch/shared"
+  try_program "$scratch/shared"
+  eval "static=($(pkg-config --cflags --static --libs rondo))"
+  "${cxx[@]}" -std=c++20 "$here/outside.cc" -o "$scratch/static" "${static[@]/#-lrondo/-l:librondo.a}"
+  if needs_librondo "$scratch/static"; then echo "the static program needs librondo.so"; return 1; fi
+  try_program "$scratch/static"
+}
+
+test_cmake() {
+  command -v cmake >/dev/null || skip "no cmake"
+  install_rondo
+  CXX=${cxx[*]} cmake -S "$here" -B "$scratch/build" -DCMAKE_PREFIX_PATH="$prefix" >"$scratch/cmake.log" 2>&1 ||
+    { cat "$scratch/cmake.log"; return 1; }
+  cmake --build "$scratch/build" >"$scratch/make.log" 2>&1 || { cat "$scratch/make.log"; return 1; }
+  needs_librondo "$scratch/build/shared"
+  try_program "$scratch/build/shared"
+  if needs_librondo "$scratch/build/static"; then echo "the static program needs librondo.so"; return 1; fi
+  try_program "$scratch/build/static"
+}
+
+test_subproject() {
+  mkdir -p "$scratch/subprojects"
+  ln -sfn "$source" "$scratch/subprojects/rondo"
+  cp "$here/outside.cc" "$scratch/outside.cc"
+  cp "$here/subproject.meson" "$scratch/meson.build"
+  [[ -f $scratch/build/build.ninja ]] ||
+    CXX=${cxx[*]} "$MESON" setup "$scratch/build" "$scratch" >"$scratch/setup.log" || { cat "$scratch/setup.log"; return 1; }
+  ninja -C "$scratch/build" outside >"$scratch/ninja.log" || { cat "$scratch/ninja.log"; return 1; }
+  "$scratch/build/outside"
+}
+
+# Only what is Rondo's leaves the library.
+test_symbols() {
+  local leaked
+  leaked=$(nm -D --defined-only -C "$build/librondo.so" |
+    sed -E 's/^[0-9a-f]* *[A-Za-z] (typeinfo for |typeinfo name for |vtable for )?//' | grep -v '^rondo::\|^rondo_' || true)
+  [[ -z $leaked ]] || { echo "librondo.so exports what is not Rondo's:"; echo "$leaked"; return 1; }
+  [[ $(nm -D --defined-only -C "$build/librondo.so" | grep -c 'rondo::Communicator::') -gt 5 ]] ||
+    { echo "librondo.so does not export the public API"; return 1; }
+  if readelf -d "$build/librondo.so" | grep -q 'TEXTREL\|RPATH\|RUNPATH'; then echo "librondo.so has text relocations or a run path"; return 1; fi
+}
+
+"test_${what//-/_}"

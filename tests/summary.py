@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums up what `meson test` wrote: names what failed and ends with a line "N passed, N failed[, N skipped]".
+
+    summary.py [--also-failed=N] [--also-passed=N] TESTLOG.json...
+
+A Catch2 program counts as its test cases, any other test as one. A program that fails counts at least one failure,
+whatever it printed (a crash after the last case, a leak, a timeout), and so does a log that is not there. The options add what
+was counted elsewhere. Exit status 1 when anything failed.
+"""
+
+import json
+import re
+import sys
+
+ALL_PASSED = re.compile(r"^All tests passed \(.* in (\d+) test cases?\)", re.MULTILINE)
+SOME_FAILED = re.compile(r"^test cases: +\d+ +\|(.*)$", re.MULTILINE)
+
+
+def catch_cases(output):
+    """(passed, failed) as Catch2 counted them; None when its closing line is not in the output."""
+    if some := SOME_FAILED.findall(output):
+        counts = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed)\b(?! as)", some[-1])}
+        return counts.get("passed", 0), counts.get("failed", 0)
+    if all_passed := ALL_PASSED.findall(output):
+        return int(all_passed[-1]), 0
+    return None
+
+
+def count(test):
+    """(passed, failed, skipped) of one line of the log."""
+    result = test["result"]
+    if result == "SKIP":
+        return 0, 0, 1
+    passed, failed = catch_cases(test.get("stdout") or "") or (1, 0)
+    if result in ("OK", "EXPECTEDFAIL"):
+        return passed, failed, 0
+    # What a program says about itself when it ends badly is not to be trusted beyond its last word.
+    return (passed if failed else 0), max(failed, 1), 0
+
+
+def read_log(path):
+    with open(path, encoding="utf-8") as log:
+        return [json.loads(line) for line in log if line.strip()]
+
+
+def main(arguments):
+    passed = failed = skipped = 0
+    for argument in arguments:
+        if argument.startswith("--also-failed="):
+            failed += int(argument.split("=")[1])
+            continue
+        if argument.startswith("--also-passed="):
+            passed += int(argument.split("=")[1])
+            continue
+        try:
+            tests = read_log(argument)
+        except OSError as error:
+            print(f"FAILED: no tests were run: {error}")
+            failed += 1
+            continue
+        for test in tests:
+            counts = count(test)
+            passed, failed, skipped = (a + b for a, b in zip((passed, failed, skipped), counts))
+            if counts[1]:
+                print(f"FAILED: {test['name']} ({test['result'].lower()}, {test['duration']:.1f} s): see {argument}")
+            elif counts[2]:
+                print(f"skipped: {test['name']}")
+    print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

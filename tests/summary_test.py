@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What summary.py counts."""
+
+import contextlib
+import io
+import json
+import pathlib
+import tempfile
+import unittest
+
+import summary
+
+
+def log_line(result, stdout=""):
+    return {"name": "rondo / made up", "result": result, "stdout": stdout, "duration": 0.1}
+
+
+class SummaryTest(unittest.TestCase):
+    def closing_line(self, tests, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            log = pathlib.Path(folder) / "testlog.json"
+            log.write_text("".join(json.dumps(test) + "\n" for test in tests))
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                status = summary.main([*options, str(log)])
+        line = printed.getvalue().splitlines()[-1]
+        self.assertEqual(status, 0 if " 0 failed" in line else 1)
+        return line
+
+    def test_programs(self):
+        self.assertEqual(self.closing_line([log_line("OK"), log_line("OK")]), "2 passed, 0 failed")
+        self.assertEqual(self.closing_line([log_line("OK"), log_line("FAIL"), log_line("SKIP")]),
+                         "1 passed, 1 failed, 1 skipped")
+        self.assertEqual(self.closing_line([log_line("TIMEOUT"), log_line("ERROR")]), "0 passed, 2 failed")
+
+    def test_catch_cases(self):
+        good = "====\nAll tests passed (120 assertions in 14 test cases)\n\n"
+        bad = "====\ntest cases:  14 |  12 passed |  2 failed\nassertions: 120 | 117 passed | 3 failed\n"
+        self.assertEqual(self.closing_line([log_line("OK", good)]), "14 passed, 0 failed")
+        self.assertEqual(self.closing_line([log_line("OK", "All tests passed (1 assertion in 1 test case)\n")]),
+                         "1 passed, 0 failed")
+        self.assertEqual(self.closing_line([log_line("FAIL", bad)]), "12 passed, 2 failed")
+        self.assertEqual(self.closing_line([log_line("FAIL", "test cases: 2 | 2 failed\n")]), "0 passed, 2 failed")
+        self.assertEqual(
+            self.closing_line([log_line("OK", "test cases: 3 | 2 passed | 1 failed as expected\n")]), "2 passed, 0 failed")
+
+    def test_a_bad_end_is_a_failure_whatever_was_printed(self):
+        good = "All tests passed (120 assertions in 14 test cases)\n"
+        self.assertEqual(self.closing_line([log_line("FAIL", good)]), "0 passed, 1 failed")
+
+    def test_counted_elsewhere(self):
+        self.assertEqual(self.closing_line([log_line("OK")], "--also-passed=2"), "3 passed, 0 failed")
+        self.assertEqual(self.closing_line([log_line("OK")], "--also-failed=2"), "1 passed, 2 failed")
+
+    def test_missing_log(self):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            self.assertEqual(summary.main(["/nonexistent/testlog.json"]), 1)
+        self.assertTrue(printed.getvalue().endswith("0 passed, 1 failed\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
