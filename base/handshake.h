@@ -22,6 +22,8 @@ using VerdictBytes = std::array<std::byte, verdict_bytes>;
 
 enum class Purpose : std::uint16_t { rendezvous = 1, data = 2 };
 
+inline constexpr ProofBytes refused_proof{};
+
 // What the initiator says of itself. job is 0 until the rendezvous has given it.
 struct Claim {
   Purpose purpose = Purpose::rendezvous;
@@ -52,7 +54,8 @@ class Initiator {
   // peer: the rank it means to reach.
   Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret);
   HelloBytes hello() const;
-  // Checks the acceptor's proof; throws Error(authentication or rendezvous) when it is wrong or not a Rondo peer.
+  // Checks the acceptor's proof; throws Error(authentication or rendezvous) when it is wrong or not a Rondo peer. The caller
+  // may then send refused_proof, so that the acceptor learns why the connection ends.
   ProofBytes answer(const ChallengeBytes& challenge);
   static Verdict read_verdict(const VerdictBytes& bytes);  // throws Error(rendezvous) for anything else
 
@@ -70,9 +73,14 @@ class Acceptor {
   // Throws Error(rendezvous) when the bytes are not a Rondo hello at all (the caller closes without an answer). A hello
   // of another version is answered: the claim's version() tells.
   ChallengeBytes challenge(const HelloBytes& hello);
+  // What the hello says, proved only once proves() was true.
   const Claim& claim() const noexcept { return claim_; }
   std::uint16_t version() const noexcept { return version_; }
+  bool meant_for_this_rank() const noexcept { return meant_for_this_rank_; }
+  bool peer_has_secret() const noexcept { return peer_has_secret_; }
   bool proves(const ProofBytes& proof) const;  // constant time
+  // The verdict for a claim whose proof is wrong: the secrets differ, or the peer has none.
+  Verdict refusal() const noexcept;
   static VerdictBytes write_verdict(Verdict verdict);
 
  private:
@@ -80,7 +88,11 @@ class Acceptor {
   std::string secret_;
   Claim claim_;
   std::uint16_t version_ = 0;
-  std::array<std::byte, 32> peer_nonce_{}, nonce_;
+  bool meant_for_this_rank_ = false;
+  bool peer_has_secret_ = false;
+  std::array<std::byte, 32> nonce_;
+  HelloBytes hello_{};
+  ChallengeBytes challenge_{};
 };
 
 }  // namespace rondo

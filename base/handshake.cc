@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The handshake of every connection. All integers are little endian, all fields have a fixed place, reserved bytes are zero.
+//
+//   hello     = "rondohel" version:u16 purpose:u16 rank:u32 peer:u32 size:u32 job:u64 lane:u32 connection:u32
+//               flags:u32 reserved:u32 nonce:32 bytes reserved:16 bytes                               ; 96, initiator
+//   challenge = "rondocha" version:u16 reserved:u16 rank:u32 flags:u32 reserved:12 bytes
+//               nonce:32 bytes proof:32 bytes                                                         ; 96, acceptor
+//   proof     = 32 bytes                                                                              ; initiator
+//   verdict   = "rondover" verdict:u32 reserved:u32                                                   ; 16, acceptor
+//
+//   challenge.proof = HMAC-SHA256(secret, "rondo acceptor 1" hello challenge[0..64))
+//   proof           = HMAC-SHA256(secret, "rondo initiator 1" hello challenge)
+//   flags: bit 0 = the sender has a secret (an empty one is an empty key)
+//
+// Each proof covers everything said before it and the role of who gives it, so it can be neither replayed (fresh nonces of
+// both) nor reflected (roles) nor moved to another rank, lane or job. An initiator that finds the acceptor's proof wrong
+// sends 32 zero bytes, so that the acceptor learns why it goes. Every version keeps the sizes and the place of
+// magic and version, so that two versions can tell each other apart.
+#include "base/handshake.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <climits>
+
+#include <rondo/error.h>
+
+#include "base/bytes.h"
+
+namespace rondo {
+namespace {
+
+using Nonce = std::array<std::byte, 32>;
+
+constexpr std::string_view hello_magic = "rondohel", challenge_magic = "rondocha", verdict_magic = "rondover";
+constexpr std::uint32_t has_secret = 1;
+constexpr std::size_t hello_nonce = 48, challenge_proof = 64;
+static_assert(hello_nonce + sizeof(Nonce) + 16 == hello_bytes);
+static_assert(challenge_proof + proof_bytes == challenge_bytes);
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+Nonce fresh_nonce() {
+  Nonce nonce;
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) != 1)
+    throw Error(Errc::system, "no random bytes from OpenSSL for a handshake nonce");
+  return nonce;
+}
+
+ProofBytes hmac(std::string_view secret, std::string_view role, std::span<const std::byte> first,
+                std::span<const std::byte> second) {
+  if (secret.size() > INT_MAX) throw Error(Errc::invalid_argument, "the job secret is longer than 2 GiB");
+  std::vector<unsigned char> text;
+  text.reserve(role.size() + first.size() + second.size());
+  for (const auto part : {bytes_of(role), first, second})
+    for (const std::byte byte : part) text.push_back(std::to_integer<unsigned char>(byte));
+  ProofBytes proof;
+  unsigned int written = 0;
+  // A null key with length 0 would mean "the key of last time" to some OpenSSL versions.
+  const char* key = secret.empty() ? "" : secret.data();
+  if (HMAC(EVP_sha256(), key, static_cast<int>(secret.size()), text.data(), text.size(),
+           reinterpret_cast<unsigned char*>(proof.data()), &written) == nullptr ||
+      written != proof.size())
+    throw Error(Errc::system, "OpenSSL has no HMAC-SHA256 here");
+  return proof;
+}
+
+ProofBytes acceptor_proof(std::string_view secret, const HelloBytes& hello, const ChallengeBytes& challenge) {
+  return hmac(secret, "rondo acceptor 1", hello, std::span(challenge).first(challenge_proof));
+}
+
+ProofBytes initiator_proof(std::string_view secret, const HelloBytes& hello,
+                           const ChallengeBytes& challenge) {
+  return hmac(secret, "rondo initiator 1", hello, challenge);
+}
+
+bool equal_in_constant_time(std::span<const std::byte> a, std::span<const std::byte> b) noexcept {
+  return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+bool starts_with(std::span<const std::byte> bytes, std::string_view magic) noexcept {
+  return bytes.size() >= magic.size() && std::ranges::equal(bytes.first(magic.size()), bytes_of(magic));
+}
+
+template <std::size_t size>
+std::array<std::byte, size> to_array(std::vector<std::byte> bytes) {
+  std::array<std::byte, size> array{};
+  std::copy_n(bytes.begin(), std::min(size, bytes.size()), array.begin());
+  return array;
+}
+
+HelloBytes write_hello(const Claim& claim, std::uint32_t peer, bool secret, const Nonce& nonce) {
+  Writer writer;
+  writer.put_bytes(bytes_of(hello_magic));
+  writer.put(wire_version);
+  writer.put(static_cast<std::uint16_t>(claim.purpose));
+  writer.put(claim.rank);
+  writer.put(peer);
+  writer.put(claim.size);
+  writer.put(claim.job);
+  writer.put(claim.lane);
+  writer.put(claim.connection);
+  writer.put(secret ? has_secret : std::uint32_t{0});
+  writer.put(std::uint32_t{0});
+  writer.put_bytes(nonce);
+  return to_array<hello_bytes>(writer.take());
+}
+
+}  // namespace
+
+std::string explain(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::welcome:
+      return "welcome";
+    case Verdict::bad_secret:
+      return "the job secrets differ: give all ranks the same RONDO_SECRET";
+    case Verdict::bad_version:
+      return "the wire versions differ: run the same version of Rondo on all ranks";
+    case Verdict::bad_size:
+      return "the ranks disagree about the number of ranks: give all the same size";
+    case Verdict::bad_rank:
+      return "the rank is not one that can connect here: ranks go from 0 to size - 1, each once";
+    case Verdict::doubled_rank:
+      return "a process with the same rank is there already: start each rank once";
+    case Verdict::wrong_job:
+      return "the other end belongs to another job";
+    case Verdict::duplicate_link:
+      return "there is such a connection between the two ranks already";
+    case Verdict::secret_needed:
+      return "a job secret is needed: set RONDO_SECRET to the same value on all ranks";
+  }
+  return "unknown verdict " + std::to_string(static_cast<std::uint32_t>(verdict));
+}
+
+Initiator::Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret)
+    : claim_(claim), peer_(peer), secret_(secret), nonce_(fresh_nonce()) {}
+
+HelloBytes Initiator::hello() const {
+  return write_hello(claim_, peer_, !secret_.empty(), nonce_);
+}
+
+ProofBytes Initiator::answer(const ChallengeBytes& challenge) {
+  Reader reader(challenge);
+  reader.get_bytes(challenge_magic.size());
+  const auto version = reader.get<std::uint16_t>();
+  reader.get<std::uint16_t>();
+  const auto rank = reader.get<std::uint32_t>();
+  const auto flags = reader.get<std::uint32_t>();
+  if (!starts_with(challenge, challenge_magic))
+    throw Error(Errc::rendezvous,
+                "what listens there is not Rondo: its answer to the handshake is something else");
+  if (version != wire_version)
+    throw Error(Errc::rendezvous, "the other end speaks wire version " + std::to_string(version) +
+                                      ", this one " + std::to_string(wire_version) +
+                                      ": run the same version of Rondo on all ranks");
+  const HelloBytes said = hello();
+  if (!equal_in_constant_time(acceptor_proof(secret_, said, challenge),
+                              std::span(challenge).subspan(challenge_proof))) {
+    const bool needed = secret_.empty() && (flags & has_secret) != 0;
+    throw Error(Errc::authentication, explain(needed ? Verdict::secret_needed : Verdict::bad_secret));
+  }
+  if (rank != peer_)
+    throw Error(Errc::rendezvous,
+                "rank " + std::to_string(rank) + " listens there, not rank " + std::to_string(peer_));
+  return initiator_proof(secret_, said, challenge);
+}
+
+Verdict Initiator::read_verdict(const VerdictBytes& bytes) {
+  Reader reader(bytes);
+  reader.get_bytes(verdict_magic.size());
+  const auto value = reader.get<std::uint32_t>();
+  if (!starts_with(bytes, verdict_magic) || value > static_cast<std::uint32_t>(Verdict::secret_needed))
+    throw Error(Errc::rendezvous, "the other end ended the handshake with something that is not a verdict");
+  return static_cast<Verdict>(value);
+}
+
+Acceptor::Acceptor(std::uint32_t rank, std::string_view secret)
+    : rank_(rank), secret_(secret), nonce_(fresh_nonce()) {}
+
+ChallengeBytes Acceptor::challenge(const HelloBytes& hello) {
+  if (!starts_with(hello, hello_magic))
+    throw Error(Errc::rendezvous, "what connected is not Rondo: its first bytes are not a hello");
+  Reader reader(hello);
+  reader.get_bytes(hello_magic.size());
+  version_ = reader.get<std::uint16_t>();
+  claim_.purpose = static_cast<Purpose>(reader.get<std::uint16_t>());
+  claim_.rank = reader.get<std::uint32_t>();
+  const auto peer = reader.get<std::uint32_t>();
+  claim_.size = reader.get<std::uint32_t>();
+  claim_.job = reader.get<std::uint64_t>();
+  claim_.lane = reader.get<std::uint32_t>();
+  claim_.connection = reader.get<std::uint32_t>();
+  peer_has_secret_ = (reader.get<std::uint32_t>() & has_secret) != 0;
+  hello_ = hello;
+  meant_for_this_rank_ = peer == rank_;
+
+  Writer writer;
+  writer.put_bytes(bytes_of(challenge_magic));
+  writer.put(wire_version);
+  writer.put(std::uint16_t{0});
+  writer.put(rank_);
+  writer.put(secret_.empty() ? std::uint32_t{0} : has_secret);
+  writer.put(std::uint32_t{0});
+  writer.put(std::uint64_t{0});
+  writer.put_bytes(nonce_);
+  challenge_ = to_array<challenge_bytes>(writer.take());
+  const ProofBytes proof = acceptor_proof(secret_, hello_, challenge_);
+  std::ranges::copy(proof, challenge_.begin() + challenge_proof);
+  return challenge_;
+}
+
+bool Acceptor::proves(const ProofBytes& proof) const {
+  return equal_in_constant_time(initiator_proof(secret_, hello_, challenge_), proof);
+}
+
+Verdict Acceptor::refusal() const noexcept {
+  if (version_ != wire_version) return Verdict::bad_version;
+  return !secret_.empty() && !peer_has_secret_ ? Verdict::secret_needed : Verdict::bad_secret;
+}
+
+VerdictBytes Acceptor::write_verdict(Verdict verdict) {
+  Writer writer;
+  writer.put_bytes(bytes_of(verdict_magic));
+  writer.put(static_cast<std::uint32_t>(verdict));
+  return to_array<verdict_bytes>(writer.take());
+}
+
+}  // namespace rondo
