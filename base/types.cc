@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rondo/types.h>
+
+#include <array>
+#include <utility>
+
+namespace rondo {
+
+namespace {
+
+struct TypeFacts {
+  std::string_view name;
+  std::size_t bytes;
+  bool integer;
+};
+
+// In the order of the enums.
+constexpr std::array<TypeFacts, dtype_count> type_facts{{{"f64", 8, false},
+                                                         {"f32", 4, false},
+                                                         {"f16", 2, false},
+                                                         {"bf16", 2, false},
+                                                         {"f8e4m3", 1, false},
+                                                         {"f8e5m2", 1, false},
+                                                         {"i64", 8, true},
+                                                         {"u64", 8, true},
+                                                         {"i32", 4, true},
+                                                         {"u32", 4, true},
+                                                         {"i8", 1, true},
+                                                         {"u8", 1, true}}};
+constexpr std::array<std::string_view, reduce_op_count> op_names{"sum", "mean",    "product", "min",
+                                                                 "max", "bit_and", "bit_or",  "bit_xor"};
+constexpr std::array<std::string_view, collective_count> collective_names{
+    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"};
+
+using TypeSynonym = std::pair<std::string_view, DType>;
+constexpr std::array type_synonyms{
+    TypeSynonym{"double", DType::f64},      TypeSynonym{"float64", DType::f64},
+    TypeSynonym{"float", DType::f32},       TypeSynonym{"float32", DType::f32},
+    TypeSynonym{"half", DType::f16},        TypeSynonym{"float16", DType::f16},
+    TypeSynonym{"bfloat16", DType::bf16},   TypeSynonym{"f8e4m3fn", DType::f8e4m3},
+    TypeSynonym{"fp8_e4m3", DType::f8e4m3}, TypeSynonym{"float8_e4m3fn", DType::f8e4m3},
+    TypeSynonym{"fp8_e5m2", DType::f8e5m2}, TypeSynonym{"float8_e5m2", DType::f8e5m2},
+    TypeSynonym{"int64", DType::i64},       TypeSynonym{"uint64", DType::u64},
+    TypeSynonym{"int", DType::i32},         TypeSynonym{"int32", DType::i32},
+    TypeSynonym{"uint32", DType::u32},      TypeSynonym{"int8", DType::i8},
+    TypeSynonym{"uint8", DType::u8},        TypeSynonym{"byte", DType::u8}};
+
+using OpSynonym = std::pair<std::string_view, ReduceOp>;
+constexpr std::array op_synonyms{OpSynonym{"add", ReduceOp::sum},      OpSynonym{"avg", ReduceOp::mean},
+                                 OpSynonym{"average", ReduceOp::mean}, OpSynonym{"prod", ReduceOp::product},
+                                 OpSynonym{"mul", ReduceOp::product},  OpSynonym{"minimum", ReduceOp::min},
+                                 OpSynonym{"maximum", ReduceOp::max},  OpSynonym{"band", ReduceOp::bit_and},
+                                 OpSynonym{"and", ReduceOp::bit_and},  OpSynonym{"bor", ReduceOp::bit_or},
+                                 OpSynonym{"or", ReduceOp::bit_or},    OpSynonym{"bxor", ReduceOp::bit_xor},
+                                 OpSynonym{"xor", ReduceOp::bit_xor}};
+
+using CollectiveSynonym = std::pair<std::string_view, Collective>;
+constexpr std::array collective_synonyms{CollectiveSynonym{"allreduce", Collective::all_reduce},
+                                         CollectiveSynonym{"bcast", Collective::broadcast},
+                                         CollectiveSynonym{"allgather", Collective::all_gather},
+                                         CollectiveSynonym{"reducescatter", Collective::reduce_scatter}};
+
+template <class Enum, std::size_t Count>
+std::optional<Enum> find(std::string_view text,
+                         const std::array<std::pair<std::string_view, Enum>, Count>& synonyms,
+                         int values) noexcept {
+  for (int value = 0; value < values; ++value)
+    if (name_of(static_cast<Enum>(value)) == text) return static_cast<Enum>(value);
+  for (const auto& [name, value] : synonyms)
+    if (name == text) return value;
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool is_valid(DType type) noexcept {
+  return static_cast<std::size_t>(type) < type_facts.size();
+}
+bool is_valid(ReduceOp op) noexcept {
+  return static_cast<std::size_t>(op) < op_names.size();
+}
+
+std::size_t size_of(DType type) noexcept {
+  return is_valid(type) ? type_facts[static_cast<std::size_t>(type)].bytes : 0;
+}
+
+bool is_integer(DType type) noexcept {
+  return is_valid(type) && type_facts[static_cast<std::size_t>(type)].integer;
+}
+
+bool supports(DType type, ReduceOp op) noexcept {
+  if (!is_valid(type) || !is_valid(op)) return false;
+  const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+  return !bits || is_integer(type);
+}
+
+std::string_view name_of(DType type) noexcept {
+  return is_valid(type) ? type_facts[static_cast<std::size_t>(type)].name : "unknown";
+}
+
+std::string_view name_of(ReduceOp op) noexcept {
+  return is_valid(op) ? op_names[static_cast<std::size_t>(op)] : "unknown";
+}
+
+std::string_view name_of(Collective operation) noexcept {
+  const auto index = static_cast<std::size_t>(operation);
+  return index < collective_names.size() ? collective_names[index] : "unknown";
+}
+
+std::optional<DType> parse_dtype(std::string_view text) noexcept {
+  return find(text, type_synonyms, dtype_count);
+}
+
+std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcept {
+  return find(text, op_synonyms, reduce_op_count);
+}
+
+std::optional<Collective> parse_collective(std::string_view text) noexcept {
+  return find(text, collective_synonyms, collective_count);
+}
+
+}  // namespace rondo

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// AVX2 with F16C.
+#include <immintrin.h>
+
+#include "collectives/kernels/codecs.h"
+
+namespace rondo::kernels {
+namespace {
+
+struct Avx2 {
+  static constexpr std::size_t bytes = 32;
+  using F32 = VectorOf<float, bytes>::type;
+  using U16 = VectorOf<std::uint16_t, bytes>::type;
+
+  RONDO_INLINE static void widen_half(U16 halves, F32& low, F32& high) {
+    low = (F32)_mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)halves));
+    high = (F32)_mm256_cvtph_ps(_mm256_extracti128_si256((__m256i)halves, 1));
+  }
+  RONDO_INLINE static U16 narrow_half(F32 low, F32 high) {
+    const __m128i first = _mm256_cvtps_ph((__m256)low, _MM_FROUND_TO_NEAREST_INT);
+    const __m128i second = _mm256_cvtps_ph((__m256)high, _MM_FROUND_TO_NEAREST_INT);
+    return (U16)_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+  }
+};
+
+}  // namespace
+
+ReduceFunction avx2_kernel(DType type, ReduceOp op) noexcept {
+  return pick_kernel<Avx2>(type, op);
+}
+
+}  // namespace rondo::kernels

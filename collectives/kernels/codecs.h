@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Short floats as they lie in one register <-> vectors of f32. Elements keep the lane they are in: 16-bit elements of even and odd
+// index are decoded into different vectors (f8 first into even and odd f16), so that nothing has to be shuffled back.
+#pragma once
+
+#include "collectives/kernels/vector.h"
+
+namespace rondo::kernels {
+namespace {
+
+template <class M>
+struct HalfCodec {
+  static constexpr std::size_t element_bytes = 2;
+  using F32 = Vector<float, M>;
+
+  RONDO_INLINE static void decode(const std::byte* from, F32* value) {
+    M::widen_half(load<Vector<std::uint16_t, M>>(from), value[0], value[1]);
+  }
+  RONDO_INLINE static void encode(std::byte* to, const F32* value) {
+    store(to, M::narrow_half(value[0], value[1]));
+  }
+};
+
+template <class M>
+struct BFloatCodec {
+  static constexpr std::size_t element_bytes = 2;
+  using F32 = Vector<float, M>;
+  using U32 = Vector<std::uint32_t, M>;
+
+  RONDO_INLINE static void decode(const std::byte* from, F32* value) {
+    const U32 raw = load<U32>(from);
+    value[0] = cast<F32>(raw << 16);
+    value[1] = cast<F32>(raw & 0xffff0000u);
+  }
+  RONDO_INLINE static void encode(std::byte* to, const F32* value) {
+    store(to, (rounded(value[0]) >> 16) | (rounded(value[1]) & 0xffff0000u));
+  }
+
+ private:
+  RONDO_INLINE static U32 rounded(F32 value) {
+    const U32 bits = cast<U32>(value);
+    const U32 nearest = bits + ((bits >> 16) & 1u) + 0x7fffu;
+    return value == value ? nearest : bits | 0x00400000u;
+  }
+};
+
+// Rounds f32 to nearest even to MantissaBits and to the subnormals below 2^LeastExponent, leaving it an f32: adding 1.5 * 2^k moves
+// the last bit to keep into the last place. Values from 2^21 on are not rounded; they are far beyond any f8.
+template <class M, int MantissaBits, int LeastExponent>
+RONDO_INLINE Vector<float, M> round_mantissa(Vector<float, M> value) {
+  using F32 = Vector<float, M>;
+  using I32 = Vector<std::int32_t, M>;
+  using U32 = Vector<std::uint32_t, M>;
+  constexpr std::int32_t least = (127 + LeastExponent) << 23;
+  constexpr std::int32_t most = (127 + 20) << 23;
+  I32 exponent = cast<I32>(cast<U32>(value) & 0x7f800000u);
+  exponent = exponent > least ? exponent : exponent - exponent + least;
+  exponent = exponent < most ? exponent : exponent - exponent + most;
+  const F32 shifter = cast<F32>(exponent + (((23 - MantissaBits) << 23) + 0x00400000));
+  const F32 result = (value + shifter) - shifter;
+  return cast<F32>(cast<U32>(result) | (cast<U32>(value) & 0x80000000u));
+}
+
+// The upper byte of an f16.
+template <class M>
+struct F8E5M2Codec {
+  static constexpr std::size_t element_bytes = 1;
+  using F32 = Vector<float, M>;
+  using U16 = Vector<std::uint16_t, M>;
+
+  RONDO_INLINE static void decode(const std::byte* from, F32* value) {
+    const U16 raw = load<U16>(from);
+    M::widen_half(raw << 8, value[0], value[1]);
+    M::widen_half(raw & 0xff00u, value[2], value[3]);
+  }
+  RONDO_INLINE static void encode(std::byte* to, const F32* value) {
+    const U16 even = M::narrow_half(round_mantissa<M, 2, -14>(value[0]), round_mantissa<M, 2, -14>(value[1]));
+    const U16 odd = M::narrow_half(round_mantissa<M, 2, -14>(value[2]), round_mantissa<M, 2, -14>(value[3]));
+    store(to, (even >> 8) | (odd & 0xff00u));
+  }
+};
+
+// Its bits, seven places up, are an f16 of 1/256 of the value, subnormals too. NaN (all ones) gets the exponent of an f16's NaN.
+template <class M>
+struct F8E4M3Codec {
+  static constexpr std::size_t element_bytes = 1;
+  using F32 = Vector<float, M>;
+  using U16 = Vector<std::uint16_t, M>;
+  using U8 = Vector<std::uint8_t, M>;
+
+  RONDO_INLINE static void decode(const std::byte* from, F32* value) {
+    const U16 raw = load<U16>(from);
+    const U8 magnitude = cast<U8>(raw & 0x7f7fu);
+    const U16 code = cast<U16>(magnitude | ((magnitude + 1) & 0x80));
+    M::widen_half(((code << 7) & 0x7f80u) | ((raw << 8) & 0x8000u), value[0], value[1]);
+    M::widen_half(((code >> 1) & 0x7f80u) | (raw & 0x8000u), value[2], value[3]);
+    for (std::size_t i = 0; i < 4; ++i) value[i] = value[i] * 256.0f;
+  }
+  RONDO_INLINE static void encode(std::byte* to, const F32* value) {
+    F32 small[4];
+    for (std::size_t i = 0; i < 4; ++i) small[i] = round_mantissa<M, 3, -6>(value[i]) * (1.0f / 256);
+    const U16 even = M::narrow_half(small[0], small[1]);
+    const U16 odd = M::narrow_half(small[2], small[3]);
+    const U16 code = (magnitude_of(even) >> 7) | (magnitude_of(odd) << 1);
+    store(to, code | ((even >> 8) & 0x0080u) | (odd & 0x8000u));
+  }
+
+ private:
+  RONDO_INLINE static U16 magnitude_of(U16 half) {
+    const U16 magnitude = half & 0x7fffu;
+    return magnitude < 0x3f80u ? magnitude : magnitude - magnitude + 0x3f80u;
+  }
+};
+
+template <class M>
+ReduceFunction pick_kernel(DType type, ReduceOp op) noexcept {
+  switch (type) {
+    case DType::f64:
+      return pick_float<Floats<double, M>>(op);
+    case DType::f32:
+      return pick_float<Floats<float, M>>(op);
+    case DType::f16:
+      return pick_float<ShortFloats<HalfCodec<M>, M>>(op);
+    case DType::bf16:
+      return pick_float<ShortFloats<BFloatCodec<M>, M>>(op);
+    case DType::f8e4m3:
+      return pick_float<ShortFloats<F8E4M3Codec<M>, M>>(op);
+    case DType::f8e5m2:
+      return pick_float<ShortFloats<F8E5M2Codec<M>, M>>(op);
+    case DType::i64:
+      return pick_integer<Integers<std::int64_t, M>>(op);
+    case DType::u64:
+      return pick_integer<Integers<std::uint64_t, M>>(op);
+    case DType::i32:
+      return pick_integer<Integers<std::int32_t, M>>(op);
+    case DType::u32:
+      return pick_integer<Integers<std::uint32_t, M>>(op);
+    case DType::i8:
+      return pick_integer<Integers<std::int8_t, M>>(op);
+    case DType::u8:
+      return pick_integer<Integers<std::uint8_t, M>>(op);
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace rondo::kernels

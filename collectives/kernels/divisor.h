@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Finish::divide as the divisor of integers: at least 1, so that no division traps, and below 2^63.
+#pragma once
+
+#include <cstdint>
+
+namespace rondo::kernels {
+namespace {
+
+inline std::int64_t integer_divisor(double divide) noexcept {
+  if (!(divide >= 1)) return 1;
+  return divide < 9223372036854775808.0 ? static_cast<std::int64_t>(divide) : INT64_MAX;
+}
+
+}  // namespace
+}  // namespace rondo::kernels

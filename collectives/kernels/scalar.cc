@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The oracle: one element at a time, written to be read. It also serves processors without AVX2.
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "collectives/kernels/divisor.h"
+#include "collectives/kernels/formats.h"
+#include "collectives/kernels/table.h"
+
+namespace rondo::kernels {
+namespace {
+
+// How an element is held in memory, what it is combined as, and how a result is finished.
+template <class T>
+struct Native {
+  using Stored = T;
+  using Value = T;
+  static Value decode(Stored stored) noexcept { return stored; }
+  static Stored encode(Value value) noexcept { return value; }
+  static Value finish(Value value, const Finish& finish) noexcept {
+    if constexpr (std::is_signed_v<T>) return static_cast<T>(value / integer_divisor(finish.divide));
+    return static_cast<T>(value / static_cast<std::uint64_t>(integer_divisor(finish.divide)));
+  }
+};
+
+template <>
+inline float Native<float>::finish(float value, const Finish& finish) noexcept {
+  return static_cast<float>(static_cast<double>(value) * finish.multiply / finish.divide);
+}
+
+template <>
+inline double Native<double>::finish(double value, const Finish& finish) noexcept {
+  return value * finish.multiply / finish.divide;
+}
+
+template <class Format, class Code>
+struct Short {
+  using Stored = Code;
+  using Value = float;
+  static Value decode(Stored stored) noexcept { return Format::decode(stored); }
+  static Stored encode(Value value) noexcept { return static_cast<Stored>(Format::encode(value)); }
+  static Value finish(Value value, const Finish& finish) noexcept {
+    return value * static_cast<float>(finish.multiply) / static_cast<float>(finish.divide);
+  }
+};
+
+// Signed arithmetic wraps because it is done on the unsigned type of the same width (or int, which holds all 8-bit results).
+template <class T>
+using Wrapping =
+    typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
+
+struct Sum {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+  }
+};
+
+struct Product {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+  }
+};
+
+template <class T>
+bool negative(T value) noexcept {
+  if constexpr (std::is_floating_point_v<T>) return __builtin_signbit(value) != 0;
+  return value < T{};
+}
+
+// IEEE 754-2019 minimum and maximum: NaN when either is, and -0 is less than +0, so the order of the operands never shows.
+struct Min {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    if (a != a || b != b) return static_cast<T>(a + b);
+    if (a == b) return negative(a) ? a : b;
+    return a < b ? a : b;
+  }
+};
+
+struct Max {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    if (a != a || b != b) return static_cast<T>(a + b);
+    if (a == b) return negative(a) ? b : a;
+    return a > b ? a : b;
+  }
+};
+
+struct And {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return static_cast<T>(a & b);
+  }
+};
+
+struct Or {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return static_cast<T>(a | b);
+  }
+};
+
+struct Xor {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return static_cast<T>(a ^ b);
+  }
+};
+
+template <class Element, class Op>
+void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std::size_t count,
+            const Finish& finish) {
+  using Stored = typename Element::Stored;
+  const auto value_at = [&](std::size_t source, std::size_t index) {
+    Stored stored;
+    std::memcpy(&stored, in[source] + index * sizeof stored, sizeof stored);
+    return Element::decode(stored);
+  };
+  const bool finishing = finish.multiply != 1 || finish.divide != 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto value = value_at(0, i);
+    for (std::size_t s = 1; s < sources; ++s) value = Op::apply(value, value_at(s, i));
+    if (finishing) value = Element::finish(value, finish);
+    const Stored stored = Element::encode(value);
+    std::memcpy(out + i * sizeof stored, &stored, sizeof stored);
+  }
+}
+
+template <class Element>
+ReduceFunction pick(ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::mean:
+      return &reduce<Element, Sum>;
+    case ReduceOp::product:
+      return &reduce<Element, Product>;
+    case ReduceOp::min:
+      return &reduce<Element, Min>;
+    case ReduceOp::max:
+      return &reduce<Element, Max>;
+    default:
+      break;
+  }
+  if constexpr (std::is_integral_v<typename Element::Value>) {
+    if (op == ReduceOp::bit_and) return &reduce<Element, And>;
+    if (op == ReduceOp::bit_or) return &reduce<Element, Or>;
+    if (op == ReduceOp::bit_xor) return &reduce<Element, Xor>;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept {
+  switch (type) {
+    case DType::f64:
+      return pick<Native<double>>(op);
+    case DType::f32:
+      return pick<Native<float>>(op);
+    case DType::f16:
+      return pick<Short<F16, std::uint16_t>>(op);
+    case DType::bf16:
+      return pick<Short<BF16, std::uint16_t>>(op);
+    case DType::f8e4m3:
+      return pick<Short<F8E4M3, std::uint8_t>>(op);
+    case DType::f8e5m2:
+      return pick<Short<F8E5M2, std::uint8_t>>(op);
+    case DType::i64:
+      return pick<Native<std::int64_t>>(op);
+    case DType::u64:
+      return pick<Native<std::uint64_t>>(op);
+    case DType::i32:
+      return pick<Native<std::int32_t>>(op);
+    case DType::u32:
+      return pick<Native<std::uint32_t>>(op);
+    case DType::i8:
+      return pick<Native<std::int8_t>>(op);
+    case DType::u8:
+      return pick<Native<std::uint8_t>>(op);
+  }
+  return nullptr;
+}
+
+}  // namespace rondo::kernels

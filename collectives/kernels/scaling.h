@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Finish for vectors of results: chosen once for a call, in the cheapest form that gives the bits of value * multiply / divide.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "collectives/kernels/divisor.h"
+
+namespace rondo::kernels {
+namespace {
+
+// Its reciprocal is then exact, also as an f32, and multiplying by it rounds the same real number as dividing.
+inline bool is_moderate_power_of_two(double value) noexcept {
+  std::uint64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const std::uint64_t exponent = bits >> 52;
+  return (bits & 0x000fffffffffffffu) == 0 && exponent > 1023 - 100 && exponent < 1023 + 100;
+}
+
+// T is the lane type. InDouble: the contract is arithmetic in f64, rounded to T once. For f32 lanes a single operation with an f32
+// operand may stay in f32: a product of two f32 is exact in f64, and a quotient of two is never so near to the middle of
+// two f32 that rounding to f64 first could change it (53 >= 2 * 24 + 2).
+template <class T, bool InDouble>
+class FloatScaling {
+ public:
+  FloatScaling(double multiply, double divide) noexcept {
+    if (multiply == 1 && is_moderate_power_of_two(divide)) {
+      multiply = 1 / divide;
+      divide = 1;
+    }
+    wide_multiply_ = multiply;
+    wide_divide_ = divide;
+    multiply_ = static_cast<T>(multiply);
+    divide_ = static_cast<T>(divide);
+    const bool exact = static_cast<double>(multiply_) == multiply && static_cast<double>(divide_) == divide;
+    if (divide_ == 1 && divide == 1) {
+      mode_ = multiply == 1 ? Mode::none : Mode::multiply;
+    } else {
+      mode_ = multiply == 1 ? Mode::divide : Mode::both;
+    }
+    if (InDouble && sizeof(T) == 4 && mode_ != Mode::none && (!exact || mode_ == Mode::both))
+      mode_ = Mode::wide;
+  }
+
+  bool needed() const noexcept { return mode_ != Mode::none; }
+
+  template <class V>
+  [[gnu::always_inline]] inline void apply(V& value) const {
+    switch (mode_) {
+      case Mode::none:
+        break;
+      case Mode::multiply:
+        value = value * multiply_;
+        break;
+      case Mode::divide:
+        value = value / divide_;
+        break;
+      case Mode::both:
+        value = value * multiply_ / divide_;
+        break;
+      case Mode::wide:
+        if constexpr (InDouble && sizeof(T) == 4) apply_wide(value);
+        break;
+    }
+  }
+
+ private:
+  enum class Mode { none, multiply, divide, both, wide };
+
+  template <class V>
+  void apply_wide(V& value) const {
+    constexpr std::size_t lanes = sizeof(V) / sizeof(T);
+    T lane[lanes];
+    std::memcpy(lane, &value, sizeof value);
+    if (wide_divide_ == 1) {
+      for (std::size_t i = 0; i < lanes; ++i)
+        lane[i] = static_cast<T>(static_cast<double>(lane[i]) * wide_multiply_);
+    } else {
+      for (std::size_t i = 0; i < lanes; ++i)
+        lane[i] = static_cast<T>(static_cast<double>(lane[i]) * wide_multiply_ / wide_divide_);
+    }
+    std::memcpy(&value, lane, sizeof value);
+  }
+
+  Mode mode_;
+  T multiply_, divide_;
+  double wide_multiply_, wide_divide_;
+};
+
+// The floating type in which value / divisor, truncated, is the integer quotient: one that holds the product of both.
+template <class T>
+struct QuotientOf {
+  using type = T;
+};
+template <>
+struct QuotientOf<std::int32_t> {
+  using type = double;
+};
+template <>
+struct QuotientOf<std::uint32_t> {
+  using type = double;
+};
+template <>
+struct QuotientOf<std::int8_t> {
+  using type = float;
+};
+template <>
+struct QuotientOf<std::uint8_t> {
+  using type = float;
+};
+
+template <class T>
+class IntegerScaling {
+ public:
+  IntegerScaling(double, double divide) noexcept : divisor_(integer_divisor(divide)) {}
+  bool needed() const noexcept { return divisor_ != 1; }
+
+  template <class V>
+  void apply(V& value) const {
+    using Quotient = typename QuotientOf<T>::type;
+    constexpr std::size_t lanes = sizeof(V) / sizeof(T);
+    const auto divisor = static_cast<Quotient>(divisor_);
+    T lane[lanes];
+    std::memcpy(lane, &value, sizeof value);
+    for (std::size_t i = 0; i < lanes; ++i)
+      lane[i] = static_cast<T>(static_cast<Quotient>(lane[i]) / divisor);
+    std::memcpy(&value, lane, sizeof value);
+  }
+
+ private:
+  std::int64_t divisor_;
+};
+
+}  // namespace
+}  // namespace rondo::kernels

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One function per instruction set: the kernel of (type, op), or null where there is none. The caller has checked that the
+// processor has the instructions. Each is compiled with its own -m flags; everything it includes must therefore keep its
+// functions in an anonymous namespace, or the linker may hand AVX-512 code to a caller that never asked for it.
+#pragma once
+
+#include "collectives/reduce.h"
+
+namespace rondo::kernels {
+
+ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept;
+ReduceFunction avx2_kernel(DType type, ReduceOp op) noexcept;
+ReduceFunction avx512_kernel(DType type, ReduceOp op) noexcept;
+
+}  // namespace rondo::kernels

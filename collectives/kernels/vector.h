@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The reduction loop over vectors of one width, written with the compiler's vector types. An instruction set is a struct Machine:
+//   bytes                             width of its registers
+//   widen_half(halves, low, high)     f16 lanes -> two vectors of f32 lanes
+//   narrow_half(low, high)            and back, rounded to nearest even
+// A unit is one register of elements as they lie in memory, decoded into one or more vectors of accumulators. Everything here is
+// in an anonymous namespace and nothing instantiates a template of the standard library: see table.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "collectives/kernels/scaling.h"
+#include "collectives/kernels/table.h"
+
+#define RONDO_INLINE [[gnu::always_inline]] inline
+
+namespace rondo::kernels {
+namespace {
+
+template <class T, std::size_t Bytes>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(Bytes)));
+};
+template <class T, class Machine>
+using Vector = typename VectorOf<T, Machine::bytes>::type;
+
+template <class To, class From>
+RONDO_INLINE To cast(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  return (To)from;
+}
+
+template <class V>
+RONDO_INLINE V load(const std::byte* from) {
+  V value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <class V>
+RONDO_INLINE void store(std::byte* to, V value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+// Float is true for lanes of floating point; Bits is the vector of unsigned integers of the same shape.
+struct Sum {
+  static constexpr bool ordered = false;
+  template <class Bits, class V>
+  RONDO_INLINE static V apply(V a, V b) {
+    return a + b;
+  }
+};
+
+struct Product {
+  static constexpr bool ordered = false;
+  template <class Bits, class V>
+  RONDO_INLINE static V apply(V a, V b) {
+    return a * b;
+  }
+};
+
+struct And {
+  static constexpr bool ordered = false;
+  template <class Bits, class V>
+  RONDO_INLINE static V apply(V a, V b) {
+    return a & b;
+  }
+};
+
+struct Or {
+  static constexpr bool ordered = false;
+  template <class Bits, class V>
+  RONDO_INLINE static V apply(V a, V b) {
+    return a | b;
+  }
+};
+
+struct Xor {
+  static constexpr bool ordered = false;
+  template <class Bits, class V>
+  RONDO_INLINE static V apply(V a, V b) {
+    return a ^ b;
+  }
+};
+
+struct Min {
+  static constexpr bool ordered = true;
+  template <class Bits, class V>
+  RONDO_INLINE static V apply(V a, V b) {
+    return a < b ? a : b;
+  }
+};
+
+struct Max {
+  static constexpr bool ordered = true;
+  template <class Bits, class V>
+  RONDO_INLINE static V apply(V a, V b) {
+    return a > b ? a : b;
+  }
+};
+
+// Both orders of the operands differ only in zeros and in NaN (each gives its second operand). Or-ing them makes -0 of two zeros and
+// keeps the ones of a NaN's exponent; and-ing makes +0 of two zeros, and the NaN has to be put back.
+struct FloatMin {
+  template <class Bits, class V>
+  RONDO_INLINE static V apply(V a, V b) {
+    const V first = a < b ? a : b;
+    const V second = b < a ? b : a;
+    return cast<V>(cast<Bits>(first) | cast<Bits>(second));
+  }
+};
+
+struct FloatMax {
+  template <class Bits, class V>
+  RONDO_INLINE static V apply(V a, V b) {
+    const V first = a > b ? a : b;
+    const V second = b > a ? b : a;
+    const V most = cast<V>(cast<Bits>(first) & cast<Bits>(second));
+    return (a == a) & (b == b) ? most : a + b;
+  }
+};
+
+template <class T>
+struct UnsignedOf;
+template <>
+struct UnsignedOf<std::int64_t> {
+  using type = std::uint64_t;
+};
+template <>
+struct UnsignedOf<std::uint64_t> {
+  using type = std::uint64_t;
+};
+template <>
+struct UnsignedOf<std::int32_t> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<std::uint32_t> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<std::int8_t> {
+  using type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<std::uint8_t> {
+  using type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<float> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<double> {
+  using type = std::uint64_t;
+};
+
+// Integers are held as unsigned lanes, whose arithmetic wraps, and compared as what they are.
+template <class T, class M>
+struct Integers {
+  using Machine = M;
+  using Scaling = IntegerScaling<T>;
+  using Lanes = Vector<typename UnsignedOf<T>::type, M>;
+  static constexpr std::size_t element_bytes = sizeof(T);
+  static constexpr std::size_t units_at_once = 4;
+  Lanes value;
+
+  RONDO_INLINE void load(const std::byte* from) { value = kernels::load<Lanes>(from); }
+  RONDO_INLINE void store(std::byte* to) const { kernels::store(to, value); }
+  template <class Op>
+  RONDO_INLINE void combine(const Integers& other) {
+    if constexpr (Op::ordered) {
+      using Ordered = Vector<T, M>;
+      value = cast<Lanes>(Op::template apply<Lanes>(cast<Ordered>(value), cast<Ordered>(other.value)));
+    } else {
+      value = Op::template apply<Lanes>(value, other.value);
+    }
+  }
+  RONDO_INLINE void finish(const Scaling& scaling) { scaling.apply(value); }
+};
+
+template <class T, class M>
+struct Floats {
+  using Machine = M;
+  using Scaling = FloatScaling<T, true>;
+  using Lanes = Vector<T, M>;
+  static constexpr std::size_t element_bytes = sizeof(T);
+  static constexpr std::size_t units_at_once = 4;
+  Lanes value;
+
+  RONDO_INLINE void load(const std::byte* from) { value = kernels::load<Lanes>(from); }
+  RONDO_INLINE void store(std::byte* to) const { kernels::store(to, value); }
+  template <class Op>
+  RONDO_INLINE void combine(const Floats& other) {
+    value = Op::template apply<Vector<typename UnsignedOf<T>::type, M>>(value, other.value);
+  }
+  RONDO_INLINE void finish(const Scaling& scaling) { scaling.apply(value); }
+};
+
+// Short floats in Count vectors of f32; Codec says how.
+template <class Codec, class M>
+struct ShortFloats {
+  using Machine = M;
+  using Scaling = FloatScaling<float, false>;
+  static constexpr std::size_t element_bytes = Codec::element_bytes;
+  static constexpr std::size_t count = 4 / element_bytes;
+  static constexpr std::size_t units_at_once = 4 / count;
+  Vector<float, M> value[count];
+
+  RONDO_INLINE void load(const std::byte* from) { Codec::decode(from, value); }
+  RONDO_INLINE void store(std::byte* to) const { Codec::encode(to, value); }
+  template <class Op>
+  RONDO_INLINE void combine(const ShortFloats& other) {
+    for (std::size_t i = 0; i < count; ++i)
+      value[i] = Op::template apply<Vector<std::uint32_t, M>>(value[i], other.value[i]);
+  }
+  RONDO_INLINE void finish(const Scaling& scaling) {
+    for (std::size_t i = 0; i < count; ++i) scaling.apply(value[i]);
+  }
+};
+
+template <class Unit, class Op, std::size_t Units>
+RONDO_INLINE void reduce_units(std::byte* out, const std::byte* const* in, std::size_t sources,
+                               std::size_t at, const typename Unit::Scaling* scaling) {
+  constexpr std::size_t width = Unit::Machine::bytes;
+  Unit result[Units];
+  for (std::size_t u = 0; u < Units; ++u) result[u].load(in[0] + at + u * width);
+  for (std::size_t s = 1; s < sources; ++s) {
+    for (std::size_t u = 0; u < Units; ++u) {
+      Unit next;
+      next.load(in[s] + at + u * width);
+      result[u].template combine<Op>(next);
+    }
+  }
+  if (scaling != nullptr)
+    for (std::size_t u = 0; u < Units; ++u) result[u].finish(*scaling);
+  for (std::size_t u = 0; u < Units; ++u) result[u].store(out + at + u * width);
+}
+
+// Less than a register: through copies that are a full one, so that nothing past the end is touched.
+template <class Unit, class Op>
+RONDO_INLINE void reduce_rest(std::byte* out, const std::byte* const* in, std::size_t sources, std::size_t at,
+                              std::size_t bytes, const typename Unit::Scaling* scaling) {
+  alignas(Unit::Machine::bytes) std::byte copy[Unit::Machine::bytes] = {};
+  Unit result;
+  std::memcpy(copy, in[0] + at, bytes);
+  result.load(copy);
+  for (std::size_t s = 1; s < sources; ++s) {
+    Unit next;
+    std::memcpy(copy, in[s] + at, bytes);
+    next.load(copy);
+    result.template combine<Op>(next);
+  }
+  if (scaling != nullptr) result.finish(*scaling);
+  result.store(copy);
+  std::memcpy(out + at, copy, bytes);
+}
+
+// Every block is loaded from all sources before it is stored, so out may be one of them.
+template <class Unit, class Op>
+void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std::size_t count,
+            const Finish& finish) {
+  constexpr std::size_t width = Unit::Machine::bytes;
+  constexpr std::size_t stride = width * Unit::units_at_once;
+  const std::size_t bytes = count * Unit::element_bytes;
+  const typename Unit::Scaling plan(finish.multiply, finish.divide);
+  const auto* const scaling = plan.needed() ? &plan : nullptr;
+  std::size_t at = 0;
+  if (sources == 2 && scaling == nullptr) {
+    const std::byte* const pair[2] = {in[0], in[1]};
+    for (; bytes - at >= stride; at += stride)
+      reduce_units<Unit, Op, Unit::units_at_once>(out, pair, 2, at, nullptr);
+  } else {
+    for (; bytes - at >= stride; at += stride)
+      reduce_units<Unit, Op, Unit::units_at_once>(out, in, sources, at, scaling);
+  }
+  for (; bytes - at >= width; at += width) reduce_units<Unit, Op, 1>(out, in, sources, at, scaling);
+  if (at < bytes) reduce_rest<Unit, Op>(out, in, sources, at, bytes - at, scaling);
+}
+
+template <class Unit>
+ReduceFunction pick_float(ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::mean:
+      return &reduce<Unit, Sum>;
+    case ReduceOp::product:
+      return &reduce<Unit, Product>;
+    case ReduceOp::min:
+      return &reduce<Unit, FloatMin>;
+    case ReduceOp::max:
+      return &reduce<Unit, FloatMax>;
+    default:
+      return nullptr;
+  }
+}
+
+template <class Unit>
+ReduceFunction pick_integer(ReduceOp op) noexcept {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::mean:
+      return &reduce<Unit, Sum>;
+    case ReduceOp::product:
+      return &reduce<Unit, Product>;
+    case ReduceOp::min:
+      return &reduce<Unit, Min>;
+    case ReduceOp::max:
+      return &reduce<Unit, Max>;
+    case ReduceOp::bit_and:
+      return &reduce<Unit, And>;
+    case ReduceOp::bit_or:
+      return &reduce<Unit, Or>;
+    case ReduceOp::bit_xor:
+      return &reduce<Unit, Xor>;
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace rondo::kernels
