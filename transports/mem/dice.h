@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include <rondo/types.h>
+
+namespace rondo {
+
+// What the faults of one directed link are drawn with: a throw is a pure function of (seed, link, purpose, index), so it
+// does not matter when or how often it is asked for.
+class Dice {
+ public:
+  enum Purpose : std::uint64_t { delay, stall, coin, piece };
+
+  Dice(std::uint64_t seed, int from, int to, Priority lane) noexcept
+      : stream_(mix(mix(mix(mix(seed) + static_cast<std::uint64_t>(from)) + static_cast<std::uint64_t>(to)) +
+                    static_cast<std::uint64_t>(lane))) {}
+
+  // 0 to sides - 1, nearly even; sides >= 1.
+  std::uint64_t roll(Purpose purpose, std::uint64_t index, std::uint64_t sides) const noexcept {
+    return mix(mix(stream_ + purpose) + index) % sides;
+  }
+
+ private:
+  // The output function of SplitMix64 (Steele, Lea, Flood 2014).
+  static std::uint64_t mix(std::uint64_t value) noexcept {
+    value += 0x9e3779b97f4a7c15u;
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+    return value ^ (value >> 31);
+  }
+
+  std::uint64_t stream_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/mem/link.h"
+
+#include <system_error>
+
+namespace rondo {
+
+namespace {
+int direction(int from, int to) noexcept {
+  return from < to ? 0 : 1;
+}
+}  // namespace
+
+MemLink::MemLink(int rank, int peer, Priority lane, Pipe& pipe, Bell& other, const MemFaults& faults,
+                 std::uint64_t seed)
+    : peer_(peer),
+      lane_(lane),
+      pipe_(pipe),
+      other_(other),
+      outgoing_({rank, peer, lane, direction(rank, peer)}, pipe, other, faults, Dice(seed, rank, peer, lane)),
+      incoming_(pipe.rings[direction(peer, rank)], pipe.room_wanted[direction(peer, rank)], other, faults,
+                Dice(seed, peer, rank, lane)) {}
+
+MemLink::~MemLink() {
+  pipe_.end(Pipe::closed);
+  other_.ring();
+}
+
+std::byte* MemLink::window(std::uint64_t peer_address, std::size_t) noexcept {
+  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(peer_address));
+}
+
+std::string MemLink::describe() const {
+  return "mem rank " + std::to_string(peer_);
+}
+
+bool MemLink::progress(Sink& sink) {
+  if (broken_) return false;
+  // The end is looked at before the ring: what was sent before it is still delivered.
+  const bool ended = pipe_.state.load() != Pipe::open;
+  bool moved = outgoing_.pump(sink, *this);
+  moved |= incoming_.pump(sink, *this);
+  if (ended && over()) {
+    tell_broken(sink);
+    moved = true;
+  }
+  return moved;
+}
+
+bool MemLink::ready() const noexcept {
+  if (broken_) return false;
+  if (pipe_.state.load() != Pipe::open && over()) return true;
+  return outgoing_.ready() || incoming_.ready();
+}
+
+// Of an ended pipe: everything that came has been delivered, or cannot be for now while frames wait that will never go.
+bool MemLink::over() const noexcept {
+  return incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
+}
+
+void MemLink::tell_broken(Sink& sink) {
+  broken_ = true;
+  const bool clean = pipe_.state.load() == Pipe::closed && incoming_.at_boundary();
+  const std::uint64_t cut_after = pipe_.cut_after.load();
+  std::string what = clean ? "closed by the peer" : "connection reset by peer";
+  if (cut_after != Pipe::not_cut) what += " (a fault, after " + std::to_string(cut_after) + " bytes)";
+  sink.broken(*this, std::make_error_code(clean ? std::errc{} : std::errc::connection_reset), what, clean);
+}
+
+}  // namespace rondo

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "transports/mem/incoming.h"
+#include "transports/mem/mem.h"
+#include "transports/mem/outgoing.h"
+#include "transports/mem/ring.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// One end of a link: its two halves, and the moment it breaks.
+class MemLink final : public Link {
+ public:
+  // other wakes the rank of the other end.
+  MemLink(int rank, int peer, Priority lane, Pipe& pipe, Bell& other, const MemFaults& faults,
+          std::uint64_t seed);
+  ~MemLink() override;  // closes in order
+
+  int peer() const noexcept override { return peer_; }
+  Priority lane() const noexcept override { return lane_; }
+  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) override {
+    return outgoing_.send(header, payload, cookie);
+  }
+  std::byte* window(std::uint64_t peer_address, std::size_t bytes) noexcept override;
+  std::string describe() const override;
+
+  bool progress(Sink& sink);
+  bool ready() const noexcept;
+
+ private:
+  bool over() const noexcept;
+  void tell_broken(Sink& sink);
+
+  int peer_;
+  Priority lane_;
+  Pipe& pipe_;
+  Bell& other_;
+  Outgoing outgoing_;
+  Incoming incoming_;
+  bool broken_ = false;
+};
+
+}  // namespace rondo

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An address is: u64 the fabric's identity, u32 the rank.
+#include "transports/mem/mem.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include <rondo/error.h>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "transports/mem/link.h"
+#include "transports/mem/ring.h"
+
+namespace rondo {
+
+struct MemFabric::State {
+  State(int ranks, MemFaults wrong, std::uint64_t seed_value)
+      : size(ranks),
+        faults(std::move(wrong)),
+        seed(seed_value),
+        bells(static_cast<std::size_t>(ranks)),
+        made(bells.size()) {
+    pipes.resize(bells.size() * bells.size() * lane_count);
+    for (int low = 0; low < size; ++low)
+      for (int high = low + 1; high < size; ++high)
+        for (int lane = 0; lane < lane_count; ++lane)
+          pipes[place(low, high, lane)] = std::make_unique<Pipe>(faults.capacity);
+    const auto now = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+    identity = now ^ (static_cast<std::uint64_t>(::getpid()) << 48) ^ reinterpret_cast<std::uintptr_t>(this);
+  }
+  std::size_t place(int low, int high, int lane) const noexcept {
+    return (static_cast<std::size_t>(low) * bells.size() + static_cast<std::size_t>(high)) * lane_count +
+           static_cast<std::size_t>(lane);
+  }
+  Pipe& pipe(int a, int b, int lane) noexcept { return *pipes[place(std::min(a, b), std::max(a, b), lane)]; }
+  Bell& bell(int rank) noexcept { return bells[static_cast<std::size_t>(rank)]; }
+
+  const int size;
+  const MemFaults faults;
+  const std::uint64_t seed;
+  std::uint64_t identity = 0;
+  std::vector<Bell> bells;
+  std::vector<std::atomic<bool>> made;
+  std::vector<std::unique_ptr<Pipe>> pipes;  // of pairs low < high; the rest is null
+};
+
+namespace {
+
+class MemTransport final : public Transport {
+ public:
+  MemTransport(MemFabric::State& fabric, int rank) : fabric_(fabric), rank_(rank) {
+    // All urgent links before all bulk ones: the order in which progress() serves them.
+    for (const Priority lane : {Priority::urgent, Priority::bulk})
+      for (int peer = 0; peer < fabric.size; ++peer)
+        links_.push_back(peer == rank ? nullptr : make_link(peer, lane));
+  }
+
+  std::string_view name() const noexcept override { return "mem"; }
+  Blob address() const override {
+    Writer writer;
+    writer.put(fabric_.identity);
+    writer.put(static_cast<std::uint32_t>(rank_));
+    return writer.take();
+  }
+  std::string describe() const override { return "mem rank " + std::to_string(rank_); }
+  Reach reach(int peer, std::span<const std::byte> address) const override {
+    Reader reader(address);
+    const auto identity = reader.get<std::uint64_t>();
+    const auto rank = reader.get<std::uint32_t>();
+    if (!reader.ok() || reader.left() != 0) return {std::nullopt, "not an address of a mem transport"};
+    if (identity != fabric_.identity)
+      return {std::nullopt, "rank " + std::to_string(peer) + " is in another fabric or process"};
+    if (peer < 0 || peer >= fabric_.size || rank != static_cast<std::uint32_t>(peer))
+      return {std::nullopt,
+              "the address is of rank " + std::to_string(rank) + ", not of rank " + std::to_string(peer)};
+    return {distance_process, {}};
+  }
+  // The links of a fabric are there from the start; there is nobody to prove anything to.
+  void start(std::vector<Blob>, std::uint64_t) override {}
+  Link& link(int peer, Priority lane) override {
+    const std::size_t row = lane == Priority::urgent ? 0 : 1;
+    return *links_.at(row * static_cast<std::size_t>(fabric_.size) + static_cast<std::size_t>(peer));
+  }
+  std::unique_ptr<Region> register_memory(std::span<std::byte>) override {
+    return std::make_unique<Region>();
+  }
+
+  bool progress(Sink& sink) override {
+    fabric_.bell(rank_).get_up();
+    bool moved = false;
+    for (const auto& link : links_) moved |= link && link->progress(sink);
+    return moved;
+  }
+  int wait_descriptor() const noexcept override { return fabric_.bell(rank_).descriptor(); }
+  bool prepare_sleep() override {
+    fabric_.bell(rank_).lie_down();
+    for (const auto& link : links_) {
+      if (!link || !link->ready()) continue;
+      fabric_.bell(rank_).get_up();
+      return false;
+    }
+    return true;
+  }
+
+ private:
+  std::unique_ptr<MemLink> make_link(int peer, Priority lane) {
+    return std::make_unique<MemLink>(rank_, peer, lane, fabric_.pipe(rank_, peer, static_cast<int>(lane)),
+                                     fabric_.bell(peer), fabric_.faults, fabric_.seed);
+  }
+
+  MemFabric::State& fabric_;
+  int rank_;
+  std::vector<std::unique_ptr<MemLink>> links_;
+};
+
+void require(bool good, const std::string& message) {
+  if (!good) throw Error(Errc::invalid_argument, message);
+}
+
+template <class Fault>
+void check_route(const Fault& fault, int size, const char* name) {
+  const auto is_rank = [size](int rank) { return rank >= 0 && rank < size; };
+  require(is_rank(fault.from) && is_rank(fault.to) && fault.from != fault.to,
+          std::string("MemFaults: a ") + name + " from rank " + std::to_string(fault.from) + " to rank " +
+              std::to_string(fault.to) + " is not possible: give two different ranks of 0 to " +
+              std::to_string(size - 1));
+}
+
+}  // namespace
+
+MemFabric::MemFabric(int size, MemFaults faults, std::uint64_t seed) {
+  require(size >= 1, "MemFabric: a size of " + std::to_string(size) + " is not possible: give at least 1");
+  require(faults.capacity >= 1, "MemFaults: a capacity of 0 bytes moves nothing: give at least 1");
+  require(faults.queue >= 1, "MemFaults: a queue of 0 frames moves nothing: give at least 1");
+  for (const auto& cut : faults.cuts) check_route(cut, size, "cut");
+  for (const auto& flip : faults.flips) check_route(flip, size, "flip");
+  state_ = std::make_unique<State>(size, std::move(faults), seed);
+}
+
+MemFabric::~MemFabric() = default;
+
+std::unique_ptr<Transport> MemFabric::endpoint(int rank) {
+  require(rank >= 0 && rank < state_->size, "MemFabric: there is no rank " + std::to_string(rank) +
+                                                " in a fabric of " + std::to_string(state_->size));
+  require(!state_->made[static_cast<std::size_t>(rank)].exchange(true),
+          "MemFabric: the endpoint of rank " + std::to_string(rank) +
+              " exists already: make a fabric for each communicator");
+  return std::make_unique<MemTransport>(*state_, rank);
+}
+
+}  // namespace rondo

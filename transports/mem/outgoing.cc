@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/mem/outgoing.h"
+
+#include <algorithm>
+
+namespace rondo {
+
+namespace {
+
+template <class Fault>
+bool concerns(const Fault& fault, const Outgoing::Route& route) noexcept {
+  return fault.from == route.from && fault.to == route.to && fault.lane == route.lane;
+}
+
+}  // namespace
+
+Outgoing::Outgoing(const Route& route, Pipe& pipe, Bell& reader, const MemFaults& faults, const Dice& dice)
+    : route_(route), pipe_(pipe), reader_(reader), faults_(faults), dice_(dice) {
+  for (const auto& cut : faults.cuts)
+    if (concerns(cut, route)) cut_ = cut;
+  for (const auto& flip : faults.flips)
+    if (concerns(flip, route)) flips_.push_back(flip);
+  queue_.reserve(faults.queue);
+}
+
+Send Outgoing::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
+  if (pipe_.state.load() != Pipe::open) return Send::full;  // the end is told at the next progress
+  if (stalls() || queue_.size() == faults_.queue) {
+    refused_ = true;
+    pipe_.room_wanted[route_.direction].store(true);
+    return Send::full;
+  }
+  ++frames_;
+  Frame frame{header, payload, cookie, take_flip(payload.size())};
+  if (queue_.empty() && stall_ == 0) {
+    if (push(frame)) reader_.ring();
+    if (frame.moved == frame.bytes()) return Send::done;
+    pipe_.room_wanted[route_.direction].store(true);
+  }
+  queue_.push_back(frame);
+  return Send::queued;
+}
+
+bool Outgoing::pump(Sink& sink, Link& link) {
+  if (pipe_.state.load() != Pipe::open) return false;
+  if (stall_ != 0 && --stall_ != 0) return false;
+  bool moved = false;
+  while (!queue_.empty()) {
+    moved |= push(queue_.front());
+    if (queue_.front().moved != queue_.front().bytes()) break;
+    // Out of the queue first: the sink may send the next frame from within sent().
+    const std::uint64_t cookie = queue_.front().cookie;
+    queue_.erase(queue_.begin());
+    sink.sent(link, cookie);
+  }
+  if (moved) reader_.ring();
+  if (refused_ && queue_.size() < faults_.queue) {
+    refused_ = false;
+    moved = true;
+  }
+  pipe_.room_wanted[route_.direction].store(waiting() || refused_);
+  return moved;
+}
+
+bool Outgoing::ready() const noexcept {
+  if (pipe_.state.load() != Pipe::open) return false;
+  if (!waiting() && !refused_) return false;
+  return stall_ != 0 || (waiting() && ring().room() != 0) || (refused_ && queue_.size() < faults_.queue);
+}
+
+// Draws the next frame's stall when it is offered for the first time. True while it must be refused.
+bool Outgoing::stalls() {
+  if (faults_.stall != 0 && stall_drawn_ == frames_) {
+    stall_ = std::max(stall_, dice_.roll(Dice::stall, frames_, std::uint64_t{faults_.stall} + 1));
+    refusing_ = dice_.roll(Dice::coin, frames_, 2) != 0;
+    ++stall_drawn_;
+  }
+  return stall_ != 0 && refusing_;
+}
+
+// The wrong bit, if any, of the frame that is being taken over.
+std::optional<std::uint64_t> Outgoing::take_flip(std::size_t payload_bytes) {
+  const std::uint64_t number = frames_ - 1;
+  for (auto flip = flips_.begin(); flip != flips_.end(); ++flip) {
+    if (flip->header ? flip->frame != number : flip->frame > number || payload_bytes == 0) continue;
+    const std::uint64_t bit = flip->header ? flip->bit % (8 * frame_header_bytes)
+                                           : 8 * frame_header_bytes + flip->bit % (8 * payload_bytes);
+    flips_.erase(flip);
+    return bit;
+  }
+  return std::nullopt;
+}
+
+// Moves as much of the frame as there is room for, up to the cut.
+bool Outgoing::push(Frame& frame) {
+  const std::size_t before = frame.moved;
+  cut_if_due(false);
+  if (frame.moved < frame.header.size()) write(frame, std::span(frame.header).subspan(frame.moved));
+  if (frame.moved >= frame.header.size() && frame.moved < frame.bytes())
+    write(frame, frame.payload.subspan(frame.moved - frame.header.size()));
+  cut_if_due(frame.moved == frame.bytes());
+  return frame.moved != before;
+}
+
+// `bytes` begin at frame.moved. False when not all were taken.
+bool Outgoing::write(Frame& frame, std::span<const std::byte> bytes) {
+  if (pipe_.state.load() != Pipe::open) return false;
+  if (cut_ && !cut_->clean)
+    bytes = bytes.first(std::min<std::uint64_t>(bytes.size(), cut_->bytes - written_));
+  const auto put = [&](std::span<const std::byte> part) {
+    const std::size_t count = ring().write(part);
+    frame.moved += count;
+    written_ += count;
+    return count == part.size();
+  };
+  const std::size_t wrong =
+      frame.flip ? *frame.flip / 8 - frame.moved : bytes.size();  // huge when already past
+  if (wrong >= bytes.size()) return put(bytes);
+  const std::byte flipped = bytes[wrong] ^ static_cast<std::byte>(1u << (*frame.flip % 8));
+  return put(bytes.first(wrong)) && put(std::span(&flipped, 1)) && put(bytes.subspan(wrong + 1));
+}
+
+void Outgoing::cut_if_due(bool frame_ends) noexcept {
+  if (!cut_ || written_ < cut_->bytes || (cut_->clean && !frame_ends)) return;
+  pipe_.cut_after.store(written_);
+  pipe_.end(cut_->clean ? Pipe::closed : Pipe::cut);
+  reader_.ring();
+}
+
+}  // namespace rondo
