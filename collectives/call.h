@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One call of an operation as every rank must make it, and its text in messages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <rondo/types.h>
+
+#include "base/clock.h"
+#include "collectives/schedule.h"
+
+namespace rondo {
+
+// What must be the same on all ranks. count: elements of the smaller buffer (one block for all_gather and reduce_scatter).
+struct Signature {
+  Collective operation = Collective::barrier;
+  DType type = DType::u8;
+  ReduceOp op = ReduceOp::sum;
+  Algorithm algorithm = Algorithm::star;
+  std::uint32_t root = 0;
+  std::uint64_t count = 0;
+  double scale = 1;
+  std::uint32_t plan =
+      0;  // hash of what shapes the frames: segment elements, depth, number of ranks, checksum
+
+  bool operator==(const Signature&) const = default;
+};
+
+struct Call {
+  Signature signature;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  Priority priority = Priority::bulk;
+  std::size_t segment_elements = 1;  // of one block for all_gather and reduce_scatter
+  std::uint32_t depth = 1;
+  nanoseconds time_limit{};
+  std::string_view tag;
+};
+
+// all_gather and reduce_scatter: slice i of a segment is part of rank i's block.
+constexpr bool is_blocked(Collective operation) noexcept {
+  return operation == Collective::all_gather || operation == Collective::reduce_scatter;
+}
+constexpr bool is_reducing(Collective operation) noexcept {
+  return operation == Collective::all_reduce || operation == Collective::reduce ||
+         operation == Collective::reduce_scatter;
+}
+constexpr bool has_root(Collective operation) noexcept {
+  return operation == Collective::reduce || operation == Collective::broadcast;
+}
+
+// "64 MiB f32 sum", "10 f32, root 1", "10007 f32 sum": what tells two calls apart.
+std::string describe_arguments(const Signature& signature);
+// "all_reduce #41 (64 MiB f32 sum)"; with a transport's name: "(64 MiB f32 sum, ring over tcp)"; urgent ones say so.
+std::string describe_call(const Signature& signature, std::uint64_t number, Priority lane,
+                          std::string_view tag = {}, std::string_view transport = {});
+// "64 MiB", "1.5 KiB", "10 B"
+std::string describe_bytes(std::uint64_t bytes);
+
+}  // namespace rondo

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Moving frames. How threads wait is in engine_wait.cc, what happens when something goes wrong in engine_faults.cc.
+#include "collectives/engine.h"
+
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/crc32c.h"
+#include "collectives/engine_guard.h"
+
+namespace rondo {
+
+namespace {
+
+constexpr int frames_in_a_row = 64;  // to one peer, before another gets its turn
+
+FileDescriptor checked(int descriptor, const char* call) {
+  if (descriptor < 0)
+    throw Error(Errc::system, std::string(call) + ": " + std::generic_category().message(errno));
+  return FileDescriptor(descriptor);
+}
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options, std::vector<Transport*> routes,
+               std::vector<Transport*> transports, EngineObserver* observer)
+    : options_(options),
+      routes_(std::move(routes)),
+      transports_(std::move(transports)),
+      observer_(observer),
+      wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
+      timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {
+  lane(Priority::bulk).prepare(Priority::bulk, options_.size);
+  lane(Priority::urgent).prepare(Priority::urgent, options_.size);
+  if (options_.size > 1) background_ = std::thread([this] { background(); });
+}
+
+Engine::~Engine() {
+  stop();
+  for (Operation* operation : pool_) operation->drop();
+}
+
+const Program& Engine::program(const Call& call) {
+  const Signature& s = call.signature;
+  const int root = static_cast<int>(s.root);
+  for (const auto& p : programs_)
+    if (p->is(s.operation, s.algorithm, root)) return *p;
+  programs_.push_back(
+      std::make_unique<Program>(s.operation, s.algorithm, root, options_.rank, options_.size));
+  return *programs_.back();
+}
+
+Operation* Engine::take_operation() {
+  for (std::size_t probe = 0; probe < std::min<std::size_t>(pool_.size(), 32); ++probe) {
+    pool_hint_ = (pool_hint_ + 1) % pool_.size();
+    Operation* operation = pool_[pool_hint_];
+    if (operation->unshared() && operation->state() != Operation::State::running) return operation;
+  }
+  pool_.push_back(new Operation(*this));
+  return pool_.back();
+}
+
+Operation* Engine::start(const Call& call) {
+  std::unique_lock lock = Guard::acquire(*this);
+  const TimePoint now = Clock::now();
+  Operation& operation = *take_operation();
+  Lane& its_lane = lane(call.priority);
+  operation.begin(call, its_lane.begin_number(), now);
+  operation.add_reference();
+  ++statistics_.operations;
+  if (failure_) {
+    operation.end(Operation::State::failed, failure_->code, text(operation) + ": " + failure_->cause);
+    return &operation;
+  }
+  operation.run.begin(program(call), call, options_.rank, options_.size);
+  its_lane.append(operation);
+  ++pending_;
+  its_lane.grant_staging();
+  if (operation.run.complete()) {
+    finish(operation);
+  } else {
+    next_deadline_ = std::min(next_deadline_, operation.deadline);
+    check_peers(operation);
+    pass();
+    if (sleeping_ > 0 && operation.deadline - now < std::chrono::seconds{1}) wake();
+    if (pending_ > 0 && waiters_ == 0) arm_background(call.signature.count);
+  }
+  deliver(lock);
+  return &operation;
+}
+
+bool Engine::pass() {
+  if (failure_ || suspicion_) return false;
+  bool moved = send_ready(lane(Priority::urgent)) | send_ready(lane(Priority::bulk));
+  bool arrived = false;
+  for (Transport* transport : transports_) arrived |= transport->progress(*this);
+  if (arrived && !suspicion_) {
+    send_ready(lane(Priority::urgent));
+    send_ready(lane(Priority::bulk));
+  }
+  return moved || arrived;
+}
+
+bool Engine::send_ready(Lane& lane) {
+  bool moved = false;
+  for (std::size_t i = 0; i < lane.senders().size();) {
+    Channel* const channel = lane.senders()[i];
+    moved |= send_ready(*channel);
+    if (i < lane.senders().size() && lane.senders()[i] == channel) ++i;
+  }
+  return moved;
+}
+
+bool Engine::send_ready(Channel& c) {
+  bool moved = false;
+  for (int i = 0; i < frames_in_a_row && c.sending != nullptr && c.lost.empty(); ++i) {
+    Operation& operation = *c.sending;
+    const int index = c.sending_index;
+    const auto outgoing = operation.run.sendable(index);
+    if (!outgoing) break;
+    if (c.link == nullptr) c.link = &routes_[static_cast<std::size_t>(c.peer)]->link(c.peer, c.lane);
+    Frame frame = frame_of(operation, outgoing->place, outgoing->payload.size());
+    if (options_.checksum && !outgoing->payload.empty()) frame.checksum = crc32c(outgoing->payload);
+    const Send result = c.link->send(encode(frame), outgoing->payload, 0);
+    if (result == Send::full) break;
+    moved = true;
+    if (result == Send::queued) c.queued.push_back({&operation, outgoing->place});
+    ++statistics_.frames_sent;
+    statistics_.bytes_sent += outgoing->payload.size();
+    operation.run.send_started(index, result == Send::done);
+    lane(c.lane).settle_sending(c);
+    if (operation.run.complete()) finish(operation);
+  }
+  return moved;
+}
+
+Frame Engine::frame_of(const Operation& operation, const FramePlace& place, std::size_t bytes) const {
+  return {operation.signature,
+          operation.number,
+          static_cast<std::uint32_t>(place.segment),
+          place.frame,
+          bytes,
+          0};
+}
+
+Channel& Engine::channel(Link& link) noexcept {
+  Channel& c = lane(link.lane()).channel(link.peer());
+  c.link = &link;
+  return c;
+}
+
+std::optional<Receive> Engine::expected(Link& link) {
+  Channel& c = channel(link);
+  if (c.receiving == nullptr || failure_ || suspicion_) return std::nullopt;
+  return c.receiving->run.receivable(c.receiving_index);
+}
+
+Header Engine::arrived(Link& link, const HeaderBytes& header) {
+  Channel& c = channel(link);
+  if (failure_ || suspicion_) return Header::refuse;
+  const auto frame = decode(header);
+  if (!frame) {
+    suspect({Errc::corrupt, lost_text(c, "a frame header is damaged")});
+    return Header::refuse;
+  }
+  if (c.receiving == nullptr && frame->number > lane(c.lane).started()) {
+    c.held = frame;
+    any_held_ = true;
+    return Header::hold;
+  }
+  if (!check_frame(c, *frame)) return Header::refuse;
+  if (!c.receiving->run.receivable(c.receiving_index)) return Header::hold;
+  c.held.reset();
+  c.arriving = frame;
+  c.checksum = 0;
+  return Header::accept;
+}
+
+std::size_t Engine::data(Link& link, std::span<const std::byte> view) {
+  Channel& c = channel(link);
+  if (c.receiving == nullptr) return view.size();
+  const std::size_t used = c.receiving->run.consume(c.receiving_index, view);
+  if (options_.checksum) c.checksum = crc32c(view.first(used), c.checksum);
+  return used;
+}
+
+void Engine::received(Link& link) {
+  Channel& c = channel(link);
+  if (c.receiving == nullptr || failure_ || suspicion_) return;
+  Operation& operation = *c.receiving;
+  const Frame frame = *c.arriving;
+  c.arriving.reset();
+  if (options_.checksum && frame.bytes != 0) {
+    const bool borrowed = operation.run.receivable(c.receiving_index)->destination == nullptr;
+    if ((borrowed ? c.checksum : crc32c(operation.run.placed(c.receiving_index))) != frame.checksum)
+      return suspect({Errc::corrupt, lost_text(c, "the checksum of a payload does not match")});
+  }
+  ++statistics_.frames_received;
+  statistics_.bytes_received += frame.bytes;
+  operation.run.received(c.receiving_index);
+  lane(c.lane).settle_receiving(c);
+  if (operation.run.complete()) finish(operation);
+}
+
+void Engine::sent(Link& link, std::uint64_t) {
+  Channel& c = channel(link);
+  if (c.queued.empty()) return;
+  const QueuedSend send = c.queued.front();
+  c.queued.erase(c.queued.begin());
+  send.operation->run.send_finished(send.place);
+  if (send.operation->run.complete()) finish(*send.operation);
+}
+
+void Engine::finish(Operation& operation) {
+  Lane& its_lane = lane(operation.lane);
+  its_lane.remove(operation);
+  its_lane.grant_staging();
+  its_lane.last_signature = operation.signature;
+  its_lane.last_number = operation.number;
+  end(operation, Operation::State::done, {}, {});
+}
+
+}  // namespace rondo

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs operations over links. Whoever waits drives: Engine::wait makes progress on the calling thread, and a background
+// thread drives only while operations are pending and nobody waits. One lock guards everything; it is held for one pass
+// at a time and never while sleeping.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "collectives/failure.h"
+#include "collectives/lane.h"
+#include "collectives/operation.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// Hears of failures that this rank saw first-hand, and answers through Engine::fail with the cause that holds for all ranks. Called
+// without the engine's lock, on the thread that drives; must not block.
+class EngineObserver {
+ public:
+  virtual ~EngineObserver() = default;
+  virtual void failure(const Failure& failure) = 0;
+  virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit, const std::string& view) = 0;
+};
+
+struct EngineOptions {
+  int rank = 0;
+  int size = 1;
+  std::size_t staging_bytes = std::size_t{16} << 20;
+  bool crowded = false;            // ranks outnumber the cores of this host: yield, do not spin
+  bool checksum = false;           // of every payload
+  std::string transport = "self";  // for messages: "tcp"
+};
+
+struct EngineStatistics {
+  std::uint64_t operations = 0, frames_sent = 0, frames_received = 0, bytes_sent = 0, bytes_received = 0;
+  std::size_t staging_bytes = 0;
+};
+
+class Engine final : private Sink {
+ public:
+  // routes: by rank, the transport that reaches it (null for this rank). transports and observer outlive the engine.
+  Engine(const EngineOptions& options, std::vector<Transport*> routes, std::vector<Transport*> transports,
+         EngineObserver* observer);
+  ~Engine() override;  // ends what is pending with Errc::aborted
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Begins the call; the returned reference belongs to the caller. One thread at a time.
+  Operation* start(const Call& call);
+  // Thread-safe. True when the operation has ended.
+  bool wait(Operation& operation, TimePoint until);
+  void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
+  // Every pending and later operation ends with this failure, unless there was one before. Thread-safe.
+  void fail(const Failure& failure);
+  // Ends what is pending and stops the background thread. No start or wait may be under way or follow.
+  void stop();
+  // The rank left in order after these operations: later ones cannot succeed. Thread-safe.
+  void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
+
+  RankStatus status();
+  EngineStatistics statistics();
+
+ private:
+  // Counts threads that want the lock, so that a driver that spins lets them in.
+  class Guard;
+  struct Left {
+    std::uint64_t finished[lane_count];
+    Failure failure;
+  };
+  struct Ended {
+    std::function<void(std::error_code)> callback;
+    std::error_code code;
+  };
+
+  std::optional<Receive> expected(Link& link) override;
+  Header arrived(Link& link, const HeaderBytes& header) override;
+  std::size_t data(Link& link, std::span<const std::byte> view) override;
+  void received(Link& link) override;
+  void sent(Link& link, std::uint64_t cookie) override;
+  void broken(Link& link, std::error_code code, std::string_view what, bool clean) override;
+
+  Lane& lane(Priority priority) noexcept { return lanes_[static_cast<std::size_t>(priority)]; }
+  Channel& channel(Link& link) noexcept;
+  const Program& program(const Call& call);
+  Operation* take_operation();
+  void finish(Operation& operation);
+  void end(Operation& operation, Operation::State state, std::error_code code, std::string message);
+
+  bool pass();
+  bool send_ready(Lane& lane);
+  bool send_ready(Channel& channel);
+  Frame frame_of(const Operation& operation, const FramePlace& place, std::size_t bytes) const;
+
+  bool drive(std::unique_lock<std::mutex>& lock, const Operation* operation, TimePoint until);
+  bool sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_behalf_of_nobody);
+  void let_in(std::unique_lock<std::mutex>& lock);
+  void arm_background(std::uint64_t count);
+  void background();
+  void wake() noexcept;
+  void deliver(std::unique_lock<std::mutex>& lock);
+
+  bool check_frame(Channel& channel, const Frame& frame);
+  void check_held(Channel& channel);
+  void check_peers(Operation& operation);
+  void notice_lost(Channel& channel);
+  void mismatch(const Channel& channel, const Frame& theirs);
+  void suspect(Failure failure);
+  void adopt(const Failure& failure);
+  void expire(const Operation& operation);
+  TimePoint next_time() const noexcept;
+  void check_time(TimePoint now);
+  void check_farewells(TimePoint now);
+  std::string text(const Operation& operation) const;
+  std::string view_of(const Operation& operation) const;
+  std::string lost_text(const Channel& channel, std::string_view what) const;
+
+  const EngineOptions options_;
+  const std::vector<Transport*> routes_, transports_;
+  EngineObserver* const observer_;
+
+  std::mutex mutex_;
+  std::atomic<int> wanting_{0};
+  std::condition_variable changed_;
+  Lane lanes_[lane_count];
+  std::vector<std::unique_ptr<Program>> programs_;
+  std::vector<Operation*> pool_;  // one reference each
+  std::size_t pool_hint_ = 0;
+  std::uint64_t pending_ = 0;
+  int waiters_ = 0;
+  bool driving_ = false;
+  int sleeping_ = 0;
+  bool stopping_ = false;
+  EngineStatistics statistics_;
+
+  std::optional<Failure> failure_;    // holds for the communicator
+  std::optional<Failure> suspicion_;  // seen here, not yet confirmed
+  TimePoint suspicion_until_ = TimePoint::max();
+  std::optional<Left> left_;                     // the first rank that left in order
+  TimePoint next_deadline_ = TimePoint::max();   // no operation ends before; may be too early
+  TimePoint farewell_check_ = TimePoint::max();  // when a link that was closed in order counts as lost
+  bool any_held_ = false;
+  std::vector<std::function<void()>> reports_;  // to be made without the lock
+  std::vector<Ended> ended_;
+
+  FileDescriptor wake_, timer_;
+  bool armed_ = false;
+  std::thread background_;
+};
+
+}  // namespace rondo

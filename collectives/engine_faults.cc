@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What goes wrong, and how it is said. A rank that sees a failure stops moving bytes and reports it; the cause that holds for the
+// communicator comes back through fail(), or after a while the rank settles for its own.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "collectives/engine.h"
+#include "collectives/engine_guard.h"
+
+namespace rondo {
+
+namespace {
+
+constexpr milliseconds verdict_time{900};
+// A peer that closed its end in order may have left in order: its farewell comes over the control plane.
+constexpr milliseconds farewell_time{200};
+
+std::string seconds_text(nanoseconds time) {
+  return fmt::format("{:.4g} s", std::chrono::duration<double>(time).count());
+}
+
+}  // namespace
+
+std::string Engine::text(const Operation& operation) const {
+  return describe_call(operation.signature, operation.number, operation.lane, operation.tag,
+                       options_.transport);
+}
+
+std::string Engine::lost_text(const Channel& c, std::string_view what) const {
+  return fmt::format("rank {} lost rank {}{}{}: {}", options_.rank, c.peer, c.link != nullptr ? " at " : "",
+                     c.link != nullptr ? c.link->describe() : "", what);
+}
+
+std::string Engine::view_of(const Operation& operation) const {
+  std::string text = fmt::format("not done within {}", seconds_text(operation.time_limit));
+  std::string ranks;
+  const auto& peers = operation.run.program().peers();
+  for (std::size_t i = 0; i < peers.size(); ++i)
+    if (!operation.run.peer(static_cast<int>(i)).receives.done())
+      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", peers[i].rank);
+  if (!ranks.empty()) text += fmt::format(": rank {} waits for data from rank {}", options_.rank, ranks);
+  return text;
+}
+
+void Engine::end(Operation& operation, Operation::State state, std::error_code code, std::string message) {
+  if (operation.callback) ended_.push_back({std::move(operation.callback), code});
+  --pending_;
+  operation.end(state, code, std::move(message));
+  if (waiters_ > 0) changed_.notify_all();
+  if (sleeping_ > 0) wake();
+}
+
+// Reports and callbacks run without the lock: they may call back.
+void Engine::deliver(std::unique_lock<std::mutex>& lock) {
+  if (reports_.empty() && ended_.empty()) return;
+  std::vector<std::function<void()>> reports;
+  std::vector<Ended> ended;
+  reports.swap(reports_);
+  ended.swap(ended_);
+  lock.unlock();
+  for (const auto& report : reports) report();
+  for (const Ended& e : ended) e.callback(e.code);
+  lock.lock();
+}
+
+void Engine::suspect(Failure failure) {
+  if (failure_ || suspicion_) return;
+  if (observer_ == nullptr) return adopt(failure);
+  reports_.push_back([this, failure] { observer_->failure(failure); });
+  suspicion_ = std::move(failure);
+  suspicion_until_ = Clock::now() + verdict_time;
+}
+
+void Engine::adopt(const Failure& failure) {
+  if (failure_) return;
+  failure_ = failure;
+  suspicion_.reset();
+  for (Lane& l : lanes_) {
+    Operation* operation = l.first();
+    l.clear();
+    while (operation != nullptr) {
+      Operation* const next = operation->next;
+      end(*operation, Operation::State::failed, failure.code, text(*operation) + ": " + failure.cause);
+      operation = next;
+    }
+  }
+  next_deadline_ = farewell_check_ = TimePoint::max();
+  if (sleeping_ > 0) wake();
+}
+
+void Engine::fail(const Failure& failure) {
+  std::unique_lock lock = Guard::acquire(*this);
+  adopt(failure);
+  deliver(lock);
+}
+
+TimePoint Engine::next_time() const noexcept {
+  if (suspicion_) return suspicion_until_;
+  return std::min(next_deadline_, farewell_check_);
+}
+
+void Engine::check_time(TimePoint now) {
+  if (suspicion_ && now >= suspicion_until_) return adopt(Failure(*suspicion_));
+  if (failure_ || suspicion_ || now < next_time()) return;
+  if (now >= farewell_check_) check_farewells(now);
+  if (suspicion_ || now < next_deadline_) return;
+  next_deadline_ = TimePoint::max();
+  for (const Lane& l : lanes_) {
+    for (const Operation* o = l.first(); o != nullptr; o = o->next) {
+      if (now >= o->deadline) return expire(*o);
+      next_deadline_ = std::min(next_deadline_, o->deadline);
+    }
+  }
+}
+
+void Engine::expire(const Operation& operation) {
+  const std::string view = view_of(operation);
+  if (observer_ == nullptr) return adopt({Errc::deadline_exceeded, view});
+  reports_.push_back([this, lane = operation.lane, number = operation.number, limit = operation.time_limit,
+                      view] { observer_->deadline(lane, number, limit, view); });
+  suspicion_ = Failure{Errc::deadline_exceeded, view};
+  suspicion_until_ = Clock::now() + verdict_time;
+}
+
+void Engine::check_farewells(TimePoint now) {
+  farewell_check_ = TimePoint::max();
+  for (Lane& l : lanes_) {
+    for (Channel& c : l.channels()) {
+      if (c.lost.empty() || !c.lost_in_order || (c.receiving == nullptr && c.sending == nullptr)) continue;
+      if (now >= c.lost_at + farewell_time) return suspect({Errc::peer_lost, c.lost});
+      farewell_check_ = std::min(farewell_check_, c.lost_at + farewell_time);
+    }
+  }
+}
+
+void Engine::broken(Link& link, std::error_code code, std::string_view what, bool clean) {
+  Channel& c = channel(link);
+  c.lost = lost_text(c, what);
+  c.lost_in_order = clean;
+  c.lost_at = Clock::now();
+  c.lost_code = code == Errc::authentication ? Errc::authentication : Errc::peer_lost;
+  notice_lost(c);
+}
+
+// A lost link matters once an operation needs it.
+void Engine::notice_lost(Channel& c) {
+  if (c.receiving == nullptr && c.sending == nullptr) return;
+  if (!c.lost_in_order) return suspect({c.lost_code, c.lost});
+  farewell_check_ = std::min(farewell_check_, Clock::now() + farewell_time);
+  c.lost_at = Clock::now();
+}
+
+void Engine::check_peers(Operation& operation) {
+  if (left_ && operation.number > left_->finished[static_cast<std::size_t>(operation.lane)])
+    return suspect(left_->failure);
+  for (const ProgramPeer& peer : operation.run.program().peers()) {
+    Channel& c = lane(operation.lane).channel(peer.rank);
+    if (!c.lost.empty()) notice_lost(c);
+  }
+  if (!any_held_) return;
+  any_held_ = false;
+  for (Lane& l : lanes_)
+    for (Channel& c : l.channels()) check_held(c);
+}
+
+void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
+  std::unique_lock lock = Guard::acquire(*this);
+  if (!left_) {
+    left_ = Left{
+        {},
+        {Errc::peer_left, fmt::format("rank {} has left: it destroyed its communicator after operation #{}",
+                                      rank, finished[0])}};
+    std::copy_n(finished, lane_count, left_->finished);
+    for (const Lane& l : lanes_) {
+      for (const Operation* o = l.first(); o != nullptr; o = o->next)
+        if (o->number > finished[static_cast<std::size_t>(o->lane)]) suspect(left_->failure);
+    }
+  }
+  deliver(lock);
+}
+
+// A header that comes while its own operation cannot take it, or that belongs to no operation this rank expects from the peer.
+bool Engine::check_frame(Channel& c, const Frame& frame) {
+  const Operation* mine = c.receiving;
+  if (mine == nullptr || frame.number != mine->number || frame.signature != mine->signature) {
+    mismatch(c, frame);
+    return false;
+  }
+  const FramePlace place = mine->run.next_receive(c.receiving_index);
+  if (frame.segment == place.segment && frame.frame == place.frame &&
+      frame.bytes == mine->run.bytes_of(place))
+    return true;
+  suspect({Errc::corrupt, lost_text(c, fmt::format("frame {} of segment {} came out of order", frame.frame,
+                                                   frame.segment))});
+  return false;
+}
+
+void Engine::check_held(Channel& c) {
+  if (!c.held) return;
+  if (c.receiving == nullptr && c.held->number <= lane(c.lane).started()) {
+    mismatch(c, *c.held);
+  } else {
+    any_held_ = true;
+  }
+}
+
+void Engine::mismatch(const Channel& c, const Frame& theirs) {
+  const Operation* mine = lane(c.lane).find(theirs.number);
+  if (mine == nullptr) mine = c.receiving;
+  const std::string call = describe_call(theirs.signature, theirs.number, c.lane);
+  std::string cause;
+  if (mine == nullptr) {
+    cause = fmt::format("rank {} called {}, which rank {} has already finished in another way", c.peer, call,
+                        options_.rank);
+  } else if (mine->number == theirs.number && describe_call(mine->signature, mine->number, c.lane) == call) {
+    cause = fmt::format(
+        "rank {} runs {} as {}, rank {} as {}: the settings differ; algorithm, segment size, depth and "
+        "checksum must be the same "
+        "on all ranks",
+        c.peer, call, name_of(theirs.signature.algorithm), options_.rank, name_of(mine->signature.algorithm));
+  } else {
+    cause = fmt::format("rank {} called {} where rank {} called {}", c.peer, call, options_.rank,
+                        describe_call(mine->signature, mine->number, c.lane));
+  }
+  suspect({Errc::mismatch, std::move(cause)});
+}
+
+void Engine::set_callback(Operation& operation, std::function<void(std::error_code)> callback) {
+  std::unique_lock lock = Guard::acquire(*this);
+  if (operation.state() == Operation::State::running) {
+    operation.callback = std::move(callback);
+    return;
+  }
+  lock.unlock();
+  callback(operation.code);
+}
+
+RankStatus Engine::status() {
+  std::unique_lock lock = Guard::acquire(*this);
+  RankStatus status;
+  for (std::size_t i = 0; i < lane_count; ++i) {
+    const Lane& l = lanes_[i];
+    LaneStatus& s = status.lanes[i];
+    s.started = l.started();
+    s.finished = l.finished();
+    if (l.last_number != 0) s.last = describe_call(l.last_signature, l.last_number, static_cast<Priority>(i));
+    if (l.first() == nullptr) continue;
+    s.current = text(*l.first());
+    const auto& peers = l.first()->run.program().peers();
+    for (std::size_t p = 0; p < peers.size(); ++p)
+      if (!l.first()->run.peer(static_cast<int>(p)).receives.done()) s.waiting_for.push_back(peers[p].rank);
+  }
+  return status;
+}
+
+EngineStatistics Engine::statistics() {
+  std::unique_lock lock = Guard::acquire(*this);
+  EngineStatistics result = statistics_;
+  for (const Lane& l : lanes_) result.staging_bytes += l.staging_bytes();
+  return result;
+}
+
+}  // namespace rondo

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who drives, and how long it spins before it sleeps.
+#include <poll.h>
+#include <sched.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <array>
+
+#include "collectives/engine.h"
+#include "collectives/engine_guard.h"
+
+namespace rondo {
+
+namespace {
+
+constexpr microseconds spin_time{1000};
+constexpr int pauses = 32;  // spins before the first yield where every rank has a core
+constexpr int passes_between_time_checks = 256;
+constexpr std::uint64_t large_count = 1 << 16;  // elements: worth waking the background thread at once
+constexpr microseconds background_delay{200};
+constexpr std::size_t most_descriptors = 8;
+
+}  // namespace
+
+bool Engine::wait(Operation& operation, TimePoint until) {
+  if (operation.state() != Operation::State::running) return true;
+  std::unique_lock lock = Guard::acquire(*this);
+  ++waiters_;
+  while (operation.state() == Operation::State::running && Clock::now() < until) {
+    if (driving_) {
+      changed_.wait_until(lock, std::min(until, Clock::now() + std::chrono::seconds{1}));
+      continue;
+    }
+    driving_ = true;
+    drive(lock, &operation, until);
+    driving_ = false;
+  }
+  --waiters_;
+  if (waiters_ > 0) {
+    changed_.notify_all();
+  } else if (pending_ > 0) {
+    arm_background(large_count);
+  }
+  return operation.state() != Operation::State::running;
+}
+
+// Without an operation: on behalf of nobody, until somebody waits or nothing is pending. False when another thread has taken the
+// driver's role meanwhile.
+bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operation, TimePoint until) {
+  int idle = 0, passes = 0;
+  TimePoint idle_since;
+  const auto wanted = [&] {
+    return operation != nullptr ? operation->state() == Operation::State::running
+                                : pending_ > 0 && waiters_ == 0 && !stopping_;
+  };
+  while (wanted()) {
+    const bool moved = pass();
+    deliver(lock);
+    if (!wanted()) return true;
+    let_in(lock);
+    if (moved) idle = 0;
+    if (moved && ++passes % passes_between_time_checks != 0) continue;
+    const TimePoint now = Clock::now();
+    check_time(now);
+    deliver(lock);
+    if (now >= until) return true;
+    if (moved) continue;
+    if (idle++ == 0) idle_since = now;
+    if (now - idle_since < spin_time) {
+      if (options_.crowded || idle > pauses) {
+        lock.unlock();
+        ::sched_yield();
+        lock.lock();
+      } else {
+        __builtin_ia32_pause();
+      }
+    } else {
+      if (!sleep(lock, until, operation == nullptr)) return false;
+      idle = 0;
+    }
+  }
+  return true;
+}
+
+void Engine::let_in(std::unique_lock<std::mutex>& lock) {
+  for (int i = 0; i < 100 && wanting_.load(std::memory_order_relaxed) > 0; ++i) {
+    lock.unlock();
+    ::sched_yield();
+    lock.lock();
+  }
+}
+
+// False when a thread that waits has taken over from the background thread meanwhile.
+bool Engine::sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_behalf_of_nobody) {
+  std::array<pollfd, most_descriptors> descriptors;
+  std::size_t count = 0;
+  descriptors[count++] = {wake_.get(), POLLIN, 0};
+  if (!suspicion_) {
+    for (Transport* transport : transports_) {
+      if (!transport->prepare_sleep()) return true;
+      if (count < descriptors.size()) descriptors[count++] = {transport->wait_descriptor(), POLLIN, 0};
+    }
+  }
+  const int timeout = poll_timeout(Clock::now(), std::min(until, next_time()));
+  ++sleeping_;
+  if (on_behalf_of_nobody) driving_ = false;
+  lock.unlock();
+  ::poll(descriptors.data(), count, timeout);
+  lock.lock();
+  --sleeping_;
+  if (descriptors[0].revents != 0) {
+    std::uint64_t signals = 0;
+    [[maybe_unused]] const auto got = ::read(wake_.get(), &signals, sizeof signals);
+  }
+  if (!on_behalf_of_nobody) return true;
+  if (driving_ || waiters_ > 0) return false;
+  driving_ = true;
+  return true;
+}
+
+void Engine::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
+}
+
+// A caller that starts and then waits at once should not pay for waking another thread: small operations give it a moment.
+void Engine::arm_background(std::uint64_t count) {
+  if (armed_ || !background_.joinable()) return;
+  armed_ = true;
+  const nanoseconds delay = count >= large_count ? nanoseconds{1} : nanoseconds{background_delay};
+  const itimerspec time{{0, 0}, {0, delay.count()}};
+  ::timerfd_settime(timer_.get(), 0, &time, nullptr);
+}
+
+void Engine::background() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (pending_ > 0 && waiters_ == 0 && !driving_) {
+      driving_ = true;
+      if (drive(lock, nullptr, TimePoint::max())) driving_ = false;
+      if (waiters_ > 0) changed_.notify_all();
+      continue;
+    }
+    lock.unlock();
+    std::uint64_t expirations = 0;
+    [[maybe_unused]] const auto got = ::read(timer_.get(), &expirations, sizeof expirations);
+    lock.lock();
+    armed_ = false;
+  }
+}
+
+void Engine::stop() {
+  {
+    std::unique_lock lock = Guard::acquire(*this);
+    stopping_ = true;
+    if (!failure_)
+      adopt({Errc::aborted, "rank " + std::to_string(options_.rank) + " destroyed its communicator"});
+    armed_ = false;
+    arm_background(large_count);
+    wake();
+    deliver(lock);
+  }
+  if (background_.joinable()) background_.join();
+}
+
+}  // namespace rondo

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where the slices of each segment lie. A contiguous buffer is cut into segments and each segment into nearly equal slices; a
+// blocked one (all_gather, reduce_scatter) has one block for each rank, every segment takes the same part of each
+// block, and slice i is the part of block i.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace rondo {
+
+struct Range {
+  std::size_t offset = 0;  // elements, from the start of the whole buffer
+  std::size_t count = 0;
+};
+
+class Layout {
+ public:
+  Layout() = default;
+  // count: elements of the buffer, or of one block. segment: elements of a segment (of one block), at least 1.
+  Layout(std::size_t count, std::size_t segment, std::uint32_t slices, bool blocked) noexcept
+      : count_(count),
+        segment_(std::min(std::max<std::size_t>(segment, 1), std::max<std::size_t>(count, 1))),
+        slices_(slices),
+        blocked_(blocked) {}
+
+  // An empty buffer has one empty segment: its frames carry the agreement of the ranks.
+  std::uint64_t segments() const noexcept { return count_ == 0 ? 1 : (count_ - 1) / segment_ + 1; }
+  // Elements of the largest segment, all blocks together: what staging must hold for one segment.
+  std::size_t segment_span() const noexcept { return blocked_ ? segment_ * slices_ : segment_; }
+
+  // The slice in the whole buffer. The token (slice == slices) is empty.
+  Range in_buffer(std::uint64_t segment, std::uint32_t slice) const noexcept {
+    if (slice >= slices_) return {};
+    const Range r = in_part(segment, slice);
+    const std::size_t start = segment * segment_;
+    return {start + (blocked_ ? slice * count_ + r.offset : r.offset), r.count};
+  }
+  // The slice in staging memory that holds one segment.
+  Range in_staging(std::uint64_t segment, std::uint32_t slice) const noexcept {
+    if (slice >= slices_) return {};
+    const Range r = in_part(segment, slice);
+    return {blocked_ ? slice * segment_ : r.offset, r.count};
+  }
+  // A buffer that holds one block only.
+  std::size_t in_block(std::uint64_t segment) const noexcept { return segment * segment_; }
+
+ private:
+  // Relative to the start of the segment (of the block).
+  Range in_part(std::uint64_t segment, std::uint32_t slice) const noexcept {
+    const std::size_t start = segment * segment_;
+    const std::size_t length = std::min(segment_, count_ - std::min(count_, start));
+    if (blocked_) return {0, length};
+    const std::size_t share = length / slices_, extra = length % slices_;
+    return {slice * share + std::min<std::size_t>(slice, extra), share + (slice < extra ? 1 : 0)};
+  }
+
+  std::size_t count_ = 0;
+  std::size_t segment_ = 1;
+  std::uint32_t slices_ = 1;
+  bool blocked_ = false;
+};
+
+}  // namespace rondo

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a Work handle points to. The engine owns one reference, each handle another; the last one frees it, and the engine uses an
+// operation again when nobody else refers to it, so that none is allocated on the hot path.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <system_error>
+
+#include "base/clock.h"
+#include "collectives/call.h"
+#include "collectives/run.h"
+
+namespace rondo {
+
+class Engine;
+
+class Operation {
+ public:
+  enum class State : std::uint8_t { running, done, failed };
+
+  explicit Operation(Engine& engine) noexcept : engine_(&engine) {}
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void drop() noexcept {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  bool unshared() const noexcept { return references_.load(std::memory_order_acquire) == 1; }
+
+  // Thread-safe. The engine may be used only while running: its destructor ends every operation first.
+  State state() const noexcept { return state_.load(std::memory_order_acquire); }
+  Engine& engine() const noexcept { return *engine_; }
+
+  // The rest is the engine's, under its lock, until the state says otherwise; code and message do not change after that.
+  void begin(const Call& call, std::uint64_t call_number, TimePoint now);
+  void end(State state, std::error_code code, std::string message);
+
+  Run run;
+  Signature signature;
+  Priority lane = Priority::bulk;
+  std::uint64_t number = 0;
+  nanoseconds time_limit{};
+  TimePoint deadline = TimePoint::max();
+  char tag[32] = {};
+  std::error_code code;
+  std::string message;
+  std::function<void(std::error_code)> callback;
+  Operation* next = nullptr;  // in the lane, in start order
+
+ private:
+  ~Operation() = default;
+
+  Engine* engine_;
+  std::atomic<std::uint32_t> references_{1};
+  std::atomic<State> state_{State::done};
+};
+
+}  // namespace rondo

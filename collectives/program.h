@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A schedule made ready for the engine: steps by peer in link order, and by slice in chain order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "collectives/schedule.h"
+
+namespace rondo {
+
+struct ProgramStep {
+  std::uint32_t slice = 0;
+  std::uint32_t chain = 0;  // position among the steps of the slice
+  int from = no_rank, to = no_rank;
+  bool reduce = false, keep = false;
+  bool written =
+      false;  // an earlier step of the slice has left its value in the accumulator; else it is the input's
+
+  bool local() const noexcept { return from == no_rank && keep; }
+  bool writes() const noexcept { return from != no_rank || keep; }
+};
+
+struct ProgramPeer {
+  int rank = 0;
+  std::vector<std::uint32_t> receives, sends;  // steps of a segment, in link order
+};
+
+class Program {
+ public:
+  Program(Collective operation, Algorithm algorithm, int root, int rank, int size);
+  bool is(Collective operation, Algorithm algorithm, int root) const noexcept {
+    return operation == operation_ && algorithm == algorithm_ && root == root_;
+  }
+
+  std::uint32_t slices() const noexcept { return slices_; }
+  const std::vector<ProgramStep>& steps() const noexcept { return steps_; }
+  const std::vector<ProgramPeer>& peers() const noexcept { return peers_; }
+  // Index into peers(), or -1 for a rank that this one has nothing to do with.
+  int peer_index(int rank) const noexcept { return index_[static_cast<std::size_t>(rank)]; }
+  // The steps of a slice (the token included: slice == slices()).
+  std::span<const std::uint32_t> chain(std::uint32_t slice) const noexcept { return chains_[slice]; }
+  // Segments that must be held at once so that the frame order of every link can be followed.
+  std::uint64_t window(std::uint32_t depth) const noexcept;
+
+ private:
+  ProgramPeer& peer(int rank);
+
+  Collective operation_;
+  Algorithm algorithm_;
+  int root_;
+  std::uint32_t slices_;
+  std::vector<ProgramStep> steps_;
+  std::vector<ProgramPeer> peers_;
+  std::vector<int> index_;
+  std::vector<std::vector<std::uint32_t>> chains_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "lib/state.h"
+
+namespace rondo {
+
+Communicator connect_with(const Options& options, const TransportFactory& transports) {
+  return Communicator(std::make_unique<CommunicatorState>(options, transports));
+}
+
+Communicator Communicator::connect(const Options& options) {
+  return connect_with(options, default_transports);
+}
+
+Communicator::Communicator(std::unique_ptr<CommunicatorState> state) : state_(std::move(state)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+int Communicator::rank() const noexcept {
+  return state_->rank();
+}
+int Communicator::size() const noexcept {
+  return state_->size();
+}
+std::string Communicator::address() const {
+  return state_->address();
+}
+
+std::string Communicator::algorithm(Collective operation, std::size_t count, DType type) const {
+  return std::string(name_of(state_->plan(operation, count, type).algorithm));
+}
+
+std::string Communicator::describe(Collective operation, std::size_t count, DType type) const {
+  const Plan& plan = state_->plan(operation, count, type);
+  return fmt::format("{} over {}, segments of {}, {} in flight", name_of(plan.algorithm),
+                     state_->transport_name(), describe_bytes(plan.segment_bytes), plan.depth);
+}
+
+Statistics Communicator::statistics() const {
+  const EngineStatistics s = state_->engine().statistics();
+  return {s.operations, s.frames_sent, s.frames_received, s.bytes_sent, s.bytes_received, s.staging_bytes};
+}
+
+Work Communicator::all_reduce(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {
+  return state_->start({rank(), size(), Collective::all_reduce, in, out, op, 0, true, true, &options});
+}
+
+Work Communicator::reduce(Buffer in, Buffer out, ReduceOp op, int root, const OpOptions& options) {
+  return state_->start(
+      {rank(), size(), Collective::reduce, in, out, op, root, true, rank() == root, &options});
+}
+
+Work Communicator::broadcast(Buffer in, Buffer out, int root, const OpOptions& options) {
+  return state_->start(
+      {rank(), size(), Collective::broadcast, in, out, ReduceOp::sum, root, rank() == root, true, &options});
+}
+
+Work Communicator::all_gather(Buffer in, Buffer out, const OpOptions& options) {
+  return state_->start(
+      {rank(), size(), Collective::all_gather, in, out, ReduceOp::sum, 0, true, true, &options});
+}
+
+Work Communicator::reduce_scatter(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {
+  return state_->start({rank(), size(), Collective::reduce_scatter, in, out, op, 0, true, true, &options});
+}
+
+Work Communicator::barrier(const OpOptions& options) {
+  return state_->start(
+      {rank(), size(), Collective::barrier, {}, {}, ReduceOp::sum, 0, false, false, &options});
+}
+
+Memory Communicator::allocate(std::size_t bytes) {
+  return Memory(bytes);
+}
+void Communicator::abort(std::error_code why) noexcept {
+  state_->abort(why);
+}
+
+}  // namespace rondo

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rondo/error.h>
+#include <rondo/work.h>
+
+#include <utility>
+
+#include "collectives/engine.h"
+
+namespace rondo {
+
+Work& Work::operator=(Work&& other) noexcept {
+  if (this != &other) {
+    if (operation_ != nullptr) operation_->drop();
+    operation_ = std::exchange(other.operation_, nullptr);
+  }
+  return *this;
+}
+
+Work::~Work() {
+  if (operation_ != nullptr) operation_->drop();
+}
+
+void Work::wait() {
+  while (!wait_for(std::chrono::hours{1})) {
+  }
+}
+
+bool Work::wait_for(std::chrono::nanoseconds time) {
+  if (operation_ == nullptr) return true;
+  if (operation_->state() == Operation::State::running &&
+      !operation_->engine().wait(*operation_, after(Clock::now(), time)))
+    return false;
+  if (operation_->state() == Operation::State::failed) throw Error(operation_->code, operation_->message);
+  return true;
+}
+
+bool Work::done() const noexcept {
+  return operation_ == nullptr || operation_->state() != Operation::State::running;
+}
+
+std::error_code Work::error() const noexcept {
+  return operation_ != nullptr && operation_->state() == Operation::State::failed ? operation_->code
+                                                                                  : std::error_code{};
+}
+
+std::string Work::message() const {
+  return operation_ != nullptr && operation_->state() == Operation::State::failed ? operation_->message
+                                                                                  : std::string{};
+}
+
+void Work::on_done(std::function<void(std::error_code)> function) {
+  if (operation_ == nullptr) return function({});
+  if (operation_->state() != Operation::State::running) return function(operation_->code);
+  operation_->engine().set_callback(*operation_, std::move(function));
+}
+
+}  // namespace rondo
