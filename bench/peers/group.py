@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ranks of one library: started together, commanded together, never left behind."""
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+from launch import Launch
+
+
+class Failure(Exception):
+    """The library did not do what it was told; the text says why, in words for the table."""
+
+
+class Rank:
+    """The connection to one rank and a handle to its process, which may be the child of a launcher."""
+
+    def __init__(self, connection: socket.socket, seconds: float):
+        self.connection = connection
+        self.connection.settimeout(seconds)
+        self.received = b""
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self.process = os.pidfd_open(struct.unpack("3i", credentials)[0])
+
+    def take_line(self) -> str | None:
+        line, end, rest = self.received.partition(b"\n")
+        if not end:
+            return None
+        self.received = rest
+        return line.decode()
+
+
+class Group:
+    """Every wait ends at a deadline. After a Failure the group is of no further use but to be stopped."""
+
+    def __init__(self, name: str, ranks: int, folder: Path, seconds: float):
+        self.name = name
+        self.algorithms: list[str] = []
+        self.control = folder / "control"
+        self._log = folder / "log"
+        self._size = ranks
+        self._seconds = seconds
+        self._ranks: list[Rank] = []
+        self._launchers: list[subprocess.Popen] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.control))
+        self._listener.listen(ranks)
+
+    def start(self, launches: list[Launch]) -> None:
+        """Starts the processes and waits for nothing."""
+        with self._log.open("wb") as log:
+            for launch in launches:
+                environment = os.environ | launch.environment
+                self._launchers.append(
+                    subprocess.Popen(launch.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                     start_new_session=True))
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + self._seconds
+        while len(self._ranks) < self._size:
+            if any(launcher.poll() not in (None, 0) for launcher in self._launchers):
+                raise Failure(f"does not start: {self._last_words()}")
+            self._listener.settimeout(0.1)
+            with contextlib.suppress(TimeoutError):
+                self._ranks.append(Rank(self._listener.accept()[0], self._seconds))
+            if time.monotonic() > deadline:
+                raise Failure(f"does not start in {self._seconds:g} s")
+        answers = [answer.split() for answer in self._answers(deadline, "start")]
+        if sorted(int(words[1]) for words in answers) != list(range(self._size)):
+            raise Failure(f"started as something else than {self._size} ranks of one job")
+        self.algorithms = answers[0][3:]
+
+    def command(self, line: str) -> list[str]:
+        """Tells all ranks and returns their answers, in no particular order."""
+        deadline = time.monotonic() + self._seconds
+        self._tell(line)
+        answers = self._answers(deadline, "finish")
+        self._tell("rest")
+        return answers
+
+    def stop(self) -> None:
+        """Ends all processes: by request, then because the connection is gone, then by force."""
+        with contextlib.suppress(Failure):
+            self._tell("quit")
+        if not self._ended(1):
+            for rank in self._ranks:
+                with contextlib.suppress(OSError):
+                    rank.connection.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for force in (signal.SIGTERM, signal.SIGKILL):
+            if self._ended(2):
+                break
+            for launcher in self._launchers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(launcher.pid, force)
+            for rank in self._ranks:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(rank.process, force)
+        self._ended(2)
+        for rank in self._ranks:
+            rank.connection.close()
+            os.close(rank.process)
+        self._ranks.clear()
+
+    def _tell(self, line: str) -> None:
+        for rank in self._ranks:
+            try:
+                rank.connection.sendall(line.encode() + b"\n")
+            except OSError:
+                raise Failure(f"ended: {self._last_words()}") from None
+
+    def _answers(self, deadline: float, what: str) -> list[str]:
+        answers = []
+        with selectors.DefaultSelector() as selector:
+            for rank in self._ranks:
+                selector.register(rank.connection, selectors.EVENT_READ, rank)
+            while len(answers) < self._size:
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    raise Failure(f"does not {what} in {self._seconds:g} s")
+                for key, _ in ready:
+                    answer = self._receive(key.data)
+                    if answer is not None:
+                        answers.append(answer)
+                        selector.unregister(key.fileobj)
+        return answers
+
+    def _receive(self, rank: Rank) -> str | None:
+        try:
+            chunk = rank.connection.recv(1 << 16)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            raise Failure(f"ended: {self._last_words()}")
+        rank.received += chunk
+        answer = rank.take_line()
+        if answer is not None and answer.startswith("failed"):
+            raise Failure(answer)
+        return answer
+
+    def _ended(self, seconds: float) -> bool:
+        """Whether all processes have ended, after waiting at most so long for it."""
+        deadline = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            for rank in self._ranks:
+                selector.register(rank.process, selectors.EVENT_READ)
+            while selector.get_map():
+                ready = selector.select(max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    return False
+                for key, _ in ready:
+                    selector.unregister(key.fileobj)
+        for launcher in self._launchers:
+            try:
+                launcher.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return False
+        return True
+
+    def _last_words(self) -> str:
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines()]
+        said = [line for line in lines if any(c.isalnum() for c in line)]
+        if said:
+            return said[-1]
+        statuses = [launcher.poll() for launcher in self._launchers]
+        return next((f"exit status {status}" for status in statuses if status), "without a message")

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver and a rank say to each other, one line each way:
+//
+//   (rank, when the library is up)              ready RANK SIZE ALGORITHM...
+//   check ALGORITHM BYTES                       right | wrong EXPLANATION
+//   turn ALGORITHM BYTES WARM_UP ITERATIONS     times NANOSECONDS...      this rank's time for every iteration
+//   rest                                        (nothing: the rank sleeps until the next line)
+//   quit                                        (nothing: the rank ends)
+//
+// Instead of an answer a rank may say "failed EXPLANATION" and end. Between its answer and the next line a rank keeps giving the
+// library chances to progress, because another rank may still wait for bytes that are queued here; "rest" is sent when all ranks
+// have answered, so that a rank that is not at work costs no CPU.
+#include <sched.h>
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <iostream>
+#include <sstream>
+#include <stdexcept>
+
+#include "control.h"
+#include "library.h"
+
+namespace rondo::compare {
+namespace {
+
+// Small integers: their sum over any number of ranks seen here is exact in f32, in any order.
+float element(std::size_t index, int rank) {
+  return static_cast<float>((index * 7 + static_cast<std::size_t>(rank) * 13) % 61);
+}
+
+class Measurer {
+ public:
+  explicit Measurer(Library& library) : library_(library) {}
+
+  std::string check(std::istringstream& arguments) {
+    prepare(arguments);
+    for (std::size_t i = 0; i < input_.size(); ++i) input_[i] = element(i, library_.rank());
+    if (in_place_) {
+      output_ = input_;
+    } else {
+      output_.assign(output_.size(), -1.0F);
+    }
+    library_.barrier();
+    library_.all_reduce();
+    library_.barrier();
+    for (std::size_t i = 0; i < output_.size(); ++i) {
+      float expected = 0;
+      for (int rank = 0; rank < library_.size(); ++rank) expected += element(i, rank);
+      if (output_[i] != expected) return wrong(i, output_[i], expected);
+      if (input_[i] != element(i, library_.rank())) return wrong(i, input_[i], element(i, library_.rank()));
+    }
+    return "right";
+  }
+
+  std::string turn(std::istringstream& arguments) {
+    prepare(arguments);
+    std::size_t warm_up = 0;
+    std::size_t iterations = 0;
+    if (!(arguments >> warm_up >> iterations)) throw std::invalid_argument("turn: bad number of iterations");
+    // What is reduced in place would grow without bounds.
+    if (in_place_) output_.assign(output_.size(), 0.0F);
+    std::ostringstream reply("times", std::ios::ate);
+    for (std::size_t i = 0; i < warm_up + iterations; ++i) {
+      library_.barrier();
+      const auto start = std::chrono::steady_clock::now();
+      library_.all_reduce();
+      const auto time = std::chrono::steady_clock::now() - start;
+      if (i >= warm_up) reply << ' ' << std::chrono::nanoseconds(time).count();
+    }
+    library_.barrier();  // the driver is not woken while a rank is still measuring
+    return reply.str();
+  }
+
+ private:
+  void prepare(std::istringstream& arguments) {
+    std::string algorithm;
+    std::size_t bytes = 0;
+    if (!(arguments >> algorithm >> bytes)) throw std::invalid_argument("bad algorithm or number of bytes");
+    const std::size_t count = bytes / sizeof(float);
+    if (count == output_.size() && algorithm == algorithm_) return;
+    if (count != output_.size()) {
+      input_.assign(count, 0.0F);
+      output_.assign(count, 0.0F);
+    }
+    algorithm_ = algorithm;
+    in_place_ = library_.in_place(algorithm);
+    library_.prepare(algorithm, input_, output_);
+  }
+
+  static std::string wrong(std::size_t index, float got, float expected) {
+    std::ostringstream text;
+    text << "wrong element " << index << ": " << got << " instead of " << expected;
+    return text.str();
+  }
+
+  Library& library_;
+  std::string algorithm_;
+  bool in_place_ = false;
+  std::vector<float> input_;
+  std::vector<float> output_;
+};
+
+void obey(Control& control, Library& library) {
+  Measurer measurer(library);
+  while (std::optional<std::string> line = control.read_line()) {
+    std::istringstream arguments(*line);
+    std::string command;
+    arguments >> command;
+    if (command == "quit") return;
+    if (command == "rest") continue;
+    if (command == "check") {
+      control.write_line(measurer.check(arguments));
+    } else if (command == "turn") {
+      control.write_line(measurer.turn(arguments));
+    } else {
+      throw std::invalid_argument("unknown command: " + *line);
+    }
+    while (!control.readable()) {
+      library.progress();
+      ::sched_yield();
+    }
+  }
+}
+
+}  // namespace
+
+int run_rank(const std::string& control_path, const MakeLibrary& make_library) {
+  try {
+    Control control(control_path);
+    try {
+      const std::unique_ptr<Library> library = make_library();
+      std::ostringstream ready("ready ", std::ios::ate);
+      ready << library->rank() << ' ' << library->size();
+      for (const std::string& algorithm : library->algorithms()) ready << ' ' << algorithm;
+      control.write_line(ready.str());
+      obey(control, *library);
+      return 0;
+    } catch (const std::exception& error) {
+      std::string text = error.what();
+      for (char& c : text) c = c == '\n' ? ' ' : c;
+      control.write_line("failed " + text);
+    }
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+  }
+  return 1;
+}
+
+}  // namespace rondo::compare

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the ranks of each library are started. docs/compare.md gives the reasons for every option."""
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PEERS = ("gloo", "openmpi", "mpich")
+TRANSPORTS = ("tcp",)
+INTERFACE = "lo"
+
+
+class Missing(Exception):
+    """A library cannot be measured here; the text says what is not there."""
+
+
+@dataclass
+class Launch:
+    command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def launches(name: str, build: Path, ranks: int, control: Path, folder: Path) -> list[Launch]:
+    """The processes to start so that `ranks` ranks of the library connect to `control`. `folder` is theirs alone."""
+    program = build / "bench" / "peers" / f"peer_{name}"
+    if not program.exists():
+        raise Missing(f"not installed ({program} was not built)")
+    rank_command = [str(program), str(control)]
+    return _LAUNCHERS[name](rank_command, ranks, folder)
+
+
+def _rondo(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
+    common = {
+        "WORLD_SIZE": str(ranks),
+        "RONDO_RENDEZVOUS": f"file://{folder / 'rendezvous'}",
+        "RONDO_TRANSPORTS": "tcp",
+        "RONDO_INTERFACES": INTERFACE,
+    }
+    return [Launch(rank_command, common | {"RANK": str(rank)}) for rank in range(ranks)]
+
+
+def _gloo(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
+    store = folder / "store"
+    store.mkdir()
+    return [Launch([*rank_command, str(rank), str(ranks), str(store), INTERFACE]) for rank in range(ranks)]
+
+
+def _openmpi(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
+    as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    network = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", INTERFACE]
+    launcher = [_tool("mpirun.openmpi"), *as_root, "--oversubscribe", "-n", str(ranks), *network]
+    return [Launch(launcher + rank_command)]
+
+
+def _mpich(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
+    network = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": INTERFACE}
+    return [Launch([_tool("mpirun.mpich"), "-n", str(ranks), *rank_command], network)]
+
+
+def _tool(name: str) -> str:
+    path = shutil.which(name)
+    if path is None:
+        raise Missing(f"not installed ({name} not found)")
+    return path
+
+
+_LAUNCHERS = {"rondo": _rondo, "gloo": _gloo, "openmpi": _openmpi, "mpich": _mpich}
