@@ -9,11 +9,11 @@ namespace rondo {
 
 // What the faults of one directed link are drawn with: a throw is a pure function of (seed, link, purpose, index), so it
 // does not matter when or how often it is asked for.
-class Dice {
+class MemDice {
  public:
   enum Purpose : std::uint64_t { delay, stall, coin, piece };
 
-  Dice(std::uint64_t seed, int from, int to, Priority lane) noexcept
+  MemDice(std::uint64_t seed, int from, int to, Priority lane) noexcept
       : stream_(mix(mix(mix(mix(seed) + static_cast<std::uint64_t>(from)) + static_cast<std::uint64_t>(to)) +
                     static_cast<std::uint64_t>(lane))) {}
 

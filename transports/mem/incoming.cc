@@ -12,11 +12,11 @@ namespace {
 constexpr std::size_t bytes_at_once = std::size_t{256} << 10;
 }  // namespace
 
-Incoming::Incoming(Ring& ring, std::atomic<bool>& room_wanted, Bell& writer, const MemFaults& faults,
-                   const Dice& dice)
+MemIncoming::MemIncoming(MemRing& ring, std::atomic<bool>& room_wanted, MemBell& writer,
+                         const MemFaults& faults, const MemDice& dice)
     : ring_(ring), room_wanted_(room_wanted), writer_(writer), faults_(faults), dice_(dice) {}
 
-bool Incoming::pump(Sink& sink, Link& link) {
+bool MemIncoming::pump(Sink& sink, Link& link) {
   bool moved = false;
   budget_ = bytes_at_once;
   for (;;) {
@@ -41,13 +41,13 @@ bool Incoming::pump(Sink& sink, Link& link) {
   }
 }
 
-bool Incoming::collect_header() {
+bool MemIncoming::collect_header() {
   if (delay_ != 0 && --delay_ != 0) return false;
   const auto bytes = piece(header_.size() - have_);
   if (bytes.empty()) return false;
   if (faults_.delay != 0 && delay_drawn_ == frame_) {
     ++delay_drawn_;
-    delay_ = dice_.roll(Dice::delay, frame_, std::uint64_t{faults_.delay} + 1);
+    delay_ = dice_.roll(MemDice::delay, frame_, std::uint64_t{faults_.delay} + 1);
     if (delay_ != 0) return false;
   }
   std::memcpy(header_.data() + have_, bytes.data(), bytes.size());
@@ -57,7 +57,7 @@ bool Incoming::collect_header() {
 }
 
 // Asks the sink about a complete header. False while it is on hold.
-bool Incoming::show(Sink& sink, Link& link) {
+bool MemIncoming::show(Sink& sink, Link& link) {
   switch (sink.arrived(link, header_)) {
     case Header::hold:
       state_ = State::shown;
@@ -77,7 +77,7 @@ bool Incoming::show(Sink& sink, Link& link) {
   return true;
 }
 
-bool Incoming::deliver(Sink& sink, Link& link) {
+bool MemIncoming::deliver(Sink& sink, Link& link) {
   const auto bytes = piece(receive_.bytes - have_);
   if (bytes.empty()) return false;
   std::size_t taken = bytes.size();
@@ -93,7 +93,7 @@ bool Incoming::deliver(Sink& sink, Link& link) {
 
 // Shows the sink a piece that follows rest_. What it does not use is fewer than 16 bytes and is kept in rest_. Returns
 // how many bytes of the piece are done with.
-std::size_t Incoming::lend(Sink& sink, Link& link, std::span<const std::byte> piece) {
+std::size_t MemIncoming::lend(Sink& sink, Link& link, std::span<const std::byte> piece) {
   std::span<const std::byte> view = piece;
   std::size_t taken = piece.size();
   if (rest_bytes_ != 0) {
@@ -108,7 +108,7 @@ std::size_t Incoming::lend(Sink& sink, Link& link, std::span<const std::byte> pi
   return taken;
 }
 
-void Incoming::finish(Sink& sink, Link& link) {
+void MemIncoming::finish(Sink& sink, Link& link) {
   assert(rest_bytes_ == 0 && "frames end with whole elements");
   state_ = State::header;
   have_ = 0;
@@ -117,15 +117,15 @@ void Incoming::finish(Sink& sink, Link& link) {
 }
 
 // The next bytes, as far as budget and faults allow.
-std::span<const std::byte> Incoming::piece(std::size_t most) const noexcept {
+std::span<const std::byte> MemIncoming::piece(std::size_t most) const noexcept {
   std::size_t limit = std::min(most, budget_);
   if (faults_.split != 0)
-    limit = std::min<std::size_t>(limit, 1 + dice_.roll(Dice::piece, ring_.position(), faults_.split));
+    limit = std::min<std::size_t>(limit, 1 + dice_.roll(MemDice::piece, ring_.position(), faults_.split));
   const auto view = ring_.view();
   return view.first(std::min(view.size(), limit));
 }
 
-void Incoming::consume(std::size_t count) noexcept {
+void MemIncoming::consume(std::size_t count) noexcept {
   budget_ -= count;
   ring_.consume(count);
   if (room_wanted_.load()) writer_.ring();

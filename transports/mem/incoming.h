@@ -17,11 +17,11 @@ namespace rondo {
 
 // The receiving half of a link: collects a header, agrees on it with the sink, delivers the payload, and starts again. The length
 // of a frame comes from the sink alone.
-class Incoming {
+class MemIncoming {
  public:
   // writer wakes the rank at the other end when it waits for room.
-  Incoming(Ring& ring, std::atomic<bool>& room_wanted, Bell& writer, const MemFaults& faults,
-           const Dice& dice);
+  MemIncoming(MemRing& ring, std::atomic<bool>& room_wanted, MemBell& writer, const MemFaults& faults,
+              const MemDice& dice);
 
   // Delivers what has come, a bounded number of bytes. True when anything moved.
   bool pump(Sink& sink, Link& link);
@@ -46,11 +46,11 @@ class Incoming {
   std::span<const std::byte> piece(std::size_t most) const noexcept;
   void consume(std::size_t count) noexcept;
 
-  Ring& ring_;
+  MemRing& ring_;
   std::atomic<bool>& room_wanted_;
-  Bell& writer_;
+  MemBell& writer_;
   const MemFaults& faults_;
-  Dice dice_;
+  MemDice dice_;
   State state_ = State::header;
   HeaderBytes header_{};
   Receive receive_;

@@ -11,18 +11,19 @@ int direction(int from, int to) noexcept {
 }
 }  // namespace
 
-MemLink::MemLink(int rank, int peer, Priority lane, Pipe& pipe, Bell& other, const MemFaults& faults,
+MemLink::MemLink(int rank, int peer, Priority lane, MemPipe& pipe, MemBell& other, const MemFaults& faults,
                  std::uint64_t seed)
     : peer_(peer),
       lane_(lane),
       pipe_(pipe),
       other_(other),
-      outgoing_({rank, peer, lane, direction(rank, peer)}, pipe, other, faults, Dice(seed, rank, peer, lane)),
+      outgoing_({rank, peer, lane, direction(rank, peer)}, pipe, other, faults,
+                MemDice(seed, rank, peer, lane)),
       incoming_(pipe.rings[direction(peer, rank)], pipe.room_wanted[direction(peer, rank)], other, faults,
-                Dice(seed, peer, rank, lane)) {}
+                MemDice(seed, peer, rank, lane)) {}
 
 MemLink::~MemLink() {
-  pipe_.end(Pipe::closed);
+  pipe_.end(MemPipe::closed);
   other_.ring();
 }
 
@@ -37,7 +38,7 @@ std::string MemLink::describe() const {
 bool MemLink::progress(Sink& sink) {
   if (broken_) return false;
   // The end is looked at before the ring: what was sent before it is still delivered.
-  const bool ended = pipe_.state.load() != Pipe::open;
+  const bool ended = pipe_.state.load() != MemPipe::open;
   bool moved = outgoing_.pump(sink, *this);
   moved |= incoming_.pump(sink, *this);
   if (ended && over()) {
@@ -49,7 +50,7 @@ bool MemLink::progress(Sink& sink) {
 
 bool MemLink::ready() const noexcept {
   if (broken_) return false;
-  if (pipe_.state.load() != Pipe::open && over()) return true;
+  if (pipe_.state.load() != MemPipe::open && over()) return true;
   return outgoing_.ready() || incoming_.ready();
 }
 
@@ -60,10 +61,10 @@ bool MemLink::over() const noexcept {
 
 void MemLink::tell_broken(Sink& sink) {
   broken_ = true;
-  const bool clean = pipe_.state.load() == Pipe::closed && incoming_.at_boundary();
+  const bool clean = pipe_.state.load() == MemPipe::closed && incoming_.at_boundary();
   const std::uint64_t cut_after = pipe_.cut_after.load();
   std::string what = clean ? "closed by the peer" : "connection reset by peer";
-  if (cut_after != Pipe::not_cut) what += " (a fault, after " + std::to_string(cut_after) + " bytes)";
+  if (cut_after != MemPipe::not_cut) what += " (a fault, after " + std::to_string(cut_after) + " bytes)";
   sink.broken(*this, std::make_error_code(clean ? std::errc{} : std::errc::connection_reset), what, clean);
 }
 

@@ -18,7 +18,7 @@ namespace rondo {
 class MemLink final : public Link {
  public:
   // other wakes the rank of the other end.
-  MemLink(int rank, int peer, Priority lane, Pipe& pipe, Bell& other, const MemFaults& faults,
+  MemLink(int rank, int peer, Priority lane, MemPipe& pipe, MemBell& other, const MemFaults& faults,
           std::uint64_t seed);
   ~MemLink() override;  // closes in order
 
@@ -39,10 +39,10 @@ class MemLink final : public Link {
 
   int peer_;
   Priority lane_;
-  Pipe& pipe_;
-  Bell& other_;
-  Outgoing outgoing_;
-  Incoming incoming_;
+  MemPipe& pipe_;
+  MemBell& other_;
+  MemOutgoing outgoing_;
+  MemIncoming incoming_;
   bool broken_ = false;
 };
 

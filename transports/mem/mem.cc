@@ -30,7 +30,7 @@ struct MemFabric::State {
     for (int low = 0; low < size; ++low)
       for (int high = low + 1; high < size; ++high)
         for (int lane = 0; lane < lane_count; ++lane)
-          pipes[place(low, high, lane)] = std::make_unique<Pipe>(faults.capacity);
+          pipes[place(low, high, lane)] = std::make_unique<MemPipe>(faults.capacity);
     const auto now = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
     identity = now ^ (static_cast<std::uint64_t>(::getpid()) << 48) ^ reinterpret_cast<std::uintptr_t>(this);
   }
@@ -38,16 +38,18 @@ struct MemFabric::State {
     return (static_cast<std::size_t>(low) * bells.size() + static_cast<std::size_t>(high)) * lane_count +
            static_cast<std::size_t>(lane);
   }
-  Pipe& pipe(int a, int b, int lane) noexcept { return *pipes[place(std::min(a, b), std::max(a, b), lane)]; }
-  Bell& bell(int rank) noexcept { return bells[static_cast<std::size_t>(rank)]; }
+  MemPipe& pipe(int a, int b, int lane) noexcept {
+    return *pipes[place(std::min(a, b), std::max(a, b), lane)];
+  }
+  MemBell& bell(int rank) noexcept { return bells[static_cast<std::size_t>(rank)]; }
 
   const int size;
   const MemFaults faults;
   const std::uint64_t seed;
   std::uint64_t identity = 0;
-  std::vector<Bell> bells;
+  std::vector<MemBell> bells;
   std::vector<std::atomic<bool>> made;
-  std::vector<std::unique_ptr<Pipe>> pipes;  // of pairs low < high; the rest is null
+  std::vector<std::unique_ptr<MemPipe>> pipes;  // of pairs low < high; the rest is null
 };
 
 namespace {

@@ -8,13 +8,14 @@ namespace rondo {
 namespace {
 
 template <class Fault>
-bool concerns(const Fault& fault, const Outgoing::Route& route) noexcept {
+bool concerns(const Fault& fault, const MemOutgoing::Route& route) noexcept {
   return fault.from == route.from && fault.to == route.to && fault.lane == route.lane;
 }
 
 }  // namespace
 
-Outgoing::Outgoing(const Route& route, Pipe& pipe, Bell& reader, const MemFaults& faults, const Dice& dice)
+MemOutgoing::MemOutgoing(const Route& route, MemPipe& pipe, MemBell& reader, const MemFaults& faults,
+                         const MemDice& dice)
     : route_(route), pipe_(pipe), reader_(reader), faults_(faults), dice_(dice) {
   for (const auto& cut : faults.cuts)
     if (concerns(cut, route)) cut_ = cut;
@@ -23,8 +24,8 @@ Outgoing::Outgoing(const Route& route, Pipe& pipe, Bell& reader, const MemFaults
   queue_.reserve(faults.queue);
 }
 
-Send Outgoing::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
-  if (pipe_.state.load() != Pipe::open) return Send::full;  // the end is told at the next progress
+Send MemOutgoing::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
+  if (pipe_.state.load() != MemPipe::open) return Send::full;  // the end is told at the next progress
   if (stalls() || queue_.size() == faults_.queue) {
     refused_ = true;
     pipe_.room_wanted[route_.direction].store(true);
@@ -41,8 +42,8 @@ Send Outgoing::send(const HeaderBytes& header, std::span<const std::byte> payloa
   return Send::queued;
 }
 
-bool Outgoing::pump(Sink& sink, Link& link) {
-  if (pipe_.state.load() != Pipe::open) return false;
+bool MemOutgoing::pump(Sink& sink, Link& link) {
+  if (pipe_.state.load() != MemPipe::open) return false;
   if (stall_ != 0 && --stall_ != 0) return false;
   bool moved = false;
   while (!queue_.empty()) {
@@ -62,24 +63,24 @@ bool Outgoing::pump(Sink& sink, Link& link) {
   return moved;
 }
 
-bool Outgoing::ready() const noexcept {
-  if (pipe_.state.load() != Pipe::open) return false;
+bool MemOutgoing::ready() const noexcept {
+  if (pipe_.state.load() != MemPipe::open) return false;
   if (!waiting() && !refused_) return false;
   return stall_ != 0 || (waiting() && ring().room() != 0) || (refused_ && queue_.size() < faults_.queue);
 }
 
 // Draws the next frame's stall when it is offered for the first time. True while it must be refused.
-bool Outgoing::stalls() {
+bool MemOutgoing::stalls() {
   if (faults_.stall != 0 && stall_drawn_ == frames_) {
-    stall_ = std::max(stall_, dice_.roll(Dice::stall, frames_, std::uint64_t{faults_.stall} + 1));
-    refusing_ = dice_.roll(Dice::coin, frames_, 2) != 0;
+    stall_ = std::max(stall_, dice_.roll(MemDice::stall, frames_, std::uint64_t{faults_.stall} + 1));
+    refusing_ = dice_.roll(MemDice::coin, frames_, 2) != 0;
     ++stall_drawn_;
   }
   return stall_ != 0 && refusing_;
 }
 
 // The wrong bit, if any, of the frame that is being taken over.
-std::optional<std::uint64_t> Outgoing::take_flip(std::size_t payload_bytes) {
+std::optional<std::uint64_t> MemOutgoing::take_flip(std::size_t payload_bytes) {
   const std::uint64_t number = frames_ - 1;
   for (auto flip = flips_.begin(); flip != flips_.end(); ++flip) {
     if (flip->header ? flip->frame != number : flip->frame > number || payload_bytes == 0) continue;
@@ -92,7 +93,7 @@ std::optional<std::uint64_t> Outgoing::take_flip(std::size_t payload_bytes) {
 }
 
 // Moves as much of the frame as there is room for, up to the cut.
-bool Outgoing::push(Frame& frame) {
+bool MemOutgoing::push(Frame& frame) {
   const std::size_t before = frame.moved;
   cut_if_due(false);
   if (frame.moved < frame.header.size()) write(frame, std::span(frame.header).subspan(frame.moved));
@@ -103,8 +104,8 @@ bool Outgoing::push(Frame& frame) {
 }
 
 // `bytes` begin at frame.moved. False when not all were taken.
-bool Outgoing::write(Frame& frame, std::span<const std::byte> bytes) {
-  if (pipe_.state.load() != Pipe::open) return false;
+bool MemOutgoing::write(Frame& frame, std::span<const std::byte> bytes) {
+  if (pipe_.state.load() != MemPipe::open) return false;
   if (cut_ && !cut_->clean)
     bytes = bytes.first(std::min<std::uint64_t>(bytes.size(), cut_->bytes - written_));
   const auto put = [&](std::span<const std::byte> part) {
@@ -120,10 +121,10 @@ bool Outgoing::write(Frame& frame, std::span<const std::byte> bytes) {
   return put(bytes.first(wrong)) && put(std::span(&flipped, 1)) && put(bytes.subspan(wrong + 1));
 }
 
-void Outgoing::cut_if_due(bool frame_ends) noexcept {
+void MemOutgoing::cut_if_due(bool frame_ends) noexcept {
   if (!cut_ || written_ < cut_->bytes || (cut_->clean && !frame_ends)) return;
   pipe_.cut_after.store(written_);
-  pipe_.end(cut_->clean ? Pipe::closed : Pipe::cut);
+  pipe_.end(cut_->clean ? MemPipe::closed : MemPipe::cut);
   reader_.ring();
 }
 

@@ -15,7 +15,7 @@
 namespace rondo {
 
 // The sending half of a link: a short queue of frames, the first of which may be partly in the ring.
-class Outgoing {
+class MemOutgoing {
  public:
   struct Route {
     int from, to;
@@ -23,7 +23,8 @@ class Outgoing {
     int direction;  // index of the ring in the pipe
   };
   // pipe, reader and faults outlive this; reader wakes the rank at the other end.
-  Outgoing(const Route& route, Pipe& pipe, Bell& reader, const MemFaults& faults, const Dice& dice);
+  MemOutgoing(const Route& route, MemPipe& pipe, MemBell& reader, const MemFaults& faults,
+              const MemDice& dice);
 
   Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
   // Moves queued frames on and counts a stall down. True when anything moved.
@@ -48,13 +49,13 @@ class Outgoing {
   bool push(Frame& frame);
   bool write(Frame& frame, std::span<const std::byte> bytes);
   void cut_if_due(bool frame_ends) noexcept;
-  Ring& ring() const noexcept { return pipe_.rings[route_.direction]; }
+  MemRing& ring() const noexcept { return pipe_.rings[route_.direction]; }
 
   Route route_;
-  Pipe& pipe_;
-  Bell& reader_;
+  MemPipe& pipe_;
+  MemBell& reader_;
   const MemFaults& faults_;
-  Dice dice_;
+  MemDice dice_;
   std::optional<MemFaults::Cut> cut_;
   std::vector<MemFaults::Flip> flips_;  // still to come on this route
   std::vector<Frame> queue_;            // never grows beyond what was reserved: sending does not allocate

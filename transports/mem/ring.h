@@ -25,10 +25,10 @@
 namespace rondo {
 
 // One direction of a link: at most `capacity` bytes written and not yet read. The counters run on for ever; a byte's place is
-// its number modulo the capacity. They are sequentially consistent because sleeping depends on it: see Bell.
-class Ring {
+// its number modulo the capacity. They are sequentially consistent because sleeping depends on it: see MemBell.
+class MemRing {
  public:
-  explicit Ring(std::size_t capacity) noexcept : capacity_(capacity) {}
+  explicit MemRing(std::size_t capacity) noexcept : capacity_(capacity) {}
 
   // The writer's side. Takes what fits and says how much that was.
   std::size_t write(std::span<const std::byte> bytes) {
@@ -64,9 +64,9 @@ class Ring {
 // Wakes one rank. The sleeper says that it is about to sleep and then looks once more for work; the others do their work and then
 // look whether it sleeps. All of it is sequentially consistent, so one of the two sees the other: no wake-up is lost. A
 // system call is made only for a rank that sleeps.
-class Bell {
+class MemBell {
  public:
-  Bell() : descriptor_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  MemBell() : descriptor_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (!descriptor_)
       throw Error(Errc::system, std::string("eventfd: ") + std::generic_category().message(errno));
   }
@@ -101,11 +101,11 @@ class Bell {
 };
 
 // A link between two ranks. Index 0 is the direction from the lower rank to the higher.
-struct Pipe {
+struct MemPipe {
   enum State : int { open, closed, cut };
-  explicit Pipe(std::size_t capacity) : rings{Ring(capacity), Ring(capacity)} {}
+  explicit MemPipe(std::size_t capacity) : rings{MemRing(capacity), MemRing(capacity)} {}
 
-  Ring rings[2];
+  MemRing rings[2];
   std::atomic<bool> room_wanted[2] = {false, false};  // by the writer of that direction
   std::atomic<int> state{open};
   static constexpr std::uint64_t not_cut = UINT64_MAX;
