@@ -91,7 +91,7 @@ class Gloo final : public rondo::compare::Library {
 int main(int argc, char** argv) {
   if (argc != 6) {
     std::cerr << "usage: " << argv[0]
-              << " CONTROL RANK SIZE STORE INTERFACE (started by bench/peers/compare)\n";
+              << " CONTROL RANK SIZE STORE INTERFACE (started by bench/peers/compare.py)\n";
     return 2;
   }
   return rondo::compare::run_rank(argv[1], [argv] {

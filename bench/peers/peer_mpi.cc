@@ -48,7 +48,7 @@ class Mpi final : public rondo::compare::Library {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::cerr << "usage: mpirun -n SIZE " << argv[0] << " CONTROL (started by bench/peers/compare)\n";
+    std::cerr << "usage: mpirun -n SIZE " << argv[0] << " CONTROL (started by bench/peers/compare.py)\n";
     return 2;
   }
   return rondo::compare::run_rank(argv[1], [] { return std::make_unique<Mpi>(); });
