@@ -97,7 +97,11 @@ void Run::run_local_steps(std::uint64_t segment, std::uint32_t slice) noexcept {
     if (!next.local()) return;
     keep_local(segment, next);
     ++state.next;
-    if (next.to == no_rank) --steps_left_[segment % window_];
+    if (next.to == no_rank) {
+      --steps_left_[segment % window_];
+    } else {
+      ++state.sends_pending;
+    }
   }
 }
 
@@ -162,7 +166,9 @@ void Run::received(int peer) noexcept {
   PeerRun& state = this->peer(peer);
   state.consumed = 0;
   state.receives.advance();
-  ++slice_run(place.segment, s.slice).next;
+  SliceRun& slice = slice_run(place.segment, s.slice);
+  ++slice.next;
+  if (s.to != no_rank) ++slice.sends_pending;
   run_local_steps(place.segment, s.slice);
   if (s.to == no_rank) step_finished(place.segment);
 }
@@ -186,9 +192,9 @@ void Run::send_started(int peer, bool done) noexcept {
   const Outgoing outgoing = *sendable(peer);
   const ProgramStep& s = step(outgoing.place);
   this->peer(peer).sends.advance();
-  SliceRun& state = slice_run(outgoing.place.segment, s.slice);
-  ++state.sends_pending;
   if (!s.writes()) {
+    SliceRun& state = slice_run(outgoing.place.segment, s.slice);
+    ++state.sends_pending;
     ++state.next;
     run_local_steps(outgoing.place.segment, s.slice);
   }

@@ -68,7 +68,7 @@ class Run {
  private:
   struct SliceRun {
     std::uint32_t next = 0;           // position in the slice's chain
-    std::uint32_t sends_pending = 0;  // payloads borrowed by links
+    std::uint32_t sends_pending = 0;  // values that links have yet to send, or borrow
   };
 
   const ProgramStep& step(const FramePlace& place) const noexcept { return program_->steps()[place.step]; }
