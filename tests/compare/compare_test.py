@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver of the comparison with peers, on ranks that are only scripts: what it computes, and that it always ends alone."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+COMPARE = Path(sys.argv.pop(1)).resolve()
+FAKE_RANK = Path(__file__).resolve().parent / "fake_rank.py"
+DEADLINE = 20
+
+
+class Compare(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(tempfile.mkdtemp(prefix="rondo-compare-test-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        programs = self.folder / "bench" / "peers"
+        programs.mkdir(parents=True)
+        for name in ("gloo", "rondo"):
+            shutil.copy(FAKE_RANK, programs / f"peer_{name}")
+            (programs / f"peer_{name}").chmod(0o755)
+
+    def start(self, *arguments: str, **faults: str) -> subprocess.Popen:
+        environment = os.environ | {"TMPDIR": str(self.folder)} | {f"FAKE_{name}": fault for name, fault in faults.items()}
+        command = [sys.executable, "-B", str(COMPARE), "--build", str(self.folder), "--ranks", "2", "--sizes", "8,64K",
+                   "--rounds", "3", "--seconds-per-turn", "0.001", "--timeout", "2", "--json", str(self.folder / "json")]
+        return subprocess.Popen([*command, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def compare(self, *arguments: str, **faults: str) -> tuple[int, str, list[dict]]:
+        process = self.start(*arguments, **faults)
+        output, _ = process.communicate(timeout=DEADLINE)
+        self.assert_nothing_is_left()
+        file = self.folder / "json"
+        return process.returncode, output, json.loads(file.read_text())["rows"] if file.exists() else []
+
+    def processes(self) -> list[int]:
+        """Ranks of this test that run."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if str(self.folder / "bench").encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+        return found
+
+    def assert_nothing_is_left(self):
+        deadline = time.monotonic() + DEADLINE
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(self.processes(), [])
+        self.assertEqual(list(self.folder.glob("rondo-compare-*")), [])
+
+    def test_ratio_and_best_algorithm(self):
+        status, output, rows = self.compare("--peers", "gloo", GLOO_US="300", RONDO_US="200")
+        self.assertEqual(status, 0, output)
+        self.assertEqual([row["bytes"] for row in rows], [8, 65536])
+        for row in rows:
+            self.assertEqual(set(row), {"operation", "transport", "ranks", "bytes", "rondo_us", "peers_us", "ratio"})
+            self.assertEqual((row["operation"], row["transport"], row["ranks"]), ("all_reduce", "tcp", 2))
+            self.assertEqual(row["rondo_us"], 400)  # the slower rank
+            self.assertEqual(row["peers_us"], {"gloo_slow": 900, "gloo_fast": 600, "gloo": 600})
+            self.assertEqual(row["ratio"], 1.5)
+        self.assertIn("gloo_fast", output)
+
+    def test_a_peer_that_is_not_built_is_named(self):
+        status, output, rows = self.compare("--peers", "gloo,mpich")
+        self.assertEqual(status, 0, output)
+        self.assertIn("mpich: not installed", output)
+        self.assertNotIn("mpich", rows[0]["peers_us"])
+
+    def test_faults_of_a_peer_are_named_and_the_run_goes_on(self):
+        for fault, said in {
+            "no_start": "does not start: cannot find the network",
+            "same_rank": "started as something else than 2 ranks",
+            "hang": "does not finish in 2 s",
+            "die": "ended: out of luck",
+            "fail": "failed rank 1 lost rank 0",
+            "wrong": "wrong element 3: 1 instead of 2",
+        }.items():
+            with self.subTest(fault):
+                _, output, rows = self.compare("--peers", "gloo", GLOO=fault)
+                self.assertIn(f"gloo: {said}", output)
+                self.assertEqual([(row["rondo_us"], row["peers_us"], row["ratio"]) for row in rows], [(200, {}, None)] * 2)
+
+    def test_a_fault_of_rondo_fails_the_run_and_the_peers_go_on(self):
+        status, output, rows = self.compare("--peers", "gloo", RONDO="hang")
+        self.assertEqual(status, 1)
+        self.assertIn("rondo: does not finish in 2 s", output)
+        self.assertEqual([(row["rondo_us"], row["peers_us"]["gloo"], row["ratio"]) for row in rows], [(None, 200, None)] * 2)
+
+    def test_ranks_that_will_not_end_are_ended(self):
+        status, output, _ = self.compare("--peers", "gloo", GLOO="no_end")
+        self.assertEqual(status, 0, output)
+
+    def test_a_signal_ends_everything(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(number):
+                process = self.start("--peers", "gloo", "--timeout", "1000", GLOO="hang")
+                deadline = time.monotonic() + DEADLINE
+                while len(self.processes()) < 4 and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                process.send_signal(number)
+                output, _ = process.communicate(timeout=DEADLINE)
+                self.assertEqual(process.returncode, 128 + number, output)
+                self.assert_nothing_is_left()
+
+    def test_bad_arguments_say_what_is_possible(self):
+        for arguments, said in {
+            ("--peers", "nccl"): "there are gloo, openmpi, mpich",
+            ("--sizes", "10"): "multiple of 4",
+            ("--sizes", "8,x"): "no size",
+            ("--ranks", "1"): "give 2 to 512",
+            ("--transport", "pigeon"): "choose from 'tcp'",
+            ("--rounds", "0"): "--rounds",
+            ("--timeout", "-1"): "--timeout",
+        }.items():
+            with self.subTest(arguments):
+                status, output, _ = self.compare(*arguments)
+                self.assertEqual(status, 2)
+                self.assertIn(said, output)
+
+
+if __name__ == "__main__":
+    unittest.main()

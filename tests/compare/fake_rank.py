@@ -1,0 +1,44 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""Speaks the protocol of bench/peers/harness.cc as one rank of Gloo or Rondo would, and fails as FAKE_<NAME> says."""
+
+import os
+import socket
+import sys
+import time
+
+name = os.path.basename(sys.argv[0]).removeprefix("peer_")
+fault = os.environ.get(f"FAKE_{name.upper()}", "")
+microseconds = int(os.environ.get(f"FAKE_{name.upper()}_US", "100"))
+rank, size = (int(sys.argv[2]), int(sys.argv[3])) if name == "gloo" else (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+
+if fault == "no_start" and rank == 1:
+    sys.exit("cannot find the network")
+driver = socket.socket(socket.AF_UNIX)
+driver.connect(sys.argv[1])
+lines = driver.makefile("rw")
+
+
+def say(text: str) -> None:
+    print(text, file=lines, flush=True)
+
+
+algorithms = "slow fast" if name == "gloo" else "default"
+say(f"ready {0 if fault == 'same_rank' else rank} {size} {algorithms}")
+for line in lines:
+    command, *arguments = line.split()
+    if command == "quit":
+        if fault == "no_end":
+            time.sleep(1000)
+        sys.exit(0)
+    if command == "check":
+        say("wrong element 3: 1 instead of 2" if fault == "wrong" and rank == 1 else "right")
+    if command == "turn":
+        if fault == "hang" and rank == 1:
+            time.sleep(1000)
+        if fault == "die" and rank == 1:
+            sys.exit("out of luck")
+        if fault == "fail" and rank == 1:
+            say("failed rank 1 lost rank 0")
+        slower = 1 + (arguments[0] == "slow") + rank
+        say("times" + f" {microseconds * 1000 * slower}" * int(arguments[3]))
