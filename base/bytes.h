@@ -31,8 +31,7 @@ class Writer {
  public:
   template <std::unsigned_integral T>
   void put(T value) {
-    bytes_.resize(bytes_.size() + sizeof(T));
-    store_little(bytes_.data() + bytes_.size() - sizeof(T), value);
+    for (std::size_t i = 0; i < sizeof(T); ++i) bytes_.push_back(static_cast<std::byte>(value >> (8 * i)));
   }
   void put_bytes(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
   // A u32 length and the bytes.
