@@ -119,7 +119,7 @@ struct FloatMax {
     const V first = a > b ? a : b;
     const V second = b > a ? b : a;
     const V most = cast<V>(cast<Bits>(first) & cast<Bits>(second));
-    return (a == a) & (b == b) ? most : a + b;
+    return ((a == a) & (b == b)) ? most : a + b;
   }
 };
 
