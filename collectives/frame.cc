@@ -41,8 +41,12 @@ HeaderBytes encode(const Frame& f) noexcept {
   store_little(to + 40, f.bytes);
   store_little(to + 48, std::bit_cast<std::uint64_t>(s.scale));
   store_little(to + 56, s.plan);
-  store_little(to + crc_offset, crc32c(std::span(bytes).first(crc_offset)));
+  seal(bytes);
   return bytes;
+}
+
+void seal(HeaderBytes& bytes) noexcept {
+  store_little(bytes.data() + crc_offset, crc32c(std::span(bytes).first(crc_offset)));
 }
 
 std::optional<Frame> decode(const HeaderBytes& bytes) noexcept {

@@ -22,6 +22,8 @@ struct Frame {
 };
 
 HeaderBytes encode(const Frame& frame) noexcept;
+// Writes the header's own checksum over what it holds.
+void seal(HeaderBytes& bytes) noexcept;
 // Nothing when the bytes are no header of this version or are damaged (they carry a CRC of their own).
 std::optional<Frame> decode(const HeaderBytes& bytes) noexcept;
 
