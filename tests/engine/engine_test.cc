@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine.h"
+
+#include <rondo/work.h>
+
+#include <atomic>
+
+#include "catch.h"
+#include "cluster.h"
+
+using namespace rondo;
+
+namespace {
+
+constexpr std::size_t count = 1000;
+
+struct Buffers {
+  std::vector<float> in = std::vector<float>(count, 1), out = std::vector<float>(count, -1);
+};
+
+std::string failure_of(Work& work) {
+  try {
+    work.wait();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("operations of one thread run while nobody waits") {
+  Cluster cluster(3);
+  std::vector<Buffers> buffers(3);
+  std::vector<Work> works;
+  for (int rank = 0; rank < 3; ++rank) {
+    auto& b = buffers[static_cast<std::size_t>(rank)];
+    works.emplace_back(cluster[rank].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+  }
+  for (Work& work : works) work.wait();
+  for (const Buffers& b : buffers) CHECK(b.out == std::vector<float>(count, 3));
+}
+
+TEST_CASE("an operation that is dropped still runs") {
+  Cluster cluster(2);
+  Buffers a, b, c, d;
+  { Work(cluster[0].start(make_call(Collective::all_reduce, Algorithm::star, a.in, a.out, count))); }
+  { Work(cluster[1].start(make_call(Collective::all_reduce, Algorithm::star, b.in, b.out, count))); }
+  Work last0(cluster[0].start(make_call(Collective::all_reduce, Algorithm::star, c.in, c.out, count)));
+  Work last1(cluster[1].start(make_call(Collective::all_reduce, Algorithm::star, d.in, d.out, count)));
+  last1.wait();
+  last0.wait();
+  CHECK(a.out == std::vector<float>(count, 2));
+  CHECK(b.out == std::vector<float>(count, 2));
+}
+
+TEST_CASE("a function given to on_done runs once, also after the end") {
+  Cluster cluster(2);
+  Buffers a, b;
+  std::atomic<int> calls{0};
+  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  first.on_done([&](std::error_code code) {
+    CHECK_FALSE(code);
+    ++calls;
+  });
+  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+  second.wait();
+  first.wait();
+  second.on_done([&](std::error_code) { ++calls; });
+  while (calls < 2) std::this_thread::yield();
+  CHECK(calls == 2);
+}
+
+TEST_CASE("different calls are a mismatch that names both") {
+  Cluster cluster(2);
+  Buffers a, b;
+  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count - 1)));
+  const std::string text = failure_of(first);
+  CHECK(contains(text, "all_reduce #1 (1000 f32 sum, ring over mem): "));
+  CHECK(contains(text, "rank 1 called all_reduce #1 (999 f32 sum) where rank 0 called all_reduce #1 (1000 f32 sum)"));
+  CHECK(first.error() == Errc::mismatch);
+  CHECK(contains(failure_of(second), "rank 0 called all_reduce #1 (1000 f32 sum)"));
+}
+
+TEST_CASE("different roots are a mismatch on both ranks, although each only sends") {
+  Cluster cluster(2);
+  Buffers a, b;
+  Work first(cluster[0].start(make_call(Collective::broadcast, Algorithm::tree, a.in, a.out, count, 0)));
+  Work second(cluster[1].start(make_call(Collective::broadcast, Algorithm::tree, b.in, b.out, count, 1)));
+  CHECK(contains(failure_of(first), "root 1"));
+  CHECK(contains(failure_of(second), "root 0"));
+}
+
+TEST_CASE("a frame that comes before its operation waits for it") {
+  Cluster cluster(2);
+  Buffers a, b;
+  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::doubling, a.in, a.out, 10)));
+  CHECK_FALSE(first.wait_for(std::chrono::milliseconds{20}));
+  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::doubling, b.in, b.out, 10)));
+  second.wait();
+  first.wait();
+  CHECK(b.out[9] == 2);
+}
+
+TEST_CASE("a held frame of another algorithm is a mismatch when its operation starts") {
+  Cluster cluster(3);
+  Buffers a, b;
+  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  CHECK_FALSE(first.wait_for(std::chrono::milliseconds{20}));
+  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::star, b.in, b.out, count)));
+  CHECK(contains(failure_of(second), "the settings differ"));
+}
+
+TEST_CASE("a rank that never calls trips the deadline of the whole operation") {
+  Cluster cluster(2);
+  Buffers a;
+  Call call = make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count);
+  call.time_limit = std::chrono::milliseconds{50};
+  Work work(cluster[0].start(call));
+  CHECK(contains(failure_of(work), "not done within 0.05 s: rank 0 waits for data from rank 1"));
+  CHECK(work.error() == Errc::deadline_exceeded);
+  Work later(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  CHECK(later.done());
+  CHECK(later.error() == Errc::deadline_exceeded);
+}
+
+TEST_CASE("the deadline passes while nobody waits") {
+  Cluster cluster(2);
+  Buffers a;
+  std::atomic<bool> ended{false};
+  Call call = make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count);
+  call.time_limit = std::chrono::milliseconds{50};
+  Work work(cluster[0].start(call));
+  work.on_done([&](std::error_code) { ended = true; });
+  while (!ended) std::this_thread::yield();
+  CHECK(work.error() == Errc::deadline_exceeded);
+}
+
+TEST_CASE("a rank that left fails later operations at once, and earlier ones not at all") {
+  Cluster cluster(2);
+  Buffers a, b;
+  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+  second.wait();
+  cluster[0].peer_left(1, {1, 0});
+  first.wait();
+  Work later(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  CHECK(later.error() == Errc::peer_left);
+  CHECK(contains(later.message(), "rank 1 has left"));
+}
+
+TEST_CASE("fail ends what is pending and what comes with the first cause") {
+  Cluster cluster(2);
+  Buffers a;
+  Work work(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  cluster[0].fail({Errc::aborted, "first"});
+  cluster[0].fail({Errc::peer_lost, "second"});
+  CHECK(contains(failure_of(work), "all_reduce #1 (1000 f32 sum, ring over mem): first"));
+}
+
+TEST_CASE("a flipped bit is never summed when checksums are on") {
+  MemFaults faults;
+  faults.flips.push_back({0, 1, Priority::bulk, 2, false, 12345});
+  Cluster cluster(2, faults, true);
+  Buffers a, b;
+  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+  CHECK(contains(failure_of(second), "checksum"));
+  CHECK(second.error() == Errc::corrupt);
+}
+
+TEST_CASE("handles outlive their engine") {
+  Work work;
+  {
+    Cluster cluster(2);
+    Buffers a;
+    work = Work(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  }
+  CHECK(work.done());
+  CHECK(work.error() == Errc::aborted);
+}
