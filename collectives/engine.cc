@@ -48,9 +48,9 @@ const Program& Engine::program(const Call& call) {
   const Signature& s = call.signature;
   const int root = static_cast<int>(s.root);
   for (const auto& p : programs_)
-    if (p->is(s.operation, s.algorithm, root)) return *p;
+    if (p->is(s.operation, s.algorithm, root, call.depth)) return *p;
   programs_.push_back(
-      std::make_unique<Program>(s.operation, s.algorithm, root, options_.rank, options_.size));
+      std::make_unique<Program>(s.operation, s.algorithm, root, options_.rank, options_.size, call.depth));
   return *programs_.back();
 }
 

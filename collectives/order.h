@@ -1,65 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The order of frames on a link: a pure function that both ends compute. A link that carries `frames` frames for each segment in
-// one direction sends frame m of segment s at key s * stride + m * lag, smaller keys first and, among equal
-// keys, smaller m first; one of stride and lag is 1. So about `depth` segments are under way at once: a ring's second hop of one
-// segment follows the first hops of the next `lag` segments, and never has to wait for the whole buffer.
+// The order of frames on a link: a pure function that both ends compute. Let a segment take `rounds` rounds. Then what belongs to
+// round r of segment s has the key s * rounds + r * depth, and on every link smaller keys go first (then older segments, then
+// list order). So `depth` segments are under way at once, evenly staggered over the rounds, and never does
+// one have to wait for the whole buffer. The key is one for all links, and nothing ever depends on anything with a
+// greater key: that is why the order cannot deadlock, with one frame of credit on each link and a window of `depth` segments.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace rondo {
 
+// The order of the frames that one link carries for each segment in one direction, as a table with one entry for each frame.
+class FrameTable {
+ public:
+  // When segment s is at this place, it is frame `frame` of segment period - shift.
+  struct Entry {
+    std::uint32_t frame = 0;
+    std::uint32_t shift = 0;
+  };
+
+  FrameTable() = default;
+  // frame_rounds: the round (1 to rounds) of each frame, in list order, not decreasing.
+  FrameTable(std::span<const std::uint32_t> frame_rounds, std::uint32_t rounds, std::uint32_t depth);
+
+  std::uint32_t frames() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
+  const Entry& entry(std::uint32_t index) const noexcept { return entries_[index]; }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+// Segments that a rank must hold at once so that every link can follow its order.
+inline std::uint64_t segment_window(std::uint32_t depth) noexcept {
+  return std::max<std::uint64_t>(1, depth);
+}
+
+// Walks along the frames of `segments` segments: constant time a frame when there are more segments than depth. The table must
+// outlive it.
 class FrameOrder {
  public:
   FrameOrder() = default;
-  FrameOrder(std::uint64_t segments, std::uint32_t frames, std::uint32_t depth) noexcept
-      : segments_(segments),
-        frames_(frames),
-        stride_(std::max<std::uint64_t>(1, frames / std::max(1u, depth))),
-        lag_(frames == 0 ? 1 : std::max<std::uint64_t>(1, depth / frames)),
-        left_(segments * frames) {
+  FrameOrder(const FrameTable& table, std::uint64_t segments) noexcept
+      : table_(&table), segments_(segments), left_(segments * table.frames()) {
     if (left_ != 0) settle();
   }
 
   bool done() const noexcept { return left_ == 0; }
-  std::uint64_t segment() const noexcept { return (key_ - frame_ * lag_) / stride_; }
-  std::uint32_t frame() const noexcept { return static_cast<std::uint32_t>(frame_); }
+  std::uint64_t segment() const noexcept { return period_ - table_->entry(index_).shift; }
+  std::uint32_t frame() const noexcept { return table_->entry(index_).frame; }
   void advance() noexcept {
     if (--left_ == 0) return;
-    ++frame_;
+    step();
     settle();
   }
 
-  // How many segments apart two frames under way can be: a receiver must be able to hold this many segments at once.
-  static std::uint64_t window(std::uint32_t frames, std::uint32_t depth) noexcept {
-    if (frames == 0) return 1;
-    const std::uint64_t stride = std::max<std::uint64_t>(1, frames / std::max(1u, depth));
-    const std::uint64_t lag = std::max<std::uint64_t>(1, depth / frames);
-    return (frames - 1) * lag / stride + 2;
-  }
-
  private:
-  bool valid() const noexcept {
-    const std::uint64_t shift = frame_ * lag_;
-    return shift <= key_ && (key_ - shift) % stride_ == 0 && (key_ - shift) / stride_ < segments_;
+  void step() noexcept {
+    if (++index_ < table_->frames()) return;
+    index_ = 0;
+    ++period_;
   }
-  // Moves to the first valid (key, frame) at or after the present one.
+  // At both ends of the buffer some places of a period belong to segments that do not exist.
   void settle() noexcept {
-    for (;; ++key_, frame_ = 0) {
-      for (; frame_ < frames_ && frame_ * lag_ <= key_; ++frame_)
-        if (valid()) return;
+    for (;; step()) {
+      const std::uint64_t shift = table_->entry(index_).shift;
+      if (shift <= period_ && period_ - shift < segments_) return;
     }
   }
 
+  const FrameTable* table_ = nullptr;
   std::uint64_t segments_ = 0;
-  std::uint64_t frames_ = 0;
-  std::uint64_t stride_ = 1;
-  std::uint64_t lag_ = 1;
   std::uint64_t left_ = 0;
-  std::uint64_t key_ = 0;
-  std::uint64_t frame_ = 0;
+  std::uint64_t period_ = 0;  // key / rounds
+  std::uint32_t index_ = 0;
 };
 
 }  // namespace rondo

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/order.h"
 #include "collectives/schedule.h"
 
 namespace rondo {
@@ -14,6 +15,8 @@ namespace rondo {
 struct ProgramStep {
   std::uint32_t slice = 0;
   std::uint32_t chain = 0;  // position among the steps of the slice
+  std::uint32_t after = 0;  // steps of the segment that must be done before: a token is a fence
+  std::uint32_t round = 0;
   int from = no_rank, to = no_rank;
   bool reduce = false, keep = false;
   bool written =
@@ -25,14 +28,15 @@ struct ProgramStep {
 
 struct ProgramPeer {
   int rank = 0;
-  std::vector<std::uint32_t> receives, sends;  // steps of a segment, in link order
+  std::vector<std::uint32_t> receives, sends;  // steps of a segment, in list order
+  FrameTable receive_table, send_table;        // the order in which their frames travel
 };
 
 class Program {
  public:
-  Program(Collective operation, Algorithm algorithm, int root, int rank, int size);
-  bool is(Collective operation, Algorithm algorithm, int root) const noexcept {
-    return operation == operation_ && algorithm == algorithm_ && root == root_;
+  Program(Collective operation, Algorithm algorithm, int root, int rank, int size, std::uint32_t depth);
+  bool is(Collective operation, Algorithm algorithm, int root, std::uint32_t depth) const noexcept {
+    return operation == operation_ && algorithm == algorithm_ && root == root_ && depth == depth_;
   }
 
   std::uint32_t slices() const noexcept { return slices_; }
@@ -43,14 +47,16 @@ class Program {
   // The steps of a slice (the token included: slice == slices()).
   std::span<const std::uint32_t> chain(std::uint32_t slice) const noexcept { return chains_[slice]; }
   // Segments that must be held at once so that the frame order of every link can be followed.
-  std::uint64_t window(std::uint32_t depth) const noexcept;
+  std::uint64_t window() const noexcept { return segment_window(depth_); }
 
  private:
   ProgramPeer& peer(int rank);
+  void order_links(std::uint32_t rounds);
 
   Collective operation_;
   Algorithm algorithm_;
   int root_;
+  std::uint32_t depth_;
   std::uint32_t slices_;
   std::vector<ProgramStep> steps_;
   std::vector<ProgramPeer> peers_;

@@ -19,7 +19,7 @@ void Run::begin(const Program& program, const Call& call, int rank, int size) {
                    signature_.op == ReduceOp::mean && is_reducing(signature_.operation) ? size : 1.0};
   reduce_ = is_reducing(signature_.operation) ? find_reduce(signature_.type, signature_.op) : nullptr;
   segments_ = layout_.segments();
-  window_ = std::min<std::uint64_t>(program.window(call.depth), segments_);
+  window_ = std::min<std::uint64_t>(program.window(), segments_);
   base_ = 0;
   const bool staged = std::any_of(program.steps().begin(), program.steps().end(), [&](const ProgramStep& s) {
     return s.slice < program.slices() && s.writes() && !out_covers(s.slice);
@@ -28,8 +28,7 @@ void Run::begin(const Program& program, const Call& call, int rank, int size) {
   staging_needed_ = staged ? window_ * layout_.segment_span() * element_ : 0;
   peers_.clear();
   for (const ProgramPeer& p : program.peers())
-    peers_.push_back({FrameOrder(segments_, static_cast<std::uint32_t>(p.receives.size()), call.depth),
-                      FrameOrder(segments_, static_cast<std::uint32_t>(p.sends.size()), call.depth), 0});
+    peers_.push_back({FrameOrder(p.receive_table, segments_), FrameOrder(p.send_table, segments_), 0});
   slices_.assign(window_ * (program.slices() + 1), {});
   steps_left_.assign(window_, 0);
   for (std::uint64_t s = 0; s < window_; ++s) open_segment(s);
@@ -132,7 +131,7 @@ std::optional<Receive> Run::receivable(int peer) const noexcept {
   if (!in_window(place.segment) || waits_for_staging()) return std::nullopt;
   const ProgramStep& s = step(place);
   const SliceRun& state = slice_run(place.segment, s.slice);
-  if (state.next != s.chain) return std::nullopt;
+  if (state.next != s.chain || fenced(place)) return std::nullopt;
   const std::size_t bytes = bytes_of(place);
   if (bytes == 0) return Receive{};
   std::byte* to = value(place.segment, s.slice);
@@ -180,7 +179,7 @@ std::optional<Outgoing> Run::sendable(int peer) const noexcept {
   if (!in_window(place.segment)) return std::nullopt;
   const ProgramStep& s = step(place);
   const std::uint32_t next = slice_run(place.segment, s.slice).next;
-  if (s.writes() ? next <= s.chain : next != s.chain) return std::nullopt;
+  if (s.writes() ? next <= s.chain : next != s.chain || fenced(place)) return std::nullopt;
   const std::size_t bytes = bytes_of(place);
   if (bytes == 0) return Outgoing{place, {}};
   const std::byte* from =

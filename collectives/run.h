@@ -75,6 +75,10 @@ class Run {
   SliceRun& slice_run(std::uint64_t segment, std::uint32_t slice) noexcept;
   const SliceRun& slice_run(std::uint64_t segment, std::uint32_t slice) const noexcept;
   bool in_window(std::uint64_t segment) const noexcept { return segment < base_ + window_; }
+  // A token step waits for all steps before it, and those behind it wait for the token.
+  bool fenced(const FramePlace& place) const noexcept {
+    return program_->steps().size() - steps_left_[place.segment % window_] < step(place).after;
+  }
   bool out_covers(std::uint32_t slice) const noexcept;
   const std::byte* input(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::byte* value(std::uint64_t segment, std::uint32_t slice) const noexcept;

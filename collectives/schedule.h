@@ -33,10 +33,14 @@ struct Step {
   int to = no_rank;
   bool reduce = false;
   bool keep = false;
+  // What a step receives travels in this round of the segment, what it sends in the next. Rounds never decrease along the steps of
+  // a slice, along a link, or across a token; all links share them, and so their frames can keep one order (order.h).
+  std::uint32_t round = 0;
 };
 
 struct Schedule {
   std::uint32_t slices = 1;
+  std::uint32_t rounds = 0;  // on all ranks the same: frames travel in rounds 1 to `rounds`
   std::vector<Step> steps;
 };
 

@@ -11,8 +11,9 @@ namespace rondo {
 inline int wrap(int i, int size) noexcept {
   return ((i % size) + size) % size;
 }
-inline std::uint32_t slice_of(int index) noexcept {
-  return static_cast<std::uint32_t>(index);
+// Slices and rounds are unsigned, ranks are not.
+inline std::uint32_t number(int value) noexcept {
+  return static_cast<std::uint32_t>(value);
 }
 
 Schedule ring_all_reduce(int rank, int size);
