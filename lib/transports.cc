@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lib/connect.h"
+#include "lib/reachability.h"
 #include "transports/tcp/tcp.h"
 
 namespace rondo {
@@ -26,6 +27,17 @@ TransportList default_transports(const Place& place, const Options& options) {
   TransportList list;
   list.push_back(make_tcp(tcp));
   return list;
+}
+
+std::vector<TransportInfo> describe_transports() {
+  return {{"tcp", true, "between any ranks"}};
+}
+
+std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters) {
+  std::vector<InterfaceInfo> result;
+  for (const InterfaceAddress& one : list_interfaces(filters))
+    result.push_back({one.interface, one.address, one.loopback, one.chosen, one.why});
+  return result;
 }
 
 }  // namespace rondo

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <rondo/export.h>
+#include <rondo/options.h>
+
+namespace rondo {
+
+// What Rondo sees of this machine and of its environment: what `rondo info` prints. Plain copies, nothing is kept open.
+
+struct TransportInfo {
+  std::string name;
+  bool available = false;
+  std::string why;  // why not, or on what it stands
+};
+
+struct InterfaceInfo {
+  std::string name, address;
+  bool loopback = false;
+  bool chosen = false;  // by Options::interfaces
+  std::string why;      // why not
+};
+
+// A resource limit of this process; no value means unlimited.
+struct LimitInfo {
+  std::string name;  // "open files", "locked memory (bytes)"
+  std::optional<std::uint64_t> soft, hard;
+};
+
+struct VariableInfo {
+  std::string name, value;  // the value of a secret is only said to be there
+};
+
+// What connect() would make of the options and the environment, without connecting.
+struct PlaceInfo {
+  int rank = 0;
+  int size = 1;
+  std::string rendezvous;  // empty when alone
+  std::string source;      // what said so: "torchrun", "Open MPI", "RONDO_RANK" ...
+  std::string error;       // why it cannot be known; then nothing else is set
+};
+
+struct SystemInfo {
+  std::string version;
+  std::string host;           // its name
+  std::string host_identity;  // ranks with the same one share loopback
+  unsigned cores = 0;         // that this process may run on
+  std::uint64_t memory_bytes = 0;
+  std::string reduce_kernels;  // instruction set chosen for reductions: "avx512"
+  std::vector<TransportInfo> transports;
+  std::vector<InterfaceInfo> interfaces;
+  std::string interface_error;  // why the filters cannot be meant ("interface 'eth9' does not exist ...")
+  std::vector<LimitInfo> limits;
+  std::vector<VariableInfo> variables;  // of Rondo and of the launchers it knows, that are set
+  PlaceInfo place;
+};
+
+// Never throws for a bad environment or bad filters: the fields say what is wrong.
+RONDO_API SystemInfo gather_info(const Options& options);
+
+// The place alone: cheap.
+RONDO_API PlaceInfo gather_place(const Options& options);
+
+}  // namespace rondo

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rondo/info.h>
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include <rondo/error.h>
+#include <rondo/version.h>
+
+#include "collectives/reduce.h"
+#include "lib/reachability.h"
+#include "lib/rendezvous.h"
+
+namespace rondo {
+namespace {
+
+constexpr std::array launcher_prefixes{std::string_view{"RONDO_"},
+                                       std::string_view{"OMPI_COMM_WORLD_"},
+                                       std::string_view{"PMI_"},
+                                       std::string_view{"PMIX_"},
+                                       std::string_view{"MPI_LOCAL"},
+                                       std::string_view{"SLURM_PROCID"},
+                                       std::string_view{"SLURM_NTASKS"},
+                                       std::string_view{"SLURM_LOCALID"},
+                                       std::string_view{"SLURM_JOB_ID"},
+                                       std::string_view{"SLURM_STEP_ID"},
+                                       std::string_view{"SLURM_NODELIST"},
+                                       std::string_view{"SLURM_STEP_NODELIST"},
+                                       std::string_view{"SLURM_JOB_NODELIST"},
+                                       std::string_view{"SLURM_LAUNCH_NODE_IPADDR"},
+                                       std::string_view{"SLURM_SRUN_COMM_HOST"},
+                                       std::string_view{"TORCHELASTIC_"}};
+constexpr std::array torchrun_names{std::string_view{"RANK"},        std::string_view{"WORLD_SIZE"},
+                                    std::string_view{"LOCAL_RANK"},  std::string_view{"LOCAL_WORLD_SIZE"},
+                                    std::string_view{"MASTER_ADDR"}, std::string_view{"MASTER_PORT"}};
+
+bool concerns_rondo(std::string_view name) {
+  return std::any_of(launcher_prefixes.begin(), launcher_prefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
+         std::find(torchrun_names.begin(), torchrun_names.end(), name) != torchrun_names.end();
+}
+
+std::vector<VariableInfo> set_variables() {
+  std::vector<VariableInfo> found;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const auto equals = text.find('=');
+    if (equals == std::string_view::npos || !concerns_rondo(text.substr(0, equals))) continue;
+    VariableInfo variable{std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))};
+    if (variable.name == "RONDO_SECRET")
+      variable.value = "(a secret of " + std::to_string(variable.value.size()) + " bytes)";
+    found.push_back(std::move(variable));
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return found;
+}
+
+LimitInfo limit(std::string name, __rlimit_resource resource) {
+  LimitInfo info{std::move(name), {}, {}};
+  rlimit value{};
+  if (::getrlimit(resource, &value) != 0) return info;
+  if (value.rlim_cur != RLIM_INFINITY) info.soft = value.rlim_cur;
+  if (value.rlim_max != RLIM_INFINITY) info.hard = value.rlim_max;
+  return info;
+}
+
+unsigned usable_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<unsigned>(CPU_COUNT(&set));
+  return static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string("unknown");
+}
+
+}  // namespace
+
+PlaceInfo gather_place(const Options& options) {
+  PlaceInfo info;
+  try {
+    const Place place = resolve_place(options);
+    info = PlaceInfo{place.rank, place.size, place.url, place.source, {}};
+  } catch (const std::exception& error) {
+    info.error = error.what();
+  }
+  return info;
+}
+
+SystemInfo gather_info(const Options& options) {
+  SystemInfo info;
+  info.version = version();
+  info.host = host_name();
+  info.host_identity = host_identity();
+  info.cores = usable_cores();
+  info.memory_bytes = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
+                      static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGE_SIZE)));
+  info.reduce_kernels = name_of(best_isa());
+  info.transports = describe_transports();
+  try {
+    info.interfaces = describe_interfaces(options.interfaces);
+  } catch (const std::exception& error) {
+    info.interface_error = error.what();
+  }
+  info.limits = {limit("open files", RLIMIT_NOFILE), limit("locked memory (bytes)", RLIMIT_MEMLOCK)};
+  info.variables = set_variables();
+  info.place = gather_place(options);
+  return info;
+}
+
+}  // namespace rondo

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the transports say of this machine before anything is connected, for `rondo info`. Implemented where the transports are
+// named: lib/transports.cc.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <rondo/info.h>
+
+namespace rondo {
+
+std::vector<TransportInfo> describe_transports();
+// Throws Error(invalid_argument) for a filter that names an interface that does not exist.
+std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters);
+
+}  // namespace rondo
