@@ -32,12 +32,12 @@ def launches(name: str, build: Path, ranks: int, control: Path, folder: Path) ->
 
 def _rondo(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
     common = {
-        "WORLD_SIZE": str(ranks),
+        "RONDO_SIZE": str(ranks),
         "RONDO_RENDEZVOUS": f"file://{folder / 'rendezvous'}",
         "RONDO_TRANSPORTS": "tcp",
         "RONDO_INTERFACES": INTERFACE,
     }
-    return [Launch(rank_command, common | {"RANK": str(rank)}) for rank in range(ranks)]
+    return [Launch(rank_command, common | {"RONDO_RANK": str(rank)}) for rank in range(ranks)]
 
 
 def _gloo(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:

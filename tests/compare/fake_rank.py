@@ -10,7 +10,7 @@ import time
 name = os.path.basename(sys.argv[0]).removeprefix("peer_")
 fault = os.environ.get(f"FAKE_{name.upper()}", "")
 microseconds = int(os.environ.get(f"FAKE_{name.upper()}_US", "100"))
-rank, size = (int(sys.argv[2]), int(sys.argv[3])) if name == "gloo" else (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+rank, size = (int(sys.argv[2]), int(sys.argv[3])) if name == "gloo" else (int(os.environ["RONDO_RANK"]), int(os.environ["RONDO_SIZE"]))
 
 if fault == "no_start" and rank == 1:
     sys.exit("cannot find the network")
