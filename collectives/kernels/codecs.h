@@ -9,8 +9,17 @@
 namespace rondo::kernels {
 namespace {
 
+// What a codec does to results beyond decoding and encoding: nothing.
 template <class M>
-struct HalfCodec {
+struct PlainCodec {
+  using F32 = Vector<float, M>;
+  RONDO_INLINE static F32 before_finish(F32 value) { return value; }
+  RONDO_INLINE static F32 after_finish(F32 value) { return value; }
+  RONDO_INLINE static F32 tamed(F32 value) { return value; }
+};
+
+template <class M>
+struct HalfCodec : PlainCodec<M> {
   static constexpr std::size_t element_bytes = 2;
   using F32 = Vector<float, M>;
 
@@ -23,7 +32,7 @@ struct HalfCodec {
 };
 
 template <class M>
-struct BFloatCodec {
+struct BFloatCodec : PlainCodec<M> {
   static constexpr std::size_t element_bytes = 2;
   using F32 = Vector<float, M>;
   using U32 = Vector<std::uint32_t, M>;
@@ -45,29 +54,41 @@ struct BFloatCodec {
   }
 };
 
-// Rounds f32 to nearest even to MantissaBits and to the subnormals below 2^LeastExponent, leaving it an f32: adding 1.5 * 2^k moves
-// the last bit to keep into the last place. Values from 2^21 on are not rounded; they are far beyond any f8.
+// Rounds f32 to nearest even to MantissaBits and to the subnormals below 2^LeastExponent, leaving it an f32: adding 1.5 * 2^k
+// moves the last bit to keep into the last place. For infinity, NaN and values below 2^100.
 template <class M, int MantissaBits, int LeastExponent>
 RONDO_INLINE Vector<float, M> round_mantissa(Vector<float, M> value) {
   using F32 = Vector<float, M>;
   using I32 = Vector<std::int32_t, M>;
   using U32 = Vector<std::uint32_t, M>;
-  constexpr std::int32_t least = (127 + LeastExponent) << 23;
-  constexpr std::int32_t most = (127 + 20) << 23;
-  I32 exponent = cast<I32>(cast<U32>(value) & 0x7f800000u);
-  exponent = exponent > least ? exponent : exponent - exponent + least;
-  exponent = exponent < most ? exponent : exponent - exponent + most;
-  const F32 shifter = cast<F32>(exponent + (((23 - MantissaBits) << 23) + 0x00400000));
+  const I32 least = I32{} + ((127 + LeastExponent) << 23);
+  const I32 exponent = cast<I32>(cast<U32>(value) & 0x7f800000u);
+  const F32 shifter =
+      cast<F32>((exponent > least ? exponent : least) + (((23 - MantissaBits) << 23) + 0x00400000));
   const F32 result = (value + shifter) - shifter;
   return cast<F32>(cast<U32>(result) | (cast<U32>(value) & 0x80000000u));
 }
 
-// The upper byte of an f16.
 template <class M>
-struct F8E5M2Codec {
+struct EightBitCodec : PlainCodec<M> {
   static constexpr std::size_t element_bytes = 1;
   using F32 = Vector<float, M>;
   using U16 = Vector<std::uint16_t, M>;
+  using U8 = Vector<std::uint8_t, M>;
+
+  // Beyond any f8, within the reach of round_mantissa; NaN stays.
+  RONDO_INLINE static F32 tamed(F32 value) {
+    const F32 most = F32{} + 1048576.0f;
+    const F32 below = most < value ? most : value;
+    return -most > below ? -most : below;
+  }
+};
+
+// The upper byte of an f16.
+template <class M>
+struct F8E5M2Codec : EightBitCodec<M> {
+  using typename EightBitCodec<M>::F32;
+  using typename EightBitCodec<M>::U16;
 
   RONDO_INLINE static void decode(const std::byte* from, F32* value) {
     const U16 raw = load<U16>(from);
@@ -82,12 +103,12 @@ struct F8E5M2Codec {
 };
 
 // Its bits, seven places up, are an f16 of 1/256 of the value, subnormals too. NaN (all ones) gets the exponent of an f16's NaN.
-template <class M>
-struct F8E4M3Codec {
-  static constexpr std::size_t element_bytes = 1;
-  using F32 = Vector<float, M>;
-  using U16 = Vector<std::uint16_t, M>;
-  using U8 = Vector<std::uint8_t, M>;
+// Sums, minima and maxima are formed of these smaller numbers, with the same roundings; Exact is for products.
+template <class M, bool Exact>
+struct F8E4M3Codec : EightBitCodec<M> {
+  using typename EightBitCodec<M>::F32;
+  using typename EightBitCodec<M>::U16;
+  using typename EightBitCodec<M>::U8;
 
   RONDO_INLINE static void decode(const std::byte* from, F32* value) {
     const U16 raw = load<U16>(from);
@@ -95,21 +116,26 @@ struct F8E4M3Codec {
     const U16 code = cast<U16>(magnitude | ((magnitude + 1) & 0x80));
     M::widen_half(((code << 7) & 0x7f80u) | ((raw << 8) & 0x8000u), value[0], value[1]);
     M::widen_half(((code >> 1) & 0x7f80u) | (raw & 0x8000u), value[2], value[3]);
-    for (std::size_t i = 0; i < 4; ++i) value[i] = value[i] * 256.0f;
+    if constexpr (Exact)
+      for (std::size_t i = 0; i < 4; ++i) value[i] = value[i] * 256.0f;
   }
   RONDO_INLINE static void encode(std::byte* to, const F32* value) {
-    F32 small[4];
-    for (std::size_t i = 0; i < 4; ++i) small[i] = round_mantissa<M, 3, -6>(value[i]) * (1.0f / 256);
-    const U16 even = M::narrow_half(small[0], small[1]);
-    const U16 odd = M::narrow_half(small[2], small[3]);
-    const U16 code = (magnitude_of(even) >> 7) | (magnitude_of(odd) << 1);
-    store(to, code | ((even >> 8) & 0x0080u) | (odd & 0x8000u));
+    F32 rounded[4];
+    for (std::size_t i = 0; i < 4; ++i)
+      rounded[i] = round_mantissa<M, 3, -14>(Exact ? value[i] * (1.0f / 256) : value[i]);
+    const U16 even = code_of(M::narrow_half(rounded[0], rounded[1]));
+    const U16 odd = code_of(M::narrow_half(rounded[2], rounded[3]));
+    store(to, (even >> 8) | (odd & 0xff00u));
   }
+  RONDO_INLINE static F32 before_finish(F32 value) { return Exact ? value : value * 256.0f; }
+  RONDO_INLINE static F32 after_finish(F32 value) { return Exact ? value : value * (1.0f / 256); }
 
  private:
-  RONDO_INLINE static U16 magnitude_of(U16 half) {
+  // In the upper byte of each lane.
+  RONDO_INLINE static U16 code_of(U16 half) {
     const U16 magnitude = half & 0x7fffu;
-    return magnitude < 0x3f80u ? magnitude : magnitude - magnitude + 0x3f80u;
+    const U16 most = U16{} + 0x3f80u;
+    return ((magnitude < most ? magnitude : most) << 1) | (half & 0x8000u);
   }
 };
 
@@ -125,7 +151,7 @@ ReduceFunction pick_kernel(DType type, ReduceOp op) noexcept {
     case DType::bf16:
       return pick_float<ShortFloats<BFloatCodec<M>, M>>(op);
     case DType::f8e4m3:
-      return pick_float<ShortFloats<F8E4M3Codec<M>, M>>(op);
+      return pick_float<ShortFloats<F8E4M3Codec<M, false>, M>, ShortFloats<F8E4M3Codec<M, true>, M>>(op);
     case DType::f8e5m2:
       return pick_float<ShortFloats<F8E5M2Codec<M>, M>>(op);
     case DType::i64:

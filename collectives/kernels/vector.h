@@ -45,8 +45,9 @@ RONDO_INLINE void store(std::byte* to, V value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-// Float is true for lanes of floating point; Bits is the vector of unsigned integers of the same shape.
+// Bits is the vector of unsigned integers of the same shape. ordered: signedness matters. tame: see ShortFloats.
 struct Sum {
+  static constexpr bool tame = true;
   static constexpr bool ordered = false;
   template <class Bits, class V>
   RONDO_INLINE static V apply(V a, V b) {
@@ -55,6 +56,7 @@ struct Sum {
 };
 
 struct Product {
+  static constexpr bool tame = false;
   static constexpr bool ordered = false;
   template <class Bits, class V>
   RONDO_INLINE static V apply(V a, V b) {
@@ -105,6 +107,7 @@ struct Max {
 // Both orders of the operands differ only in zeros and in NaN (each gives its second operand). Or-ing them makes -0 of two zeros and
 // keeps the ones of a NaN's exponent; and-ing makes +0 of two zeros, and the NaN has to be put back.
 struct FloatMin {
+  static constexpr bool tame = true;
   template <class Bits, class V>
   RONDO_INLINE static V apply(V a, V b) {
     const V first = a < b ? a : b;
@@ -114,6 +117,7 @@ struct FloatMin {
 };
 
 struct FloatMax {
+  static constexpr bool tame = true;
   template <class Bits, class V>
   RONDO_INLINE static V apply(V a, V b) {
     const V first = a > b ? a : b;
@@ -179,7 +183,10 @@ struct Integers {
       value = Op::template apply<Lanes>(value, other.value);
     }
   }
-  RONDO_INLINE void finish(const Scaling& scaling) { scaling.apply(value); }
+  template <class Op>
+  RONDO_INLINE void settle(const Scaling* scaling) {
+    if (scaling != nullptr) scaling->apply(value);
+  }
 };
 
 template <class T, class M>
@@ -197,10 +204,14 @@ struct Floats {
   RONDO_INLINE void combine(const Floats& other) {
     value = Op::template apply<Vector<typename UnsignedOf<T>::type, M>>(value, other.value);
   }
-  RONDO_INLINE void finish(const Scaling& scaling) { scaling.apply(value); }
+  template <class Op>
+  RONDO_INLINE void settle(const Scaling* scaling) {
+    if (scaling != nullptr) scaling->apply(value);
+  }
 };
 
-// Short floats in Count vectors of f32; Codec says how.
+// Short floats in `count` vectors of f32; Codec says how, and what has to be done to them before and after a finish. It may be told
+// that results are tame: sums, minima and maxima of short floats stay far below the largest f32.
 template <class Codec, class M>
 struct ShortFloats {
   using Machine = M;
@@ -217,8 +228,17 @@ struct ShortFloats {
     for (std::size_t i = 0; i < count; ++i)
       value[i] = Op::template apply<Vector<std::uint32_t, M>>(value[i], other.value[i]);
   }
-  RONDO_INLINE void finish(const Scaling& scaling) {
-    for (std::size_t i = 0; i < count; ++i) scaling.apply(value[i]);
+  template <class Op>
+  RONDO_INLINE void settle(const Scaling* scaling) {
+    if (scaling != nullptr) {
+      for (std::size_t i = 0; i < count; ++i) {
+        value[i] = Codec::before_finish(value[i]);
+        scaling->apply(value[i]);
+        value[i] = Codec::after_finish(value[i]);
+      }
+    }
+    if (!Op::tame || scaling != nullptr)
+      for (std::size_t i = 0; i < count; ++i) value[i] = Codec::tamed(value[i]);
   }
 };
 
@@ -235,8 +255,7 @@ RONDO_INLINE void reduce_units(std::byte* out, const std::byte* const* in, std::
       result[u].template combine<Op>(next);
     }
   }
-  if (scaling != nullptr)
-    for (std::size_t u = 0; u < Units; ++u) result[u].finish(*scaling);
+  for (std::size_t u = 0; u < Units; ++u) result[u].template settle<Op>(scaling);
   for (std::size_t u = 0; u < Units; ++u) result[u].store(out + at + u * width);
 }
 
@@ -254,7 +273,7 @@ RONDO_INLINE void reduce_rest(std::byte* out, const std::byte* const* in, std::s
     next.load(copy);
     result.template combine<Op>(next);
   }
-  if (scaling != nullptr) result.finish(*scaling);
+  result.template settle<Op>(scaling);
   result.store(copy);
   std::memcpy(out + at, copy, bytes);
 }
@@ -281,14 +300,14 @@ void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std
   if (at < bytes) reduce_rest<Unit, Op>(out, in, sources, at, bytes - at, scaling);
 }
 
-template <class Unit>
+template <class Unit, class ProductUnit = Unit>
 ReduceFunction pick_float(ReduceOp op) noexcept {
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::mean:
       return &reduce<Unit, Sum>;
     case ReduceOp::product:
-      return &reduce<Unit, Product>;
+      return &reduce<ProductUnit, Product>;
     case ReduceOp::min:
       return &reduce<Unit, FloatMin>;
     case ReduceOp::max:

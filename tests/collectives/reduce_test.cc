@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every instruction set against the scalar kernels: all types, ops, tails, misalignments, aliases, with and without finish.
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "reduce_reference.h"
+
+using namespace rondo;
+using namespace reduce_reference;
+
+namespace {
+
+constexpr std::size_t guard = 64;
+constexpr std::size_t most_sources = 8;
+constexpr std::size_t most_count = 20011;
+constexpr std::size_t most_bytes = most_count * 8;
+
+bool is_nan(DType type, const std::byte* at) {
+  if (type == DType::f64) {
+    double value;
+    std::memcpy(&value, at, sizeof value);
+    return value != value;
+  }
+  if (type == DType::f32) {
+    float value;
+    std::memcpy(&value, at, sizeof value);
+    return value != value;
+  }
+  const Layout layout = layout_of(type);
+  const std::uint32_t sign = 1u << (layout.exponent_bits + layout.mantissa_bits);
+  const std::uint32_t last = layout.has_infinity ? sign - (1u << layout.mantissa_bits) : sign - 2;
+  std::uint32_t code = 0;
+  std::memcpy(&code, at, size_of(type));
+  return (code & (sign - 1)) > last;
+}
+
+// The first element that differs, any NaN being equal to any other, or count.
+std::size_t first_difference(DType type, const std::byte* a, const std::byte* b, std::size_t count) {
+  const std::size_t bytes = size_of(type);
+  if (std::memcmp(a, b, count * bytes) == 0) return count;
+  for (std::size_t i = 0; i < count; ++i, a += bytes, b += bytes)
+    if (std::memcmp(a, b, bytes) != 0 && (is_integer(type) || !is_nan(type, a) || !is_nan(type, b))) return i;
+  return count;
+}
+
+// Random bits, among them many of the values where something special happens.
+std::vector<std::byte> make_source(DType type, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> result(most_bytes + guard);
+  for (std::byte& byte : result) byte = static_cast<std::byte>(random());
+  const std::size_t bytes = size_of(type);
+  for (std::size_t at = 0; at + bytes <= result.size(); at += bytes) {
+    if (random() % 4 != 0) continue;
+    const std::uint32_t kind = random() % 4;
+    std::memset(result.data() + at, kind == 3 ? 0xff : 0, bytes);
+    if (kind == 1) result[at + bytes - 1] = std::byte{0x80};
+    if (kind == 2) result[at] = std::byte{1};
+    if (kind == 3) result[at + bytes - 1] = std::byte{0x7f};
+  }
+  return result;
+}
+
+class Harness {
+ public:
+  Harness(DType type, ReduceOp op, Isa isa)
+      : type_(type), oracle_(find_reduce(type, op, Isa::scalar)), tested_(find_reduce(type, op, isa)) {
+    for (std::uint32_t s = 0; s < most_sources; ++s) sources_.push_back(make_source(type, 17 * s + 1));
+    expected_.resize(most_bytes);
+    output_.resize(most_bytes + 3 * guard);
+  }
+
+  bool present() const { return oracle_ != nullptr && tested_ != nullptr; }
+
+  // Sources start `shift` bytes off, each a different number; alias is the source that is also the output, or -1.
+  // Gives what is wrong, or an empty string.
+  std::string run(std::size_t sources, std::size_t count, std::size_t shift, int alias,
+                  const Finish& finish) {
+    const std::size_t bytes = count * size_of(type_);
+    const std::byte* in[most_sources];
+    for (std::size_t s = 0; s < sources; ++s) in[s] = sources_[s].data() + (shift * (s + 1)) % guard;
+    oracle_(expected_.data(), in, sources, count, finish);
+    std::byte* const out = output_.data() + guard + shift % guard;
+    std::memset(output_.data(), 0x5a, guard + shift % guard);
+    std::memset(out + bytes, 0x5a, guard);
+    if (alias >= 0) {
+      std::memcpy(out, in[alias], bytes);
+      in[alias] = out;
+    }
+    tested_(out, in, sources, count, finish);
+    const std::size_t wrong = first_difference(type_, out, expected_.data(), count);
+    std::string result;
+    if (wrong != count) result = "element " + std::to_string(wrong) + " differs";
+    for (const std::byte* at = out - guard; at < out; ++at)
+      if (*at != std::byte{0x5a}) result = "bytes before the output were written";
+    for (const std::byte* at = out + bytes; at < out + bytes + guard; ++at)
+      if (*at != std::byte{0x5a}) result = "bytes behind the output were written";
+    return result;
+  }
+
+ private:
+  DType type_;
+  ReduceFunction oracle_, tested_;
+  std::vector<std::vector<std::byte>> sources_;
+  std::vector<std::byte> expected_, output_;
+};
+
+std::vector<Finish> finishes(DType type) {
+  if (is_integer(type)) return {{}, {1, 2}, {1, 7}, {1, 1000}};
+  return {{}, {1, 4}, {1, 7}, {0.1, 1}, {0.25, 3}, {1.7, 1.3}};
+}
+
+void check(Isa isa, DType type, ReduceOp op) {
+  Harness harness(type, op, isa);
+  if (!harness.present()) {
+    REQUIRE_FALSE(supports(type, op));
+    return;
+  }
+  const std::vector<Finish> all = finishes(type);
+  std::size_t turn = 0;
+  const auto run = [&](std::size_t sources, std::size_t count, std::size_t shift, int alias,
+                       const Finish& finish) {
+    const std::string wrong = harness.run(sources, count, shift, alias, finish);
+    if (wrong.empty()) return;
+    FAIL(name_of(isa) << " " << name_of(type) << " " << name_of(op) << ", " << sources << " sources, "
+                      << count << " elements, shift " << shift << ", alias " << alias << ", * "
+                      << finish.multiply << " / " << finish.divide << ": " << wrong);
+  };
+  for (const std::size_t sources : {1, 2, 3, 5, 8}) {
+    for (std::size_t count = 0; count <= 300; count += count < 132 ? 1 : 13)
+      for (int alias = -1; alias < static_cast<int>(sources); ++alias, ++turn) {
+        run(sources, count, turn % 5 == 0 ? 0 : turn % 64, alias, {});
+        run(sources, count, turn % 7 == 0 ? 0 : turn % 61, alias, all[turn % all.size()]);
+      }
+    for (const Finish& finish : all) run(sources, most_count, 3, -1, finish);
+    for (const Finish& finish : all) run(sources, 4096, 0, static_cast<int>(sources) - 1, finish);
+  }
+}
+
+void check_all(Isa isa) {
+  for (int type = 0; type < dtype_count; ++type)
+    for (int op = 0; op < reduce_op_count; ++op)
+      check(isa, static_cast<DType>(type), static_cast<ReduceOp>(op));
+}
+
+}  // namespace
+
+TEST_CASE("avx2 gives the bits of the scalar kernels", "[reduce]") {
+  if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx2) == nullptr) return;
+  check_all(Isa::avx2);
+}
+
+TEST_CASE("avx512 gives the bits of the scalar kernels", "[reduce]") {
+  if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx512) == nullptr) return;
+  check_all(Isa::avx512);
+}
+
+TEST_CASE("every supported pair has a kernel, the others none", "[reduce]") {
+  for (const Isa isa : isas_here())
+    for (int type = 0; type < dtype_count; ++type)
+      for (int op = 0; op < reduce_op_count; ++op)
+        CHECK((find_reduce(static_cast<DType>(type), static_cast<ReduceOp>(op), isa) != nullptr) ==
+              supports(static_cast<DType>(type), static_cast<ReduceOp>(op)));
+  CHECK(find_reduce(static_cast<DType>(99), ReduceOp::sum, Isa::scalar) == nullptr);
+  CHECK(find_reduce(DType::f32, static_cast<ReduceOp>(99), Isa::scalar) == nullptr);
+  CHECK(find_reduce(DType::f32, ReduceOp::sum, best_isa()) != nullptr);
+  CHECK(name_of(Isa::avx512) == "avx512");
+}
