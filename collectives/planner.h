@@ -14,41 +14,46 @@ namespace rondo {
 
 // Measured or default costs of the slowest link, the letters of docs/planner.md.
 struct CostConstants {
-  double latency_s = 8e-6;             // a: one frame, end to end
-  double seconds_per_byte = 4e-10;     // b: one direction of a link
+  double latency_s = 8e-6;                 // a: one frame, end to end
+  double seconds_per_byte = 4e-10;         // b: one direction of a link
   double reduce_seconds_per_byte = 5e-11;  // g
-  double frame_s = 3e-6;               // cost of one more frame on the sender and the receiver, not overlapped
+  double frame_s = 3e-6;  // cost of one more frame on the sender and the receiver, not overlapped
 };
 
 struct Topology {
   int ranks = 1;
-  int ranks_per_host = 1;   // the largest number of ranks on one host
-  int cores_per_host = 1;   // of that host
+  int ranks_per_host = 1;  // the largest number of ranks on one host
+  int cores_per_host = 1;  // of that host
 };
 
 struct PlanOptions {
   std::optional<Algorithm> algorithm;
-  std::size_t segment_bytes = 0;  // 0: choose
-  int depth = 0;                  // 0: choose
+  std::size_t segment_bytes = 0;                     // 0: choose
+  int depth = 0;                                     // 0: choose
   std::size_t staging_bytes = std::size_t{8} << 20;  // of one lane
-  bool reproducible = false;      // only algorithms whose result depends on rank order alone
+  bool reproducible = false;  // only algorithms whose result depends on rank order alone
 };
 
 struct Plan {
   Algorithm algorithm = Algorithm::star;
-  std::size_t segment_bytes = 0;  // of the segment of the whole buffer (all blocks together for all_gather and reduce_scatter)
+  std::size_t segment_bytes =
+      0;  // of the segment of the whole buffer (all blocks together for all_gather and reduce_scatter)
   int depth = 1;
   double seconds = 0;  // predicted
 };
 
+// Allocates nothing unless it throws.
 // bytes: of the whole buffer: count * size_of(type), for all_gather and reduce_scatter of the larger of the two buffers.
 // The chosen algorithm is monotone in bytes: as bytes grow an algorithm once left does not come back.
 // Throws Error(unsupported) when the wanted algorithm does not exist for the operation; the message lists those that do.
-Plan choose_plan(Collective operation, std::size_t bytes, const Topology& topology, const CostConstants& constants,
-                 const PlanOptions& options = {});
+Plan choose_plan(Collective operation, std::size_t bytes, const Topology& topology,
+                 const CostConstants& constants, const PlanOptions& options = {});
 
-// Every candidate with its predicted time, best first.
-std::vector<Plan> list_plans(Collective operation, std::size_t bytes, const Topology& topology, const CostConstants& constants,
-                             const PlanOptions& options = {});
+// Whether the bits of the result are those of the sum in rank order (or nothing is summed).
+bool is_reproducible(Algorithm algorithm, Collective operation) noexcept;
+
+// Every candidate with its predicted time: the chosen one, then the others from fast to slow.
+std::vector<Plan> list_plans(Collective operation, std::size_t bytes, const Topology& topology,
+                             const CostConstants& constants, const PlanOptions& options = {});
 
 }  // namespace rondo
