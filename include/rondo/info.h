@@ -41,7 +41,7 @@ struct PlaceInfo {
   int rank = 0;
   int size = 1;
   std::string rendezvous;  // empty when alone
-  std::string source;      // what said so: "torchrun", "Open MPI", "RONDO_RANK" ...
+  std::string source;      // what said so: "torchrun", "Open MPI", "RONDO_RANK" ...; "alone" when nothing did
   std::string error;       // why it cannot be known; then nothing else is set
 };
 

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rondo program as users start it. Usage: program_test.py PATH_OF_RONDO [unittest arguments]"""
+
+import csv
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+RONDO = ""
+LAUNCHER = re.compile(r"^(RONDO_|OMPI_|PMI|PMIX_|SLURM_|TORCHELASTIC_|MPI_)|^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$")
+COLUMNS = ["bytes", "count", "type", "op", "in_place", "algorithm", "min_us", "p50_us", "p99_us", "algbw", "busbw", "wrong"]
+QUICK = ["--no-ceiling", "-n", "3", "-w", "1"]
+
+
+def clean_environment(**changes):
+    environment = {name: value for name, value in os.environ.items() if not LAUNCHER.match(name)}
+    environment.update(changes)
+    return environment
+
+
+def rondo(*arguments, timeout=60, **changes):
+    return subprocess.run([RONDO, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                          env=clean_environment(**changes))
+
+
+def rows(table):
+    return [line.split() for line in table.splitlines() if line.strip() and not line.startswith("#")]
+
+
+class Bench(unittest.TestCase):
+    def bench(self, *arguments, status=0, **changes):
+        result = rondo("bench", *arguments, **changes)
+        self.assertEqual(result.returncode, status, result.stdout + result.stderr)
+        return result
+
+    def test_table(self):
+        result = self.bench("--ranks", 3, "-b", "8", "-e", "32K", "-f", 16, "-n", 5)
+        table = rows(result.stdout)
+        self.assertEqual([row[0] for row in table], ["8", "128", "2048", "32768"])
+        for row in table:
+            self.assertEqual(len(row), 5 + 7 + 7, row)
+            self.assertEqual(row[1:5], [str(int(row[0]) // 4), "f32", "sum", "-1"])
+            for half in row[5:12], row[12:19]:
+                time_us, p50, p99, algbw, busbw = map(float, half[:5])
+                self.assertLessEqual(p50, p99)
+                self.assertGreater(time_us, 0)
+                self.assertAlmostEqual(algbw, int(row[0]) / p50 / 1000, delta=0.001 + algbw * 0.02)
+                self.assertAlmostEqual(busbw, algbw * 4 / 3, delta=0.002)
+                self.assertEqual(half[6], "0")
+        self.assertIn("# Wrong elements       : 0 OK", result.stdout)
+        self.assertRegex(result.stdout, r"# Avg bus bandwidth    : [0-9.]+ GB/s")
+        self.assertRegex(result.stdout, r"# Ceiling              : [0-9.]+ GB/s")
+        self.assertEqual(result.stderr, "")
+
+    def test_every_operation(self):
+        factors = {"all_reduce": 4 / 3, "reduce": 1, "broadcast": 1, "all_gather": 2 / 3, "reduce_scatter": 2 / 3}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "out.json"
+            for operation, factor in factors.items():
+                self.bench(operation, "--ranks", 3, "-b", "12", "-e", "120000", "-f", 100, "--json", path, *QUICK)
+                document = json.loads(path.read_text())
+                self.assertEqual(document["operation"], operation)
+                self.assertEqual(len(document["results"]), 6)
+                for row in document["results"]:
+                    self.assertEqual(row["wrong"], 0)
+                    self.assertAlmostEqual(row["busbw"], row["algbw"] * factor, places=6)
+                    blocks = 3 if operation in ("all_gather", "reduce_scatter") else 1
+                    self.assertEqual(row["bytes"], row["count"] * 4 * blocks)
+            result = self.bench("barrier", "--ranks", 3, "-n", 3)
+            self.assertEqual(len(rows(result.stdout)), 1)
+
+    def test_every_type_and_op(self):
+        result = self.bench("-d", "all", "-o", "all", "--ranks", 3, "-b", "40K", "-e", "40K", *QUICK)
+        self.assertEqual(len(rows(result.stdout)), 6 * 5 + 6 * 8)
+        self.assertIn("# Wrong elements       : 0 OK", result.stdout)
+
+    def test_every_root(self):
+        result = self.bench("broadcast", "-r", "all", "--ranks", 3, "-b", "1K", "-e", "1K", *QUICK)
+        self.assertEqual([row[4] for row in rows(result.stdout)], ["0", "1", "2"])
+
+    def test_unchecked(self):
+        result = self.bench("-c", 0, "--ranks", 2, "-b", "1K", "-e", "1K", *QUICK)
+        self.assertEqual(rows(result.stdout)[0][11], "N/A")
+
+    def test_json_and_csv(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, table = pathlib.Path(folder) / "out.json", pathlib.Path(folder) / "out.csv"
+            path.write_text("something longer than nothing" * 1000)
+            self.bench("-b", "1K", "-e", "2K", "-i", "1K", "--ranks", 2, "--json", path, "--csv", table, *QUICK)
+            document = json.loads(path.read_text())
+            self.assertEqual(list(document), ["operation", "transport", "ranks", "results"])
+            self.assertEqual((document["operation"], document["transport"], document["ranks"]), ("all_reduce", "tcp", 2))
+            self.assertEqual([row["bytes"] for row in document["results"]], [1024, 1024, 2048, 2048])
+            self.assertEqual([row["in_place"] for row in document["results"]], [False, True] * 2)
+            for row in document["results"]:
+                self.assertEqual(list(row), COLUMNS)
+                self.assertLessEqual(row["min_us"], row["p50_us"])
+                self.assertLessEqual(row["p50_us"], row["p99_us"])
+            with table.open() as file:
+                lines = list(csv.DictReader(file))
+            self.assertEqual(list(lines[0]), ["operation", "transport", "ranks"] + COLUMNS)
+            self.assertEqual([int(line["bytes"]) for line in lines], [1024, 1024, 2048, 2048])
+            self.assertEqual(lines[1]["in_place"], "true")
+
+    def test_one_rank_of_its_own(self):
+        self.assertEqual(len(rows(self.bench("--ranks", 1, "-b", 64, "-e", 64, *QUICK).stdout)), 1)
+
+    def test_min_bandwidth(self):
+        self.bench("--ranks", 2, "-b", "64K", "-e", "64K", "--min-bandwidth", "0.0000001", *QUICK)
+        result = self.bench("--ranks", 2, "-b", "64K", "-e", "64K", "--min-bandwidth", "1e6", *QUICK, status=1)
+        self.assertIn("all_reduce 64 KiB f32 sum, in place: ", result.stderr)
+        self.assertIn("below --min-bandwidth 1e+06", result.stderr)
+
+    def test_algorithm(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "out.json"
+            self.bench("--algorithm", "star", "--ranks", 3, "-b", "1K", "-e", "1K", "--json", path, *QUICK)
+            self.assertEqual({row["algorithm"] for row in json.loads(path.read_text())["results"]}, {"star"})
+
+    def test_bad_input(self):
+        cases = {
+            ("all_redcue",): ["operation all_redcue", "all_reduce, reduce, broadcast"],
+            ("--bogus",): ["--bogus", "--minbytes"],
+            ("-d", "f33"): ["--datatype f33", "f64, f32, f16", "all"],
+            ("-o", "avrage"): ["--op avrage", "sum, mean, product", "all"],
+            ("-o", "bit_and"): ["--op bit_and", "integer"],
+            ("--algorithm", "bucket"): ["--algorithm bucket", "ring, tree, star"],
+            ("--transport", "pigeon"): ["--transport pigeon", "tcp"],
+            ("--interfaces", "eth99"): ["eth99"],
+            ("-b", "2K", "-e", "1K"): ["--minbytes 2K", "--maxbytes 1K"],
+            ("-f", "0"): ["--stepfactor 0"],
+            ("-i", "0"): ["--stepbytes 0"],
+            ("-n", "0"): ["--iters 0"],
+            ("-b", "many"): ["--minbytes many", "K, M, G"],
+            ("-r", "-1"): ["--root -1"],
+            ("-r", "4"): ["--root 4", "0 to 3"],
+            ("--ranks", "2", "-r", "2", "reduce"): ["--root 2", "0 to 1"],
+            ("--ranks", "0"): ["--ranks 0", "1 to 1024"],
+            ("--ranks", "10000"): ["--ranks 10000", "1 to 1024"],
+            ("--min-bandwidth", "fast"): ["--min-bandwidth fast"],
+            ("--deadline", "0"): ["--deadline 0"],
+            ("--json", "/nonexistent/x.json"): ["--json /nonexistent/x.json", "No such file"],
+            ("--csv", "/"): ["--csv /", "directory"],
+            ("-e", "60T"): ["--maxbytes 60 TiB", "this machine has"],
+        }
+        for arguments, parts in cases.items():
+            with self.subTest(arguments=arguments):
+                result = self.bench(*arguments, status=2)
+                self.assertEqual(result.stdout, "")
+                for part in parts:
+                    self.assertIn(part, result.stderr)
+
+
+class Launchers(unittest.TestCase):
+    QUICK = ["bench", "-b", "1K", "-e", "16K", *QUICK]
+
+    def check_joined(self, result, ranks):
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertEqual(len(rows(result.stdout)), 3, result.stdout)
+        self.assertIn(f"{ranks} ranks", result.stdout)
+
+    def mpirun(self, program, *flags):
+        if shutil.which(program) is None:
+            self.skipTest(f"{program} is not installed")
+        return subprocess.run([program, *flags, "-n", "3", RONDO, *self.QUICK], capture_output=True, text=True,
+                              timeout=60, env=clean_environment())
+
+    def test_open_mpi(self):
+        self.check_joined(self.mpirun("mpirun.openmpi", "--oversubscribe", "--allow-run-as-root"), 3)
+
+    def test_mpich(self):
+        self.check_joined(self.mpirun("mpirun.mpich"), 3)
+
+    def test_rondo_run(self):
+        self.check_joined(rondo("run", "-n", 3, "--", RONDO, *self.QUICK), 3)
+
+    def together(self, environments):
+        processes = [subprocess.Popen([RONDO, *self.QUICK], env=clean_environment(**environment), text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.PIPE) for environment in environments]
+        results = [process.communicate(timeout=60) for process in processes]
+        for process, (_, errors) in zip(processes, results):
+            self.assertEqual(process.returncode, 0, errors)
+        self.assertEqual([out for out, _ in results[1:]], [""] * (len(results) - 1))
+        self.assertEqual(len(rows(results[0][0])), 3)
+        self.assertIn(f"{len(environments)} ranks", results[0][0])
+
+    def test_torchrun(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = str(probe.getsockname()[1])
+        self.together([{"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} for rank in range(2)])
+
+    def test_slurm(self):
+        job = str(os.getpid())
+        self.together([{"SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_LOCALID": str(rank), "SLURM_JOB_ID": job,
+                        "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "1"} for rank in range(2)])
+
+    def test_unknown_launcher(self):
+        result = rondo(*self.QUICK, PMIX_RANK="1")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("PMIX_RANK=1", result.stderr)
+        self.assertIn("RONDO_RANK, RONDO_SIZE and RONDO_RENDEZVOUS", result.stderr)
+
+    def test_half_a_launcher(self):
+        result = rondo(*self.QUICK, RONDO_RANK="1")
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("RONDO_SIZE", result.stderr)
+
+    def test_world_of_one(self):
+        result = rondo(*self.QUICK, OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Open MPI says that there is 1 rank", result.stderr)
+
+    def test_another_number_of_ranks(self):
+        result = rondo(*self.QUICK, "--ranks", 4, RONDO_RANK="0", RONDO_SIZE="2", RONDO_RENDEZVOUS="file:///nowhere")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--ranks 4", result.stderr)
+
+
+class Run(unittest.TestCase):
+    def shell(self, script, *flags, ranks=3, **changes):
+        return rondo("run", "-n", ranks, *flags, "--", "sh", "-c", script, **changes)
+
+    def test_environment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.shell('d=$(dirname "${RONDO_RENDEZVOUS#file://}"); echo "$RONDO_RANK $RONDO_SIZE $RONDO_LOCAL_RANK '
+                                '$RONDO_RENDEZVOUS ${#RONDO_SECRET} $(stat -c %a "$d")"', TMPDIR=folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            lines = sorted(result.stdout.split("\n")[:-1])
+            self.assertEqual(len(lines), 3)
+            for rank, line in enumerate(lines):
+                self.assertRegex(line, rf"^{rank} 3 {rank} file://{folder}/rondo-\w{{6}}/rendezvous 64 700$")
+            self.assertEqual(os.listdir(folder), [], "the private directory is gone")
+
+    def test_arguments_reach_the_program(self):
+        for separator in [], ["--"]:
+            result = rondo("run", "-n", 1, *separator, "sh", "-c", 'echo "$@"', "x", "--", "-n", "5", "--label")
+            self.assertEqual((result.returncode, result.stdout), (0, "-- -n 5 --label\n"), result.stderr)
+
+    def test_labels(self):
+        result = self.shell("echo out; printf err >&2", "--label")
+        self.assertEqual(sorted(result.stdout.splitlines()), ["[0] out", "[1] out", "[2] out"])
+        self.assertEqual(sorted(result.stderr.splitlines()), ["[0] err", "[1] err", "[2] err"])
+
+    def test_status_of_the_first_that_fails(self):
+        result = self.shell("[ $RONDO_RANK = 1 ] && exit 7; sleep 0.5; exit 9")
+        self.assertEqual(result.returncode, 7)
+        self.assertRegex(result.stderr, r"^rondo run: rank 1 \(pid \d+\) exited with status 7\n$")
+
+    def test_killed_rank(self):
+        result = self.shell("[ $RONDO_RANK = 2 ] && kill -9 $$; sleep 0.5")
+        self.assertEqual(result.returncode, 128 + 9)
+        self.assertRegex(result.stderr, r"^rondo run: rank 2 \(pid \d+\) was killed by signal 9 \(SIGKILL\)\n$")
+
+    def test_grace(self):
+        begin = time.monotonic()
+        result = self.shell("[ $RONDO_RANK = 1 ] && exit 7; exec sleep 100", "--grace", 1)
+        self.assertEqual(result.returncode, 7)
+        self.assertIn("ranks 0, 2 still running, sending SIGTERM", result.stderr)
+        self.assertLess(time.monotonic() - begin, 30)
+
+    def test_sigkill_where_sigterm_is_ignored(self):
+        result = self.shell('trap "" TERM; [ $RONDO_RANK = 1 ] && exit 7; while :; do sleep 1; done', "--grace", 1, ranks=2)
+        self.assertEqual(result.returncode, 7)
+        self.assertIn("rank 0 still running, sending SIGKILL", result.stderr)
+
+    def test_signals_go_on(self):
+        process = subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c",
+                                    'trap "exit 3" TERM; echo ready; while :; do sleep 0.1; done'],
+                                   stdout=subprocess.PIPE, text=True, env=clean_environment())
+        for _ in range(2):
+            self.assertEqual(process.stdout.readline(), "ready\n")
+        process.send_signal(signal.SIGTERM)
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=30), 3)
+
+    def gone(self, pids):
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            if not any(pathlib.Path(f"/proc/{pid}/exe").exists() for pid in pids):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def test_no_orphans(self):
+        with tempfile.TemporaryDirectory() as folder:
+            process = subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", "echo $$; exec sleep 100"],
+                                       stdout=subprocess.PIPE, text=True, env=clean_environment(TMPDIR=folder))
+            pids = [int(process.stdout.readline()) for _ in range(2)]
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            self.assertTrue(self.gone(pids))
+
+    def test_no_strays(self):
+        result = self.shell("sleep 100 >/dev/null 2>&1 & echo $!", ranks=2)
+        self.assertEqual(result.returncode, 0)
+        self.assertTrue(self.gone([int(pid) for pid in result.stdout.split()]))
+
+    def test_programs_that_do_not_start(self):
+        result = rondo("run", "-n", 3, "no-such-program")
+        self.assertEqual(result.returncode, 127)
+        self.assertEqual(result.stderr, "rondo run: cannot start 'no-such-program': No such file or directory\n")
+        result = rondo("run", "-n", 3, "/etc/passwd")
+        self.assertEqual(result.returncode, 126)
+        self.assertIn("Permission denied", result.stderr)
+
+    def test_bad_input(self):
+        cases = {("-n", "0", "true"): "1 to 1024", ("-n", "10000", "true"): "1 to 1024", ("-n", "x", "true"): "--ranks x",
+                 ("true",): "--ranks", ("-n", "2"): "no program", ("--bogus", "-n", "2", "true"): "--bogus",
+                 ("-n", "2", "--grace", "-1", "true"): "--grace -1"}
+        for arguments, part in cases.items():
+            with self.subTest(arguments=arguments):
+                result = rondo("run", *arguments)
+                self.assertEqual((result.returncode, result.stdout), (2, ""))
+                self.assertIn(part, result.stderr)
+
+
+class Info(unittest.TestCase):
+    def test_info(self):
+        result = rondo("info", RONDO_SECRET="not-for-you", RONDO_DEADLINE="7")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for line in ("version ", "host identity ", "cores ", "memory ", "reduce kernels ", "transport tcp ", "interface lo ",
+                     "limit ", "place "):
+            self.assertRegex(result.stdout, rf"(?m)^{line} *\S")
+        self.assertIn("RONDO_DEADLINE=7", result.stdout)
+        self.assertIn("RONDO_SECRET=(a secret of 11 bytes)", result.stdout)
+        self.assertNotIn("not-for-you", result.stdout + result.stderr)
+
+    def test_place(self):
+        result = rondo("info", RANK="1", WORLD_SIZE="4", MASTER_ADDR="127.0.0.1", MASTER_PORT="4711")
+        self.assertRegex(result.stdout, r"place +rank 1 of 4, from torchrun, rendezvous tcp://127.0.0.1:4711")
+
+    def test_bad_environment_is_shown(self):
+        result = rondo("info", RONDO_RANK="minus one", RONDO_SIZE="2")
+        self.assertEqual(result.returncode, 2)
+        self.assertRegex(result.stdout, r"place +.*RONDO_RANK.*minus one")
+        result = rondo("info", "--interfaces", "eth99")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("eth99", result.stdout)
+
+
+class Rondo(unittest.TestCase):
+    def test_commands(self):
+        self.assertRegex(rondo("--version").stdout, r"^rondo \d+\.\d+\.\d+\n$")
+        self.assertEqual(rondo("--help").returncode, 0)
+        for arguments in [], ["bnech"], ["--bogus"]:
+            result = rondo(*arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn("commands: bench, run, info, plan", result.stderr)
+
+    def test_manual_names_every_flag(self):
+        manual = (pathlib.Path(__file__).parents[2] / "tools" / "rondo.1").read_text()
+        for command in "bench", "run", "info":
+            usage = rondo(command, "--help").stdout
+            for flag in re.findall(r"--([a-z][a-z_-]+)", usage):
+                self.assertTrue(flag == "help" or f"Fl -{flag}" in manual, f"rondo {command} --{flag}")
+
+
+if __name__ == "__main__":
+    RONDO = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench_options.h"
+
+#include <rondo/info.h>
+#include <rondo/plan.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "tools/spawn.h"
+#include "tools/text.h"
+
+namespace rondo::tools {
+namespace {
+
+constexpr std::uint64_t default_min = 8, default_max = std::uint64_t{64} << 20, default_factor = 4,
+                        default_step = std::uint64_t{1} << 20;
+constexpr std::size_t most_rows = 100'000;
+
+template <class T>
+std::vector<std::string> all_names(int count) {
+  std::vector<std::string> names;
+  for (int i = 0; i < count; ++i) names.emplace_back(name_of(static_cast<T>(i)));
+  return names;
+}
+
+[[noreturn]] void unknown(std::string_view flag, std::string_view given,
+                          const std::vector<std::string>& possible) {
+  throw UsageError(fmt::format("{} {}: unknown; possible: {}", flag, given, join(possible)));
+}
+
+Collective read_operation(const std::string& text) {
+  if (const auto operation = parse_collective(text)) return *operation;
+  unknown("operation", text, all_names<Collective>(collective_count));
+}
+
+std::vector<DType> read_types(const std::string& text) {
+  std::vector<DType> types;
+  if (text == "all") {
+    for (int i = 0; i < dtype_count; ++i) types.push_back(static_cast<DType>(i));
+    return types;
+  }
+  auto names = all_names<DType>(dtype_count);
+  names.emplace_back("all");
+  for (const std::string& word : split(text, ',')) {
+    const auto type = parse_dtype(word);
+    if (!type) unknown("--datatype", word, names);
+    types.push_back(*type);
+  }
+  if (types.empty()) unknown("--datatype", text, names);
+  return types;
+}
+
+std::vector<ReduceOp> read_ops(const std::string& text, const std::vector<DType>& types) {
+  std::vector<ReduceOp> ops;
+  auto names = all_names<ReduceOp>(reduce_op_count);
+  names.emplace_back("all");
+  for (int i = 0; text == "all" && i < reduce_op_count; ++i) ops.push_back(static_cast<ReduceOp>(i));
+  for (const std::string& word : text == "all" ? std::vector<std::string>{} : split(text, ',')) {
+    const auto op = parse_reduce_op(word);
+    if (!op) unknown("--op", word, names);
+    ops.push_back(*op);
+  }
+  if (ops.empty()) unknown("--op", text, names);
+  for (const ReduceOp op : ops)
+    if (std::none_of(types.begin(), types.end(), [op](DType type) { return supports(type, op); }))
+      throw UsageError(fmt::format("--op {}: not defined for {}; the bit operations need an integer type",
+                                   name_of(op), name_of(types.front())));
+  return ops;
+}
+
+std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
+  std::uint64_t first = flags.min_bytes.empty() ? default_min : parse_bytes("--minbytes", flags.min_bytes);
+  std::uint64_t last = flags.max_bytes.empty() ? default_max : parse_bytes("--maxbytes", flags.max_bytes);
+  if (flags.max_bytes.empty()) last = std::max(first, last);
+  if (flags.min_bytes.empty()) first = std::min(first, last);
+  if (first > last)
+    throw UsageError(
+        fmt::format("--minbytes {} is more than --maxbytes {}", flags.min_bytes, flags.max_bytes));
+  const bool stepped = !flags.step_bytes.empty() && flags.step_factor.empty();
+  const std::uint64_t step =
+      flags.step_bytes.empty() ? default_step : parse_bytes("--stepbytes", flags.step_bytes);
+  if (step == 0) throw UsageError("--stepbytes 0: give at least 1");
+  std::uint64_t factor = flags.step_factor.empty()
+                             ? default_factor
+                             : parse_number("--stepfactor", flags.step_factor, 1, 1 << 20);
+  if (stepped) factor = 1;
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t size = first; size <= last;
+       size = factor > 1 ? std::max<std::uint64_t>(size, 1) * factor : size + step) {
+    sizes.push_back(size);
+    if (sizes.size() > most_rows)
+      throw UsageError(fmt::format("more than {} sizes from {} to {}: take a larger step", most_rows,
+                                   format_bytes(first), format_bytes(last)));
+  }
+  return sizes;
+}
+
+std::vector<int> read_roots(const BenchFlags& flags) {
+  if (flags.root == "all") return {-1};
+  return {static_cast<int>(parse_number("--root", flags.root, 0, std::numeric_limits<int>::max()))};
+}
+
+Options read_connect(const BenchFlags& flags) {
+  Options options = Options::from_environment();
+  if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
+  if (options.transports.empty()) options.transports = {"tcp"};
+  if (!flags.interfaces.empty()) options.interfaces = split(flags.interfaces, ',');
+  if (!flags.algorithm.empty()) options.algorithm = flags.algorithm;
+  if (!flags.deadline.empty())
+    options.deadline =
+        std::chrono::milliseconds(1000 * parse_number("--deadline", flags.deadline, 1, 1'000'000));
+  const SystemInfo info = gather_info(options);
+  std::vector<std::string> names;
+  for (const TransportInfo& transport : info.transports) names.push_back(transport.name);
+  for (const std::string& wanted : options.transports)
+    if (std::find(names.begin(), names.end(), wanted) == names.end()) unknown("--transport", wanted, names);
+  if (!info.interface_error.empty()) throw UsageError(info.interface_error);
+  const auto algorithms = algorithm_names();
+  if (!options.algorithm.empty() &&
+      std::find(algorithms.begin(), algorithms.end(), options.algorithm) == algorithms.end())
+    unknown("--algorithm", options.algorithm, algorithms);
+  return options;
+}
+
+}  // namespace
+
+bool BenchOptions::reduces() const {
+  return operation == Collective::all_reduce || operation == Collective::reduce ||
+         operation == Collective::reduce_scatter;
+}
+
+bool BenchOptions::rooted() const {
+  return operation == Collective::reduce || operation == Collective::broadcast;
+}
+
+void add_bench_flags(CLI::App& command, BenchFlags& flags) {
+  const auto add = [&](const char* names, std::string& value, const char* text) {
+    command.add_option(names, value, text)->type_name("");
+  };
+  add("operation", flags.operation,
+      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter or barrier");
+  add("-b,--minbytes", flags.min_bytes, "Smallest size, with a suffix K, M, G if you like (default 8)");
+  add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M)");
+  add("-i,--stepbytes", flags.step_bytes,
+      "Add this from one size to the next (default 1M where the factor is 1)");
+  add("-f,--stepfactor", flags.step_factor, "Multiply by this from one size to the next (default 4)");
+  add("-n,--iters", flags.iterations,
+      "Timed iterations (default: as many as fit into a second, at least 10, at most 200)");
+  add("-w,--warmup_iters", flags.warmups, "Iterations before them that are not timed (default 2)");
+  add("-c,--check", flags.check, "Check every result of the timed iterations; 0: do not (default 1)");
+  add("-d,--datatype", flags.type,
+      "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, several with commas, or "
+      "all");
+  add("-o,--op", flags.op,
+      "sum (default), mean, product, min, max, bit_and, bit_or, bit_xor, several with commas, or all");
+  add("-r,--root", flags.root, "Root of reduce and broadcast, or all (default 0)");
+  add("--ranks", flags.ranks, "Ranks to start on this host when no launcher has done it (default 4)");
+  add("--transport", flags.transport, "Transports to use (default tcp)");
+  add("--algorithm", flags.algorithm, "ring, tree, star ... (default: what Rondo plans)");
+  add("--interfaces", flags.interfaces,
+      "Interfaces to use: eth0, 10.0.0.0/8, ^docker0 (not that one), with commas");
+  add("--json", flags.json, "Write the results to this file as JSON");
+  add("--csv", flags.csv, "Write the results to this file as CSV");
+  add("--min-bandwidth", flags.min_bandwidth,
+      "GB/s of bus bandwidth that every row must reach; else exit status 1");
+  add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
+  command.add_flag("--no-ceiling", flags.no_ceiling,
+                   "Do not measure what plain sockets reach between the ranks");
+}
+
+BenchOptions interpret(const BenchFlags& flags) {
+  BenchOptions options;
+  options.operation = read_operation(flags.operation);
+  options.sizes = read_sizes(flags);
+  options.types = read_types(flags.type);
+  options.ops = read_ops(flags.op, options.types);
+  options.roots = read_roots(flags);
+  if (!flags.iterations.empty())
+    options.iterations = parse_number("--iters", flags.iterations, 1, 1'000'000'000);
+  if (!flags.warmups.empty()) options.warmups = parse_number("--warmup_iters", flags.warmups, 0, 1'000'000);
+  if (!flags.check.empty()) options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
+  if (!flags.ranks.empty())
+    options.ranks = static_cast<int>(parse_number("--ranks", flags.ranks, 1, most_ranks));
+  if (!flags.min_bandwidth.empty())
+    options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
+  options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
+  options.json = flags.json;
+  options.csv = flags.csv;
+  options.connect = read_connect(flags);
+  if (!options.reduces()) options.ops = {ReduceOp::sum};
+  if (options.operation == Collective::barrier) {
+    options.sizes = {0};
+    options.types = {DType::u8};
+  }
+  return options;
+}
+
+void settle(BenchOptions& options, int ranks) {
+  if (options.roots.front() >= ranks)
+    throw UsageError(fmt::format("--root {}: there are {} ranks, so give 0 to {} or all",
+                                 options.roots.front(), ranks, ranks - 1));
+  if (!options.rooted()) options.roots = {0};
+  if (options.roots.front() >= 0) return;
+  options.roots.clear();
+  for (int rank = 0; rank < ranks; ++rank) options.roots.push_back(rank);
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rondo/options.h>
+#include <rondo/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/commands.h"
+
+namespace rondo::tools {
+
+// What the user typed: text, so that one place gives the messages.
+struct BenchFlags {
+  std::string operation = "all_reduce";
+  std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, check,
+      type = "f32", op = "sum", root = "0";
+  std::string ranks, transport, algorithm, interfaces, json, csv, min_bandwidth, deadline;
+  bool no_ceiling = false;
+};
+void add_bench_flags(CLI::App& command, BenchFlags& flags);
+
+// What it means.
+struct BenchOptions {
+  Collective operation = Collective::all_reduce;
+  std::vector<std::uint64_t> sizes;  // bytes, ascending
+  std::vector<DType> types;
+  std::vector<ReduceOp> ops;     // one of no meaning for operations that do not reduce
+  std::vector<int> roots;        // likewise; one -1 for all of them
+  std::uint64_t iterations = 0;  // 0: by time
+  std::uint64_t warmups = 2;
+  bool check = true;
+  bool ceiling = true;
+  std::optional<int> ranks;             // as asked for
+  std::string json, csv;                // files; empty: none
+  std::optional<double> min_bandwidth;  // GB/s
+  Options connect;
+
+  bool reduces() const;
+  bool rooted() const;
+};
+
+// Throws UsageError that says what was given and what is possible.
+BenchOptions interpret(const BenchFlags& flags);
+// What can be told only when the number of ranks is known: roots. Throws UsageError.
+void settle(BenchOptions& options, int ranks);
+
+}  // namespace rondo::tools

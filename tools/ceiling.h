@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rondo/communicator.h>
+
+#include <memory>
+#include <string>
+
+namespace rondo::tools {
+
+// What plain TCP sockets give between these ranks: all at once stream to their right neighbour and receive from their left one,
+// which is the traffic of a ring. The measure that bus bandwidth is held against, taken in the same run.
+class Ceiling {
+ public:
+  // Connects the ring, from and to the addresses over which the communicator works. Called by all ranks together.
+  Ceiling(Communicator& communicator, const Options& options);
+  Ceiling(const Ceiling&) = delete;
+  Ceiling& operator=(const Ceiling&) = delete;
+  ~Ceiling();
+
+  // GB/s in one direction at the slowest rank, the best of some rounds, in about half a second; 0 when it could not be
+  // measured. Called by all ranks together; the same result on all.
+  double measure();
+  // Why it could not be measured, as far as this rank knows.
+  const std::string& trouble() const noexcept { return trouble_; }
+
+ private:
+  struct Ring;
+  double round(std::size_t bytes);
+
+  Communicator& communicator_;
+  std::unique_ptr<Ring> ring_;
+  bool usable_ = false;
+  std::string trouble_;
+};
+
+}  // namespace rondo::tools

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tools/descriptor.h"
+
+namespace rondo::tools {
+
+// A directory of mode 0700 under $TMPDIR or /tmp, removed with all that is in it.
+class PrivateDirectory {
+ public:
+  PrivateDirectory();
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  ~PrivateDirectory();
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// 32 random bytes from the system, in hexadecimal.
+std::string random_secret();
+
+struct Child {
+  pid_t pid = -1;
+  int exec_error =
+      0;  // errno of execvp when the program could not be started; then there is no process any more
+  Descriptor out, error;  // read ends of its standard output and error when captured
+};
+
+// Starts a program that SIGKILL strikes when this process dies. `changes` are environment variables to set; an empty value
+// removes the variable. Signals are unblocked in the child. Throws std::system_error when the system refuses.
+Child start_child(const std::vector<std::string>& command,
+                  const std::vector<std::pair<std::string, std::string>>& changes, bool capture);
+
+}  // namespace rondo::tools

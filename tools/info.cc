@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rondo/info.h>
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "tools/commands.h"
+#include "tools/text.h"
+
+namespace rondo::tools {
+namespace {
+
+void line(std::string_view name, std::string_view value) {
+  fmt::print("{:<18} {}\n", name, value);
+}
+
+std::string limit_text(const std::optional<std::uint64_t>& value) {
+  return value ? std::to_string(*value) : "unlimited";
+}
+
+void print_place(const PlaceInfo& place) {
+  if (!place.error.empty()) return line("place", place.error);
+  line("place", fmt::format("rank {} of {}, from {}{}", place.rank, place.size, place.source,
+                            place.rendezvous.empty() ? "" : ", rendezvous " + place.rendezvous));
+}
+
+void print_info(const SystemInfo& info) {
+  line("version", info.version);
+  line("host", info.host);
+  line("host identity", info.host_identity);
+  line("cores", std::to_string(info.cores));
+  line("memory", format_bytes(info.memory_bytes));
+  line("reduce kernels", info.reduce_kernels);
+  for (const TransportInfo& transport : info.transports)
+    line("transport " + transport.name, fmt::format("{}{}{}", transport.available ? "yes" : "no",
+                                                    transport.why.empty() ? "" : ": ", transport.why));
+  if (!info.interface_error.empty()) line("interfaces", info.interface_error);
+  for (const InterfaceInfo& interface : info.interfaces)
+    line("interface " + interface.name,
+         fmt::format("{} {}{}{}", interface.address, interface.chosen ? "chosen" : "not chosen",
+                     interface.why.empty() ? "" : ": ", interface.why));
+  for (const LimitInfo& limit : info.limits)
+    line("limit",
+         fmt::format("{} {}, at most {}", limit.name, limit_text(limit.soft), limit_text(limit.hard)));
+  for (const VariableInfo& variable : info.variables)
+    line("environment", fmt::format("{}={}", variable.name, variable.value));
+  if (info.variables.empty()) line("environment", "no variables of Rondo or of a launcher");
+  print_place(info.place);
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, int& exit_code) {
+  auto* command = app.add_subcommand(
+      "info", "Show what Rondo sees here: transports, interfaces, limits, environment, its place");
+  auto interfaces = std::make_shared<std::string>();
+  command->add_option("--interfaces", *interfaces,
+                      "As if these were chosen: eth0, 10.0.0.0/8, ^docker0, with commas");
+  command->callback([interfaces, &exit_code] {
+    Options options;
+    std::string trouble;
+    try {
+      options = Options::from_environment();
+    } catch (const std::exception& error) {
+      trouble = error.what();
+    }
+    if (!interfaces->empty()) options.interfaces = split(*interfaces, ',');
+    SystemInfo info = gather_info(options);
+    if (!trouble.empty()) info.place.error = trouble;
+    print_info(info);
+    exit_code = info.interface_error.empty() && trouble.empty() ? exit_fine : exit_usage;
+  });
+}
+
+}  // namespace rondo::tools

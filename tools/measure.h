@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rondo/communicator.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/bench_options.h"
+#include "tools/pattern.h"
+
+namespace rondo::tools {
+
+// One line of the results: the half of a table row. Times are of the slowest rank of each iteration.
+struct Row {
+  std::uint64_t bytes = 0;  // of the larger buffer
+  std::uint64_t count =
+      0;  // elements that the operation is called with: of one block for all_gather and reduce_scatter
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = -1;
+  bool in_place = false;
+  std::string algorithm;
+  double mean_us = 0, min_us = 0, p50_us = 0, p99_us = 0;
+  double algbw = 0, busbw = 0;  // GB/s, from p50_us
+  std::uint64_t wrong = 0;      // elements, over all ranks and timed iterations
+};
+
+// Sees each iteration begin: (iteration, of how many).
+using IterationHook = std::function<void(std::uint64_t, std::uint64_t)>;
+
+// Measures calls of one operation, all ranks together.
+class Measurement {
+ public:
+  // Takes memory for the largest size.
+  Measurement(Communicator& communicator, const BenchOptions& options, IterationHook hook);
+
+  // The patterns of a type, op and root; for the rows that follow.
+  void choose(DType type, ReduceOp op, int root);
+  Row measure(std::uint64_t bytes, bool in_place);
+
+ private:
+  // Where the operands of a call are.
+  struct Operands {
+    Buffer in, out;
+  };
+  Operands place(std::size_t count, bool in_place) const;
+  void prepare(const Operands& operands, bool in_place);
+  Work start(const Operands& operands);
+  std::uint64_t check(const Operands& operands) const;
+  double iterate(const Operands& operands, bool in_place);
+  std::uint64_t choose_iterations(const Operands& operands, bool in_place);
+  std::size_t blocks(Collective gathering) const;
+
+  Communicator& communicator_;
+  const BenchOptions& options_;
+  IterationHook hook_;
+  Memory in_, out_;
+  Call call_;
+  Pattern pattern_;
+  std::uint64_t iteration_ = 0;  // since the beginning: every iteration of every row has data of its own
+};
+
+// Bus bandwidth over algorithm bandwidth: what crosses the busiest link of an optimal algorithm, as nccl-tests counts it.
+double bus_factor(Collective operation, int ranks);
+
+}  // namespace rondo::tools

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inputs whose results are known to the last bit, and the check of a result against them.
+#pragma once
+
+#include <rondo/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace rondo::tools {
+
+// What is the same in every iteration of a measurement.
+struct Call {
+  Collective operation = Collective::all_reduce;
+  DType type = DType::f32;
+  ReduceOp op = ReduceOp::sum;
+  int root = 0;
+  int rank = 0;
+  int size = 1;
+};
+
+// Element i of rank r in iteration k is table[r][(i + shift(k)) mod period], where the period is a prime number, so that data from
+// a wrong place, a wrong rank or the iteration before differs. The tables hold small integers (sum, mean, min, max) and powers
+// of two (product) so chosen that no partial result in any order needs rounding in the type; integer types use all their bits
+// where the operation wraps. So the expected table is exact, and fill and check run at the speed of memcpy and memcmp.
+class Pattern {
+ public:
+  explicit Pattern(const Call& call);
+
+  // This rank's input, of which `first` is the index of the first element.
+  void fill_input(std::byte* to, std::size_t first, std::size_t count, std::uint64_t iteration) const;
+  // Values of which every byte differs from the result that belongs there. `block` is the rank whose block of all_gather this
+  // is; 0 for other operations.
+  void poison(std::byte* to, std::size_t first, std::size_t count, std::uint64_t iteration, int block) const;
+  // How many elements are not exactly the expected result.
+  std::uint64_t count_wrong(const std::byte* at, std::size_t first, std::size_t count,
+                            std::uint64_t iteration, int block) const;
+
+ private:
+  std::size_t phase(std::size_t first, std::uint64_t iteration) const;
+  void copy(std::byte* to, const std::vector<std::byte>& table, std::size_t first, std::size_t count,
+            std::uint64_t iteration) const;
+
+  Call call_;
+  std::size_t width_;   // bytes of an element
+  std::size_t period_;  // elements
+  std::vector<std::byte> input_;
+  std::vector<std::vector<std::byte>> expected_, poison_;  // by block
+};
+
+}  // namespace rondo::tools

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What rank 0 shows and writes: the table of nccl-tests, JSON, CSV, and the progress line on a terminal.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/measure.h"
+
+namespace rondo::tools {
+
+// The same for all rows.
+struct Setting {
+  Collective operation = Collective::all_reduce;
+  std::string transport;
+  int ranks = 1;
+  bool reduces = true;
+  bool checked = true;
+  double ceiling = 0;  // GB/s; 0: not known
+};
+
+void print_header(const Setting& setting);
+void print_rows(const Setting& setting, const Row& out_of_place, const std::optional<Row>& in_place);
+void print_summary(const Setting& setting, const std::vector<Row>& rows, double ceiling_after);
+
+// Throws UsageError when the file cannot be written; leaves what is in it.
+void try_file(const std::string& flag, const std::string& path);
+void write_json(const std::string& path, const Setting& setting, const std::vector<Row>& rows);
+void write_csv(const std::string& path, const Setting& setting, const std::vector<Row>& rows);
+
+// "64 MiB f32 sum, in place"
+std::string describe_row(const Setting& setting, const Row& row);
+
+// One line on standard error, only where that is a terminal; gone afterwards.
+class Progress {
+ public:
+  explicit Progress(bool wanted);
+  void show(const std::string& text);  // at most ten times a second
+  void erase();
+  bool active() const noexcept { return active_; }
+
+ private:
+  bool active_, shown_ = false;
+  std::chrono::steady_clock::time_point next_{};
+};
+
+}  // namespace rondo::tools

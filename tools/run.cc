@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/commands.h"
+#include "tools/spawn.h"
+#include "tools/text.h"
+
+namespace rondo::tools {
+namespace {
+
+struct RunFlags {
+  std::string ranks, grace = "10";
+  bool label = false;
+};
+
+// The value of such a flag is the next argument.
+bool takes_next(std::string_view flag) {
+  if (flag == "--ranks" || flag == "--grace") return true;
+  return flag.size() > 1 && flag[1] != '-' && flag.back() == 'n';
+}
+
+}  // namespace
+
+std::vector<std::string> normalize_arguments(int argc, char** argv) {
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty() || arguments.front() != "run") return arguments;
+  for (std::size_t i = 1; i < arguments.size() && arguments[i].starts_with('-'); ++i) {
+    if (arguments[i] == "--") {
+      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+    if (takes_next(arguments[i])) ++i;
+  }
+  return arguments;
+}
+
+void add_run(CLI::App& app, int& exit_code) {
+  auto* command =
+      app.add_subcommand("run", "Start the ranks of a program on this host and see them to their end");
+  auto flags = std::make_shared<RunFlags>();
+  command->add_option("-n,--ranks", flags->ranks, "Number of ranks")->required();
+  command->add_flag("-l,--label", flags->label, "Begin every line of output with the rank it comes from");
+  command->add_option(
+      "--grace", flags->grace,
+      "Seconds that the other ranks have to end with their own error when one has failed; then SIGTERM,\n"
+      "three seconds later SIGKILL (default 10)");
+  command->footer(
+      "rondo run -n RANKS [flags] [--] PROGRAM [ARGUMENTS]\n\n"
+      "Each rank gets RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_RENDEZVOUS and RONDO_SECRET. The exit "
+      "status is that of\n"
+      "the first rank that failed, 128 + signal when a signal killed it. For several hosts use mpirun, srun "
+      "or torchrun.");
+  command->prefix_command();
+  command->callback([command, flags, &exit_code] {
+    SpawnOptions options;
+    options.name = "rondo run";
+    options.ranks = static_cast<int>(parse_number("--ranks", flags->ranks, 1, most_ranks));
+    options.grace = std::chrono::milliseconds(1000 * parse_number("--grace", flags->grace, 0, 86'400));
+    options.label = flags->label;
+    options.command = command->remaining();
+    if (!options.command.empty() && options.command.front().starts_with('-'))
+      throw UsageError(options.command.front() + ": unknown; flags: -n, --ranks, -l, --label, --grace");
+    if (options.command.empty()) throw UsageError("no program given: rondo run -n 4 -- PROGRAM ARGUMENTS");
+    exit_code = spawn_ranks(options);
+  });
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The plain TCP sockets under the ceiling measurement. Nothing here waits past its deadline; every failure is a
+// std::system_error or std::runtime_error that names the call.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tools/descriptor.h"
+
+namespace rondo::tools {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+struct Endpoint {
+  std::string host;  // numeric
+  std::uint16_t port = 0;
+};
+// "10.0.0.7:41022" or "[fd00::7]:41022".
+Endpoint parse_endpoint(const std::string& text);
+
+// Listens on a port from first to last, any when first is 0; the endpoint's port is set to it.
+Descriptor listen_at(Endpoint& endpoint, std::uint16_t first, std::uint16_t last);
+Descriptor connect_to(const Endpoint& endpoint, Deadline deadline);
+Descriptor accept_one(const Descriptor& listener, Deadline deadline);
+
+void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadline deadline);
+void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline deadline);
+
+// Sends `bytes` to one socket while it receives as many from another.
+void stream(const Descriptor& to, const Descriptor& from, std::size_t bytes, std::span<std::byte> chunk,
+            Deadline deadline);
+
+}  // namespace rondo::tools

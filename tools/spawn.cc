@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/spawn.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <system_error>
+
+#include "tools/child.h"
+#include "tools/label.h"
+#include "tools/signals.h"
+#include "tools/text.h"
+
+namespace rondo::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kill_after_term{3'000};
+
+struct Rank {
+  pid_t pid = -1;
+  bool running = false;
+};
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("signal {} (SIG{})", signal, name);
+}
+
+class Job {
+ public:
+  explicit Job(const SpawnOptions& options) : options_(options) {}
+  int run();
+
+ private:
+  bool start_all();
+  void handle(const signalfd_siginfo& info);
+  void reap();
+  void ended(int rank, int status);
+  void begin_end(int status, milliseconds grace);
+  void next_stage();
+  void signal_all(int signal);
+  void wait_for_events();
+  void kill_strays();
+  int running() const {
+    return static_cast<int>(
+        std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; }));
+  }
+  std::string running_names() const;
+
+  const SpawnOptions& options_;
+  SignalQueue signals_;
+  PrivateDirectory directory_;
+  std::vector<Rank> ranks_;
+  std::vector<LabelledStream> labels_;
+  int status_ = 0;       // of the first failure
+  bool ending_ = false;  // a rank has failed or a signal has come
+  int passed_on_ = 0;    // the signal that came from outside
+  int stage_ = 0;        // 0: in their own time, 1: SIGTERM sent, 2: SIGKILL sent
+  Clock::time_point next_ = Clock::time_point::max();  // when the next stage begins
+};
+
+bool Job::start_all() {
+  const std::string secret = random_secret();
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    Child child = start_child(options_.command,
+                              {{"RONDO_RANK", std::to_string(rank)},
+                               {"RONDO_SIZE", std::to_string(options_.ranks)},
+                               {"RONDO_LOCAL_RANK", std::to_string(rank)},
+                               {"RONDO_RENDEZVOUS", "file://" + (directory_.path() / "rendezvous").string()},
+                               {"RONDO_SECRET", secret},
+                               {"RONDO_SECRET_FILE", ""}},
+                              options_.label);
+    if (child.exec_error != 0) {
+      fmt::print(stderr, "{}: cannot start '{}': {}\n", options_.name, options_.command[0],
+                 std::generic_category().message(child.exec_error));
+      begin_end(child.exec_error == ENOENT ? 127 : 126, milliseconds{0});
+      return false;
+    }
+    ranks_.push_back({child.pid, true});
+    if (!options_.label) continue;
+    ::fcntl(child.out.get(), F_SETFL, O_NONBLOCK);
+    ::fcntl(child.error.get(), F_SETFL, O_NONBLOCK);
+    labels_.emplace_back(std::move(child.out), stdout, rank);
+    labels_.emplace_back(std::move(child.error), stderr, rank);
+  }
+  return true;
+}
+
+std::string Job::running_names() const {
+  std::vector<std::string> names;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    if (ranks_[rank].running) names.push_back(std::to_string(rank));
+  return (names.size() == 1 ? "rank " : "ranks ") + join(names);
+}
+
+void Job::signal_all(int signal) {
+  for (const Rank& rank : ranks_)
+    if (rank.running) ::kill(rank.pid, signal);
+}
+
+void Job::begin_end(int status, milliseconds grace) {
+  if (status_ == 0) status_ = status;
+  if (ending_) return;
+  ending_ = true;
+  next_ = Clock::now() + grace;
+}
+
+void Job::next_stage() {
+  if (running() > 0)
+    fmt::print(stderr, "{}: {} still running, sending {}\n", options_.name, running_names(),
+               stage_ == 0 ? "SIGTERM" : "SIGKILL");
+  signal_all(stage_ == 0 ? SIGTERM : SIGKILL);
+  ++stage_;
+  next_ = stage_ == 1 ? Clock::now() + kill_after_term : Clock::time_point::max();
+}
+
+void Job::ended(int rank, int status) {
+  ranks_[static_cast<std::size_t>(rank)].running = false;
+  const pid_t pid = ranks_[static_cast<std::size_t>(rank)].pid;
+  const bool killed = WIFSIGNALED(status);
+  const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (code == 0) return;
+  // After the first failure the others are expected to fail; what this process sent is no news.
+  const bool news = killed ? stage_ == 0 && WTERMSIG(status) != passed_on_ : !options_.explained && !ending_;
+  if (news)
+    fmt::print(stderr, "{}: rank {} (pid {}) {}\n", options_.name, rank, pid,
+               killed ? "was killed by " + signal_name(WTERMSIG(status))
+                      : fmt::format("exited with status {}", code));
+  begin_end(code, options_.grace);
+}
+
+void Job::reap() {
+  int status = 0;
+  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;)
+    for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+      if (ranks_[rank].running && ranks_[rank].pid == pid) ended(static_cast<int>(rank), status);
+}
+
+void Job::handle(const signalfd_siginfo& info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  if (signal == SIGCHLD) return;
+  if (ending_ && stage_ < 2) {
+    stage_ = 1;
+    next_stage();
+    return;
+  }
+  // One that comes from the terminal has reached the ranks already.
+  if (info.ssi_code != SI_KERNEL) signal_all(signal);
+  passed_on_ = signal;
+  begin_end(0, options_.grace);
+}
+
+void Job::wait_for_events() {
+  std::vector<pollfd> watched{{signals_.descriptor(), POLLIN, 0}};
+  for (const LabelledStream& stream : labels_)
+    if (stream.open()) watched.push_back({stream.descriptor(), POLLIN, 0});
+  int timeout = -1;
+  if (next_ != Clock::time_point::max())
+    timeout = static_cast<int>(
+        std::max<long long>(0, std::chrono::ceil<milliseconds>(next_ - Clock::now()).count()));
+  ::poll(watched.data(), watched.size(), timeout);
+}
+
+// Processes that ranks started and left behind came to this process (it is their subreaper): they end with the job.
+void Job::kill_strays() {
+  for (int round = 0; round < 100; ++round) {
+    std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
+    bool found = false;
+    for (pid_t pid; children >> pid; found = true) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+    if (!found) return;
+  }
+}
+
+int Job::run() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  start_all();
+  while (running() > 0) {
+    wait_for_events();
+    while (const auto info = signals_.take()) handle(*info);
+    for (LabelledStream& stream : labels_) stream.forward();
+    reap();
+    if (Clock::now() >= next_) next_stage();
+  }
+  kill_strays();
+  for (LabelledStream& stream : labels_) stream.finish();
+  std::fflush(nullptr);
+  return status_;
+}
+
+}  // namespace
+
+int spawn_ranks(const SpawnOptions& options) {
+  return Job(options).run();
+}
+
+}  // namespace rondo::tools

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Reading and writing of what users type and see.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rondo::tools {
+
+// What the user gave cannot be meant; main prints it and ends with status 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// "64M" -> 67108864; the suffixes K, M, G, T (also KiB, MB ...) are powers of 1024, as in nccl-tests. Throws UsageError
+// that names the flag.
+std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
+// A whole number from first to last. Throws UsageError that names the flag and the range.
+std::uint64_t parse_number(std::string_view flag, std::string_view text, std::uint64_t first,
+                           std::uint64_t last);
+// A number above zero, with a fraction.
+double parse_positive(std::string_view flag, std::string_view text);
+
+// "64 MiB", "1.5 KiB", "8 B"
+std::string format_bytes(std::uint64_t bytes);
+std::vector<std::string> split(std::string_view text, char separator);
+std::string join(const std::vector<std::string>& words, std::string_view between = ", ");
+
+}  // namespace rondo::tools
