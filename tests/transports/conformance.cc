@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conformance.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "catch.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr Priority both_lanes[] = {Priority::urgent, Priority::bulk};
+
+// Around every size at which an implementation may change its mind.
+const std::vector<std::size_t> sizes{0,    1,    7,      16,      63,      64,      65,        447, 448, 449,
+                                     1000, 4096, 65'536, 131'071, 131'072, 131'073, 1'048'579, 0,   3};
+
+bool readable(int descriptor, int milliseconds) {
+  pollfd one{descriptor, POLLIN, 0};
+  return ::poll(&one, 1, milliseconds) == 1;
+}
+
+void all_sizes(const MakeTransports& make, bool placed, std::size_t element) {
+  Group group(make, 2);
+  std::uint64_t number = 1;
+  for (const std::size_t size : sizes)
+    for (const Priority lane : both_lanes)
+      for (const int from : {0, 1}) {
+        const std::size_t bytes = size / element * element;
+        group[from].send(1 - from, lane, number, bytes);
+        group[1 - from].expect(from, lane, {number, bytes, placed, element});
+        ++number;
+      }
+  group.finish();
+  CHECK(group[0].frames == static_cast<int>(2 * sizes.size()));
+}
+
+void placed(const MakeTransports& make) {
+  all_sizes(make, true, 1);
+}
+
+void borrowed(const MakeTransports& make) {
+  for (const std::size_t element : {1, 2, 3, 4, 8, 12, 15, 16}) all_sizes(make, false, element);
+}
+
+void mixed(const MakeTransports& make) {
+  Group group(make, 2);
+  for (std::uint64_t number = 1; number <= 300; ++number) {
+    const std::size_t bytes = (number * 7919) % 5000 / 4 * 4;
+    group[0].send(1, Priority::bulk, number, bytes);
+    group[1].expect(0, Priority::bulk, {number, bytes, number % 3 == 0, 4});
+  }
+  group.finish();
+}
+
+void large(const MakeTransports& make) {
+  Group group(make, 2);
+  const std::size_t bytes = std::size_t{64} << 20;
+  for (const int from : {0, 1}) {
+    group[from].send(1 - from, Priority::bulk, 1, bytes);
+    group[1 - from].expect(from, Priority::bulk, {1, bytes, from == 0, 8});
+  }
+  group.finish();
+}
+
+void tokens(const MakeTransports& make) {
+  Group group(make, 2);
+  for (std::uint64_t number = 1; number <= 2000; ++number) {
+    group[0].send(1, Priority::urgent, number, 0);
+    group[1].expect(0, Priority::urgent, {number, 0, number % 2 == 0, 4});
+  }
+  group.finish();
+}
+
+void held_then_accepted(const MakeTransports& make) {
+  Group group(make, 2);
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{300'000}}) {
+    for (const bool place : {true, false}) {
+      const int before = group[1].held;
+      group[0].send(1, Priority::bulk, 5, bytes);
+      CHECK(group.run_until([&] { return group[1].held > before; }));
+      for (int i = 0; i < 50; ++i) group[1].turn();
+      CHECK(group[1].held == before + 1);
+      group[1].expect(0, Priority::bulk, {5, bytes, place, 4});
+      group.finish();
+    }
+  }
+}
+
+void hold_does_not_stop_others(const MakeTransports& make) {
+  Group group(make, 2);
+  group[0].send(1, Priority::bulk, 1, 200'000);
+  CHECK(group.run_until([&] { return group[1].held == 1; }));
+  group[0].send(1, Priority::urgent, 2, 40);
+  group[1].expect(0, Priority::urgent, {2, 40, false, 8});
+  CHECK(group.run_until([&] { return group[1].frames == 1; }));
+  group[1].expect(0, Priority::bulk, {1, 200'000, true, 1});
+  group.finish();
+}
+
+void refused(const MakeTransports& make) {
+  Group group(make, 2);
+  group[1].refuse_unexpected = true;
+  group[0].send(1, Priority::bulk, 9, 1000);
+  CHECK(group.run_until([&] { return group[1].refused == 1; }));
+  group[1].expect(0, Priority::bulk, {9, 1000, true, 1});
+  for (int i = 0; i < 100; ++i) group[1].turn();
+  CHECK(group[1].refused == 1);
+  CHECK(group[1].frames == 0);
+  CHECK(group[1].problems.empty());
+}
+
+void many_links(const MakeTransports& make) {
+  constexpr int size = 7;
+  Group group(make, size);
+  for (int from = 0; from < size; ++from)
+    for (int to = 0; to < size; ++to)
+      for (const Priority lane : both_lanes)
+        for (std::uint64_t number = 1; from != to && number <= 3; ++number) {
+          const std::size_t bytes = number * 10'000 * static_cast<std::size_t>(from + 1);
+          group[from].send(to, lane, number, bytes);
+          group[to].expect(from, lane, {number, bytes, (from + to) % 2 == 0, 8});
+        }
+  group.finish();
+}
+
+void clean_close(const MakeTransports& make) {
+  Group group(make, 2);
+  group[0].send(1, Priority::bulk, 1, 100);
+  group[1].expect(0, Priority::bulk, {1, 100, true, 1});
+  group.finish();
+  Link& link = group[0].transport().link(1, Priority::bulk);
+  group[1].destroy();
+  for (int i = 0; i < 1'000'000 && group[0].broken_links.empty(); ++i)
+    if (group[0].transport().prepare_sleep())
+      readable(group[0].transport().wait_descriptor(), 10'000);
+    else
+      group[0].turn();
+  REQUIRE(group[0].broken_links.size() == 1);
+  CHECK(group[0].broken_links[0].clean);
+  CHECK(group[0].broken_links[0].peer == 1);
+  CHECK_FALSE(group[0].broken_links[0].what.empty());
+  CHECK(link.send(header_of(2), {}, 2) == Send::full);
+  for (int i = 0; i < 100; ++i) group[0].turn();
+  CHECK(group[0].broken_links.size() == 1);
+  CHECK(group[0].problems.empty());
+}
+
+void cut_within_a_frame(const MakeTransports& make) {
+  Group group(make, 2);
+  const std::size_t bytes = std::size_t{100} << 20;
+  group[0].send(1, Priority::bulk, 1, bytes);
+  group[0].send(1, Priority::bulk, 2, bytes);
+  CHECK(group.run_until([&] { return group[1].held == 1; }));
+  group[1].expect(0, Priority::bulk, {1, bytes, true, 1});
+  group[1].turn();
+  group[0].destroy();
+  for (int i = 0; i < 1'000'000 && group[1].broken_links.empty(); ++i)
+    if (!group[1].turn() && group[1].transport().prepare_sleep())
+      readable(group[1].transport().wait_descriptor(), 10'000);
+  REQUIRE(group[1].broken_links.size() == 1);
+  CHECK_FALSE(group[1].broken_links[0].clean);
+  CHECK(group[1].frames == 0);
+  CHECK(group[1].problems.empty());
+}
+
+void sleeps_and_wakes(const MakeTransports& make) {
+  Group group(make, 2);
+  Transport& receiver = group[1].transport();
+  for (std::uint64_t number = 1; number <= 20; ++number) {
+    group[1].expect(0, Priority::bulk, {number, 1000, number % 2 == 0, 1});
+    while (group[1].turn() || !receiver.prepare_sleep()) {
+    }
+    CHECK((number == 1 || !readable(receiver.wait_descriptor(), 0)));
+    group[0].send(1, Priority::bulk, number, 1000);
+    CHECK(group.run_until([&] { return group[0].idle(); }));
+    if (number > 1)
+      CHECK((group[1].idle() || !receiver.prepare_sleep() || readable(receiver.wait_descriptor(), 10'000)));
+    group.finish();
+  }
+}
+
+// A peer that is ahead fills the link; the one that cannot take it must be able to sleep.
+void stalled_link_lets_sleep(const MakeTransports& make) {
+  Group group(make, 2);
+  const std::size_t bytes = std::size_t{30} << 20;
+  group[0].send(1, Priority::bulk, 1, bytes);
+  CHECK(group.run_until([&] { return group[1].held == 1; }));
+  int sleeps = 0;
+  for (int i = 0; i < 100'000 && sleeps < 3; ++i) {
+    bool slept = true;
+    for (const int rank : {0, 1}) {
+      if (group[rank].turn() || !group[rank].transport().prepare_sleep())
+        slept = false;
+      else if (readable(group[rank].transport().wait_descriptor(), 20))
+        slept = false;
+    }
+    sleeps = slept ? sleeps + 1 : 0;
+  }
+  CHECK(sleeps == 3);
+  group[1].expect(0, Priority::bulk, {1, bytes, false, 8});
+  group.finish();
+}
+
+}  // namespace
+
+const std::vector<Check>& conformance() {
+  static const std::vector<Check> checks{
+      {"placed frames of all sizes, both lanes, both directions", placed},
+      {"borrowed frames of all sizes and odd elements", borrowed},
+      {"placed and borrowed mixed, in order", mixed},
+      {"large frames in both directions at once", large},
+      {"many frames without payload", tokens},
+      {"held, then accepted", held_then_accepted},
+      {"a held frame does not stop the other lane", hold_does_not_stop_others},
+      {"refused", refused},
+      {"all pairs of seven ranks, both lanes", many_links},
+      {"closed in order", clean_close},
+      {"cut within a frame", cut_within_a_frame},
+      {"sleeps and wakes", sleeps_and_wakes},
+      {"a stalled link lets its owner sleep", stalled_link_lets_sleep},
+  };
+  return checks;
+}
+
+}  // namespace rondo::testing

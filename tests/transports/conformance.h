@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every transport must do, as checks over a factory of connected transports:
+//   for (const auto& check : conformance()) DYNAMIC_SECTION(check.name) { check.run(factory); }
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transports/transport.h"
+
+namespace rondo::testing {
+
+// `size` transports, one for each rank, started with one another's addresses.
+using MakeTransports = std::function<std::vector<std::unique_ptr<Transport>>(int size)>;
+
+struct Check {
+  std::string name;
+  std::function<void(const MakeTransports&)> run;
+};
+const std::vector<Check>& conformance();
+
+// The bytes of frame `number`; sender and receiver make them independently.
+HeaderBytes header_of(std::uint64_t number);
+Blob payload_of(std::uint64_t number, std::size_t bytes);
+
+// One frame that a receiver expects.
+struct Expected {
+  std::uint64_t number = 0;
+  std::size_t bytes = 0;
+  bool placed = true;
+  std::size_t element = 1;  // borrowed: used in multiples of this
+};
+
+// One rank: a transport, what it shall send and what it expects, link by link, and what happened.
+class Node final : public Sink {
+ public:
+  explicit Node(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
+
+  void send(int peer, Priority lane, std::uint64_t number, std::size_t bytes);
+  void expect(int peer, Priority lane, const Expected& frame);
+  // One round: sends what finds room, then progress. Returns whether anything moved.
+  bool turn();
+  Transport& transport() { return *transport_; }
+  void destroy() { transport_.reset(); }
+  bool idle() const { return sends_left_ == 0 && expected_left_ == 0; }
+
+  struct Broken {
+    int peer = 0;
+    Priority lane = Priority::bulk;
+    std::error_code code;
+    std::string what;
+    bool clean = false;
+  };
+  std::vector<Broken> broken_links;
+  std::vector<std::string> problems;  // whatever a transport must not do
+  int held = 0, refused = 0, frames = 0, sent_later = 0;
+  bool refuse_unexpected = false;  // rather than hold
+
+ private:
+  struct Outgoing {
+    std::uint64_t number = 0;
+    HeaderBytes header{};
+    Blob payload;
+    bool queued = false;
+  };
+  struct Side {
+    std::deque<Outgoing> out;
+    std::deque<Expected> in;
+    Blob buffer;
+    std::size_t filled = 0;
+    bool accepted = false, broken = false;
+  };
+  using Key = std::pair<int, Priority>;
+
+  std::optional<Receive> expected(Link& link) override;
+  Header arrived(Link& link, const HeaderBytes& header) override;
+  std::size_t data(Link& link, std::span<const std::byte> view) override;
+  void received(Link& link) override;
+  void sent(Link& link, std::uint64_t cookie) override;
+  void broken(Link& link, std::error_code code, std::string_view what, bool clean) override;
+  Side& side(Link& link, std::string_view call);
+  bool push(const Key& key, Side& side);
+
+  std::unique_ptr<Transport> transport_;
+  std::map<Key, Side> sides_;
+  std::size_t sends_left_ = 0, expected_left_ = 0;
+};
+
+// All ranks, driven in turn on the calling thread.
+class Group {
+ public:
+  Group(const MakeTransports& make, int size);
+  Node& operator[](int rank) { return nodes_.at(static_cast<std::size_t>(rank)); }
+  // False when the deadline passed first.
+  bool run_until(const std::function<bool()>& done,
+                 std::chrono::milliseconds limit = std::chrono::seconds(30));
+  // Everything sent and received, and nothing that should not have happened.
+  void finish();
+
+ private:
+  std::vector<Node> nodes_;
+};
+
+}  // namespace rondo::testing

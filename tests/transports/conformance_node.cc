@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <thread>
+
+#include "base/bytes.h"
+#include "catch.h"
+#include "conformance.h"
+
+namespace rondo::testing {
+
+HeaderBytes header_of(std::uint64_t number) {
+  HeaderBytes header;
+  for (std::size_t i = 0; i < header.size(); ++i) header[i] = static_cast<std::byte>(number * 31 + i * 5 + 3);
+  store_little(header.data(), number);
+  return header;
+}
+
+Blob payload_of(std::uint64_t number, std::size_t bytes) {
+  Blob payload(bytes);
+  std::uint64_t state = number * 0x9e3779b97f4a7c15u + 1;
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (i % 8 == 0) state = state * 6364136223846793005u + 1442695040888963407u;
+    payload[i] = static_cast<std::byte>(state >> (8 * (i % 8)));
+  }
+  return payload;
+}
+
+void Node::send(int peer, Priority lane, std::uint64_t number, std::size_t bytes) {
+  sides_[{peer, lane}].out.push_back({number, header_of(number), payload_of(number, bytes)});
+  ++sends_left_;
+}
+
+void Node::expect(int peer, Priority lane, const Expected& frame) {
+  sides_[{peer, lane}].in.push_back(frame);
+  ++expected_left_;
+}
+
+bool Node::push(const Key& key, Side& side) {
+  bool moved = false;
+  while (!side.broken && !side.out.empty() && !side.out.front().queued) {
+    Outgoing& frame = side.out.front();
+    const Send result =
+        transport_->link(key.first, key.second).send(frame.header, frame.payload, frame.number);
+    if (result == Send::full) break;
+    moved = true;
+    // The header is copied by send, whatever it answers.
+    frame.header.fill(std::byte{0xee});
+    if (result == Send::queued) {
+      frame.queued = true;
+    } else {
+      std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0xdd});
+      side.out.pop_front();
+      --sends_left_;
+    }
+  }
+  return moved;
+}
+
+bool Node::turn() {
+  bool moved = false;
+  for (auto& [key, side] : sides_)
+    if (push(key, side)) moved = true;
+  return transport_->progress(*this) || moved;
+}
+
+Node::Side& Node::side(Link& link, std::string_view call) {
+  Side& side = sides_[{link.peer(), link.lane()}];
+  if (side.broken) problems.push_back(std::string(call) + " after broken");
+  return side;
+}
+
+std::optional<Receive> Node::expected(Link& link) {
+  Side& at = side(link, "expected");
+  if (at.in.empty()) return std::nullopt;
+  const Expected& next = at.in.front();
+  if (next.placed && at.buffer.size() != next.bytes) at.buffer.assign(next.bytes, std::byte{0xaa});
+  return Receive{next.placed ? at.buffer.data() : nullptr, next.bytes};
+}
+
+Header Node::arrived(Link& link, const HeaderBytes& header) {
+  Side& at = side(link, "arrived");
+  if (at.accepted) problems.push_back("a header within a frame");
+  if (at.in.empty()) {
+    ++(refuse_unexpected ? refused : held);
+    return refuse_unexpected ? Header::refuse : Header::hold;
+  }
+  if (header != header_of(at.in.front().number)) {
+    problems.push_back("wrong header");
+    return Header::refuse;
+  }
+  at.accepted = true;
+  return Header::accept;
+}
+
+std::size_t Node::data(Link& link, std::span<const std::byte> view) {
+  Side& at = side(link, "data");
+  const Expected& next = at.in.front();
+  if (!at.accepted) problems.push_back("data before its header");
+  if (next.placed) problems.push_back("data of a placed frame");
+  if (view.empty()) problems.push_back("an empty view");
+  const std::size_t used = view.size() / next.element * next.element;
+  at.buffer.resize(at.filled);
+  at.buffer.insert(at.buffer.end(), view.begin(), view.begin() + static_cast<std::ptrdiff_t>(used));
+  at.filled += used;
+  return used;
+}
+
+void Node::received(Link& link) {
+  Side& at = side(link, "received");
+  if (!at.accepted) problems.push_back("received before its header");
+  const Expected next = at.in.front();
+  at.in.pop_front();
+  --expected_left_;
+  if (at.buffer.size() != next.bytes && next.bytes != 0) problems.push_back("wrong number of bytes");
+  if (next.bytes != 0 && at.buffer != payload_of(next.number, next.bytes))
+    problems.push_back("wrong payload");
+  at.buffer.clear();
+  at.filled = 0;
+  at.accepted = false;
+  ++frames;
+}
+
+void Node::sent(Link& link, std::uint64_t cookie) {
+  Side& at = side(link, "sent");
+  if (at.out.empty() || !at.out.front().queued || at.out.front().number != cookie) {
+    problems.push_back("sent something that was not queued");
+    return;
+  }
+  at.out.pop_front();
+  --sends_left_;
+  ++sent_later;
+}
+
+void Node::broken(Link& link, std::error_code code, std::string_view what, bool clean) {
+  Side& at = side(link, "broken");
+  at.broken = true;
+  broken_links.push_back({link.peer(), link.lane(), code, std::string(what), clean});
+}
+
+Group::Group(const MakeTransports& make, int size) {
+  auto transports = make(size);
+  nodes_.reserve(transports.size());
+  for (auto& transport : transports) nodes_.emplace_back(std::move(transport));
+}
+
+bool Group::run_until(const std::function<bool()>& done, std::chrono::milliseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (!done()) {
+    bool moved = false;
+    for (Node& node : nodes_) moved = node.turn() || moved;
+    if (moved) continue;
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+void Group::finish() {
+  CHECK(run_until(
+      [&] { return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.idle(); }); }));
+  for (const Node& node : nodes_) {
+    CHECK(node.idle());
+    CHECK(node.problems == std::vector<std::string>{});
+    CHECK(node.broken_links.empty());
+  }
+}
+
+}  // namespace rondo::testing

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transports/tcp/interfaces.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// Where a rank listens, as the other ranks are told.
+struct TcpAddress {
+  std::string host;  // host_identity()
+  std::vector<boost::asio::ip::tcp::endpoint> endpoints;
+};
+
+Blob encode(const TcpAddress& address);
+// Nothing when the bytes are not exactly what encode() writes.
+std::optional<TcpAddress> decode_tcp_address(std::span<const std::byte> bytes);
+
+// "10.0.0.7:41022", "[fd00::2]:41022"
+std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
+
+// The endpoints of a peer in the order in which they are worth trying from here. same_host: loopback first unless the
+// interfaces chosen here leave it out; another host: never loopback, those in a network of ours first.
+std::vector<boost::asio::ip::tcp::endpoint> candidates(const TcpAddress& peer, bool same_host,
+                                                       std::span<const LocalAddress> chosen);
+
+}  // namespace rondo

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/dial.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/read.hpp>
+
+#include "transports/tcp/address.h"
+#include "transports/tcp/socket.h"
+
+namespace rondo {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+// A peer that has told its address listens: refusals can only be a restart of something in between, or its death.
+constexpr milliseconds refused_limit{500};
+// With several endpoints a silent one must not eat the whole deadline.
+constexpr milliseconds silent_limit{1000};
+constexpr milliseconds longest_pause{500};
+
+}  // namespace
+
+Dial::Dial(Owner& owner, asio::io_context& context, const Claim& claim, std::uint32_t peer,
+           std::string secret, std::vector<asio::ip::tcp::endpoint> endpoints)
+    : owner_(owner),
+      socket_(context),
+      deadline_(context),
+      pause_(context),
+      claim_(claim),
+      peer_(peer),
+      secret_(std::move(secret)),
+      endpoints_(std::move(endpoints)) {}
+
+auto Dial::step(Handler handler) {
+  return [self = shared_from_this(), handler, mine = ++steps_](const error_code& failed, auto&&...) {
+    if (!self->done_ && self->steps_ == mine) (self.get()->*handler)(failed);
+  };
+}
+
+void Dial::start(nanoseconds limit) {
+  deadline_.expires_after(limit);
+  deadline_.async_wait([self = shared_from_this(), limit](const error_code& failed) {
+    if (failed || self->done_) return;
+    self->fail(Errc::deadline_exceeded, fmt::format("{} within {} ms", self->last_problem_,
+                                                    std::chrono::duration_cast<milliseconds>(limit).count()));
+  });
+  connect_next();
+}
+
+void Dial::close_attempt() {
+  ++steps_;
+  committed_ = false;
+  error_code ignored;
+  pause_.cancel(ignored);
+  socket_.close(ignored);
+}
+
+void Dial::cancel() {
+  done_ = true;
+  error_code ignored;
+  deadline_.cancel(ignored);
+  close_attempt();
+}
+
+void Dial::connect_next() {
+  const auto& endpoint = endpoints_[next_];
+  try {
+    FileDescriptor socket = make_socket(endpoint.address());
+    socket_.assign(endpoint.protocol(), socket.get());
+    (void)socket.release();
+  } catch (const std::exception& problem) {
+    return try_another(problem.what(), false);
+  }
+  // Both may fire; whichever comes second finds that the step has passed.
+  auto arrived = step(&Dial::connected);
+  if (endpoints_.size() > 1) {
+    pause_.expires_after(silent_limit);
+    pause_.async_wait([self = shared_from_this(), mine = steps_](const error_code& failed) {
+      if (!self->done_ && self->steps_ == mine && !failed) self->connect_slow(failed);
+    });
+  }
+  socket_.async_connect(endpoint, std::move(arrived));
+}
+
+void Dial::connect_slow(const error_code&) {
+  try_another("no answer", false);
+}
+
+void Dial::connected(const error_code& failed) {
+  if (failed) return try_another(reason(failed.value()), failed == asio::error::connection_refused);
+  // A port that nobody listens at any more can be given to this very socket, which is then connected to itself.
+  if (local_endpoint(socket_.native_handle()) == remote_endpoint(socket_.native_handle()))
+    return try_another("connection refused", true);
+  error_code ignored;
+  pause_.cancel(ignored);
+  refused_since_.reset();
+  initiator_.emplace(claim_, peer_, secret_);
+  committed_ = true;
+  if (!send_whole(socket_.native_handle(), initiator_->hello()))
+    return try_another("it closed the connection", false);
+  asio::async_read(socket_, asio::buffer(challenge_.data(), challenge_.size()), step(&Dial::challenge_read));
+}
+
+void Dial::challenge_read(const error_code& failed) {
+  if (failed) return try_another("it closed the connection during the handshake", false);
+  ProofBytes proof{};
+  try {
+    proof = initiator_->answer(challenge_);
+  } catch (const Error& error) {
+    // Zeros tell the acceptor that its own proof was the wrong one.
+    send_whole(socket_.native_handle(), proof);
+    return fail(error.code() == Errc::authentication ? Errc::authentication : Errc::rendezvous, error.what());
+  }
+  if (!send_whole(socket_.native_handle(), proof))
+    return try_another("it closed the connection during the handshake", false);
+  asio::async_read(socket_, asio::buffer(verdict_.data(), verdict_.size()), step(&Dial::verdict_read));
+}
+
+void Dial::verdict_read(const error_code& failed) {
+  if (failed) return try_another("it closed the connection during the handshake", false);
+  Verdict verdict = Verdict::welcome;
+  try {
+    verdict = Initiator::read_verdict(verdict_);
+  } catch (const Error& error) {
+    return fail(Errc::rendezvous, error.what());
+  }
+  // The peer's own connection is on its way; this one is needed only should that fail.
+  if (verdict == Verdict::duplicate_link) return try_another("it prefers a connection of its own", false);
+  if (verdict != Verdict::welcome) {
+    const bool secrets = verdict == Verdict::bad_secret || verdict == Verdict::secret_needed;
+    return fail(secrets ? Errc::authentication : Errc::rendezvous, explain(verdict));
+  }
+  const auto keep = shared_from_this();
+  error_code problem;
+  FileDescriptor socket(socket_.release(problem));
+  if (problem) return fail(Errc::system, reason(problem.value()));
+  cancel();
+  owner_.dialed(claim_, peer_, std::move(socket));
+}
+
+void Dial::try_another(const std::string& why, bool refused) {
+  close_attempt();
+  last_problem_ = why;
+  only_refused_ = only_refused_ && refused;
+  if (++next_ < endpoints_.size()) return connect_next();
+  const TimePoint now = Clock::now();
+  if (!only_refused_)
+    refused_since_.reset();
+  else if (!refused_since_)
+    refused_since_ = now;
+  else if (now - *refused_since_ >= refused_limit)
+    return fail(Errc::peer_lost, why);
+  next_ = 0;
+  only_refused_ = true;
+  pause_.expires_after(backoff_);
+  backoff_ = std::min(backoff_ * 2, longest_pause);
+  pause_.async_wait(step(&Dial::retry_pause));
+}
+
+void Dial::retry_pause(const error_code&) {
+  connect_next();
+}
+
+void Dial::fail(Errc code, const std::string& why) {
+  const auto keep = shared_from_this();
+  const auto& endpoint = endpoints_[std::min(next_, endpoints_.size() - 1)];
+  cancel();
+  owner_.dial_failed(claim_, peer_, code,
+                     fmt::format("cannot connect to rank {} at {}: {}", peer_, to_text(endpoint), why));
+}
+
+}  // namespace rondo

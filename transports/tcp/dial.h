@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <rondo/error.h>
+
+#include "base/clock.h"
+#include "base/file_descriptor.h"
+#include "base/handshake.h"
+
+namespace rondo {
+
+// One rank's effort to open one connection: the endpoints of the peer in turn, again and again with growing pauses, and the
+// initiator's part of the handshake. Owned by its owner and by the handlers under way; lives on the set-up thread.
+class Dial final : public std::enable_shared_from_this<Dial> {
+ public:
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    // One of the two is called once, last.
+    virtual void dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket) = 0;
+    virtual void dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) = 0;
+  };
+
+  // `peer_claim.rank` is this rank; `endpoints` must not be empty.
+  Dial(Owner& owner, boost::asio::io_context& context, const Claim& claim, std::uint32_t peer,
+       std::string secret, std::vector<boost::asio::ip::tcp::endpoint> endpoints);
+  void start(nanoseconds limit);
+  // Silent end, without a call to the owner.
+  void cancel();
+  // The peer may know of this attempt already: a hello has been sent on a connection that is still open.
+  bool committed() const noexcept { return committed_; }
+
+ private:
+  using Handler = void (Dial::*)(const boost::system::error_code&);
+  // Wraps a member so that it is called only when nothing else has happened to the attempt since.
+  auto step(Handler handler);
+  void connect_next();
+  void connected(const boost::system::error_code& failed);
+  void connect_slow(const boost::system::error_code& failed);
+  void challenge_read(const boost::system::error_code& failed);
+  void verdict_read(const boost::system::error_code& failed);
+  void retry_pause(const boost::system::error_code& failed);
+  // This endpoint did not do; the next one, or a pause before the first again.
+  void try_another(const std::string& why, bool refused);
+  void fail(Errc code, const std::string& why);
+  void close_attempt();
+
+  Owner& owner_;
+  boost::asio::ip::tcp::socket socket_;
+  boost::asio::steady_timer deadline_, pause_;
+  const Claim claim_;
+  const std::uint32_t peer_;
+  const std::string secret_;
+  const std::vector<boost::asio::ip::tcp::endpoint> endpoints_;
+  std::size_t next_ = 0;
+  std::uint64_t steps_ = 0;
+  std::optional<Initiator> initiator_;
+  ChallengeBytes challenge_{};
+  VerdictBytes verdict_{};
+  bool committed_ = false, done_ = false, only_refused_ = true;
+  milliseconds backoff_{10};
+  std::optional<TimePoint> refused_since_;
+  std::string last_problem_ = "no answer";
+};
+
+}  // namespace rondo

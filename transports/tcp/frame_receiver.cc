@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/frame_receiver.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "transports/tcp/socket.h"
+
+namespace rondo {
+namespace {
+
+// A whole frame up to this size is read into one piece and copied from there: cheaper than a list of pieces.
+constexpr std::size_t one_piece = 512;
+// Of one link before the others, the urgent lane above all, have their turn.
+constexpr std::size_t most_at_once = std::size_t{1} << 20;
+
+template <class Call>
+ssize_t without_interruption(Call call) noexcept {
+  ssize_t result = 0;
+  do result = call();
+  while (result < 0 && errno == EINTR);
+  return result;
+}
+
+}  // namespace
+
+bool FrameReceiver::has_work() const noexcept {
+  if (!flagged() || refused_ || end_ || held()) return false;
+  return expecting_ || !accepted_;
+}
+
+bool FrameReceiver::receive(Link& link, Sink& sink, bool direct) {
+  if (refused_ || end_) return false;
+  const auto next = sink.expected(link);
+  expecting_ = next.has_value();
+  if (!next) {
+    if (accepted_ || held() || !flagged()) return false;
+    return read_header(link, sink);
+  }
+  bool moved = false;
+  if (held()) {
+    if (!show_header(link, sink)) return false;
+    moved = true;
+  } else if (!direct && !flagged()) {
+    return false;
+  }
+  return read_frame(link, sink, *next) || moved || end_;
+}
+
+// Without an expectation nothing but the header is read, and only where epoll has seen something.
+bool FrameReceiver::read_header(Link& link, Sink& sink) {
+  const std::size_t wanted = header_.size() - header_bytes_;
+  const ssize_t result =
+      without_interruption([&] { return ::recv(socket_, header_.data() + header_bytes_, wanted, 0); });
+  if (result <= 0) {
+    ended(result);
+    return end_.has_value();
+  }
+  header_bytes_ += static_cast<std::size_t>(result);
+  if (static_cast<std::size_t>(result) < wanted)
+    readable_ = false;
+  else
+    show_header(link, sink);
+  return true;
+}
+
+bool FrameReceiver::show_header(Link& link, Sink& sink) {
+  switch (sink.arrived(link, header_)) {
+    case Header::accept:
+      accepted_ = true;
+      return true;
+    case Header::hold:
+      return false;
+    case Header::refuse:
+      break;
+  }
+  refused_ = true;
+  return false;
+}
+
+// The rest of the header and the payload in one system call.
+ssize_t FrameReceiver::read(std::span<std::byte> payload) noexcept {
+  const std::size_t header_left = header_.size() - header_bytes_;
+  if (header_left == 0)
+    return without_interruption([&] { return ::recv(socket_, payload.data(), payload.size(), 0); });
+  std::byte* const header = header_.data() + header_bytes_;
+  if (header_left + payload.size() <= one_piece) {
+    std::array<std::byte, one_piece> piece;
+    const ssize_t result =
+        without_interruption([&] { return ::recv(socket_, piece.data(), header_left + payload.size(), 0); });
+    if (result <= 0) return result;
+    const auto count = static_cast<std::size_t>(result), first = std::min(count, header_left);
+    std::memcpy(header, piece.data(), first);
+    if (count > first) std::memcpy(payload.data(), piece.data() + first, count - first);
+    return result;
+  }
+  std::array<iovec, 2> parts{iovec{header, header_left}, iovec{payload.data(), payload.size()}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  return without_interruption([&] { return ::recvmsg(socket_, &message, 0); });
+}
+
+// Placed bytes may land before the header has been looked at; it is looked at before anything is said of them.
+bool FrameReceiver::read_frame(Link& link, Sink& sink, const Receive& next) {
+  const bool placed = next.destination != nullptr;
+  const std::size_t header_left = header_.size() - header_bytes_;
+  const std::size_t payload_left = next.bytes - std::min(next.bytes, payload_bytes_);
+  std::span<std::byte> to;
+  if (placed) {
+    to = {next.destination + payload_bytes_, std::min(payload_left, most_at_once)};
+  } else {
+    std::copy_n(carry_.begin(), carry_bytes_, slot_.memory.begin());
+    to = std::span(slot_.memory).subspan(carry_bytes_);
+    to = to.first(std::min(payload_left, to.size()));
+  }
+  std::size_t count = 0;
+  if (header_left + to.size() > 0) {
+    const ssize_t result = read(to);
+    if (result <= 0) {
+      ended(result);
+      return false;
+    }
+    count = static_cast<std::size_t>(result);
+    readable_ = readable_ && count == header_left + to.size();
+  }
+  const std::size_t header_count = std::min(count, header_left);
+  header_bytes_ += header_count;
+  if (header_bytes_ < header_.size()) return true;
+  if (!accepted_ && !show_header(link, sink)) {
+    if (!refused_ && count > header_count) end_ = End{"a frame that was announced has been held back", false};
+    return true;
+  }
+  const std::size_t payload_count = count - header_count;
+  payload_bytes_ += payload_count;
+  if (!placed && payload_count > 0) show_payload(link, sink, payload_count);
+  if (payload_bytes_ >= next.bytes) {
+    header_bytes_ = payload_bytes_ = carry_bytes_ = 0;
+    accepted_ = false;
+    sink.received(link);
+  }
+  return true;
+}
+
+void FrameReceiver::show_payload(Link& link, Sink& sink, std::size_t count) {
+  const auto view = std::span<const std::byte>(slot_.memory).first(carry_bytes_ + count);
+  const std::size_t used = std::min(view.size(), sink.data(link, view));
+  carry_bytes_ = view.size() - used;
+  if (carry_bytes_ >= carry_.size()) {
+    end_ = End{"received bytes have been left unused", false};
+    carry_bytes_ = 0;
+  }
+  std::copy_n(view.begin() + static_cast<std::ptrdiff_t>(used), carry_bytes_, carry_.begin());
+}
+
+void FrameReceiver::ended(ssize_t result) {
+  if (result < 0 && errno == EAGAIN) {
+    readable_ = false;
+  } else if (result < 0) {
+    end_ = End{reason(errno), false};
+  } else if (header_bytes_ == 0) {
+    end_ = End{"the peer closed the connection", true};
+  } else {
+    end_ = End{"the peer closed the connection in the middle of a frame", false};
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "transports/transport.h"
+
+namespace rondo {
+
+// Where the bytes of borrowed frames sit while the sink looks at them: one for all links of a transport, since a view is used up
+// at once. Small enough to stay in the second-level cache.
+struct BorrowSlot {
+  static constexpr std::size_t bytes = std::size_t{128} << 10;
+  alignas(64) std::array<std::byte, bytes> memory;
+};
+
+// The receiving half of a connection in its data phase. It never reads beyond the frame that the sink expects, so that
+// what follows can be placed too.
+class FrameReceiver {
+ public:
+  // How the stream of frames ended.
+  struct End {
+    std::string what;
+    bool clean = false;
+  };
+
+  explicit FrameReceiver(BorrowSlot& slot) noexcept : slot_(slot) {}
+  void attach(int socket) noexcept { socket_ = socket; }
+  // At most one frame, and a bounded part of a large one. direct: also ask a socket that epoll has not flagged, where the sink
+  // expects something. Returns whether anything moved.
+  bool receive(Link& link, Sink& sink, bool direct);
+
+  void flag_readable() noexcept { readable_ = true; }
+  void flag_hang_up() noexcept { hung_up_ = true; }
+  // The sink expected a frame when it was last asked.
+  bool expecting() const noexcept { return expecting_; }
+  // The socket is flagged, and receive() would read from it.
+  bool has_work() const noexcept;
+  const std::optional<End>& end() const noexcept { return end_; }
+
+ private:
+  bool flagged() const noexcept { return readable_ || hung_up_; }
+  bool held() const noexcept { return header_bytes_ == frame_header_bytes && !accepted_; }
+  bool read_header(Link& link, Sink& sink);
+  bool read_frame(Link& link, Sink& sink, const Receive& next);
+  ssize_t read(std::span<std::byte> payload) noexcept;
+  // False when the header was held back or refused.
+  bool show_header(Link& link, Sink& sink);
+  void show_payload(Link& link, Sink& sink, std::size_t count);
+  void ended(ssize_t result);
+
+  BorrowSlot& slot_;
+  int socket_ = -1;
+  bool readable_ = false;  // since the socket was last found empty
+  bool hung_up_ = false;   // there is an end to be read, for good
+  bool accepted_ = false, refused_ = false, expecting_ = false;
+  HeaderBytes header_{};
+  std::size_t header_bytes_ = 0, payload_bytes_ = 0;
+  std::array<std::byte, 16> carry_{};  // of a borrowed frame: shown, but not used yet
+  std::size_t carry_bytes_ = 0;
+  std::optional<End> end_;
+};
+
+}  // namespace rondo

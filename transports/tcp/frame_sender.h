@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transports/transport.h"
+
+namespace rondo {
+
+// The sending half of a connection in its data phase: writes at once what the socket takes, and keeps at most one frame
+// that was taken in part.
+class FrameSender {
+ public:
+  void attach(int socket) noexcept { socket_ = socket; }
+  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
+  // Goes on with the frame under way. Returns whether anything moved.
+  bool resume(Link& link, Sink& sink);
+
+  // epoll says that there is room again.
+  void flag_room() noexcept { room_ = true; }
+  bool waits_for_room() const noexcept { return !room_; }
+  // A frame is under way, and the socket may take more of it.
+  bool has_work() const noexcept { return busy_ && room_; }
+  // The errno value of the first failure; nothing is sent any more.
+  int error() const noexcept { return error_; }
+
+ private:
+  ssize_t write(const HeaderBytes& header, std::size_t already, std::span<const std::byte> payload) noexcept;
+
+  int socket_ = -1;
+  int error_ = 0;
+  bool room_ = true, busy_ = false;
+  HeaderBytes header_{};
+  std::size_t sent_ = 0;  // header and payload
+  std::span<const std::byte> payload_;
+  std::uint64_t cookie_ = 0;
+};
+
+}  // namespace rondo

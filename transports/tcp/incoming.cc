@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/incoming.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/read.hpp>
+
+#include <rondo/error.h>
+
+#include "base/log.h"
+#include "transports/tcp/address.h"
+#include "transports/tcp/socket.h"
+
+namespace rondo {
+
+using boost::system::error_code;
+namespace asio = boost::asio;
+
+Incoming::Incoming(Owner& owner, asio::io_context& context, FileDescriptor socket, std::uint32_t rank,
+                   std::string_view secret)
+    : owner_(owner), socket_(context), timer_(context), acceptor_(rank, secret) {
+  const auto remote = remote_endpoint(socket.get());
+  remote_ = to_text(remote);
+  socket_.assign(remote.protocol(), socket.get());
+  (void)socket.release();
+}
+
+template <class Buffer>
+void Incoming::read(Buffer& buffer, void (Incoming::*then)()) {
+  asio::async_read(socket_, asio::buffer(buffer.data(), buffer.size()),
+                   [self = shared_from_this(), then](const error_code& failed, std::size_t count) {
+                     if (self->done_) return;
+                     if (!failed) return (self.get()->*then)();
+                     self->drop(count == 0 ? "" : "it closed in the middle of a handshake message");
+                   });
+}
+
+void Incoming::start(nanoseconds limit) {
+  timer_.expires_after(limit);
+  timer_.async_wait([self = shared_from_this(), limit](const error_code& failed) {
+    if (failed || self->done_) return;
+    self->drop(fmt::format("it did not finish the handshake within {} ms",
+                           std::chrono::duration_cast<milliseconds>(limit).count()));
+  });
+  read(hello_, &Incoming::hello_read);
+}
+
+void Incoming::cancel() {
+  done_ = true;
+  error_code ignored;
+  timer_.cancel(ignored);
+  socket_.close(ignored);
+}
+
+void Incoming::hello_read() {
+  try {
+    if (!send_whole(socket_.native_handle(), acceptor_.challenge(hello_))) return drop("");
+  } catch (const Error& error) {
+    return drop(error.what());
+  }
+  read(proof_, &Incoming::proof_read);
+}
+
+void Incoming::proof_read() {
+  if (acceptor_.version() != wire_version || !acceptor_.proves(proof_)) return conclude(acceptor_.refusal());
+  conclude(acceptor_.meant_for_this_rank() ? owner_.admit(acceptor_.claim()) : Verdict::bad_rank);
+}
+
+void Incoming::conclude(Verdict verdict) {
+  const bool told = send_whole(socket_.native_handle(), Acceptor::write_verdict(verdict));
+  if (verdict == Verdict::duplicate_link || !told) return drop("");
+  if (verdict != Verdict::welcome) return drop(explain(verdict));
+  const auto keep = shared_from_this();
+  done_ = true;
+  error_code failed;
+  timer_.cancel(failed);
+  FileDescriptor socket(socket_.release(failed));
+  if (!failed) owner_.established(acceptor_.claim(), std::move(socket));
+  owner_.finished(*this);
+}
+
+void Incoming::drop(std::string_view why) {
+  const auto keep = shared_from_this();
+  const auto level = why.empty() ? LogLevel::debug : LogLevel::warning;
+  if (log_enabled(level))
+    log_line(level,
+             fmt::format("dropped a connection from {}: {}", remote_, why.empty() ? "it went away" : why));
+  cancel();
+  owner_.finished(*this);
+}
+
+}  // namespace rondo

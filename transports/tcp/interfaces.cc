@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/interfaces.h"
+
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <memory>
+
+#include <rondo/error.h>
+
+#include "transports/tcp/tcp.h"
+
+namespace rondo {
+namespace {
+
+namespace ip = boost::asio::ip;
+
+std::vector<unsigned char> raw_bytes(const ip::address& address) {
+  if (address.is_v4()) {
+    const auto bytes = address.to_v4().to_bytes();
+    return {bytes.begin(), bytes.end()};
+  }
+  const auto bytes = address.to_v6().to_bytes();
+  return {bytes.begin(), bytes.end()};
+}
+
+unsigned prefix_of(const sockaddr* mask) {
+  unsigned bits = 0;
+  if (mask == nullptr) return 0;
+  if (mask->sa_family == AF_INET)
+    return static_cast<unsigned>(std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr));
+  for (const unsigned char byte : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr)
+    bits += static_cast<unsigned>(std::popcount(byte));
+  return bits;
+}
+
+ip::address address_of(const sockaddr* from) {
+  if (from->sa_family == AF_INET)
+    return ip::address_v4(ntohl(reinterpret_cast<const sockaddr_in*>(from)->sin_addr.s_addr));
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(from);
+  ip::address_v6::bytes_type bytes;
+  std::memcpy(bytes.data(), v6->sin6_addr.s6_addr, bytes.size());
+  return ip::address_v6(bytes);
+}
+
+std::string names_of(std::span<const LocalAddress> existing) {
+  std::string text;
+  for (const LocalAddress& one : existing)
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", one.interface, one.address.to_string());
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace
+
+std::vector<LocalAddress> local_addresses() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0)
+    throw Error(Errc::system,
+                fmt::format("cannot list the network interfaces: getifaddrs: {}", std::strerror(errno)));
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, &freeifaddrs);
+  std::vector<LocalAddress> found;
+  for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    found.push_back({one->ifa_name, address_of(one->ifa_addr), prefix_of(one->ifa_netmask),
+                     (one->ifa_flags & IFF_LOOPBACK) != 0});
+  }
+  return found;
+}
+
+bool same_network(const ip::address& a, const ip::address& b, unsigned bits) {
+  if (a.is_v4() != b.is_v4()) return false;
+  const auto left = raw_bytes(a), right = raw_bytes(b);
+  for (std::size_t i = 0; i < left.size() && i * 8 < bits; ++i) {
+    const unsigned wanted = std::min<unsigned>(8, bits - static_cast<unsigned>(i) * 8);
+    if ((left[i] ^ right[i]) >> (8 - wanted) != 0) return false;
+  }
+  return true;
+}
+
+InterfaceFilter::Pattern InterfaceFilter::parse(std::string_view text) {
+  Pattern pattern;
+  pattern.text = text;
+  const std::size_t slash = text.find('/');
+  boost::system::error_code failed;
+  pattern.network = ip::make_address(std::string(text.substr(0, slash)), failed);
+  if (failed) {
+    if (slash != std::string_view::npos)
+      throw Error(
+          Errc::invalid_argument,
+          fmt::format("interface filter '{}' is no network: write it like 10.0.0.0/8 or fd00::/64", text));
+    pattern.prefix = text.size() > 1 && text.back() == '*';
+    pattern.name = pattern.prefix ? text.substr(0, text.size() - 1) : text;
+    return pattern;
+  }
+  const unsigned all = pattern.network.is_v4() ? 32 : 128;
+  pattern.bits = all;
+  if (slash == std::string_view::npos) return pattern;
+  const std::string_view digits = text.substr(slash + 1);
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), pattern.bits);
+  if (error != std::errc{} || end != digits.data() + digits.size() || pattern.bits > all)
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("interface filter '{}': the part behind / must be a number from 0 to {}", text, all));
+  return pattern;
+}
+
+bool InterfaceFilter::Pattern::matches(const LocalAddress& one) const {
+  if (name.empty()) return same_network(one.address, network, bits);
+  return prefix ? one.interface.starts_with(name) : one.interface == name;
+}
+
+InterfaceFilter::InterfaceFilter(const std::vector<std::string>& filters,
+                                 std::span<const LocalAddress> existing) {
+  for (const std::string& filter : filters) {
+    std::string_view rest = filter;
+    const bool exclude = rest.starts_with('^');
+    if (exclude) rest.remove_prefix(1);
+    while (!rest.empty()) {
+      const std::size_t comma = rest.find(',');
+      const std::string_view item = rest.substr(0, comma);
+      if (!item.empty()) (exclude ? excluded_ : included_).push_back(parse(item));
+      rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+    }
+  }
+  for (const Pattern& pattern : included_)
+    if (std::none_of(existing.begin(), existing.end(),
+                     [&](const LocalAddress& one) { return pattern.matches(one); }))
+      throw Error(Errc::invalid_argument, fmt::format("no network interface matches '{}'; there are: {}",
+                                                      pattern.text, names_of(existing)));
+}
+
+std::string InterfaceFilter::refusal(const LocalAddress& one) const {
+  for (const Pattern& pattern : excluded_)
+    if (pattern.matches(one)) return fmt::format("excluded by ^{}", pattern.text);
+  if (!one.loopback && one.address.is_v6() && one.address.to_v6().is_link_local())
+    return "link-local addresses mean something else on every host";
+  if (included_.empty()) return {};
+  for (const Pattern& pattern : included_)
+    if (pattern.matches(one)) return {};
+  return "not among the chosen interfaces";
+}
+
+std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& filters) {
+  const auto existing = local_addresses();
+  const InterfaceFilter filter(filters, existing);
+  std::vector<InterfaceAddress> result;
+  for (const LocalAddress& one : existing) {
+    std::string why = filter.refusal(one);
+    const bool chosen = why.empty();
+    result.push_back({one.interface, one.address.to_string(), one.loopback, chosen, std::move(why)});
+  }
+  return result;
+}
+
+}  // namespace rondo

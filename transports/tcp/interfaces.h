@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/ip/address.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace rondo {
+
+// An address of an interface of this machine that is up.
+struct LocalAddress {
+  std::string interface;
+  boost::asio::ip::address address;
+  unsigned prefix_bits = 0;
+  bool loopback = false;
+};
+std::vector<LocalAddress> local_addresses();
+
+// True when the first `bits` bits are equal and the families too.
+bool same_network(const boost::asio::ip::address& a, const boost::asio::ip::address& b, unsigned bits);
+
+// The user's choice of interfaces. Each filter is a comma separated list of names ("eth0", or "eth*" for all that begin so) and
+// networks ("10.0.0.0/8", "fd00::2"); a list that begins with ^ excludes all that it names. Nothing given: everything is
+// chosen. Only exclusions: everything else is.
+class InterfaceFilter {
+ public:
+  // Throws Error(invalid_argument), with a list of what exists, when something to include does not exist.
+  InterfaceFilter(const std::vector<std::string>& filters, std::span<const LocalAddress> existing);
+  // Empty when the address is chosen, else why it is not.
+  std::string refusal(const LocalAddress& address) const;
+  bool given() const noexcept { return !included_.empty() || !excluded_.empty(); }
+
+ private:
+  struct Pattern {
+    std::string text, name;  // name is empty for a network
+    bool prefix = false;
+    boost::asio::ip::address network;
+    unsigned bits = 0;
+    bool matches(const LocalAddress& address) const;
+  };
+  static Pattern parse(std::string_view text);
+  std::vector<Pattern> included_, excluded_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/listener.h"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include <rondo/error.h>
+
+#include "base/log.h"
+#include "transports/tcp/address.h"
+#include "transports/tcp/socket.h"
+
+namespace rondo {
+namespace {
+
+using boost::asio::ip::tcp;
+
+// Sorted so that the first is the one to show to people: another host's view before loopback, IPv4 before IPv6.
+std::vector<LocalAddress> choose(const TcpOptions& options) {
+  const auto existing = local_addresses();
+  const InterfaceFilter filter(options.interfaces, existing);
+  std::vector<LocalAddress> chosen;
+  for (const LocalAddress& one : existing)
+    if (filter.refusal(one).empty()) chosen.push_back(one);
+  if (chosen.empty())
+    throw Error(Errc::invalid_argument,
+                "the interface filters leave no interface at all; `rondo info` shows what exists");
+  if (options.secret.empty()) {
+    const std::string others = chosen.front().interface;
+    std::erase_if(chosen, [](const LocalAddress& one) { return !one.loopback; });
+    if (chosen.empty())
+      throw Error(
+          Errc::invalid_argument,
+          fmt::format("the chosen interfaces ({}) leave out loopback, and without a job secret Rondo listens "
+                      "nowhere else: set RONDO_SECRET to the same value on all ranks, or choose lo as well",
+                      others));
+  }
+  std::ranges::stable_sort(chosen, {}, [](const LocalAddress& one) {
+    return (one.loopback ? 2 : 0) + (one.address.is_v6() ? 1 : 0);
+  });
+  return chosen;
+}
+
+}  // namespace
+
+Listener::Listener(boost::asio::io_context& context, const TcpOptions& options) {
+  std::string problem;
+  for (const LocalAddress& one : choose(options)) {
+    try {
+      FileDescriptor socket = listen_at(one.address, options.port_first, options.port_last,
+                                        static_cast<unsigned>(options.rank), std::max(128, 4 * options.size));
+      endpoints_.push_back(local_endpoint(socket.get()));
+      acceptors_.emplace_back(context, one.address.is_v4() ? tcp::v4() : tcp::v6(), socket.get());
+      (void)socket.release();
+      pauses_.emplace_back(context);
+      chosen_.push_back(one);
+    } catch (const Error& error) {
+      problem = error.what();
+      log_line(LogLevel::info, problem);
+    }
+  }
+  if (acceptors_.empty()) throw Error(Errc::system, problem);
+}
+
+void Listener::start(Accepted accepted) {
+  accepted_ = std::move(accepted);
+  for (std::size_t i = 0; i < acceptors_.size(); ++i) wait(i);
+}
+
+void Listener::wait(std::size_t which) {
+  acceptors_[which].async_wait(tcp::acceptor::wait_read,
+                               [this, which](const boost::system::error_code& failed) {
+                                 if (!failed) accept_all(which);
+                               });
+}
+
+// accept4 rather than Asio's accept: the socket must never be inherited by a program that the user starts meanwhile.
+void Listener::accept_all(std::size_t which) {
+  for (;;) {
+    FileDescriptor socket(
+        ::accept4(acceptors_[which].native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket) {
+      accepted_(std::move(socket));
+      continue;
+    }
+    const int error = errno;
+    if (error == EINTR || error == ECONNABORTED) continue;
+    if (error == EAGAIN) return wait(which);
+    log_line(LogLevel::warning, fmt::format("cannot accept a connection at {}: {}; trying again",
+                                            to_text(endpoints_[which]), reason(error)));
+    pauses_[which].expires_after(std::chrono::milliseconds(100));
+    return pauses_[which].async_wait([this, which](const boost::system::error_code& failed) {
+      if (!failed) accept_all(which);
+    });
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "transports/tcp/interfaces.h"
+#include "transports/tcp/tcp.h"
+
+namespace rondo {
+
+// The listening sockets of a rank, one for each chosen address. Listens from its construction on; connections wait in the
+// kernel until start().
+class Listener {
+ public:
+  using Accepted = std::function<void(FileDescriptor)>;
+  Listener(boost::asio::io_context& context, const TcpOptions& options);
+  // From now on `accepted` is called, on the thread that runs the context, with every connection that comes.
+  void start(Accepted accepted);
+  const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept { return endpoints_; }
+  const std::vector<LocalAddress>& chosen() const noexcept { return chosen_; }
+
+ private:
+  void wait(std::size_t which);
+  void accept_all(std::size_t which);
+
+  std::vector<LocalAddress> chosen_;
+  std::vector<boost::asio::ip::tcp::endpoint> endpoints_;
+  std::vector<boost::asio::ip::tcp::acceptor> acceptors_;
+  std::vector<boost::asio::steady_timer> pauses_;
+  Accepted accepted_;
+};
+
+}  // namespace rondo

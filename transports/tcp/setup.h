@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "transports/tcp/address.h"
+#include "transports/tcp/dial.h"
+#include "transports/tcp/incoming.h"
+#include "transports/tcp/listener.h"
+#include "transports/tcp/tcp.h"
+
+namespace rondo {
+
+// A connection is ready for frames, or cannot be had.
+struct SetupEvent {
+  int peer = 0;
+  int lane = 0;
+  FileDescriptor socket;  // empty: failed
+  std::string name;       // the peer's address for messages
+  Errc code = Errc::peer_lost;
+  std::string what;
+};
+
+// The set-up plane: listening, connecting and handshakes, on one thread of its own that sleeps when there is nothing to do. It
+// hands finished sockets to the thread that drives the transport. All arbitration between two ends that open the
+// same connection at once happens on that one thread.
+class Setup final : private Incoming::Owner, private Dial::Owner {
+ public:
+  explicit Setup(const TcpOptions& options);
+  ~Setup() override;
+  Setup(const Setup&) = delete;
+  Setup& operator=(const Setup&) = delete;
+
+  const TcpAddress& address() const noexcept { return address_; }
+  const std::vector<LocalAddress>& chosen() const noexcept { return listener_.chosen(); }
+  // Begins to accept and to serve open(). peers by rank; nothing for a rank that has no address here.
+  void start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t job);
+
+  // For the driving thread. open() has an event as its answer, sooner or later, unless one came already.
+  void open(int peer, int lane);
+  bool pending() const noexcept { return pending_.load(std::memory_order_acquire); }
+  std::vector<SetupEvent> take();
+  // Readable for poll at every new event; edge-triggered watchers need not read it.
+  int descriptor() const noexcept { return wakeup_.get(); }
+
+ private:
+  // idle: nobody has asked for it. ready also when it has failed: there is no second one.
+  struct Slot {
+    enum class State { idle, dialing, ready } state = State::idle;
+    std::shared_ptr<Dial> dial;
+  };
+
+  Verdict admit(const Claim& claim) const override;
+  void established(const Claim& claim, FileDescriptor socket) override;
+  void finished(Incoming& incoming) override;
+  void dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket) override;
+  void dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) override;
+
+  void run();
+  void came_in(FileDescriptor socket);
+  void dial(int peer, int lane);
+  void hand_over(int peer, int lane, FileDescriptor socket);
+  void publish(SetupEvent event);
+  Slot& slot(std::size_t peer, std::size_t lane) { return slots_[peer * lane_count + lane]; }
+  std::string name_of_peer(int peer, int socket) const;
+
+  const TcpOptions options_;
+  FileDescriptor wakeup_;
+  std::atomic<bool> pending_{false};
+  std::mutex mutex_;
+  std::vector<SetupEvent> events_;  // under mutex_
+
+  boost::asio::io_context context_{1};
+  Listener listener_;
+  TcpAddress address_;
+  std::uint64_t job_ = 0;
+  std::vector<std::optional<TcpAddress>> peers_;
+  std::vector<Slot> slots_;
+  std::list<std::shared_ptr<Incoming>> incoming_;  // oldest first
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  std::thread thread_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <boost/asio/ip/tcp.hpp>
+#include <chrono>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/file_descriptor.h"
+
+namespace rondo {
+
+// "connection refused": the system's words for an errno value, as they stand in the middle of a message.
+std::string reason(int error);
+
+// A non-blocking TCP socket, closed on exec. Throws Error(system).
+FileDescriptor make_socket(const boost::asio::ip::address& address);
+
+// Listens at the first free port from `first` to `last` (0: any), beginning the search `offset` ports behind the
+// first. Throws Error(system) when there is none, or the address cannot be bound.
+FileDescriptor listen_at(const boost::asio::ip::address& address, std::uint16_t first, std::uint16_t last,
+                         unsigned offset, int backlog);
+
+boost::asio::ip::tcp::endpoint local_endpoint(int socket);
+boost::asio::ip::tcp::endpoint remote_endpoint(int socket);
+
+// What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished host up after `timeout`.
+void set_connection_options(int socket, std::chrono::milliseconds timeout);
+
+// One handshake message into the empty buffer of a new connection: all of it, or the connection is of no use.
+bool send_whole(int socket, std::span<const std::byte> message);
+
+}  // namespace rondo

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The data plane: everything that happens once a connection is open. Frames go over it one after the other, in both directions:
+//   connection = hello challenge proof verdict frame*          (the handshake: base/handshake.cc)
+//   frame      = header:64 bytes  payload                      (both opaque here; see docs/wire.md)
+// No length is on the wire: the receiver's sink says how long the next payload is.
+//
+// No lock and no allocation once the connections are open: what comes from the set-up thread is seen by one atomic load.
+#include "transports/tcp/tcp.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <array>
+#include <cerrno>
+
+#include <rondo/error.h>
+
+#include "transports/tcp/setup.h"
+#include "transports/tcp/socket.h"
+#include "transports/tcp/tcp_link.h"
+
+namespace rondo {
+namespace {
+
+// So many links that expect something are asked directly; when there are more, epoll is asked which of them have something.
+constexpr unsigned direct_links = 4;
+// Links that expect nothing are looked at this often: only a peer that does what it should not would be kept waiting.
+constexpr unsigned refresh_interval = 64;
+
+class Tcp final : public Transport {
+ public:
+  explicit Tcp(const TcpOptions& options);
+
+  std::string_view name() const noexcept override { return "tcp"; }
+  Blob address() const override { return encode(setup_.address()); }
+  std::string describe() const override { return to_text(setup_.address().endpoints.front()); }
+  Reach reach(int peer, std::span<const std::byte> address) const override;
+  void start(std::vector<Blob> addresses, std::uint64_t job) override;
+  TcpLink& link(int peer, Priority lane) override;
+  std::unique_ptr<Region> register_memory(std::span<std::byte>) override {
+    return std::make_unique<Region>();
+  }
+  bool progress(Sink& sink) override;
+  int wait_descriptor() const noexcept override { return epoll_.get(); }
+  bool prepare_sleep() override;
+
+ private:
+  void adopt(Sink& sink);
+  void watch(int descriptor, std::uint32_t events, void* data);
+  void refresh_flags();
+  bool refresh_due() noexcept;
+
+  const TcpOptions options_;
+  FileDescriptor epoll_;
+  BorrowSlot slot_;
+  Setup setup_;
+  std::vector<std::string> names_;
+  std::vector<std::unique_ptr<TcpLink>> links_;         // by peer and lane
+  std::array<std::vector<TcpLink*>, lane_count> open_;  // by lane
+  unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;    // of the last progress
+};
+
+Tcp::Tcp(const TcpOptions& options)
+    : options_(options),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      setup_(options),
+      names_(static_cast<std::size_t>(options.size)),
+      links_(static_cast<std::size_t>(options.size) * lane_count) {
+  if (!epoll_) throw Error(Errc::system, fmt::format("epoll_create1: {}", reason(errno)));
+  watch(setup_.descriptor(), EPOLLIN | EPOLLET, nullptr);
+  for (auto& lane : open_) lane.reserve(static_cast<std::size_t>(options.size));
+}
+
+Reach Tcp::reach(int peer, std::span<const std::byte> bytes) const {
+  const auto address = decode_tcp_address(bytes);
+  if (!address) return {{}, fmt::format("the tcp address of rank {} cannot be read", peer)};
+  const bool same_host = !options_.host.empty() && address->host == options_.host;
+  if (same_host) return {distance_host + 5, {}};
+  const std::string where = to_text(address->endpoints.front());
+  if (options_.secret.empty())
+    return {{},
+            fmt::format(
+                "rank {} at {} runs on another host, and without a job secret only ranks of this host are "
+                "accepted: set RONDO_SECRET to the same value on all ranks",
+                peer, where)};
+  if (candidates(*address, false, setup_.chosen()).empty())
+    return {{}, fmt::format("rank {} runs on another host and listens on loopback only ({})", peer, where)};
+  return {distance_network, {}};
+}
+
+void Tcp::start(std::vector<Blob> addresses, std::uint64_t job) {
+  std::vector<std::optional<TcpAddress>> peers;
+  for (const Blob& bytes : addresses) peers.push_back(decode_tcp_address(bytes));
+  peers.resize(names_.size());
+  for (std::size_t i = 0; i < names_.size(); ++i)
+    names_[i] = peers[i] ? to_text(peers[i]->endpoints.front()) : "no address";
+  setup_.start(std::move(peers), job);
+}
+
+TcpLink& Tcp::link(int peer, Priority lane) {
+  const auto rank = static_cast<std::size_t>(peer);
+  auto& place = links_.at(rank * lane_count + static_cast<std::size_t>(lane));
+  if (!place) place = std::make_unique<TcpLink>(peer, lane, names_[rank], setup_, slot_);
+  return *place;
+}
+
+void Tcp::watch(int descriptor, std::uint32_t events, void* data) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = data;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
+    throw Error(Errc::system, fmt::format("epoll_ctl: {}", reason(errno)));
+}
+
+void Tcp::adopt(Sink& sink) {
+  for (SetupEvent& event : setup_.take()) {
+    const auto lane = static_cast<Priority>(event.lane);
+    TcpLink& link = this->link(event.peer, lane);
+    if (!event.socket) {
+      link.break_off(sink, event.code, event.what, false);
+      continue;
+    }
+    link.attach(std::move(event.socket), std::move(event.name));
+    watch(link.socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link);
+    open_[static_cast<std::size_t>(lane)].push_back(&link);
+  }
+}
+
+void Tcp::refresh_flags() {
+  std::array<epoll_event, 64> events;
+  int count = 0;
+  do {
+    count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i)
+      if (auto* link = static_cast<TcpLink*>(events[static_cast<std::size_t>(i)].data.ptr))
+        link->flag(events[static_cast<std::size_t>(i)].events);
+  } while (count == static_cast<int>(events.size()));
+}
+
+bool Tcp::refresh_due() noexcept {
+  if (++calls_ < refresh_interval && expecting_ <= direct_links && waiting_ == 0) return false;
+  calls_ = 0;
+  return true;
+}
+
+bool Tcp::progress(Sink& sink) {
+  bool moved = setup_.pending();
+  if (moved) adopt(sink);
+  const bool direct = expecting_ <= direct_links;
+  if (refresh_due()) refresh_flags();
+  expecting_ = waiting_ = 0;
+  for (const Priority lane : {Priority::urgent, Priority::bulk}) {
+    auto& open = open_[static_cast<std::size_t>(lane)];
+    bool broken = false;
+    for (TcpLink* link : open) {
+      if (link->progress(sink, direct)) moved = true;
+      expecting_ += link->expecting();
+      waiting_ += link->waits_for_room();
+      broken = broken || !link->open();
+    }
+    if (broken) std::erase_if(open, [](const TcpLink* link) { return !link->open(); });
+  }
+  return moved;
+}
+
+bool Tcp::prepare_sleep() {
+  refresh_flags();
+  if (setup_.pending()) return false;
+  for (const auto& lane : open_)
+    for (const TcpLink* link : lane)
+      if (link->has_work()) return false;
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp(const TcpOptions& options) {
+  return std::make_unique<Tcp>(options);
+}
+
+}  // namespace rondo

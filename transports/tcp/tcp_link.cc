@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/tcp_link.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "transports/tcp/socket.h"
+
+namespace rondo {
+
+TcpLink::TcpLink(int peer, Priority lane, std::string name, Setup& setup, BorrowSlot& slot)
+    : peer_(peer), lane_(lane), name_(std::move(name)), setup_(setup), receiver_(slot) {}
+
+Send TcpLink::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
+  if (state_ == State::open) return sender_.send(header, payload, cookie);
+  if (state_ == State::closed) {
+    state_ = State::opening;
+    setup_.open(peer_, static_cast<int>(lane_));
+  }
+  return Send::full;
+}
+
+void TcpLink::attach(FileDescriptor socket, std::string name) {
+  socket_ = std::move(socket);
+  name_ = std::move(name);
+  sender_.attach(socket_.get());
+  receiver_.attach(socket_.get());
+  state_ = State::open;
+}
+
+void TcpLink::break_off(Sink& sink, Errc code, std::string_view what, bool clean) {
+  state_ = State::broken;
+  socket_.reset();
+  sink.broken(*this, code, what, clean);
+}
+
+void TcpLink::flag(std::uint32_t events) noexcept {
+  if ((events & EPOLLIN) != 0) receiver_.flag_readable();
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) receiver_.flag_hang_up();
+  if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) sender_.flag_room();
+}
+
+bool TcpLink::has_work() const noexcept {
+  if (!open()) return false;
+  return sender_.has_work() || sender_.error() != 0 || receiver_.has_work() || receiver_.end();
+}
+
+bool TcpLink::progress(Sink& sink, bool direct) {
+  bool moved = sender_.resume(*this, sink);
+  if (receiver_.receive(*this, sink, direct)) moved = true;
+  const auto& end = receiver_.end();
+  const int error = sender_.error();
+  // What the peer said before it went is still to be read; a failure to send waits for that.
+  if (!end && (error == 0 || moved)) return moved;
+  // An error that sending has met is told once by the system: the receiving half then sees a mere end. EPIPE alone says that the
+  // peer had closed in order before.
+  if (end && (error == 0 || error == EPIPE || !end->clean))
+    break_off(sink, end->clean ? Errc::peer_left : Errc::peer_lost, std::string(end->what), end->clean);
+  else
+    break_off(sink, Errc::peer_lost, reason(error), false);
+  return true;
+}
+
+}  // namespace rondo
