@@ -128,10 +128,15 @@ bool Engine::send_ready(Channel& c) {
     const Send result = c.link->send(encode(frame), outgoing->payload, 0);
     if (result == Send::full) break;
     moved = true;
-    if (result == Send::queued) c.queued.push_back({&operation, outgoing->place});
     ++statistics_.frames_sent;
     statistics_.bytes_sent += outgoing->payload.size();
-    operation.run.send_started(index, result == Send::done);
+    const FramePlace place = operation.run.send_started(index);
+    if (result != Send::queued) operation.run.payload_released(place);
+    if (result == Send::done) {
+      operation.run.send_finished(place);
+    } else {
+      c.queued.push_back({&operation, place, result == Send::queued});
+    }
     lane(c.lane).settle_sending(c);
     if (operation.run.complete()) finish(operation);
   }
@@ -211,6 +216,7 @@ void Engine::sent(Link& link, std::uint64_t) {
   if (c.queued.empty()) return;
   const QueuedSend send = c.queued.front();
   c.queued.erase(c.queued.begin());
+  if (send.borrowed) send.operation->run.payload_released(send.place);
   send.operation->run.send_finished(send.place);
   if (send.operation->run.complete()) finish(*send.operation);
 }

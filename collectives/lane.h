@@ -20,6 +20,7 @@ namespace rondo {
 struct QueuedSend {
   Operation* operation = nullptr;
   FramePlace place;
+  bool borrowed = false;
 };
 
 // One peer in one lane. Frames of operations follow each other on a link in start order.
@@ -30,7 +31,7 @@ struct Channel {
   Operation* receiving = nullptr;              // the oldest operation that still needs frames from the peer
   Operation* sending = nullptr;                // the oldest that still owes it some
   int receiving_index = 0, sending_index = 0;  // of the peer in those operations' programs
-  std::vector<QueuedSend> queued;              // payloads that the link borrows, oldest first
+  std::vector<QueuedSend> queued;              // frames under way on the link, oldest first
   std::optional<Frame> arriving;               // header accepted, payload under way
   std::uint32_t checksum = 0;                  // of the borrowed bytes so far
   std::optional<Frame> held;                   // header of an operation that has not been started here

@@ -187,23 +187,24 @@ std::optional<Outgoing> Run::sendable(int peer) const noexcept {
   return Outgoing{place, {from, bytes}};
 }
 
-void Run::send_started(int peer, bool done) noexcept {
-  const Outgoing outgoing = *sendable(peer);
-  const ProgramStep& s = step(outgoing.place);
+FramePlace Run::send_started(int peer) noexcept {
+  const FramePlace place = sendable(peer)->place;
+  const ProgramStep& s = step(place);
   this->peer(peer).sends.advance();
   if (!s.writes()) {
-    SliceRun& state = slice_run(outgoing.place.segment, s.slice);
+    SliceRun& state = slice_run(place.segment, s.slice);
     ++state.sends_pending;
     ++state.next;
-    run_local_steps(outgoing.place.segment, s.slice);
+    run_local_steps(place.segment, s.slice);
   }
-  if (done) send_finished(outgoing.place);
+  return place;
 }
 
-void Run::send_finished(const FramePlace& place) noexcept {
+void Run::payload_released(const FramePlace& place) noexcept {
   --slice_run(place.segment, step(place).slice).sends_pending;
-  step_finished(place.segment);
 }
+
+void Run::send_finished(const FramePlace& place) noexcept { step_finished(place.segment); }
 
 void Run::step_finished(std::uint64_t segment) noexcept {
   --steps_left_[segment % window_];

@@ -61,8 +61,9 @@ class Run {
 
   // The frame that goes next to a peer, when it is ready. sends must not be done.
   std::optional<Outgoing> sendable(int peer) const noexcept;
-  // It has been taken by the link: handed over (done), or its payload is borrowed until send_finished.
-  void send_started(int peer, bool done) noexcept;
+  // The link has taken it; then, in this order: its payload may change, and the frame is on its way.
+  FramePlace send_started(int peer) noexcept;
+  void payload_released(const FramePlace& place) noexcept;
   void send_finished(const FramePlace& place) noexcept;
 
  private:

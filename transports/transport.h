@@ -24,6 +24,9 @@
 namespace rondo {
 
 inline constexpr std::size_t frame_header_bytes = 64;
+// A payload of at most this size is never borrowed: a link that cannot hand all of it over copies the rest, or answers full. So
+// ranks that exchange small frames and then write over what they sent never wait for each other's reading.
+inline constexpr std::size_t eager_bytes = std::size_t{64} << 10;
 using HeaderBytes = std::array<std::byte, frame_header_bytes>;
 using Blob = std::vector<std::byte>;
 
@@ -37,7 +40,8 @@ struct Receive {
 
 enum class Send {
   done,    // the payload has been handed over and may change
-  queued,  // payload borrowed until Sink::sent(link, cookie)
+  copied,  // the payload may change, but the frame is still under way: Sink::sent follows; for at most eager_bytes
+  queued,  // payload borrowed until Sink::sent; for more than eager_bytes
   full,    // no room; nothing was taken; try again after progress
 };
 

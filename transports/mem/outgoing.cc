@@ -32,14 +32,19 @@ Send MemOutgoing::send(const HeaderBytes& header, std::span<const std::byte> pay
     return Send::full;
   }
   ++frames_;
-  Frame frame{header, payload, cookie, take_flip(payload.size())};
+  Frame frame{header, payload, cookie, take_flip(payload.size()), 0, {}};
   if (queue_.empty() && stall_ == 0) {
     if (push(frame)) reader_.ring();
     if (frame.moved == frame.bytes()) return Send::done;
     pipe_.room_wanted[route_.direction].store(true);
   }
-  queue_.push_back(frame);
-  return Send::queued;
+  const bool eager = payload.size() <= eager_bytes;
+  if (eager) {
+    frame.own.assign(payload.begin(), payload.end());
+    frame.payload = frame.own;
+  }
+  queue_.push_back(std::move(frame));
+  return eager ? Send::copied : Send::queued;
 }
 
 bool MemOutgoing::pump(Sink& sink, Link& link) {

@@ -41,6 +41,7 @@ class MemOutgoing {
     std::uint64_t cookie;
     std::optional<std::uint64_t> flip;  // the bit of header and payload that arrives wrong
     std::size_t moved = 0;              // header bytes included
+    std::vector<std::byte> own;         // a small payload
     std::size_t bytes() const noexcept { return header.size() + payload.size(); }
   };
 
