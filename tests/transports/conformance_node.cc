@@ -45,7 +45,7 @@ bool Node::push(const Key& key, Side& side) {
     moved = true;
     // The header is copied by send, whatever it answers.
     frame.header.fill(std::byte{0xee});
-    if (result == Send::queued) {
+    if (result == Send::queued || result == Send::copied) {
       frame.queued = true;
     } else {
       std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0xdd});

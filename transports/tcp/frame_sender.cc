@@ -61,7 +61,11 @@ Send FrameSender::send(const HeaderBytes& header, std::span<const std::byte> pay
   sent_ = taken;
   payload_ = payload;
   cookie_ = cookie;
-  return Send::queued;
+  if (payload.size() > eager_bytes) return Send::queued;
+  kept_.reserve(eager_bytes);
+  kept_.assign(payload.begin(), payload.end());
+  payload_ = kept_;
+  return Send::copied;
 }
 
 bool FrameSender::resume(Link& link, Sink& sink) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "transports/transport.h"
 
@@ -37,6 +38,7 @@ class FrameSender {
   HeaderBytes header_{};
   std::size_t sent_ = 0;  // header and payload
   std::span<const std::byte> payload_;
+  std::vector<std::byte> kept_;  // a small payload that the socket took in part
   std::uint64_t cookie_ = 0;
 };
 
