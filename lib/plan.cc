@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rondo/plan.h>
+
+#include <fmt/format.h>
+
+#include <thread>
+
+#include <rondo/error.h>
+#include <rondo/options.h>
+
+#include "collectives/checker.h"
+#include "collectives/planner.h"
+#include "collectives/schedule.h"
+
+namespace rondo {
+
+namespace {
+
+constexpr int most_ranks = 1'000'000, most_checked_ranks = 1024;
+constexpr std::uint64_t most_checked_segments = 1000;
+
+std::string join_algorithms(Collective operation) {
+  std::string text;
+  for (const std::string& name : list_algorithms(operation)) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+Algorithm find_algorithm(std::string_view name, Collective operation) {
+  const auto algorithm = parse_algorithm(name);
+  if (!algorithm)
+    throw Error(Errc::invalid_argument, fmt::format("algorithm is '{}'; possible for {}: {}", name,
+                                                    name_of(operation), join_algorithms(operation)));
+  if (!supports(*algorithm, operation))
+    throw Error(Errc::unsupported, fmt::format("algorithm {} does not exist for {}; possible: {}", name,
+                                               name_of(operation), join_algorithms(operation)));
+  return *algorithm;
+}
+
+void require(std::string_view name, std::int64_t value, std::int64_t first, std::int64_t last) {
+  if (value < first || value > last)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{} is {}; possible are {} to {}", name, value, first, last));
+}
+
+Algorithm check_query(const ScheduleQuery& query, int limit) {
+  require("ranks", query.ranks, 1, limit);
+  require("root", query.root, 0, query.ranks - 1);
+  return find_algorithm(query.algorithm, query.operation);
+}
+
+std::string describe(const Step& step, std::uint32_t slices) {
+  const std::string what = step.slice == slices ? "token" : fmt::format("slice {}", step.slice);
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (step.from != no_rank) add(fmt::format("receive {} from {}", what, step.from));
+  if (step.reduce) add("reduce");
+  if (step.keep) add(step.from == no_rank ? "keep " + what : "keep");
+  if (step.to != no_rank)
+    add(text.empty() ? fmt::format("send {} to {}", what, step.to) : fmt::format("send to {}", step.to));
+  return fmt::format("round {}: {}", step.round, text);
+}
+
+}  // namespace
+
+std::vector<std::string> list_algorithms(Collective operation) {
+  std::vector<std::string> names;
+  for (int i = 0; i < algorithm_count; ++i)
+    if (const auto algorithm = static_cast<Algorithm>(i); supports(algorithm, operation))
+      names.emplace_back(name_of(algorithm));
+  return names;
+}
+
+std::vector<std::string> describe_schedule(const ScheduleQuery& query, int rank) {
+  const Algorithm algorithm = check_query(query, most_ranks);
+  require("rank", rank, 0, query.ranks - 1);
+  const Schedule schedule = make_schedule(algorithm, query.operation, rank, query.ranks, query.root);
+  std::vector<std::string> lines;
+  for (const Step& step : schedule.steps) lines.push_back(describe(step, schedule.slices));
+  return lines;
+}
+
+ScheduleProof check_schedule(const ScheduleQuery& query, const ScheduleCheck& options) {
+  const Algorithm algorithm = check_query(query, most_checked_ranks);
+  require("segments", static_cast<std::int64_t>(options.segments), 1, most_checked_segments);
+  require("depth", options.depth, 1, 1'000'000);
+  std::vector<Schedule> schedules;
+  for (int rank = 0; rank < query.ranks; ++rank)
+    schedules.push_back(make_schedule(algorithm, query.operation, rank, query.ranks, query.root));
+  const CheckReport report =
+      check(schedules, query.operation, query.root,
+            {.segments = options.segments, .depth = options.depth, .credits = options.credits});
+  return {report.problem, schedules.front().slices, report.rounds, report.slices_sent};
+}
+
+std::vector<PlanCandidate> explain_plan(const PlanQuery& query) {
+  require("ranks", query.ranks, 1, most_ranks);
+  require("ranks per host", query.ranks_per_host, 0, query.ranks);
+  require("cores per host", query.cores_per_host, 0, most_ranks);
+  require("depth", query.depth, 0, most_ranks);
+  Topology topology{
+      .ranks = query.ranks, .ranks_per_host = query.ranks_per_host, .cores_per_host = query.cores_per_host};
+  if (topology.ranks_per_host == 0) topology.ranks_per_host = query.ranks;
+  if (topology.cores_per_host == 0)
+    topology.cores_per_host = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  PlanOptions options{.algorithm = std::nullopt,
+                      .segment_bytes = query.segment_bytes,
+                      .depth = query.depth,
+                      .staging_bytes = Options{}.staging_bytes / lane_count,
+                      .reproducible = query.reproducible};
+  if (!query.algorithm.empty()) options.algorithm = find_algorithm(query.algorithm, query.operation);
+  std::vector<PlanCandidate> candidates;
+  for (const Plan& plan : list_plans(query.operation, query.bytes, topology, CostConstants{}, options))
+    candidates.push_back(
+        {std::string(name_of(plan.algorithm)), plan.segment_bytes, plan.depth, plan.seconds});
+  return candidates;
+}
+
+}  // namespace rondo
