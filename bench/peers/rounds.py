@@ -6,7 +6,7 @@ from statistics import median
 
 from group import Failure, Group
 
-ITERATIONS = range(5, 5001)
+ITERATIONS = range(5, 1001)
 WARM_UPS = range(1, 51)
 PROBES = 3
 
@@ -25,21 +25,23 @@ class Candidate:
         return self.group.name if only else f"{self.group.name}_{self.algorithm}"
 
     def get_ready(self, size: int, seconds: float) -> None:
-        """Checks that the sums are right and finds how many iterations fill a turn."""
+        """Checks that the sums are right and finds how many iterations fill the first turn."""
         for answer in self.group.command(f"check {self.algorithm} {size}"):
             if answer != "right":
                 raise Failure(answer)
         self.iterations = PROBES
-        self.iterations = _clamp(seconds * 1e6 / self.turn(size), ITERATIONS)
+        self.turn(size, seconds)
 
-    def turn(self, size: int) -> float:
+    def turn(self, size: int, seconds: float) -> float:
         """The p50 in microseconds: for every iteration the slowest rank, then the median over the iterations."""
         warm_up = _clamp(self.iterations / 10, WARM_UPS)
         answers = self.group.command(f"turn {self.algorithm} {size} {warm_up} {self.iterations}")
         ranks = [[int(time) for time in answer.split()[1:]] for answer in answers]
         if any(len(times) != self.iterations for times in ranks):
             raise Failure("answers with a wrong number of times")
-        return median(map(max, zip(*ranks))) / 1e3
+        p50 = median(map(max, zip(*ranks))) / 1e3
+        self.iterations = _clamp(seconds * 1e6 / p50, ITERATIONS)
+        return p50
 
 
 @dataclass
@@ -85,8 +87,8 @@ def measure(candidates: list[Candidate], size: int, rounds: int, seconds: float,
     for number in range(rounds):
         for peer in peers or [None]:
             progress(f"round {number + 1} of {rounds}, {peer.name if peer else 'no peer'}")
-            rondo_time = rondo and attempt(rondo, lambda: rondo.turn(size))
-            peer_time = peer and attempt(peer, lambda: peer.turn(size))
+            rondo_time = rondo and attempt(rondo, lambda: rondo.turn(size, seconds))
+            peer_time = peer and attempt(peer, lambda: peer.turn(size, seconds))
             if rondo_time:
                 rondo_times.append(rondo_time)
             if peer_time:
