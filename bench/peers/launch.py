@@ -34,8 +34,8 @@ def _rondo(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
     common = {
         "RONDO_SIZE": str(ranks),
         "RONDO_RENDEZVOUS": f"file://{folder / 'rendezvous'}",
-        "RONDO_TRANSPORTS": "tcp",
-        "RONDO_INTERFACES": INTERFACE,
+        "RONDO_TRANSPORT": "tcp",
+        "RONDO_INTERFACE": INTERFACE,
     }
     return [Launch(rank_command, common | {"RONDO_RANK": str(rank)}) for rank in range(ranks)]
 
