@@ -156,7 +156,7 @@ ProofBytes Initiator::answer(const ChallengeBytes& challenge) {
     throw Error(Errc::rendezvous,
                 "what listens there is not Rondo: its answer to the handshake is something else");
   if (version != wire_version)
-    throw Error(Errc::rendezvous, "the other end speaks wire version " + std::to_string(version) +
+    throw Error(Errc::unsupported, "the other end speaks wire version " + std::to_string(version) +
                                       ", this one " + std::to_string(wire_version) +
                                       ": run the same version of Rondo on all ranks");
   const HelloBytes said = hello();

@@ -54,8 +54,9 @@ class Initiator {
   // peer: the rank it means to reach.
   Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret);
   HelloBytes hello() const;
-  // Checks the acceptor's proof; throws Error(authentication or rendezvous) when it is wrong or not a Rondo peer. The caller
-  // may then send refused_proof, so that the acceptor learns why the connection ends.
+  // Checks the acceptor's proof; throws Error: authentication when it is wrong (the caller may then send refused_proof, so
+  // that the acceptor learns why the connection ends), unsupported for another version, rendezvous when it is
+  // another rank or not Rondo at all.
   ProofBytes answer(const ChallengeBytes& challenge);
   static Verdict read_verdict(const VerdictBytes& bytes);  // throws Error(rendezvous) for anything else
 

@@ -27,7 +27,8 @@ struct Place {
   int rank = 0;
   int size = 1;
   std::string url;     // tcp:// or file://; empty with a store or when alone
-  std::string secret;  // may have come from the rendezvous file of a same-host job
+  std::string secret;  // the job's; of ranks that share a file and were given none: that of their user on this host
+  bool this_host_only = false;  // the secret is one that other hosts cannot know
   std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
 };
 Place resolve_place(const Options& options);

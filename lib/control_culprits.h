@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/failure.h"
+#include "lib/control_messages.h"
+
+namespace rondo {
+
+// What rank 0 knows of a rank when it looks for the cause of a missed deadline.
+struct Standing {
+  enum class State { answered, silent, left };
+  State state = State::silent;
+  bool known = false;  // status: of now when it answered, else of an earlier time
+  RankStatus status;
+};
+
+// Names who kept the operation from its end: ranks that do not answer, else ranks that have left, else ranks that have not called
+// it, else whom the others wait for, else what the reporting rank itself thinks.
+Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::vector<Standing>& standings);
+
+}  // namespace rondo

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+
+#include <algorithm>
+
+#include "lib/control_culprits.h"
+#include "lib/control_parties.h"
+#include "lib/control_thread.h"
+
+namespace rondo {
+namespace {
+
+constexpr milliseconds query_time{250};
+constexpr milliseconds first_look{5}, longest_look{100};
+// What a rank that does not read may make rank 0 hold for it.
+constexpr std::size_t most_unsent_bytes = std::size_t{8} << 20;
+
+struct Peer {
+  explicit Peer(Stream s) : stream(std::move(s)) {}
+
+  Stream stream;
+  bool left = false;  // in order
+  bool gone = false;  // the connection has ended
+  bool known = false;
+  RankStatus status;  // as far as known
+  std::uint64_t asked = 0, answered = 0;  // the newest query put to it, and the newest it answered
+};
+
+class Hub final : public Control {
+ public:
+  explicit Hub(std::vector<Stream> streams) : peers_(take(streams)), thread_(start_thread([this] { run(); })) {}
+  ~Hub() override {
+    queue_.post(StopCommand{});
+    thread_.join();
+  }
+
+  void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
+  void report(const Failure& failure) override { queue_.post(ReportMessage{failure}); }
+  void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline, const std::string& what) override {
+    queue_.post(DeadlineMessage{lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())), what});
+  }
+  void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
+    LeaveCommand command;
+    std::ranges::copy(finished, command.finished);
+    command.until = until;
+    queue_.post(command);
+    left_.wait_until(until);
+  }
+
+ private:
+  struct Inquiry {
+    DeadlineMessage deadline;
+    int reporter = 0;
+    std::uint64_t query = 0;
+    TimePoint until;
+  };
+
+  static std::vector<Peer> take(std::vector<Stream>& streams) {
+    std::vector<Peer> peers;
+    for (Stream& stream : streams) peers.emplace_back(std::move(stream));
+    return peers;
+  }
+  static int rank_of(std::size_t peer) { return static_cast<int>(peer) + 1; }
+
+  void run() {
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
+    while (!stopped_) {
+      std::vector<pollfd> entries{{queue_.descriptor(), POLLIN, 0}};
+      for (const Peer& peer : peers_)
+        entries.push_back({peer.gone ? -1 : peer.stream.descriptor(), peer.stream.events(), 0});
+      const TimePoint until = next_time();
+      const int timeout = until == TimePoint::max() ? -1 : poll_timeout(Clock::now(), until);
+      if (::poll(entries.data(), entries.size(), timeout) < 0) continue;
+      for (std::size_t peer = 0; peer < peers_.size(); ++peer)
+        if (entries[peer + 1].revents != 0) listen_to(peer);
+      for (Command& command : queue_.take_all()) std::visit([this](auto& what) { obey(what); }, command);
+      conclude_inquiry();
+      look_after_leave();
+      for (std::size_t peer = 0; peer < peers_.size(); ++peer)
+        if (peers_[peer].stream.ended()) listen_to(peer);
+    }
+    std::vector<Stream*> streams;
+    for (Peer& peer : peers_) streams.push_back(&peer.stream);
+    flush(std::move(streams));
+  }
+
+  TimePoint next_time() const {
+    return std::min(inquiry_ ? inquiry_->until : TimePoint::max(), leave_ ? next_look_ : TimePoint::max());
+  }
+
+  void listen_to(std::size_t index) {
+    Peer& peer = peers_[index];
+    if (peer.gone) return;
+    peer.stream.write();
+    peer.stream.read();
+    while (const auto frame = peer.stream.take_frame()) {
+      const auto message = decode(frame->type, frame->payload);
+      if (!message) {
+        peer.stream.end("it sent a control message that is not valid");
+        break;
+      }
+      std::visit([&](const auto& what) { hear(index, what); }, *message);
+    }
+    if (peer.stream.ended()) lose(index);
+  }
+
+  void hear(std::size_t, const ReportMessage& message) { judge(message.failure); }
+  void hear(std::size_t index, const DeadlineMessage& message) { inquire(message, rank_of(index)); }
+  void hear(std::size_t index, const StatusMessage& message) {
+    Peer& peer = peers_[index];
+    peer.known = true;
+    peer.status = message.status;
+    peer.answered = std::max(peer.answered, std::min(message.query, last_query_));
+  }
+  void hear(std::size_t index, const LeavingMessage& message) {
+    Peer& peer = peers_[index];
+    if (std::exchange(peer.left, true)) return;
+    LeftMessage left;
+    left.rank = static_cast<std::uint32_t>(rank_of(index));
+    std::ranges::copy(message.finished, left.finished);
+    for (std::size_t lane = 0; lane < lane_count; ++lane) peer.status.lanes[lane].finished = message.finished[lane];
+    // The rank itself gets it too: then it knows that its leave has come through.
+    send_to_all(left);
+    outlet_.peer_left(rank_of(index), message.finished);
+  }
+  template <class Other>
+  void hear(std::size_t index, const Other&) {
+    peers_[index].stream.end("it sent a control message that only rank 0 sends");
+  }
+
+  void lose(std::size_t index) {
+    Peer& peer = peers_[index];
+    if (std::exchange(peer.gone, true) || peer.left) return;
+    judge({Errc::peer_lost, "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " + peer.stream.peer() + ": " +
+                                peer.stream.why()});
+  }
+
+  void obey(const StartCommand& command) { outlet_.start(*command.client); }
+  void obey(const ReportMessage& message) { judge(message.failure); }
+  void obey(const DeadlineMessage& message) { inquire(message, 0); }
+  void obey(const LeaveCommand& command) {
+    leave_ = command;
+    LeftMessage message;
+    std::ranges::copy(command.finished, message.finished);
+    send_to_all(message);
+    next_look_ = Clock::now();
+  }
+  void obey(const StopCommand&) { stopped_ = true; }
+
+  // The first that comes here is the cause for everybody.
+  void judge(const Failure& failure) {
+    if (outlet_.has_failed()) return;
+    inquiry_.reset();
+    send_to_all(VerdictMessage{failure});
+    outlet_.failed(failure);
+  }
+
+  void inquire(const DeadlineMessage& deadline, int reporter) {
+    if (outlet_.has_failed() || inquiry_) return;
+    inquiry_ = Inquiry{deadline, reporter, ++last_query_, after(Clock::now(), query_time)};
+    for (Peer& peer : peers_) ask(peer);
+  }
+
+  void conclude_inquiry() {
+    if (!inquiry_) return;
+    const bool all = std::ranges::all_of(
+        peers_, [&](const Peer& peer) { return peer.left || peer.gone || peer.answered >= inquiry_->query; });
+    if (!all && Clock::now() < inquiry_->until) return;
+    std::vector<Standing> standings{{Standing::State::answered, true, outlet_.status()}};
+    for (const Peer& peer : peers_) {
+      const auto state = peer.left                                 ? Standing::State::left
+                         : peer.answered >= inquiry_->query ? Standing::State::answered
+                                                                   : Standing::State::silent;
+      standings.push_back({state, peer.known, peer.status});
+    }
+    judge(find_culprits(inquiry_->deadline, inquiry_->reporter, standings));
+  }
+
+  // The hub stays until nobody can need it any more for an operation that it has finished itself.
+  void look_after_leave() {
+    if (!leave_) return;
+    const TimePoint now = Clock::now();
+    const bool done = std::ranges::all_of(peers_, [&](const Peer& peer) { return is_through(peer); });
+    if (done || now >= leave_->until) {
+      leave_.reset();
+      left_.open();
+      return;
+    }
+    if (now < next_look_) return;
+    look_pause_ = std::min(longest_look, look_pause_ * 2);
+    next_look_ = std::min(leave_->until, after(now, look_pause_));
+    // One question at a time: a rank that does not read must not be sent more and more.
+    ++last_query_;
+    for (Peer& peer : peers_)
+      if (!is_through(peer) && peer.answered >= peer.asked) ask(peer);
+  }
+
+  void ask(Peer& peer) {
+    peer.asked = last_query_;
+    send(peer, encode(QueryMessage{last_query_}));
+  }
+
+  bool is_through(const Peer& peer) const {
+    if (peer.left || peer.gone || outlet_.has_failed()) return !peer.stream.has_unsent() || peer.gone;
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
+      if (peer.status.lanes[lane].finished < leave_->finished[lane]) return false;
+    return !peer.stream.has_unsent();
+  }
+
+  void send_to_all(const ControlMessage& message) {
+    const auto bytes = encode(message);
+    for (Peer& peer : peers_) send(peer, bytes);
+  }
+
+  void send(Peer& peer, const std::vector<std::byte>& bytes) {
+    if (peer.gone) return;
+    if (peer.stream.unsent_bytes() > most_unsent_bytes) return peer.stream.end("it has not read for too long");
+    peer.stream.send(bytes);
+  }
+
+  CommandQueue queue_;
+  Gate left_;
+  // The rest belongs to the thread.
+  std::vector<Peer> peers_;  // of ranks 1, 2, ...
+  Outlet outlet_;
+  std::uint64_t last_query_ = 0;
+  std::optional<Inquiry> inquiry_;
+  std::optional<LeaveCommand> leave_;
+  TimePoint next_look_;
+  milliseconds look_pause_ = first_look;
+  bool stopped_ = false;
+  std::thread thread_;  // the last member: it uses all others
+};
+
+}  // namespace
+
+std::unique_ptr<Control> make_hub(std::vector<Stream> streams) { return std::make_unique<Hub>(std::move(streams)); }
+
+}  // namespace rondo

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lib/control.h"
+#include "lib/rendezvous_stream.h"
+
+namespace rondo {
+
+// Rank 0, the hub. streams: of ranks 1, 2, ... .
+std::unique_ptr<Control> make_hub(std::vector<Stream> streams);
+// The others. stream: to rank 0.
+std::unique_ptr<Control> make_spoke(Stream stream, int rank);
+
+}  // namespace rondo

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "lib/control_parties.h"
+#include "lib/control_thread.h"
+
+namespace rondo {
+namespace {
+
+constexpr milliseconds hub_time{500};
+
+class Spoke final : public Control {
+ public:
+  Spoke(Stream stream, int rank)
+      : stream_(std::move(stream)), rank_(rank), thread_(start_thread([this] { run(); })) {}
+  ~Spoke() override {
+    queue_.post(StopCommand{});
+    thread_.join();
+  }
+
+  void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
+  void report(const Failure& failure) override { queue_.post(ReportMessage{failure}); }
+  void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
+                       const std::string& what) override {
+    queue_.post(DeadlineMessage{
+        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())), what});
+  }
+  void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
+    LeaveCommand command;
+    std::ranges::copy(finished, command.finished);
+    command.until = until;
+    queue_.post(command);
+    left_.wait_until(until);
+  }
+
+ private:
+  void run() {
+    // The verdict may have come right behind the records.
+    listen_to_hub();
+    while (!stopped_) {
+      pollfd entries[2] = {{queue_.descriptor(), POLLIN, 0},
+                           {hub_gone_ ? -1 : stream_.descriptor(), stream_.events(), 0}};
+      // Nothing but a report that waits for its answer has a time.
+      const int timeout = verdict_due_ ? poll_timeout(Clock::now(), *verdict_due_) : -1;
+      if (::poll(entries, 2, timeout) < 0) continue;
+      listen_to_hub();
+      for (Command& command : queue_.take_all()) std::visit([this](auto& what) { obey(what); }, command);
+      if (stream_.ended()) listen_to_hub();
+      if (verdict_due_ && Clock::now() >= *verdict_due_) judge_alone();
+    }
+    flush({&stream_});
+  }
+
+  void listen_to_hub() {
+    if (hub_gone_) return;
+    stream_.write();
+    stream_.read();
+    while (const auto frame = stream_.take_frame()) {
+      const auto message = decode(frame->type, frame->payload);
+      if (!message) {
+        stream_.end("it sent a control message that is not valid");
+        break;
+      }
+      std::visit([this](const auto& what) { hear(what); }, *message);
+    }
+    if (stream_.ended()) lose_hub();
+  }
+
+  void hear(const VerdictMessage& message) {
+    verdict_due_.reset();
+    outlet_.failed(message.failure);
+  }
+  void hear(const QueryMessage& message) {
+    stream_.send(encode(StatusMessage{message.query, outlet_.status()}));
+  }
+  void hear(const LeftMessage& message) {
+    if (message.rank == static_cast<std::uint32_t>(rank_)) return left_.open();
+    if (message.rank == 0) hub_left_ = true;
+    outlet_.peer_left(static_cast<int>(message.rank), message.finished);
+  }
+  template <class Other>
+  void hear(const Other&) {
+    stream_.end("it sent a control message that is not for this rank");
+  }
+
+  void lose_hub() {
+    hub_gone_ = true;
+    left_.open();
+    if (hub_left_ || leaving_) {
+      if (verdict_due_) outlet_.failed(own_);
+    } else if (verdict_due_ && own_.code != Errc::deadline_exceeded) {
+      outlet_.failed(own_);
+    } else {
+      outlet_.failed({Errc::peer_lost, "rank " + std::to_string(rank_) + " lost rank 0 at " + stream_.peer() +
+                                           ": " + stream_.why()});
+    }
+    verdict_due_.reset();
+  }
+
+  void obey(const StartCommand& command) { outlet_.start(*command.client); }
+  void obey(const ReportMessage& message) { tell_hub(message, message.failure); }
+  void obey(const DeadlineMessage& message) { tell_hub(message, {Errc::deadline_exceeded, message.what}); }
+  void obey(const LeaveCommand& command) {
+    leaving_ = true;
+    LeavingMessage message;
+    std::ranges::copy(command.finished, message.finished);
+    stream_.send(encode(message));
+    if (hub_gone_) left_.open();
+  }
+  void obey(const StopCommand&) { stopped_ = true; }
+
+  void tell_hub(const ControlMessage& message, Failure own) {
+    if (outlet_.has_failed()) return;
+    if (hub_gone_) return outlet_.failed(own);
+    stream_.send(encode(message));
+    if (verdict_due_) return;
+    own_ = std::move(own);
+    verdict_due_ = after(Clock::now(), hub_time);
+  }
+
+  // Rank 0 has had its time: stopped or unreachable, or so busy that it makes no difference.
+  void judge_alone() {
+    verdict_due_.reset();
+    const std::string hub = "rank 0 does not answer (stopped or unreachable)";
+    if (own_.code == Errc::deadline_exceeded || own_.cause.empty())
+      own_.cause = hub + (own_.cause.empty() ? "" : "; " + own_.cause);
+    else
+      own_.cause += "; " + hub;
+    outlet_.failed(own_);
+  }
+
+  CommandQueue queue_;
+  Gate left_;
+  // The rest belongs to the thread.
+  Stream stream_;
+  const int rank_;
+  Outlet outlet_;
+  bool hub_left_ = false;  // in order
+  bool hub_gone_ = false;  // the connection has ended
+  bool leaving_ = false;
+  bool stopped_ = false;
+  std::optional<TimePoint> verdict_due_;
+  Failure own_;         // what this rank reported, while the verdict is due
+  std::thread thread_;  // the last member: it uses all others
+};
+
+}  // namespace
+
+std::unique_ptr<Control> make_spoke(Stream stream, int rank) {
+  return std::make_unique<Spoke>(std::move(stream), rank);
+}
+
+}  // namespace rondo

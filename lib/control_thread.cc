@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/control_thread.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <rondo/error.h>
+
+#include "lib/rendezvous_socket.h"
+
+namespace rondo {
+namespace {
+
+constexpr milliseconds flush_time{250};
+
+}  // namespace
+
+CommandQueue::CommandQueue() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!event_) throw Error(Errc::system, "eventfd: " + describe_errno(errno));
+}
+
+void CommandQueue::post(Command command) {
+  {
+    const std::lock_guard lock(mutex_);
+    commands_.push_back(std::move(command));
+  }
+  const std::uint64_t one = 1;
+  // Full can only mean that the thread has been woken already.
+  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
+}
+
+std::vector<Command> CommandQueue::take_all() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t had = ::read(event_.get(), &count, sizeof count);
+  const std::lock_guard lock(mutex_);
+  return std::exchange(commands_, {});
+}
+
+void Gate::open() {
+  {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+  }
+  opened_.notify_all();
+}
+
+void Gate::wait_until(TimePoint until) {
+  std::unique_lock lock(mutex_);
+  opened_.wait_until(lock, until, [this] { return open_; });
+}
+
+void Outlet::start(ControlClient& client) {
+  client_ = &client;
+  for (const LeftMessage& message : std::exchange(left_, {}))
+    client_->peer_left(static_cast<int>(message.rank), message.finished);
+  if (failure_) client_->failed(*failure_);
+}
+
+void Outlet::failed(const Failure& failure) {
+  if (failure_) return;
+  failure_ = failure;
+  if (client_ != nullptr) client_->failed(failure);
+}
+
+void Outlet::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
+  if (client_ != nullptr) return client_->peer_left(rank, finished);
+  LeftMessage message;
+  message.rank = static_cast<std::uint32_t>(rank);
+  std::copy(std::begin(finished), std::end(finished), std::begin(message.finished));
+  left_.push_back(message);
+}
+
+std::thread start_thread(std::function<void()> body) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread;
+  try {
+    thread = std::thread(std::move(body));
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread.native_handle(), "rondo-control");
+  return thread;
+}
+
+void flush(std::vector<Stream*> streams) {
+  const TimePoint until = after(Clock::now(), flush_time);
+  for (;;) {
+    std::vector<pollfd> entries;
+    for (Stream* stream : streams) {
+      stream->write();
+      if (stream->has_unsent() && !stream->ended()) entries.push_back({stream->descriptor(), POLLOUT, 0});
+    }
+    const TimePoint now = Clock::now();
+    if (entries.empty() || now >= until) break;
+    ::poll(entries.data(), entries.size(), poll_timeout(now, until));
+  }
+  for (Stream* stream : streams) stream->finish_sending();
+}
+
+}  // namespace rondo

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the hub and the spokes of the control plane have in common: a thread that sleeps until a command or a message comes, and the
+// way from it to the client.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file_descriptor.h"
+#include "lib/control.h"
+#include "lib/control_messages.h"
+
+namespace rondo {
+
+struct StartCommand {
+  ControlClient* client = nullptr;
+};
+struct LeaveCommand {
+  std::uint64_t finished[lane_count] = {};
+  TimePoint until;
+};
+struct StopCommand {};
+using Command = std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand, StopCommand>;
+
+// Commands on their way to the thread. Thread-safe; the descriptor is readable while there are any.
+class CommandQueue {
+ public:
+  CommandQueue();
+  void post(Command command);
+  std::vector<Command> take_all();
+  int descriptor() const noexcept { return event_.get(); }
+
+ private:
+  FileDescriptor event_;
+  std::mutex mutex_;
+  std::vector<Command> commands_;
+};
+
+// Where leave() waits for the thread.
+class Gate {
+ public:
+  void open();
+  void wait_until(TimePoint until);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = false;
+};
+
+// Keeps what happens before the client is there. Thread-bound to the control thread.
+class Outlet {
+ public:
+  void start(ControlClient& client);
+  // The first failure counts; further ones are dropped.
+  void failed(const Failure& failure);
+  bool has_failed() const noexcept { return failure_.has_value(); }
+  void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
+  RankStatus status() const { return client_ == nullptr ? RankStatus{} : client_->status(); }
+
+ private:
+  ControlClient* client_ = nullptr;
+  std::optional<Failure> failure_;
+  std::vector<LeftMessage> left_;
+};
+
+// A thread with a name and with all signals blocked: handlers of the program run on the program's threads.
+std::thread start_thread(std::function<void()> body);
+
+// Sends what the streams still hold, for a short bounded time, and then the end.
+void flush(std::vector<Stream*> streams);
+
+}  // namespace rondo

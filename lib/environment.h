@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Environment variables, read with their bounds. Every error names the variable, its value and what is possible. A variable that is
+// set to nothing counts as not set.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rondo {
+
+std::optional<std::string> variable(const char* name);
+std::optional<std::int64_t> whole_variable(const char* name, std::int64_t least, std::int64_t most);
+// "0.5", "30": seconds, at least a millisecond.
+std::optional<std::chrono::milliseconds> seconds_variable(const char* name);
+// "65536", "64K", "16M", "1G" (powers of 1024; an i, B or iB behind the letter changes nothing).
+std::optional<std::size_t> bytes_variable(const char* name);
+// 0 1 false true no yes off on
+std::optional<bool> switch_variable(const char* name);
+// "a,b,c" without blanks around the parts and without empty parts.
+std::optional<std::vector<std::string>> list_variable(const char* name);
+
+// Error(invalid_argument): "NAME is 'value': WHY".
+[[noreturn]] void refuse_variable(const char* name, std::string_view value, const std::string& why);
+
+// RONDO_SECRET or the contents of the file RONDO_SECRET_FILE; empty when neither is set.
+std::string secret_from_environment();
+
+}  // namespace rondo

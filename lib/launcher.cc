@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/launcher.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+
+#include <rondo/error.h>
+
+#include "lib/environment.h"
+#include "lib/process.h"
+
+namespace rondo {
+namespace {
+
+constexpr std::int64_t most_ranks = std::numeric_limits<std::int32_t>::max();
+
+int number(const char* name, std::int64_t least, std::int64_t most, int otherwise) {
+  return static_cast<int>(whole_variable(name, least, most).value_or(otherwise));
+}
+
+// Rank and size from two variables, both of which are there.
+void read_ranks(Launcher& launcher, const char* rank, const char* size) {
+  launcher.size = number(size, 1, most_ranks, 1);
+  launcher.rank = number(rank, 0, launcher.size - 1, 0);
+}
+
+// The process that started all ranks of this host: a known launcher among the ancestors (a rank may sit behind a shell script
+// of its own), else the parent.
+std::string ancestor(std::initializer_list<const char*> names) {
+  int found = ::getppid(), next = found;
+  for (int step = 0; step < 16 && next > 1; ++step) {
+    const auto status = read_process(next);
+    if (!status) break;
+    if (std::ranges::any_of(names, [&](const char* name) { return status->name.starts_with(name); })) {
+      found = next;
+      break;
+    }
+    next = status->parent;
+  }
+  const auto status = read_process(found);
+  return std::to_string(found) + "-" + std::to_string(status ? status->start_time : 0);
+}
+
+std::optional<Launcher> torchrun() {
+  if (!variable("RANK") || !variable("WORLD_SIZE")) return std::nullopt;
+  Launcher launcher;
+  launcher.name = "torchrun";
+  read_ranks(launcher, "RANK", "WORLD_SIZE");
+  launcher.several_hosts = number("LOCAL_WORLD_SIZE", 1, most_ranks, launcher.size) < launcher.size;
+  launcher.carry_by = "export both before torchrun on every host";
+  if (launcher.size == 1) return launcher;
+  const auto address = variable("MASTER_ADDR");
+  auto port = whole_variable("MASTER_PORT", 1, 65535);
+  if (!address || !port)
+    throw Error(Errc::invalid_argument,
+                std::string("RANK and WORLD_SIZE are set, but ") + (address ? "MASTER_PORT" : "MASTER_ADDR") +
+                    " is not: set MASTER_ADDR and MASTER_PORT to where rank 0 runs, or RONDO_RENDEZVOUS");
+  // torchrun's own agent listens on MASTER_PORT then.
+  if (variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True")
+    port = *port == 65535 ? 65534 : *port + 1;
+  const bool brackets = address->find(':') != std::string::npos && address->front() != '[';
+  launcher.url = "tcp://" + (brackets ? "[" + *address + "]" : *address) + ":" + std::to_string(*port);
+  return launcher;
+}
+
+std::optional<Launcher> open_mpi() {
+  if (!variable("OMPI_COMM_WORLD_RANK") || !variable("OMPI_COMM_WORLD_SIZE")) return std::nullopt;
+  Launcher launcher;
+  launcher.name = "Open MPI";
+  read_ranks(launcher, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+  launcher.several_hosts = number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, most_ranks, launcher.size) < launcher.size;
+  launcher.carry_by = "mpirun -x RONDO_RENDEZVOUS -x RONDO_SECRET";
+  for (const char* name :
+       {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"})
+    if (const auto value = variable(name)) launcher.job += "-" + *value;
+  if (launcher.job.empty())
+    launcher.job = "-" + ancestor({"orted", "prted", "mpirun", "mpiexec", "orterun", "prterun"});
+  launcher.job = "openmpi" + launcher.job;
+  return launcher;
+}
+
+// hydra: started by Hydra itself, which says how many ranks are on this host; otherwise something else speaks its protocol.
+std::optional<Launcher> mpich(bool hydra) {
+  if (!variable("PMI_RANK") || !variable("PMI_SIZE")) return std::nullopt;
+  if (hydra != variable("MPI_LOCALNRANKS").has_value()) return std::nullopt;
+  Launcher launcher;
+  launcher.name = "MPICH or Intel MPI";
+  read_ranks(launcher, "PMI_RANK", "PMI_SIZE");
+  launcher.several_hosts = number("MPI_LOCALNRANKS", 1, most_ranks, launcher.size) < launcher.size;
+  launcher.carry_by = "mpiexec -genvlist RONDO_RENDEZVOUS,RONDO_SECRET";
+  launcher.job = "hydra-" + ancestor({"hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "hydra"});
+  return launcher;
+}
+
+// Below the ports that Linux gives to outgoing connections, and equal on all ranks of the step.
+int slurm_port(std::uint64_t job, std::uint64_t step) {
+  constexpr std::uint64_t first = 15'000, count = 17'000;
+  return static_cast<int>(first + (job * 31 + step * 7) % count);
+}
+
+std::optional<Launcher> slurm() {
+  const auto hosts = variable("SLURM_STEP_NODELIST");
+  // A batch script has SLURM_PROCID too, but is no task of a step.
+  if (!variable("SLURM_PROCID") || !variable("SLURM_NTASKS") || (!hosts && !variable("SLURM_STEP_ID")))
+    return std::nullopt;
+  Launcher launcher;
+  launcher.name = "Slurm";
+  read_ranks(launcher, "SLURM_PROCID",
+             variable("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+  const bool list = hosts && hosts->find_first_of(",[") != std::string::npos;
+  launcher.several_hosts = number("SLURM_STEP_NUM_NODES", 1, most_ranks, list ? 2 : 1) > 1;
+  launcher.carry_by = "srun --export=ALL";
+  constexpr std::int64_t most_id = std::numeric_limits<std::uint32_t>::max();
+  const auto job = static_cast<std::uint64_t>(whole_variable("SLURM_JOB_ID", 0, most_id).value_or(0));
+  const auto step = static_cast<std::uint64_t>(whole_variable("SLURM_STEP_ID", 0, most_id).value_or(0));
+  if (!launcher.several_hosts)
+    launcher.job = "slurm-" + std::to_string(job) + "-" + std::to_string(step);
+  else if (hosts)
+    launcher.url = "tcp://" + first_host(*hosts) + ":" + std::to_string(slurm_port(job, step));
+  return launcher;
+}
+
+}  // namespace
+
+std::string first_host(const std::string& hosts) {
+  std::string host;
+  for (std::size_t i = 0; i < hosts.size() && hosts[i] != ','; ++i) {
+    if (hosts[i] != '[') {
+      host += hosts[i];
+      continue;
+    }
+    const auto close = hosts.find(']', i);
+    if (close == std::string::npos) break;
+    const std::string inside = hosts.substr(i + 1, close - i - 1);
+    host += inside.substr(0, inside.find_first_of("-,"));
+    i = close;
+  }
+  return host;
+}
+
+std::optional<Launcher> detect_launcher() {
+  // What speaks for itself comes first. Hydra and mpirun may start their daemons with srun, which leaves Slurm's variables
+  // behind; srun may set PMI_RANK for MPI programs.
+  if (auto launcher = torchrun()) return launcher;
+  if (auto launcher = open_mpi()) return launcher;
+  if (auto launcher = mpich(true)) return launcher;
+  if (auto launcher = slurm()) return launcher;
+  return mpich(false);
+}
+
+EnvironmentRanks ranks_from_environment() {
+  EnvironmentRanks ranks;
+  const auto rank = whole_variable("RONDO_RANK", 0, most_ranks - 1);
+  const auto size = whole_variable("RONDO_SIZE", 1, most_ranks);
+  ranks.launcher = detect_launcher();
+  if (rank || size) {
+    if (rank) ranks.rank = static_cast<int>(*rank);
+    if (size) ranks.size = static_cast<int>(*size);
+    ranks.source = rank ? "RONDO_RANK" : "RONDO_SIZE";
+  }
+  if (ranks.launcher) {
+    if (ranks.rank < 0) ranks.rank = ranks.launcher->rank;
+    if (ranks.size == 0) ranks.size = ranks.launcher->size;
+    if (ranks.source.empty()) ranks.source = ranks.launcher->name;
+  }
+  return ranks;
+}
+
+}  // namespace rondo

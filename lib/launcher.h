@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and Slurm say about this process.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace rondo {
+
+struct Launcher {
+  std::string name;  // "torchrun", "Open MPI", "MPICH or Intel MPI", "Slurm"
+  int rank = 0;
+  int size = 1;
+  bool several_hosts = false;
+  std::string url;       // where the ranks meet, when the launcher says it (torchrun; Slurm on several hosts)
+  std::string job;       // else: a name that all ranks of this job on this host know and no other job has
+  std::string carry_by;  // how the launcher carries variables to other hosts, for messages
+};
+
+// In this order; no value when none of them started this process. Throws Error(invalid_argument) for values that cannot be.
+std::optional<Launcher> detect_launcher();
+
+// RONDO_RANK and RONDO_SIZE, else the launcher's.
+struct EnvironmentRanks {
+  int rank = -1;
+  int size = 0;
+  std::string source;  // "RONDO_RANK", the launcher's name, or nothing
+  std::optional<Launcher> launcher;
+};
+EnvironmentRanks ranks_from_environment();
+
+// The first host of "node[003-007,9],other": "node003".
+std::string first_host(const std::string& hosts);
+
+}  // namespace rondo

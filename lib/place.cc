@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cctype>
+
+#include <rondo/error.h>
+
+#include "lib/environment.h"
+#include "lib/launcher.h"
+#include "lib/rendezvous.h"
+#include "lib/rendezvous_url.h"
+#include "lib/user_directory.h"
+
+namespace rondo {
+namespace {
+
+constexpr std::string_view no_url = "env://";
+
+// A launcher's name for a job as a file name.
+std::string file_name(const std::string& job, int size) {
+  std::string name = "job-" + job.substr(0, 150) + "-" + std::to_string(size);
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '.' && c != '_'; }, '_');
+  return name;
+}
+
+[[noreturn]] void ask_for_rendezvous(const Place& place, const std::optional<Launcher>& launcher) {
+  const std::string what = "rank " + std::to_string(place.rank) + " of " + std::to_string(place.size) +
+                           " does not know where the ranks meet: ";
+  const std::string remedy = "set RONDO_RENDEZVOUS=tcp://HOST:PORT, HOST being that of rank 0, on all ranks";
+  if (!launcher) throw Error(Errc::invalid_argument, what + remedy + ", or file:///PATH on one host");
+  throw Error(Errc::invalid_argument, what + launcher->name + " runs ranks on several hosts; " + remedy +
+                                          ", and RONDO_SECRET to the same text (" + launcher->carry_by + ")");
+}
+
+void resolve_ranks(Place& place, const Options& options, const EnvironmentRanks& environment) {
+  place.rank = options.rank >= 0 ? options.rank : environment.rank;
+  place.size = options.size > 0 ? options.size : environment.size;
+  const bool as_environment = place.rank == environment.rank && place.size == environment.size;
+  place.source = as_environment && !environment.source.empty() ? environment.source : "options";
+  if (place.rank < 0 && place.size == 0) {
+    place.rank = 0;
+    place.size = 1;
+    place.source = "alone";
+  }
+  if (place.rank < 0)
+    throw Error(Errc::invalid_argument,
+                "the number of ranks is " + std::to_string(place.size) +
+                    ", but not which one this is: give the rank too (Options::rank or RONDO_RANK)");
+  if (place.size == 0)
+    throw Error(Errc::invalid_argument,
+                "this is rank " + std::to_string(place.rank) +
+                    ", but not of how many: give the size too (Options::size or RONDO_SIZE)");
+  if (place.rank >= place.size)
+    throw Error(Errc::invalid_argument, "rank " + std::to_string(place.rank) + " of " +
+                                            std::to_string(place.size) + " cannot be: ranks go from 0 to " +
+                                            std::to_string(place.size - 1));
+}
+
+// The secret of ranks that were given none but share a file: known to the processes of one user on one host.
+void lend_secret(Place& place, std::string_view name) {
+  if (!place.secret.empty()) return;
+  place.secret = user_secret(name);
+  place.this_host_only = true;
+}
+
+void resolve_url(Place& place, const Options& options, const std::optional<Launcher>& launcher) {
+  if (!options.rendezvous.empty() && options.rendezvous != no_url) {
+    place.url = options.rendezvous;
+  } else if (const auto url = variable("RONDO_RENDEZVOUS"); url && *url != no_url) {
+    place.url = *url;
+  } else if (launcher && !launcher->url.empty()) {
+    place.url = launcher->url;
+    if (launcher->several_hosts && place.secret.empty())
+      throw Error(Errc::authentication, launcher->name +
+                                            " runs ranks on several hosts, which takes a job secret: set "
+                                            "RONDO_SECRET to the same text on all ranks (" +
+                                            launcher->carry_by + ")");
+  } else if (launcher && !launcher->several_hosts && !launcher->job.empty()) {
+    const std::string name = file_name(launcher->job, place.size);
+    place.url = "file://" + user_directory() + "/" + name;
+    lend_secret(place, name);
+    return;
+  } else {
+    ask_for_rendezvous(place, launcher);
+  }
+  const RendezvousUrl parsed = parse_rendezvous(place.url, "the rendezvous");
+  if (parsed.kind == RendezvousUrl::Kind::file) lend_secret(place, parsed.path);
+}
+
+}  // namespace
+
+Place resolve_place(const Options& options) {
+  if (options.rank < -1)
+    throw Error(Errc::invalid_argument, "Options::rank is " + std::to_string(options.rank) +
+                                            ": it must be 0 or more, or -1 for the launcher's");
+  if (options.size < 0)
+    throw Error(Errc::invalid_argument, "Options::size is " + std::to_string(options.size) +
+                                            ": it must be 1 or more, or 0 for the launcher's");
+  const EnvironmentRanks environment = ranks_from_environment();
+  Place place;
+  resolve_ranks(place, options, environment);
+  place.secret = options.secret.empty() ? secret_from_environment() : options.secret;
+  if (place.size > 1 && options.store == nullptr) resolve_url(place, options, environment.launcher);
+  return place;
+}
+
+}  // namespace rondo

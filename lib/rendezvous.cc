@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/rendezvous.h"
+
+#include <openssl/rand.h>
+
+#include <rondo/error.h>
+
+#include "lib/control_parties.h"
+#include "lib/rendezvous_guest.h"
+#include "lib/rendezvous_host.h"
+
+namespace rondo {
+
+std::uint64_t fresh_job() {
+  std::uint64_t job = 0;
+  while (job == 0)
+    if (RAND_bytes(reinterpret_cast<unsigned char*>(&job), sizeof job) != 1)
+      throw Error(Errc::system, "no random bytes from OpenSSL for the job's nonce");
+  return job;
+}
+
+Joined join(const Place& place, const Options& options, const Blob& record) {
+  if (record.size() > most_record_bytes)
+    throw Error(Errc::invalid_argument, "the record of rank " + std::to_string(place.rank) + " has " +
+                                            std::to_string(record.size()) + " bytes: at most " +
+                                            std::to_string(most_record_bytes) + " are possible");
+  if (place.size == 1) return {fresh_job(), {record}, nullptr};
+  Company company = place.rank == 0 ? gather(place, options, record) : attend(place, options, record);
+  Joined joined{company.job, std::move(company.records), nullptr};
+  joined.control = place.rank == 0 ? make_hub(std::move(company.streams))
+                                   : make_spoke(std::move(company.streams.front()), place.rank);
+  return joined;
+}
+
+}  // namespace rondo

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Addresses, listening and connecting for the rendezvous and the control plane. Every descriptor is non-blocking and closed on exec.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file_descriptor.h"
+
+namespace rondo {
+
+// An IPv4 or IPv6 address with a port.
+struct Endpoint {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+
+  const sockaddr* address() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
+  bool is_loopback() const noexcept;
+  // An address of this machine: it can be bound.
+  bool is_local() const;
+  std::uint16_t port() const noexcept;
+  void set_port(std::uint16_t port) noexcept;
+  // "10.0.0.7:41022", "[fd00::2]:41022".
+  std::string text() const;
+  // Without the port, brackets or the ::ffff: of an IPv4 address that came over an IPv6 socket.
+  std::string host() const;
+};
+
+// Of a name or a number; empty, with `why` set, when there is none. Names may block for as long as the resolver of the system does.
+std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, std::string& why);
+// Only numbers: "10.0.0.7:41022" or "[::1]:41022"; empty for anything else.
+std::vector<Endpoint> parse_endpoint(std::string_view text);
+// All addresses of this machine on that port: IPv6 with IPv4, or IPv4 alone where there is no IPv6.
+std::vector<Endpoint> any_address(std::uint16_t port);
+std::vector<Endpoint> loopback_address(std::uint16_t port);  // 127.0.0.1
+
+// Listens on each of the endpoints that can be bound; ports of 0 become the first free one of the range, or any. Throws
+// Error(system) with the reason of the last when none can.
+std::vector<FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints, std::uint16_t port_first,
+                                      std::uint16_t port_last);
+Endpoint local_endpoint(int descriptor);
+Endpoint peer_endpoint(int descriptor);
+// The two ends are on one host: the peer has a loopback address or the one that this end has.
+bool same_host(int descriptor);
+
+// No descriptor, with `why` set, when it is not connected by then.
+FileDescriptor connect_to(const Endpoint& endpoint, TimePoint until, std::string& why);
+FileDescriptor accept_from(int listener);
+// No delay, keepalive and TCP_USER_TIMEOUT: a host that is gone is noticed within some 20 s without traffic of our own.
+void tune(int descriptor) noexcept;
+
+// poll() for one descriptor; false when the time is up.
+bool wait_for(int descriptor, short events, TimePoint until);
+// Waits for nothing; used between two attempts.
+void pause_until(TimePoint until);
+
+// "connection refused", in small letters as they stand in a sentence.
+std::string describe_errno(int number);
+
+}  // namespace rondo

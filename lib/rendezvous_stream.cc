@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/rendezvous_stream.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/bytes.h"
+#include "lib/rendezvous_socket.h"
+
+namespace rondo {
+namespace {
+
+constexpr std::size_t frame_prefix_bytes = 8;
+constexpr std::size_t most_input_bytes = frame_prefix_bytes + most_payload_bytes;
+
+}  // namespace
+
+std::vector<std::byte> make_frame(std::uint16_t type, std::span<const std::byte> payload) {
+  Writer writer;
+  writer.put(static_cast<std::uint32_t>(payload.size()));
+  writer.put(type);
+  writer.put(std::uint16_t{0});
+  writer.put_bytes(payload);
+  return writer.take();
+}
+
+Stream::Stream(FileDescriptor descriptor)
+    : descriptor_(std::move(descriptor)), peer_(peer_endpoint(descriptor_.get()).text()) {}
+
+short Stream::events() const noexcept {
+  if (ended()) return 0;
+  const bool room = input_.size() - taken_ < most_input_bytes;
+  return static_cast<short>((room ? POLLIN : 0) | (has_unsent() ? POLLOUT : 0));
+}
+
+void Stream::read() {
+  std::array<std::byte, 16384> part;
+  while (!ended() && input_.size() - taken_ < most_input_bytes) {
+    const std::size_t room = most_input_bytes - (input_.size() - taken_);
+    const ssize_t count = ::recv(descriptor_.get(), part.data(), std::min(room, part.size()), 0);
+    if (count > 0) {
+      input_.erase(input_.begin(), input_.begin() + static_cast<std::ptrdiff_t>(std::exchange(taken_, 0)));
+      input_.insert(input_.end(), part.begin(), part.begin() + count);
+      if (static_cast<std::size_t>(count) < part.size()) return;
+    } else if (count == 0) {
+      end("connection closed by peer");
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return;
+    } else if (errno != EINTR) {
+      end(describe_errno(errno));
+    }
+  }
+}
+
+void Stream::send(std::span<const std::byte> bytes) {
+  if (ended()) return;
+  output_.insert(output_.end(), bytes.begin(), bytes.end());
+  write();
+}
+
+void Stream::write() {
+  while (!ended() && has_unsent()) {
+    const ssize_t count =
+        ::send(descriptor_.get(), output_.data() + sent_, output_.size() - sent_, MSG_NOSIGNAL);
+    if (count >= 0) {
+      sent_ += static_cast<std::size_t>(count);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return;
+    } else if (errno != EINTR) {
+      // What the peer said last is still to be read: only reading ends the stream, unless nothing can come any more.
+      const int error = errno;
+      read();
+      end(describe_errno(error));
+    }
+  }
+  if (!has_unsent()) {
+    output_.clear();
+    sent_ = 0;
+  }
+}
+
+bool Stream::take(std::span<std::byte> to) {
+  if (input_.size() - taken_ < to.size()) return false;
+  std::copy_n(input_.begin() + static_cast<std::ptrdiff_t>(taken_), to.size(), to.begin());
+  taken_ += to.size();
+  return true;
+}
+
+std::optional<Frame> Stream::take_frame() {
+  const auto here = std::span(input_).subspan(taken_);
+  if (here.size() < frame_prefix_bytes) return std::nullopt;
+  Reader reader(here);
+  const std::size_t length = reader.get<std::uint32_t>();
+  const auto type = reader.get<std::uint16_t>();
+  reader.get<std::uint16_t>();
+  if (length > most_payload_bytes) {
+    end("it sent a frame of " + std::to_string(length) + " bytes, at most " +
+        std::to_string(most_payload_bytes) + " are possible");
+    taken_ = input_.size();
+    return std::nullopt;
+  }
+  const auto payload = reader.get_bytes(length);
+  if (!reader.ok()) return std::nullopt;
+  Frame frame{type, {payload.begin(), payload.end()}};
+  taken_ += frame_prefix_bytes + length;
+  return frame;
+}
+
+void Stream::end(std::string why) {
+  if (!ended()) why_ = std::move(why);
+}
+
+void Stream::finish_sending() noexcept {
+  if (descriptor_) ::shutdown(descriptor_.get(), SHUT_WR);
+}
+
+}  // namespace rondo

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A non-blocking connection of the rendezvous and the control plane: fixed-size handshake messages first, then frames
+//
+//   frame = length:u32 type:u16 reserved:u16 payload:length bytes      ; length <= most_payload_bytes
+//
+// The input buffer never grows beyond one frame: a peer that sends more is read no further until the frame has been taken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.h"
+
+namespace rondo {
+
+inline constexpr std::size_t most_record_bytes = std::size_t{64} << 10;
+inline constexpr std::size_t most_payload_bytes = most_record_bytes + 64;
+
+struct Frame {
+  std::uint16_t type = 0;
+  std::vector<std::byte> payload;
+};
+
+std::vector<std::byte> make_frame(std::uint16_t type, std::span<const std::byte> payload);
+
+// Thread-bound. After the connection has ended, ended() says why and everything else does nothing.
+class Stream {
+ public:
+  explicit Stream(FileDescriptor descriptor);
+
+  int descriptor() const noexcept { return descriptor_.get(); }
+  // The peer's address as it was when the connection was made.
+  const std::string& peer() const noexcept { return peer_; }
+  // For poll().
+  short events() const noexcept;
+
+  // Reads what has come, as far as there is room. What came before the connection ended can still be taken.
+  void read();
+  // Sends at once as much as the kernel takes and keeps the rest for write().
+  void send(std::span<const std::byte> bytes);
+  void write();
+  bool has_unsent() const noexcept { return sent_ < output_.size(); }
+  std::size_t unsent_bytes() const noexcept { return output_.size() - sent_; }
+
+  // Exactly that many bytes when they are here.
+  bool take(std::span<std::byte> to);
+  // The next frame when it is here whole. A length beyond the bound ends the stream.
+  std::optional<Frame> take_frame();
+
+  bool ended() const noexcept { return !why_.empty(); }
+  // "connection reset by peer", "connection closed by peer".
+  const std::string& why() const noexcept { return why_; }
+  void end(std::string why);
+  // Lets the peer read what was sent and then the end.
+  void finish_sending() noexcept;
+
+ private:
+  FileDescriptor descriptor_;
+  std::string peer_;
+  std::string why_;
+  std::vector<std::byte> input_;
+  std::size_t taken_ = 0;
+  std::vector<std::byte> output_;
+  std::size_t sent_ = 0;
+};
+
+}  // namespace rondo
