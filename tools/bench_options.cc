@@ -103,7 +103,7 @@ std::vector<int> read_roots(const BenchFlags& flags) {
   return {static_cast<int>(parse_number("--root", flags.root, 0, std::numeric_limits<int>::max()))};
 }
 
-Options read_connect(const BenchFlags& flags) {
+Options read_connect(const BenchFlags& flags, Collective operation) {
   Options options = Options::from_environment();
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
   if (options.transports.empty()) options.transports = {"tcp"};
@@ -118,7 +118,7 @@ Options read_connect(const BenchFlags& flags) {
   for (const std::string& wanted : options.transports)
     if (std::find(names.begin(), names.end(), wanted) == names.end()) unknown("--transport", wanted, names);
   if (!info.interface_error.empty()) throw UsageError(info.interface_error);
-  const auto algorithms = algorithm_names();
+  const auto algorithms = list_algorithms(operation);
   if (!options.algorithm.empty() &&
       std::find(algorithms.begin(), algorithms.end(), options.algorithm) == algorithms.end())
     unknown("--algorithm", options.algorithm, algorithms);
@@ -189,7 +189,7 @@ BenchOptions interpret(const BenchFlags& flags) {
   options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
   options.json = flags.json;
   options.csv = flags.csv;
-  options.connect = read_connect(flags);
+  options.connect = read_connect(flags, options.operation);
   if (!options.reduces()) options.ops = {ReduceOp::sum};
   if (options.operation == Collective::barrier) {
     options.sizes = {0};
