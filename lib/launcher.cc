@@ -75,7 +75,7 @@ std::optional<Launcher> open_mpi() {
   launcher.carry_by = "mpirun -x RONDO_RENDEZVOUS -x RONDO_SECRET";
   for (const char* name :
        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"})
-    if (const auto value = variable(name)) launcher.job += "-" + *value;
+    if (const auto value = variable(name)) launcher.job.append("-").append(*value);
   if (launcher.job.empty())
     launcher.job = "-" + ancestor({"orted", "prted", "mpirun", "mpiexec", "orterun", "prterun"});
   launcher.job = "openmpi" + launcher.job;
