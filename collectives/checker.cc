@@ -346,6 +346,9 @@ CheckReport Check::run(Collective operation, int root) {
   if (report.ok()) symbolic.all_done();
   if (report.ok()) report.problem = symbolic.problem();
   report.rounds = symbolic.rounds();
+  if (options_.expressions)
+    for (std::uint32_t slice = 0; slice < schedules_.front().slices; ++slice)
+      report.expressions.push_back(symbolic.expression_of(slice));
   return report;
 }
 

@@ -110,9 +110,9 @@ Shape chain(Collective operation, double n) {
     case Collective::all_reduce:
       return {1, 2 * k, 2 * k, k, 0, pair ? 1.0 : 2.0, 1, pair ? 2.0 : 4.0, 2 * k, 2 * k, k};
     case Collective::reduce:  // a root in the middle hears the prefix, and then the last rank
-      return {1, 2 * k, n, n, 0, pair ? 1.0 : 3.0, pair ? 1.0 : 2.0, pair ? 2.0 : 8.0, 2 * n, n, n};
+      return {1, 2 * k, n, n, 0, pair ? 1.0 : 3.0, pair ? 1.0 : 2.0, pair ? 2.0 : 8.0, n + k, n, n};
     default:  // reduce_scatter: n such chains side by side
-      return {n, k, (k + n) / n, (k + n) / n, n, (n + 1) / n, 1, 2 * n + 2, n * k, k, k};
+      return {n, k, (k + n) / n, (k + n) / n, n, (n + 1) / n, 1, 2 * n + 2, n * n - 2, (n * n - 2) / n, k};
   }
 }
 

@@ -27,7 +27,7 @@ struct Topology {
 };
 
 struct PlanOptions {
-  std::optional<Algorithm> algorithm;
+  std::optional<Algorithm> algorithm = std::nullopt;
   std::size_t segment_bytes = 0;                     // 0: choose
   int depth = 0;                                     // 0: choose
   std::size_t staging_bytes = std::size_t{8} << 20;  // of one lane

@@ -106,8 +106,21 @@ bool Symbolic::touch(int rank, std::size_t step, std::uint32_t slice) {
 std::uint32_t Symbolic::combine(std::uint32_t a, std::uint32_t b) {
   const std::uint64_t key = std::uint64_t{std::min(a, b)} << 32 | std::max(a, b);
   const auto leaves = static_cast<std::uint32_t>(size_) * slices_;
-  return expressions_.try_emplace(key, 1 + leaves + static_cast<std::uint32_t>(expressions_.size()))
-      .first->second;
+  const auto next = 1 + leaves + static_cast<std::uint32_t>(operands_.size());
+  const auto [place, added] = expressions_.try_emplace(key, next);
+  if (added) operands_.push_back(key);
+  return place->second;
+}
+
+std::string Symbolic::write(std::uint32_t expression) const {
+  const auto leaves = static_cast<std::uint32_t>(size_) * slices_;
+  if (expression == 0) return {};
+  if (expression <= leaves) return std::to_string((expression - 1) / slices_);
+  const std::uint64_t operands = operands_[expression - leaves - 1];
+  std::string first = write(static_cast<std::uint32_t>(operands >> 32));
+  std::string second = write(static_cast<std::uint32_t>(operands));
+  if (first.size() != second.size() ? first.size() < second.size() : first > second) first.swap(second);
+  return "(" + first + " + " + second + ")";
 }
 
 // What the frame (or another slice) at `from` knows is known at the step's slice now; a token's knowledge is everybody's.

@@ -43,6 +43,8 @@ class Symbolic {
   // The first thing that went wrong; empty when nothing has.
   const std::string& problem() const noexcept { return problem_; }
   std::uint64_t rounds() const noexcept { return rounds_; }
+  // How the slice that the first rank kept was summed, by rank: "((0 + 1) + 2)"; empty when nobody kept it.
+  std::string expression_of(std::uint32_t slice) const { return write(kept_[slice]); }
 
  private:
   // Of a slice on a rank, or of a frame.
@@ -61,6 +63,7 @@ class Symbolic {
   bool promises(int rank, std::uint32_t slice) const noexcept;
   bool touch(int rank, std::size_t step, std::uint32_t slice);
   std::uint32_t combine(std::uint32_t a, std::uint32_t b);
+  std::string write(std::uint32_t expression) const;
   void keep(int rank, std::size_t step);
   void learn(int rank, const Step& step, std::size_t from);
   void fail(int rank, std::size_t step, const std::string& text);
@@ -75,7 +78,8 @@ class Symbolic {
   std::vector<Value> values_;  // by place, and then by frame
   RankSets contributions_, begun_;
   std::vector<std::uint32_t> kept_;  // by slice: the expression that the first rank kept
-  std::unordered_map<std::uint64_t, std::uint32_t> expressions_;
+  std::unordered_map<std::uint64_t, std::uint32_t> expressions_;  // operands to sum
+  std::vector<std::uint64_t> operands_;                           // by sum, in order of appearance
   std::uint64_t rounds_ = 0;
   std::string problem_;
 };

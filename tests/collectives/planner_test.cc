@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/planner.h"
+
+#include <algorithm>
+#include <set>
+
+#include <rondo/error.h>
+
+#include "catch.h"
+#include "collectives/costs.h"
+#include "collectives/tuning.h"
+#include "tests/collectives/all_schedules.h"
+
+using namespace rondo;
+using Catch::Matchers::Contains;
+
+namespace {
+
+std::vector<CostConstants> several_constants() {
+  return {CostConstants{}, {1e-6, 8e-11, 5e-11, 5e-7}, {5e-5, 1e-8, 5e-11, 3e-6}, {1e-5, 1e-9, 1e-9, 0},
+          {0, 1e-9, 0, 0}, {2e-5, 1e-10, 1e-9, 2e-5}};
+}
+
+// 0, then about sixty sizes for each power of ten, up to 2^50.
+std::vector<std::size_t> fine_grid() {
+  std::vector<std::size_t> sizes = {0};
+  for (double bytes = 1; bytes < 0x1p50; bytes = std::max(bytes * 1.04, bytes + 1))
+    sizes.push_back(static_cast<std::size_t>(bytes));
+  return sizes;
+}
+
+Topology together(int ranks, int cores) {
+  return {.ranks = ranks, .ranks_per_host = ranks, .cores_per_host = cores};
+}
+
+void require_monotone(Collective operation, const Topology& topology, const CostConstants& constants,
+                      const PlanOptions& options, const std::vector<std::size_t>& sizes) {
+  std::set<Algorithm> left;
+  std::optional<Algorithm> present;
+  for (const std::size_t bytes : sizes) {
+    const Plan plan = choose_plan(operation, bytes, topology, constants, options);
+    if (present != plan.algorithm) {
+      INFO(name_of(operation) << " of " << bytes << " bytes over " << topology.ranks
+                              << " ranks: " << name_of(plan.algorithm));
+      REQUIRE(left.count(plan.algorithm) == 0);
+      if (present) left.insert(*present);
+      present = plan.algorithm;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an algorithm once left does not come back") {
+  const auto sizes = fine_grid();
+  for (int o = 0; o < collective_count; ++o)
+    for (const int ranks : {2, 3, 4, 5, 7, 8, 12, 16, 33, 64})
+      for (const CostConstants& constants : several_constants())
+        for (const int cores : {2, 64})
+          require_monotone(static_cast<Collective>(o), together(ranks, cores), constants, {}, sizes);
+}
+
+TEST_CASE("monotone at every number of ranks, and with options") {
+  std::vector<std::size_t> sizes;
+  for (std::size_t shift = 0; shift < 44; ++shift)
+    sizes.insert(sizes.end(), {std::size_t{1} << shift, std::size_t{3} << shift});
+  std::sort(sizes.begin(), sizes.end());
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    require_monotone(Collective::all_reduce, together(ranks, 4), {}, {}, sizes);
+    require_monotone(Collective::all_reduce, {ranks, (ranks + 1) / 2, 2}, {}, {.segment_bytes = 4096}, sizes);
+    require_monotone(Collective::reduce, together(ranks, 64), {}, {.depth = 3}, sizes);
+    require_monotone(Collective::all_reduce, together(ranks, 64), {}, {.reproducible = true}, sizes);
+  }
+}
+
+TEST_CASE("few hops for tiny messages, the ring for large ones") {
+  for (const int ranks : {2, 4, 8, 16})
+    CHECK(choose_plan(Collective::all_reduce, 8, together(ranks, 64), {}).algorithm == Algorithm::doubling);
+  const std::size_t large = std::size_t{64} << 20;
+  for (int ranks = 2; ranks <= 64; ++ranks)
+    CHECK(choose_plan(Collective::all_reduce, large, together(ranks, 64), {}).algorithm == Algorithm::ring);
+  for (int ranks = 2; ranks <= 16; ++ranks)
+    CHECK(choose_plan(Collective::all_reduce, large, together(ranks, 2), {}).algorithm == Algorithm::ring);
+}
+
+TEST_CASE("a large ring takes about the least time that its bytes need") {
+  const CostConstants constants;
+  const double bytes = 0x1p30;
+  const Plan plan = choose_plan(Collective::all_reduce, 1u << 30, together(8, 64), constants);
+  const double least = 2 * 7.0 / 8 * bytes * constants.seconds_per_byte;
+  CHECK(plan.seconds > least);
+  CHECK(plan.seconds < 1.5 * least);
+}
+
+TEST_CASE("ranks that outnumber cores take longer") {
+  for_each_pair([](Algorithm algorithm, Collective operation) {
+    for (const int ranks : {4, 8, 32})
+      for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 26}) {
+        const PlanOptions only{.algorithm = algorithm};
+        const double alone = choose_plan(operation, bytes, together(ranks, ranks), {}, only).seconds;
+        const double crowded = choose_plan(operation, bytes, together(ranks, 1), {}, only).seconds;
+        INFO(name_of(algorithm) << " " << name_of(operation) << " " << ranks << " " << bytes);
+        if (operation != Collective::barrier || bytes == 8) CHECK(crowded > 0);
+        if (bytes > 8 && operation != Collective::barrier) CHECK(crowded > alone);
+      }
+  });
+}
+
+TEST_CASE("predictions grow with bytes and are never negative") {
+  for_each_pair([](Algorithm algorithm, Collective operation) {
+    double before = 0;
+    for (const std::size_t bytes : fine_grid()) {
+      const double seconds =
+          choose_plan(operation, bytes, together(7, 2), {}, {.algorithm = algorithm}).seconds;
+      REQUIRE(seconds >= before);
+      before = seconds;
+    }
+  });
+}
+
+TEST_CASE("segments and depth keep their promises") {
+  for_each_pair([](Algorithm algorithm, Collective operation) {
+    for (const int ranks : {1, 2, 3, 8, 64})
+      for (const std::size_t bytes : fine_grid()) {
+        for (const PlanOptions& options :
+             {PlanOptions{.algorithm = algorithm},
+              PlanOptions{.algorithm = algorithm, .segment_bytes = 64, .depth = 5},
+              PlanOptions{.algorithm = algorithm, .segment_bytes = std::size_t{1} << 40},
+              PlanOptions{.algorithm = algorithm, .staging_bytes = std::size_t{1} << 20}}) {
+          const Plan plan = choose_plan(operation, bytes, together(ranks, 2), {}, options);
+          INFO(name_of(algorithm) << " " << name_of(operation) << " " << ranks << " ranks " << bytes
+                                  << " bytes, segment " << plan.segment_bytes << " depth " << plan.depth);
+          REQUIRE(plan.algorithm == algorithm);
+          REQUIRE(plan.segment_bytes >= 1);
+          REQUIRE(plan.depth >= 1);
+          REQUIRE(bytes / plan.segment_bytes < std::uint64_t{1} << 32);
+          const bool huge = bytes > std::size_t{1} << 40;  // there the count of segments goes before memory
+          if (needs_staging(operation) && !huge)
+            REQUIRE(plan.segment_bytes * static_cast<std::size_t>(plan.depth) <= options.staging_bytes);
+          if (algorithm == Algorithm::doubling && operation == Collective::all_reduce && !huge)
+            REQUIRE(plan.segment_bytes <= eager_bytes);
+          if (options.depth != 0) REQUIRE(plan.depth == options.depth);
+          if (options.segment_bytes == 64 && bytes < std::size_t{1} << 36) REQUIRE(plan.segment_bytes == 64);
+        }
+      }
+  });
+}
+
+TEST_CASE("reproducible plans sum in rank order") {
+  for (int o = 0; o < collective_count; ++o) {
+    const auto operation = static_cast<Collective>(o);
+    for (const Plan& plan : list_plans(operation, 1 << 20, together(5, 2), {}, {.reproducible = true}))
+      CHECK(is_reproducible(plan.algorithm, operation));
+  }
+  CHECK(choose_plan(Collective::all_reduce, 1 << 26, together(8, 64), {}, {.reproducible = true}).algorithm ==
+        Algorithm::chain);
+  CHECK(choose_plan(Collective::reduce, 8, together(8, 64), {}, {.reproducible = true}).algorithm ==
+        Algorithm::chain);
+}
+
+TEST_CASE("every candidate is listed, the chosen one first") {
+  const auto plans = list_plans(Collective::all_reduce, 1 << 20, together(4, 64), {});
+  REQUIRE(plans.size() == 5);
+  CHECK(plans[0].algorithm == choose_plan(Collective::all_reduce, 1 << 20, together(4, 64), {}).algorithm);
+  for (std::size_t i = 2; i < plans.size(); ++i) CHECK(plans[i - 1].seconds <= plans[i].seconds);
+}
+
+TEST_CASE("an algorithm that does not exist for the operation") {
+  CHECK_THROWS_WITH(
+      choose_plan(Collective::broadcast, 8, together(4, 4), {}, {.algorithm = Algorithm::doubling}),
+      "algorithm doubling does not exist for broadcast; possible: ring, tree, star");
+  CHECK_THROWS_WITH(
+      choose_plan(Collective::all_reduce, 8, together(4, 4), {},
+                  {.algorithm = Algorithm::ring, .reproducible = true}),
+      Contains("ring does not exist for all_reduce with reproducible results; possible: star, chain"));
+  try {
+    list_plans(Collective::all_gather, 8, together(4, 4), {}, {.algorithm = Algorithm::tree});
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == Errc::unsupported);
+  }
+  // A barrier moves no data; the wanted algorithm is for the operations that do.
+  CHECK(supports(
+      choose_plan(Collective::barrier, 0, together(4, 4), {}, {.algorithm = Algorithm::ring}).algorithm,
+      Collective::barrier));
+}
+
+TEST_CASE("a topology that makes no sense is taken as the nearest that does") {
+  for (const Topology& topology :
+       {Topology{0, 0, 0}, Topology{-3, -1, -1}, Topology{4, 9, 0}, Topology{4, 0, 2}}) {
+    const Plan plan = choose_plan(Collective::all_reduce, 1 << 20, topology, {});
+    CHECK(plan.depth >= 1);
+    CHECK(plan.segment_bytes >= 1);
+    CHECK(plan.seconds >= 0);
+  }
+}

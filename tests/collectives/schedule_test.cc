@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/schedule.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "catch.h"
+#include "collectives/checker.h"
+#include "collectives/costs.h"
+#include "collectives/order.h"
+#include "tests/collectives/all_schedules.h"
+
+using namespace rondo;
+
+namespace {
+
+std::size_t data_frames(const std::vector<Schedule>& schedules) {
+  std::size_t frames = 0;
+  for (const Schedule& s : schedules)
+    for (const Step& step : s.steps) frames += step.to != no_rank && step.slice != s.slices;
+  return frames;
+}
+
+std::size_t token_frames(const std::vector<Schedule>& schedules) {
+  std::size_t frames = 0;
+  for (const Schedule& s : schedules)
+    for (const Step& step : s.steps) frames += step.to != no_rank && step.slice == s.slices;
+  return frames;
+}
+
+}  // namespace
+
+TEST_CASE("names of algorithms") {
+  for (int i = 0; i < algorithm_count; ++i) {
+    const auto algorithm = static_cast<Algorithm>(i);
+    CHECK(parse_algorithm(name_of(algorithm)) == algorithm);
+  }
+  CHECK(name_of(Algorithm::doubling) == "doubling");
+  CHECK(name_of(static_cast<Algorithm>(99)) == "unknown");
+  CHECK_FALSE(parse_algorithm("").has_value());
+  CHECK_FALSE(parse_algorithm("Ring").has_value());
+  CHECK_FALSE(parse_algorithm("rings").has_value());
+}
+
+TEST_CASE("every operation has algorithms, and all_reduce has all") {
+  for (int a = 0; a < algorithm_count; ++a)
+    CHECK(supports(static_cast<Algorithm>(a), Collective::all_reduce));
+  for (int o = 0; o < collective_count; ++o) CHECK(supports(Algorithm::star, static_cast<Collective>(o)));
+  CHECK_FALSE(supports(Algorithm::ring, Collective::barrier));
+  CHECK_FALSE(supports(Algorithm::chain, Collective::broadcast));
+  CHECK_FALSE(supports(static_cast<Algorithm>(99), Collective::all_reduce));
+}
+
+TEST_CASE("a rank alone moves its input to its output") {
+  for_each_pair([](Algorithm algorithm, Collective operation) {
+    const Schedule schedule = make_schedule(algorithm, operation, 0, 1, 0);
+    CHECK(schedule.slices == 1);
+    if (operation == Collective::barrier) {
+      CHECK(schedule.steps.empty());
+      return;
+    }
+    REQUIRE(schedule.steps.size() == 1);
+    CHECK(schedule.steps[0].keep);
+    CHECK(schedule.steps[0].from == no_rank);
+    CHECK(schedule.steps[0].to == no_rank);
+  });
+}
+
+TEST_CASE("the ring of two ranks is one exchange of halves each way") {
+  const Schedule schedule = make_schedule(Algorithm::ring, Collective::all_reduce, 0, 2, 0);
+  CHECK(schedule.slices == 2);
+  CHECK(schedule.rounds == 2);
+  REQUIRE(schedule.steps.size() == 3);
+  CHECK(schedule.steps[0].slice == 0);
+  CHECK(schedule.steps[0].to == 1);
+  CHECK(schedule.steps[1].slice == 1);
+  CHECK((schedule.steps[1].reduce && schedule.steps[1].keep && schedule.steps[1].from == 1 &&
+         schedule.steps[1].to == 1));
+  CHECK((schedule.steps[2].slice == 0 && schedule.steps[2].keep && !schedule.steps[2].reduce));
+}
+
+TEST_CASE("a ring sends 2(n-1)/n of the buffer, every rank the same") {
+  for (int size = 2; size <= 33; ++size) {
+    const auto schedules = all_schedules(Algorithm::ring, Collective::all_reduce, size);
+    const CheckReport report = check(schedules, Collective::all_reduce, 0);
+    REQUIRE(report.ok());
+    CHECK(report.rounds == static_cast<std::uint64_t>(2 * size - 2));
+    for (const std::uint64_t sent : report.slices_sent)
+      CHECK(sent == static_cast<std::uint64_t>(2 * size - 2));
+  }
+}
+
+TEST_CASE("recursive doubling takes log2 n hops, and up to two more where n is not a power of two") {
+  for (const auto& [size, rounds] :
+       {std::pair{2, 1}, {4, 2}, {8, 3}, {64, 6}, {3, 2}, {5, 3}, {7, 4}, {33, 6}}) {
+    const CheckReport report =
+        check(all_schedules(Algorithm::doubling, Collective::all_reduce, size), Collective::all_reduce, 0);
+    REQUIRE(report.ok());
+    CHECK(report.rounds == static_cast<std::uint64_t>(rounds));
+  }
+}
+
+TEST_CASE("in the double tree the leaves of one tree are inner nodes of the other") {
+  for (int size = 2; size <= 128; ++size) {
+    int leaves_in_both = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      const Schedule s = make_schedule(Algorithm::tree, Collective::all_reduce, rank, size, 0);
+      REQUIRE(s.slices == 2);
+      int children = 0, reductions = 0;
+      for (const Step& step : s.steps) reductions += step.reduce;
+      children = reductions;
+      leaves_in_both += children == 0;
+      CHECK(children <= (size == 2 ? 1 : 4));
+    }
+    CHECK(leaves_in_both == (size % 2 == 0 || size < 3 ? 0 : 1));
+  }
+}
+
+TEST_CASE("a tree is as deep as the logarithm") {
+  for (int size = 2; size <= 128; ++size) {
+    const CheckReport report =
+        check(all_schedules(Algorithm::tree, Collective::all_reduce, size), Collective::all_reduce, 0);
+    REQUIRE(report.ok());
+    std::uint64_t height = 0;
+    while ((2 << height) <= size) ++height;
+    CHECK(report.rounds <= 2 * height);
+  }
+}
+
+TEST_CASE("a chain moves each slice over each link once in each direction") {
+  const auto schedules = all_schedules(Algorithm::chain, Collective::all_reduce, 6);
+  CHECK(data_frames(schedules) == 10);
+  CHECK(token_frames(schedules) == 0);
+}
+
+TEST_CASE("rounds of steps lie within those of the schedule") {
+  for_each_pair([](Algorithm algorithm, Collective operation) {
+    for (const int size : {2, 3, 7, 8, 20})
+      for (const Schedule& s : all_schedules(algorithm, operation, size, size / 2))
+        for (const Step& step : s.steps) {
+          REQUIRE(step.round + (step.to != no_rank ? 1 : 0) <= s.rounds);
+          REQUIRE((step.from == no_rank || step.round >= 1));
+          REQUIRE(step.slice <= s.slices);
+        }
+  });
+}
+
+TEST_CASE("the planner's counts of frames and bytes are those of the schedules") {
+  for_each_pair([](Algorithm algorithm, Collective operation) {
+    for (const int size : {2, 3, 4, 5, 8, 13, 16, 33}) {
+      const auto schedules = all_schedules(algorithm, operation, size, 0);
+      const Shape shape = shape_of(algorithm, operation, size);
+      const auto data = static_cast<double>(data_frames(schedules));
+      const auto tokens = static_cast<double>(token_frames(schedules));
+      INFO(name_of(algorithm) << " " << name_of(operation) << " " << size);
+      CHECK(shape.slices == schedules[0].slices);
+      if (algorithm == Algorithm::chain && operation == Collective::reduce) {  // depends on the root: a bound
+        CHECK(data + tokens <= shape.frames);
+        CHECK(data / shape.slices <= shape.bytes);
+      } else {
+        CHECK(data + tokens == shape.frames);
+        CHECK(data / shape.slices == Approx(shape.bytes));
+        CHECK(shape.hops == schedules[0].rounds);
+      }
+    }
+  });
+}
