@@ -47,8 +47,8 @@ struct RONDO_API OpOptions {
   void* stream = nullptr;                 // CUDA stream that orders the operation; host buffers ignore it
   std::chrono::milliseconds deadline{0};  // for the whole operation from its start; 0: Options::deadline
   Priority priority = Priority::bulk;
-  std::optional<double> scale;  // the result of a reduction is multiplied by it once; floating-point types only
-  std::string_view tag;         // appears in messages and traces; the first 31 bytes are kept
+  std::optional<double> scale{};  // the result of a reduction is multiplied by it once; floating-point types only
+  std::string_view tag{};         // appears in messages and traces; the first 31 bytes are kept
 };
 
 }  // namespace rondo

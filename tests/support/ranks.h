@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks as threads of this process: run them, connect them over any transport, and say which of them failed and how.
+// Catch's assertions belong to the main thread: what runs on a rank throws (see expect) and run_ranks reports it.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include <rondo/communicator.h>
+#include <rondo/store.h>
+
+#include "transports/mem/mem.h"
+
+namespace rondo::testing {
+
+// A store for ranks that share a process. Thread-safe.
+class MemoryStore final : public Store {
+ public:
+  void put(std::string_view key, std::string_view value) override;
+  std::string get(std::string_view key, std::chrono::steady_clock::time_point deadline) override;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string, std::less<>> values_;
+};
+
+// Throws std::runtime_error(message) unless good.
+void expect(bool good, std::string_view message);
+
+// Calls function(rank) on a thread for each rank and waits for all. Throws std::runtime_error with the message of every rank that threw.
+// When they are not done by the limit the test can never end well: says what hung and aborts the program.
+void run_ranks(int size, std::string_view what, const std::function<void(int)>& function,
+               std::chrono::seconds limit = std::chrono::seconds{120});
+
+enum class Over { mem, tcp };
+std::string_view name_of(Over over) noexcept;
+
+// How the communicators of a test are made. rank, size and store of the options are filled in.
+struct Setup {
+  int size = 2;
+  Over over = Over::mem;
+  Options options = quick_options();
+  MemFaults faults;
+  std::uint64_t seed = 0;
+
+  // A deadline that a test can wait for.
+  static Options quick_options();
+};
+
+// run_ranks with a connected communicator each, destroyed before its thread ends.
+void run_communicators(const Setup& setup, std::string_view what,
+                       const std::function<void(Communicator&, int)>& function,
+                       std::chrono::seconds limit = std::chrono::seconds{120});
+
+// How much of a large test to run, in percent: RONDO_TEST_EFFORT, else 100. Builds with a sanitizer set it lower.
+int effort();
+
+}  // namespace rondo::testing

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/trial.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "collectives/call.h"
+#include "support/values.h"
+
+namespace rondo::testing {
+
+namespace {
+
+constexpr std::size_t margin = 64;  // bytes around a buffer
+constexpr std::byte untouched{0xa5};
+
+// Memory for `bytes` with margins. Contents start as `untouched` too.
+Blob with_margins(std::size_t bytes) {
+  return Blob(bytes + 2 * margin, untouched);
+}
+
+bool margins_intact(const Blob& memory) {
+  const auto good = [](std::byte b) { return b == untouched; };
+  const auto middle = static_cast<std::ptrdiff_t>(margin);
+  return memory.empty() || (std::all_of(memory.begin(), memory.begin() + middle, good) &&
+                            std::all_of(memory.end() - middle, memory.end(), good));
+}
+
+}  // namespace
+
+std::string describe(const Case& what) {
+  std::string text = std::string(name_of(what.operation));
+  if (what.operation != Collective::barrier)
+    text += " of " + std::to_string(what.count) + " " + std::string(name_of(what.type));
+  if (is_reducing(what.operation)) text += " " + std::string(name_of(what.op));
+  if (has_root(what.operation)) text += " root " + std::to_string(what.root);
+  if (what.scale) text += " times " + std::to_string(*what.scale);
+  if (what.in_place) text += " in place";
+  if (what.priority == Priority::urgent) text += ", urgent";
+  return text;
+}
+
+Trial::Trial(const Case& what, int rank, int size)
+    : case_(what), rank_(rank), size_(size), in_place_(what.in_place && has_input() && has_output()) {
+  if (case_.operation == Collective::barrier) return;
+  const auto place = static_cast<std::size_t>(rank);
+  in_count_ = case_.count * blocks(Collective::reduce_scatter);
+  out_count_ = case_.count * blocks(Collective::all_gather);
+  if (in_place_) {
+    if (case_.operation == Collective::all_gather) in_offset_ = place * case_.count;
+    if (case_.operation == Collective::reduce_scatter) out_offset_ = place * case_.count;
+    out_ = with_margins(std::max(in_count_, out_count_) * element_bytes());
+  } else {
+    if (has_input()) in_ = with_margins(in_count_ * element_bytes());
+    if (has_output()) out_ = with_margins(out_count_ * element_bytes());
+  }
+  if (has_input() && in_count_ != 0)
+    tile(static_cast<std::byte*>(input().data), contribution(case_.type, case_.op, rank), element_bytes(), 0,
+         in_count_);
+}
+
+std::size_t Trial::blocks(Collective blocked) const noexcept {
+  return case_.operation == blocked ? static_cast<std::size_t>(size_) : 1;
+}
+bool Trial::has_input() const noexcept {
+  return case_.operation != Collective::broadcast || is_root();
+}
+bool Trial::has_output() const noexcept {
+  return case_.operation != Collective::reduce || is_root();
+}
+
+Buffer Trial::input() noexcept {
+  if (!has_input()) return {nullptr, case_.in_place ? in_count_ : 0, case_.type};
+  Blob& memory = in_place_ ? out_ : in_;
+  return {in_count_ == 0 ? nullptr : memory.data() + margin + in_offset_ * element_bytes(), in_count_,
+          case_.type};
+}
+
+// An argument that is ignored on this rank is one that must not be used.
+Buffer Trial::output() noexcept {
+  if (!has_output()) return {nullptr, case_.in_place ? out_count_ : 0, case_.type};
+  return {out_count_ == 0 ? nullptr : out_.data() + margin + out_offset_ * element_bytes(), out_count_,
+          case_.type};
+}
+
+void Trial::start(Communicator& communicator) {
+  OpOptions options;
+  options.scale = case_.scale;
+  options.priority = case_.priority;
+  switch (case_.operation) {
+    case Collective::all_reduce:
+      work_ = communicator.all_reduce(input(), output(), case_.op, options);
+      return;
+    case Collective::reduce:
+      work_ = communicator.reduce(input(), output(), case_.op, case_.root, options);
+      return;
+    case Collective::broadcast:
+      work_ = communicator.broadcast(input(), output(), case_.root, options);
+      return;
+    case Collective::all_gather:
+      work_ = communicator.all_gather(input(), output(), options);
+      return;
+    case Collective::reduce_scatter:
+      work_ = communicator.reduce_scatter(input(), output(), case_.op, options);
+      return;
+    case Collective::barrier:
+      work_ = communicator.barrier(options);
+      return;
+  }
+}
+
+std::string Trial::problem() const {
+  if (const std::string wrong = wrong_output(); !wrong.empty()) return describe(case_) + ": " + wrong;
+  return damage();
+}
+
+std::string Trial::wrong_output() const {
+  if (case_.operation == Collective::barrier || !has_output()) return {};
+  const std::byte* out = out_.data() + margin + out_offset_ * element_bytes();
+  if (case_.operation == Collective::all_gather) {
+    for (int from = 0; from < size_; ++from) {
+      const std::byte* block = out + static_cast<std::size_t>(from) * case_.count * element_bytes();
+      const auto wrong =
+          difference(block, contribution(case_.type, case_.op, from), element_bytes(), 0, case_.count);
+      if (!wrong.empty()) return "of the block of rank " + std::to_string(from) + " " + wrong;
+    }
+    return {};
+  }
+  if (case_.operation == Collective::broadcast)
+    return difference(out, contribution(case_.type, case_.op, case_.root), element_bytes(), 0, case_.count);
+  const std::size_t first =
+      case_.operation == Collective::reduce_scatter ? static_cast<std::size_t>(rank_) * case_.count : 0;
+  return difference(out, reduction(case_.type, case_.op, size_, case_.scale), element_bytes(), first,
+                    case_.count);
+}
+
+std::string Trial::damage() const {
+  if (!margins_intact(in_) || !margins_intact(out_))
+    return describe(case_) + ": bytes around a buffer have changed";
+  if (in_.empty()) return {};
+  const auto changed = difference(in_.data() + margin, contribution(case_.type, case_.op, rank_),
+                                  element_bytes(), 0, in_count_);
+  return changed.empty() ? changed : describe(case_) + ": the input has changed: " + changed;
+}
+
+void Trial::run(Communicator& communicator, const Case& what) {
+  Trial trial(what, communicator.rank(), communicator.size());
+  trial.start(communicator);
+  trial.work().wait();
+  if (const std::string problem = trial.problem(); !problem.empty()) throw std::runtime_error(problem);
+}
+
+}  // namespace rondo::testing

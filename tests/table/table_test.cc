@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every collective over every transport, with every type, for awkward numbers of ranks and elements. A communicator is made once for each
+// (transport, ranks, algorithm, shape) and runs its whole list of calls, a few of them in flight at any time.
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "collectives/call.h"
+#include "collectives/reduce.h"
+#include "collectives/schedule.h"
+#include "support/ranks.h"
+#include "support/trial.h"
+#include "support/values.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr Collective collectives[] = {Collective::all_reduce,     Collective::reduce,
+                                      Collective::broadcast,      Collective::all_gather,
+                                      Collective::reduce_scatter, Collective::barrier};
+constexpr std::size_t in_flight = 4;
+
+// How buffers are cut, and the counts that this suits.
+struct Shape {
+  const char* name;
+  std::size_t segment_bytes;
+  int depth;  // 0: one after the other of 1, 2, 3, 5, 8
+  std::vector<std::size_t> counts;
+};
+
+std::vector<Shape> shapes(int size) {
+  const auto n = static_cast<std::size_t>(size);
+  return {{"tiny segments", 64, 0, {0, 1, n - 1, n, n + 1, 1000}},
+          {"small segments", 4096, 0, {1000, 10'007}},
+          {"the planner's segments", 0, 0, {0, n + 1, 10'007, 300'000}}};
+}
+
+bool exists(const std::string& algorithm, Collective operation) {
+  const auto parsed = parse_algorithm(algorithm);
+  return !parsed || supports(*parsed, operation);
+}
+
+// All calls that one communicator makes.
+class List {
+ public:
+  List(int size, const std::string& algorithm) : size_(size), algorithm_(algorithm) {}
+
+  // Every collective, type and place at these counts; op, root and priority take turns.
+  void add_table(const std::vector<std::size_t>& counts) {
+    for (const std::size_t count : counts)
+      for (int type = 0; type < dtype_count; ++type)
+        for (const bool in_place : {false, true})
+          for (const Collective operation : collectives) {
+            if (count >= 100'000 && (type + (in_place ? 1 : 0)) % 4 != 0) continue;
+            add({operation,
+                 static_cast<DType>(type),
+                 some_op(static_cast<DType>(type)),
+                 count,
+                 some_root(),
+                 in_place,
+                 {},
+                 cases_.size() % 5 == 0 ? Priority::urgent : Priority::bulk});
+          }
+  }
+  // Every op that a type has, and a scale where it may have one.
+  void add_ops(std::size_t count) {
+    for (int type = 0; type < dtype_count; ++type)
+      for (int op = 0; op < reduce_op_count; ++op)
+        for (const Collective operation :
+             {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+          Case what{operation,
+                    static_cast<DType>(type),
+                    static_cast<ReduceOp>(op),
+                    count,
+                    some_root(),
+                    false,
+                    {},
+                    Priority::bulk};
+          if (!supports(what.type, what.op)) continue;
+          add(what);
+          if (is_integer(what.type)) continue;
+          what.scale = 0.5;
+          add(what);
+        }
+  }
+  const std::vector<Case>& cases() const noexcept { return cases_; }
+
+ private:
+  void add(const Case& what) {
+    const bool chosen =
+        mixed(++offered_, static_cast<std::uint64_t>(size_)) % 100 < static_cast<std::uint64_t>(effort());
+    if (chosen && exists(algorithm_, what.operation)) cases_.push_back(what);
+  }
+  int some_root() const { return static_cast<int>(offered_ % static_cast<std::uint64_t>(size_)); }
+  ReduceOp some_op(DType type) const {
+    const auto op = static_cast<ReduceOp>(offered_ % reduce_op_count);
+    return supports(type, op) ? op : ReduceOp::sum;
+  }
+
+  int size_;
+  std::string algorithm_;
+  std::uint64_t offered_ = 0;
+  std::vector<Case> cases_;
+};
+
+void finish(Trial& trial) {
+  trial.work().wait();
+  const std::string problem = trial.problem();
+  expect(problem.empty(), problem);
+}
+
+// Starts the calls in order and waits for each when `in_flight` younger ones have been started.
+void run_list(Communicator& communicator, const std::vector<Case>& cases) {
+  std::deque<Trial> trials;
+  for (const Case& what : cases) {
+    if (trials.size() == in_flight) {
+      finish(trials.front());
+      trials.pop_front();
+    }
+    trials.emplace_back(what, communicator.rank(), communicator.size()).start(communicator);
+  }
+  for (Trial& trial : trials) finish(trial);
+}
+
+void run_table(Over over, int size, const std::string& algorithm) {
+  constexpr int depths[] = {1, 2, 3, 5, 8};
+  for (const Shape& shape : shapes(size)) {
+    Setup setup;
+    setup.size = size;
+    setup.over = over;
+    setup.options.algorithm = algorithm;
+    setup.options.segment_bytes = shape.segment_bytes;
+    setup.options.depth =
+        shape.segment_bytes == 0 ? 0 : depths[mixed(algorithm.size(), static_cast<std::uint64_t>(size)) % 5];
+    // A link that holds less than a segment makes frames wait in the middle.
+    setup.faults.capacity = shape.segment_bytes == 64 ? 200 : std::size_t{64} << 10;
+    List list(size, algorithm);
+    list.add_table(shape.counts);
+    if (shape.segment_bytes == 64) list.add_ops(37);
+    const std::string what = std::string(name_of(over)) + ", " + std::to_string(size) + " ranks, " +
+                             (algorithm.empty() ? "planner" : algorithm) + ", " + shape.name;
+    INFO(what);
+    CHECK_NOTHROW(run_communicators(setup, what, [&](Communicator& c, int) { run_list(c, list.cases()); }));
+  }
+}
+
+const std::vector<std::string> algorithms = {"", "ring", "tree", "star", "doubling", "chain"};
+
+}  // namespace
+
+TEST_CASE("the values of the table are exact in any order") {
+  for (int type = 0; type < dtype_count; ++type)
+    for (int op = 0; op < reduce_op_count; ++op)
+      for (const int size : {1, 2, 3, 5, 8}) {
+        const auto t = static_cast<DType>(type);
+        const auto o = static_cast<ReduceOp>(op);
+        if (!supports(t, o)) continue;
+        Blob value = contribution(t, o, size - 1);
+        const Finish finish{1, o == ReduceOp::mean ? static_cast<double>(size) : 1.0};
+        for (int rank = size - 2; rank >= -1; --rank) {
+          const std::byte* in[] = {value.data(), rank < 0 ? nullptr : contribution(t, o, rank).data()};
+          const std::size_t sources = rank < 0 ? 1 : 2;
+          find_reduce(t, o, Isa::scalar)(value.data(), in, sources, period, rank < 0 ? finish : Finish{});
+        }
+        INFO(name_of(t) << " " << name_of(o) << " " << size);
+        CHECK(difference(value.data(), reduction(t, o, size), size_of(t), 0, period) == "");
+      }
+}
+
+TEST_CASE("table: mem") {
+  const int size = GENERATE(1, 2, 3, 4, 5, 7, 8);
+  for (const std::string& algorithm : algorithms) run_table(Over::mem, size, algorithm);
+}
+
+TEST_CASE("table: tcp") {
+  const int size = GENERATE(2, 3, 4, 5, 7, 8);
+  for (const std::string& algorithm : algorithms) run_table(Over::tcp, size, algorithm);
+}
+
+}  // namespace rondo::testing
