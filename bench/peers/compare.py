@@ -4,6 +4,7 @@
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import sys
@@ -124,6 +125,13 @@ def in_words(count: int) -> str:
     return f"{count} B"
 
 
+def warn_when_busy() -> None:
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > cores / 2:
+        print(f"compare: other programs are busy here (load {load:.1f} on {cores} cores); they slow down a library that yields its "
+              "core more than one that spins, so trust no ratio of this run", file=sys.stderr)
+
+
 def progress(text: str) -> None:
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
@@ -165,6 +173,7 @@ def compare(ranks: int, arguments: argparse.Namespace) -> list[Row]:
 def main() -> int:
     arguments = parse_arguments()
     end_on_signals()
+    warn_when_busy()
     rows: list[dict] = []
     for ranks in arguments.ranks:
         rows += [row.as_json(arguments.transport, ranks) for row in compare(ranks, arguments)]
