@@ -45,10 +45,12 @@ bool Node::push(const Key& key, Side& side) {
     moved = true;
     // The header is copied by send, whatever it answers.
     frame.header.fill(std::byte{0xee});
-    if (result == Send::queued || result == Send::copied) {
+    if (result != Send::queued) std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0xdd});
+    if (result == Send::queued && frame.payload.size() <= eager_bytes)
+      problems.push_back("a small payload borrowed");
+    if (result != Send::done) {
       frame.queued = true;
     } else {
-      std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0xdd});
       side.out.pop_front();
       --sends_left_;
     }

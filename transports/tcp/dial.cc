@@ -149,13 +149,13 @@ void Dial::try_another(const std::string& why, bool refused) {
   only_refused_ = only_refused_ && refused;
   if (++next_ < endpoints_.size()) return connect_next();
   const TimePoint now = Clock::now();
+  next_ = 0;
   if (!only_refused_)
     refused_since_.reset();
   else if (!refused_since_)
     refused_since_ = now;
   else if (now - *refused_since_ >= refused_limit)
     return fail(Errc::peer_lost, why);
-  next_ = 0;
   only_refused_ = true;
   pause_.expires_after(backoff_);
   backoff_ = std::min(backoff_ * 2, longest_pause);
@@ -168,7 +168,7 @@ void Dial::retry_pause(const error_code&) {
 
 void Dial::fail(Errc code, const std::string& why) {
   const auto keep = shared_from_this();
-  const auto& endpoint = endpoints_[std::min(next_, endpoints_.size() - 1)];
+  const auto& endpoint = endpoints_[next_];
   cancel();
   owner_.dial_failed(claim_, peer_, code,
                      fmt::format("cannot connect to rank {} at {}: {}", peer_, to_text(endpoint), why));

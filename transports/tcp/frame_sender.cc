@@ -62,7 +62,6 @@ Send FrameSender::send(const HeaderBytes& header, std::span<const std::byte> pay
   payload_ = payload;
   cookie_ = cookie;
   if (payload.size() > eager_bytes) return Send::queued;
-  kept_.reserve(eager_bytes);
   kept_.assign(payload.begin(), payload.end());
   payload_ = kept_;
   return Send::copied;

@@ -16,7 +16,10 @@ namespace rondo {
 // that was taken in part.
 class FrameSender {
  public:
-  void attach(int socket) noexcept { socket_ = socket; }
+  void attach(int socket) {
+    socket_ = socket;
+    kept_.reserve(eager_bytes);
+  }
   Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
   // Goes on with the frame under way. Returns whether anything moved.
   bool resume(Link& link, Sink& sink);

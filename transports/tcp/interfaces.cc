@@ -96,10 +96,11 @@ InterfaceFilter::Pattern InterfaceFilter::parse(std::string_view text) {
       throw Error(
           Errc::invalid_argument,
           fmt::format("interface filter '{}' is no network: write it like 10.0.0.0/8 or fd00::/64", text));
-    pattern.prefix = text.size() > 1 && text.back() == '*';
+    pattern.prefix = text.back() == '*';
     pattern.name = pattern.prefix ? text.substr(0, text.size() - 1) : text;
     return pattern;
   }
+  pattern.is_network = true;
   const unsigned all = pattern.network.is_v4() ? 32 : 128;
   pattern.bits = all;
   if (slash == std::string_view::npos) return pattern;
@@ -113,7 +114,7 @@ InterfaceFilter::Pattern InterfaceFilter::parse(std::string_view text) {
 }
 
 bool InterfaceFilter::Pattern::matches(const LocalAddress& one) const {
-  if (name.empty()) return same_network(one.address, network, bits);
+  if (is_network) return same_network(one.address, network, bits);
   return prefix ? one.interface.starts_with(name) : one.interface == name;
 }
 

@@ -33,8 +33,8 @@ class InterfaceFilter {
 
  private:
   struct Pattern {
-    std::string text, name;  // name is empty for a network
-    bool prefix = false;
+    std::string text, name;
+    bool is_network = false, prefix = false;
     boost::asio::ip::address network;
     unsigned bits = 0;
     bool matches(const LocalAddress& address) const;

@@ -36,6 +36,8 @@ Setup::Setup(const TcpOptions& options)
     : options_(options),
       wakeup_(make_eventfd()),
       listener_(context_, options),
+      vigil_(options.peer_timeout),
+      vigil_timer_(context_),
       address_{options.host, listener_.endpoints()},
       slots_(static_cast<std::size_t>(options.size) * lane_count),
       work_(boost::asio::make_work_guard(context_)) {}
@@ -160,8 +162,19 @@ void Setup::dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const
 void Setup::hand_over(int peer, int lane, FileDescriptor socket) {
   slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane)).state = Slot::State::ready;
   set_connection_options(socket.get(), options_.peer_timeout);
+  vigil_.watch(socket.get());
+  if (!vigil_kept_) keep_vigil();
   std::string name = name_of_peer(peer, socket.get());
   publish({peer, lane, std::move(socket), std::move(name), {}, {}});
+}
+
+void Setup::keep_vigil() {
+  vigil_kept_ = true;
+  vigil_timer_.expires_after(vigil_.interval());
+  vigil_timer_.async_wait([this](const boost::system::error_code& failed) {
+    vigil_kept_ = !failed && vigil_.look(Clock::now());
+    if (vigil_kept_) keep_vigil();
+  });
 }
 
 // Where the peer listens rather than the port that it happened to connect from: that is what its own log says.

@@ -18,6 +18,7 @@
 #include "transports/tcp/incoming.h"
 #include "transports/tcp/listener.h"
 #include "transports/tcp/tcp.h"
+#include "transports/tcp/vigil.h"
 
 namespace rondo {
 
@@ -50,6 +51,8 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   void open(int peer, int lane);
   bool pending() const noexcept { return pending_.load(std::memory_order_acquire); }
   std::vector<SetupEvent> take();
+  // A socket that came with an event is about to be closed.
+  void forget(int socket) { vigil_.forget(socket); }
   // Readable for poll at every new event; edge-triggered watchers need not read it.
   int descriptor() const noexcept { return wakeup_.get(); }
 
@@ -68,6 +71,7 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
 
   void run();
   void came_in(FileDescriptor socket);
+  void keep_vigil();
   void dial(int peer, int lane);
   void hand_over(int peer, int lane, FileDescriptor socket);
   void publish(SetupEvent event);
@@ -82,6 +86,9 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
 
   boost::asio::io_context context_{1};
   Listener listener_;
+  Vigil vigil_;
+  boost::asio::steady_timer vigil_timer_;
+  bool vigil_kept_ = false;
   TcpAddress address_;
   std::uint64_t job_ = 0;
   std::vector<std::optional<TcpAddress>> peers_;

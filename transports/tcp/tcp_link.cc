@@ -30,9 +30,15 @@ void TcpLink::attach(FileDescriptor socket, std::string name) {
   state_ = State::open;
 }
 
+void TcpLink::close() noexcept {
+  if (!socket_) return;
+  setup_.forget(socket_.get());
+  socket_.reset();
+}
+
 void TcpLink::break_off(Sink& sink, Errc code, std::string_view what, bool clean) {
   state_ = State::broken;
-  socket_.reset();
+  close();
   sink.broken(*this, code, what, clean);
 }
 

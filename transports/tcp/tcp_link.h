@@ -17,6 +17,7 @@ namespace rondo {
 class TcpLink final : public Link {
  public:
   TcpLink(int peer, Priority lane, std::string name, Setup& setup, BorrowSlot& slot);
+  ~TcpLink() override { close(); }
 
   int peer() const noexcept override { return peer_; }
   Priority lane() const noexcept override { return lane_; }
@@ -41,6 +42,8 @@ class TcpLink final : public Link {
 
  private:
   enum class State { closed, opening, open, broken };
+
+  void close() noexcept;
 
   const int peer_;
   const Priority lane_;

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One tcp link between two processes against a plain loop over one socket, in turns within the same run.
+//   tcp_link_bench [seconds per turn] [rounds]
+// stream: both ends send and receive at once, as in a ring; the figure is GB/s per direction (median over the rounds).
+// latency: one frame to and fro; the figure is the one-way time in microseconds.
+// placed: into a buffer of the frame's size. borrowed: shown in views and added up as floats into such a buffer.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <vector>
+
+#include "transports/tcp/tcp.h"
+
+namespace {
+
+using namespace rondo;
+using SteadyClock = std::chrono::steady_clock;
+
+double seconds_since(SteadyClock::time_point begin) {
+  return std::chrono::duration<double>(SteadyClock::now() - begin).count();
+}
+
+// What the two processes share: a barrier and the addresses.
+struct Shared {
+  std::atomic<int> arrived{0};
+  std::array<std::array<std::byte, 1024>, 2> address;
+  std::array<std::size_t, 2> address_bytes;
+};
+
+class Barrier {
+ public:
+  explicit Barrier(Shared& shared) : shared_(shared) {}
+  void wait() {
+    target_ += 2;
+    shared_.arrived.fetch_add(1);
+    while (shared_.arrived.load() < target_) ::sched_yield();
+  }
+
+ private:
+  Shared& shared_;
+  int target_ = 0;
+};
+
+// Always expects the next frame of the same size.
+class BenchSink final : public Sink {
+ public:
+  void aim(std::size_t bytes, bool placed, std::byte* buffer) {
+    bytes_ = bytes;
+    placed_ = placed;
+    buffer_ = buffer;
+    done_ = offset_ = 0;
+  }
+  void allow(std::size_t frames) { allowed_ = frames; }
+  std::size_t done() const { return done_; }
+  bool busy() const { return queued_; }
+  void queued() { queued_ = true; }
+
+  std::optional<Receive> expected(Link&) override {
+    if (done_ >= allowed_) return std::nullopt;
+    return Receive{placed_ ? buffer_ : nullptr, bytes_};
+  }
+  Header arrived(Link&, const HeaderBytes&) override {
+    return done_ < allowed_ ? Header::accept : Header::hold;
+  }
+  std::size_t data(Link&, std::span<const std::byte> view) override {
+    auto* to = reinterpret_cast<float*>(buffer_ + offset_);
+    const auto* from = reinterpret_cast<const float*>(view.data());
+    const std::size_t count = view.size() / sizeof(float);
+    for (std::size_t i = 0; i < count; ++i) to[i] += from[i];
+    offset_ += count * sizeof(float);
+    return count * sizeof(float);
+  }
+  void received(Link&) override {
+    ++done_;
+    offset_ = 0;
+  }
+  void sent(Link&, std::uint64_t) override { queued_ = false; }
+  void broken(Link&, std::error_code, std::string_view what, bool) override {
+    std::fprintf(stderr, "link broken: %.*s\n", static_cast<int>(what.size()), what.data());
+    std::exit(1);
+  }
+
+ private:
+  std::size_t bytes_ = 0, allowed_ = 0, done_ = 0, offset_ = 0;
+  std::byte* buffer_ = nullptr;
+  bool placed_ = true, queued_ = false;
+};
+
+// Frames may be ahead of the peer's by this many, as the engine's segments in flight are.
+constexpr std::size_t ahead = 2;
+
+struct Rank {
+  int rank = 0;
+  Transport* transport = nullptr;
+  Link* link = nullptr;
+  int socket = -1;
+  std::vector<std::byte> out, in;
+};
+
+double stream_rondo(Rank& me, BenchSink& sink, std::size_t bytes, bool placed, std::size_t count) {
+  const HeaderBytes header{};
+  sink.aim(bytes, placed, me.in.data());
+  sink.allow(count);
+  std::size_t sent = 0;
+  const auto begin = SteadyClock::now();
+  while (sink.done() < count || sent < count || sink.busy()) {
+    bool moved = false;
+    while (sent < count && sent < sink.done() + ahead && !sink.busy()) {
+      const Send result = me.link->send(header, std::span(me.out).first(bytes), 0);
+      if (result == Send::full) break;
+      if (result == Send::queued) sink.queued();
+      ++sent;
+      moved = true;
+    }
+    moved = me.transport->progress(sink) || moved;
+    if (!moved) ::sched_yield();
+  }
+  return seconds_since(begin);
+}
+
+// The same pattern with nothing in between: 64 bytes and the payload as one stretch.
+double stream_plain(Rank& me, std::size_t bytes, std::size_t count) {
+  const std::size_t frame = bytes + frame_header_bytes;
+  std::size_t sent = 0, received = 0;
+  const auto begin = SteadyClock::now();
+  while (received < frame * count || sent < frame * count) {
+    bool moved = false;
+    if (sent < frame * count && sent / frame < received / frame + ahead) {
+      const std::size_t at = sent % frame;
+      const ssize_t n = ::send(me.socket, me.out.data() + at, frame - at, MSG_NOSIGNAL);
+      if (n > 0) sent += static_cast<std::size_t>(n), moved = true;
+    }
+    if (received < frame * count) {
+      const std::size_t at = received % frame;
+      const ssize_t n = ::recv(me.socket, me.in.data() + at, frame - at, 0);
+      if (n > 0) received += static_cast<std::size_t>(n), moved = true;
+    }
+    if (!moved) ::sched_yield();
+  }
+  return seconds_since(begin);
+}
+
+double latency_rondo(Rank& me, BenchSink& sink, std::size_t bytes, std::size_t count) {
+  const HeaderBytes header{};
+  sink.aim(bytes, true, me.in.data());
+  sink.allow(count);
+  const auto begin = SteadyClock::now();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (me.rank == 1)
+      while (sink.done() <= i) me.transport->progress(sink);
+    while (me.link->send(header, std::span(me.out).first(bytes), 0) == Send::full)
+      me.transport->progress(sink);
+    if (me.rank == 0)
+      while (sink.done() <= i) me.transport->progress(sink);
+  }
+  return seconds_since(begin) / static_cast<double>(2 * count);
+}
+
+double latency_plain(Rank& me, std::size_t bytes, std::size_t count) {
+  const std::size_t frame = bytes + frame_header_bytes;
+  const auto receive = [&] {
+    while (::recv(me.socket, me.in.data(), frame, 0) != static_cast<ssize_t>(frame)) {
+    }
+  };
+  const auto begin = SteadyClock::now();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (me.rank == 1) receive();
+    ::send(me.socket, me.out.data(), frame, MSG_NOSIGNAL);
+    if (me.rank == 0) receive();
+  }
+  return seconds_since(begin) / static_cast<double>(2 * count);
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+void run_latency(Rank& me, BenchSink& sink, Barrier& barrier, int rounds) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, std::size_t{1024}, std::size_t{16384}}) {
+    std::vector<double> rondo_us, plain_us;
+    for (int round = 0; round < rounds; ++round) {
+      barrier.wait();
+      rondo_us.push_back(1e6 * latency_rondo(me, sink, bytes, 3000));
+      barrier.wait();
+      plain_us.push_back(1e6 * latency_plain(me, bytes, 3000));
+    }
+    if (me.rank == 0)
+      std::printf("latency %8zu B: rondo %7.2f us, plain %7.2f us\n", bytes, median(rondo_us),
+                  median(plain_us));
+  }
+}
+
+void run_stream(Rank& me, BenchSink& sink, Barrier& barrier, double seconds, int rounds) {
+  for (std::size_t bytes = 64; bytes <= std::size_t{4} << 20; bytes *= 4) {
+    // About 1.5 GB/s and 5 us for each frame; the same count on both ranks.
+    const auto count = static_cast<std::size_t>(seconds / (5e-6 + static_cast<double>(bytes) / 1.5e9)) + 1;
+    std::array<std::vector<double>, 3> rates;
+    for (int round = 0; round < rounds; ++round)
+      for (std::size_t kind = 0; kind < rates.size(); ++kind) {
+        barrier.wait();
+        const double time =
+            kind == 0 ? stream_plain(me, bytes, count) : stream_rondo(me, sink, bytes, kind == 1, count);
+        rates[kind].push_back(static_cast<double>(bytes * count) / time / 1e9);
+      }
+    if (me.rank != 0) continue;
+    std::printf("stream %9zu B: plain %6.3f GB/s, placed %6.3f (%.2f), borrowed %6.3f (%.2f)\n", bytes,
+                median(rates[0]), median(rates[1]), median(rates[1]) / median(rates[0]), median(rates[2]),
+                median(rates[2]) / median(rates[0]));
+    std::fflush(stdout);
+  }
+}
+
+int plain_socket(int rank, int listener, const sockaddr_in& address) {
+  const int socket = rank == 0 ? ::accept(listener, nullptr, nullptr) : ::socket(AF_INET, SOCK_STREAM, 0);
+  if (rank == 1 && ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    std::abort();
+  const int one = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  ::fcntl(socket, F_SETFL, O_NONBLOCK);
+  return socket;
+}
+
+void run_rank(int rank, Shared& shared, int listener, const sockaddr_in& address, double seconds,
+              int rounds) {
+  Barrier barrier(shared);
+  TcpOptions options;
+  options.rank = rank;
+  options.size = 2;
+  options.host = "bench";
+  const auto transport = make_tcp(options);
+  const auto mine = static_cast<std::size_t>(rank);
+  const Blob blob = transport->address();
+  std::ranges::copy(blob, shared.address[mine].begin());
+  shared.address_bytes[mine] = blob.size();
+  barrier.wait();
+  std::vector<Blob> addresses;
+  for (std::size_t i = 0; i < 2; ++i)
+    addresses.emplace_back(shared.address[i].begin(),
+                           shared.address[i].begin() + static_cast<std::ptrdiff_t>(shared.address_bytes[i]));
+  transport->start(addresses, 1);
+
+  Rank me{rank,
+          transport.get(),
+          &transport->link(1 - rank, Priority::bulk),
+          plain_socket(rank, listener, address),
+          std::vector<std::byte>((4u << 20) + 64),
+          std::vector<std::byte>((4u << 20) + 64)};
+  BenchSink sink;
+  stream_rondo(me, sink, 64, true, 10);
+  run_latency(me, sink, barrier, rounds);
+  run_stream(me, sink, barrier, seconds, rounds);
+  barrier.wait();
+  ::close(me.socket);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const double seconds = argc > 1 ? std::atof(argv[1]) : 0.05;
+  const int rounds = argc > 2 ? std::max(1, std::atoi(argv[2])) : 7;
+  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto* shared = new (memory) Shared;
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(listener, 1) != 0 ||
+      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    return 1;
+  const pid_t child = ::fork();
+  run_rank(child == 0 ? 1 : 0, *shared, listener, address, seconds, rounds);
+  if (child == 0) return 0;
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/vigil.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+
+namespace rondo {
+namespace {
+
+// So many probes without an answer, and the peer is left to the timeout.
+constexpr unsigned unanswered_probes = 3;
+
+// Data waits, nothing is on its way: the peer has closed its window, and the kernel probes it.
+bool is_stalled(const tcp_info& info) {
+  return info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0 && info.tcpi_probes < unanswered_probes;
+}
+
+void set_timeout(int socket, milliseconds timeout) {
+  const auto value = static_cast<unsigned>(std::min<std::int64_t>(timeout.count(), 0x7fffffff));
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, sizeof value);
+}
+
+}  // namespace
+
+void Vigil::watch(int socket) {
+  const std::lock_guard lock(mutex_);
+  watched_.push_back({socket, {}});
+}
+
+void Vigil::forget(int socket) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(watched_, [&](const Watched& one) { return one.socket == socket; });
+}
+
+bool Vigil::look(TimePoint now) {
+  const std::lock_guard lock(mutex_);
+  for (Watched& one : watched_) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    if (::getsockopt(one.socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
+    if (is_stalled(info)) {
+      // The kernel counts from its first probe: not before the last look.
+      if (!one.stalled_since) one.stalled_since = now - interval();
+      set_timeout(one.socket, std::chrono::ceil<milliseconds>(now - *one.stalled_since) + timeout_);
+    } else if (one.stalled_since && info.tcpi_notsent_bytes == 0) {
+      one.stalled_since.reset();
+      set_timeout(one.socket, timeout_);
+    }
+  }
+  return !watched_.empty();
+}
+
+}  // namespace rondo
