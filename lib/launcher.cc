@@ -77,8 +77,8 @@ std::optional<Launcher> open_mpi() {
        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"})
     if (const auto value = variable(name)) launcher.job.append("-").append(*value);
   if (launcher.job.empty())
-    launcher.job = "-" + ancestor({"orted", "prted", "mpirun", "mpiexec", "orterun", "prterun"});
-  launcher.job = "openmpi" + launcher.job;
+    launcher.job.append("-").append(ancestor({"orted", "prted", "mpirun", "mpiexec", "orterun", "prterun"}));
+  launcher.job.insert(0, "openmpi");
   return launcher;
 }
 
