@@ -63,8 +63,8 @@ RONDO_INLINE Vector<float, M> round_mantissa(Vector<float, M> value) {
   using U32 = Vector<std::uint32_t, M>;
   const I32 least = I32{} + ((127 + LeastExponent) << 23);
   const I32 exponent = cast<I32>(cast<U32>(value) & 0x7f800000u);
-  const F32 shifter =
-      cast<F32>((exponent > least ? exponent : least) + (((23 - MantissaBits) << 23) + 0x00400000));
+  const U32 clamped = cast<U32>(exponent > least ? exponent : least);
+  const F32 shifter = cast<F32>(clamped + (((23u - MantissaBits) << 23) + 0x00400000u));
   const F32 result = (value + shifter) - shifter;
   return cast<F32>(cast<U32>(result) | (cast<U32>(value) & 0x80000000u));
 }
