@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CPU reduction kernels, chosen once for this processor: scalar, AVX2 + F16C, AVX-512 (with BF16/FP16 conversions where present).
+// CPU reduction kernels, chosen once for this processor: scalar, AVX2 + F16C, AVX-512 (F, BW, VL, DQ). bf16 is rounded by integer
+// arithmetic everywhere: the instructions of AVX512_BF16 flush subnormals to zero, and memory is the limit either way.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +23,10 @@ struct Finish {
 // out[i] = finish(op(in[0][i], in[1][i], ...)), from left to right, for i < count; sources >= 1. f16, bf16 and f8 are combined in
 // f32 and rounded once, to nearest even; f8e4m3 overflow gives NaN, f8e5m2 infinity (OFP8). Nothing needs alignment. out may be
 // the same as any of the inputs, but must not overlap one otherwise. Integer arithmetic wraps. min and max give NaN
-// when either is NaN. ReduceOp::mean combines as sum: the division is in finish.
-using ReduceFunction = void (*)(std::byte* out, const std::byte* const* in, std::size_t sources, std::size_t count,
-                                const Finish& finish);
+// when either is NaN, and take -0 as less than +0, so that the order of the sources never shows; which NaN it is, in these and in sums,
+// is not defined. ReduceOp::mean combines as sum: the division is in finish. Rounding must be in the processor's default mode.
+using ReduceFunction = void (*)(std::byte* out, const std::byte* const* in, std::size_t sources,
+                                std::size_t count, const Finish& finish);
 
 enum class Isa { scalar, avx2, avx512 };
 Isa best_isa() noexcept;  // of this processor; RONDO_ISA=scalar|avx2|avx512 lowers it
