@@ -56,7 +56,7 @@ Reception announce_reception(const Place& place, const Options& options, std::ui
   reception.listeners = listen_on(reception.this_host_only ? loopback_address(0) : any_address(0),
                                   options.port_first, options.port_last);
   reception.board = board_of(place, options);
-  const std::uint16_t port = local_endpoint(reception.listeners.front().get()).port();
+  const std::uint16_t port = own_endpoint(reception.listeners.front().get()).port();
   reception.board->announce({job, host_identity(), process_identity(),
                              reachable_addresses(options, port, reception.this_host_only)});
   return reception;

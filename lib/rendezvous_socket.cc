@@ -210,7 +210,7 @@ std::vector<FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints, st
   return listeners;
 }
 
-Endpoint local_endpoint(int descriptor) {
+Endpoint own_endpoint(int descriptor) {
   Endpoint endpoint;
   endpoint.bytes = sizeof endpoint.storage;
   if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&endpoint.storage), &endpoint.bytes) != 0)
@@ -229,7 +229,7 @@ Endpoint peer_endpoint(int descriptor) {
 bool same_host(int descriptor) {
   const Endpoint peer = peer_endpoint(descriptor);
   if (peer.bytes == 0) return false;
-  return peer.is_loopback() || peer.host() == local_endpoint(descriptor).host();
+  return peer.is_loopback() || peer.host() == own_endpoint(descriptor).host();
 }
 
 FileDescriptor connect_to(const Endpoint& endpoint, TimePoint until, std::string& why) {
@@ -248,7 +248,7 @@ FileDescriptor connect_to(const Endpoint& endpoint, TimePoint until, std::string
     }
   }
   // A port nobody listens on may be chosen for this very socket, which then meets itself.
-  if (error == 0 && local_endpoint(socket.get()).text() == peer_endpoint(socket.get()).text())
+  if (error == 0 && own_endpoint(socket.get()).text() == peer_endpoint(socket.get()).text())
     error = ECONNREFUSED;
   if (error != 0) {
     why = endpoint.text() + ": " + describe_errno(error);

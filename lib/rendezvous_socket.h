@@ -44,7 +44,7 @@ std::vector<Endpoint> loopback_address(std::uint16_t port);  // 127.0.0.1
 // Error(system) with the reason of the last when none can.
 std::vector<FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints, std::uint16_t port_first,
                                       std::uint16_t port_last);
-Endpoint local_endpoint(int descriptor);
+Endpoint own_endpoint(int descriptor);
 Endpoint peer_endpoint(int descriptor);
 // The two ends are on one host: the peer has a loopback address or the one that this end has.
 bool same_host(int descriptor);

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every fault ends on every surviving rank in an error that names operation, ranks and cause: the same on all of them.
+#include <signal.h>
+
+#include <random>
+
+#include "group.h"
+
+using namespace rondo;
+
+namespace {
+
+constexpr int forever = 1'000'000;
+constexpr std::size_t large = 1 << 18, small = 1000;
+
+// Random times: of no use without a random number, which is printed when a test fails.
+std::uint64_t seed_of_run() {
+  static const std::uint64_t seed = std::random_device{}();
+  return seed;
+}
+
+void pause_for(milliseconds time) {
+  Process sleeper({"/bin/sleep", std::to_string(std::chrono::duration<double>(time).count())}, {});
+  sleeper.wait(Clock::now() + time + std::chrono::seconds{5});
+}
+
+void check_same_cause(Group& group, const std::vector<int>& ranks, const std::string& code,
+                      const std::vector<std::string>& parts) {
+  std::string first;
+  for (const int rank : ranks) {
+    const Ending ending = group.ending(rank);
+    INFO("rank " << rank << ": " << ending.code << " " << ending.message);
+    REQUIRE(ending.answered);
+    CHECK(ending.code == code);
+    for (const std::string& part : parts) CHECK(contains(ending.message, part));
+    if (first.empty()) first = cause_of(ending.message);
+    CHECK(cause_of(ending.message) == first);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("nothing goes wrong when nothing goes wrong") {
+  Group group(4);
+  group.start_all({"run", "run", "run", "run"}, 20, 0, small);
+  for (int rank = 0; rank < 4; ++rank) CHECK(group.ending(rank).code == "ok");
+}
+
+TEST_CASE("a rank that is killed at a random moment is named on every other rank within a second") {
+  std::mt19937_64 random(seed_of_run());
+  for (const int victim : {0, 1, 3}) {
+    Group group(4);
+    group.start_all({"run", "run", "run", "run"}, forever, 0, victim == 1 ? small : large);
+    const milliseconds moment{random() % 300};
+    INFO("seed " << seed_of_run() << ", rank " << victim << " killed after " << moment.count() << " ms");
+    pause_for(moment);
+    group[victim].signal(SIGKILL);
+    const TimePoint killed = Clock::now();
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      const Ending ending = group.ending(rank);
+      INFO("rank " << rank << ": " << ending.message);
+      CHECK(ending.code == "peer_lost");
+      CHECK(contains(ending.message, "all_reduce #"));
+      CHECK(contains(ending.message, "lost rank " + std::to_string(victim)));
+    }
+    CHECK(Clock::now() - killed < std::chrono::seconds{5});  // a second, and what the machine is busy with
+  }
+}
+
+TEST_CASE("a rank that is stopped trips the deadline, which names it") {
+  std::mt19937_64 random(seed_of_run());
+  for (const int victim : {2, 0}) {
+    Group group(3, "1.5");
+    group.start_all({"run", "run", "run"}, forever, 0, large);
+    pause_for(milliseconds{random() % 200});
+    group[victim].signal(SIGSTOP);
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      const Ending ending = group.ending(rank);
+      INFO("seed " << seed_of_run() << ", rank " << rank << ": " << ending.code << " " << ending.message);
+      CHECK((ending.code == "deadline_exceeded" || ending.code == "peer_lost"));
+      CHECK(contains(ending.message, "rank " + std::to_string(victim)));
+      CHECK(contains(ending.message, "all_reduce #"));
+    }
+    group[victim].signal(SIGKILL);
+  }
+}
+
+TEST_CASE("a rank that never calls is named with the last operation it finished") {
+  Group group(4, "1");
+  group.start_all({"run", "run", "never", "run"}, forever, 5, small);
+  check_same_cause(group, {0, 1, 3}, "deadline_exceeded", {"all_reduce #6", "rank 2", "#5"});
+}
+
+TEST_CASE("a rank that leaves is named at once") {
+  Group group(3);
+  group.start_all({"run", "leave", "run"}, forever, 5, small);
+  for (const int rank : {0, 2}) {
+    const Ending ending = group.ending(rank);
+    INFO("rank " << rank << ": " << ending.code << " " << ending.message);
+    CHECK(ending.code == "peer_left");
+    CHECK(contains(ending.message, "rank 1"));
+  }
+}
+
+TEST_CASE("abort on one rank ends the others with its reason") {
+  Group group(3);
+  group.start_all({"run", "run", "abort"}, forever, 3, large);
+  check_same_cause(group, {0, 1, 2}, "aborted", {"rank 2 called abort"});
+}
+
+TEST_CASE("ranks that call different things get a mismatch that names both calls") {
+  const std::string mode = GENERATE(as<std::string>{}, "count", "type", "op", "operation");
+  const std::size_t count = GENERATE(small, large);
+  INFO(mode << " with " << count);
+  Group group(4);
+  group.start_all({"run", "run", "run", mode}, forever, 2, count);
+  check_same_cause(group, {0, 1, 2, 3}, "mismatch", {"rank 3 ", "#3", "all_reduce"});
+}
+
+TEST_CASE("ranks that name different roots get a mismatch") {
+  Group group(4);
+  group.start_all({"expect-root", "expect-root", "root", "expect-root"}, forever, 2, large);
+  check_same_cause(group, {0, 1, 2, 3}, "mismatch", {"broadcast #3", "root 0", "root 1"});
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "processes.h"
+
+namespace rondo {
+
+struct Ending {
+  bool answered = false;
+  std::string code, message;  // "ok", or the error's code and text
+};
+
+// The ranks of one job over tcp on this host.
+class Group {
+ public:
+  static constexpr std::chrono::seconds patience{30};
+
+  explicit Group(int size, std::string deadline_seconds = "20")
+      : size_(size), deadline_(std::move(deadline_seconds)) {}
+
+  // count: floats of each all-reduce.
+  void start(int rank, const std::string& mode, int operations, int at, std::size_t count) {
+    std::map<std::string, std::string> environment{
+        {"RONDO_RANK", std::to_string(rank)}, {"RONDO_SIZE", std::to_string(size_)},
+        {"RONDO_RENDEZVOUS", url()},          {"RONDO_SECRET", "the secret of this test"},
+        {"RONDO_DEADLINE", deadline_},        {"RONDO_CONNECT_DEADLINE", "20"}};
+    for (const auto& [name, value] : overrides[rank]) environment[name] = value;
+    processes_.emplace_back(std::vector<std::string>{RONDO_FAULT_RANK, mode, std::to_string(operations),
+                                                     std::to_string(at), std::to_string(count)},
+                            environment);
+  }
+  void start_all(const std::vector<std::string>& modes, int operations, int at, std::size_t count) {
+    for (int rank = 0; rank < size_; ++rank)
+      start(rank, modes[static_cast<std::size_t>(rank)], operations, at, count);
+    for (int rank = 0; rank < size_; ++rank) REQUIRE((*this)[rank].line(Clock::now() + patience) == "ready");
+  }
+  std::string url() const { return "file://" + directory_.path() + "/rendezvous"; }
+
+  Process& operator[](int rank) { return processes_[static_cast<std::size_t>(rank)]; }
+
+  Ending ending(int rank, TimePoint until = Clock::now() + patience) {
+    const std::string line = (*this)[rank].line(until);
+    if (line.empty()) return {};
+    if (line.rfind("error ", 0) != 0) return {true, line, {}};
+    const auto space = line.find(' ', 6);
+    return {true, line.substr(6, space - 6), line.substr(space + 1)};
+  }
+
+  std::map<int, std::map<std::string, std::string>> overrides;  // of the environment, by rank
+
+ private:
+  int size_;
+  std::string deadline_;
+  ScratchDirectory directory_;
+  std::vector<Process> processes_;
+};
+
+// The part of a message behind the operation: what must be the same on every rank.
+inline std::string cause_of(const std::string& message) {
+  const auto at = message.find("): ");
+  return at == std::string::npos ? message : message.substr(at + 3);
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace rondo
