@@ -16,7 +16,6 @@ namespace rondo {
 namespace {
 
 constexpr microseconds spin_time{1000};
-constexpr int pauses = 32;  // spins before the first yield where every rank has a core
 constexpr int passes_between_time_checks = 256;
 constexpr std::uint64_t large_count = 1 << 16;  // elements: worth waking the background thread at once
 constexpr microseconds background_delay{200};
@@ -69,7 +68,7 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
     if (moved) continue;
     if (idle++ == 0) idle_since = now;
     if (now - idle_since < spin_time) {
-      if (options_.crowded || idle > pauses) {
+      if (options_.crowded) {
         lock.unlock();
         ::sched_yield();
         lock.lock();
