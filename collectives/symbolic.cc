@@ -120,7 +120,7 @@ std::string Symbolic::write(std::uint32_t expression) const {
   std::string first = write(static_cast<std::uint32_t>(operands >> 32));
   std::string second = write(static_cast<std::uint32_t>(operands));
   if (first.size() != second.size() ? first.size() < second.size() : first > second) first.swap(second);
-  return "(" + first + " + " + second + ")";
+  return fmt::format("({} + {})", first, second);
 }
 
 // What the frame (or another slice) at `from` knows is known at the step's slice now; a token's knowledge is everybody's.

@@ -49,8 +49,9 @@ void print_schedule(const PlanFlags& flags) {
   int first = 0, last = query.ranks - 1;
   if (!flags.rank.empty()) first = last = number("--rank", flags.rank, 0, static_cast<std::uint64_t>(last));
   for (int rank = first; rank <= last; ++rank) {
+    const std::vector<std::string> lines = describe_schedule(query, rank);
     fmt::print("rank {} of {}, {} {}\n", rank, query.ranks, query.algorithm, name_of(query.operation));
-    for (const std::string& line : describe_schedule(query, rank)) fmt::print("  {}\n", line);
+    for (const std::string& line : lines) fmt::print("  {}\n", line);
   }
 }
 
