@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every instruction set against the scalar kernels: all types, ops, tails, misalignments, aliases, with and without finish.
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <string>
@@ -156,6 +157,17 @@ TEST_CASE("avx2 gives the bits of the scalar kernels", "[reduce]") {
 TEST_CASE("avx512 gives the bits of the scalar kernels", "[reduce]") {
   if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx512) == nullptr) return;
   check_all(Isa::avx512);
+}
+
+// Run by meson with RONDO_ISA=scalar and with a name that there is not.
+TEST_CASE("RONDO_ISA lowers the choice, an unknown name changes nothing", "[isa]") {
+  const char* const wish = std::getenv("RONDO_ISA");
+  if (wish != nullptr && std::string(wish) == "scalar") {
+    CHECK(best_isa() == Isa::scalar);
+    CHECK(find_reduce(DType::f32, ReduceOp::sum) == find_reduce(DType::f32, ReduceOp::sum, Isa::scalar));
+  } else if (wish == nullptr || std::string(wish) == "sse9") {
+    CHECK(best_isa() == isas_here().back());
+  }
 }
 
 TEST_CASE("every supported pair has a kernel, the others none", "[reduce]") {
