@@ -20,9 +20,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds patience{10};
-constexpr std::size_t first_bytes = std::size_t{4} << 20, chunk_bytes = std::size_t{256} << 10;
+constexpr std::size_t first_bytes = std::size_t{4} << 20, chunk_bytes = std::size_t{256} << 10,
+                      bounded_bytes = std::size_t{128} << 10;
 constexpr double round_seconds = 0.08;
-constexpr int rounds = 5;
+constexpr int rounds = 4;
 
 using Token = std::array<std::uint8_t, 16>;
 
@@ -81,54 +82,67 @@ struct Ceiling::Ring {
 };
 
 Ceiling::Ceiling(Communicator& communicator, const Options& options)
-    : communicator_(communicator), ring_(std::make_unique<Ring>()) {
+    : communicator_(communicator), adapting_(std::make_unique<Ring>()), bounded_(std::make_unique<Ring>()) {
   if (communicator.size() < 2) return;
-  try {
-    ring_->listen(communicator.address(), options);
-  } catch (const std::exception& error) {
-    trouble_ = error.what();
-  }
-  const auto all = exchange(communicator, ring_->mine);
-  const bool all_listen =
-      std::all_of(all.begin(), all.end(), [](const auto& one) { return one.listens != 0; });
-  try {
-    const auto right = static_cast<std::size_t>((communicator.rank() + 1) % communicator.size());
-    if (all_listen) ring_->close_ring(all[right], Clock::now() + patience);
-  } catch (const std::exception& error) {
-    trouble_ = error.what();
-  }
-  usable_ = maximum_over_ranks(communicator, all_listen && trouble_.empty() ? 0 : 1) == 0;
+  usable_ = connect(*adapting_, options) && connect(*bounded_, options);
   if (!usable_ && trouble_.empty()) trouble_ = "another rank could not connect its neighbours";
+  if (!usable_) return;
+  bound_buffers(bounded_->right, bounded_bytes);
+  bound_buffers(bounded_->left, bounded_bytes);
 }
 
 Ceiling::~Ceiling() = default;
 
-double Ceiling::round(std::size_t bytes) {
+// The same result on all ranks.
+bool Ceiling::connect(Ring& ring, const Options& options) {
+  try {
+    ring.listen(communicator_.address(), options);
+  } catch (const std::exception& error) {
+    trouble_ = error.what();
+  }
+  const auto all = exchange(communicator_, ring.mine);
+  const bool all_listen =
+      std::all_of(all.begin(), all.end(), [](const auto& one) { return one.listens != 0; });
+  try {
+    const auto right = static_cast<std::size_t>((communicator_.rank() + 1) % communicator_.size());
+    if (all_listen) ring.close_ring(all[right], Clock::now() + patience);
+  } catch (const std::exception& error) {
+    trouble_ = error.what();
+  }
+  return maximum_over_ranks(communicator_, all_listen && trouble_.empty() ? 0 : 1) == 0;
+}
+
+double Ceiling::round(Ring& ring, std::size_t bytes) {
   double seconds = std::numeric_limits<double>::infinity();
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   try {
-    stream(ring_->right, ring_->left, bytes, ring_->chunk, begin + patience);
+    stream(ring.right, ring.left, bytes, ring.chunk, begin + patience);
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   } catch (const std::exception& error) {
     trouble_ = error.what();
-    ring_->right.close();
-    ring_->left.close();
+    ring.right.close();
+    ring.left.close();
   }
   return maximum_over_ranks(communicator_, seconds);
 }
 
-double Ceiling::measure() {
+double Ceiling::measure(Ring& ring) {
   std::size_t bytes = first_bytes;
   double best = 0;
   for (int i = 0; i < rounds && usable_; ++i) {
-    const double seconds = round(bytes);
+    const double seconds = round(ring, bytes);
     usable_ = std::isfinite(seconds);
     best = std::max(best, static_cast<double>(bytes) / seconds / 1e9);
     bytes = static_cast<std::size_t>(std::clamp(best * 1e9 * round_seconds, 65536.0, 1e9));
   }
+  return best;
+}
+
+double Ceiling::measure() {
+  const double adapting = measure(*adapting_), bounded = measure(*bounded_);  // in this order on every rank
   if (!usable_ && trouble_.empty()) trouble_ = "another rank lost its neighbours";
-  return usable_ ? best : 0;
+  return usable_ ? std::max(adapting, bounded) : 0;
 }
 
 }  // namespace rondo::tools

@@ -9,7 +9,8 @@
 namespace rondo::tools {
 
 // What plain TCP sockets give between these ranks: all at once stream to their right neighbour and receive from their left one,
-// which is the traffic of a ring. The measure that bus bandwidth is held against, taken in the same run.
+// which is the traffic of a ring. Once with socket buffers that the kernel adapts, the better choice between hosts, once with small
+// ones that stay in the cache, the better choice within a host. The measure that bus bandwidth is held against, taken in the same run.
 class Ceiling {
  public:
   // Connects the ring, from and to the addresses over which the communicator works. Called by all ranks together.
@@ -26,10 +27,12 @@ class Ceiling {
 
  private:
   struct Ring;
-  double round(std::size_t bytes);
+  bool connect(Ring& ring, const Options& options);
+  double measure(Ring& ring);
+  double round(Ring& ring, std::size_t bytes);
 
   Communicator& communicator_;
-  std::unique_ptr<Ring> ring_;
+  std::unique_ptr<Ring> adapting_, bounded_;
   bool usable_ = false;
   std::string trouble_;
 };

@@ -140,6 +140,12 @@ Descriptor accept_one(const Descriptor& listener, Deadline deadline) {
   }
 }
 
+void bound_buffers(const Descriptor& socket, std::size_t bytes) {
+  const int size = static_cast<int>(bytes);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+}
+
 void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadline deadline) {
   while (!bytes.empty()) {
     const std::size_t sent = try_send(socket, bytes);

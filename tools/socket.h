@@ -27,6 +27,8 @@ Endpoint parse_endpoint(const std::string& text);
 Descriptor listen_at(Endpoint& endpoint, std::uint16_t first, std::uint16_t last);
 Descriptor connect_to(const Endpoint& endpoint, Deadline deadline);
 Descriptor accept_one(const Descriptor& listener, Deadline deadline);
+// Both buffers of a connected socket have this size from now on, and the kernel no longer adapts them.
+void bound_buffers(const Descriptor& socket, std::size_t bytes);
 
 void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadline deadline);
 void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline deadline);
