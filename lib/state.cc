@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -114,7 +115,7 @@ std::vector<Transport*> CommunicatorState::connect_transports() {
         counts.first == topology_.ranks_per_host ? counts.second : topology_.cores_per_host;
   }
   std::vector<Transport*> routes(records.size(), nullptr);
-  std::vector<std::string> names;
+  std::set<std::string> names;
   for (int peer = 0; peer < place_.size; ++peer) {
     if (peer == place_.rank) continue;
     std::string why;
@@ -131,10 +132,10 @@ std::vector<Transport*> CommunicatorState::connect_transports() {
     }
     if (!best)
       throw Error(Errc::rendezvous, fmt::format("rank {} cannot reach rank {}: {}", place_.rank, peer, why));
-    const std::string name(routes[static_cast<std::size_t>(peer)]->name());
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    names.emplace(routes[static_cast<std::size_t>(peer)]->name());
   }
-  transport_name_ = fmt::format("{}", fmt::join(names, "+"));
+  transport_name_.clear();
+  for (const std::string& name : names) transport_name_ += (transport_name_.empty() ? "" : "+") + name;
   for (const auto& t : transports_) {
     std::vector<Blob> addresses;
     for (const Record& r : records) {
