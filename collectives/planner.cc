@@ -173,12 +173,11 @@ Candidates collect(Collective operation, const Topology& topology, const CostCon
                    const PlanOptions& options) {
   const Estimator estimator(operation, topology, constants, options);
   Candidates candidates;
-  const bool any =
-      !options.algorithm || (operation == Collective::barrier && !supports(*options.algorithm, operation));
   for (int i = 0; i < algorithm_count; ++i) {
     const auto algorithm = static_cast<Algorithm>(i);
     if (!allowed(algorithm, operation, options)) continue;
-    if (any || *options.algorithm == algorithm) candidates.insert(estimator.estimate(algorithm));
+    if (!options.algorithm || *options.algorithm == algorithm)
+      candidates.insert(estimator.estimate(algorithm));
   }
   if (candidates.count == 0) refuse(operation, options);
   return candidates;

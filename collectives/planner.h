@@ -45,8 +45,7 @@ struct Plan {
 // Allocates nothing unless it throws.
 // bytes: of the whole buffer: count * size_of(type), for all_gather and reduce_scatter of the larger of the two buffers.
 // The chosen algorithm is monotone in bytes: as bytes grow an algorithm once left does not come back.
-// Throws Error(unsupported) when the wanted algorithm does not exist for the operation; the message lists those that do. A barrier
-// moves no data, and where the wanted algorithm has none another is taken.
+// Throws Error(unsupported) when the wanted algorithm does not exist for the operation; the message lists those that do.
 Plan choose_plan(Collective operation, std::size_t bytes, const Topology& topology,
                  const CostConstants& constants, const PlanOptions& options = {});
 

@@ -157,7 +157,9 @@ const Plan& CommunicatorState::plan(Collective operation, std::size_t count, DTy
   auto& plans = plans_[static_cast<std::size_t>(operation)];
   if (const auto found = plans.find(bytes); found != plans.end()) return found->second;
   if (plans.size() >= most_plans) plans.clear();
-  return plans.emplace(bytes, choose_plan(operation, bytes, topology_, CostConstants{}, plan_options_))
+  PlanOptions options = plan_options_;  // the wanted algorithm is for the operations that have it
+  if (options.algorithm && !supports(*options.algorithm, operation)) options.algorithm.reset();
+  return plans.emplace(bytes, choose_plan(operation, bytes, topology_, CostConstants{}, options))
       .first->second;
 }
 
