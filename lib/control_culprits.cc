@@ -70,23 +70,23 @@ std::string uncalled(const Case& of) {
                      of.operation, of.time, last_operations(of, ranks, "finished by"));
 }
 
-bool is_in_it(const Case& of, int rank) {
-  const bool known_rank = rank >= 0 && static_cast<std::size_t>(rank) < of.standings.size();
-  return known_rank && of.lane(rank).finished < of.deadline.operation;
-}
-
 std::string waiting(const Case& of) {
   const auto waiters = of.ranks([&](const Standing& standing, int rank) {
-    return standing.state == Standing::State::answered && is_in_it(of, rank) &&
+    return standing.state == Standing::State::answered && of.lane(rank).finished < of.deadline.operation &&
            !of.lane(rank).waiting_for.empty();
   });
   if (waiters.empty()) return {};
   // A rank that others wait for and that waits for nobody is where it hangs.
-  std::vector<int> roots;
-  for (const int waiter : waiters)
+  std::vector<bool> waits(of.standings.size()), awaited(of.standings.size());
+  for (const int waiter : waiters) {
+    waits[static_cast<std::size_t>(waiter)] = true;
     for (const int rank : of.lane(waiter).waiting_for)
-      if (std::ranges::find(waiters, rank) == waiters.end() && std::ranges::find(roots, rank) == roots.end())
-        roots.push_back(rank);
+      if (rank >= 0 && static_cast<std::size_t>(rank) < awaited.size())
+        awaited[static_cast<std::size_t>(rank)] = true;
+  }
+  const auto roots = of.ranks([&](const Standing&, int rank) {
+    return awaited[static_cast<std::size_t>(rank)] && !waits[static_cast<std::size_t>(rank)];
+  });
   std::string text = fmt::format("{} did not end within {}: ", of.operation, of.time);
   if (!roots.empty())
     text += fmt::format("{} {} the others wait and {} for nobody: ", list_ranks(roots),

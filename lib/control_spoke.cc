@@ -74,7 +74,8 @@ class Spoke final : public Control {
     outlet_.failed(message.failure);
   }
   void hear(const QueryMessage& message) {
-    stream_.send(encode(StatusMessage{message.query, outlet_.status()}));
+    query_ = message.query;
+    answer();
   }
   void hear(const LeftMessage& message) {
     if (message.rank == static_cast<std::uint32_t>(rank_)) return left_.open();
@@ -84,6 +85,13 @@ class Spoke final : public Control {
   template <class Other>
   void hear(const Other&) {
     stream_.end("it sent a control message that is not for this rank");
+  }
+
+  // Before the client is there nothing is known: the answer waits for it.
+  void answer() {
+    if (!query_ || !outlet_.has_client()) return;
+    stream_.send(encode(StatusMessage{*query_, outlet_.status()}));
+    query_.reset();
   }
 
   void lose_hub() {
@@ -100,7 +108,10 @@ class Spoke final : public Control {
     verdict_due_.reset();
   }
 
-  void obey(const StartCommand& command) { outlet_.start(*command.client); }
+  void obey(const StartCommand& command) {
+    outlet_.start(*command.client);
+    answer();
+  }
   void obey(const ReportMessage& message) { tell_hub(message, message.failure); }
   void obey(const DeadlineMessage& message) { tell_hub(message, {Errc::deadline_exceeded, message.what}); }
   void obey(const LeaveCommand& command) {
@@ -142,6 +153,7 @@ class Spoke final : public Control {
   bool hub_gone_ = false;  // the connection has ended
   bool leaving_ = false;
   bool stopped_ = false;
+  std::optional<std::uint64_t> query_;  // of rank 0, not answered yet
   std::optional<TimePoint> verdict_due_;
   Failure own_;         // what this rank reported, while the verdict is due
   std::thread thread_;  // the last member: it uses all others

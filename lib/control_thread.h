@@ -65,6 +65,7 @@ class Outlet {
   void failed(const Failure& failure);
   bool has_failed() const noexcept { return failure_.has_value(); }
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
+  bool has_client() const noexcept { return client_ != nullptr; }
   RankStatus status() const { return client_ == nullptr ? RankStatus{} : client_->status(); }
 
  private:

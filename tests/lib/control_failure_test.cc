@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The control plane when ranks die, hang, or say what they should not.
+#include "catch.h"
+#include "lib/control_culprits.h"
+#include "lib/control_messages.h"
+#include "parties.h"
+
+using namespace rondo;
+using namespace rondo::tests;
+using Catch::Contains;
+
+TEST_CASE("a rank that dies is noticed by rank 0 and told to all", "[control]") {
+  auto ranks = parties(4);
+  ranks[3].control.reset();
+  const Failure failure = ranks[0].wait_for_failure();
+  CHECK(failure.code == Errc::peer_lost);
+  CHECK_THAT(failure.cause,
+             Catch::StartsWith("rank 0 lost rank 3 at 127.0.0.1:") && Contains(": connection "));
+  for (std::size_t rank : {1u, 2u}) CHECK(ranks[rank].wait_for_failure().cause == failure.cause);
+}
+
+TEST_CASE("when rank 0 dies each rank says so", "[control]") {
+  auto ranks = parties(3);
+  ranks[0].control.reset();
+  for (std::size_t rank : {1u, 2u}) {
+    const Failure failure = ranks[rank].wait_for_failure();
+    CHECK(failure.code == Errc::peer_lost);
+    CHECK_THAT(failure.cause,
+               Catch::StartsWith("rank " + std::to_string(rank) + " lost rank 0 at 127.0.0.1:"));
+  }
+}
+
+TEST_CASE("a rank that has not called the operation is named with its last one", "[control]") {
+  auto ranks = parties(4);
+  for (std::size_t rank = 0; rank < 4; ++rank) ranks[rank].listener->set_status(standing(41, 40));
+  ranks[2].listener->set_status(standing(40, 40));
+  const int reporter = GENERATE(0, 1, 2);
+  ranks[static_cast<std::size_t>(reporter == 2 ? 3 : reporter)].control->report_deadline(
+      Priority::bulk, 41, milliseconds{5000}, "own view");
+  for (const Party& party : ranks) {
+    const Failure failure = party.wait_for_failure();
+    CHECK(failure.code == Errc::deadline_exceeded);
+    CHECK(failure.cause ==
+          "rank 2 has not called all_reduce #41 within 5 s; the last operation finished by it is all_reduce "
+          "#40 (64 MiB f32 sum)");
+  }
+}
+
+TEST_CASE("a rank that does not answer is named", "[control]") {
+  auto half = without_control_of(2, 4);
+  for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
+  const TimePoint start = Clock::now();
+  half.ranks[1].control->report_deadline(Priority::bulk, 41, milliseconds{5000}, "own view");
+  for (const auto& [rank, party] : half.ranks) {
+    const Failure failure = party.wait_for_failure();
+    CHECK(failure.code == Errc::deadline_exceeded);
+    CHECK_THAT(failure.cause,
+               Catch::StartsWith("rank 2 does not answer (stopped or unreachable)") && Contains("5 s"));
+  }
+  CHECK(seconds_since(start) >= 0.24);
+  CHECK(seconds_since(start) < 5);
+}
+
+TEST_CASE("a real cause goes before the search for one", "[control]") {
+  auto half = without_control_of(2, 3);
+  half.ranks[1].control->report_deadline(Priority::bulk, 41, milliseconds{5000}, "own view");
+  half.ranks[0].control->report({Errc::peer_lost, "rank 0 lost rank 2"});
+  for (const auto& [rank, party] : half.ranks) CHECK(party.wait_for_failure().cause == "rank 0 lost rank 2");
+}
+
+TEST_CASE("when rank 0 hangs each rank judges alone within half a second or so", "[control]") {
+  auto half = without_control_of(0, 3);
+  const TimePoint start = Clock::now();
+  half.ranks[1].control->report(
+      {Errc::peer_lost, "rank 1 lost rank 2 at 10.0.0.7:1: connection reset by peer"});
+  half.ranks[2].control->report_deadline(Priority::urgent, 3, milliseconds{2000}, "it waits for rank 0");
+  const Failure first = half.ranks[1].wait_for_failure();
+  CHECK(first.code == Errc::peer_lost);
+  CHECK(first.cause ==
+        "rank 1 lost rank 2 at 10.0.0.7:1: connection reset by peer; rank 0 does not answer (stopped or "
+        "unreachable)");
+  const Failure second = half.ranks[2].wait_for_failure();
+  CHECK(second.code == Errc::deadline_exceeded);
+  CHECK(second.cause == "rank 0 does not answer (stopped or unreachable); it waits for rank 0");
+  CHECK(seconds_since(start) >= 0.49);
+  CHECK(seconds_since(start) < 5);
+}
+
+TEST_CASE("a late verdict changes nothing any more", "[control]") {
+  auto half = without_control_of(0, 2);
+  half.ranks[1].control->report({Errc::aborted, "own"});
+  const Failure own = half.ranks[1].wait_for_failure();
+  half.streams.front().send(encode(VerdictMessage{{Errc::mismatch, "late"}}));
+  half.ranks[1].control.reset();
+  CHECK(half.ranks[1].listener->failures() == 1);
+  CHECK_THAT(own.cause, Catch::StartsWith("own"));
+}
+
+TEST_CASE("nonsense on a control connection ends it and names the sender", "[control]") {
+  const auto nonsense = GENERATE(make_frame(99, {}), make_frame(16, std::vector<std::byte>(3)),
+                                 encode(VerdictMessage{{Errc::aborted, "not his to say"}}),
+                                 std::vector<std::byte>(64, std::byte{0xff}));
+  auto half = without_control_of(1, 3);
+  half.streams.front().send(nonsense);
+  for (const auto& [rank, party] : half.ranks)
+    CHECK_THAT(party.wait_for_failure().cause,
+               Catch::StartsWith("rank 0 lost rank 1 at 127.0.0.1:") && Contains("it sent"));
+
+  auto hub = without_control_of(0, 2);
+  hub.streams.front().send(encode(ReportMessage{{Errc::aborted, "for rank 0 only"}}));
+  CHECK_THAT(hub.ranks[1].wait_for_failure().cause,
+             Contains("rank 1 lost rank 0") && Contains("not for this rank"));
+}
+
+TEST_CASE("closing is bounded whatever the others do", "[control]") {
+  const int raw = GENERATE(0, 1);
+  auto half = without_control_of(raw, 3);
+  // More than any socket takes, to somebody who never reads.
+  if (raw == 1)
+    for (int i = 0; i < 2000; ++i)
+      half.ranks[2].control->report_deadline(Priority::bulk, 1, milliseconds{1}, std::string(4096, 'x'));
+  for (auto& [rank, party] : half.ranks) {
+    const TimePoint start = Clock::now();
+    party.control.reset();
+    CHECK(seconds_since(start) < 1.5);
+  }
+}
+
+TEST_CASE("leaving is bounded when rank 0 hangs", "[control]") {
+  auto half = without_control_of(0, 2);
+  const std::uint64_t finished[lane_count] = {1, 1};
+  const TimePoint start = Clock::now();
+  half.ranks[1].control->leave(finished, after(start, milliseconds{200}));
+  CHECK(seconds_since(start) >= 0.2);
+  CHECK(seconds_since(start) < 5);
+}
+
+TEST_CASE("the culprits of a missed deadline are found in order", "[control]") {
+  const DeadlineMessage deadline{Priority::bulk, 41, 2'500'000'000u, "own view"};
+  std::vector<Standing> ranks(4, {Standing::State::answered, true, standing(41, 40)});
+  const auto cause = [&] { return find_culprits(deadline, 0, ranks).cause; };
+
+  CHECK(cause() == "own view");
+  ranks[0].status = standing(41, 40, {3});
+  ranks[1].status = standing(41, 40, {0});
+  ranks[2].status = standing(41, 40, {1});
+  CHECK(cause() ==
+        "all_reduce #41 did not end within 2.5 s: rank 3 is the one for which the others wait and waits for "
+        "nobody: "
+        "rank 0 waits for rank 3, rank 1 waits for rank 0, rank 2 waits for rank 1");
+  ranks[3].status = standing(41, 40, {2});
+  CHECK_THAT(cause(), Catch::StartsWith("all_reduce #41 did not end within 2.5 s: rank 0 waits for rank 3") &&
+                          Catch::EndsWith("rank 3 waits for rank 2"));
+  ranks[1].status = ranks[2].status = standing(0, 0);
+  CHECK(cause() ==
+        "ranks 1, 2 have not called all_reduce #41 within 2.5 s; rank 1 has finished no operation yet; rank "
+        "2 has finished no "
+        "operation yet");
+  ranks[3] = {Standing::State::left, true, standing(40, 40)};
+  CHECK(cause() == "rank 3 left the communicator without finishing all_reduce #41");
+  ranks[2] = {Standing::State::silent, false, {}};
+  CHECK(
+      cause() ==
+      "rank 2 does not answer (stopped or unreachable); the deadline of 2.5 s of all_reduce #41 has passed");
+  ranks[2] = {Standing::State::silent, true, standing(39, 38)};
+  CHECK_THAT(cause(), Contains("the last operation known of it is all_reduce #38 (64 MiB f32 sum)"));
+}
+
+TEST_CASE("culprits of a large job stay readable and indexes from the wire are checked", "[control]") {
+  const DeadlineMessage deadline{Priority::bulk, 41, 1'000'000'000u, ""};
+  std::vector<Standing> ranks(1000, {Standing::State::answered, true, standing(40, 40)});
+  ranks[0].status = standing(41, 40);
+  CHECK(find_culprits(deadline, 0, ranks).cause.size() < most_text_bytes);
+  std::vector<int> everybody(1000);
+  for (int i = 0; i < 1000; ++i) everybody[static_cast<std::size_t>(i)] = i * 2'000'000;
+  for (Standing& rank : ranks) rank.status = standing(41, 40, everybody);
+  CHECK(find_culprits(deadline, 0, ranks).cause.size() < most_text_bytes);
+  CHECK_FALSE(find_culprits(deadline, 5000, ranks).cause.empty());
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/control_messages.h"
+
+#include "base/bytes.h"
+#include "catch.h"
+
+using namespace rondo;
+
+namespace {
+
+std::pair<std::uint16_t, std::span<const std::byte>> parts(const std::vector<std::byte>& frame) {
+  Reader reader(frame);
+  const std::size_t length = reader.get<std::uint32_t>();
+  const auto type = reader.get<std::uint16_t>();
+  REQUIRE(length + 8 == frame.size());
+  return {type, std::span(frame).subspan(8)};
+}
+
+RankStatus some_status() {
+  RankStatus status;
+  status.lanes[0] = {41, 40, "all_reduce #41", "all_reduce #40", {1, 5}};
+  status.lanes[1] = {7, 7, "", "barrier #7", {}};
+  return status;
+}
+
+std::vector<ControlMessage> all_messages() {
+  return {RecordMessage{500, Blob(3, std::byte{9})},
+          MembersMessage{0x1122334455667788u, 64},
+          MemberMessage{63, {}},
+          RefusalMessage{{Errc::rendezvous, "twice"}},
+          ReportMessage{{Errc::peer_lost, "lost"}},
+          DeadlineMessage{Priority::urgent, 41, 5'000'000'000u, "what"},
+          StatusMessage{17, some_status()},
+          LeavingMessage{{1, 2}},
+          VerdictMessage{{Errc::mismatch, "why"}},
+          QueryMessage{17},
+          LeftMessage{3, {1, 2}}};
+}
+
+}  // namespace
+
+TEST_CASE("control messages survive the wire", "[control]") {
+  for (const ControlMessage& message : all_messages()) {
+    const auto frame = encode(message);
+    const auto [type, payload] = parts(frame);
+    const auto back = decode(type, payload);
+    REQUIRE(back);
+    CHECK(back->index() == message.index());
+    CHECK(encode(*back) == frame);
+  }
+}
+
+TEST_CASE("cut and stretched control messages are refused", "[control]") {
+  for (const ControlMessage& message : all_messages()) {
+    const auto frame = encode(message);
+    const auto [type, payload] = parts(frame);
+    // A record is whatever is left: only its fixed part can be cut.
+    const bool blob =
+        std::holds_alternative<RecordMessage>(message) || std::holds_alternative<MemberMessage>(message);
+    const std::size_t fixed = std::holds_alternative<RecordMessage>(message) ? 8 : 4;
+    for (std::size_t bytes = 0; bytes < (blob ? fixed : payload.size()); ++bytes)
+      CHECK_FALSE(decode(type, payload.first(bytes)));
+    std::vector<std::byte> longer(payload.begin(), payload.end());
+    longer.resize(blob ? most_record_bytes + 9 : longer.size() + 1);
+    CHECK_FALSE(decode(type, longer));
+  }
+  for (const std::uint16_t type : {0, 5, 15, 23, 65535}) CHECK_FALSE(decode(type, {}));
+}
+
+TEST_CASE("texts are bounded and of one line", "[control]") {
+  const std::string umlauts = "x" + [] {
+    std::string text;
+    for (int i = 0; i < 5000; ++i) text += "\xc3\xa4";
+    return text;
+  }();
+  const auto frame = encode(ReportMessage{{Errc::aborted, umlauts}});
+  auto [type, payload] = parts(frame);
+  auto back = decode(type, payload);
+  REQUIRE(back);
+  CHECK(std::get<ReportMessage>(*back).failure.cause == umlauts.substr(0, 4095));
+
+  const auto ugly = encode(ReportMessage{{Errc::aborted, "a\nb\x1b[2Jc"}});
+  std::tie(type, payload) = parts(ugly);
+  CHECK(std::get<ReportMessage>(*decode(type, payload)).failure.cause == "a b [2Jc");
+}
+
+TEST_CASE("lists and codes from the wire are bounded", "[control]") {
+  RankStatus status = some_status();
+  status.lanes[0].waiting_for.assign(100'000, 1);
+  status.lanes[0].current.assign(10'000, 'x');
+  const auto frame = encode(StatusMessage{1, status});
+  CHECK(frame.size() <= most_payload_bytes);
+  const auto [type, payload] = parts(frame);
+  CHECK(std::get<StatusMessage>(*decode(type, payload)).status.lanes[0].waiting_for.size() ==
+        most_waited_ranks);
+
+  for (const std::uint32_t code : {0u, 12u, 0xffffffffu}) {
+    Writer writer;
+    writer.put(code);
+    writer.put_string("x");
+    CHECK_FALSE(decode(16, writer.take()));
+  }
+  Writer lane;
+  lane.put(std::uint8_t{2});
+  lane.put(std::uint64_t{1});
+  lane.put(std::uint64_t{1});
+  lane.put_string("x");
+  CHECK_FALSE(decode(17, lane.take()));
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Joined ranks with clients that write down what they hear.
+#pragma once
+
+#include "lib/control.h"
+#include "lib/rendezvous_guest.h"
+#include "ranks.h"
+
+namespace rondo::tests {
+
+class Listener final : public ControlClient {
+ public:
+  RankStatus status() override {
+    const std::lock_guard lock(mutex_);
+    return status_;
+  }
+  void failed(const Failure& failure) override {
+    {
+      const std::lock_guard lock(mutex_);
+      failures_.push_back(failure);
+    }
+    changed_.notify_all();
+  }
+  void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) override {
+    {
+      const std::lock_guard lock(mutex_);
+      left_[rank] = finished[0];
+    }
+    changed_.notify_all();
+  }
+
+  void set_status(const RankStatus& status) {
+    const std::lock_guard lock(mutex_);
+    status_ = status;
+  }
+  // The first failure; its cause is empty when none comes in time.
+  Failure wait_for_failure(milliseconds time = milliseconds{20'000}) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, time, [this] { return !failures_.empty(); });
+    return failures_.empty() ? Failure{Errc::aborted, ""} : failures_.front();
+  }
+  bool wait_for_left(int rank, milliseconds time = milliseconds{20'000}) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return left_.count(rank) != 0; });
+  }
+  std::size_t failures() {
+    const std::lock_guard lock(mutex_);
+    return failures_.size();
+  }
+  std::map<int, std::uint64_t> left() {
+    const std::lock_guard lock(mutex_);
+    return left_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  RankStatus status_;
+  std::vector<Failure> failures_;
+  std::map<int, std::uint64_t> left_;
+};
+
+// One rank with its control; the control goes first.
+struct Party {
+  std::unique_ptr<Listener> listener = std::make_unique<Listener>();
+  std::unique_ptr<Control> control;
+
+  Failure wait_for_failure() const { return listener->wait_for_failure(); }
+};
+
+inline std::vector<Party> parties(int size, bool start = true) {
+  std::vector<Party> ranks;
+  for (Outcome& outcome : join_all(all_places(size, free_url(), "secret"))) {
+    if (!outcome.joined) throw std::runtime_error(outcome.message);
+    ranks.emplace_back();
+    ranks.back().control = std::move(outcome.joined->control);
+    if (start) ranks.back().control->start(*ranks.back().listener);
+  }
+  return ranks;
+}
+
+// A company whose rank `raw` has no control plane: the test holds its connection and plays it.
+struct HalfCompany {
+  std::map<int, Party> ranks;
+  std::vector<Stream> streams;
+};
+
+inline HalfCompany without_control_of(int raw, int size) {
+  const auto places = all_places(size, free_url(), "secret");
+  const Options options = with_deadline(milliseconds{20'000});
+  HalfCompany half;
+  auto company = std::async(std::launch::async, [&] {
+    const Place& place = places[static_cast<std::size_t>(raw)];
+    return raw == 0 ? gather(place, options, {}) : attend(place, options, {});
+  });
+  std::vector<Place> others = places;
+  others.erase(others.begin() + raw);
+  auto outcomes = join_all(others, options);
+  half.streams = std::move(company.get().streams);
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if (!outcomes[i].joined) throw std::runtime_error(outcomes[i].message);
+    Party& party = half.ranks[others[i].rank];
+    party.control = std::move(outcomes[i].joined->control);
+    party.control->start(*party.listener);
+  }
+  return half;
+}
+
+inline RankStatus standing(std::uint64_t started, std::uint64_t finished, std::vector<int> waiting_for = {}) {
+  RankStatus status;
+  LaneStatus& lane = status.lanes[0];
+  lane.started = started;
+  lane.finished = finished;
+  if (started > finished) lane.current = "all_reduce #" + std::to_string(finished + 1) + " (64 MiB f32 sum)";
+  if (finished != 0) lane.last = "all_reduce #" + std::to_string(finished) + " (64 MiB f32 sum)";
+  lane.waiting_for = std::move(waiting_for);
+  return status;
+}
+
+inline double seconds_since(TimePoint start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace rondo::tests

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rendezvous with peers that are not what they should be: wrong secrets, other versions, other programs, ranks that die.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/handshake.h"
+#include "catch.h"
+#include "lib/control_messages.h"
+#include "lib/rendezvous_stream.h"
+#include "ranks.h"
+
+using namespace rondo;
+using namespace rondo::tests;
+
+namespace {
+
+std::future<Outcome> start(const Place& place, milliseconds deadline = milliseconds{20'000}) {
+  return std::async(std::launch::async, [place, deadline] {
+    return join_one(place, with_deadline(deadline), record_of(place.rank));
+  });
+}
+
+Stream connected(std::uint16_t port) {
+  const TimePoint until = after(Clock::now(), milliseconds{20'000});
+  for (;;) {
+    std::string why;
+    FileDescriptor socket = connect_to(loopback_address(port).front(), until, why);
+    if (socket) return Stream(std::move(socket));
+    if (Clock::now() >= until) throw std::runtime_error(why);
+    pause_until(after(Clock::now(), milliseconds{2}));
+  }
+}
+
+template <std::size_t size>
+std::array<std::byte, size> receive(Stream& stream) {
+  std::array<std::byte, size> bytes{};
+  const TimePoint until = after(Clock::now(), milliseconds{20'000});
+  while (!stream.take(bytes)) {
+    if (stream.ended() || !wait_for(stream.descriptor(), POLLIN, until))
+      throw std::runtime_error("nothing came");
+    stream.read();
+  }
+  return bytes;
+}
+
+// Plays a rank up to the welcome.
+Stream welcomed(std::uint16_t port, std::uint32_t rank, std::uint32_t size, std::string_view secret) {
+  Stream stream = connected(port);
+  Initiator initiator({Purpose::rendezvous, rank, size, 0, 0, 0}, 0, secret);
+  stream.send(initiator.hello());
+  stream.send(initiator.answer(receive<challenge_bytes>(stream)));
+  if (Initiator::read_verdict(receive<verdict_bytes>(stream)) != Verdict::welcome)
+    throw std::runtime_error("not welcome");
+  return stream;
+}
+
+std::string tcp_url(std::uint16_t port) {
+  return "tcp://127.0.0.1:" + std::to_string(port);
+}
+
+}  // namespace
+
+TEST_CASE("a wrong secret is refused at once and the right rank can still come", "[rendezvous]") {
+  const std::string url = free_url();
+  auto rank0 = start(place_of(0, 3, url, "right"));
+  auto rank1 = start(place_of(1, 3, url, "right"));
+  const Outcome wrong = start(place_of(2, 3, url, "wrong")).get();
+  CHECK(wrong.code == Errc::authentication);
+  CHECK_THAT(wrong.message,
+             Catch::Contains("RONDO_SECRET") && Catch::Contains(url) && Catch::Contains("rank 2"));
+  CHECK(wrong.seconds < 10);
+  const Outcome none = start(place_of(2, 3, url)).get();
+  CHECK(none.code == Errc::authentication);
+  CHECK_THAT(none.message, Catch::Contains("a job secret is needed"));
+  auto rank2 = start(place_of(2, 3, url, "right"));
+  std::vector<Outcome> outcomes;
+  outcomes.push_back(rank0.get());
+  outcomes.push_back(rank1.get());
+  outcomes.push_back(rank2.get());
+  CHECK(what_is_wrong(outcomes) == "");
+}
+
+TEST_CASE("refused attempts are named at the deadline", "[rendezvous]") {
+  const std::string url = free_url();
+  auto rank0 = start(place_of(0, 3, url, "right"), milliseconds{1'500});
+  auto rank1 = start(place_of(1, 3, url, "right"), milliseconds{1'500});
+  CHECK(start(place_of(2, 3, url, "wrong")).get().code == Errc::authentication);
+  const Outcome first = rank0.get(), second = rank1.get();
+  CHECK(first.code == Errc::deadline_exceeded);
+  CHECK(first.message == second.message);
+  CHECK_THAT(first.message, Catch::Contains("missing: rank 2") &&
+                                Catch::Contains("turned away or gone: rank 2 from 127.0.0.1:") &&
+                                Catch::Contains("the job secrets differ"));
+}
+
+TEST_CASE("another version is told so and named", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  auto rank0 = start(place_of(0, 2, tcp_url(port), "s"), milliseconds{1'000});
+  Stream stream = connected(port);
+  Initiator initiator({Purpose::rendezvous, 1, 2, 0, 0, 0}, 0, "s");
+  HelloBytes hello = initiator.hello();
+  hello[8] = std::byte{9};
+  stream.send(hello);
+  receive<challenge_bytes>(stream);
+  CHECK(Initiator::read_verdict(receive<verdict_bytes>(stream)) == Verdict::bad_version);
+  const Outcome outcome = rank0.get();
+  CHECK_THAT(outcome.message,
+             Catch::Contains("rank 1 from 127.0.0.1:") && Catch::Contains("the wire versions differ"));
+}
+
+TEST_CASE("a rank that meets another version of rank 0 fails at once", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  const auto listeners = listen_on(loopback_address(port), 0, 0);
+  auto rank1 = start(place_of(1, 2, tcp_url(port)));
+  REQUIRE(wait_for(listeners.front().get(), POLLIN, after(Clock::now(), milliseconds{20'000})));
+  Stream stream(accept_from(listeners.front().get()));
+  Acceptor acceptor(0, "");
+  ChallengeBytes challenge = acceptor.challenge(receive<hello_bytes>(stream));
+  challenge[8] = std::byte{9};
+  stream.send(challenge);
+  const Outcome outcome = rank1.get();
+  CHECK(outcome.code == Errc::unsupported);
+  CHECK_THAT(outcome.message, Catch::Contains("wire version 9") && Catch::Contains("same version of Rondo"));
+  CHECK(outcome.seconds < 10);
+}
+
+TEST_CASE("rank 0 may come late, after another program had its port", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  auto listeners = listen_on(loopback_address(port), 0, 0);
+  auto rank1 = start(place_of(1, 2, tcp_url(port)));
+  REQUIRE(wait_for(listeners.front().get(), POLLIN, after(Clock::now(), milliseconds{20'000})));
+  {
+    // Speaks first and something else, and goes: rank 1 has certainly tried once and failed.
+    Stream stream(accept_from(listeners.front().get()));
+    receive<hello_bytes>(stream);
+    stream.send(std::as_bytes(
+        std::span("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", 68)));
+    stream.send(std::vector<std::byte>(100));
+  }
+  listeners.clear();
+  auto rank0 = start(place_of(0, 2, tcp_url(port)));
+  std::vector<Outcome> outcomes;
+  outcomes.push_back(rank0.get());
+  outcomes.push_back(rank1.get());
+  CHECK(what_is_wrong(outcomes) == "");
+}
+
+TEST_CASE("what listens there and is not Rondo is named at the deadline", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  const auto listeners = listen_on(loopback_address(port), 0, 0);
+  auto rank1 = start(place_of(1, 2, tcp_url(port)), milliseconds{600});
+  const TimePoint until = after(Clock::now(), milliseconds{20'000});
+  REQUIRE(wait_for(listeners.front().get(), POLLIN, until));
+  Stream stream(accept_from(listeners.front().get()));
+  receive<hello_bytes>(stream);
+  stream.send(std::vector<std::byte>(challenge_bytes, std::byte{'?'}));
+  const Outcome outcome = rank1.get();
+  CHECK(outcome.code == Errc::deadline_exceeded);
+  // The last attempt met a listener that says nothing.
+  CHECK_THAT(outcome.message,
+             Catch::Contains("no answer to the handshake") || Catch::Contains("is not Rondo"));
+  CHECK(outcome.seconds < 10);
+}
+
+TEST_CASE("garbage, silence and floods do not disturb the join", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  auto rank0 = start(place_of(0, 4, tcp_url(port), "s"));
+  std::vector<Stream> strangers;
+  const int count = GENERATE(1, 200);
+  for (int i = 0; i < count; ++i) {
+    strangers.push_back(connected(port));
+    Stream& stream = strangers.back();
+    switch (i % 4) {
+      case 0:
+        break;  // silent
+      case 1:
+        stream.send(std::vector<std::byte>(96, std::byte{0xff}));
+        break;
+      case 2:
+        stream.send(std::vector<std::byte>(50'000, std::byte{'r'}));
+        break;
+      default:
+        stream.send(Initiator({Purpose::rendezvous, 3, 4, 0, 0, 0}, 0, "").hello());
+        break;  // and no more
+    }
+  }
+  const auto outcomes = join_all({place_of(1, 4, tcp_url(port), "s"), place_of(2, 4, tcp_url(port), "s"),
+                                  place_of(3, 4, tcp_url(port), "s")});
+  const Outcome first = rank0.get();
+  REQUIRE(first.joined);
+  for (const Outcome& outcome : outcomes) {
+    REQUIRE(outcome.joined);
+    CHECK(outcome.joined->job == first.joined->job);
+    CHECK(outcome.seconds < 10);
+  }
+}
+
+TEST_CASE("a rank that dies while the others come may be started again", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  auto rank0 = start(place_of(0, 3, tcp_url(port), "s"));
+  {
+    Stream dies = welcomed(port, 1, 3, "s");
+    dies.send(encode(RecordMessage{60'000, record_of(1)}));
+    Stream dies_early = welcomed(port, 2, 3, "s");
+  }
+  auto rank1 = start(place_of(1, 3, tcp_url(port), "s"));
+  auto rank2 = start(place_of(2, 3, tcp_url(port), "s"));
+  std::vector<Outcome> outcomes;
+  outcomes.push_back(rank0.get());
+  outcomes.push_back(rank1.get());
+  outcomes.push_back(rank2.get());
+  CHECK(what_is_wrong(outcomes) == "");
+}
+
+TEST_CASE("a rank that has come and gone is named", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  auto rank0 = start(place_of(0, 2, tcp_url(port), "s"), milliseconds{1'000});
+  { Stream dies = welcomed(port, 1, 2, "s"); }
+  CHECK_THAT(rank0.get().message, Catch::Contains("missing: rank 1") &&
+                                      Catch::Contains("rank 1 from 127.0.0.1:") &&
+                                      Catch::Contains("connection closed by peer"));
+}
+
+TEST_CASE("a rank with something else than a record is not taken in", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  auto rank0 = start(place_of(0, 2, tcp_url(port)), milliseconds{1'000});
+  Stream odd = welcomed(port, 1, 2, "");
+  odd.send(make_frame(1, std::vector<std::byte>(3)));
+  Stream endless = connected(port);
+  CHECK_THAT(rank0.get().message,
+             Catch::Contains("missing: rank 1") && Catch::Contains("something else than its record"));
+
+  auto again = start(place_of(0, 2, tcp_url(port)), milliseconds{1'000});
+  Stream huge = welcomed(port, 1, 2, "");
+  const std::array<std::byte, 8> prefix{std::byte{0xff}, std::byte{0xff}, std::byte{0xff}, std::byte{0xff},
+                                        std::byte{1}};
+  huge.send(prefix);
+  CHECK_THAT(again.get().message, Catch::Contains("a frame of 4294967295 bytes"));
+}
+
+TEST_CASE("a data connection that strays to the rendezvous is sent away", "[rendezvous]") {
+  const std::uint16_t port = free_port();
+  auto rank0 = start(place_of(0, 2, tcp_url(port), "s"));
+  Stream stream = connected(port);
+  Initiator initiator({Purpose::data, 1, 2, 77, 0, 0}, 0, "s");
+  stream.send(initiator.hello());
+  stream.send(initiator.answer(receive<challenge_bytes>(stream)));
+  CHECK(Initiator::read_verdict(receive<verdict_bytes>(stream)) == Verdict::wrong_job);
+  auto rank1 = start(place_of(1, 2, tcp_url(port), "s"));
+  CHECK(rank0.get().joined);
+  CHECK(rank1.get().joined);
+}
