@@ -100,7 +100,7 @@ std::string_view name_of(Over over) noexcept {
 
 Options Setup::quick_options() {
   Options options;
-  options.deadline = std::chrono::seconds{10};
+  options.deadline = std::chrono::seconds{60};
   options.connect_deadline = std::chrono::seconds{30};
   return options;
 }

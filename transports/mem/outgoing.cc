@@ -26,11 +26,12 @@ MemOutgoing::MemOutgoing(const Route& route, MemPipe& pipe, MemBell& reader, con
 
 Send MemOutgoing::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
   if (pipe_.state.load() != MemPipe::open) return Send::full;  // the end is told at the next progress
-  if (stalls() || queue_.size() == faults_.queue) {
-    refused_ = true;
-    pipe_.room_wanted[route_.direction].store(true);
-    return Send::full;
-  }
+  if (stalls() || queue_.size() == faults_.queue) return refuse(0);
+  // A small frame goes at once or not at all, so that a link needs no memory for it; unless it never goes at once.
+  const bool eager = payload.size() <= eager_bytes;
+  const std::size_t bytes = header.size() + payload.size();
+  if (eager && bytes <= faults_.capacity && stall_ == 0 && (waiting() || ring().room() < bytes))
+    return refuse(bytes);
   ++frames_;
   Frame frame{header, payload, cookie, take_flip(payload.size()), 0, {}};
   if (queue_.empty() && stall_ == 0) {
@@ -38,7 +39,6 @@ Send MemOutgoing::send(const HeaderBytes& header, std::span<const std::byte> pay
     if (frame.moved == frame.bytes()) return Send::done;
     pipe_.room_wanted[route_.direction].store(true);
   }
-  const bool eager = payload.size() <= eager_bytes;
   if (eager) {
     frame.own.assign(payload.begin(), payload.end());
     frame.payload = frame.own;
@@ -60,7 +60,7 @@ bool MemOutgoing::pump(Sink& sink, Link& link) {
     sink.sent(link, cookie);
   }
   if (moved) reader_.ring();
-  if (refused_ && queue_.size() < faults_.queue) {
+  if (refused_ && may_try_again()) {
     refused_ = false;
     moved = true;
   }
@@ -71,7 +71,18 @@ bool MemOutgoing::pump(Sink& sink, Link& link) {
 bool MemOutgoing::ready() const noexcept {
   if (pipe_.state.load() != MemPipe::open) return false;
   if (!waiting() && !refused_) return false;
-  return stall_ != 0 || (waiting() && ring().room() != 0) || (refused_ && queue_.size() < faults_.queue);
+  return stall_ != 0 || (waiting() && ring().room() != 0) || (refused_ && may_try_again());
+}
+
+Send MemOutgoing::refuse(std::size_t room_needed) {
+  refused_ = true;
+  room_needed_ = room_needed;
+  pipe_.room_wanted[route_.direction].store(true);
+  return Send::full;
+}
+
+bool MemOutgoing::may_try_again() const noexcept {
+  return room_needed_ == 0 ? queue_.size() < faults_.queue : !waiting() && ring().room() >= room_needed_;
 }
 
 // Draws the next frame's stall when it is offered for the first time. True while it must be refused.

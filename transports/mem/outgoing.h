@@ -41,10 +41,12 @@ class MemOutgoing {
     std::uint64_t cookie;
     std::optional<std::uint64_t> flip;  // the bit of header and payload that arrives wrong
     std::size_t moved = 0;              // header bytes included
-    std::vector<std::byte> own;         // a small payload
+    std::vector<std::byte> own;         // the payload, where it is not borrowed
     std::size_t bytes() const noexcept { return header.size() + payload.size(); }
   };
 
+  Send refuse(std::size_t room_needed);
+  bool may_try_again() const noexcept;
   bool stalls();
   std::optional<std::uint64_t> take_flip(std::size_t payload_bytes);
   bool push(Frame& frame);
@@ -59,13 +61,15 @@ class MemOutgoing {
   MemDice dice_;
   std::optional<MemFaults::Cut> cut_;
   std::vector<MemFaults::Flip> flips_;  // still to come on this route
-  std::vector<Frame> queue_;            // never grows beyond what was reserved: sending does not allocate
+  std::vector<Frame> queue_;            // never grows beyond what was reserved
   std::uint64_t frames_ = 0;            // taken over so far: the number of the next
   std::uint64_t written_ = 0;           // bytes
   std::uint64_t stall_drawn_ = 0;       // frames for which a stall has been drawn
   std::uint64_t stall_ = 0;             // progress calls for which nothing moves
   bool refusing_ = false;               // ... and nothing is taken over either
   bool refused_ = false;  // full was answered and it has not been shown since that there is room
+  std::size_t room_needed_ =
+      0;  // for what was refused: in the ring, with nothing queued before it; 0: a place in the queue
 };
 
 }  // namespace rondo

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "support/ranks.h"
+#include "support/trial.h"
+
+namespace rondo::testing {
+
+// What a seed means: a communicator over a network with certain faults, and the calls that every rank makes.
+struct Scenario {
+  enum class Kind { slow, cut, closed, flipped };  // slow: late, stalled and in pieces, but nothing is lost
+
+  explicit Scenario(std::uint64_t seed);
+  std::string describe() const;
+
+  std::uint64_t seed;
+  Kind kind;
+  Setup setup;
+  std::size_t in_flight = 1;
+  std::vector<Case> calls;
+};
+
+// How one call ended on one rank.
+struct Ending {
+  std::error_code code;
+  std::string message;
+  std::string wrong;  // with the result or the memory around it
+};
+using Endings = std::vector<std::vector<Ending>>;  // by rank, by call
+
+// Runs all ranks to the end.
+Endings play(const Scenario& scenario);
+// What must not have happened; empty when all is as it must be.
+std::string judge(const Scenario& scenario, const Endings& endings);
+
+}  // namespace rondo::testing
