@@ -95,6 +95,9 @@ std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
       throw UsageError(fmt::format("more than {} sizes from {} to {}: take a larger step", most_rows,
                                    format_bytes(first), format_bytes(last)));
   }
+  // A step of our own choosing must not pass by the largest size.
+  const bool own_step = flags.step_bytes.empty() && flags.step_factor.empty();
+  if (own_step && sizes.back() != last) sizes.push_back(last);
   return sizes;
 }
 
@@ -146,7 +149,8 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M)");
   add("-i,--stepbytes", flags.step_bytes,
       "Add this from one size to the next (default 1M where the factor is 1)");
-  add("-f,--stepfactor", flags.step_factor, "Multiply by this from one size to the next (default 4)");
+  add("-f,--stepfactor", flags.step_factor,
+      "Multiply by this from one size to the next (default 4, and the largest size at the end)");
   add("-n,--iters", flags.iterations,
       "Timed iterations (default: as many as fit into a second, at least 10, at most 200)");
   add("-w,--warmup_iters", flags.warmups, "Iterations before them that are not timed (default 2)");

@@ -23,6 +23,7 @@ std::string limit_text(const std::optional<std::uint64_t>& value) {
 
 void print_place(const PlaceInfo& place) {
   if (!place.error.empty()) return line("place", place.error);
+  if (place.source == "alone") return line("place", "alone: no launcher has given this process a rank");
   line("place", fmt::format("rank {} of {}, from {}{}", place.rank, place.size, place.source,
                             place.rendezvous.empty() ? "" : ", rendezvous " + place.rendezvous));
 }

@@ -61,6 +61,25 @@ class Bench(unittest.TestCase):
         self.assertRegex(result.stdout, r"# Ceiling              : [0-9.]+ GB/s")
         self.assertEqual(result.stderr, "")
 
+    def test_own_steps_end_with_the_largest_size(self):
+        result = self.bench("-b", 8, "-e", 100, "--ranks", 2, *QUICK)
+        self.assertEqual([row[0] for row in rows(result.stdout)], ["8", "32", "100"])
+        result = self.bench("-b", 8, "-e", 100, "-f", 4, "--ranks", 2, *QUICK)
+        self.assertEqual([row[0] for row in rows(result.stdout)], ["8", "32"])
+
+    def test_a_killed_rank_ends_the_others(self):
+        process = subprocess.Popen([RONDO, "bench", "--ranks", "3", "-b", "64", "-e", "64", "-n", "1000000"], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environment())
+        while not process.stdout.readline().startswith("#        (B)"):
+            self.assertIsNone(process.poll())
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(children[1]), signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + 9, errors)
+        self.assertIn(f"rondo bench: rank 1 (pid {children[1]}) was killed by signal 9 (SIGKILL)", errors)
+        for rank in 0, 2:
+            self.assertRegex(errors, rf"(?m)^rondo bench: rank {rank}: .*rank 1")
+
     def test_every_operation(self):
         factors = {"all_reduce": 4 / 3, "reduce": 1, "broadcast": 1, "all_gather": 2 / 3, "reduce_scatter": 2 / 3}
         with tempfile.TemporaryDirectory() as folder:
@@ -150,7 +169,7 @@ class Bench(unittest.TestCase):
             ("--deadline", "0"): ["--deadline 0"],
             ("--json", "/nonexistent/x.json"): ["--json /nonexistent/x.json", "No such file"],
             ("--csv", "/"): ["--csv /", "directory"],
-            ("-e", "60T"): ["--maxbytes 32 TiB", "this machine has"],
+            ("-e", "60T"): ["--maxbytes 60 TiB", "this machine has"],
         }
         for arguments, parts in cases.items():
             with self.subTest(arguments=arguments):
