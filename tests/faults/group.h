@@ -29,14 +29,22 @@ class Group {
         {"RONDO_RENDEZVOUS", url()},          {"RONDO_SECRET", "the secret of this test"},
         {"RONDO_DEADLINE", deadline_},        {"RONDO_CONNECT_DEADLINE", "20"}};
     for (const auto& [name, value] : overrides[rank]) environment[name] = value;
-    processes_.emplace_back(std::vector<std::string>{RONDO_FAULT_RANK, mode, std::to_string(operations),
+    const std::string program = mode == "drip" ? RONDO_FAULT_DRIP : RONDO_FAULT_RANK;
+    processes_.emplace_back(std::vector<std::string>{program, mode, std::to_string(operations),
                                                      std::to_string(at), std::to_string(count)},
                             environment);
   }
   void start_all(const std::vector<std::string>& modes, int operations, int at, std::size_t count) {
     for (int rank = 0; rank < size_; ++rank)
       start(rank, modes[static_cast<std::size_t>(rank)], operations, at, count);
-    for (int rank = 0; rank < size_; ++rank) REQUIRE((*this)[rank].line(Clock::now() + patience) == "ready");
+    for (int rank = 0; rank < size_; ++rank) addresses.push_back(ready(rank));
+  }
+  // Waits until the rank has joined; its data address.
+  std::string ready(int rank) {
+    const std::string line = (*this)[rank].line(Clock::now() + patience);
+    INFO("rank " << rank << ": " << line);
+    REQUIRE(line.rfind("ready ", 0) == 0);
+    return line.substr(6);
   }
   std::string url() const { return "file://" + directory_.path() + "/rendezvous"; }
 
@@ -51,6 +59,7 @@ class Group {
   }
 
   std::map<int, std::map<std::string, std::string>> overrides;  // of the environment, by rank
+  std::vector<std::string> addresses;                           // by rank
 
  private:
   int size_;

@@ -2,10 +2,11 @@
 //
 // One rank of the fault tests, a process of its own: it runs checked all-reduces and, at one of them, does what its mode says.
 //   fault_rank MODE OPERATIONS AT COUNT
-// Writes "ready" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
+// Writes "ready ADDRESS" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
 #include <rondo/communicator.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -59,10 +60,28 @@ void call_otherwise(Communicator& communicator, const std::string& mode, std::ve
   }
 }
 
+// One sum of many bytes, in place.
+std::size_t sum_bytes(Communicator& communicator, std::size_t count) {
+  std::vector<std::uint8_t> bytes(count);
+  const auto rank = static_cast<unsigned>(communicator.rank()),
+             size = static_cast<unsigned>(communicator.size());
+  for (std::size_t i = 0; i < count; ++i) bytes[i] = static_cast<std::uint8_t>(i * 7 + rank);
+  const Buffer buffer = buffer_of(std::span(bytes));
+  communicator.all_reduce(buffer, buffer, ReduceOp::sum).wait();
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    wrong += bytes[i] != static_cast<std::uint8_t>(i * 7 * size + size * (size - 1) / 2);
+  return wrong;
+}
+
 void run(const Job& job) {
   Communicator communicator = Communicator::connect();
   const int rank = communicator.rank(), size = communicator.size();
-  std::puts("ready");
+  std::printf("ready %s\n", communicator.address().c_str());
+  if (job.mode == "bytes") {
+    std::printf("wrong %zu\n", sum_bytes(communicator, job.count));
+    return;
+  }
   std::vector<float> in(job.count), out(job.count);
   std::size_t wrong = 0;
   for (int round = 0; round < job.operations; ++round) {

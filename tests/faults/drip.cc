@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A rank that is a true member of the job, answers on the control plane, and then sends rank 0 one byte a second of a frame: all
+// the bytes of a right magic, so that only time tells that something is wrong. Ends when its standard input does.
+#include <poll.h>
+#include <unistd.h>
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <cstdio>
+
+#include "base/bytes.h"
+#include "base/handshake.h"
+#include "collectives/frame.h"
+#include "lib/rendezvous.h"
+#include "transports/tcp/address.h"
+#include "transports/tcp/tcp.h"
+
+namespace {
+
+using namespace rondo;
+using boost::asio::ip::tcp;
+
+// Says that it is in the middle of its first operation.
+class Busy final : public ControlClient {
+ public:
+  RankStatus status() override {
+    RankStatus status;
+    status.lanes[0].started = 1;
+    status.lanes[0].current = "all_reduce #1 (1000 f32 sum)";
+    return status;
+  }
+  void failed(const Failure&) override {}
+  void peer_left(int, const std::uint64_t (&)[lane_count]) override {}
+};
+
+// The record of a rank as the library writes it: see lib/state.cc.
+Blob make_record(const Transport& transport) {
+  Writer writer;
+  writer.put_string(host_identity());
+  writer.put(std::uint32_t{1});
+  writer.put(std::uint8_t{1});
+  const Blob address = transport.address();
+  writer.put_string(transport.name());
+  writer.put_string({reinterpret_cast<const char*>(address.data()), address.size()});
+  return writer.take();
+}
+
+TcpAddress address_in(const Blob& record) {
+  Reader reader(record);
+  reader.get_string(1000);
+  reader.get<std::uint32_t>();
+  reader.get<std::uint8_t>();
+  reader.get_string(100);
+  const std::string address = reader.get_string(10'000);
+  return decode_tcp_address(std::as_bytes(std::span(address.data(), address.size()))).value();
+}
+
+void shake_hands(tcp::socket& socket, const Place& place, std::uint64_t job) {
+  Claim claim;
+  claim.purpose = Purpose::data;
+  claim.rank = static_cast<std::uint32_t>(place.rank);
+  claim.size = static_cast<std::uint32_t>(place.size);
+  claim.job = job;
+  Initiator initiator(claim, 0, place.secret);
+  boost::asio::write(socket, boost::asio::buffer(initiator.hello()));
+  ChallengeBytes challenge;
+  boost::asio::read(socket, boost::asio::buffer(challenge));
+  boost::asio::write(socket, boost::asio::buffer(initiator.answer(challenge)));
+  VerdictBytes verdict;
+  boost::asio::read(socket, boost::asio::buffer(verdict));
+  if (Initiator::read_verdict(verdict) != Verdict::welcome) throw Error(Errc::rendezvous, "not welcome");
+}
+
+}  // namespace
+
+int main() {
+  const Options options = Options::from_environment();
+  const Place place = resolve_place(options);
+  TcpOptions tcp_options;
+  tcp_options.rank = place.rank;
+  tcp_options.size = place.size;
+  tcp_options.secret = place.secret;
+  tcp_options.host = host_identity();
+  const auto transport = make_tcp(tcp_options);
+  Joined joined = join(place, options, make_record(*transport));
+  Busy busy;
+  joined.control->start(busy);
+  boost::asio::io_context context;
+  tcp::socket socket(context);
+  boost::asio::connect(socket, address_in(joined.records[0]).endpoints);
+  shake_hands(socket, place, joined.job);
+  std::printf("ready %s\n", transport->describe().c_str());
+  std::fflush(stdout);
+  const HeaderBytes header = encode(Frame{});
+  for (const std::byte& next : header) {
+    boost::asio::write(socket, boost::asio::buffer(&next, 1));
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (::poll(&input, 1, 1000) > 0) break;
+  }
+}
