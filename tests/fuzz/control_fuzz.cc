@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Control messages of a peer: the first two bytes are the type, the rest is the payload. Whatever is understood must survive being
+// written and read again, and must not upset those who compose messages from it.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+#include "lib/control_culprits.h"
+#include "lib/control_messages.h"
+
+using namespace rondo;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
+  if (bytes < 2) return 0;
+  const auto payload = std::as_bytes(std::span(data, bytes)).subspan(2);
+  const auto type = static_cast<std::uint16_t>(data[0] | data[1] << 8);
+  const auto message = decode(type, payload);
+  if (!message) return 0;
+  const auto frame = encode(*message);
+  if (frame.size() > most_payload_bytes + 8) std::abort();
+  const auto again = decode(type, std::span(frame).subspan(8));
+  if (!again || encode(*again) != frame) std::abort();
+
+  if (const auto* status = std::get_if<StatusMessage>(&*message)) {
+    const DeadlineMessage deadline{Priority::bulk, status->query, 1, ""};
+    const std::vector<Standing> standings(3, {Standing::State::answered, true, status->status});
+    if (find_culprits(deadline, 1, standings).cause.empty()) std::abort();
+  }
+  return 0;
+}

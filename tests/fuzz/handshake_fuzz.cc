@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bytes of anybody who connects: hello, challenge, proof, verdict; and the text of an announcement.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include <rondo/error.h>
+
+#include "base/handshake.h"
+#include "lib/announcement.h"
+#include "lib/rendezvous_url.h"
+
+using namespace rondo;
+
+namespace {
+
+template <std::size_t size>
+std::array<std::byte, size> first_bytes(const std::uint8_t* data, std::size_t bytes) {
+  std::array<std::byte, size> array{};
+  std::transform(data, data + std::min(bytes, size), array.begin(),
+                 [](std::uint8_t byte) { return std::byte{byte}; });
+  return array;
+}
+
+template <class Call>
+void may_refuse(Call call) {
+  try {
+    call();
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
+  const auto hello = first_bytes<hello_bytes>(data, bytes);
+  const auto proof = first_bytes<proof_bytes>(data, bytes);
+  may_refuse([&] {
+    Acceptor acceptor(0, "secret");
+    acceptor.challenge(hello);
+    // Nobody guesses a proof over a fresh nonce.
+    if (acceptor.proves(proof)) std::abort();
+  });
+  may_refuse([&] {
+    Initiator initiator({}, 0, "secret");
+    initiator.answer(first_bytes<challenge_bytes>(data, bytes));
+    std::abort();
+  });
+  may_refuse([&] { explain(Initiator::read_verdict(first_bytes<verdict_bytes>(data, bytes))); });
+
+  const std::string_view text(reinterpret_cast<const char*>(data), bytes);
+  if (const auto announcement = parse_announcement(text)) {
+    const auto again = parse_announcement(write_announcement(*announcement));
+    if (!again || again->job != announcement->job || again->addresses != announcement->addresses)
+      std::abort();
+  }
+  may_refuse([&] { parse_rendezvous(text, "fuzz"); });
+  return 0;
+}
