@@ -161,7 +161,8 @@ void Setup::dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const
 
 void Setup::hand_over(int peer, int lane, FileDescriptor socket) {
   slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane)).state = Slot::State::ready;
-  set_connection_options(socket.get(), options_.peer_timeout);
+  const auto& address = peers_[static_cast<std::size_t>(peer)];
+  set_connection_options(socket.get(), options_.peer_timeout, address && address->host == options_.host);
   vigil_.watch(socket.get());
   if (!vigil_kept_) keep_vigil();
   std::string name = name_of_peer(peer, socket.get());

@@ -23,6 +23,12 @@ void set(int socket, int level, int option, int value) {
   ::setsockopt(socket, level, option, &value, sizeof value);
 }
 
+// Within a host what is on its way sits in memory that both ends touch: as little of it as keeps both busy stays in the
+// caches. Measured with bench/tcp_link_bench: 1.6 to 2.2 times the throughput of the kernel's own choice with frames of 1 MiB and
+// more, 2 and 4 ranks on 2 cores; no difference below. Between hosts the kernel knows better, and a small receive buffer is
+// slower everywhere.
+constexpr int same_host_send_buffer = 256 << 10;
+
 using NameCall = int (*)(int, sockaddr*, socklen_t*);
 Endpoint endpoint_of(int socket, NameCall call) {
   Endpoint endpoint;
@@ -79,10 +85,11 @@ Endpoint remote_endpoint(int socket) {
   return endpoint_of(socket, &::getpeername);
 }
 
-void set_connection_options(int socket, std::chrono::milliseconds timeout) {
+void set_connection_options(int socket, std::chrono::milliseconds timeout, bool same_host) {
   constexpr int probes = 3;
   const auto bounded = std::clamp<std::int64_t>(timeout.count(), 1, 3'600'000);
   const int seconds = static_cast<int>(std::clamp<std::int64_t>(bounded / 1000 / (probes + 1), 1, 3600));
+  if (same_host) set(socket, SOL_SOCKET, SO_SNDBUF, same_host_send_buffer);
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, seconds);

@@ -25,8 +25,9 @@ FileDescriptor listen_at(const boost::asio::ip::address& address, std::uint16_t 
 boost::asio::ip::tcp::endpoint local_endpoint(int socket);
 boost::asio::ip::tcp::endpoint remote_endpoint(int socket);
 
-// What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished host up after `timeout`.
-void set_connection_options(int socket, std::chrono::milliseconds timeout);
+// What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished host up after `timeout`;
+// within a host also a small send buffer.
+void set_connection_options(int socket, std::chrono::milliseconds timeout, bool same_host);
 
 // One handshake message into the empty buffer of a new connection: all of it, or the connection is of no use.
 bool send_whole(int socket, std::span<const std::byte> message);
