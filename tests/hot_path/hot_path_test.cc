@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// The law of docs/hot-path.md, counted: after the first operation of a shape nothing is allocated, by any rank or thread of the
+// program, and a communicator that has nothing to do uses no processor.
+#include <sys/resource.h>
+
+#include <barrier>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch.h"
+#include "hot_path/counting.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// The shapes that a training step has: a statistic, a parameter, a bucket.
+struct Shape {
+  Collective operation;
+  std::size_t count;
+  Priority priority = Priority::bulk;
+};
+
+constexpr Shape shapes[] = {
+    {Collective::all_reduce, 1},       {Collective::all_reduce, 1000, Priority::urgent},
+    {Collective::all_reduce, 300'000}, {Collective::reduce_scatter, 20'000},
+    {Collective::all_gather, 20'000},  {Collective::broadcast, 100'000},
+    {Collective::reduce, 100'000},     {Collective::barrier, 0},
+};
+
+class Caller {
+ public:
+  explicit Caller(Communicator& communicator)
+      : communicator_(communicator),
+        size_(static_cast<std::size_t>(communicator.size())),
+        in_(300'000, 1.0F),
+        out_(300'000) {}
+
+  Work start(const Shape& shape) {
+    OpOptions options;
+    options.priority = shape.priority;
+    const Buffer in = buffer(in_, shape.count), out = buffer(out_, shape.count);
+    switch (shape.operation) {
+      case Collective::all_reduce:
+        return communicator_.all_reduce(in, out, ReduceOp::sum, options);
+      case Collective::reduce:
+        return communicator_.reduce(in, out, ReduceOp::sum, 1, options);
+      case Collective::broadcast:
+        return communicator_.broadcast(in, out, 1, options);
+      case Collective::all_gather:
+        return communicator_.all_gather(in, buffer(out_, shape.count * size_), options);
+      case Collective::reduce_scatter:
+        return communicator_.reduce_scatter(buffer(in_, shape.count * size_), out, ReduceOp::sum, options);
+      case Collective::barrier:
+        return communicator_.barrier(options);
+    }
+    return {};
+  }
+
+ private:
+  static Buffer buffer(std::vector<float>& memory, std::size_t count) {
+    return {memory.data(), count, DType::f32};
+  }
+
+  Communicator& communicator_;
+  std::size_t size_;
+  std::vector<float> in_, out_;
+};
+
+// User and system time of all threads of this program.
+microseconds processor_time() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  const auto of = [](const timeval& time) {
+    return std::chrono::seconds{time.tv_sec} + microseconds{time.tv_usec};
+  };
+  return of(usage.ru_utime) + of(usage.ru_stime);
+}
+
+Setup setup_of(Over over, int size) {
+  Setup setup;
+  setup.over = over;
+  setup.size = size;
+  return setup;
+}
+
+}  // namespace
+
+TEST_CASE("the counter counts") {
+  const std::uint64_t before = allocations();
+  int* volatile one = new int(1);  // volatile: or the compiler does without
+  void* volatile other = std::malloc(1);
+  delete one;
+  std::free(other);
+  CHECK(allocations() == before + 2);
+}
+
+TEST_CASE("nothing is allocated after the first operation of a shape") {
+  const Over over = GENERATE(Over::mem, Over::tcp);
+  const int size = GENERATE(2, 3, 4);
+  for (const Shape& shape : shapes) {
+    const int repeats = shape.count >= 100'000 ? 200 : 1000;
+    std::uint64_t before = 0, after = 0;
+    std::barrier ready(size), done(size);
+    run_communicators(setup_of(over, size), "hot path", [&](Communicator& c, int rank) {
+      Caller caller(c);
+      caller.start(shape).wait();
+      ready.arrive_and_wait();
+      if (rank == 0) before = allocations();
+      ready.arrive_and_wait();
+      for (int i = 0; i < repeats; ++i) caller.start(shape).wait();
+      done.arrive_and_wait();
+      if (rank == 0) after = allocations();
+      done.arrive_and_wait();
+    });
+    INFO(name_of(over) << ", " << size << " ranks, " << name_of(shape.operation) << " of " << shape.count
+                       << " f32");
+    CHECK(after - before == 0);
+  }
+}
+
+TEST_CASE("nothing is allocated while several operations of both lanes are under way, waited for or not") {
+  const Over over = GENERATE(Over::mem, Over::tcp);
+  constexpr std::size_t together = std::size(shapes);
+  std::uint64_t before = 0, after = 0;
+  std::barrier ready(3), done(3);
+  run_communicators(setup_of(over, 3), "hot path", [&](Communicator& c, int rank) {
+    Caller caller(c);
+    Work works[together];
+    const auto round = [&] {
+      for (std::size_t i = 0; i < together; ++i) works[i] = caller.start(shapes[i]);
+      works[1].wait();
+      for (Work& work : works) work.wait();
+      for (Work& work : works) work = Work();
+    };
+    for (int i = 0; i < 5; ++i) round();
+    ready.arrive_and_wait();
+    if (rank == 0) before = allocations();
+    ready.arrive_and_wait();
+    for (int i = 0; i < 100; ++i) round();
+    done.arrive_and_wait();
+    if (rank == 0) after = allocations();
+    done.arrive_and_wait();
+  });
+  INFO(name_of(over));
+  CHECK(after - before == 0);
+}
+
+TEST_CASE("an idle communicator uses no processor") {
+  const Over over = GENERATE(Over::mem, Over::tcp);
+  const int size = GENERATE(2, 4);
+  microseconds used{0};
+  std::barrier idle(size), measured(size);
+  run_communicators(setup_of(over, size), "idle", [&](Communicator& c, int rank) {
+    Caller caller(c);
+    for (const Shape& shape : shapes) caller.start(shape).wait();
+    idle.arrive_and_wait();
+    if (rank == 0) {
+      // The last rank's threads may still be on their way to sleep.
+      std::this_thread::sleep_for(milliseconds{20});
+      const microseconds before = processor_time();
+      std::this_thread::sleep_for(milliseconds{300});
+      used = processor_time() - before;
+    }
+    measured.arrive_and_wait();
+  });
+  INFO(name_of(over) << ", " << size << " ranks");
+  CHECK(used < milliseconds{1});
+}
+
+TEST_CASE("waiting for a rank that does not come uses no processor") {
+  const Over over = GENERATE(Over::mem, Over::tcp);
+  microseconds used{0};
+  std::barrier come(3);
+  run_communicators(setup_of(over, 3), "waiting", [&](Communicator& c, int rank) {
+    c.barrier().wait();
+    if (rank == 2) {
+      std::this_thread::sleep_for(milliseconds{50});
+      const microseconds before = processor_time();
+      std::this_thread::sleep_for(milliseconds{300});
+      used = processor_time() - before;
+    }
+    c.barrier().wait();
+    come.arrive_and_wait();
+  });
+  INFO(name_of(over));
+  CHECK(used < milliseconds{3});
+}
+
+}  // namespace rondo::testing
