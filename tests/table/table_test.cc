@@ -134,7 +134,7 @@ void run_table(Over over, int size, const std::string& algorithm) {
     setup.options.depth =
         shape.segment_bytes == 0 ? 0 : depths[mixed(algorithm.size(), static_cast<std::uint64_t>(size)) % 5];
     // A link that holds less than a segment makes frames wait in the middle.
-    setup.faults.capacity = shape.segment_bytes == 64 ? 200 : std::size_t{64} << 10;
+    setup.faults.capacity = shape.segment_bytes == 64 ? 50 : 5000;
     List list(size, algorithm);
     list.add_table(shape.counts);
     if (shape.segment_bytes == 64) list.add_ops(37);
@@ -173,9 +173,12 @@ TEST_CASE("table: mem") {
   for (const std::string& algorithm : algorithms) run_table(Over::mem, size, algorithm);
 }
 
+// The system's calls make tcp slower than mem: each number of ranks tries the planner, the ring and one other.
 TEST_CASE("table: tcp") {
   const int size = GENERATE(2, 3, 4, 5, 7, 8);
-  for (const std::string& algorithm : algorithms) run_table(Over::tcp, size, algorithm);
+  for (const std::string& algorithm :
+       {algorithms[0], algorithms[1], algorithms[2 + static_cast<std::size_t>(size) % 4]})
+    run_table(Over::tcp, size, algorithm);
 }
 
 }  // namespace rondo::testing
