@@ -84,6 +84,7 @@ Operation* Engine::start(const Call& call) {
     finish(operation);
   } else {
     next_deadline_ = std::min(next_deadline_, operation.deadline);
+    stall_check_ = std::min(stall_check_, now + stall_time);
     check_peers(operation);
     pass();
     if (sleeping_ > 0 && operation.deadline - now < std::chrono::seconds{1}) wake();

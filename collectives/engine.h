@@ -28,6 +28,8 @@ class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
   virtual void failure(const Failure& failure) = 0;
+  // Nothing has arrived for a while although the operation waits: perhaps ranks have called different things.
+  virtual void stalled(Priority lane, std::uint64_t number) = 0;
   virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit, const std::string& view) = 0;
 };
 
@@ -70,6 +72,9 @@ class Engine final : private Sink {
   EngineStatistics statistics();
 
  private:
+  // Without a frame for this long the ranks compare their calls.
+  static constexpr milliseconds stall_time{500};
+
   // Counts threads that want the lock, so that a driver that spins lets them in.
   class Guard;
   struct Left {
@@ -119,6 +124,7 @@ class Engine final : private Sink {
   TimePoint next_time() const noexcept;
   void check_time(TimePoint now);
   void check_farewells(TimePoint now);
+  void check_stall(TimePoint now);
   std::string text(const Operation& operation) const;
   std::string view_of(const Operation& operation) const;
   std::string lost_text(const Channel& channel, std::string_view what) const;
@@ -148,7 +154,10 @@ class Engine final : private Sink {
   TimePoint next_deadline_ = TimePoint::max();   // no operation ends before; may be too early
   TimePoint farewell_check_ = TimePoint::max();  // when a link that was closed in order counts as lost
   bool any_held_ = false;
-  std::vector<std::function<void()>> reports_;  // to be made without the lock
+  TimePoint stall_check_ = TimePoint::max();  // when to look whether anything has arrived since the last time
+  std::uint64_t stall_frames_ = 0;
+  std::uint64_t stall_reported_[lane_count] = {};  // the newest operation for which that has been reported
+  std::vector<std::function<void()>> reports_;     // to be made without the lock
   std::vector<Ended> ended_;
 
   FileDescriptor wake_, timer_;

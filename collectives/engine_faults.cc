@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "collectives/engine.h"
 #include "collectives/engine_guard.h"
@@ -86,7 +87,7 @@ void Engine::adopt(const Failure& failure) {
       operation = next;
     }
   }
-  next_deadline_ = farewell_check_ = TimePoint::max();
+  next_deadline_ = farewell_check_ = stall_check_ = TimePoint::max();
   if (sleeping_ > 0) wake();
 }
 
@@ -98,13 +99,14 @@ void Engine::fail(const Failure& failure) {
 
 TimePoint Engine::next_time() const noexcept {
   if (suspicion_) return suspicion_until_;
-  return std::min(next_deadline_, farewell_check_);
+  return std::min({next_deadline_, farewell_check_, stall_check_});
 }
 
 void Engine::check_time(TimePoint now) {
   if (suspicion_ && now >= suspicion_until_) return adopt(Failure(*suspicion_));
   if (failure_ || suspicion_ || now < next_time()) return;
   if (now >= farewell_check_) check_farewells(now);
+  if (now >= stall_check_) check_stall(now);
   if (suspicion_ || now < next_deadline_) return;
   next_deadline_ = TimePoint::max();
   for (const Lane& l : lanes_) {
@@ -122,6 +124,20 @@ void Engine::expire(const Operation& operation) {
                       view] { observer_->deadline(lane, number, limit, view); });
   suspicion_ = Failure{Errc::deadline_exceeded, view};
   suspicion_until_ = Clock::now() + verdict_time;
+}
+
+// Two ranks may both wait for the other's first frame, each as the root of its own call: no frame tells them.
+void Engine::check_stall(TimePoint now) {
+  stall_check_ = pending_ > 0 ? now + stall_time : TimePoint::max();
+  if (std::exchange(stall_frames_, statistics_.frames_received) != statistics_.frames_received) return;
+  if (observer_ == nullptr) return;
+  for (std::size_t i = 0; i < lane_count; ++i) {
+    const Operation* const first = lanes_[i].first();
+    if (first == nullptr || stall_reported_[i] == first->number) continue;
+    stall_reported_[i] = first->number;
+    reports_.push_back(
+        [this, lane = first->lane, number = first->number] { observer_->stalled(lane, number); });
+  }
 }
 
 void Engine::check_farewells(TimePoint now) {
@@ -247,7 +263,7 @@ RankStatus Engine::status() {
     s.finished = l.finished();
     if (l.last_number != 0) s.last = describe_call(l.last_signature, l.last_number, static_cast<Priority>(i));
     if (l.first() == nullptr) continue;
-    s.current = text(*l.first());
+    s.current = describe_call(l.first()->signature, l.first()->number, static_cast<Priority>(i));
     const auto& peers = l.first()->run.program().peers();
     for (std::size_t p = 0; p < peers.size(); ++p)
       if (!l.first()->run.peer(static_cast<int>(p)).receives.done()) s.waiting_for.push_back(peers[p].rank);

@@ -41,7 +41,11 @@ class Control {
   // and names the culprits: ranks that did not answer (stopped or unreachable), else ranks that have not called the
   // operation, with the last one they finished, else whom the others wait for. `what` is this rank's own view, used when
   // nothing better is found out. Thread-safe, never blocks.
-  virtual void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline, const std::string& what) = 0;
+  virtual void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
+                               const std::string& what) = 0;
+  // Nothing has come for this operation for a while. Rank 0 asks as above, and acts only when ranks have called different things
+  // under this number: then that is the failure. Thread-safe, never blocks.
+  virtual void report_stall(Priority lane, std::uint64_t operation) = 0;
   // Tells the others that this rank leaves in order, having finished these operations, and lets rank 0, the hub, stay until the
   // others have finished as many or `until` has passed. Blocks until then at most.
   virtual void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) = 0;

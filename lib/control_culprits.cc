@@ -102,7 +102,25 @@ std::string waiting(const Case& of) {
 
 }  // namespace
 
+std::optional<Failure> find_disagreement(const DeadlineMessage& deadline,
+                                         const std::vector<Standing>& standings) {
+  const Case of{deadline, standings, {}, {}};
+  const auto callers = of.ranks([&](const Standing& standing, int rank) {
+    const LaneStatus& lane = of.lane(rank);
+    return standing.state == Standing::State::answered && lane.finished + 1 == deadline.operation &&
+           !lane.current.empty();
+  });
+  if (callers.empty()) return std::nullopt;
+  const std::string& first = of.lane(callers.front()).current;
+  for (const int rank : callers)
+    if (const std::string& other = of.lane(rank).current; other != first)
+      return Failure{Errc::mismatch, fmt::format("rank {} called {} where rank {} called {}", rank, other,
+                                                 callers.front(), first)};
+  return std::nullopt;
+}
+
 Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::vector<Standing>& standings) {
+  if (auto disagreement = find_disagreement(deadline, standings)) return *disagreement;
   Case of{deadline, standings, {}, describe_seconds(static_cast<double>(deadline.deadline_ns) * 1e-9)};
   if (reporter >= 0 && static_cast<std::size_t>(reporter) < standings.size()) {
     const std::string& current = of.lane(reporter).current;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,11 @@ struct Standing {
   RankStatus status;
 };
 
-// Names who kept the operation from its end: ranks that do not answer, else ranks that have left, else ranks that have not called
+// Ranks that have called different things as the same operation: a mismatch that names two of them.
+std::optional<Failure> find_disagreement(const DeadlineMessage& deadline,
+                                         const std::vector<Standing>& standings);
+
+// A disagreement, if there is one; else names who kept the operation from its end: ranks that do not answer, else ranks that have left, else ranks that have not called
 // it, else whom the others wait for, else what the reporting rank itself thinks.
 Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::vector<Standing>& standings);
 

@@ -22,13 +22,14 @@ struct Peer {
   bool left = false;  // in order
   bool gone = false;  // the connection has ended
   bool known = false;
-  RankStatus status;  // as far as known
+  RankStatus status;                      // as far as known
   std::uint64_t asked = 0, answered = 0;  // the newest query put to it, and the newest it answered
 };
 
 class Hub final : public Control {
  public:
-  explicit Hub(std::vector<Stream> streams) : peers_(take(streams)), thread_(start_thread([this] { run(); })) {}
+  explicit Hub(std::vector<Stream> streams)
+      : peers_(take(streams)), thread_(start_thread([this] { run(); })) {}
   ~Hub() override {
     queue_.post(StopCommand{});
     thread_.join();
@@ -36,8 +37,13 @@ class Hub final : public Control {
 
   void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
   void report(const Failure& failure) override { queue_.post(ReportMessage{failure}); }
-  void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline, const std::string& what) override {
-    queue_.post(DeadlineMessage{lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())), what});
+  void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
+                       const std::string& what) override {
+    queue_.post(DeadlineMessage{
+        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())), what});
+  }
+  void report_stall(Priority lane, std::uint64_t operation) override {
+    queue_.post(DeadlineMessage{lane, operation, 0, {}});
   }
   void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
     LeaveCommand command;
@@ -118,7 +124,8 @@ class Hub final : public Control {
     LeftMessage left;
     left.rank = static_cast<std::uint32_t>(rank_of(index));
     std::ranges::copy(message.finished, left.finished);
-    for (std::size_t lane = 0; lane < lane_count; ++lane) peer.status.lanes[lane].finished = message.finished[lane];
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
+      peer.status.lanes[lane].finished = message.finished[lane];
     // The rank itself gets it too: then it knows that its leave has come through.
     send_to_all(left);
     outlet_.peer_left(rank_of(index), message.finished);
@@ -131,8 +138,8 @@ class Hub final : public Control {
   void lose(std::size_t index) {
     Peer& peer = peers_[index];
     if (std::exchange(peer.gone, true) || peer.left) return;
-    judge({Errc::peer_lost, "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " + peer.stream.peer() + ": " +
-                                peer.stream.why()});
+    judge({Errc::peer_lost, "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " +
+                                peer.stream.peer() + ": " + peer.stream.why()});
   }
 
   void obey(const StartCommand& command) { outlet_.start(*command.client); }
@@ -156,7 +163,12 @@ class Hub final : public Control {
   }
 
   void inquire(const DeadlineMessage& deadline, int reporter) {
-    if (outlet_.has_failed() || inquiry_) return;
+    if (outlet_.has_failed()) return;
+    if (inquiry_) {
+      // A deadline is worth more than a stall; the question is the same.
+      if (inquiry_->deadline.deadline_ns == 0) inquiry_->deadline = deadline, inquiry_->reporter = reporter;
+      return;
+    }
     inquiry_ = Inquiry{deadline, reporter, ++last_query_, after(Clock::now(), query_time)};
     for (Peer& peer : peers_) ask(peer);
   }
@@ -168,12 +180,15 @@ class Hub final : public Control {
     if (!all && Clock::now() < inquiry_->until) return;
     std::vector<Standing> standings{{Standing::State::answered, true, outlet_.status()}};
     for (const Peer& peer : peers_) {
-      const auto state = peer.left                                 ? Standing::State::left
+      const auto state = peer.left                          ? Standing::State::left
                          : peer.answered >= inquiry_->query ? Standing::State::answered
-                                                                   : Standing::State::silent;
+                                                            : Standing::State::silent;
       standings.push_back({state, peer.known, peer.status});
     }
-    judge(find_culprits(inquiry_->deadline, inquiry_->reporter, standings));
+    const Inquiry inquiry = *std::exchange(inquiry_, std::nullopt);
+    if (inquiry.deadline.deadline_ns != 0)
+      return judge(find_culprits(inquiry.deadline, inquiry.reporter, standings));
+    if (const auto disagreement = find_disagreement(inquiry.deadline, standings)) judge(*disagreement);
   }
 
   // The hub stays until nobody can need it any more for an operation that it has finished itself.
@@ -214,7 +229,8 @@ class Hub final : public Control {
 
   void send(Peer& peer, const std::vector<std::byte>& bytes) {
     if (peer.gone) return;
-    if (peer.stream.unsent_bytes() > most_unsent_bytes) return peer.stream.end("it has not read for too long");
+    if (peer.stream.unsent_bytes() > most_unsent_bytes)
+      return peer.stream.end("it has not read for too long");
     peer.stream.send(bytes);
   }
 
@@ -234,6 +250,8 @@ class Hub final : public Control {
 
 }  // namespace
 
-std::unique_ptr<Control> make_hub(std::vector<Stream> streams) { return std::make_unique<Hub>(std::move(streams)); }
+std::unique_ptr<Control> make_hub(std::vector<Stream> streams) {
+  return std::make_unique<Hub>(std::move(streams));
+}
 
 }  // namespace rondo

@@ -45,7 +45,7 @@ struct ReportMessage {
 struct DeadlineMessage {
   Priority lane = Priority::bulk;
   std::uint64_t operation = 0;
-  std::uint64_t deadline_ns = 0;
+  std::uint64_t deadline_ns = 0;  // 0: none has passed, the operation only stalls
   std::string what;
 };
 struct StatusMessage {

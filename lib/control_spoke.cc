@@ -28,6 +28,9 @@ class Spoke final : public Control {
     queue_.post(DeadlineMessage{
         lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())), what});
   }
+  void report_stall(Priority lane, std::uint64_t operation) override {
+    queue_.post(DeadlineMessage{lane, operation, 0, {}});
+  }
   void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
     LeaveCommand command;
     std::ranges::copy(finished, command.finished);
@@ -113,7 +116,13 @@ class Spoke final : public Control {
     answer();
   }
   void obey(const ReportMessage& message) { tell_hub(message, message.failure); }
-  void obey(const DeadlineMessage& message) { tell_hub(message, {Errc::deadline_exceeded, message.what}); }
+  void obey(const DeadlineMessage& message) {
+    if (message.deadline_ns == 0) {  // no verdict is owed
+      if (!hub_gone_) stream_.send(encode(message));
+      return;
+    }
+    tell_hub(message, {Errc::deadline_exceeded, message.what});
+  }
   void obey(const LeaveCommand& command) {
     leaving_ = true;
     LeavingMessage message;

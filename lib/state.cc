@@ -214,6 +214,9 @@ void CommunicatorState::deadline(Priority lane, std::uint64_t number, nanosecond
                                  const std::string& view) {
   joined_.control->report_deadline(lane, number, limit, view);
 }
+void CommunicatorState::stalled(Priority lane, std::uint64_t number) {
+  joined_.control->report_stall(lane, number);
+}
 RankStatus CommunicatorState::status() {
   return engine_->status();
 }

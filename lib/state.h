@@ -40,6 +40,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   std::uint32_t plan_hash(const Call& call) const noexcept;
 
   void failure(const Failure& failure) override;
+  void stalled(Priority lane, std::uint64_t number) override;
   void deadline(Priority lane, std::uint64_t number, nanoseconds limit, const std::string& view) override;
   RankStatus status() override;
   void failed(const Failure& failure) override;

@@ -24,10 +24,13 @@ class Group {
 
   // count: floats of each all-reduce.
   void start(int rank, const std::string& mode, int operations, int at, std::size_t count) {
-    std::map<std::string, std::string> environment{
-        {"RONDO_RANK", std::to_string(rank)}, {"RONDO_SIZE", std::to_string(size_)},
-        {"RONDO_RENDEZVOUS", url()},          {"RONDO_SECRET", "the secret of this test"},
-        {"RONDO_DEADLINE", deadline_},        {"RONDO_CONNECT_DEADLINE", "20"}};
+    std::map<std::string, std::string> environment{{"RONDO_RANK", std::to_string(rank)},
+                                                   {"RONDO_SIZE", std::to_string(size_)},
+                                                   {"RONDO_RENDEZVOUS", url()},
+                                                   {"RONDO_SECRET", "the secret of this test"},
+                                                   {"RONDO_INTERFACE", "lo"},
+                                                   {"RONDO_DEADLINE", deadline_},
+                                                   {"RONDO_CONNECT_DEADLINE", "20"}};
     for (const auto& [name, value] : overrides[rank]) environment[name] = value;
     const std::string program = mode == "drip" ? RONDO_FAULT_DRIP : RONDO_FAULT_RANK;
     processes_.emplace_back(std::vector<std::string>{program, mode, std::to_string(operations),
