@@ -225,7 +225,7 @@ void add_bench(CLI::App& app, int& exit_code) {
       "joins them. The flags\n"
       "are those of nccl-tests. Exit status: 0 fine, 1 wrong elements or a row below --min-bandwidth, 2 bad "
       "input,\n"
-      "3 the ranks failed.");
+      "3 the ranks failed.\n");
   command->callback([flags, &exit_code] {
     BenchOptions options = interpret(*flags);
     const auto place = find_launch(options.connect);

@@ -163,7 +163,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("-r,--root", flags.root, "Root of reduce and broadcast, or all (default 0)");
   add("--ranks", flags.ranks, "Ranks to start on this host when no launcher has done it (default 4)");
   add("--transport", flags.transport, "Transports to use (default tcp)");
-  add("--algorithm", flags.algorithm, "ring, tree, star ... (default: what Rondo plans)");
+  add("--algorithm", flags.algorithm, "ring, tree, star, doubling or chain (default: what Rondo plans)");
   add("--interfaces", flags.interfaces,
       "Interfaces to use: eth0, 10.0.0.0/8, ^docker0 (not that one), with commas");
   add("--json", flags.json, "Write the results to this file as JSON");

@@ -52,7 +52,7 @@ void add_run(CLI::App& app, int& exit_code) {
       "Each rank gets RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_RENDEZVOUS and RONDO_SECRET. The exit "
       "status is that of\n"
       "the first rank that failed, 128 + signal when a signal killed it. For several hosts use mpirun, srun "
-      "or torchrun.");
+      "or torchrun.\n");
   command->prefix_command();
   command->callback([command, flags, &exit_code] {
     SpawnOptions options;
