@@ -16,6 +16,8 @@ namespace rondo {
 namespace {
 
 constexpr microseconds spin_time{1000};
+// With a core for every rank an answer comes within this time, unless the machine has other work too: then yield.
+constexpr microseconds pause_time{100};
 constexpr int passes_between_time_checks = 256;
 constexpr std::uint64_t large_count = 1 << 16;  // elements: worth waking the background thread at once
 constexpr microseconds background_delay{200};
@@ -68,7 +70,7 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
     if (moved) continue;
     if (idle++ == 0) idle_since = now;
     if (now - idle_since < spin_time) {
-      if (options_.crowded) {
+      if (options_.crowded || now - idle_since > pause_time) {
         lock.unlock();
         ::sched_yield();
         lock.lock();

@@ -16,6 +16,7 @@
 
 #include "collectives/costs.h"
 #include "collectives/tuning.h"
+#include "transports/transport.h"
 
 namespace rondo {
 

@@ -17,10 +17,6 @@ inline constexpr std::array<std::size_t, 3> frame_ladder = {std::size_t{64} << 1
 inline constexpr std::uint32_t least_depth = 2;
 inline constexpr std::uint32_t most_depth = 64;
 
-// Recursive doubling writes over a value that it is still sending, so a link must take a frame without the receiver's help. A
-// fresh TCP connection holds this much in its socket buffers on every Linux since 2.6 (tcp_wmem, tcp_rmem defaults).
-inline constexpr std::size_t eager_bytes = std::size_t{32} << 10;
-
 // Segments are multiples of slices times this, so that slices start on cache lines.
 inline constexpr std::size_t segment_grain = 64;
 

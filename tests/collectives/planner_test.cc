@@ -10,6 +10,7 @@
 #include "collectives/costs.h"
 #include "collectives/tuning.h"
 #include "tests/collectives/all_schedules.h"
+#include "transports/transport.h"
 
 using namespace rondo;
 using Catch::Matchers::Contains;
