@@ -13,8 +13,8 @@ namespace {
 constexpr Priority both_lanes[] = {Priority::urgent, Priority::bulk};
 
 // Around every size at which an implementation may change its mind.
-const std::vector<std::size_t> sizes{0,    1,    7,      16,      63,      64,      65,        447, 448, 449,
-                                     1000, 4096, 65'536, 131'071, 131'072, 131'073, 1'048'579, 0,   3};
+const std::vector<std::size_t> sizes{
+    0, 1, 7, 16, 63, 64, 65, 4095, 4097, 449, 1000, 4096, 65'536, 131'071, 131'072, 131'073, 1'048'579, 0, 3};
 
 bool readable(int descriptor, int milliseconds) {
   pollfd one{descriptor, POLLIN, 0};

@@ -14,7 +14,7 @@ namespace rondo {
 namespace {
 
 // A whole frame up to this size is read into one piece and copied from there: cheaper than a list of pieces.
-constexpr std::size_t one_piece = 512;
+constexpr std::size_t one_piece = 4096 + frame_header_bytes;
 // Of one link before the others, the urgent lane above all, have their turn.
 constexpr std::size_t most_at_once = std::size_t{1} << 20;
 

@@ -12,7 +12,7 @@ namespace rondo {
 namespace {
 
 // Up to here a copy into one piece costs less than the kernel's look at a list of pieces.
-constexpr std::size_t one_piece = 512;
+constexpr std::size_t one_piece = 4096 + frame_header_bytes;
 
 }  // namespace
 
