@@ -236,6 +236,35 @@ TEST_CASE("a sender that was refused does not sleep before it may try again") {
   CHECK(::poll(&watch, 1, 0) == 0);
 }
 
+TEST_CASE("a small frame goes at once or is refused, until there is room for all of it") {
+  MemFaults faults;
+  faults.capacity = 300;
+  Pair pair(faults);
+  const Blob payload = payload_of(0, 100);
+  REQUIRE(pair.out().send(header_of(0), payload, 0) == Send::done);
+  REQUIRE(pair.out().send(header_of(1), payload, 1) == Send::full);
+  CHECK_FALSE(pair.ends[0]->progress(pair.sender));
+  CHECK(pair.ends[0]->prepare_sleep());
+  pair.sink.to_come = {100, 100};
+  CHECK(pair.ends[1]->progress(pair.sink));
+  CHECK_FALSE(pair.ends[0]->prepare_sleep());
+  CHECK(pair.ends[0]->progress(pair.sender));
+  CHECK(pair.out().send(header_of(1), payload, 1) == Send::done);
+}
+
+TEST_CASE("a large payload is borrowed until it has gone") {
+  MemFaults faults;
+  faults.capacity = 5000;
+  faults.queue = 2;
+  Pair pair(faults);
+  const std::vector<std::size_t> sizes = {eager_bytes + 1, eager_bytes, 3 * eager_bytes, 10};
+  pair.run(sizes);
+  pair.check_frames(sizes.size());
+  CHECK(pair.asked(Send::queued) == 2);
+  CHECK(pair.asked(Send::copied) == 1);
+  CHECK(pair.sender.cookies == std::vector<std::uint64_t>{0, 1, 2});
+}
+
 TEST_CASE("a header on hold is shown again when the sink has an answer") {
   Pair pair;
   pair.payloads = {payload_of(0, 8), payload_of(1, 16)};
