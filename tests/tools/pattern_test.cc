@@ -59,6 +59,8 @@ TEST_CASE("expected results are exact for every type, op and order") {
       for (const int size : {2, 3, 5, 33}) {
         const Call call{Collective::all_reduce, static_cast<DType>(t), static_cast<ReduceOp>(o), 0, 0, size};
         if (!supports(call.type, call.op)) continue;
+        // Many ranks are slow to compute and matter where the range of the type is small.
+        if (size == 33 && (size_of(call.type) > 1 || o > static_cast<int>(ReduceOp::product))) continue;
         INFO(name_of(call.type) << " " << name_of(call.op) << " over " << size);
         std::vector<Bytes> inputs;
         for (int rank = 0; rank < size; ++rank) inputs.push_back(input_of(call, rank, 5));
