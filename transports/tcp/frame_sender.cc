@@ -46,11 +46,13 @@ ssize_t FrameSender::write(const HeaderBytes& header, std::size_t already,
 }
 
 Send FrameSender::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
-  if (busy_ || !room_ || error_ != 0) return Send::full;
+  refused_ = busy_ || !room_ || error_ != 0;
+  if (refused_) return Send::full;
   const ssize_t result = write(header, 0, payload);
   if (result < 0) {
     if (errno != EAGAIN) error_ = errno;
     room_ = false;
+    refused_ = true;
     return Send::full;
   }
   const auto taken = static_cast<std::size_t>(result);
@@ -68,7 +70,7 @@ Send FrameSender::send(const HeaderBytes& header, std::span<const std::byte> pay
 }
 
 bool FrameSender::resume(Link& link, Sink& sink) {
-  if (!has_work() || error_ != 0) return false;
+  if (!busy_ || !room_ || error_ != 0) return false;
   const ssize_t result = write(header_, sent_, payload_);
   if (result < 0) {
     if (errno != EAGAIN) error_ = errno;

@@ -27,8 +27,8 @@ class FrameSender {
   // epoll says that there is room again.
   void flag_room() noexcept { room_ = true; }
   bool waits_for_room() const noexcept { return !room_; }
-  // A frame is under way, and the socket may take more of it.
-  bool has_work() const noexcept { return busy_ && room_; }
+  // A frame is under way or was refused, and the socket may take more: a driver must not sleep now.
+  bool has_work() const noexcept { return (busy_ || refused_) && room_; }
   // The errno value of the first failure; nothing is sent any more.
   int error() const noexcept { return error_; }
 
@@ -38,6 +38,7 @@ class FrameSender {
   int socket_ = -1;
   int error_ = 0;
   bool room_ = true, busy_ = false;
+  bool refused_ = false;  // full was answered since there was last room
   HeaderBytes header_{};
   std::size_t sent_ = 0;  // header and payload
   std::span<const std::byte> payload_;
