@@ -68,11 +68,8 @@ TEST_CASE("cut and stretched control messages are refused", "[control]") {
 }
 
 TEST_CASE("texts are bounded and of one line", "[control]") {
-  const std::string umlauts = "x" + [] {
-    std::string text;
-    for (int i = 0; i < 5000; ++i) text += "\xc3\xa4";
-    return text;
-  }();
+  std::string umlauts(1, 'x');
+  for (int i = 0; i < 5000; ++i) umlauts += "\xc3\xa4";
   const auto frame = encode(ReportMessage{{Errc::aborted, umlauts}});
   auto [type, payload] = parts(frame);
   auto back = decode(type, payload);
