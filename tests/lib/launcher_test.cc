@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/launcher.h"
+
+#include "environment_guard.h"
+
+using namespace rondo;
+using namespace rondo::tests;
+using Catch::Contains;
+
+TEST_CASE("torchrun", "[environment]") {
+  const Environment environment{{"RANK", "5"},
+                                {"WORLD_SIZE", "8"},
+                                {"LOCAL_RANK", "1"},
+                                {"MASTER_ADDR", "node0"},
+                                {"MASTER_PORT", "29500"},
+                                {"LOCAL_WORLD_SIZE", "8"}};
+  Place place = resolve_place(Options{});
+  CHECK(place.rank == 5);
+  CHECK(place.size == 8);
+  CHECK(place.url == "tcp://node0:29500");
+  CHECK(place.source == "torchrun");
+  ::setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+  CHECK(resolve_place(Options{}).url == "tcp://node0:29501");
+  ::setenv("MASTER_ADDR", "fd00::2", 1);
+  CHECK(resolve_place(Options{}).url == "tcp://[fd00::2]:29501");
+  ::setenv("LOCAL_WORLD_SIZE", "4", 1);
+  CHECK_THAT(message_of(Errc::authentication), Contains("several hosts") && Contains("RONDO_SECRET"));
+  ::setenv("RONDO_SECRET", "s", 1);
+  CHECK(resolve_place(Options{}).url == "tcp://[fd00::2]:29501");
+  ::unsetenv("MASTER_PORT");
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("MASTER_PORT is not"));
+  ::setenv("RANK", "8", 1);
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("RANK is '8'") && Contains("from 0 to 7"));
+}
+
+TEST_CASE("Open MPI on one host needs no configuration", "[environment]") {
+  const Environment environment{{"OMPI_COMM_WORLD_RANK", "1"},
+                                {"OMPI_COMM_WORLD_SIZE", "4"},
+                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                {"PMIX_NAMESPACE", "prterun-vm-71@1/x"}};
+  const Place place = resolve_place(Options{});
+  CHECK(place.rank == 1);
+  CHECK(place.size == 4);
+  CHECK(place.source == "Open MPI");
+  CHECK(place.url == user_prefix(environment) + "openmpi-prterun-vm-71_1_x-4");
+  CHECK(place.this_host_only);
+  CHECK(place.secret.size() == 64);
+  CHECK(resolve_place(Options{}).secret == place.secret);
+  ::setenv("PMIX_NAMESPACE", "another", 1);
+  CHECK(resolve_place(Options{}).secret != place.secret);
+  ::setenv("RONDO_SECRET", "mine", 1);
+  CHECK(resolve_place(Options{}).secret == "mine");
+  CHECK_FALSE(resolve_place(Options{}).this_host_only);
+
+  ::setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("Open MPI runs ranks on several hosts") &&
+                                                     Contains("RONDO_RENDEZVOUS=tcp://HOST:PORT") &&
+                                                     Contains("-x RONDO_SECRET"));
+  ::setenv("RONDO_RENDEZVOUS", "tcp://node0:1234", 1);
+  CHECK(resolve_place(Options{}).url == "tcp://node0:1234");
+}
+
+TEST_CASE("MPICH and Intel MPI on one host need no configuration", "[environment]") {
+  const Environment environment{{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALNRANKS", "3"}};
+  const Place place = resolve_place(Options{});
+  CHECK(place.rank == 2);
+  CHECK(place.size == 3);
+  CHECK(place.source == "MPICH or Intel MPI");
+  CHECK_THAT(place.url, Catch::StartsWith(user_prefix(environment) + "hydra-"));
+  CHECK(resolve_place(Options{}).url == place.url);
+  CHECK(place.this_host_only);
+  ::setenv("MPI_LOCALNRANKS", "1", 1);
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("-genvlist"));
+  ::unsetenv("MPI_LOCALNRANKS");
+  CHECK(resolve_place(Options{}).rank == 2);
+}
+
+TEST_CASE("Slurm", "[environment]") {
+  const Environment environment{{"SLURM_PROCID", "1"},         {"SLURM_NTASKS", "2"},
+                                {"SLURM_STEP_NODELIST", "n7"}, {"SLURM_STEP_NUM_NODES", "1"},
+                                {"SLURM_JOB_ID", "4711"},      {"SLURM_STEP_ID", "3"}};
+  CHECK(resolve_place(Options{}).url == user_prefix(environment) + "slurm-4711-3-2");
+  CHECK(resolve_place(Options{}).source == "Slurm");
+  // srun for an MPI program that speaks PMI.
+  ::setenv("PMI_RANK", "0", 1);
+  ::setenv("PMI_SIZE", "9", 1);
+  CHECK(resolve_place(Options{}).source == "Slurm");
+  // Hydra that has started its daemons with srun.
+  ::setenv("MPI_LOCALNRANKS", "9", 1);
+  CHECK(resolve_place(Options{}).source == "MPICH or Intel MPI");
+  ::unsetenv("PMI_RANK");
+
+  ::setenv("SLURM_STEP_NODELIST", "node[007-009,12],other", 1);
+  ::setenv("SLURM_STEP_NUM_NODES", "5", 1);
+  CHECK_THAT(message_of(Errc::authentication), Contains("RONDO_SECRET"));
+  ::setenv("RONDO_SECRET", "s", 1);
+  const std::string url = resolve_place(Options{}).url;
+  CHECK_THAT(url, Catch::StartsWith("tcp://node007:"));
+  CHECK(resolve_place(Options{}).url == url);
+  ::setenv("SLURM_STEP_ID", "4", 1);
+  CHECK(resolve_place(Options{}).url != url);
+
+  // A batch script itself is no task.
+  ::unsetenv("SLURM_STEP_NODELIST");
+  ::unsetenv("SLURM_STEP_ID");
+  CHECK(resolve_place(Options{}).source == "alone");
+}
+
+TEST_CASE("host lists", "[environment]") {
+  CHECK(first_host("n1") == "n1");
+  CHECK(first_host("n1,n2") == "n1");
+  CHECK(first_host("n[1-4]") == "n1");
+  CHECK(first_host("n[01,03-4],m") == "n01");
+  CHECK(first_host("rack[2-3]node[7-9]") == "rack2node7");
+  CHECK(first_host("broken[1") == "broken");
+}
