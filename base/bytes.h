@@ -33,7 +33,9 @@ class Writer {
   void put(T value) {
     for (std::size_t i = 0; i < sizeof(T); ++i) bytes_.push_back(static_cast<std::byte>(value >> (8 * i)));
   }
-  void put_bytes(std::span<const std::byte> bytes) { bytes_.insert(bytes_.end(), bytes.begin(), bytes.end()); }
+  void put_bytes(std::span<const std::byte> bytes) {
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
   // A u32 length and the bytes.
   void put_string(std::string_view text) {
     put(static_cast<std::uint32_t>(text.size()));

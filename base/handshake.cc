@@ -157,8 +157,8 @@ ProofBytes Initiator::answer(const ChallengeBytes& challenge) {
                 "what listens there is not Rondo: its answer to the handshake is something else");
   if (version != wire_version)
     throw Error(Errc::unsupported, "the other end speaks wire version " + std::to_string(version) +
-                                      ", this one " + std::to_string(wire_version) +
-                                      ": run the same version of Rondo on all ranks");
+                                       ", this one " + std::to_string(wire_version) +
+                                       ": run the same version of Rondo on all ranks");
   const HelloBytes said = hello();
   if (!equal_in_constant_time(acceptor_proof(secret_, said, challenge),
                               std::span(challenge).subspan(challenge_proof))) {

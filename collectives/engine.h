@@ -108,6 +108,7 @@ class Engine final : private Sink {
   bool drive(std::unique_lock<std::mutex>& lock, const Operation* operation, TimePoint until);
   bool sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_behalf_of_nobody);
   void let_in(std::unique_lock<std::mutex>& lock);
+  void give_way(std::unique_lock<std::mutex>& lock, TimePoint now);
   void arm_background(std::uint64_t count);
   void background();
   void wake() noexcept;
@@ -144,6 +145,8 @@ class Engine final : private Sink {
   int waiters_ = 0;
   bool driving_ = false;
   int sleeping_ = 0;
+  int long_yields_ = 0;
+  TimePoint contended_until_{};  // other programs want the cores: do not spin
   bool stopping_ = false;
   EngineStatistics statistics_;
 

@@ -17,7 +17,10 @@ namespace {
 
 constexpr microseconds spin_time{1000};
 // With a core for every rank an answer comes within this time, unless the machine has other work too: then yield.
-constexpr microseconds pause_time{100};
+constexpr microseconds pause_time{20};
+constexpr microseconds long_yield{1000};
+constexpr int most_long_yields = 3;  // in a row
+constexpr milliseconds contention_time{20};
 constexpr int passes_between_time_checks = 256;
 constexpr std::uint64_t large_count = 1 << 16;  // elements: worth waking the background thread at once
 constexpr microseconds background_delay{200};
@@ -69,11 +72,9 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
     if (now >= until) return true;
     if (moved) continue;
     if (idle++ == 0) idle_since = now;
-    if (now - idle_since < spin_time) {
+    if (now - idle_since < spin_time && now >= contended_until_) {
       if (options_.crowded || now - idle_since > pause_time) {
-        lock.unlock();
-        ::sched_yield();
-        lock.lock();
+        give_way(lock, now);
       } else {
         __builtin_ia32_pause();
       }
@@ -83,6 +84,17 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
     }
   }
   return true;
+}
+
+// A yield that takes long has handed the core to a program that computes. Then sleeping is better: whoever sleeps and is woken gets its
+// core back at once, whoever yields waits for the end of a time slice.
+void Engine::give_way(std::unique_lock<std::mutex>& lock, TimePoint now) {
+  lock.unlock();
+  ::sched_yield();
+  lock.lock();
+  const TimePoint back = Clock::now();
+  long_yields_ = back - now > long_yield ? long_yields_ + 1 : 0;
+  if (long_yields_ >= most_long_yields) contended_until_ = back + contention_time;
 }
 
 void Engine::let_in(std::unique_lock<std::mutex>& lock) {

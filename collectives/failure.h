@@ -21,9 +21,9 @@ struct Failure {
 struct LaneStatus {
   std::uint64_t started = 0;
   std::uint64_t finished = 0;  // all operations up to this one
-  std::string current;         // "all_reduce #41 (64 MiB f32 sum)": the oldest unfinished; empty when there is none
-  std::string last;            // likewise the newest finished one
-  std::vector<int> waiting_for;            // ranks whose frames the oldest unfinished operation lacks
+  std::string current;  // "all_reduce #41 (64 MiB f32 sum)": the oldest unfinished; empty when there is none
+  std::string last;     // likewise the newest finished one
+  std::vector<int> waiting_for;  // ranks whose frames the oldest unfinished operation lacks
 };
 
 struct RankStatus {

@@ -204,7 +204,9 @@ void Run::payload_released(const FramePlace& place) noexcept {
   --slice_run(place.segment, step(place).slice).sends_pending;
 }
 
-void Run::send_finished(const FramePlace& place) noexcept { step_finished(place.segment); }
+void Run::send_finished(const FramePlace& place) noexcept {
+  step_finished(place.segment);
+}
 
 void Run::step_finished(std::uint64_t segment) noexcept {
   --steps_left_[segment % window_];

@@ -65,7 +65,8 @@ std::optional<Announcement> parse_announcement(std::string_view text) {
     const auto comma = std::min(at.find(','), at.size());
     announcement.addresses.emplace_back(at.substr(0, comma));
     at.remove_prefix(std::min(comma + 1, at.size()));
-    if (announcement.addresses.back().empty() || announcement.addresses.size() > most_addresses) return std::nullopt;
+    if (announcement.addresses.back().empty() || announcement.addresses.size() > most_addresses)
+      return std::nullopt;
   }
   return announcement;
 }

@@ -17,8 +17,8 @@
 namespace rondo {
 
 struct Joined {
-  std::uint64_t job = 0;       // fresh for each communicator, from rank 0
-  std::vector<Blob> records;   // by rank
+  std::uint64_t job = 0;             // fresh for each communicator, from rank 0
+  std::vector<Blob> records;         // by rank
   std::unique_ptr<Control> control;  // null when alone
 };
 
@@ -26,10 +26,11 @@ struct Joined {
 struct Place {
   int rank = 0;
   int size = 1;
-  std::string url;     // tcp:// or file://; empty with a store or when alone
-  std::string secret;  // the job's; of ranks that share a file and were given none: that of their user on this host
+  std::string url;  // tcp:// or file://; empty with a store or when alone
+  std::string
+      secret;  // the job's; of ranks that share a file and were given none: that of their user on this host
   bool this_host_only = false;  // the secret is one that other hosts cannot know
-  std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
+  std::string source;           // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
 };
 Place resolve_place(const Options& options);
 

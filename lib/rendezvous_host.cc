@@ -31,13 +31,15 @@ enum class Stage {
   proof,   // has been challenged
   record,  // has proved the secret; its record is to come
   ready,
-  heard,   // disagrees: waits for the end of the join, to hear why
+  heard,  // disagrees: waits for the end of the join, to hear why
   gone,
 };
 
 struct Guest {
   Guest(FileDescriptor descriptor, std::string_view secret)
-      : stream(std::move(descriptor)), acceptor(0, secret), handshake_until(after(Clock::now(), handshake_time)) {}
+      : stream(std::move(descriptor)),
+        acceptor(0, secret),
+        handshake_until(after(Clock::now(), handshake_time)) {}
 
   Stream stream;
   Acceptor acceptor;
@@ -46,7 +48,9 @@ struct Guest {
   TimePoint deadline = TimePoint::max();
   Blob record;
 
-  bool proved() const noexcept { return stage == Stage::record || stage == Stage::ready || stage == Stage::heard; }
+  bool proved() const noexcept {
+    return stage == Stage::record || stage == Stage::ready || stage == Stage::heard;
+  }
   std::uint32_t rank() const noexcept { return acceptor.claim().rank; }
 };
 
@@ -119,7 +123,8 @@ class Gathering {
       }
       if (reception_.this_host_only && !same_host(socket.get())) {
         ++attendance_.foreign;
-        log_line(LogLevel::warning, "rank 0 turned away a connection from " + peer_endpoint(socket.get()).text() +
+        log_line(LogLevel::warning, "rank 0 turned away a connection from " +
+                                        peer_endpoint(socket.get()).text() +
                                         ": it is on another host, and no RONDO_SECRET is set");
         continue;
       }
@@ -129,7 +134,8 @@ class Gathering {
   }
 
   std::size_t strangers() const {
-    return static_cast<std::size_t>(std::ranges::count_if(guests_, [](const Guest& guest) { return !guest.proved(); }));
+    return static_cast<std::size_t>(
+        std::ranges::count_if(guests_, [](const Guest& guest) { return !guest.proved(); }));
   }
 
   // A rank that is dismissed so tries again; somebody who only holds connections open loses them.
@@ -170,7 +176,8 @@ class Gathering {
     const Claim& claim = guest.acceptor.claim();
     if (!guest.acceptor.proves(proof)) return refuse(guest, guest.acceptor.refusal());
     const std::uint64_t expected = reception_.board ? job_ : 0;
-    if (claim.purpose != Purpose::rendezvous || !guest.acceptor.meant_for_this_rank() || claim.job != expected)
+    if (claim.purpose != Purpose::rendezvous || !guest.acceptor.meant_for_this_rank() ||
+        claim.job != expected)
       return refuse(guest, Verdict::wrong_job);
     const std::string& address = guest.stream.peer();
     if (claim.size != seats_.size() || claim.rank >= seats_.size()) {
@@ -180,7 +187,8 @@ class Gathering {
     Guest* const earlier = claim.rank == 0 ? nullptr : seats_[claim.rank];
     if (earlier != nullptr) advance(*earlier);  // it may be gone without our having heard of it
     if (claim.rank == 0 || seats_[claim.rank] != nullptr) {
-      attendance_.doubled.push_back({claim.rank, earlier == nullptr ? "rank 0 itself" : earlier->stream.peer(), address});
+      attendance_.doubled.push_back(
+          {claim.rank, earlier == nullptr ? "rank 0 itself" : earlier->stream.peer(), address});
       return keep_for_the_end(guest, Verdict::doubled_rank);
     }
     seats_[claim.rank] = &guest;
@@ -194,7 +202,8 @@ class Gathering {
     auto message = decode(frame->type, frame->payload);
     auto* const record = message ? std::get_if<RecordMessage>(&*message) : nullptr;
     if (record == nullptr) return guest.stream.end("it sent something else than its record");
-    constexpr auto most = static_cast<std::uint64_t>(std::chrono::milliseconds(std::chrono::hours(24 * 365)).count());
+    constexpr auto most =
+        static_cast<std::uint64_t>(std::chrono::milliseconds(std::chrono::hours(24 * 365)).count());
     guest.deadline = after(Clock::now(), milliseconds(std::min(record->milliseconds_left, most)));
     guest.record = std::move(record->record);
     guest.stage = Stage::ready;
@@ -242,7 +251,8 @@ class Gathering {
     Company company;
     company.job = job_;
     company.records.push_back(record);
-    for (std::size_t rank = 1; rank < seats_.size(); ++rank) company.records.push_back(std::move(seats_[rank]->record));
+    for (std::size_t rank = 1; rank < seats_.size(); ++rank)
+      company.records.push_back(std::move(seats_[rank]->record));
     std::vector<std::byte> answer = encode(MembersMessage{job_, static_cast<std::uint32_t>(seats_.size())});
     for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
       const auto part = encode(MemberMessage{static_cast<std::uint32_t>(rank), company.records[rank]});
@@ -258,7 +268,8 @@ class Gathering {
 
   [[noreturn]] void fail() {
     for (std::size_t rank = 1; rank < seats_.size(); ++rank)
-      if (seats_[rank] == nullptr || seats_[rank]->stage != Stage::ready) attendance_.missing.push_back(static_cast<int>(rank));
+      if (seats_[rank] == nullptr || seats_[rank]->stage != Stage::ready)
+        attendance_.missing.push_back(static_cast<int>(rank));
     std::string when = "within " + describe_seconds(std::chrono::duration<double>(connect_deadline_).count());
     if (attendance_.hopeless()) {
       when = "and cannot any more";
@@ -276,7 +287,8 @@ class Gathering {
     std::erase_if(guests_, [](const Guest& guest) { return !guest.proved(); });
     for (Guest& guest : guests_) guest.stream.send(message);
     for (Guest& guest : guests_) {
-      while (guest.stream.has_unsent() && !guest.stream.ended() && wait_for(guest.stream.descriptor(), POLLOUT, until))
+      while (guest.stream.has_unsent() && !guest.stream.ended() &&
+             wait_for(guest.stream.descriptor(), POLLOUT, until))
         guest.stream.write();
       guest.stream.finish_sending();
     }
@@ -288,9 +300,9 @@ class Gathering {
   const TimePoint deadline_;
   const std::uint64_t job_;
   Reception reception_;
-  std::list<Guest> guests_;     // in the order in which they came
-  std::vector<Guest*> seats_;   // by rank, of those that have proved the secret
-  std::size_t taken_ = 0;       // seats whose record is here
+  std::list<Guest> guests_;    // in the order in which they came
+  std::vector<Guest*> seats_;  // by rank, of those that have proved the secret
+  std::size_t taken_ = 0;      // seats whose record is here
   const std::size_t most_strangers_;
   TimePoint accept_again_ = TimePoint::min();
   std::optional<TimePoint> hopeless_until_;

@@ -39,7 +39,7 @@ struct Receive {
 };
 
 enum class Send {
-  done,    // the payload has been handed over and may change
+  done,  // the payload has been handed over and may change
   copied,  // the payload may change, but the frame is still under way: Sink::sent follows; for at most eager_bytes
   queued,  // payload borrowed until Sink::sent; for more than eager_bytes
   full,    // no room; nothing was taken; try again after progress

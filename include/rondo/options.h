@@ -25,16 +25,16 @@ struct RONDO_API Options {
   Store* store = nullptr;  // when given, used instead of the URL; outlives connect()
   std::string secret;      // shared by all ranks; empty: only ranks of this host are accepted
   std::chrono::milliseconds connect_deadline{30'000};  // for joining
-  std::chrono::milliseconds deadline{300'000};         // for a whole operation, unless OpOptions says otherwise
-  std::vector<std::string> transports;                 // in order of preference; empty: the nearest one that reaches a peer
-  std::vector<std::string> interfaces;                 // eth0, 10.0.0.0/8, ^docker0 (not that one); empty: any
-  std::uint16_t port_first = 0;                        // listening ports; 0: any
+  std::chrono::milliseconds deadline{300'000};  // for a whole operation, unless OpOptions says otherwise
+  std::vector<std::string> transports;  // in order of preference; empty: the nearest one that reaches a peer
+  std::vector<std::string> interfaces;  // eth0, 10.0.0.0/8, ^docker0 (not that one); empty: any
+  std::uint16_t port_first = 0;         // listening ports; 0: any
   std::uint16_t port_last = 0;
-  bool reproducible = false;  // bits depend on the inputs and the number of ranks alone
-  bool checksum = false;      // CRC32C of every payload, checked by the receiver
-  std::string algorithm;      // ring, tree, star ...; empty: the planner chooses
-  std::size_t segment_bytes = 0;                // unit of pipelining; 0: the planner chooses
-  int depth = 0;                                // segments in flight; 0: the planner chooses
+  bool reproducible = false;      // bits depend on the inputs and the number of ranks alone
+  bool checksum = false;          // CRC32C of every payload, checked by the receiver
+  std::string algorithm;          // ring, tree, star ...; empty: the planner chooses
+  std::size_t segment_bytes = 0;  // unit of pipelining; 0: the planner chooses
+  int depth = 0;                  // segments in flight; 0: the planner chooses
   std::size_t staging_bytes = std::size_t{16} << 20;  // bound of staging memory, both lanes together
 
   // Reads RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and Slurm. Throws Error(invalid_argument)
@@ -47,8 +47,9 @@ struct RONDO_API OpOptions {
   void* stream = nullptr;                 // CUDA stream that orders the operation; host buffers ignore it
   std::chrono::milliseconds deadline{0};  // for the whole operation from its start; 0: Options::deadline
   Priority priority = Priority::bulk;
-  std::optional<double> scale{};  // the result of a reduction is multiplied by it once; floating-point types only
-  std::string_view tag{};         // appears in messages and traces; the first 31 bytes are kept
+  std::optional<double>
+      scale{};             // the result of a reduction is multiplied by it once; floating-point types only
+  std::string_view tag{};  // appears in messages and traces; the first 31 bytes are kept
 };
 
 }  // namespace rondo

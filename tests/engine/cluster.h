@@ -30,7 +30,8 @@ class Cluster {
       options.crowded = true;
       options.checksum = checksum;
       options.transport = "mem";
-      engines_.push_back(std::make_unique<Engine>(options, std::move(routes), std::vector<Transport*>{own}, nullptr));
+      engines_.push_back(
+          std::make_unique<Engine>(options, std::move(routes), std::vector<Transport*>{own}, nullptr));
     }
   }
 
@@ -43,10 +44,11 @@ class Cluster {
 };
 
 // A call on f32 with small segments.
-inline Call make_call(Collective operation, Algorithm algorithm, std::vector<float>& in, std::vector<float>& out, std::size_t count,
-                      int root = 0) {
+inline Call make_call(Collective operation, Algorithm algorithm, std::vector<float>& in,
+                      std::vector<float>& out, std::size_t count, int root = 0) {
   Call call;
-  call.signature = {operation, DType::f32, ReduceOp::sum, algorithm, static_cast<std::uint32_t>(root), count, 1.0, 0};
+  call.signature = {operation, DType::f32, ReduceOp::sum, algorithm, static_cast<std::uint32_t>(root), count,
+                    1.0,       0};
   call.in = reinterpret_cast<const std::byte*>(in.data());
   call.out = reinterpret_cast<std::byte*>(out.data());
   call.segment_elements = 64;

@@ -27,7 +27,9 @@ std::string failure_of(Work& work) {
   return "no error";
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -37,7 +39,8 @@ TEST_CASE("operations of one thread run while nobody waits") {
   std::vector<Work> works;
   for (int rank = 0; rank < 3; ++rank) {
     auto& b = buffers[static_cast<std::size_t>(rank)];
-    works.emplace_back(cluster[rank].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+    works.emplace_back(
+        cluster[rank].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
   }
   for (Work& work : works) work.wait();
   for (const Buffers& b : buffers) CHECK(b.out == std::vector<float>(count, 3));
@@ -80,7 +83,8 @@ TEST_CASE("different calls are a mismatch that names both") {
   Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count - 1)));
   const std::string text = failure_of(first);
   CHECK(contains(text, "all_reduce #1 (1000 f32 sum, ring over mem): "));
-  CHECK(contains(text, "rank 1 called all_reduce #1 (999 f32 sum) where rank 0 called all_reduce #1 (1000 f32 sum)"));
+  CHECK(contains(
+      text, "rank 1 called all_reduce #1 (999 f32 sum) where rank 0 called all_reduce #1 (1000 f32 sum)"));
   CHECK(first.error() == Errc::mismatch);
   CHECK(contains(failure_of(second), "rank 0 called all_reduce #1 (1000 f32 sum)"));
 }

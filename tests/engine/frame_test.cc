@@ -11,7 +11,8 @@ namespace {
 
 Frame example() {
   Frame frame;
-  frame.signature = {Collective::reduce, DType::bf16, ReduceOp::max, Algorithm::tree, 3, std::uint64_t{5} << 32, 0.125, 77};
+  frame.signature = {
+      Collective::reduce, DType::bf16, ReduceOp::max, Algorithm::tree, 3, std::uint64_t{5} << 32, 0.125, 77};
   frame.number = std::numeric_limits<std::uint64_t>::max();
   frame.segment = 1'000'000;
   frame.frame = 9;
@@ -53,7 +54,8 @@ TEST_CASE("calls are described the way a user made them") {
   CHECK(describe_call(s, 41, Priority::bulk, {}, "tcp") == "all_reduce #41 (64 MiB f32 sum, ring over tcp)");
   s.count = 10;
   s.scale = 0.5;
-  CHECK(describe_call(s, 7, Priority::urgent, "layer 3") == "urgent all_reduce #7 \"layer 3\" (10 f32 sum times 0.5)");
+  CHECK(describe_call(s, 7, Priority::urgent, "layer 3") ==
+        "urgent all_reduce #7 \"layer 3\" (10 f32 sum times 0.5)");
   s.operation = Collective::broadcast;
   s.root = 2;
   CHECK(describe_call(s, 1, Priority::bulk) == "broadcast #1 (10 f32, root 2)");
