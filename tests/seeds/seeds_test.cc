@@ -14,7 +14,7 @@
 namespace rondo::testing {
 namespace {
 
-constexpr std::uint64_t seeds = 1200;
+constexpr std::uint64_t seeds = 2500;
 constexpr int at_once = 4;  // seeds spend most of their time waiting for each other's threads
 // A rank that hangs would take the deadline of an operation, a minute.
 constexpr std::chrono::seconds soon{30};
