@@ -12,9 +12,12 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// now + time without overflow: a huge duration means "never".
-inline TimePoint after(TimePoint now, nanoseconds time) noexcept {
-  return time >= TimePoint::max() - now ? TimePoint::max() : now + time;
+// now + time without overflow: a time of a century or more means "never".
+template <class Rep, class Period>
+TimePoint after(TimePoint now, std::chrono::duration<Rep, Period> time) noexcept {
+  constexpr double century_s = 3.2e9;
+  if (std::chrono::duration<double>(time).count() >= century_s) return TimePoint::max();
+  return now + std::chrono::duration_cast<nanoseconds>(time);
 }
 
 // A timeout for poll() and friends: rounded up to whole milliseconds, never negative, at most `cap`.

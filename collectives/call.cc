@@ -18,12 +18,23 @@ std::string describe_bytes(std::uint64_t bytes) {
   return fmt::format("{:.4g} {}", value, units[unit]);
 }
 
+bool same_arguments(const Signature& a, const Signature& b) noexcept {
+  return a.operation == b.operation && a.type == b.type && a.op == b.op && a.root == b.root &&
+         a.count == b.count && a.scale == b.scale;
+}
+
 std::string describe_arguments(const Signature& s) {
   if (s.operation == Collective::barrier) return "no data";
+  // In units only where they say exactly as much as the count.
   const std::uint64_t bytes = s.count * size_of(s.type);
-  std::string text = bytes >= 1024 && bytes % 1024 == 0
-                         ? fmt::format("{} {}", describe_bytes(bytes), name_of(s.type))
-                         : fmt::format("{} {}", s.count, name_of(s.type));
+  std::string text;
+  if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) {
+    text = fmt::format("{} MiB {}", bytes >> 20, name_of(s.type));
+  } else if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) {
+    text = fmt::format("{} KiB {}", bytes >> 10, name_of(s.type));
+  } else {
+    text = fmt::format("{} {}", s.count, name_of(s.type));
+  }
   if (is_reducing(s.operation)) text += fmt::format(" {}", name_of(s.op));
   if (is_reducing(s.operation) && s.scale != 1) text += fmt::format(" times {}", s.scale);
   if (has_root(s.operation)) text += fmt::format(", root {}", s.root);

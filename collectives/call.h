@@ -53,6 +53,8 @@ constexpr bool has_root(Collective operation) noexcept {
   return operation == Collective::reduce || operation == Collective::broadcast;
 }
 
+// The same call, however it is carried out.
+bool same_arguments(const Signature& a, const Signature& b) noexcept;
 // "64 MiB f32 sum", "10 f32, root 1", "10007 f32 sum": what tells two calls apart.
 std::string describe_arguments(const Signature& signature);
 // "all_reduce #41 (64 MiB f32 sum)"; with a transport's name: "(64 MiB f32 sum, ring over tcp)"; urgent ones say so.

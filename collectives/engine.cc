@@ -69,6 +69,8 @@ Operation* Engine::start(const Call& call) {
   const TimePoint now = Clock::now();
   Operation& operation = *take_operation();
   Lane& its_lane = lane(call.priority);
+  // What can throw comes first: a number that has been taken must be used, or the ranks no longer agree.
+  if (!failure_) operation.run.begin(program(call), call, options_.rank, options_.size);
   operation.begin(call, its_lane.begin_number(), now);
   operation.add_reference();
   ++statistics_.operations;
@@ -76,26 +78,35 @@ Operation* Engine::start(const Call& call) {
     operation.end(Operation::State::failed, failure_->code, text(operation) + ": " + failure_->cause);
     return &operation;
   }
-  operation.run.begin(program(call), call, options_.rank, options_.size);
   its_lane.append(operation);
   ++pending_;
-  its_lane.grant_staging();
   if (operation.run.complete()) {
     finish(operation);
   } else {
     next_deadline_ = std::min(next_deadline_, operation.deadline);
     stall_check_ = std::min(stall_check_, now + stall_time);
     check_peers(operation);
-    pass();
-    if (sleeping_ > 0 && operation.deadline - now < std::chrono::seconds{1}) wake();
+    try_pass();
+    // Whoever sleeps has not seen what this pass has read, nor the new deadline.
+    if (sleeping_ > 0 && operation.state() == Operation::State::running) wake();
     if (pending_ > 0 && waiters_ == 0) arm_background(call.signature.count);
   }
   deliver(lock);
   return &operation;
 }
 
+bool Engine::try_pass() {
+  try {
+    return pass();
+  } catch (const std::exception& error) {  // no memory, or no more descriptors to watch with
+    suspect({Errc::system, "rank " + std::to_string(options_.rank) + " cannot go on: " + error.what()});
+    return false;
+  }
+}
+
 bool Engine::pass() {
   if (failure_ || suspicion_) return false;
+  for (Lane& l : lanes_) l.grant_staging();
   bool moved = send_ready(lane(Priority::urgent)) | send_ready(lane(Priority::bulk));
   bool arrived = false;
   for (Transport* transport : transports_) arrived |= transport->progress(*this);
@@ -206,6 +217,7 @@ void Engine::received(Link& link) {
       return suspect({Errc::corrupt, lost_text(c, "the checksum of a payload does not match")});
   }
   ++statistics_.frames_received;
+  ++lane(c.lane).frames_received;
   statistics_.bytes_received += frame.bytes;
   operation.run.received(c.receiving_index);
   lane(c.lane).settle_receiving(c);
@@ -225,7 +237,6 @@ void Engine::sent(Link& link, std::uint64_t) {
 void Engine::finish(Operation& operation) {
   Lane& its_lane = lane(operation.lane);
   its_lane.remove(operation);
-  its_lane.grant_staging();
   its_lane.last_signature = operation.signature;
   its_lane.last_number = operation.number;
   end(operation, Operation::State::done, {}, {});

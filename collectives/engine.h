@@ -36,7 +36,6 @@ class EngineObserver {
 struct EngineOptions {
   int rank = 0;
   int size = 1;
-  std::size_t staging_bytes = std::size_t{16} << 20;
   bool crowded = false;            // ranks outnumber the cores of this host: yield, do not spin
   bool checksum = false;           // of every payload
   std::string transport = "self";  // for messages: "tcp"
@@ -63,6 +62,8 @@ class Engine final : private Sink {
   void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
   // Every pending and later operation ends with this failure, unless there was one before. Thread-safe.
   void fail(const Failure& failure);
+  // This rank wants an end: as fail(), but the others are told, and an earlier cause of theirs wins. Thread-safe.
+  void abort(const Failure& failure);
   // Ends what is pending and stops the background thread. No start or wait may be under way or follow.
   void stop();
   // The rank left in order after these operations: later ones cannot succeed. Thread-safe.
@@ -78,8 +79,8 @@ class Engine final : private Sink {
   // Counts threads that want the lock, so that a driver that spins lets them in.
   class Guard;
   struct Left {
-    std::uint64_t finished[lane_count];
-    Failure failure;
+    int rank = 0;
+    std::uint64_t finished[lane_count] = {};
   };
   struct Ended {
     std::function<void(std::error_code)> callback;
@@ -100,6 +101,7 @@ class Engine final : private Sink {
   void finish(Operation& operation);
   void end(Operation& operation, Operation::State state, std::error_code code, std::string message);
 
+  bool try_pass();
   bool pass();
   bool send_ready(Lane& lane);
   bool send_ready(Channel& channel);
@@ -112,11 +114,15 @@ class Engine final : private Sink {
   void arm_background(std::uint64_t count);
   void background();
   void wake() noexcept;
+  void tell_waiters();
+  void wait_for_news(std::unique_lock<std::mutex>& lock, TimePoint until);
+  void move_on();
   void deliver(std::unique_lock<std::mutex>& lock);
 
   bool check_frame(Channel& channel, const Frame& frame);
   void check_held(Channel& channel);
   void check_peers(Operation& operation);
+  void suspect_left(Priority lane);
   void notice_lost(Channel& channel);
   void mismatch(const Channel& channel, const Frame& theirs);
   void suspect(Failure failure);
@@ -136,7 +142,10 @@ class Engine final : private Sink {
 
   std::mutex mutex_;
   std::atomic<int> wanting_{0};
-  std::condition_variable changed_;
+  // Waiters that do not drive sleep here, not on the engine's lock: a driver would never let them back in.
+  std::mutex news_mutex_;
+  std::condition_variable news_;
+  std::uint64_t news_count_ = 0;
   Lane lanes_[lane_count];
   std::vector<std::unique_ptr<Program>> programs_;
   std::vector<Operation*> pool_;  // one reference each
@@ -158,7 +167,6 @@ class Engine final : private Sink {
   TimePoint farewell_check_ = TimePoint::max();  // when a link that was closed in order counts as lost
   bool any_held_ = false;
   TimePoint stall_check_ = TimePoint::max();  // when to look whether anything has arrived since the last time
-  std::uint64_t stall_frames_ = 0;
   std::uint64_t stall_reported_[lane_count] = {};  // the newest operation for which that has been reported
   std::vector<std::function<void()>> reports_;     // to be made without the lock
   std::vector<Ended> ended_;

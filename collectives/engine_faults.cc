@@ -49,7 +49,7 @@ void Engine::end(Operation& operation, Operation::State state, std::error_code c
   if (operation.callback) ended_.push_back({std::move(operation.callback), code});
   --pending_;
   operation.end(state, code, std::move(message));
-  if (waiters_ > 0) changed_.notify_all();
+  tell_waiters();
   if (sleeping_ > 0) wake();
 }
 
@@ -63,7 +63,9 @@ void Engine::deliver(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   for (const auto& report : reports) report();
   for (const Ended& e : ended) e.callback(e.code);
+  ended.clear();
   lock.lock();
+  if (ended_.empty()) ended_.swap(ended);  // keeps the memory for the next
 }
 
 void Engine::suspect(Failure failure) {
@@ -89,6 +91,13 @@ void Engine::adopt(const Failure& failure) {
   }
   next_deadline_ = farewell_check_ = stall_check_ = TimePoint::max();
   if (sleeping_ > 0) wake();
+}
+
+void Engine::abort(const Failure& failure) {
+  std::unique_lock lock = Guard::acquire(*this);
+  suspect(failure);
+  if (pending_ > 0) move_on();
+  deliver(lock);
 }
 
 void Engine::fail(const Failure& failure) {
@@ -129,11 +138,12 @@ void Engine::expire(const Operation& operation) {
 // Two ranks may both wait for the other's first frame, each as the root of its own call: no frame tells them.
 void Engine::check_stall(TimePoint now) {
   stall_check_ = pending_ > 0 ? now + stall_time : TimePoint::max();
-  if (std::exchange(stall_frames_, statistics_.frames_received) != statistics_.frames_received) return;
   if (observer_ == nullptr) return;
   for (std::size_t i = 0; i < lane_count; ++i) {
-    const Operation* const first = lanes_[i].first();
-    if (first == nullptr || stall_reported_[i] == first->number) continue;
+    Lane& l = lanes_[i];
+    const bool moved = std::exchange(l.frames_at_last_look, l.frames_received) != l.frames_received;
+    const Operation* const first = l.first();
+    if (moved || first == nullptr || stall_reported_[i] == first->number) continue;
     stall_reported_[i] = first->number;
     reports_.push_back(
         [this, lane = first->lane, number = first->number] { observer_->stalled(lane, number); });
@@ -164,13 +174,20 @@ void Engine::broken(Link& link, std::error_code code, std::string_view what, boo
 void Engine::notice_lost(Channel& c) {
   if (c.receiving == nullptr && c.sending == nullptr) return;
   if (!c.lost_in_order) return suspect({c.lost_code, c.lost});
-  farewell_check_ = std::min(farewell_check_, Clock::now() + farewell_time);
-  c.lost_at = Clock::now();
+  if (!std::exchange(c.lost_matters, true)) c.lost_at = Clock::now();
+  farewell_check_ = std::min(farewell_check_, c.lost_at + farewell_time);
+}
+
+void Engine::suspect_left(Priority lane) {
+  suspect(
+      {Errc::peer_left, fmt::format("rank {} has left: it destroyed its communicator after {}operation #{}",
+                                    left_->rank, lane == Priority::urgent ? "urgent " : "",
+                                    left_->finished[static_cast<std::size_t>(lane)])});
 }
 
 void Engine::check_peers(Operation& operation) {
   if (left_ && operation.number > left_->finished[static_cast<std::size_t>(operation.lane)])
-    return suspect(left_->failure);
+    return suspect_left(operation.lane);
   for (const ProgramPeer& peer : operation.run.program().peers()) {
     Channel& c = lane(operation.lane).channel(peer.rank);
     if (!c.lost.empty()) notice_lost(c);
@@ -184,15 +201,12 @@ void Engine::check_peers(Operation& operation) {
 void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   std::unique_lock lock = Guard::acquire(*this);
   if (!left_) {
-    left_ = Left{
-        {},
-        {Errc::peer_left, fmt::format("rank {} has left: it destroyed its communicator after operation #{}",
-                                      rank, finished[0])}};
+    left_.emplace();
+    left_->rank = rank;
     std::copy_n(finished, lane_count, left_->finished);
-    for (const Lane& l : lanes_) {
+    for (const Lane& l : lanes_)
       for (const Operation* o = l.first(); o != nullptr; o = o->next)
-        if (o->number > finished[static_cast<std::size_t>(o->lane)]) suspect(left_->failure);
-    }
+        if (o->number > finished[static_cast<std::size_t>(o->lane)]) suspect_left(o->lane);
   }
   deliver(lock);
 }
@@ -230,11 +244,10 @@ void Engine::mismatch(const Channel& c, const Frame& theirs) {
   if (mine == nullptr) {
     cause = fmt::format("rank {} called {}, which rank {} has already finished in another way", c.peer, call,
                         options_.rank);
-  } else if (mine->number == theirs.number && describe_call(mine->signature, mine->number, c.lane) == call) {
+  } else if (mine->number == theirs.number && same_arguments(mine->signature, theirs.signature)) {
     cause = fmt::format(
-        "rank {} runs {} as {}, rank {} as {}: the settings differ; algorithm, segment size, depth and "
-        "checksum must be the same "
-        "on all ranks",
+        "rank {} runs {} as {}, rank {} as {}: the settings differ; algorithm, segment size, depth, staging, "
+        "reproducible and checksum must be the same on all ranks",
         c.peer, call, name_of(theirs.signature.algorithm), options_.rank, name_of(mine->signature.algorithm));
   } else {
     cause = fmt::format("rank {} called {} where rank {} called {}", c.peer, call, options_.rank,

@@ -8,6 +8,7 @@
 
 #include <array>
 
+#include "base/pause.h"
 #include "collectives/engine.h"
 #include "collectives/engine_guard.h"
 
@@ -34,7 +35,7 @@ bool Engine::wait(Operation& operation, TimePoint until) {
   ++waiters_;
   while (operation.state() == Operation::State::running && Clock::now() < until) {
     if (driving_) {
-      changed_.wait_until(lock, std::min(until, Clock::now() + std::chrono::seconds{1}));
+      wait_for_news(lock, until);
       continue;
     }
     driving_ = true;
@@ -42,11 +43,8 @@ bool Engine::wait(Operation& operation, TimePoint until) {
     driving_ = false;
   }
   --waiters_;
-  if (waiters_ > 0) {
-    changed_.notify_all();
-  } else if (pending_ > 0) {
-    arm_background(large_count);
-  }
+  tell_waiters();
+  if (waiters_ == 0 && pending_ > 0) move_on();
   return operation.state() != Operation::State::running;
 }
 
@@ -60,7 +58,7 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
                                 : pending_ > 0 && waiters_ == 0 && !stopping_;
   };
   while (wanted()) {
-    const bool moved = pass();
+    const bool moved = try_pass();
     deliver(lock);
     if (!wanted()) return true;
     let_in(lock);
@@ -76,7 +74,7 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
       if (options_.crowded || now - idle_since > pause_time) {
         give_way(lock, now);
       } else {
-        __builtin_ia32_pause();
+        pause_processor();
       }
     } else {
       if (!sleep(lock, until, operation == nullptr)) return false;
@@ -123,7 +121,7 @@ bool Engine::sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_
   ::poll(descriptors.data(), count, timeout);
   lock.lock();
   --sleeping_;
-  if (descriptors[0].revents != 0) {
+  if (sleeping_ == 0 && descriptors[0].revents != 0) {
     std::uint64_t signals = 0;
     [[maybe_unused]] const auto got = ::read(wake_.get(), &signals, sizeof signals);
   }
@@ -131,6 +129,30 @@ bool Engine::sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_
   if (driving_ || waiters_ > 0) return false;
   driving_ = true;
   return true;
+}
+
+void Engine::tell_waiters() {
+  if (waiters_ == 0) return;
+  const std::lock_guard lock(news_mutex_);
+  ++news_count_;
+  news_.notify_all();
+}
+
+void Engine::wait_for_news(std::unique_lock<std::mutex>& lock, TimePoint until) {
+  std::unique_lock news_lock(news_mutex_);
+  const std::uint64_t seen = news_count_;
+  lock.unlock();
+  news_.wait_until(news_lock, std::min(until, Clock::now() + std::chrono::seconds{1}),
+                   [&] { return news_count_ != seen; });
+  news_lock.unlock();
+  lock = Guard::acquire(*this);
+}
+
+// Operations are pending and this thread goes its own way: somebody else must look after them, and see what this thread has seen,
+// because a transport tells only once that there is something.
+void Engine::move_on() {
+  if (sleeping_ > 0) wake();
+  arm_background(large_count);
 }
 
 void Engine::wake() noexcept {
@@ -153,7 +175,7 @@ void Engine::background() {
     if (pending_ > 0 && waiters_ == 0 && !driving_) {
       driving_ = true;
       if (drive(lock, nullptr, TimePoint::max())) driving_ = false;
-      if (waiters_ > 0) changed_.notify_all();
+      tell_waiters();
       continue;
     }
     lock.unlock();

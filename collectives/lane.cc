@@ -24,6 +24,7 @@ Operation* Lane::find(std::uint64_t number) const noexcept {
 void Lane::append(Operation& operation) {
   (last_ == nullptr ? first_ : last_->next) = &operation;
   last_ = &operation;
+  if (operation.run.waits_for_staging()) ++staging_waiters_;
   for (const ProgramPeer& peer : operation.run.program().peers()) {
     Channel& c = channel(peer.rank);
     if (c.receiving == nullptr) {
@@ -54,6 +55,7 @@ void Lane::remove(Operation& operation) noexcept {
 
 void Lane::clear() noexcept {
   first_ = last_ = staging_owner_ = nullptr;
+  staging_waiters_ = 0;
   senders_.clear();
   for (Channel& c : channels_) {
     c.receiving = c.sending = nullptr;
@@ -80,13 +82,14 @@ void Lane::settle_sending(Channel& c) {
 }
 
 void Lane::grant_staging() {
-  if (staging_owner_ != nullptr) return;
+  if (staging_waiters_ == 0 || staging_owner_ != nullptr) return;
   for (Operation* operation = first_; operation != nullptr; operation = operation->next) {
     if (!operation->run.waits_for_staging()) continue;
     if (staging_.size() < operation->run.staging_bytes_needed())
       staging_.resize(operation->run.staging_bytes_needed());
     operation->run.give_staging(staging_.data());
     staging_owner_ = operation;
+    --staging_waiters_;
     return;
   }
 }

@@ -37,6 +37,7 @@ struct Channel {
   std::optional<Frame> held;                   // header of an operation that has not been started here
   std::string lost;                            // why the link is of no further use
   bool lost_in_order = false;                  // the peer closed it between two frames
+  bool lost_matters = false;                   // an operation has needed it since `lost_at`
   TimePoint lost_at{};
   Errc lost_code = Errc::peer_lost;
 };
@@ -68,6 +69,8 @@ class Lane {
   void grant_staging();
   std::size_t staging_bytes() const noexcept { return staging_.size(); }
 
+  std::uint64_t frames_received = 0;
+  std::uint64_t frames_at_last_look = 0;
   Signature last_signature;  // of the newest operation that ended well, for messages
   std::uint64_t last_number = 0;
 
@@ -78,6 +81,7 @@ class Lane {
   Operation* last_ = nullptr;
   std::uint64_t started_ = 0;
   Operation* staging_owner_ = nullptr;
+  std::size_t staging_waiters_ = 0;
   std::vector<std::byte> staging_;
 };
 

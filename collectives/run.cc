@@ -147,7 +147,9 @@ std::size_t Run::consume(int peer, std::span<const std::byte> view) noexcept {
   const std::size_t elements = std::min(view.size(), bytes_of(place) - state.consumed) / element_;
   std::byte* to = value(place.segment, s.slice) + state.consumed;
   const std::byte* own = s.written ? to : input(place.segment, s.slice) + state.consumed;
-  const std::byte* sources[] = {own, view.data()};
+  // In rank order, so that ranks which combine the same two values do it the same way, NaNs included.
+  const bool theirs_first = s.from < static_cast<int>(rank_);
+  const std::byte* sources[] = {theirs_first ? view.data() : own, theirs_first ? own : view.data()};
   static constexpr Finish unfinished{};
   reduce_(to, sources, 2, elements, s.keep ? finish_ : unfinished);
   state.consumed += elements * element_;

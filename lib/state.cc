@@ -17,6 +17,8 @@ namespace {
 
 constexpr milliseconds farewell_time{1000};
 constexpr std::size_t most_plans = 1024;
+constexpr int most_depth = 1024;
+constexpr milliseconds longest_deadline = std::chrono::hours{24 * 365};
 constexpr std::size_t longest_name = 64, longest_address = 16384;
 
 int own_cores() noexcept {
@@ -61,6 +63,12 @@ CommunicatorState::CommunicatorState(const Options& options, const TransportFact
     throw Error(Errc::invalid_argument,
                 fmt::format("algorithm is '{}'; possible are ring, tree, star, doubling and chain",
                             options_.algorithm));
+  if (options_.deadline.count() <= 0)
+    throw Error(Errc::invalid_argument,
+                fmt::format("deadline is {} ms, it must be more than 0", options_.deadline.count()));
+  if (options_.depth < 0 || options_.depth > most_depth)
+    throw Error(Errc::invalid_argument,
+                fmt::format("depth is {}, it must be from 0 to {}", options_.depth, most_depth));
   topology_.ranks = place_.size;
   std::vector<Transport*> routes(static_cast<std::size_t>(place_.size), nullptr), all;
   bool crowded = false;
@@ -72,9 +80,9 @@ CommunicatorState::CommunicatorState(const Options& options, const TransportFact
     crowded = topology_.ranks_per_host > topology_.cores_per_host;
   }
   EngineObserver* const observer = place_.size > 1 ? this : nullptr;
-  engine_ = std::make_unique<Engine>(EngineOptions{place_.rank, place_.size, options_.staging_bytes, crowded,
-                                                   options_.checksum, transport_name_},
-                                     std::move(routes), std::move(all), observer);
+  engine_ = std::make_unique<Engine>(
+      EngineOptions{place_.rank, place_.size, crowded, options_.checksum, transport_name_}, std::move(routes),
+      std::move(all), observer);
   if (joined_.control) joined_.control->start(*this);
 }
 
@@ -191,8 +199,12 @@ Work CommunicatorState::start(const Arguments& a) {
   call.priority = a.options->priority;
   const std::size_t blocks = is_blocked(a.operation) ? static_cast<std::size_t>(place_.size) : 1;
   call.segment_elements = std::max<std::size_t>(1, chosen.segment_bytes / blocks / size_of(shape.type));
-  call.depth = static_cast<std::uint32_t>(std::max(1, chosen.depth));
-  call.time_limit = a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline;
+  // More segments in flight than there are would only make the order of frames longer to walk.
+  const std::uint64_t segments = shape.count / call.segment_elements + 1;
+  call.depth = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::max(1, chosen.depth)), 1, segments));
+  call.time_limit =
+      std::min(a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline, longest_deadline);
   call.tag = a.options->tag;
   call.signature.plan = plan_hash(call);
   return Work(engine_->start(call));
@@ -201,8 +213,7 @@ Work CommunicatorState::start(const Arguments& a) {
 void CommunicatorState::abort(std::error_code why) noexcept {
   try {
     const Failure failure{Errc::aborted, fmt::format("rank {} called abort: {}", place_.rank, why.message())};
-    if (joined_.control) joined_.control->report(failure);
-    engine_->fail(failure);
+    engine_->abort(failure);
   } catch (...) {  // no memory for the message: the deadline remains
   }
 }

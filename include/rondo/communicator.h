@@ -45,13 +45,13 @@ struct Statistics {
 
 // A group of ranks that call the same operations in the same order.
 //
-// Every rank must call each operation with the same count, type, op, root, scale and priority; otherwise every rank gets
-// Error(mismatch), which names both calls. An operation is done on a rank only when all ranks have called it. Operations of one
+// Every rank must call each operation with the same count, type, op, root and scale; otherwise every rank gets Error(mismatch),
+// which names both calls. Ranks that give a call different priorities wait for each other until the deadline. An operation is done on a rank only when all ranks have called it. Operations of one
 // priority run in the order in which they were started. Arguments are checked at once (Error(invalid_argument), nothing
 // started); everything later arrives through Work. After the first failure the communicator is of no further use: every later
 // operation fails at once with the same first cause.
 //
-// Threads: one thread at a time starts operations; abort() may be called from any.
+// Threads: one thread at a time starts operations or asks describe() and algorithm(); abort() and statistics() may be called from any.
 class RONDO_API Communicator {
  public:
   // Joins the other ranks. Throws Error: rendezvous, authentication, deadline_exceeded, invalid_argument, system.

@@ -16,7 +16,8 @@ namespace rondo {
 
 class Store;
 
-// How a communicator is made. Every field can come from the environment: see docs/environment.md.
+// How a communicator is made. from_environment() fills it from the environment: see docs/environment.md. connect(Options{...}) uses
+// what the program gives, and the launcher's variables only for what is needed to join (rank, size, rendezvous, secret).
 struct RONDO_API Options {
   int rank = -1;  // -1: from the launcher's variables
   int size = 0;   // 0: likewise
@@ -26,7 +27,8 @@ struct RONDO_API Options {
   std::string secret;      // shared by all ranks; empty: only ranks of this host are accepted
   std::chrono::milliseconds connect_deadline{30'000};  // for joining
   std::chrono::milliseconds deadline{300'000};  // for a whole operation, unless OpOptions says otherwise
-  std::vector<std::string> transports;  // in order of preference; empty: the nearest one that reaches a peer
+  std::vector<std::string>
+      transports;  // those allowed, empty: all; the nearest one that reaches a peer is used
   std::vector<std::string> interfaces;  // eth0, 10.0.0.0/8, ^docker0 (not that one); empty: any
   std::uint16_t port_first = 0;         // listening ports; 0: any
   std::uint16_t port_last = 0;

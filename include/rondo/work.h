@@ -35,7 +35,8 @@ class [[nodiscard]] RONDO_API Work {
   // The message that wait() would throw; empty while running and after success.
   std::string message() const;
   // Calls the function once when the operation ends, at once if it has: on the thread that ended it. It must not block and
-  // must not start operations. At most one function for each operation; it must not throw.
+  // must not start operations. At most one function for each operation; it must not throw. It may still be running when wait()
+  // returns on another thread: what it refers to must outlive it.
   void on_done(std::function<void(std::error_code)> function);
 
  private:
