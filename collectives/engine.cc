@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "base/crc32c.h"
+#include "base/thread.h"
 #include "collectives/engine_guard.h"
 
 namespace rondo {
@@ -36,7 +37,7 @@ Engine::Engine(const EngineOptions& options, std::vector<Transport*> routes,
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {
   lane(Priority::bulk).prepare(Priority::bulk, options_.size);
   lane(Priority::urgent).prepare(Priority::urgent, options_.size);
-  if (options_.size > 1) background_ = std::thread([this] { background(); });
+  if (options_.size > 1) background_ = start_thread("rondo-engine", [this] { background(); });
 }
 
 Engine::~Engine() {
@@ -89,7 +90,7 @@ Operation* Engine::start(const Call& call) {
     try_pass();
     // Whoever sleeps has not seen what this pass has read, nor the new deadline.
     if (sleeping_ > 0 && operation.state() == Operation::State::running) wake();
-    if (pending_ > 0 && waiters_ == 0) arm_background(call.signature.count);
+    if (pending_ > 0 && waiters_ == 0) arm_background(background_delay);
   }
   deliver(lock);
   return &operation;

@@ -73,6 +73,8 @@ class Engine final : private Sink {
   EngineStatistics statistics();
 
  private:
+  // How long after a start the background thread looks whether anybody drives.
+  static constexpr std::chrono::microseconds background_delay{100};
   // Without a frame for this long the ranks compare their calls.
   static constexpr milliseconds stall_time{500};
 
@@ -111,7 +113,9 @@ class Engine final : private Sink {
   bool sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_behalf_of_nobody);
   void let_in(std::unique_lock<std::mutex>& lock);
   void give_way(std::unique_lock<std::mutex>& lock, TimePoint now);
-  void arm_background(std::uint64_t count);
+  void arm_background(nanoseconds delay);
+  void disarm_background(const Operation& operation);
+  void set_timer(nanoseconds delay) noexcept;
   void background();
   void wake() noexcept;
   void tell_waiters();

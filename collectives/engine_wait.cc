@@ -23,8 +23,7 @@ constexpr microseconds long_yield{1000};
 constexpr int most_long_yields = 3;  // in a row
 constexpr milliseconds contention_time{20};
 constexpr int passes_between_time_checks = 256;
-constexpr std::uint64_t large_count = 1 << 16;  // elements: worth waking the background thread at once
-constexpr microseconds background_delay{200};
+constexpr std::uint64_t large_count = 1 << 14;  // elements: such operations take longer than a system call
 constexpr std::size_t most_descriptors = 8;
 
 }  // namespace
@@ -33,6 +32,7 @@ bool Engine::wait(Operation& operation, TimePoint until) {
   if (operation.state() != Operation::State::running) return true;
   std::unique_lock lock = Guard::acquire(*this);
   ++waiters_;
+  disarm_background(operation);
   while (operation.state() == Operation::State::running && Clock::now() < until) {
     if (driving_) {
       wait_for_news(lock, until);
@@ -152,7 +152,7 @@ void Engine::wait_for_news(std::unique_lock<std::mutex>& lock, TimePoint until) 
 // because a transport tells only once that there is something.
 void Engine::move_on() {
   if (sleeping_ > 0) wake();
-  arm_background(large_count);
+  arm_background(nanoseconds{1});
 }
 
 void Engine::wake() noexcept {
@@ -160,11 +160,21 @@ void Engine::wake() noexcept {
   [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
 }
 
-// A caller that starts and then waits at once should not pay for waking another thread: small operations give it a moment.
-void Engine::arm_background(std::uint64_t count) {
+// A caller that starts and then waits at once should not pay for another thread's waking: the background thread gets up a little
+// later, and wait() sends it back to sleep where that is worth a system call.
+void Engine::arm_background(nanoseconds delay) {
   if (armed_ || !background_.joinable()) return;
   armed_ = true;
-  const nanoseconds delay = count >= large_count ? nanoseconds{1} : nanoseconds{background_delay};
+  set_timer(delay);
+}
+
+void Engine::disarm_background(const Operation& operation) {
+  if (!armed_ || operation.signature.count < large_count) return;
+  armed_ = false;
+  set_timer(nanoseconds{0});
+}
+
+void Engine::set_timer(nanoseconds delay) noexcept {
   const itimerspec time{{0, 0}, {0, delay.count()}};
   ::timerfd_settime(timer_.get(), 0, &time, nullptr);
 }
@@ -192,8 +202,7 @@ void Engine::stop() {
     stopping_ = true;
     if (!failure_)
       adopt({Errc::aborted, "rank " + std::to_string(options_.rank) + " destroyed its communicator"});
-    armed_ = false;
-    arm_background(large_count);
+    set_timer(nanoseconds{1});
     wake();
     deliver(lock);
   }

@@ -45,14 +45,24 @@ Found read_regular(const std::string& path, std::string& text, std::string& why)
   throw Error(code, "the rendezvous file " + path + ": " + why);
 }
 
-// Readers see the old file or the new one, never a part.
-void replace_file(const std::string& path, const std::string& text) {
+enum class Way { create, replace };
+
+// Readers see the old file or the new one, never a part. False: it was to be created, and is there.
+bool write_file(const std::string& path, const std::string& text, Way way) {
   std::string temporary = path + ".XXXXXX";
   const FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
   if (!file) refuse(Errc::system, path, "no file can be made beside it: " + describe_errno(errno));
   const ssize_t count = ::write(file.get(), text.data(), text.size());
   const bool written = count == static_cast<ssize_t>(text.size());
-  if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return;
+  if (written && way == Way::create) {
+    const int error = ::link(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
+    // Some file systems have no hard links: there the last of two that come at once stays.
+    if (error == 0 || error == EEXIST) {
+      ::unlink(temporary.c_str());
+      return error == 0;
+    }
+  }
+  if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return true;
   const std::string why = written || count < 0 ? describe_errno(errno) : "the disk is full";
   ::unlink(temporary.c_str());
   refuse(Errc::system, path, "it cannot be written: " + why);
@@ -64,21 +74,14 @@ class FileBoard final : public Board {
   ~FileBoard() override { withdraw(); }
 
   void announce(const Announcement& announcement) override {
-    std::string text, why;
-    const Found found = read_regular(path_, text, why);
-    if (found == Found::unreadable) refuse(Errc::invalid_argument, path_, why);
-    if (found == Found::text && !text.empty()) {
-      const auto earlier = parse_announcement(text);
-      if (!earlier)
-        refuse(Errc::invalid_argument, path_,
-               "it holds something else than a rendezvous; take the path of no other file");
-      if (earlier->process != announcement.process && liveness_of(*earlier) == Liveness::alive)
-        refuse(Errc::rendezvous, path_,
-               "process " + earlier->process.substr(0, earlier->process.find('.')) +
-                   " is rank 0 there and still runs: start rank 0 once, or give each job a path of its own");
+    const std::string text = write_announcement(announcement);
+    // Of two that come at once and find nothing, the second finds the first here.
+    for (int attempt = 0; attempt < most_attempts; ++attempt) {
+      if (!write_file(path_, text, check_place(announcement))) continue;
+      announced_ = announcement.job;
+      return;
     }
-    replace_file(path_, write_announcement(announcement));
-    announced_ = announcement.job;
+    refuse(Errc::rendezvous, path_, "others make and remove it all the time; take a path of your own");
   }
 
   void withdraw() noexcept override {
@@ -107,6 +110,25 @@ class FileBoard final : public Board {
   }
 
  private:
+  // Throws when somebody who lives, or something else, has the place.
+  Way check_place(const Announcement& announcement) const {
+    std::string text, why;
+    const Found found = read_regular(path_, text, why);
+    if (found == Found::unreadable) refuse(Errc::invalid_argument, path_, why);
+    if (found == Found::text && !text.empty()) {
+      const auto earlier = parse_announcement(text);
+      if (!earlier)
+        refuse(Errc::invalid_argument, path_,
+               "it holds something else than a rendezvous; take the path of no other file");
+      if (earlier->process != announcement.process && liveness_of(*earlier) == Liveness::alive)
+        refuse(Errc::rendezvous, path_,
+               "process " + earlier->process.substr(0, earlier->process.find('.')) +
+                   " is rank 0 there and still runs: start rank 0 once, or give each job a path of its own");
+    }
+    return found == Found::nothing ? Way::create : Way::replace;
+  }
+
+  static constexpr int most_attempts = 16;
   std::string path_;
   std::optional<std::uint64_t> announced_;
 };

@@ -119,6 +119,18 @@ std::optional<Failure> find_disagreement(const DeadlineMessage& deadline,
   return std::nullopt;
 }
 
+std::optional<Failure> find_oldest_disagreement(Priority lane, const std::vector<Standing>& standings) {
+  DeadlineMessage oldest;
+  oldest.lane = lane;
+  for (const Standing& standing : standings) {
+    const LaneStatus& status = standing.status.lanes[static_cast<std::size_t>(lane)];
+    if (standing.state != Standing::State::answered || status.current.empty()) continue;
+    if (oldest.operation == 0 || status.finished + 1 < oldest.operation)
+      oldest.operation = status.finished + 1;
+  }
+  return oldest.operation == 0 ? std::nullopt : find_disagreement(oldest, standings);
+}
+
 Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::vector<Standing>& standings) {
   if (auto disagreement = find_disagreement(deadline, standings)) return *disagreement;
   Case of{deadline, standings, {}, describe_seconds(static_cast<double>(deadline.deadline_ns) * 1e-9)};

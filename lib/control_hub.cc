@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/thread.h"
 #include "lib/control_culprits.h"
 #include "lib/control_parties.h"
 #include "lib/control_thread.h"
@@ -29,7 +30,7 @@ struct Peer {
 class Hub final : public Control {
  public:
   explicit Hub(std::vector<Stream> streams)
-      : peers_(take(streams)), thread_(start_thread([this] { run(); })) {}
+      : peers_(take(streams)), thread_(start_thread("rondo-control", [this] { run(); })) {}
   ~Hub() override {
     queue_.post(StopCommand{});
     thread_.join();
@@ -65,6 +66,9 @@ class Hub final : public Control {
     std::vector<Peer> peers;
     for (Stream& stream : streams) peers.emplace_back(std::move(stream));
     return peers;
+  }
+  static Priority other_lane(Priority lane) {
+    return lane == Priority::bulk ? Priority::urgent : Priority::bulk;
   }
   static int rank_of(std::size_t peer) { return static_cast<int>(peer) + 1; }
 
@@ -162,15 +166,29 @@ class Hub final : public Control {
     outlet_.failed(failure);
   }
 
+  // One inquiry at a time. What comes meanwhile is asked afterwards: the answers to the one under way may be older than it.
   void inquire(const DeadlineMessage& deadline, int reporter) {
     if (outlet_.has_failed()) return;
     if (inquiry_) {
+      const DeadlineMessage& asked = inquiry_->deadline;
+      if (asked.lane != deadline.lane || asked.operation != deadline.operation)
+        return keep(deadline, reporter);
       // A deadline is worth more than a stall; the question is the same.
-      if (inquiry_->deadline.deadline_ns == 0) inquiry_->deadline = deadline, inquiry_->reporter = reporter;
+      if (asked.deadline_ns == 0) inquiry_->deadline = deadline, inquiry_->reporter = reporter;
       return;
     }
     inquiry_ = Inquiry{deadline, reporter, ++last_query_, after(Clock::now(), query_time)};
     for (Peer& peer : peers_) ask(peer);
+  }
+
+  void keep(const DeadlineMessage& deadline, int reporter) {
+    auto& kept = kept_[static_cast<std::size_t>(deadline.lane)];
+    if (!kept || kept->first.deadline_ns == 0) kept.emplace(deadline, reporter);
+  }
+
+  void inquire_kept() {
+    for (auto& kept : kept_)
+      if (const auto next = std::exchange(kept, std::nullopt)) inquire(next->first, next->second);
   }
 
   void conclude_inquiry() {
@@ -186,9 +204,13 @@ class Hub final : public Control {
       standings.push_back({state, peer.known, peer.status});
     }
     const Inquiry inquiry = *std::exchange(inquiry_, std::nullopt);
+    auto disagreement = find_disagreement(inquiry.deadline, standings);
+    // The other lane's ranks may disagree as well, and a rank reports each stall only once.
+    if (!disagreement) disagreement = find_oldest_disagreement(other_lane(inquiry.deadline.lane), standings);
+    if (disagreement) return judge(*disagreement);
     if (inquiry.deadline.deadline_ns != 0)
       return judge(find_culprits(inquiry.deadline, inquiry.reporter, standings));
-    if (const auto disagreement = find_disagreement(inquiry.deadline, standings)) judge(*disagreement);
+    inquire_kept();
   }
 
   // The hub stays until nobody can need it any more for an operation that it has finished itself.
@@ -241,6 +263,7 @@ class Hub final : public Control {
   Outlet outlet_;
   std::uint64_t last_query_ = 0;
   std::optional<Inquiry> inquiry_;
+  std::optional<std::pair<DeadlineMessage, int>> kept_[lane_count];  // with their reporters
   std::optional<LeaveCommand> leave_;
   TimePoint next_look_;
   milliseconds look_pause_ = first_look;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "lib/control_parties.h"
 #include "lib/control_thread.h"
 
@@ -15,7 +16,7 @@ constexpr milliseconds hub_time{500};
 class Spoke final : public Control {
  public:
   Spoke(Stream stream, int rank)
-      : stream_(std::move(stream)), rank_(rank), thread_(start_thread([this] { run(); })) {}
+      : stream_(std::move(stream)), rank_(rank), thread_(start_thread("rondo-control", [this] { run(); })) {}
   ~Spoke() override {
     queue_.post(StopCommand{});
     thread_.join();

@@ -2,8 +2,6 @@
 #include "lib/control_thread.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -73,22 +71,6 @@ void Outlet::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   message.rank = static_cast<std::uint32_t>(rank);
   std::copy(std::begin(finished), std::end(finished), std::begin(message.finished));
   left_.push_back(message);
-}
-
-std::thread start_thread(std::function<void()> body) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread;
-  try {
-    thread = std::thread(std::move(body));
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(thread.native_handle(), "rondo-control");
-  return thread;
 }
 
 void flush(std::vector<Stream*> streams) {

@@ -6,7 +6,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -73,9 +72,6 @@ class Outlet {
   std::optional<Failure> failure_;
   std::vector<LeftMessage> left_;
 };
-
-// A thread with a name and with all signals blocked: handlers of the program run on the program's threads.
-std::thread start_thread(std::function<void()> body);
 
 // Sends what the streams still hold, for a short bounded time, and then the end.
 void flush(std::vector<Stream*> streams);

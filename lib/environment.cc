@@ -182,7 +182,7 @@ std::string secret_from_environment() {
 
 Options Options::from_environment() {
   Options options;
-  const auto environment = ranks_from_environment();
+  const auto environment = ranks_from_environment(options);
   if (environment.rank >= 0) options.rank = environment.rank;
   if (environment.size > 0) options.size = environment.size;
   if (const auto url = variable("RONDO_RENDEZVOUS")) {
@@ -193,7 +193,8 @@ Options Options::from_environment() {
   if (const auto value = seconds_variable("RONDO_DEADLINE")) options.deadline = *value;
   if (const auto value = seconds_variable("RONDO_CONNECT_DEADLINE")) options.connect_deadline = *value;
   if (auto value = list_variable("RONDO_TRANSPORT")) options.transports = std::move(*value);
-  if (auto value = list_variable("RONDO_INTERFACE")) options.interfaces = std::move(*value);
+  // One filter, not one for each comma: a ^ in front of the list is meant for all of it.
+  if (auto value = variable("RONDO_INTERFACE")) options.interfaces = {std::move(*value)};
   read_port_range(options);
   read_performance(options);
   return options;

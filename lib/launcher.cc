@@ -44,14 +44,12 @@ std::string ancestor(std::initializer_list<const char*> names) {
   return std::to_string(found) + "-" + std::to_string(status ? status->start_time : 0);
 }
 
-std::optional<Launcher> torchrun() {
-  if (!variable("RANK") || !variable("WORLD_SIZE")) return std::nullopt;
-  Launcher launcher;
-  launcher.name = "torchrun";
-  read_ranks(launcher, "RANK", "WORLD_SIZE");
-  launcher.several_hosts = number("LOCAL_WORLD_SIZE", 1, most_ranks, launcher.size) < launcher.size;
-  launcher.carry_by = "export both before torchrun on every host";
-  if (launcher.size == 1) return launcher;
+bool is_url(const std::string& rendezvous) {
+  return !rendezvous.empty() && rendezvous != "env://";
+}
+
+// Of torchrun.
+std::string master_url() {
   const auto address = variable("MASTER_ADDR");
   auto port = whole_variable("MASTER_PORT", 1, 65535);
   if (!address || !port)
@@ -62,7 +60,23 @@ std::optional<Launcher> torchrun() {
   if (variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True")
     port = *port == 65535 ? 65534 : *port + 1;
   const bool brackets = address->find(':') != std::string::npos && address->front() != '[';
-  launcher.url = "tcp://" + (brackets ? "[" + *address + "]" : *address) + ":" + std::to_string(*port);
+  return "tcp://" + (brackets ? "[" + *address + "]" : *address) + ":" + std::to_string(*port);
+}
+
+std::optional<Launcher> torchrun() {
+  if (!variable("RANK") || !variable("WORLD_SIZE")) return std::nullopt;
+  Launcher launcher;
+  launcher.name = "torchrun";
+  read_ranks(launcher, "RANK", "WORLD_SIZE");
+  launcher.several_hosts = number("LOCAL_WORLD_SIZE", 1, most_ranks, launcher.size) < launcher.size;
+  launcher.carry_by = "export both before torchrun on every host";
+  if (launcher.size == 1) return launcher;
+  // A mistake here matters only to those who need the URL.
+  try {
+    launcher.url = master_url();
+  } catch (const Error& error) {
+    launcher.url_problem = error.what();
+  }
   return launcher;
 }
 
@@ -151,11 +165,15 @@ std::optional<Launcher> detect_launcher() {
   return mpich(false);
 }
 
-EnvironmentRanks ranks_from_environment() {
+EnvironmentRanks ranks_from_environment(const Options& given) {
   EnvironmentRanks ranks;
   const auto rank = whole_variable("RONDO_RANK", 0, most_ranks - 1);
   const auto size = whole_variable("RONDO_SIZE", 1, most_ranks);
-  ranks.launcher = detect_launcher();
+  const bool ranks_known = (given.rank >= 0 || rank) && (given.size > 0 || size);
+  const bool alone = ranks_known && (given.size > 0 ? given.size : *size) == 1;
+  const bool place_known =
+      given.store != nullptr || is_url(given.rendezvous) || is_url(variable("RONDO_RENDEZVOUS").value_or(""));
+  if (!ranks_known || !(alone || place_known)) ranks.launcher = detect_launcher();
   if (rank || size) {
     if (rank) ranks.rank = static_cast<int>(*rank);
     if (size) ranks.size = static_cast<int>(*size);

@@ -75,6 +75,8 @@ void resolve_url(Place& place, const Options& options, const std::optional<Launc
                                             " runs ranks on several hosts, which takes a job secret: set "
                                             "RONDO_SECRET to the same text on all ranks (" +
                                             launcher->carry_by + ")");
+  } else if (launcher && !launcher->url_problem.empty()) {
+    throw Error(Errc::invalid_argument, launcher->url_problem);
   } else if (launcher && !launcher->several_hosts && !launcher->job.empty()) {
     const std::string name = file_name(launcher->job, place.size);
     place.url = "file://" + user_directory() + "/" + name;
@@ -96,7 +98,7 @@ Place resolve_place(const Options& options) {
   if (options.size < 0)
     throw Error(Errc::invalid_argument, "Options::size is " + std::to_string(options.size) +
                                             ": it must be 1 or more, or 0 for the launcher's");
-  const EnvironmentRanks environment = ranks_from_environment();
+  const EnvironmentRanks environment = ranks_from_environment(options);
   Place place;
   resolve_ranks(place, options, environment);
   place.secret = options.secret.empty() ? secret_from_environment() : options.secret;

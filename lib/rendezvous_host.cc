@@ -10,7 +10,7 @@
 #include <rondo/error.h>
 
 #include "base/handshake.h"
-#include "base/log.h"
+#include "base/quota_log.h"
 #include "lib/control_messages.h"
 #include "lib/rendezvous_attendance.h"
 #include "lib/rendezvous_listen.h"
@@ -123,9 +123,9 @@ class Gathering {
       }
       if (reception_.this_host_only && !same_host(socket.get())) {
         ++attendance_.foreign;
-        log_line(LogLevel::warning, "rank 0 turned away a connection from " +
-                                        peer_endpoint(socket.get()).text() +
-                                        ": it is on another host, and no RONDO_SECRET is set");
+        log_.line(LogLevel::warning, "rank 0 turned away a connection from " +
+                                         peer_endpoint(socket.get()).text() +
+                                         ": it is on another host, and no RONDO_SECRET is set");
         continue;
       }
       if (strangers() >= most_strangers_) dismiss_oldest_stranger();
@@ -307,6 +307,7 @@ class Gathering {
   TimePoint accept_again_ = TimePoint::min();
   std::optional<TimePoint> hopeless_until_;
   Attendance attendance_;
+  QuotaLog log_;
 };
 
 }  // namespace

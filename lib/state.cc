@@ -75,7 +75,13 @@ CommunicatorState::CommunicatorState(const Options& options, const TransportFact
   if (place_.size > 1) {
     transports_ = factory(place_, options_);
     joined_ = join(place_, options_, make_record());
-    routes = connect_transports();
+    try {
+      routes = connect_transports();
+    } catch (const std::exception& error) {
+      // The others may have come further: their first operation fails with this cause.
+      joined_.control->report({Errc::rendezvous, error.what()});
+      throw;
+    }
     for (const auto& t : transports_) all.push_back(t.get());
     crowded = topology_.ranks_per_host > topology_.cores_per_host;
   }

@@ -19,6 +19,7 @@ TransportList default_transports(const Place& place, const Options& options) {
   tcp.rank = place.rank;
   tcp.size = place.size;
   tcp.secret = place.secret;
+  tcp.this_host_only = place.this_host_only;
   tcp.host = host_identity();
   tcp.interfaces = options.interfaces;
   tcp.port_first = options.port_first;

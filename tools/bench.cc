@@ -122,7 +122,8 @@ int Bench::verdict() const {
       fmt::print(stderr, "rondo bench: {}: {} wrong elements\n", describe_row(setting_, row), row.wrong);
       status = exit_missed;
     }
-    if (options_.min_bandwidth && row.busbw < *options_.min_bandwidth) {
+    // A row without bytes has no bandwidth.
+    if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) {
       fmt::print(stderr, "rondo bench: {}: {:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}\n",
                  describe_row(setting_, row), row.busbw, *options_.min_bandwidth);
       status = exit_missed;

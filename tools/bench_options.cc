@@ -110,7 +110,7 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
   Options options = Options::from_environment();
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
   if (options.transports.empty()) options.transports = {"tcp"};
-  if (!flags.interfaces.empty()) options.interfaces = split(flags.interfaces, ',');
+  if (!flags.interfaces.empty()) options.interfaces = {flags.interfaces};
   if (!flags.algorithm.empty()) options.algorithm = flags.algorithm;
   if (!flags.deadline.empty())
     options.deadline =
@@ -165,11 +165,11 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("--transport", flags.transport, "Transports to use (default tcp)");
   add("--algorithm", flags.algorithm, "ring, tree, star, doubling or chain (default: what Rondo plans)");
   add("--interfaces", flags.interfaces,
-      "Interfaces to use: eth0, 10.0.0.0/8, ^docker0 (not that one), with commas");
+      "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but one");
   add("--json", flags.json, "Write the results to this file as JSON");
   add("--csv", flags.csv, "Write the results to this file as CSV");
   add("--min-bandwidth", flags.min_bandwidth,
-      "GB/s of bus bandwidth that every row must reach; else exit status 1");
+      "GB/s of bus bandwidth that every row with data must reach, else exit status 1; not for barrier");
   add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
   command.add_flag("--no-ceiling", flags.no_ceiling,
                    "Do not measure what plain sockets reach between the ranks");
@@ -190,6 +190,8 @@ BenchOptions interpret(const BenchFlags& flags) {
     options.ranks = static_cast<int>(parse_number("--ranks", flags.ranks, 1, most_ranks));
   if (!flags.min_bandwidth.empty())
     options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
+  if (options.min_bandwidth && options.operation == Collective::barrier)
+    throw UsageError("--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
   options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
   options.json = flags.json;
   options.csv = flags.csv;

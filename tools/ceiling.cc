@@ -19,7 +19,7 @@ namespace rondo::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds patience{10};
+constexpr std::chrono::seconds patience{10}, stranger_patience{2};
 constexpr std::size_t first_bytes = std::size_t{4} << 20, chunk_bytes = std::size_t{256} << 10,
                       bounded_bytes = std::size_t{128} << 10;
 constexpr double round_seconds = 0.08;
@@ -71,13 +71,7 @@ struct Ceiling::Ring {
     const auto port = static_cast<std::uint16_t>(neighbour.port[0] | neighbour.port[1] << 8);
     right = connect_to({neighbour.host.data(), port}, deadline);
     send_all(right, std::as_bytes(std::span(neighbour.token)), deadline);
-    // A stranger that connects first shows a wrong token and is sent away.
-    while (!left) {
-      Descriptor candidate = accept_one(listener, deadline);
-      Token token{};
-      receive_all(candidate, std::as_writable_bytes(std::span(token)), deadline);
-      if (token == mine.token) left = std::move(candidate);
-    }
+    left = accept_with_token(listener, std::as_bytes(std::span(mine.token)), stranger_patience, deadline);
   }
 };
 

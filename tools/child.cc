@@ -59,6 +59,7 @@ struct ChildSetup {
   char* const* arguments;
   char* const* environment;
   pid_t parent;
+  const rlimit* descriptors;
   int error_pipe, out, error;  // out and error: -1 to keep those of the parent
 };
 
@@ -69,6 +70,7 @@ struct ChildSetup {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::setrlimit(RLIMIT_NOFILE, setup.descriptors);
   if (setup.out >= 0) ::dup2(setup.out, STDOUT_FILENO);
   if (setup.error >= 0) ::dup2(setup.error, STDERR_FILENO);
   ::execvpe(setup.arguments[0], setup.arguments, setup.environment);
@@ -110,12 +112,13 @@ std::string random_secret() {
 }
 
 Child start_child(const std::vector<std::string>& command,
-                  const std::vector<std::pair<std::string, std::string>>& changes, bool capture) {
+                  const std::vector<std::pair<std::string, std::string>>& changes, bool capture,
+                  const rlimit& descriptors) {
   const std::vector<std::string> environment = changed_environment(changes);
   const std::vector<char*> arguments = pointers(command), variables = pointers(environment);
   Pipe failure = make_pipe();
   Pipe out = capture ? make_pipe() : Pipe{}, error = capture ? make_pipe() : Pipe{};
-  const ChildSetup setup{arguments.data(),    variables.data(), ::getpid(),
+  const ChildSetup setup{arguments.data(),    variables.data(), ::getpid(),       &descriptors,
                          failure.write.get(), out.write.get(),  error.write.get()};
   Child child;
   child.pid = ::fork();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <filesystem>
@@ -36,8 +37,9 @@ struct Child {
 };
 
 // Starts a program that SIGKILL strikes when this process dies. `changes` are environment variables to set; an empty value
-// removes the variable. Signals are unblocked in the child. Throws std::system_error when the system refuses.
+// removes the variable. Signals are unblocked in the child, and `descriptors` is its limit of open files. Throws std::system_error when the system refuses.
 Child start_child(const std::vector<std::string>& command,
-                  const std::vector<std::pair<std::string, std::string>>& changes, bool capture);
+                  const std::vector<std::pair<std::string, std::string>>& changes, bool capture,
+                  const rlimit& descriptors);
 
 }  // namespace rondo::tools

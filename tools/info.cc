@@ -59,7 +59,7 @@ void add_info(CLI::App& app, int& exit_code) {
       "info", "Show what Rondo sees here: transports, interfaces, limits, environment, its place");
   auto interfaces = std::make_shared<std::string>();
   command->add_option("--interfaces", *interfaces,
-                      "As if these were chosen: eth0, 10.0.0.0/8, ^docker0, with commas");
+                      "As if this were chosen: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3");
   command->callback([interfaces, &exit_code] {
     Options options;
     std::string trouble;
@@ -68,7 +68,7 @@ void add_info(CLI::App& app, int& exit_code) {
     } catch (const std::exception& error) {
       trouble = error.what();
     }
-    if (!interfaces->empty()) options.interfaces = split(*interfaces, ',');
+    if (!interfaces->empty()) options.interfaces = {*interfaces};
     SystemInfo info = gather_info(options);
     if (!trouble.empty()) info.place.error = trouble;
     print_info(info);

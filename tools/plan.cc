@@ -37,7 +37,7 @@ std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
   if (operation) return {*operation};
   std::vector<std::string> names;
   for (const Collective each : operations) names.emplace_back(name_of(each));
-  throw UsageError(fmt::format("--operation {}: possible are {}", flags.operation, join(names)));
+  throw UsageError(fmt::format("operation {}: possible are {}", flags.operation, join(names)));
 }
 
 void print_schedule(const PlanFlags& flags) {
@@ -168,7 +168,7 @@ void add_plan(CLI::App& app, int& exit_code) {
                         "Prove schedules; without other flags all of them, 1 to 33 ranks and 64, 100, 128");
   command->add_flag("--explain", flags->explain, "Show the candidates for --bytes with their predicted times")
       ->excludes(check);
-  command->add_option("--operation", flags->operation,
+  command->add_option("operation,--operation", flags->operation,
                       "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier");
   command->add_option("--algorithm", flags->algorithm, "ring, tree, star, doubling or chain");
   command->add_option("--ranks", flags->ranks, "Number of ranks (default 4)");

@@ -18,6 +18,7 @@
 #include <memory>
 #include <stdexcept>
 #include <system_error>
+#include <vector>
 
 namespace rondo::tools {
 namespace {
@@ -159,6 +160,22 @@ void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline 
     const std::size_t got = try_receive(socket, bytes);
     bytes = bytes.subspan(got);
     if (got == 0) wait_for(socket, POLLIN, deadline);
+  }
+}
+
+Descriptor accept_with_token(const Descriptor& listener, std::span<const std::byte> token,
+                             std::chrono::milliseconds patience, Deadline deadline) {
+  std::vector<std::byte> shown(token.size());
+  for (;;) {
+    Descriptor candidate = accept_one(listener, deadline);
+    try {
+      receive_all(candidate, shown, std::min(deadline, std::chrono::steady_clock::now() + patience));
+    } catch (const std::runtime_error&) {
+      // Of what a stranger does wrong nobody needs to hear.
+      if (std::chrono::steady_clock::now() >= deadline) throw;
+      continue;
+    }
+    if (std::equal(shown.begin(), shown.end(), token.begin())) return candidate;
   }
 }
 

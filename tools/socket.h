@@ -27,6 +27,10 @@ Endpoint parse_endpoint(const std::string& text);
 Descriptor listen_at(Endpoint& endpoint, std::uint16_t first, std::uint16_t last);
 Descriptor connect_to(const Endpoint& endpoint, Deadline deadline);
 Descriptor accept_one(const Descriptor& listener, Deadline deadline);
+// The first connection whose first bytes are the token. Strangers, which send others, close, or are silent for `patience`, are
+// sent away.
+Descriptor accept_with_token(const Descriptor& listener, std::span<const std::byte> token,
+                             std::chrono::milliseconds patience, Deadline deadline);
 // Both buffers of a connected socket have this size from now on, and the kernel no longer adapts them.
 void bound_buffers(const Descriptor& socket, std::size_t bytes);
 

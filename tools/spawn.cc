@@ -16,6 +16,7 @@
 #include <system_error>
 
 #include "tools/child.h"
+#include "tools/descriptor_limit.h"
 #include "tools/label.h"
 #include "tools/signals.h"
 #include "tools/text.h"
@@ -27,6 +28,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kill_after_term{3'000};
+// Some send a signal to the process and then to its group (GNU timeout, a shell that hangs up): that is one wish, not two.
+constexpr milliseconds same_wish{1'000};
 
 struct Rank {
   pid_t pid = -1;
@@ -47,6 +50,7 @@ class Job {
   bool start_all();
   void handle(const signalfd_siginfo& info);
   void reap();
+  void lost_all();
   void ended(int rank, int status);
   void begin_end(int status, milliseconds grace);
   void next_stage();
@@ -61,13 +65,15 @@ class Job {
 
   const SpawnOptions& options_;
   SignalQueue signals_;
+  DescriptorLimit descriptors_;
   PrivateDirectory directory_;
   std::vector<Rank> ranks_;
   std::vector<LabelledStream> labels_;
   int status_ = 0;       // of the first failure
   bool ending_ = false;  // a rank has failed or a signal has come
   int passed_on_ = 0;    // the signal that came from outside
-  int stage_ = 0;        // 0: in their own time, 1: SIGTERM sent, 2: SIGKILL sent
+  Clock::time_point passed_on_at_;
+  int stage_ = 0;  // 0: in their own time, 1: SIGTERM sent, 2: SIGKILL sent
   Clock::time_point next_ = Clock::time_point::max();  // when the next stage begins
 };
 
@@ -81,7 +87,7 @@ bool Job::start_all() {
                                {"RONDO_RENDEZVOUS", "file://" + (directory_.path() / "rendezvous").string()},
                                {"RONDO_SECRET", secret},
                                {"RONDO_SECRET_FILE", ""}},
-                              options_.label);
+                              options_.label, descriptors_.before());
     if (child.exec_error != 0) {
       fmt::print(stderr, "{}: cannot start '{}': {}\n", options_.name, options_.command[0],
                  std::generic_category().message(child.exec_error));
@@ -143,14 +149,25 @@ void Job::ended(int rank, int status) {
 
 void Job::reap() {
   int status = 0;
-  for (pid_t pid; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;)
+  pid_t pid;
+  while ((pid = ::waitpid(-1, &status, WNOHANG)) > 0)
     for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
       if (ranks_[rank].running && ranks_[rank].pid == pid) ended(static_cast<int>(rank), status);
+  if (pid < 0 && errno == ECHILD && running() > 0) lost_all();
+}
+
+// No child is left, so waiting for one would never end; what became of the ranks is not known, hence no success.
+void Job::lost_all() {
+  fmt::print(stderr, "{}: {} ended, but the system did not tell with what status\n", options_.name,
+             running_names());
+  for (Rank& rank : ranks_) rank.running = false;
+  begin_end(1, options_.grace);
 }
 
 void Job::handle(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   if (signal == SIGCHLD) return;
+  if (signal == passed_on_ && Clock::now() < passed_on_at_ + same_wish) return;
   if (ending_ && stage_ < 2) {
     stage_ = 1;
     next_stage();
@@ -159,6 +176,7 @@ void Job::handle(const signalfd_siginfo& info) {
   // One that comes from the terminal has reached the ranks already.
   if (info.ssi_code != SI_KERNEL) signal_all(signal);
   passed_on_ = signal;
+  passed_on_at_ = Clock::now();
   begin_end(0, options_.grace);
 }
 

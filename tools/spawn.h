@@ -23,7 +23,8 @@ struct SpawnOptions {
 inline constexpr int most_ranks = 1024;
 
 // Returns when every rank has ended: 0, or the status of the first that failed (128 + signal when one killed it, 127 when the
-// program is not there, 126 when it cannot be run). SIGINT and SIGTERM go on to the ranks; a second one ends them at once.
+// program is not there, 126 when it cannot be run). SIGINT and SIGTERM go on to the ranks; a second one ends them at once, and the
+// same one again within a second counts as one. What this process was told to ignore it and the ranks do ignore.
 // The ranks die with this process whatever kills it. Throws std::system_error when the system refuses.
 int spawn_ranks(const SpawnOptions& options);
 

@@ -29,8 +29,10 @@ struct RONDO_API Options {
   std::chrono::milliseconds deadline{300'000};  // for a whole operation, unless OpOptions says otherwise
   std::vector<std::string>
       transports;  // those allowed, empty: all; the nearest one that reaches a peer is used
-  std::vector<std::string> interfaces;  // eth0, 10.0.0.0/8, ^docker0 (not that one); empty: any
-  std::uint16_t port_first = 0;         // listening ports; 0: any
+  // Lists of interfaces and networks: "eth0,10.0.0.0/8". A list that begins with ^ excludes all that it names ("^docker0,lo");
+  // otherwise ^ before an item excludes that item ("eth*,^eth3"). Empty: any.
+  std::vector<std::string> interfaces;
+  std::uint16_t port_first = 0;  // listening ports; 0: any
   std::uint16_t port_last = 0;
   bool reproducible = false;      // bits depend on the inputs and the number of ranks alone
   bool checksum = false;          // CRC32C of every payload, checked by the receiver

@@ -19,6 +19,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   if (again.size() != input.size() || !std::equal(again.begin(), again.end(), input.begin())) std::abort();
   for (const auto& endpoint : address->endpoints)
     if (to_text(endpoint).empty()) std::abort();
-  if (candidates(*address, true, {}).size() != address->endpoints.size()) std::abort();
+  if (candidates(*address, true, {}, {}).size() != address->endpoints.size()) std::abort();
   return 0;
 }

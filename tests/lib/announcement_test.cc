@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <sstream>
@@ -100,6 +101,42 @@ TEST_CASE("a file of a living rank 0 is respected", "[rendezvous]") {
   CHECK(outcome.code == Errc::rendezvous);
   CHECK_THAT(outcome.message, Catch::Contains("still runs") && Catch::Contains(std::to_string(::getppid())));
   CHECK(read_file(path) == text);
+}
+
+TEST_CASE("of several rank 0s that come at once one gets the file", "[rendezvous]") {
+  const Directory directory;
+  const std::string path = directory.path() + "/meet";
+  constexpr int count = 6;
+  int start[2], answers[2], end[2];
+  REQUIRE((::pipe(start) == 0 && ::pipe(answers) == 0 && ::pipe(end) == 0));
+  std::vector<pid_t> children;
+  for (int i = 0; i < count; ++i) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    ::close(start[1]);
+    ::close(end[1]);
+    char none = 0, answer = 'y';
+    (void)!::read(start[0], &none, 1);
+    const auto board = file_board(path);
+    try {
+      board->announce(
+          {static_cast<std::uint64_t>(i + 1), host_identity(), process_identity(), {"127.0.0.1:1"}});
+    } catch (const Error& error) {
+      answer = error.code() == Errc::rendezvous ? 'n' : '?';
+    }
+    (void)!::write(answers[1], &answer, 1);
+    (void)!::read(end[0], &none, 1);
+    ::_exit(0);
+  }
+  ::close(start[1]);
+  ::close(answers[1]);
+  std::string heard;
+  for (char answer = 0; heard.size() < count && ::read(answers[0], &answer, 1) == 1;) heard += answer;
+  ::close(end[1]);
+  for (const pid_t child : children) ::waitpid(child, nullptr, 0);
+  for (const int descriptor : {start[0], answers[0], end[0]}) ::close(descriptor);
+  std::ranges::sort(heard);
+  CHECK(heard == "nnnnny");
 }
 
 TEST_CASE("other files are not touched", "[rendezvous]") {

@@ -47,6 +47,35 @@ TEST_CASE("a rank that has not called the operation is named with its last one",
   }
 }
 
+TEST_CASE("a stall in one lane shows that the ranks disagree in the other", "[control]") {
+  auto ranks = parties(3);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    RankStatus status = standing(5, 4);
+    LaneStatus& other = status.lanes[1];
+    other.started = 9;
+    other.finished = 8;
+    other.current = rank == 2 ? "barrier #9" : "broadcast #9 (8 B f32 from 0)";
+    ranks[rank].listener->set_status(status);
+  }
+  ranks[1].control->report_stall(Priority{}, 5);
+  ranks[0].control->report_stall(Priority{}, 6);
+  for (const Party& party : ranks) {
+    const Failure failure = party.wait_for_failure();
+    CHECK(failure.code == Errc::mismatch);
+    CHECK(failure.cause == "rank 2 called barrier #9 where rank 0 called broadcast #9 (8 B f32 from 0)");
+  }
+}
+
+// Rank 2 keeps the first inquiry open for a quarter of a second; what is asked meanwhile is answered after it.
+TEST_CASE("a deadline that passes during an inquiry about something else is not lost", "[control]") {
+  auto half = without_control_of(2, 3);
+  for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
+  half.ranks[0].control->report_stall(Priority{}, 40);
+  half.ranks[0].control->report_deadline(Priority{}, 41, milliseconds{5000}, "own view");
+  for (const auto& [rank, party] : half.ranks)
+    CHECK_THAT(party.wait_for_failure().cause, Catch::StartsWith("rank 2 does not answer"));
+}
+
 TEST_CASE("a rank that does not answer is named", "[control]") {
   auto half = without_control_of(2, 4);
   for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));

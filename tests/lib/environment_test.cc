@@ -36,7 +36,7 @@ TEST_CASE("every variable of Rondo reaches its option", "[environment]") {
   CHECK(options.deadline == milliseconds{250});
   CHECK(options.connect_deadline == milliseconds{90'000});
   CHECK(options.transports == std::vector<std::string>{"shm", "tcp"});
-  CHECK(options.interfaces == std::vector<std::string>{"eth0", "^docker0", "10.0.0.0/8"});
+  CHECK(options.interfaces == std::vector<std::string>{"eth0,^docker0,10.0.0.0/8"});
   CHECK(options.port_first == 42000);
   CHECK(options.port_last == 42099);
   CHECK(options.algorithm == "ring");

@@ -33,6 +33,40 @@ TEST_CASE("torchrun", "[environment]") {
   CHECK_THAT(message_of(Errc::invalid_argument), Contains("RANK is '8'") && Contains("from 0 to 7"));
 }
 
+TEST_CASE("variables of another job do no harm to a place that is complete", "[environment]") {
+  const Environment environment{{"RANK", "7"},
+                                {"WORLD_SIZE", "4"},
+                                {"RONDO_RANK", "1"},
+                                {"RONDO_SIZE", "2"},
+                                {"RONDO_RENDEZVOUS", "tcp://node0:1234"}};
+  CHECK(Options::from_environment().rank == 1);
+  CHECK(resolve_place(Options{}).url == "tcp://node0:1234");
+  ::unsetenv("RONDO_RENDEZVOUS");
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("RANK is '7'"));
+  Options options;
+  options.rendezvous = "tcp://b:1";
+  CHECK(resolve_place(options).source == "RONDO_RANK");
+  MapStore store;
+  options = {};
+  options.store = &store;
+  CHECK(resolve_place(options).rank == 1);
+  ::setenv("RONDO_RANK", "0", 1);
+  ::setenv("RONDO_SIZE", "1", 1);
+  CHECK(resolve_place(Options{}).size == 1);
+}
+
+TEST_CASE("torchrun's address is missed only where it is needed", "[environment]") {
+  const Environment environment{{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "none"}};
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("MASTER_PORT is 'none'"));
+  ::setenv("MASTER_PORT", "29500", 1);
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("MASTER_ADDR is not"));
+  CHECK(Options::from_environment().rank == 1);
+  Options options;
+  options.rendezvous = "tcp://b:1";
+  CHECK(resolve_place(options).rank == 1);
+  CHECK(resolve_place(options).url == "tcp://b:1");
+}
+
 TEST_CASE("Open MPI on one host needs no configuration", "[environment]") {
   const Environment environment{{"OMPI_COMM_WORLD_RANK", "1"},
                                 {"OMPI_COMM_WORLD_SIZE", "4"},

@@ -138,6 +138,7 @@ class Bench(unittest.TestCase):
         result = self.bench("--ranks", 2, "-b", "64K", "-e", "64K", "--min-bandwidth", "1e6", *QUICK, status=1)
         self.assertIn("all_reduce 64 KiB f32 sum, in place: ", result.stderr)
         self.assertIn("below --min-bandwidth 1e+06", result.stderr)
+        self.bench("--ranks", 2, "-b", 0, "-e", "64K", "-f", 65536, "--min-bandwidth", "0.0000001", *QUICK)
 
     def test_algorithm(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -166,6 +167,7 @@ class Bench(unittest.TestCase):
             ("--ranks", "0"): ["--ranks 0", "1 to 1024"],
             ("--ranks", "10000"): ["--ranks 10000", "1 to 1024"],
             ("--min-bandwidth", "fast"): ["--min-bandwidth fast"],
+            ("barrier", "--min-bandwidth", "1"): ["--min-bandwidth", "a barrier moves no data"],
             ("--deadline", "0"): ["--deadline 0"],
             ("--json", "/nonexistent/x.json"): ["--json /nonexistent/x.json", "No such file"],
             ("--csv", "/"): ["--csv /", "directory"],
@@ -303,6 +305,60 @@ class Run(unittest.TestCase):
         process.stdout.close()
         self.assertEqual(process.wait(timeout=30), 3)
 
+    def until_ready(self, process, ranks):
+        for _ in range(ranks):
+            self.assertEqual(process.stdout.readline(), "ready\n")
+
+    def test_ignored_sigchld(self):
+        result = subprocess.run([RONDO, "run", "-n", "2", "--", "sh", "-c", "exit 5"], capture_output=True, text=True,
+                                timeout=60, env=clean_environment(),
+                                preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(result.returncode, 5, result.stderr)
+
+    def test_ignored_signals_stay_ignored(self):
+        with subprocess.Popen([RONDO, "run", "-n", "2", "--grace", "0", "--", "sh", "-c", "echo ready; read line"], text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=clean_environment(),
+                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as process:
+            self.until_ready(process, 2)
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+            blocked, ignored = (int(re.search(rf"{name}:\s*(\w+)", status)[1], 16) for name in ("SigBlk", "SigIgn"))
+            self.assertEqual((blocked & 1, ignored & 1), (0, 1))
+            process.send_signal(signal.SIGHUP)
+            process.stdin.close()
+            self.assertEqual(process.wait(timeout=30), 1)
+            self.assertNotIn("sending", process.stderr.read())
+
+    def test_the_same_signal_at_once_again(self):
+        script = 'trap "sleep 0.3; exit 3" TERM; echo ready; while :; do sleep 0.1; done'
+        with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", script], stdout=subprocess.PIPE, text=True,
+                              env=clean_environment()) as process:
+            self.until_ready(process, 2)
+            process.send_signal(signal.SIGTERM)
+            status = pathlib.Path(f"/proc/{process.pid}/status")
+            while not re.search(r"ShdPnd:\s*0+\n", status.read_text()):  # two that are pending would be one
+                pass
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=30), 3)
+
+    def test_a_second_signal_kills(self):
+        script = 'trap "" TERM INT; echo ready; while :; do sleep 0.1; done'
+        for first, wait in (signal.SIGTERM, 1.1), (signal.SIGINT, 0):
+            with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", script], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, env=clean_environment()) as process:
+                self.until_ready(process, 2)
+                process.send_signal(first)
+                time.sleep(wait)
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(timeout=30), 128 + 9)
+                self.assertIn("ranks 0, 1 still running, sending SIGKILL", process.stderr.read())
+
+    def test_labels_of_more_ranks_than_open_files(self):
+        result = subprocess.run(["sh", "-c", 'ulimit -S -n 40; exec "$0" run -n 30 -l -- sh -c "ulimit -S -n"', RONDO],
+                                capture_output=True, text=True, timeout=60, env=clean_environment())
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(sorted(result.stdout.splitlines()), sorted(f"[{rank}] 40" for rank in range(30)))
+
     def gone(self, pids):
         until = time.monotonic() + 10
         while time.monotonic() < until:
@@ -367,6 +423,21 @@ class Info(unittest.TestCase):
         result = rondo("info", "--interfaces", "eth99")
         self.assertEqual(result.returncode, 2)
         self.assertIn("eth99", result.stdout)
+
+
+class Plan(unittest.TestCase):
+    def test_operation(self):
+        named = rondo("plan", "--operation", "reduce", "--ranks", 3)
+        self.assertEqual(named.returncode, 0, named.stderr)
+        self.assertIn("rank 2 of 3, ", named.stdout)
+        self.assertEqual(rondo("plan", "reduce", "--ranks", 3).stdout, named.stdout)
+        explained = rondo("plan", "all_gather", "--explain")
+        self.assertEqual(explained.returncode, 0, explained.stderr)
+        self.assertIn("all_gather of 64 MiB over 4 ranks", explained.stdout)
+        for arguments in ["redcue"], ["reduce", "broadcast"]:
+            result = rondo("plan", *arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn(arguments[-1], result.stderr)
 
 
 class Rondo(unittest.TestCase):

@@ -70,6 +70,12 @@ TEST_CASE("interface filters") {
   CHECK(chosen({"10.0.0.7"}) == "10.0.0.7 ");
   CHECK(chosen({"0.0.0.0/0", "^127.0.0.0/8"}) == "10.0.0.7 192.168.1.7 172.17.0.1 ");
   CHECK(chosen({"^wlan0"}) == chosen({}));
+  CHECK(chosen({"^docker0, lo"}) == chosen({"^docker0", "^lo"}));
+  CHECK(chosen({"^docker0,^lo"}) == chosen({"^docker0", "^lo"}));
+  CHECK(chosen({"eth*,^eth1"}) == "10.0.0.7 fd00::7 ");
+  CHECK(chosen({" eth0 , lo "}) == chosen({"eth0", "lo"}));
+  for (const char* bad : {"^", ",", "eth0,^", "^lo,,eth0"})
+    CHECK_THROWS_WITH(chosen({bad}), Catch::Contains("names nothing"));
   CHECK_THROWS_WITH(chosen({"wlan0"}), Catch::Contains("wlan0") && Catch::Contains("eth1 (192.168.1.7)"));
   CHECK_THROWS_WITH(chosen({"10.1.0.0/16"}), Catch::Contains("10.1.0.0/16"));
   for (const char* bad : {"10.0.0.0/33", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/8x", "eth0/8", "fd00::/129"})
@@ -102,6 +108,15 @@ TEST_CASE("without a secret nothing but loopback is listened on") {
   for (const auto& one : address->endpoints) CHECK(one.address().is_loopback());
   options.interfaces = {"^lo"};
   if (local_addresses().size() > 2) CHECK_THAT(message_of(options), Catch::Contains("RONDO_SECRET"));
+}
+
+TEST_CASE("with a secret that only this host can know nothing but loopback is listened on") {
+  TcpOptions options;
+  options.secret = "of one user";
+  options.this_host_only = true;
+  const auto address = decode_tcp_address(make_tcp(options)->address());
+  REQUIRE(address);
+  for (const auto& one : address->endpoints) CHECK(one.address().is_loopback());
 }
 
 TEST_CASE("a port range is kept to, and its end is told") {
@@ -171,13 +186,18 @@ TEST_CASE("addresses survive the wire and nothing else does") {
 TEST_CASE("which endpoints are tried, and in which order") {
   const TcpAddress peer{"h",
                         {endpoint("172.31.0.1", 1), endpoint("192.168.9.9", 2), endpoint("127.0.0.1", 3)}};
-  const auto ports = [&](bool same_host, std::span<const LocalAddress> mine) {
+  const auto ports = [&](bool same_host, std::span<const LocalAddress> mine,
+                         std::span<const LocalAddress> own = {}) {
     std::vector<int> result;
-    for (const auto& one : candidates(peer, same_host, mine)) result.push_back(one.port());
+    for (const auto& one : candidates(peer, same_host, mine, own)) result.push_back(one.port());
     return result;
   };
   CHECK(ports(true, machine) == std::vector<int>{3, 2, 1});
   CHECK(ports(false, machine) == std::vector<int>{2, 1});
+  // A bridge with the same address on every host is this host's own when seen from here.
+  const std::vector<LocalAddress> bridge{{"docker0", ip::make_address("172.31.0.1"), 16, false}};
+  CHECK(ports(false, machine, bridge) == std::vector<int>{2});
+  CHECK(ports(true, machine, bridge) == std::vector<int>{3, 2, 1});
   CHECK(ports(true, std::span(machine).subspan(2)) == std::vector<int>{2, 1, 3});
 }
 

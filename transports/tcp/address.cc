@@ -88,8 +88,8 @@ std::string to_text(const Endpoint& endpoint) {
   return fmt::format("{}:{}", address, endpoint.port());
 }
 
-std::vector<Endpoint> candidates(const TcpAddress& peer, bool same_host,
-                                 std::span<const LocalAddress> chosen) {
+std::vector<Endpoint> candidates(const TcpAddress& peer, bool same_host, std::span<const LocalAddress> chosen,
+                                 std::span<const LocalAddress> own) {
   const bool loopback_chosen =
       std::any_of(chosen.begin(), chosen.end(), [](const auto& one) { return one.loopback; });
   const auto cost = [&](const Endpoint& endpoint) {
@@ -103,8 +103,11 @@ std::vector<Endpoint> candidates(const TcpAddress& peer, bool same_host,
     return best;
   };
   std::vector<Endpoint> result;
+  const auto is_own = [&](const Endpoint& endpoint) {
+    return std::ranges::any_of(own, [&](const auto& one) { return one.address == endpoint.address(); });
+  };
   for (const Endpoint& endpoint : peer.endpoints)
-    if (same_host || !endpoint.address().is_loopback()) result.push_back(endpoint);
+    if (same_host || (!endpoint.address().is_loopback() && !is_own(endpoint))) result.push_back(endpoint);
   std::stable_sort(result.begin(), result.end(),
                    [&](const Endpoint& a, const Endpoint& b) { return cost(a) < cost(b); });
   return result;

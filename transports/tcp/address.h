@@ -26,8 +26,10 @@ std::optional<TcpAddress> decode_tcp_address(std::span<const std::byte> bytes);
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 
 // The endpoints of a peer in the order in which they are worth trying from here. same_host: loopback first unless the
-// interfaces chosen here leave it out; another host: never loopback, those in a network of ours first.
+// interfaces chosen here leave it out; another host: never loopback, never an address that this machine (`own`) has too, as
+// the bridges of containers do; those in a network of ours first.
 std::vector<boost::asio::ip::tcp::endpoint> candidates(const TcpAddress& peer, bool same_host,
-                                                       std::span<const LocalAddress> chosen);
+                                                       std::span<const LocalAddress> chosen,
+                                                       std::span<const LocalAddress> own);
 
 }  // namespace rondo

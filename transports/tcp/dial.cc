@@ -19,8 +19,8 @@ using boost::system::error_code;
 
 // A peer that has told its address listens: refusals can only be a restart of something in between, or its death.
 constexpr milliseconds refused_limit{500};
-// With several endpoints a silent one must not eat the whole deadline.
-constexpr milliseconds silent_limit{1000};
+// With several endpoints one that is silent, before or after it has accepted, must not eat the whole deadline.
+constexpr milliseconds connect_limit{1000}, challenge_limit{5000};
 constexpr milliseconds longest_pause{500};
 
 }  // namespace
@@ -78,17 +78,17 @@ void Dial::connect_next() {
   }
   // Both may fire; whichever comes second finds that the step has passed.
   auto arrived = step(&Dial::connected);
-  if (endpoints_.size() > 1) {
-    pause_.expires_after(silent_limit);
-    pause_.async_wait([self = shared_from_this(), mine = steps_](const error_code& failed) {
-      if (!self->done_ && self->steps_ == mine && !failed) self->connect_slow(failed);
-    });
-  }
+  limit_silence(connect_limit);
   socket_.async_connect(endpoint, std::move(arrived));
 }
 
-void Dial::connect_slow(const error_code&) {
-  try_another("no answer", false);
+// For the step that is under way.
+void Dial::limit_silence(milliseconds limit) {
+  if (endpoints_.size() < 2) return;
+  pause_.expires_after(limit);
+  pause_.async_wait([self = shared_from_this(), mine = steps_](const error_code& failed) {
+    if (!self->done_ && self->steps_ == mine && !failed) self->try_another("no answer", false);
+  });
 }
 
 void Dial::connected(const error_code& failed) {
@@ -103,7 +103,9 @@ void Dial::connected(const error_code& failed) {
   committed_ = true;
   if (!send_whole(socket_.native_handle(), initiator_->hello()))
     return try_another("it closed the connection", false);
-  asio::async_read(socket_, asio::buffer(challenge_.data(), challenge_.size()), step(&Dial::challenge_read));
+  auto challenged = step(&Dial::challenge_read);
+  limit_silence(challenge_limit);
+  asio::async_read(socket_, asio::buffer(challenge_.data(), challenge_.size()), std::move(challenged));
 }
 
 void Dial::challenge_read(const error_code& failed) {
@@ -114,7 +116,8 @@ void Dial::challenge_read(const error_code& failed) {
   } catch (const Error& error) {
     // Zeros tell the acceptor that its own proof was the wrong one.
     send_whole(socket_.native_handle(), proof);
-    return fail(error.code() == Errc::authentication ? Errc::authentication : Errc::rendezvous, error.what());
+    return turned_away(error.code() == Errc::authentication ? Errc::authentication : Errc::rendezvous,
+                       error.what());
   }
   if (!send_whole(socket_.native_handle(), proof))
     return try_another("it closed the connection during the handshake", false);
@@ -127,13 +130,14 @@ void Dial::verdict_read(const error_code& failed) {
   try {
     verdict = Initiator::read_verdict(verdict_);
   } catch (const Error& error) {
-    return fail(Errc::rendezvous, error.what());
+    return turned_away(Errc::rendezvous, error.what());
   }
   // The peer's own connection is on its way; this one is needed only should that fail.
+  peer_found_ = peer_found_ || verdict == Verdict::duplicate_link;
   if (verdict == Verdict::duplicate_link) return try_another("it prefers a connection of its own", false);
   if (verdict != Verdict::welcome) {
     const bool secrets = verdict == Verdict::bad_secret || verdict == Verdict::secret_needed;
-    return fail(secrets ? Errc::authentication : Errc::rendezvous, explain(verdict));
+    return turned_away(secrets ? Errc::authentication : Errc::rendezvous, explain(verdict));
   }
   const auto keep = shared_from_this();
   error_code problem;
@@ -143,11 +147,20 @@ void Dial::verdict_read(const error_code& failed) {
   owner_.dialed(claim_, peer_, std::move(socket));
 }
 
+void Dial::turned_away(Errc code, const std::string& why) {
+  if (!rejection_) rejection_ = Rejection{next_, code, why};
+  try_another(why, false);
+}
+
 void Dial::try_another(const std::string& why, bool refused) {
   close_attempt();
   last_problem_ = why;
   only_refused_ = only_refused_ && refused;
   if (++next_ < endpoints_.size()) return connect_next();
+  if (rejection_ && !peer_found_) {
+    next_ = rejection_->endpoint;
+    return fail(rejection_->code, rejection_->why);
+  }
   const TimePoint now = Clock::now();
   next_ = 0;
   if (!only_refused_)

@@ -44,12 +44,15 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   auto step(Handler handler);
   void connect_next();
   void connected(const boost::system::error_code& failed);
-  void connect_slow(const boost::system::error_code& failed);
   void challenge_read(const boost::system::error_code& failed);
   void verdict_read(const boost::system::error_code& failed);
   void retry_pause(const boost::system::error_code& failed);
   // This endpoint did not do; the next one, or a pause before the first again.
   void try_another(const std::string& why, bool refused);
+  // Somebody who will not have us listens at this endpoint. It may be a stranger: the peer's other endpoints are tried before
+  // the first such answer ends the dial.
+  void turned_away(Errc code, const std::string& why);
+  void limit_silence(milliseconds limit);
   void fail(Errc code, const std::string& why);
   void close_attempt();
 
@@ -68,6 +71,13 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   bool committed_ = false, done_ = false, only_refused_ = true;
   milliseconds backoff_{10};
   std::optional<TimePoint> refused_since_;
+  struct Rejection {
+    std::size_t endpoint;
+    Errc code;
+    std::string why;
+  };
+  std::optional<Rejection> rejection_;
+  bool peer_found_ = false;  // one endpoint is the peer for certain: what the others say does not matter
   std::string last_problem_ = "no answer";
 };
 

@@ -18,8 +18,8 @@ using boost::system::error_code;
 namespace asio = boost::asio;
 
 Incoming::Incoming(Owner& owner, asio::io_context& context, FileDescriptor socket, std::uint32_t rank,
-                   std::string_view secret)
-    : owner_(owner), socket_(context), timer_(context), acceptor_(rank, secret) {
+                   std::string_view secret, QuotaLog& log)
+    : owner_(owner), log_(log), socket_(context), timer_(context), acceptor_(rank, secret) {
   const auto remote = remote_endpoint(socket.get());
   remote_ = to_text(remote);
   socket_.assign(remote.protocol(), socket.get());
@@ -82,10 +82,10 @@ void Incoming::conclude(Verdict verdict) {
 
 void Incoming::drop(std::string_view why) {
   const auto keep = shared_from_this();
-  const auto level = why.empty() ? LogLevel::debug : LogLevel::warning;
-  if (log_enabled(level))
-    log_line(level,
-             fmt::format("dropped a connection from {}: {}", remote_, why.empty() ? "it went away" : why));
+  if (!why.empty())
+    log_.line(LogLevel::warning, fmt::format("dropped a connection from {}: {}", remote_, why));
+  else if (log_enabled(LogLevel::debug))
+    log_line(LogLevel::debug, fmt::format("dropped a connection from {}: it went away", remote_));
   cancel();
   owner_.finished(*this);
 }

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
+#include "base/quota_log.h"
 
 namespace rondo {
 
@@ -28,7 +29,7 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
   };
 
   Incoming(Owner& owner, boost::asio::io_context& context, FileDescriptor socket, std::uint32_t rank,
-           std::string_view secret);
+           std::string_view secret, QuotaLog& log);
   void start(nanoseconds limit);
   // Silent end, without Owner::finished.
   void cancel();
@@ -44,6 +45,7 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
   void read(Buffer& buffer, void (Incoming::*then)());
 
   Owner& owner_;
+  QuotaLog& log_;
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer timer_;
   Acceptor acceptor_;

@@ -56,6 +56,12 @@ std::string names_of(std::span<const LocalAddress> existing) {
   return text.empty() ? "none" : text;
 }
 
+std::string_view trim(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
 }  // namespace
 
 std::vector<LocalAddress> local_addresses() {
@@ -121,14 +127,19 @@ bool InterfaceFilter::Pattern::matches(const LocalAddress& one) const {
 InterfaceFilter::InterfaceFilter(const std::vector<std::string>& filters,
                                  std::span<const LocalAddress> existing) {
   for (const std::string& filter : filters) {
-    std::string_view rest = filter;
-    const bool exclude = rest.starts_with('^');
-    if (exclude) rest.remove_prefix(1);
-    while (!rest.empty()) {
-      const std::size_t comma = rest.find(',');
-      const std::string_view item = rest.substr(0, comma);
-      if (!item.empty()) (exclude ? excluded_ : included_).push_back(parse(item));
-      rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+    const bool exclude_all = trim(filter).starts_with('^');
+    for (std::string_view rest = trim(filter); !rest.empty();) {
+      const std::size_t comma = std::min(rest.find(','), rest.size());
+      std::string_view item = trim(rest.substr(0, comma));
+      const bool exclude = item.starts_with('^');
+      if (exclude) item = trim(item.substr(1));
+      if (item.empty())
+        throw Error(Errc::invalid_argument,
+                    fmt::format("interface filter '{}' has a part that names nothing: write it like "
+                                "eth0,10.0.0.0/8 or ^docker0,lo",
+                                filter));
+      (exclude || exclude_all ? excluded_ : included_).push_back(parse(item));
+      rest.remove_prefix(std::min(comma + 1, rest.size()));
     }
   }
   for (const Pattern& pattern : included_)

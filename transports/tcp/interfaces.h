@@ -21,8 +21,9 @@ std::vector<LocalAddress> local_addresses();
 bool same_network(const boost::asio::ip::address& a, const boost::asio::ip::address& b, unsigned bits);
 
 // The user's choice of interfaces. Each filter is a comma separated list of names ("eth0", or "eth*" for all that begin so) and
-// networks ("10.0.0.0/8", "fd00::2"); a list that begins with ^ excludes all that it names. Nothing given: everything is
-// chosen. Only exclusions: everything else is.
+// networks ("10.0.0.0/8", "fd00::2"); a list that begins with ^ excludes all that it names, otherwise ^ before an item excludes
+// that item. Nothing given: everything is chosen. Only exclusions: everything else is. What is excluded stays so even when
+// something else includes it.
 class InterfaceFilter {
  public:
   // Throws Error(invalid_argument), with a list of what exists, when something to include does not exist.

@@ -19,8 +19,7 @@ namespace {
 using boost::asio::ip::tcp;
 
 // Sorted so that the first is the one to show to people: another host's view before loopback, IPv4 before IPv6.
-std::vector<LocalAddress> choose(const TcpOptions& options) {
-  const auto existing = local_addresses();
+std::vector<LocalAddress> choose(const TcpOptions& options, const std::vector<LocalAddress>& existing) {
   const InterfaceFilter filter(options.interfaces, existing);
   std::vector<LocalAddress> chosen;
   for (const LocalAddress& one : existing)
@@ -28,7 +27,7 @@ std::vector<LocalAddress> choose(const TcpOptions& options) {
   if (chosen.empty())
     throw Error(Errc::invalid_argument,
                 "the interface filters leave no interface at all; `rondo info` shows what exists");
-  if (options.secret.empty()) {
+  if (options.secret.empty() || options.this_host_only) {
     const std::string others = chosen.front().interface;
     std::erase_if(chosen, [](const LocalAddress& one) { return !one.loopback; });
     if (chosen.empty())
@@ -46,9 +45,10 @@ std::vector<LocalAddress> choose(const TcpOptions& options) {
 
 }  // namespace
 
-Listener::Listener(boost::asio::io_context& context, const TcpOptions& options) {
+Listener::Listener(boost::asio::io_context& context, const TcpOptions& options)
+    : existing_(local_addresses()) {
   std::string problem;
-  for (const LocalAddress& one : choose(options)) {
+  for (const LocalAddress& one : choose(options, existing_)) {
     try {
       FileDescriptor socket = listen_at(one.address, options.port_first, options.port_last,
                                         static_cast<unsigned>(options.rank), std::max(128, 4 * options.size));
@@ -77,20 +77,30 @@ void Listener::wait(std::size_t which) {
                                });
 }
 
+// Whatever one connection costs, the others must still be accepted.
+void Listener::hand_on(FileDescriptor socket, std::size_t which) {
+  try {
+    accepted_(std::move(socket));
+  } catch (const std::exception& problem) {
+    log_.line(LogLevel::warning, fmt::format("dropped a connection that came in at {}: {}",
+                                             to_text(endpoints_[which]), problem.what()));
+  }
+}
+
 // accept4 rather than Asio's accept: the socket must never be inherited by a program that the user starts meanwhile.
 void Listener::accept_all(std::size_t which) {
   for (;;) {
     FileDescriptor socket(
         ::accept4(acceptors_[which].native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
-      accepted_(std::move(socket));
+      hand_on(std::move(socket), which);
       continue;
     }
     const int error = errno;
     if (error == EINTR || error == ECONNABORTED) continue;
     if (error == EAGAIN) return wait(which);
-    log_line(LogLevel::warning, fmt::format("cannot accept a connection at {}: {}; trying again",
-                                            to_text(endpoints_[which]), reason(error)));
+    log_.line(LogLevel::warning, fmt::format("cannot accept a connection at {}: {}; trying again",
+                                             to_text(endpoints_[which]), reason(error)));
     pauses_[which].expires_after(std::chrono::milliseconds(100));
     return pauses_[which].async_wait([this, which](const boost::system::error_code& failed) {
       if (!failed) accept_all(which);

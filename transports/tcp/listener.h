@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "base/quota_log.h"
 #include "transports/tcp/interfaces.h"
 #include "transports/tcp/tcp.h"
 
@@ -20,19 +21,24 @@ class Listener {
  public:
   using Accepted = std::function<void(FileDescriptor)>;
   Listener(boost::asio::io_context& context, const TcpOptions& options);
-  // From now on `accepted` is called, on the thread that runs the context, with every connection that comes.
+  // From now on `accepted` is called, on the thread that runs the context, with every connection that comes. What it
+  // throws costs that connection alone.
   void start(Accepted accepted);
   const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept { return endpoints_; }
+  // All addresses of this machine, chosen or not.
+  const std::vector<LocalAddress>& existing() const noexcept { return existing_; }
   const std::vector<LocalAddress>& chosen() const noexcept { return chosen_; }
 
  private:
   void wait(std::size_t which);
   void accept_all(std::size_t which);
+  void hand_on(FileDescriptor socket, std::size_t which);
 
-  std::vector<LocalAddress> chosen_;
+  std::vector<LocalAddress> existing_, chosen_;
   std::vector<boost::asio::ip::tcp::endpoint> endpoints_;
   std::vector<boost::asio::ip::tcp::acceptor> acceptors_;
   std::vector<boost::asio::steady_timer> pauses_;
+  QuotaLog log_;
   Accepted accepted_;
 };
 

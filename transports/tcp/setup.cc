@@ -15,6 +15,7 @@
 #include <cerrno>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "transports/tcp/socket.h"
 
 namespace rondo {
@@ -52,7 +53,7 @@ void Setup::start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t jo
   peers_.resize(static_cast<std::size_t>(options_.size));
   job_ = job;
   listener_.start([this](FileDescriptor socket) { came_in(std::move(socket)); });
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("rondo-setup", [this] { run(); });
 }
 
 // One connection that fails in an unforeseen way (no memory, no random bytes) must not take the others with it.
@@ -90,14 +91,15 @@ void Setup::publish(SetupEvent event) {
 
 void Setup::came_in(FileDescriptor socket) {
   if (incoming_.size() >= strangers + slots_.size()) {
-    log_line(LogLevel::warning,
-             "too many connections that have not proved the job secret: the oldest is dropped");
+    strangers_log_.line(LogLevel::warning,
+                        "too many connections that have not proved the job secret: the oldest is dropped");
     incoming_.front()->cancel();
     incoming_.pop_front();
   }
   Incoming::Owner& owner = *this;
-  auto session = std::make_shared<Incoming>(owner, context_, std::move(socket),
-                                            static_cast<std::uint32_t>(options_.rank), options_.secret);
+  auto session =
+      std::make_shared<Incoming>(owner, context_, std::move(socket),
+                                 static_cast<std::uint32_t>(options_.rank), options_.secret, strangers_log_);
   incoming_.push_back(session);
   session->start(handshake_limit);
 }
@@ -129,7 +131,7 @@ void Setup::dial(int peer, int lane) {
   Slot& mine = slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane));
   if (mine.state != Slot::State::idle) return;
   const auto& address = peers_[static_cast<std::size_t>(peer)];
-  auto endpoints = address ? candidates(*address, address->host == options_.host, chosen())
+  auto endpoints = address ? candidates(*address, address->host == options_.host, chosen(), own())
                            : std::vector<boost::asio::ip::tcp::endpoint>{};
   Claim claim{.purpose = Purpose::data,
               .rank = static_cast<std::uint32_t>(options_.rank),

@@ -44,6 +44,7 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
 
   const TcpAddress& address() const noexcept { return address_; }
   const std::vector<LocalAddress>& chosen() const noexcept { return listener_.chosen(); }
+  const std::vector<LocalAddress>& own() const noexcept { return listener_.existing(); }
   // Begins to accept and to serve open(). peers by rank; nothing for a rank that has no address here.
   void start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t job);
 
@@ -93,6 +94,7 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   std::uint64_t job_ = 0;
   std::vector<std::optional<TcpAddress>> peers_;
   std::vector<Slot> slots_;
+  QuotaLog strangers_log_;
   std::list<std::shared_ptr<Incoming>> incoming_;  // oldest first
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::thread thread_;

@@ -78,14 +78,18 @@ Reach Tcp::reach(int peer, std::span<const std::byte> bytes) const {
   const bool same_host = !options_.host.empty() && address->host == options_.host;
   if (same_host) return {distance_host + 5, {}};
   const std::string where = to_text(address->endpoints.front());
-  if (options_.secret.empty())
+  if (options_.secret.empty() || options_.this_host_only)
     return {{},
             fmt::format(
                 "rank {} at {} runs on another host, and without a job secret only ranks of this host are "
                 "accepted: set RONDO_SECRET to the same value on all ranks",
                 peer, where)};
-  if (candidates(*address, false, setup_.chosen()).empty())
-    return {{}, fmt::format("rank {} runs on another host and listens on loopback only ({})", peer, where)};
+  if (candidates(*address, false, setup_.chosen(), setup_.own()).empty())
+    return {{},
+            fmt::format(
+                "rank {} runs on another host and listens only on loopback or on addresses that this host "
+                "has too ({})",
+                peer, where)};
   return {distance_network, {}};
 }
 

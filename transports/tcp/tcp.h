@@ -15,6 +15,7 @@ struct TcpOptions {
   int rank = 0;
   int size = 1;
   std::string secret;                   // empty: listens on loopback only and reaches only ranks of this host
+  bool this_host_only = false;          // likewise although there is a secret: other hosts cannot know it
   std::string host;                     // host_identity() of this rank
   std::vector<std::string> interfaces;  // filters as in Options::interfaces
   std::uint16_t port_first = 0, port_last = 0;
