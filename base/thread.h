@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <thread>
+
+namespace rondo {
+
+// Every thread of the library is started here: with all signals blocked, so that handlers of the program run on the program's
+// own threads, and with a name (at most 15 characters) that debuggers and top show.
+std::thread start_thread(const char* name, std::function<void()> body);
+
+}  // namespace rondo

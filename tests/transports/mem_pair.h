@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two endpoints of mem driven by one thread, and a sink that notes what comes.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "transports/mem/mem.h"
+
+namespace rondo::mem_testing {
+
+inline std::byte content(std::size_t frame, std::size_t position) {
+  return static_cast<std::byte>(frame * 31 + position * 7 + 1);
+}
+
+inline Blob payload_of(std::size_t frame, std::size_t bytes) {
+  Blob payload(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) payload[i] = content(frame, i);
+  return payload;
+}
+
+inline HeaderBytes header_of(std::size_t frame) {
+  HeaderBytes header;
+  for (std::size_t i = 0; i < header.size(); ++i) header[i] = content(frame + 1000, i);
+  return header;
+}
+
+// Takes frames of the given sizes from one peer, in elements of `element` bytes when borrowed, and notes what happens.
+class NotingSink final : public Sink {
+ public:
+  std::deque<std::size_t> to_come;  // payload bytes of the frames expected
+  bool placed = false;
+  std::size_t element = 1;
+  int holds = 0;  // how often a header is put on hold
+  bool refuse = false;
+  std::vector<Blob> frames;  // as they came
+  std::vector<HeaderBytes> headers;
+  std::vector<std::size_t> views;
+  std::vector<std::uint64_t> cookies;
+  int arrivals = 0, breaks = 0;
+  bool clean = false;
+  std::string what;
+  std::error_code code;
+
+  std::optional<Receive> expected(Link&) override {
+    if (to_come.empty()) return std::nullopt;
+    filling_.resize(to_come.front());
+    return Receive{placed ? filling_.data() : nullptr, to_come.front()};
+  }
+  Header arrived(Link&, const HeaderBytes& header) override {
+    ++arrivals;
+    if (refuse) return Header::refuse;
+    if (to_come.empty() || holds-- > 0) return Header::hold;
+    headers.push_back(header);
+    used_ = 0;
+    return Header::accept;
+  }
+  std::size_t data(Link&, std::span<const std::byte> view) override {
+    views.push_back(view.size());
+    const std::size_t use = view.size() - view.size() % element;
+    if (used_ + use > filling_.size()) throw std::logic_error("more data than the frame has");
+    std::memcpy(filling_.data() + used_, view.data(), use);
+    used_ += use;
+    return use;
+  }
+  void received(Link&) override {
+    frames.push_back(filling_);
+    to_come.pop_front();
+  }
+  void sent(Link&, std::uint64_t cookie) override { cookies.push_back(cookie); }
+  void broken(Link&, std::error_code why, std::string_view text, bool in_order) override {
+    ++breaks;
+    code = why;
+    what = text;
+    clean = in_order;
+  }
+
+ private:
+  Blob filling_;
+  std::size_t used_ = 0;
+};
+
+// Rank 0 sends to rank 1.
+struct Pair {
+  explicit Pair(const MemFaults& faults = {}, std::uint64_t seed = 1) : fabric(2, faults, seed) {
+    for (int rank = 0; rank < 2; ++rank) ends[rank] = fabric.endpoint(rank);
+    for (auto& end : ends) end->start({ends[0]->address(), ends[1]->address()}, 1);
+  }
+  Link& out() { return ends[0]->link(1, Priority::bulk); }
+  // Sends frames of these sizes, and lets both ends work until nothing happens any more.
+  void run(const std::vector<std::size_t>& sizes) {
+    sink.to_come.insert(sink.to_come.end(), sizes.begin(), sizes.end());
+    for (const std::size_t bytes : sizes) payloads.push_back(payload_of(payloads.size(), bytes));
+    settle();
+  }
+  void settle() {
+    for (int idle = 0; idle < 200; ++idle) {
+      while (next < payloads.size()) {
+        const Send answer = out().send(header_of(next), payloads[next], next);
+        answers.push_back(answer);
+        if (answer == Send::full) break;
+        ++next;
+      }
+      if (ends[0]->progress(sender) || ends[1]->progress(sink)) idle = 0;
+    }
+  }
+  void check_frames(std::size_t count) const {
+    REQUIRE(sink.frames.size() == count);
+    for (std::size_t i = 0; i < count; ++i) {
+      CHECK(sink.headers[i] == header_of(i));
+      CHECK(sink.frames[i] == payloads[i]);
+    }
+  }
+  long asked(Send answer) const { return std::count(answers.begin(), answers.end(), answer); }
+
+  MemFabric fabric;
+  std::unique_ptr<Transport> ends[2];
+  NotingSink sender, sink;
+  std::deque<Blob> payloads;
+  std::vector<Send> answers;
+  std::size_t next = 0;
+};
+
+inline const std::vector<std::size_t> mixed = {0, 8, 16, 1000, 0, 0, 4096, 24, 65536, 8};
+
+}  // namespace rondo::mem_testing
