@@ -108,6 +108,8 @@ std::vector<int> read_roots(const BenchFlags& flags) {
 
 Options read_connect(const BenchFlags& flags, Collective operation) {
   Options options = Options::from_environment();
+  options.rank = -1;  // both are read again when connecting, which then knows and says who has set them
+  options.size = 0;
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
   if (options.transports.empty()) options.transports = {"tcp"};
   if (!flags.interfaces.empty()) options.interfaces = {flags.interfaces};

@@ -65,6 +65,8 @@ void add_info(CLI::App& app, int& exit_code) {
     std::string trouble;
     try {
       options = Options::from_environment();
+      options.rank = -1;  // both are read again with the place, which then says who has set them
+      options.size = 0;
     } catch (const std::exception& error) {
       trouble = error.what();
     }

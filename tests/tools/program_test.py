@@ -414,6 +414,8 @@ class Info(unittest.TestCase):
     def test_place(self):
         result = rondo("info", RANK="1", WORLD_SIZE="4", MASTER_ADDR="127.0.0.1", MASTER_PORT="4711")
         self.assertRegex(result.stdout, r"place +rank 1 of 4, from torchrun, rendezvous tcp://127.0.0.1:4711")
+        result = rondo("info", OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="1")
+        self.assertRegex(result.stdout, r"place +rank 0 of 1, from Open MPI")
 
     def test_bad_environment_is_shown(self):
         result = rondo("info", RONDO_RANK="minus one", RONDO_SIZE="2")
