@@ -265,7 +265,10 @@ TEST_CASE("ranks with different secrets say so") {
 
 TEST_CASE("with the same secret ranks meet") {
   Group group(
-      [](int size) { return tcp_transports(size, [](TcpOptions& options) { options.secret = "one for all"; }); }, 2);
+      [](int size) {
+        return tcp_transports(size, [](TcpOptions& options) { options.secret = "one for all"; });
+      },
+      2);
   exchange(group, 1);
 }
 

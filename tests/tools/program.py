@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the rondo program share: where it is, and how to run it in an environment without launchers."""
+
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+RONDO = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "rondo"
+LAUNCHER = re.compile(r"^(RONDO_|OMPI_|PMI|PMIX_|SLURM_|TORCHELASTIC_|MPI_)|^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$")
+COLUMNS = ["bytes", "count", "type", "op", "in_place", "algorithm", "min_us", "p50_us", "p99_us", "algbw", "busbw", "wrong"]
+QUICK = ["--no-ceiling", "-n", "3", "-w", "1"]
+
+
+def clean_environment(**changes):
+    environment = {name: value for name, value in os.environ.items() if not LAUNCHER.match(name)}
+    environment.update(changes)
+    return environment
+
+
+def rondo(*arguments, timeout=60, **changes):
+    return subprocess.run([RONDO, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                          env=clean_environment(**changes))
+
+
+def rows(table):
+    return [line.split() for line in table.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def main():
+    unittest.main(module="__main__", verbosity=2)

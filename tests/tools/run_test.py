@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rondo run: ranks, signals, statuses. Usage: run_test.py PATH_OF_RONDO [unittest arguments]"""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from program import RONDO, clean_environment, main, rondo
+
+
+class Run(unittest.TestCase):
+    def shell(self, script, *flags, ranks=3, **changes):
+        return rondo("run", "-n", ranks, *flags, "--", "sh", "-c", script, **changes)
+
+    def test_environment(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.shell('d=$(dirname "${RONDO_RENDEZVOUS#file://}"); echo "$RONDO_RANK $RONDO_SIZE $RONDO_LOCAL_RANK '
+                                '$RONDO_RENDEZVOUS ${#RONDO_SECRET} $(stat -c %a "$d")"', TMPDIR=folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            lines = sorted(result.stdout.split("\n")[:-1])
+            self.assertEqual(len(lines), 3)
+            for rank, line in enumerate(lines):
+                self.assertRegex(line, rf"^{rank} 3 {rank} file://{folder}/rondo-\w{{6}}/rendezvous 64 700$")
+            self.assertEqual(os.listdir(folder), [], "the private directory is gone")
+
+    def test_arguments_reach_the_program(self):
+        for separator in [], ["--"]:
+            result = rondo("run", "-n", 1, *separator, "sh", "-c", 'echo "$@"', "x", "--", "-n", "5", "--label")
+            self.assertEqual((result.returncode, result.stdout), (0, "-- -n 5 --label\n"), result.stderr)
+
+    def test_labels(self):
+        result = self.shell("echo out; printf err >&2", "--label")
+        self.assertEqual(sorted(result.stdout.splitlines()), ["[0] out", "[1] out", "[2] out"])
+        self.assertEqual(sorted(result.stderr.splitlines()), ["[0] err", "[1] err", "[2] err"])
+
+    def test_status_of_the_first_that_fails(self):
+        result = self.shell("[ $RONDO_RANK = 1 ] && exit 7; sleep 0.5; exit 9")
+        self.assertEqual(result.returncode, 7)
+        self.assertRegex(result.stderr, r"^rondo run: rank 1 \(pid \d+\) exited with status 7\n$")
+
+    def test_killed_rank(self):
+        result = self.shell("[ $RONDO_RANK = 2 ] && kill -9 $$; sleep 0.5")
+        self.assertEqual(result.returncode, 128 + 9)
+        self.assertRegex(result.stderr, r"^rondo run: rank 2 \(pid \d+\) was killed by signal 9 \(SIGKILL\)\n$")
+
+    def test_grace(self):
+        begin = time.monotonic()
+        result = self.shell("[ $RONDO_RANK = 1 ] && exit 7; exec sleep 100", "--grace", 1)
+        self.assertEqual(result.returncode, 7)
+        self.assertIn("ranks 0, 2 still running, sending SIGTERM", result.stderr)
+        self.assertLess(time.monotonic() - begin, 30)
+
+    def test_sigkill_where_sigterm_is_ignored(self):
+        result = self.shell('trap "" TERM; [ $RONDO_RANK = 1 ] && exit 7; while :; do sleep 1; done', "--grace", 1, ranks=2)
+        self.assertEqual(result.returncode, 7)
+        self.assertIn("rank 0 still running, sending SIGKILL", result.stderr)
+
+    def test_signals_go_on(self):
+        process = subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c",
+                                    'trap "exit 3" TERM; echo ready; while :; do sleep 0.1; done'],
+                                   stdout=subprocess.PIPE, text=True, env=clean_environment())
+        for _ in range(2):
+            self.assertEqual(process.stdout.readline(), "ready\n")
+        process.send_signal(signal.SIGTERM)
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=30), 3)
+
+    def until_ready(self, process, ranks):
+        for _ in range(ranks):
+            self.assertEqual(process.stdout.readline(), "ready\n")
+
+    def test_ignored_sigchld(self):
+        result = subprocess.run([RONDO, "run", "-n", "2", "--", "sh", "-c", "exit 5"], capture_output=True, text=True,
+                                timeout=60, env=clean_environment(),
+                                preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(result.returncode, 5, result.stderr)
+
+    def test_ignored_signals_stay_ignored(self):
+        with subprocess.Popen([RONDO, "run", "-n", "2", "--grace", "0", "--", "sh", "-c", "echo ready; read line; exit 0"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=clean_environment(),
+                              preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as process:
+            self.until_ready(process, 2)
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+            blocked, ignored = (int(re.search(rf"{name}:\s*(\w+)", status)[1], 16) for name in ("SigBlk", "SigIgn"))
+            self.assertEqual((blocked & 1, ignored & 1), (0, 1))
+            process.send_signal(signal.SIGHUP)
+            process.stdin.close()
+            self.assertEqual(process.wait(timeout=30), 0, process.stderr.read())
+
+    def test_the_same_signal_at_once_again(self):
+        script = 'trap "sleep 0.3; exit 3" TERM; echo ready; while :; do sleep 0.1; done'
+        with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", script], stdout=subprocess.PIPE, text=True,
+                              env=clean_environment()) as process:
+            self.until_ready(process, 2)
+            process.send_signal(signal.SIGTERM)
+            status = pathlib.Path(f"/proc/{process.pid}/status")
+            while not re.search(r"ShdPnd:\s*0+\n", status.read_text()):  # two that are pending would be one
+                pass
+            process.send_signal(signal.SIGTERM)
+            self.assertEqual(process.wait(timeout=30), 3)
+
+    def test_a_second_signal_kills(self):
+        script = 'trap "" TERM INT; echo ready; while :; do sleep 0.1; done'
+        for first, wait in (signal.SIGTERM, 1.1), (signal.SIGINT, 0):
+            with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", script], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, env=clean_environment()) as process:
+                self.until_ready(process, 2)
+                process.send_signal(first)
+                time.sleep(wait)
+                process.send_signal(signal.SIGTERM)
+                self.assertEqual(process.wait(timeout=30), 128 + 9)
+                self.assertIn("ranks 0, 1 still running, sending SIGKILL", process.stderr.read())
+
+    def test_labels_of_more_ranks_than_open_files(self):
+        result = subprocess.run(["sh", "-c", 'ulimit -S -n 40; exec "$0" run -n 30 -l -- sh -c "ulimit -S -n"', RONDO],
+                                capture_output=True, text=True, timeout=60, env=clean_environment())
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        self.assertEqual(sorted(result.stdout.splitlines()), sorted(f"[{rank}] 40" for rank in range(30)))
+
+    def gone(self, pids):
+        until = time.monotonic() + 10
+        while time.monotonic() < until:
+            if not any(pathlib.Path(f"/proc/{pid}/exe").exists() for pid in pids):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def test_no_orphans(self):
+        with tempfile.TemporaryDirectory() as folder:
+            process = subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", "echo $$; exec sleep 100"],
+                                       stdout=subprocess.PIPE, text=True, env=clean_environment(TMPDIR=folder))
+            pids = [int(process.stdout.readline()) for _ in range(2)]
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            self.assertTrue(self.gone(pids))
+
+    def test_no_strays(self):
+        result = self.shell("sleep 100 >/dev/null 2>&1 & echo $!", ranks=2)
+        self.assertEqual(result.returncode, 0)
+        self.assertTrue(self.gone([int(pid) for pid in result.stdout.split()]))
+
+    def test_programs_that_do_not_start(self):
+        result = rondo("run", "-n", 3, "no-such-program")
+        self.assertEqual(result.returncode, 127)
+        self.assertEqual(result.stderr, "rondo run: cannot start 'no-such-program': No such file or directory\n")
+        result = rondo("run", "-n", 3, "/etc/passwd")
+        self.assertEqual(result.returncode, 126)
+        self.assertIn("Permission denied", result.stderr)
+
+    def test_bad_input(self):
+        cases = {("-n", "0", "true"): "1 to 1024", ("-n", "10000", "true"): "1 to 1024", ("-n", "x", "true"): "--ranks x",
+                 ("true",): "--ranks", ("-n", "2"): "no program", ("--bogus", "-n", "2", "true"): "--bogus",
+                 ("-n", "2", "--grace", "-1", "true"): "--grace -1"}
+        for arguments, part in cases.items():
+            with self.subTest(arguments=arguments):
+                result = rondo("run", *arguments)
+                self.assertEqual((result.returncode, result.stdout), (2, ""))
+                self.assertIn(part, result.stderr)
+
+
+if __name__ == "__main__":
+    main()
