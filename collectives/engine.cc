@@ -90,7 +90,7 @@ Operation* Engine::start(const Call& call) {
     try_pass();
     // Whoever sleeps has not seen what this pass has read, nor the new deadline.
     if (sleeping_ > 0 && operation.state() == Operation::State::running) wake();
-    if (pending_ > 0 && waiters_ == 0) arm_background(background_delay);
+    if (pending_ > 0 && waiters_ == 0) arm_background(background_delay(operation));
   }
   deliver(lock);
   return &operation;

@@ -73,8 +73,6 @@ class Engine final : private Sink {
   EngineStatistics statistics();
 
  private:
-  // How long after a start the background thread looks whether anybody drives.
-  static constexpr std::chrono::microseconds background_delay{100};
   // Without a frame for this long the ranks compare their calls.
   static constexpr milliseconds stall_time{500};
 
@@ -113,6 +111,7 @@ class Engine final : private Sink {
   bool sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_behalf_of_nobody);
   void let_in(std::unique_lock<std::mutex>& lock);
   void give_way(std::unique_lock<std::mutex>& lock, TimePoint now);
+  static nanoseconds background_delay(const Operation& operation) noexcept;
   void arm_background(nanoseconds delay);
   void disarm_background(const Operation& operation);
   void set_timer(nanoseconds delay) noexcept;

@@ -160,6 +160,12 @@ void Engine::wake() noexcept {
   [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
 }
 
+// How long after a start the background thread looks whether anybody drives. It is not sent back for small operations, so it must not
+// look often.
+nanoseconds Engine::background_delay(const Operation& operation) noexcept {
+  return operation.signature.count >= large_count ? microseconds{100} : microseconds{1000};
+}
+
 // A caller that starts and then waits at once should not pay for another thread's waking: the background thread gets up a little
 // later, and wait() sends it back to sleep where that is worth a system call.
 void Engine::arm_background(nanoseconds delay) {
