@@ -56,7 +56,7 @@ class Outcome {
     const std::lock_guard lock(mutex_);
     std::string ranks;
     for (std::size_t rank = 0; rank < done_.size(); ++rank)
-      if (!done_[rank]) ranks += " " + std::to_string(rank);
+      if (!done_[rank]) ranks.append(" ").append(std::to_string(rank));
     return ranks;
   }
 

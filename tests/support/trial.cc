@@ -31,10 +31,10 @@ bool margins_intact(const Blob& memory) {
 std::string describe(const Case& what) {
   std::string text = std::string(name_of(what.operation));
   if (what.operation != Collective::barrier)
-    text += " of " + std::to_string(what.count) + " " + std::string(name_of(what.type));
-  if (is_reducing(what.operation)) text += " " + std::string(name_of(what.op));
-  if (has_root(what.operation)) text += " root " + std::to_string(what.root);
-  if (what.scale) text += " times " + std::to_string(*what.scale);
+    text.append(" of ").append(std::to_string(what.count)).append(" ").append(name_of(what.type));
+  if (is_reducing(what.operation)) text.append(" ").append(name_of(what.op));
+  if (has_root(what.operation)) text.append(" root ").append(std::to_string(what.root));
+  if (what.scale) text.append(" times ").append(std::to_string(*what.scale));
   if (what.in_place) text += " in place";
   if (what.priority == Priority::urgent) text += ", urgent";
   return text;

@@ -203,10 +203,10 @@ std::string difference(const std::byte* data, const Blob& pattern, std::size_t e
       if (std::memcmp(is + i * element_bytes, must + i * element_bytes, element_bytes) == 0) continue;
       std::string text = "element " + std::to_string(done + i) + " is";
       for (std::size_t b = 0; b < element_bytes; ++b)
-        text += " " + std::to_string(std::to_integer<int>(is[i * element_bytes + b]));
+        text.append(" ").append(std::to_string(std::to_integer<int>(is[i * element_bytes + b])));
       text += ", must be";
       for (std::size_t b = 0; b < element_bytes; ++b)
-        text += " " + std::to_string(std::to_integer<int>(must[i * element_bytes + b]));
+        text.append(" ").append(std::to_string(std::to_integer<int>(must[i * element_bytes + b])));
       return text + " (bytes)";
     }
     done += some;
