@@ -34,6 +34,7 @@ struct Call {
   Signature signature;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
+  std::size_t in_bytes = 0, out_bytes = 0;  // that this rank reads and writes
   Priority priority = Priority::bulk;
   std::size_t segment_elements = 1;  // of one block for all_gather and reduce_scatter
   std::uint32_t depth = 1;

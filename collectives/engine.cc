@@ -65,8 +65,26 @@ Operation* Engine::take_operation() {
   return pool_.back();
 }
 
+// Operations overlap in time, so one must not begin on memory that another still writes, or write what another still reads.
+void Engine::wait_for_buffers(std::unique_lock<std::mutex>& lock, const Call& call) {
+  const auto find = [&]() -> Operation* {
+    for (const Lane& l : lanes_)
+      for (Operation* o = l.first(); o != nullptr; o = o->next)
+        if (o->conflicts(call)) return o;
+    return nullptr;
+  };
+  while (Operation* const other = find()) {
+    other->add_reference();
+    lock.unlock();
+    wait(*other, TimePoint::max());
+    other->drop();
+    lock = Guard::acquire(*this);
+  }
+}
+
 Operation* Engine::start(const Call& call) {
   std::unique_lock lock = Guard::acquire(*this);
+  wait_for_buffers(lock, call);
   const TimePoint now = Clock::now();
   Operation& operation = *take_operation();
   Lane& its_lane = lane(call.priority);

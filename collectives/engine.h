@@ -98,6 +98,7 @@ class Engine final : private Sink {
   Channel& channel(Link& link) noexcept;
   const Program& program(const Call& call);
   Operation* take_operation();
+  void wait_for_buffers(std::unique_lock<std::mutex>& lock, const Call& call);
   void finish(Operation& operation);
   void end(Operation& operation, Operation::State state, std::error_code code, std::string message);
 

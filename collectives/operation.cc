@@ -6,10 +6,28 @@
 
 namespace rondo {
 
+namespace {
+
+bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
+  return a_bytes != 0 && b_bytes != 0 && first < second + b_bytes && second < first + a_bytes;
+}
+
+}  // namespace
+
+bool Operation::conflicts(const Call& call) const noexcept {
+  return overlap(out, out_bytes, call.out, call.out_bytes) ||
+         overlap(out, out_bytes, call.in, call.in_bytes) || overlap(in, in_bytes, call.out, call.out_bytes);
+}
+
 void Operation::begin(const Call& call, std::uint64_t call_number, TimePoint now) {
   signature = call.signature;
   lane = call.priority;
   number = call_number;
+  in = call.in;
+  out = call.out;
+  in_bytes = call.in_bytes;
+  out_bytes = call.out_bytes;
   time_limit = call.time_limit;
   deadline = after(now, call.time_limit);
   const std::size_t length = std::min(call.tag.size(), sizeof(tag) - 1);

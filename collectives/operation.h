@@ -37,6 +37,8 @@ class Operation {
   Engine& engine() const noexcept { return *engine_; }
 
   // The rest is the engine's, under its lock, until the state says otherwise; code and message do not change after that.
+  // One of the two writes memory that the other reads or writes.
+  bool conflicts(const Call& call) const noexcept;
   void begin(const Call& call, std::uint64_t call_number, TimePoint now);
   void end(State state, std::error_code code, std::string message);
 
@@ -46,6 +48,9 @@ class Operation {
   std::uint64_t number = 0;
   nanoseconds time_limit{};
   TimePoint deadline = TimePoint::max();
+  const std::byte* in = nullptr;
+  const std::byte* out = nullptr;
+  std::size_t in_bytes = 0, out_bytes = 0;
   char tag[32] = {};
   std::error_code code;
   std::string message;

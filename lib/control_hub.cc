@@ -85,6 +85,7 @@ class Hub final : public Control {
         if (entries[peer + 1].revents != 0) listen_to(peer);
       for (Command& command : queue_.take_all()) std::visit([this](auto& what) { obey(what); }, command);
       conclude_inquiry();
+      look_after_loss();
       look_after_leave();
       for (std::size_t peer = 0; peer < peers_.size(); ++peer)
         if (peers_[peer].stream.ended()) listen_to(peer);
@@ -95,7 +96,8 @@ class Hub final : public Control {
   }
 
   TimePoint next_time() const {
-    return std::min(inquiry_ ? inquiry_->until : TimePoint::max(), leave_ ? next_look_ : TimePoint::max());
+    return std::min({inquiry_ ? inquiry_->until : TimePoint::max(), leave_ ? next_look_ : TimePoint::max(),
+                     loss_ ? loss_->due : TimePoint::max()});
   }
 
   void listen_to(std::size_t index) {
@@ -142,8 +144,13 @@ class Hub final : public Control {
   void lose(std::size_t index) {
     Peer& peer = peers_[index];
     if (std::exchange(peer.gone, true) || peer.left) return;
-    judge({Errc::peer_lost, "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " +
-                                peer.stream.peer() + ": " + peer.stream.why()});
+    if (loss_) return;
+    loss_ = Loss{{Errc::peer_lost, "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " +
+                                       peer.stream.peer() + ": " + peer.stream.why()},
+                 after(Clock::now(), last_words_time)};
+  }
+  void look_after_loss() {
+    if (loss_ && Clock::now() >= loss_->due) judge(std::exchange(loss_, std::nullopt)->failure);
   }
 
   void obey(const StartCommand& command) { outlet_.start(*command.client); }
@@ -264,6 +271,7 @@ class Hub final : public Control {
   std::uint64_t last_query_ = 0;
   std::optional<Inquiry> inquiry_;
   std::optional<std::pair<DeadlineMessage, int>> kept_[lane_count];  // with their reporters
+  std::optional<Loss> loss_;
   std::optional<LeaveCommand> leave_;
   TimePoint next_look_;
   milliseconds look_pause_ = first_look;

@@ -48,12 +48,15 @@ class Spoke final : public Control {
       pollfd entries[2] = {{queue_.descriptor(), POLLIN, 0},
                            {hub_gone_ ? -1 : stream_.descriptor(), stream_.events(), 0}};
       // Nothing but a report that waits for its answer has a time.
-      const int timeout = verdict_due_ ? poll_timeout(Clock::now(), *verdict_due_) : -1;
+      const TimePoint due =
+          std::min(verdict_due_.value_or(TimePoint::max()), loss_ ? loss_->due : TimePoint::max());
+      const int timeout = due != TimePoint::max() ? poll_timeout(Clock::now(), due) : -1;
       if (::poll(entries, 2, timeout) < 0) continue;
       listen_to_hub();
       for (Command& command : queue_.take_all()) std::visit([this](auto& what) { obey(what); }, command);
       if (stream_.ended()) listen_to_hub();
       if (verdict_due_ && Clock::now() >= *verdict_due_) judge_alone();
+      if (loss_ && Clock::now() >= loss_->due) outlet_.failed(std::exchange(loss_, std::nullopt)->failure);
     }
     flush({&stream_});
   }
@@ -106,8 +109,9 @@ class Spoke final : public Control {
     } else if (verdict_due_ && own_.code != Errc::deadline_exceeded) {
       outlet_.failed(own_);
     } else {
-      outlet_.failed({Errc::peer_lost, "rank " + std::to_string(rank_) + " lost rank 0 at " + stream_.peer() +
-                                           ": " + stream_.why()});
+      loss_ = Loss{{Errc::peer_lost, "rank " + std::to_string(rank_) + " lost rank 0 at " + stream_.peer() +
+                                         ": " + stream_.why()},
+                   after(Clock::now(), last_words_time)};
     }
     verdict_due_.reset();
   }
@@ -165,8 +169,9 @@ class Spoke final : public Control {
   bool stopped_ = false;
   std::optional<std::uint64_t> query_;  // of rank 0, not answered yet
   std::optional<TimePoint> verdict_due_;
-  Failure own_;         // what this rank reported, while the verdict is due
-  std::thread thread_;  // the last member: it uses all others
+  std::optional<Loss> loss_;  // of rank 0, still to be told
+  Failure own_;               // what this rank reported, while the verdict is due
+  std::thread thread_;        // the last member: it uses all others
 };
 
 }  // namespace

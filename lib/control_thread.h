@@ -28,6 +28,14 @@ struct LeaveCommand {
   TimePoint until;
 };
 struct StopCommand {};
+// A process that ends without a farewell may have finished its operations: what it sent last is still on its way to the others, who
+// should be able to finish them too.
+inline constexpr milliseconds last_words_time{150};
+struct Loss {
+  Failure failure;
+  TimePoint due;
+};
+
 using Command = std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand, StopCommand>;
 
 // Commands on their way to the thread. Thread-safe; the descriptor is readable while there are any.

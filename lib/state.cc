@@ -166,6 +166,10 @@ std::string CommunicatorState::address() const {
 }
 
 const Plan& CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
+  if (static_cast<int>(operation) >= collective_count || !is_valid(type))
+    throw Error(Errc::invalid_argument, "there is no such operation or element type");
+  if (count > (std::size_t{1} << 50))
+    throw Error(Errc::invalid_argument, fmt::format("count is {}, more than memory can hold", count));
   const std::size_t blocks = is_blocked(operation) ? static_cast<std::size_t>(place_.size) : 1;
   const std::uint64_t bytes = count * size_of(type) * blocks;
   auto& plans = plans_[static_cast<std::size_t>(operation)];
@@ -202,6 +206,8 @@ Work CommunicatorState::start(const Arguments& a) {
                     0};
   call.in = static_cast<const std::byte*>(a.reads_in ? a.in.data : a.out.data);
   call.out = static_cast<std::byte*>(a.out.data);
+  call.in_bytes = a.reads_in ? a.in.count * size_of(a.in.type) : 0;
+  call.out_bytes = a.writes_out ? a.out.count * size_of(a.out.type) : 0;
   call.priority = a.options->priority;
   const std::size_t blocks = is_blocked(a.operation) ? static_cast<std::size_t>(place_.size) : 1;
   call.segment_elements = std::max<std::size_t>(1, chosen.segment_bytes / blocks / size_of(shape.type));

@@ -47,7 +47,8 @@ struct Statistics {
 //
 // Every rank must call each operation with the same count, type, op, root and scale; otherwise every rank gets Error(mismatch),
 // which names both calls. Ranks that give a call different priorities wait for each other until the deadline. An operation is done on a rank only when all ranks have called it. Operations of one
-// priority run in the order in which they were started. Arguments are checked at once (Error(invalid_argument), nothing
+// priority begin in the order in which they were started and overlap in time; a call whose memory an operation under way still writes,
+// or that would write what one still reads, first waits for that operation. Arguments are checked at once (Error(invalid_argument), nothing
 // started); everything later arrives through Work. After the first failure the communicator is of no further use: every later
 // operation fails at once with the same first cause.
 //

@@ -51,6 +51,7 @@ inline Call make_call(Collective operation, Algorithm algorithm, std::vector<flo
                     1.0,       0};
   call.in = reinterpret_cast<const std::byte*>(in.data());
   call.out = reinterpret_cast<std::byte*>(out.data());
+  call.in_bytes = call.out_bytes = count * sizeof(float);
   call.segment_elements = 64;
   call.depth = 3;
   call.time_limit = std::chrono::seconds{20};

@@ -177,3 +177,22 @@ TEST_CASE("handles outlive their engine") {
   CHECK(work.done());
   CHECK(work.error() == Errc::aborted);
 }
+
+TEST_CASE("operations on the same memory follow each other") {
+  Cluster cluster(2);
+  std::vector<float> a(count, 1), b(count, 1);
+  std::vector<Work> works;
+  std::thread other([&] {
+    Work first(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b, b, count)));
+    Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::doubling, b, b, count)));
+    second.wait();
+    first.wait();
+  });
+  works.emplace_back(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a, a, count)));
+  works.emplace_back(cluster[0].start(make_call(Collective::all_reduce, Algorithm::doubling, a, a, count)));
+  works[1].wait();
+  CHECK(works[0].done());
+  other.join();
+  CHECK(a == std::vector<float>(count, 4));
+  CHECK(b == std::vector<float>(count, 4));
+}
