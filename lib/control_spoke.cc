@@ -139,7 +139,8 @@ class Spoke final : public Control {
 
   void tell_hub(const ControlMessage& message, Failure own) {
     if (outlet_.has_failed()) return;
-    if (hub_gone_) return outlet_.failed(own);
+    // What breaks after rank 0 has gone, breaks because of that.
+    if (hub_gone_) return outlet_.failed(loss_ ? loss_->failure : own);
     stream_.send(encode(message));
     if (verdict_due_) return;
     own_ = std::move(own);
