@@ -126,9 +126,10 @@ bool Engine::try_pass() {
 bool Engine::pass() {
   if (failure_ || suspicion_) return false;
   for (Lane& l : lanes_) l.grant_staging();
-  bool moved = send_ready(lane(Priority::urgent)) | send_ready(lane(Priority::bulk));
+  bool moved = send_ready(lane(Priority::urgent));
+  moved = send_ready(lane(Priority::bulk)) || moved;
   bool arrived = false;
-  for (Transport* transport : transports_) arrived |= transport->progress(*this);
+  for (Transport* transport : transports_) arrived = transport->progress(*this) || arrived;
   if (arrived && !suspicion_) {
     send_ready(lane(Priority::urgent));
     send_ready(lane(Priority::bulk));

@@ -79,8 +79,8 @@ class Engine final : private Sink {
   // Counts threads that want the lock, so that a driver that spins lets them in.
   class Guard;
   struct Left {
-    int rank = 0;
-    std::uint64_t finished[lane_count] = {};
+    int rank;
+    std::uint64_t finished[lane_count];
   };
   struct Ended {
     std::function<void(std::error_code)> callback;

@@ -201,8 +201,7 @@ void Engine::check_peers(Operation& operation) {
 void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   std::unique_lock lock = Guard::acquire(*this);
   if (!left_) {
-    left_.emplace();
-    left_->rank = rank;
+    left_ = Left{rank, {}};
     std::copy_n(finished, lane_count, left_->finished);
     for (const Lane& l : lanes_)
       for (const Operation* o = l.first(); o != nullptr; o = o->next)
