@@ -20,7 +20,7 @@ using ChallengeBytes = std::array<std::byte, challenge_bytes>;
 using ProofBytes = std::array<std::byte, proof_bytes>;
 using VerdictBytes = std::array<std::byte, verdict_bytes>;
 
-enum class Purpose : std::uint16_t { rendezvous = 1, data = 2 };
+enum class Purpose : std::uint16_t { rendezvous = 1, data = 2, memory = 3 };
 
 inline constexpr ProofBytes refused_proof{};
 

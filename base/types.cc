@@ -30,7 +30,8 @@ constexpr std::array<TypeFacts, dtype_count> type_facts{{{"f64", 8, false},
 constexpr std::array<std::string_view, reduce_op_count> op_names{"sum", "mean",    "product", "min",
                                                                  "max", "bit_and", "bit_or",  "bit_xor"};
 constexpr std::array<std::string_view, collective_count> collective_names{
-    "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"};
+    "all_reduce", "reduce",     "broadcast",    "all_gather",       "reduce_scatter", "barrier", "gather",
+    "scatter",    "all_to_all", "all_gather_v", "reduce_scatter_v", "all_to_all_v",   "send",    "receive"};
 
 using TypeSynonym = std::pair<std::string_view, DType>;
 constexpr std::array type_synonyms{
@@ -58,7 +59,12 @@ using CollectiveSynonym = std::pair<std::string_view, Collective>;
 constexpr std::array collective_synonyms{CollectiveSynonym{"allreduce", Collective::all_reduce},
                                          CollectiveSynonym{"bcast", Collective::broadcast},
                                          CollectiveSynonym{"allgather", Collective::all_gather},
-                                         CollectiveSynonym{"reducescatter", Collective::reduce_scatter}};
+                                         CollectiveSynonym{"reducescatter", Collective::reduce_scatter},
+                                         CollectiveSynonym{"alltoall", Collective::all_to_all},
+                                         CollectiveSynonym{"allgatherv", Collective::all_gather_v},
+                                         CollectiveSynonym{"reducescatterv", Collective::reduce_scatter_v},
+                                         CollectiveSynonym{"alltoallv", Collective::all_to_all_v},
+                                         CollectiveSynonym{"recv", Collective::receive}};
 
 template <class Enum, std::size_t Count>
 std::optional<Enum> find(std::string_view text,

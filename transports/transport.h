@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the engine asks of something that moves bytes. A link is a reliable ordered pipe of frames to one peer, in both
-// directions; there is one for each peer and lane. Nothing here blocks: "no room" is a return value. One thread at a time
+// directions; there is one for each peer and lane (link_lanes). Nothing here blocks: "no room" is a return value. One thread at a time
 // drives a transport (start, link, send, progress, prepare_sleep); address() and reach() may be called before that.
 //
 // A frame is a header of frame_header_bytes, opaque to the transport, and a payload whose size both ends know: the
@@ -27,6 +27,11 @@ inline constexpr std::size_t frame_header_bytes = 64;
 // A payload of at most this size is never borrowed: a link that cannot hand all of it over copies the rest, or answers full. So
 // ranks that exchange small frames and then write over what they sent never wait for each other's reading.
 inline constexpr std::size_t eager_bytes = std::size_t{64} << 10;
+// Lanes of a link: those of Priority, and one for messages between two ranks, which have an order of their own.
+inline constexpr Priority point_lane = static_cast<Priority>(lane_count);
+inline constexpr int link_lane_count = lane_count + 1;
+// In the order in which a transport serves them.
+inline constexpr std::array link_lanes = {Priority::urgent, point_lane, Priority::bulk};
 using HeaderBytes = std::array<std::byte, frame_header_bytes>;
 using Blob = std::vector<std::byte>;
 
@@ -59,8 +64,6 @@ class Link {
   // Opens the connection when it is not open yet (then: full until it is). header and payload are sent as one frame. A queued
   // payload stays borrowed. Frames are delivered in the order of send calls.
   virtual Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) = 0;
-  // Where the peer's address can be loaded and stored directly by this process, that pointer; else null.
-  virtual std::byte* window(std::uint64_t peer_address, std::size_t bytes) noexcept = 0;
   // The peer's address as a user would know it ("10.0.0.7:41022"), for messages.
   virtual std::string describe() const = 0;
 };
@@ -73,6 +76,9 @@ class Sink {
   // twice gives the same answer until the frame has arrived. Without an answer a transport still reads the header of
   // a frame that comes, and nothing more, and shows it to arrived(): a peer that does something else must be noticed.
   virtual std::optional<Receive> expected(Link& link) = 0;
+  // Without an answer from expected(): a header is awaited all the same, soon, and says what follows. A transport that asks the system
+  // for each link may look as often as for a link that expects a frame.
+  virtual bool awaits_header(Link&) { return false; }
   // The header of the next frame. After hold, the transport asks expected() at each progress and, when it answers, shows
   // the same header again.
   virtual Header arrived(Link& link, const HeaderBytes& header) = 0;
@@ -93,6 +99,43 @@ class Region {
   virtual ~Region() = default;
 };
 
+// Memory from a transport, for as long as the object lives; it may outlive the transport.
+class Allocation {
+ public:
+  virtual ~Allocation() = default;
+  virtual std::span<std::byte> memory() const noexcept = 0;
+};
+
+// Where memory from Transport::allocate lies, in words that hold in every process. generation 0: nowhere.
+struct WindowPlace {
+  std::uint32_t slot = 0;
+  std::uint32_t generation = 0;
+  std::uint64_t offset = 0;
+  bool operator==(const WindowPlace&) const = default;
+};
+
+// Of each rank's area: what Windows::area() shows.
+inline constexpr std::size_t window_area_bytes = std::size_t{4} << 20;
+
+// Ranks of one host (or process) that load and store each other's memory without a link.
+class Windows {
+ public:
+  virtual ~Windows() = default;
+  // Those that take part, ascending, this one among them.
+  virtual std::span<const int> ranks() const noexcept = 0;
+  // Memory that `rank`, one of ranks(), writes and all of them read: window_area_bytes, page aligned, zero at the start. Null for
+  // other ranks. Nobody but the engine uses it.
+  virtual std::byte* area(int rank) const noexcept = 0;
+  // Where own memory is for the others, when all of it lies in one live allocation that every one of them can map.
+  virtual WindowPlace find(const void* data, std::size_t bytes) noexcept = 0;
+  // A peer's memory in this process, valid until the peer frees it; null when the place is none or cannot be mapped. The place comes from
+  // the peer: its bounds are checked.
+  virtual std::byte* map(int rank, WindowPlace place, std::size_t bytes) = 0;
+  // To be called after stores that others may sleep for: wakes those that have announced it by prepare_sleep(). It contains the fence
+  // between these stores and that look; between prepare_sleep() and poll() the driver looks at the areas once more.
+  virtual void notify() noexcept = 0;
+};
+
 // How near a peer is: smaller is nearer; no value when it cannot be reached, and then why.
 struct Reach {
   std::optional<int> distance;
@@ -108,6 +151,9 @@ class Transport {
   virtual Blob address() const = 0;
   // The address for people, "10.0.0.7:41022".
   virtual std::string describe() const = 0;
+  // After start(): how a peer is reached, for people: "2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)". Empty: there is
+  // nothing to say.
+  virtual std::string describe_peer(int) const { return {}; }
   // Untrusted bytes from the peer: checked, never followed blindly.
   virtual Reach reach(int peer, std::span<const std::byte> address) const = 0;
   // After rendezvous: everyone's addresses by rank (empty where a rank has none), and the nonce of the job that peers prove.
@@ -115,7 +161,11 @@ class Transport {
   // The link to a peer; owned by the transport, the same object at every call.
   virtual Link& link(int peer, Priority lane) = 0;
   virtual std::unique_ptr<Region> register_memory(std::span<std::byte> memory) = 0;
-  // Moves what can be moved without blocking, urgent links first, a bounded number of bytes for each link. True when
+  // After start(): the ranks whose memory this one reaches directly; null where the transport has no such thing.
+  virtual Windows* windows() noexcept { return nullptr; }
+  // After start(): zeroed, page aligned memory that windows() can show to the others; null where there is none. From any thread.
+  virtual std::unique_ptr<Allocation> allocate(std::size_t) { return nullptr; }
+  // Moves what can be moved without blocking, in the order of link_lanes, a bounded number of bytes for each link. True when
   // anything moved.
   virtual bool progress(Sink& sink) = 0;
   // Becomes readable (poll) when progress may have something to do again. Before sleeping the driver calls prepare_sleep;

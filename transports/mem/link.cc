@@ -27,10 +27,6 @@ MemLink::~MemLink() {
   other_.ring();
 }
 
-std::byte* MemLink::window(std::uint64_t peer_address, std::size_t) noexcept {
-  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(peer_address));
-}
-
 std::string MemLink::describe() const {
   return "mem rank " + std::to_string(peer_);
 }

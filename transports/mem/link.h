@@ -27,7 +27,6 @@ class MemLink final : public Link {
   Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) override {
     return outgoing_.send(header, payload, cookie);
   }
-  std::byte* window(std::uint64_t peer_address, std::size_t bytes) noexcept override;
   std::string describe() const override;
 
   bool progress(Sink& sink);

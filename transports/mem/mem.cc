@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "base/clock.h"
 #include "transports/mem/link.h"
 #include "transports/mem/ring.h"
+#include "transports/mem/windows.h"
 
 namespace rondo {
 
@@ -26,16 +28,17 @@ struct MemFabric::State {
         seed(seed_value),
         bells(static_cast<std::size_t>(ranks)),
         made(bells.size()) {
-    pipes.resize(bells.size() * bells.size() * lane_count);
+    pipes.resize(bells.size() * bells.size() * link_lane_count);
     for (int low = 0; low < size; ++low)
       for (int high = low + 1; high < size; ++high)
-        for (int lane = 0; lane < lane_count; ++lane)
+        for (int lane = 0; lane < link_lane_count; ++lane)
           pipes[place(low, high, lane)] = std::make_unique<MemPipe>(faults.capacity);
     const auto now = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+    if (faults.windows) windows = std::make_shared<MemWindowTable>(size);
     identity = now ^ (static_cast<std::uint64_t>(::getpid()) << 48) ^ reinterpret_cast<std::uintptr_t>(this);
   }
   std::size_t place(int low, int high, int lane) const noexcept {
-    return (static_cast<std::size_t>(low) * bells.size() + static_cast<std::size_t>(high)) * lane_count +
+    return (static_cast<std::size_t>(low) * bells.size() + static_cast<std::size_t>(high)) * link_lane_count +
            static_cast<std::size_t>(lane);
   }
   MemPipe& pipe(int a, int b, int lane) noexcept {
@@ -49,6 +52,7 @@ struct MemFabric::State {
   std::uint64_t identity = 0;
   std::vector<MemBell> bells;
   std::vector<std::atomic<bool>> made;
+  std::shared_ptr<MemWindowTable> windows;      // null without faults.windows
   std::vector<std::unique_ptr<MemPipe>> pipes;  // of pairs low < high; the rest is null
 };
 
@@ -57,10 +61,11 @@ namespace {
 class MemTransport final : public Transport {
  public:
   MemTransport(MemFabric::State& fabric, int rank) : fabric_(fabric), rank_(rank) {
-    // All urgent links before all bulk ones: the order in which progress() serves them.
-    for (const Priority lane : {Priority::urgent, Priority::bulk})
+    // Lane by lane: the order in which progress() serves them.
+    for (const Priority lane : link_lanes)
       for (int peer = 0; peer < fabric.size; ++peer)
         links_.push_back(peer == rank ? nullptr : make_link(peer, lane));
+    if (fabric.windows) windows_.emplace(fabric.windows, rank, fabric.bells);
   }
 
   std::string_view name() const noexcept override { return "mem"; }
@@ -86,11 +91,15 @@ class MemTransport final : public Transport {
   // The links of a fabric are there from the start; there is nobody to prove anything to.
   void start(std::vector<Blob>, std::uint64_t) override {}
   Link& link(int peer, Priority lane) override {
-    const std::size_t row = lane == Priority::urgent ? 0 : 1;
+    const auto row = static_cast<std::size_t>(std::ranges::find(link_lanes, lane) - link_lanes.begin());
     return *links_.at(row * static_cast<std::size_t>(fabric_.size) + static_cast<std::size_t>(peer));
   }
   std::unique_ptr<Region> register_memory(std::span<std::byte>) override {
     return std::make_unique<Region>();
+  }
+  Windows* windows() noexcept override { return windows_ ? &*windows_ : nullptr; }
+  std::unique_ptr<Allocation> allocate(std::size_t bytes) override {
+    return windows_ ? fabric_.windows->allocate(fabric_.windows, rank_, bytes) : nullptr;
   }
 
   bool progress(Sink& sink) override {
@@ -119,6 +128,7 @@ class MemTransport final : public Transport {
   MemFabric::State& fabric_;
   int rank_;
   std::vector<std::unique_ptr<MemLink>> links_;
+  std::optional<MemWindows> windows_;
 };
 
 void require(bool good, const std::string& message) {

@@ -22,6 +22,9 @@ struct MemFaults {
   // Frames that a link takes over before it answers full, from 1.
   std::size_t queue = 4;
 
+  // Whether ranks also reach each other's memory (Windows): what Transport::allocate gives, and nothing else.
+  bool windows = false;
+
   // A frame stays invisible for 0 to `delay` progress calls of its receiver.
   std::uint32_t delay = 0;
   // For 0 to `stall` progress calls of its sender a frame is refused as full, or taken over and not moved (a coin decides).

@@ -86,7 +86,10 @@ class MemBell {
     while (::read(descriptor_.get(), &rings, sizeof rings) < 0 && errno == EINTR) {
     }
   }
-  // Everybody else's.
+  // Everybody else's. ring_sleeper: after a fence of the caller's, without a write to what all share when nobody sleeps.
+  void ring_sleeper() noexcept {
+    if (asleep_.load(std::memory_order_relaxed)) ring();
+  }
   void ring() noexcept {
     if (!asleep_.exchange(false)) return;
     const std::uint64_t one = 1;

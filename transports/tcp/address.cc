@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a rank listens. Little endian, at most 20 + 256 + 32 * 19 bytes:
-//   address  = magic:u32 ("RTCP") version:u16 (1) count:u16 (1 to 32) host:string endpoint*count
+// Where a rank listens. Little endian, at most 16 + 256 + 32 * 44 bytes:
+//   address  = magic:u32 ("RTCP") version:u16 (2) count:u16 (1 to 32) connections:u32 (1 to 16) host:string endpoint*count
 //   string   = length:u32 (at most 256) byte*length
 //   endpoint = family:u8 (4 or 6) port:u16 (not 0) byte*16 (IPv4: the first four, the others 0)
+//              prefix:u8 (at most 32 or 128) pairs:u8 (0 or 1) speed:u32 (Mbit/s, 0: not known) interface:string (at most 15)
 // Nothing follows. Wildcard and multicast addresses are refused.
 #include "transports/tcp/address.h"
 
@@ -13,6 +14,7 @@
 #include <array>
 
 #include "base/bytes.h"
+#include "transports/tcp/tcp.h"
 
 namespace rondo {
 namespace {
@@ -21,8 +23,8 @@ namespace ip = boost::asio::ip;
 using Endpoint = ip::tcp::endpoint;
 
 constexpr std::uint32_t address_magic = 0x50435452;  // "RTCP"
-constexpr std::uint16_t address_version = 1;
-constexpr std::size_t max_endpoints = 32, max_host = 256;
+constexpr std::uint16_t address_version = 2;
+constexpr std::size_t max_endpoints = 32, max_host = 256, max_interface = 15;
 
 std::optional<Endpoint> read_endpoint(Reader& reader) {
   const auto family = reader.get<std::uint8_t>();
@@ -42,6 +44,25 @@ std::optional<Endpoint> read_endpoint(Reader& reader) {
   return Endpoint(address, port);
 }
 
+std::optional<Rail> read_rail(Reader& reader, bool v4) {
+  Rail rail;
+  rail.prefix_bits = reader.get<std::uint8_t>();
+  const auto pairs = reader.get<std::uint8_t>();
+  rail.speed = reader.get<std::uint32_t>();
+  rail.interface = reader.get_string(max_interface);
+  if (!reader.ok() || pairs > 1 || rail.prefix_bits > (v4 ? 32 : 128)) return std::nullopt;
+  if (std::ranges::any_of(rail.interface, [](char c) { return c <= ' ' || c > '~'; })) return std::nullopt;
+  rail.pairs = pairs == 1;
+  return rail;
+}
+
+void write_rail(Writer& writer, const Rail& rail) {
+  writer.put(rail.prefix_bits);
+  writer.put(static_cast<std::uint8_t>(rail.pairs ? 1 : 0));
+  writer.put(rail.speed);
+  writer.put_string(std::string_view(rail.interface).substr(0, max_interface));
+}
+
 }  // namespace
 
 Blob encode(const TcpAddress& address) {
@@ -50,6 +71,7 @@ Blob encode(const TcpAddress& address) {
   writer.put(address_magic);
   writer.put(address_version);
   writer.put(static_cast<std::uint16_t>(count));
+  writer.put(static_cast<std::uint32_t>(address.connections));
   writer.put_string(std::string_view(address.host).substr(0, max_host));
   for (std::size_t i = 0; i < count; ++i) {
     const Endpoint& endpoint = address.endpoints[i];
@@ -61,6 +83,7 @@ Blob encode(const TcpAddress& address) {
     writer.put(static_cast<std::uint8_t>(endpoint.address().is_v4() ? 4 : 6));
     writer.put(static_cast<std::uint16_t>(endpoint.port()));
     writer.put_bytes(std::as_bytes(std::span(bytes)));
+    write_rail(writer, i < address.rails.size() ? address.rails[i] : Rail{});
   }
   return writer.take();
 }
@@ -72,11 +95,16 @@ std::optional<TcpAddress> decode_tcp_address(std::span<const std::byte> bytes) {
   const std::size_t count = reader.get<std::uint16_t>();
   if (count == 0 || count > max_endpoints) return std::nullopt;
   TcpAddress address;
+  address.connections = reader.get<std::uint32_t>();
+  if (address.connections == 0 || address.connections > most_connections) return std::nullopt;
   address.host = reader.get_string(max_host);
   for (std::size_t i = 0; i < count && reader.ok(); ++i) {
     const auto endpoint = read_endpoint(reader);
     if (!endpoint) return std::nullopt;
+    const auto rail = read_rail(reader, endpoint->address().is_v4());
+    if (!rail) return std::nullopt;
     address.endpoints.push_back(*endpoint);
+    address.rails.push_back(*rail);
   }
   if (!reader.ok() || reader.left() != 0) return std::nullopt;
   return address;

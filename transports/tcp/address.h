@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,10 +13,21 @@
 
 namespace rondo {
 
+// The interface behind an endpoint.
+struct Rail {
+  std::string interface;
+  std::uint32_t speed = 0;  // Mbit/s; 0: not known
+  std::uint8_t prefix_bits = 0;
+  bool pairs = false;  // may carry a path of its own: see paths.h
+  bool operator==(const Rail&) const = default;
+};
+
 // Where a rank listens, as the other ranks are told.
 struct TcpAddress {
   std::string host;  // host_identity()
   std::vector<boost::asio::ip::tcp::endpoint> endpoints;
+  std::vector<Rail> rails{};  // of the endpoints; where there are fewer, nothing is known of the rest
+  unsigned connections = 1;   // that the rank wants between two interfaces
 };
 
 Blob encode(const TcpAddress& address);

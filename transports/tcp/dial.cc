@@ -26,7 +26,7 @@ constexpr milliseconds longest_pause{500};
 }  // namespace
 
 Dial::Dial(Owner& owner, asio::io_context& context, const Claim& claim, std::uint32_t peer,
-           std::string secret, std::vector<asio::ip::tcp::endpoint> endpoints)
+           std::string secret, std::vector<Route> routes)
     : owner_(owner),
       socket_(context),
       deadline_(context),
@@ -34,7 +34,7 @@ Dial::Dial(Owner& owner, asio::io_context& context, const Claim& claim, std::uin
       claim_(claim),
       peer_(peer),
       secret_(std::move(secret)),
-      endpoints_(std::move(endpoints)) {}
+      routes_(std::move(routes)) {}
 
 auto Dial::step(Handler handler) {
   return [self = shared_from_this(), handler, mine = ++steps_](const error_code& failed, auto&&...) {
@@ -68,9 +68,10 @@ void Dial::cancel() {
 }
 
 void Dial::connect_next() {
-  const auto& endpoint = endpoints_[next_];
+  const auto& [endpoint, local] = routes_[next_];
   try {
     FileDescriptor socket = make_socket(endpoint.address());
+    if (local) bind_to(socket.get(), *local);
     socket_.assign(endpoint.protocol(), socket.get());
     (void)socket.release();
   } catch (const std::exception& problem) {
@@ -84,7 +85,7 @@ void Dial::connect_next() {
 
 // For the step that is under way.
 void Dial::limit_silence(milliseconds limit) {
-  if (endpoints_.size() < 2) return;
+  if (routes_.size() < 2) return;
   pause_.expires_after(limit);
   pause_.async_wait([self = shared_from_this(), mine = steps_](const error_code& failed) {
     if (!self->done_ && self->steps_ == mine && !failed) self->try_another("no answer", false);
@@ -156,9 +157,9 @@ void Dial::try_another(const std::string& why, bool refused) {
   close_attempt();
   last_problem_ = why;
   only_refused_ = only_refused_ && refused;
-  if (++next_ < endpoints_.size()) return connect_next();
+  if (++next_ < routes_.size()) return connect_next();
   if (rejection_ && !peer_found_) {
-    next_ = rejection_->endpoint;
+    next_ = rejection_->route;
     return fail(rejection_->code, rejection_->why);
   }
   const TimePoint now = Clock::now();
@@ -181,7 +182,7 @@ void Dial::retry_pause(const error_code&) {
 
 void Dial::fail(Errc code, const std::string& why) {
   const auto keep = shared_from_this();
-  const auto& endpoint = endpoints_[next_];
+  const auto& endpoint = routes_[next_].remote;
   cancel();
   owner_.dial_failed(claim_, peer_, code,
                      fmt::format("cannot connect to rank {} at {}: {}", peer_, to_text(endpoint), why));

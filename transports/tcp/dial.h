@@ -29,9 +29,14 @@ class Dial final : public std::enable_shared_from_this<Dial> {
     virtual void dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) = 0;
   };
 
-  // `peer_claim.rank` is this rank; `endpoints` must not be empty.
+  struct Route {
+    boost::asio::ip::tcp::endpoint remote;
+    std::optional<boost::asio::ip::address> local;  // to be bound to; otherwise routing decides
+  };
+
+  // `peer_claim.rank` is this rank; `routes` must not be empty.
   Dial(Owner& owner, boost::asio::io_context& context, const Claim& claim, std::uint32_t peer,
-       std::string secret, std::vector<boost::asio::ip::tcp::endpoint> endpoints);
+       std::string secret, std::vector<Route> routes);
   void start(nanoseconds limit);
   // Silent end, without a call to the owner.
   void cancel();
@@ -62,7 +67,7 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   const Claim claim_;
   const std::uint32_t peer_;
   const std::string secret_;
-  const std::vector<boost::asio::ip::tcp::endpoint> endpoints_;
+  const std::vector<Route> routes_;
   std::size_t next_ = 0;
   std::uint64_t steps_ = 0;
   std::optional<Initiator> initiator_;
@@ -72,7 +77,7 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   milliseconds backoff_{10};
   std::optional<TimePoint> refused_since_;
   struct Rejection {
-    std::size_t endpoint;
+    std::size_t route;
     Errc code;
     std::string why;
   };

@@ -36,10 +36,12 @@ bool FrameReceiver::has_work() const noexcept {
 bool FrameReceiver::receive(Link& link, Sink& sink, bool direct) {
   if (refused_ || end_) return false;
   const auto next = sink.expected(link);
-  expecting_ = next.has_value();
+  expecting_ = next.has_value() || (!accepted_ && sink.awaits_header(link));
   if (!next) {
-    if (accepted_ || held() || !flagged()) return false;
-    return read_header(link, sink);
+    if (accepted_ || held() || !(flagged() || (direct && expecting_))) return false;
+    const bool moved = read_header(link, sink);
+    const auto after = accepted_ ? sink.expected(link) : std::nullopt;
+    return after ? read_frame(link, sink, *after) || moved : moved;
   }
   bool moved = false;
   if (held()) {
@@ -51,7 +53,7 @@ bool FrameReceiver::receive(Link& link, Sink& sink, bool direct) {
   return read_frame(link, sink, *next) || moved || end_;
 }
 
-// Without an expectation nothing but the header is read, and only where epoll has seen something.
+// Without an expectation nothing but the header is read, and only where one is awaited or epoll has seen something.
 bool FrameReceiver::read_header(Link& link, Sink& sink) {
   const std::size_t wanted = header_.size() - header_bytes_;
   const ssize_t result =

@@ -7,9 +7,11 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 #include <memory>
 
 #include <rondo/error.h>
@@ -79,6 +81,19 @@ std::vector<LocalAddress> local_addresses() {
                      (one->ifa_flags & IFF_LOOPBACK) != 0});
   }
   return found;
+}
+
+bool is_for_containers(std::string_view interface) {
+  constexpr std::array prefixes{"docker", "br-", "virbr",   "lxcbr", "lxdbr",
+                                "podman", "cni", "flannel", "cali"};
+  return std::ranges::any_of(prefixes,
+                             [&](std::string_view prefix) { return interface.starts_with(prefix); });
+}
+
+std::uint32_t speed_of(const std::string& interface) {
+  std::ifstream file("/sys/class/net/" + interface + "/speed");
+  std::int64_t speed = 0;
+  return file >> speed && speed > 0 && speed <= 0x7fffffff ? static_cast<std::uint32_t>(speed) : 0;
 }
 
 bool same_network(const ip::address& a, const ip::address& b, unsigned bits) {
@@ -160,6 +175,27 @@ std::string InterfaceFilter::refusal(const LocalAddress& one) const {
   return "not among the chosen interfaces";
 }
 
+bool InterfaceFilter::wants(const LocalAddress& one) const {
+  return std::ranges::any_of(included_, [&](const Pattern& pattern) { return pattern.matches(one); });
+}
+
+bool may_pair(const LocalAddress& one, const InterfaceFilter& filter) {
+  return !one.loopback && (filter.wants(one) || !is_for_containers(one.interface));
+}
+
+namespace {
+
+// What a chosen address is good for.
+std::string use_of(const LocalAddress& one, const InterfaceFilter& filter) {
+  if (!may_pair(one, filter))
+    return "only where routing leads over it: it is for containers, unless a filter names it";
+  const std::uint32_t speed = speed_of(one.interface);
+  return fmt::format("a path of its own to hosts with an address in its network, /{}{}", one.prefix_bits,
+                     speed == 0 ? "" : fmt::format(", at {} Mbit/s", speed));
+}
+
+}  // namespace
+
 std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& filters) {
   const auto existing = local_addresses();
   const InterfaceFilter filter(filters, existing);
@@ -167,6 +203,7 @@ std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& fi
   for (const LocalAddress& one : existing) {
     std::string why = filter.refusal(one);
     const bool chosen = why.empty();
+    if (chosen && !one.loopback) why = use_of(one, filter);
     result.push_back({one.interface, one.address.to_string(), one.loopback, chosen, std::move(why)});
   }
   return result;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <boost/asio/ip/address.hpp>
+#include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rondo {
@@ -16,6 +18,11 @@ struct LocalAddress {
   bool loopback = false;
 };
 std::vector<LocalAddress> local_addresses();
+
+// Made by container and virtual machine software: it joins processes of one host, or runs over another interface.
+bool is_for_containers(std::string_view interface);
+// Mbit/s as the driver says it; 0 when it does not.
+std::uint32_t speed_of(const std::string& interface);
 
 // True when the first `bits` bits are equal and the families too.
 bool same_network(const boost::asio::ip::address& a, const boost::asio::ip::address& b, unsigned bits);
@@ -31,6 +38,8 @@ class InterfaceFilter {
   // Empty when the address is chosen, else why it is not.
   std::string refusal(const LocalAddress& address) const;
   bool given() const noexcept { return !included_.empty() || !excluded_.empty(); }
+  // True when something to include matches: somebody wants exactly this.
+  bool wants(const LocalAddress& address) const;
 
  private:
   struct Pattern {
@@ -43,5 +52,8 @@ class InterfaceFilter {
   static Pattern parse(std::string_view text);
   std::vector<Pattern> included_, excluded_;
 };
+
+// The address may carry a path of its own: see paths.h.
+bool may_pair(const LocalAddress& address, const InterfaceFilter& filter);
 
 }  // namespace rondo

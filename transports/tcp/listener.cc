@@ -43,10 +43,16 @@ std::vector<LocalAddress> choose(const TcpOptions& options, const std::vector<Lo
   return chosen;
 }
 
+Rail rail_of(const LocalAddress& one, const InterfaceFilter& filter) {
+  return {one.interface, speed_of(one.interface), static_cast<std::uint8_t>(one.prefix_bits),
+          may_pair(one, filter)};
+}
+
 }  // namespace
 
 Listener::Listener(boost::asio::io_context& context, const TcpOptions& options)
     : existing_(local_addresses()) {
+  const InterfaceFilter filter(options.interfaces, existing_);
   std::string problem;
   for (const LocalAddress& one : choose(options, existing_)) {
     try {
@@ -57,6 +63,7 @@ Listener::Listener(boost::asio::io_context& context, const TcpOptions& options)
       (void)socket.release();
       pauses_.emplace_back(context);
       chosen_.push_back(one);
+      rails_.push_back(rail_of(one, filter));
     } catch (const Error& error) {
       problem = error.what();
       log_line(LogLevel::info, problem);

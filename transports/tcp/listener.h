@@ -10,6 +10,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/quota_log.h"
+#include "transports/tcp/address.h"
 #include "transports/tcp/interfaces.h"
 #include "transports/tcp/tcp.h"
 
@@ -25,6 +26,8 @@ class Listener {
   // throws costs that connection alone.
   void start(Accepted accepted);
   const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept { return endpoints_; }
+  // What is behind each endpoint.
+  const std::vector<Rail>& rails() const noexcept { return rails_; }
   // All addresses of this machine, chosen or not.
   const std::vector<LocalAddress>& existing() const noexcept { return existing_; }
   const std::vector<LocalAddress>& chosen() const noexcept { return chosen_; }
@@ -36,6 +39,7 @@ class Listener {
 
   std::vector<LocalAddress> existing_, chosen_;
   std::vector<boost::asio::ip::tcp::endpoint> endpoints_;
+  std::vector<Rail> rails_;
   std::vector<boost::asio::ip::tcp::acceptor> acceptors_;
   std::vector<boost::asio::steady_timer> pauses_;
   QuotaLog log_;

@@ -31,6 +31,20 @@ FileDescriptor make_eventfd() {
   return event;
 }
 
+// An address may have a label behind the name of its interface: "eth0:1".
+std::string device_of(const std::string& interface) {
+  return interface.substr(0, interface.find(':'));
+}
+
+// As the others will read it: both ends must plan with the same.
+TcpAddress listening_address(const TcpOptions& options, const Listener& listener) {
+  TcpAddress address{options.host, listener.endpoints(), listener.rails(),
+                     std::clamp(options.connections, 1u, most_connections)};
+  for (Rail& rail : address.rails) rail.interface = device_of(rail.interface);
+  const auto announced = decode_tcp_address(encode(address));
+  return announced ? *announced : address;
+}
+
 }  // namespace
 
 Setup::Setup(const TcpOptions& options)
@@ -39,8 +53,10 @@ Setup::Setup(const TcpOptions& options)
       listener_(context_, options),
       vigil_(options.peer_timeout),
       vigil_timer_(context_),
-      address_{options.host, listener_.endpoints()},
-      slots_(static_cast<std::size_t>(options.size) * lane_count),
+      interfaces_(context_),
+      address_(listening_address(options, listener_)),
+      plans_(static_cast<std::size_t>(options.size)),
+      slots_(static_cast<std::size_t>(options.size) * link_lane_count),
       work_(boost::asio::make_work_guard(context_)) {}
 
 Setup::~Setup() {
@@ -52,7 +68,24 @@ void Setup::start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t jo
   peers_ = std::move(peers);
   peers_.resize(static_cast<std::size_t>(options_.size));
   job_ = job;
+  for (int peer = 0; peer < options_.size; ++peer) {
+    const auto rank = static_cast<std::size_t>(peer);
+    if (peer == options_.rank || !peers_[rank]) continue;
+    plans_[rank] =
+        peer > options_.rank ? plan_paths(address_, *peers_[rank]) : plan_paths(*peers_[rank], address_);
+  }
+  for (int peer = 0; peer < options_.size; ++peer)
+    for (int lane = 0; lane < link_lane_count; ++lane) {
+      auto& slots = slots_[static_cast<std::size_t>(peer * link_lane_count + lane)];
+      slots.resize(paths(peer, lane));
+      slot_count_ += slots.size();
+    }
   listener_.start([this](FileDescriptor socket) { came_in(std::move(socket)); });
+  interfaces_.start([this](const std::string& interface, const std::string& what) {
+    if (std::ranges::none_of(own(), [&](const auto& one) { return device_of(one.interface) == interface; }))
+      return;
+    publish({.kind = SetupEvent::Kind::interface_lost, .interface = interface, .what = what});
+  });
   thread_ = start_thread("rondo-setup", [this] { run(); });
 }
 
@@ -69,7 +102,25 @@ void Setup::run() {
 }
 
 void Setup::open(int peer, int lane) {
-  boost::asio::post(context_, [this, peer, lane] { dial(peer, lane); });
+  boost::asio::post(context_, [this, peer, lane] {
+    for (std::size_t path = 0; path < paths(peer, lane); ++path) dial(peer, lane, path);
+  });
+}
+
+// Small frames only: one connection is enough, and the fewest steps count.
+std::size_t Setup::paths(int peer, int lane) const noexcept {
+  if (static_cast<Priority>(lane) == Priority::urgent) return 1;
+  return plans_[static_cast<std::size_t>(peer)].paths;
+}
+
+void Setup::remind(int peer, int lane, milliseconds after) {
+  boost::asio::post(context_, [this, peer, lane, after] {
+    const auto timer = reminders_.emplace(reminders_.end(), context_, after);
+    timer->async_wait([this, peer, lane, timer](const boost::system::error_code&) {
+      reminders_.erase(timer);
+      publish({.kind = SetupEvent::Kind::reminder, .peer = peer, .lane = lane});
+    });
+  });
 }
 
 std::vector<SetupEvent> Setup::take() {
@@ -90,7 +141,7 @@ void Setup::publish(SetupEvent event) {
 }
 
 void Setup::came_in(FileDescriptor socket) {
-  if (incoming_.size() >= strangers + slots_.size()) {
+  if (incoming_.size() >= strangers + slot_count_) {
     strangers_log_.line(LogLevel::warning,
                         "too many connections that have not proved the job secret: the oldest is dropped");
     incoming_.front()->cancel();
@@ -114,61 +165,94 @@ Verdict Setup::admit(const Claim& claim) const {
   if (claim.size != size) return Verdict::bad_size;
   if (claim.job != job_ || claim.purpose != Purpose::data) return Verdict::wrong_job;
   if (claim.rank >= size || claim.rank == rank) return Verdict::bad_rank;
-  if (claim.lane >= lane_count || claim.connection != 0) return Verdict::duplicate_link;
-  const Slot& mine = slots_[std::size_t{claim.rank} * lane_count + claim.lane];
+  if (claim.lane >= link_lane_count) return Verdict::duplicate_link;
+  const auto& slots = slots_[std::size_t{claim.rank} * link_lane_count + claim.lane];
+  if (claim.connection >= slots.size()) return Verdict::duplicate_link;
+  const Slot& mine = slots[claim.connection];
   if (mine.state == Slot::State::ready) return Verdict::duplicate_link;
   const bool own_is_kept = mine.state == Slot::State::dialing && rank > claim.rank && mine.dial->committed();
   return own_is_kept ? Verdict::duplicate_link : Verdict::welcome;
 }
 
 void Setup::established(const Claim& claim, FileDescriptor socket) {
-  Slot& mine = slot(claim.rank, claim.lane);
+  Slot& mine = slot(claim.rank, claim.lane, claim.connection);
   if (mine.dial) std::exchange(mine.dial, nullptr)->cancel();
-  hand_over(static_cast<int>(claim.rank), static_cast<int>(claim.lane), std::move(socket));
+  hand_over(static_cast<int>(claim.rank), static_cast<int>(claim.lane), claim.connection, std::move(socket));
 }
 
-void Setup::dial(int peer, int lane) {
-  Slot& mine = slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane));
-  if (mine.state != Slot::State::idle) return;
+// First the pair of interfaces that the path is meant for, then whatever routing finds.
+std::vector<Dial::Route> Setup::routes(int peer, std::size_t path) const {
   const auto& address = peers_[static_cast<std::size_t>(peer)];
-  auto endpoints = address ? candidates(*address, address->host == options_.host, chosen(), own())
-                           : std::vector<boost::asio::ip::tcp::endpoint>{};
+  std::vector<Dial::Route> routes;
+  if (!address) return routes;
+  if (const auto& pairs = plans_[static_cast<std::size_t>(peer)].pairs; !pairs.empty()) {
+    const auto& pair = pairs[path % pairs.size()];
+    const bool lower = options_.rank < peer;
+    routes.push_back({address->endpoints[lower ? pair.higher : pair.lower],
+                      address_.endpoints[lower ? pair.lower : pair.higher].address()});
+  }
+  for (const auto& endpoint : candidates(*address, address->host == options_.host, chosen(), own()))
+    routes.push_back({endpoint, std::nullopt});
+  return routes;
+}
+
+void Setup::dial(int peer, int lane, std::size_t path) {
+  Slot& mine = slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path);
+  if (mine.state != Slot::State::idle) return;
+  auto routes = this->routes(peer, path);
   Claim claim{.purpose = Purpose::data,
               .rank = static_cast<std::uint32_t>(options_.rank),
               .size = static_cast<std::uint32_t>(options_.size),
               .job = job_,
-              .lane = static_cast<std::uint32_t>(lane)};
-  if (endpoints.empty())
+              .lane = static_cast<std::uint32_t>(lane),
+              .connection = static_cast<std::uint32_t>(path)};
+  if (routes.empty())
     return dial_failed(
         claim, static_cast<std::uint32_t>(peer), Errc::unsupported,
         fmt::format("cannot connect to rank {}: it has no TCP address that can be reached from here", peer));
   Dial::Owner& owner = *this;
   mine.state = Slot::State::dialing;
   mine.dial = std::make_shared<Dial>(owner, context_, claim, static_cast<std::uint32_t>(peer),
-                                     options_.secret, std::move(endpoints));
+                                     options_.secret, std::move(routes));
   mine.dial->start(options_.connect_deadline);
 }
 
 void Setup::dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket) {
-  slot(peer, claim.lane).dial.reset();
-  hand_over(static_cast<int>(peer), static_cast<int>(claim.lane), std::move(socket));
+  slot(peer, claim.lane, claim.connection).dial.reset();
+  hand_over(static_cast<int>(peer), static_cast<int>(claim.lane), claim.connection, std::move(socket));
 }
 
 void Setup::dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) {
-  Slot& mine = slot(peer, claim.lane);
+  Slot& mine = slot(peer, claim.lane, claim.connection);
   mine.state = Slot::State::ready;
   mine.dial.reset();
-  publish({static_cast<int>(peer), static_cast<int>(claim.lane), {}, {}, code, what});
+  publish({.kind = SetupEvent::Kind::failed,
+           .peer = static_cast<int>(peer),
+           .lane = static_cast<int>(claim.lane),
+           .path = static_cast<int>(claim.connection),
+           .code = code,
+           .what = what});
 }
 
-void Setup::hand_over(int peer, int lane, FileDescriptor socket) {
-  slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane)).state = Slot::State::ready;
+void Setup::hand_over(int peer, int lane, std::size_t path, FileDescriptor socket) {
+  slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path).state = Slot::State::ready;
   const auto& address = peers_[static_cast<std::size_t>(peer)];
   set_connection_options(socket.get(), options_.peer_timeout, address && address->host == options_.host);
+  if (paths(peer, lane) > 1) set_short_queue(socket.get());
   vigil_.watch(socket.get());
   if (!vigil_kept_) keep_vigil();
   std::string name = name_of_peer(peer, socket.get());
-  publish({peer, lane, std::move(socket), std::move(name), {}, {}});
+  std::string route = route_of(socket.get());
+  std::string interface = interface_of(socket.get());
+  const std::uint32_t speed = speed_of_path(socket.get());
+  publish({.peer = peer,
+           .lane = lane,
+           .path = static_cast<int>(path),
+           .socket = std::move(socket),
+           .name = std::move(name),
+           .route = std::move(route),
+           .interface = std::move(interface),
+           .speed = speed});
 }
 
 void Setup::keep_vigil() {
@@ -189,6 +273,54 @@ std::string Setup::name_of_peer(int peer, int socket) const {
     return to_text(known->endpoints.front());
   }
   return to_text(remote);
+}
+
+std::string Setup::route_of(int socket) const {
+  const auto from = local_endpoint(socket).address();
+  const auto mine = std::ranges::find(own(), from, &LocalAddress::address);
+  return fmt::format("{} -> {} ({})", from.to_string(), remote_endpoint(socket).address().to_string(),
+                     mine != own().end() ? mine->interface : "interface not known");
+}
+
+std::string Setup::interface_of(int socket) const {
+  const auto find = [&](const boost::asio::ip::tcp::endpoint& endpoint) {
+    return std::ranges::find(own(), endpoint.address(), &LocalAddress::address);
+  };
+  const auto mine = find(local_endpoint(socket));
+  const bool stays = find(remote_endpoint(socket)) != own().end();
+  return stays || mine == own().end() ? std::string() : device_of(mine->interface);
+}
+
+std::uint32_t Setup::speed_of_path(int socket) const {
+  const auto from = local_endpoint(socket).address();
+  for (std::size_t i = 0; i < address_.rails.size(); ++i)
+    if (address_.endpoints[i].address() == from) return address_.rails[i].speed;
+  return 0;
+}
+
+std::string Setup::describe_paths(int peer) const {
+  const auto& address = peers_[static_cast<std::size_t>(peer)];
+  if (!address) return "no address";
+  const PathPlan& plan = plans_[static_cast<std::size_t>(peer)];
+  const bool lower = options_.rank < peer;
+  std::string text = fmt::format("{} path{}", plan.paths, plan.paths == 1 ? "" : "s");
+  for (std::size_t i = 0; i < plan.pairs.size() && i < plan.paths; ++i) {
+    const std::size_t mine = lower ? plan.pairs[i].lower : plan.pairs[i].higher;
+    const std::size_t theirs = lower ? plan.pairs[i].higher : plan.pairs[i].lower;
+    text +=
+        fmt::format("{} {} -> {} ({})", i == 0 ? ":" : ",", address_.endpoints[mine].address().to_string(),
+                    address->endpoints[theirs].address().to_string(), address_.rails[mine].interface);
+  }
+  if (plan.pairs.empty())
+    text += fmt::format(" to {}", to_text(routes(peer, 0).empty() ? address->endpoints.front()
+                                                                  : routes(peer, 0).front().remote));
+  if (address->host == options_.host) return text;
+  const auto& unused = lower ? plan.lower_unused : plan.higher_unused;
+  for (std::size_t i = 0; i < unused.size(); ++i)
+    if (!unused[i].empty() && !address_.endpoints[i].address().is_loopback())
+      text += fmt::format("; not {} ({}): {}", address_.endpoints[i].address().to_string(),
+                          address_.rails[i].interface, unused[i]);
+  return text;
 }
 
 }  // namespace rondo

@@ -16,20 +16,29 @@
 #include "transports/tcp/address.h"
 #include "transports/tcp/dial.h"
 #include "transports/tcp/incoming.h"
+#include "transports/tcp/interface_watch.h"
 #include "transports/tcp/listener.h"
+#include "transports/tcp/paths.h"
 #include "transports/tcp/tcp.h"
 #include "transports/tcp/vigil.h"
 
 namespace rondo {
 
-// A connection is ready for frames, or cannot be had.
+// A connection is ready for frames, or cannot be had; a reminder; or an interface of this host is down, and with it every connection
+// that runs over it: then only `interface` and `what` mean anything.
 struct SetupEvent {
+  enum class Kind { ready, failed, reminder, interface_lost } kind = Kind::ready;
   int peer = 0;
   int lane = 0;
-  FileDescriptor socket;  // empty: failed
-  std::string name;       // the peer's address for messages
+  int path = 0;
+  FileDescriptor socket{};
+  std::string name{};   // the peer's address for messages
+  std::string route{};  // "10.2.0.1 -> 10.2.0.2 (eth1)"
+  // Which the connection leaves this host by; empty when it does not leave it, or nobody knows.
+  std::string interface {};
+  std::uint32_t speed = 0;  // of the interface, in Mbit/s; 0: not known
   Errc code = Errc::peer_lost;
-  std::string what;
+  std::string what{};
 };
 
 // The set-up plane: listening, connecting and handshakes, on one thread of its own that sleeps when there is nothing to do. It
@@ -49,7 +58,14 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   void start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t job);
 
   // For the driving thread. open() has an event as its answer, sooner or later, unless one came already.
+  // It opens every path of the link.
   void open(int peer, int lane);
+  // An event of kind reminder comes after this time.
+  void remind(int peer, int lane, milliseconds after);
+  // After start(): how many connections a link has.
+  std::size_t paths(int peer, int lane) const noexcept;
+  // "2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)", and which interfaces were not taken and why.
+  std::string describe_paths(int peer) const;
   bool pending() const noexcept { return pending_.load(std::memory_order_acquire); }
   std::vector<SetupEvent> take();
   // A socket that came with an event is about to be closed.
@@ -73,10 +89,16 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   void run();
   void came_in(FileDescriptor socket);
   void keep_vigil();
-  void dial(int peer, int lane);
-  void hand_over(int peer, int lane, FileDescriptor socket);
+  void dial(int peer, int lane, std::size_t path);
+  std::vector<Dial::Route> routes(int peer, std::size_t path) const;
+  void hand_over(int peer, int lane, std::size_t path, FileDescriptor socket);
   void publish(SetupEvent event);
-  Slot& slot(std::size_t peer, std::size_t lane) { return slots_[peer * lane_count + lane]; }
+  Slot& slot(std::size_t peer, std::size_t lane, std::size_t path) {
+    return slots_[peer * link_lane_count + lane][path];
+  }
+  std::string route_of(int socket) const;
+  std::string interface_of(int socket) const;
+  std::uint32_t speed_of_path(int socket) const;
   std::string name_of_peer(int peer, int socket) const;
 
   const TcpOptions options_;
@@ -90,11 +112,15 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   Vigil vigil_;
   boost::asio::steady_timer vigil_timer_;
   bool vigil_kept_ = false;
+  InterfaceWatch interfaces_;
   TcpAddress address_;
   std::uint64_t job_ = 0;
   std::vector<std::optional<TcpAddress>> peers_;
-  std::vector<Slot> slots_;
+  std::vector<PathPlan> plans_;           // by peer
+  std::vector<std::vector<Slot>> slots_;  // by peer and lane, then by path
+  std::size_t slot_count_ = 0;
   QuotaLog strangers_log_;
+  std::list<boost::asio::steady_timer> reminders_;
   std::list<std::shared_ptr<Incoming>> incoming_;  // oldest first
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::thread thread_;

@@ -29,6 +29,9 @@ void set(int socket, int level, int option, int value) {
 // slower everywhere.
 constexpr int same_host_send_buffer = 256 << 10;
 
+// Of data that the network has not taken yet, for one of several connections.
+constexpr int unsent_bytes = 128 << 10;
+
 using NameCall = int (*)(int, sockaddr*, socklen_t*);
 Endpoint endpoint_of(int socket, NameCall call) {
   Endpoint endpoint;
@@ -51,6 +54,13 @@ FileDescriptor make_socket(const ip::address& address) {
                                  SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!socket) throw Error(Errc::system, fmt::format("cannot make a TCP socket: {}", reason(errno)));
   return socket;
+}
+
+void bind_to(int socket, const ip::address& address) {
+  set(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+  const Endpoint endpoint(address, 0);
+  if (::bind(socket, endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0)
+    throw Error(Errc::system, fmt::format("cannot bind to {}: {}", address.to_string(), reason(errno)));
 }
 
 FileDescriptor listen_at(const ip::address& address, std::uint16_t first, std::uint16_t last, unsigned offset,
@@ -96,6 +106,10 @@ void set_connection_options(int socket, std::chrono::milliseconds timeout, bool 
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(bounded));
+}
+
+void set_short_queue(int socket) {
+  set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
 }
 
 bool send_whole(int socket, std::span<const std::byte> message) {

@@ -17,6 +17,9 @@ std::string reason(int error);
 // A non-blocking TCP socket, closed on exec. Throws Error(system).
 FileDescriptor make_socket(const boost::asio::ip::address& address);
 
+// The socket will connect from this address, with a port that the kernel chooses then. Throws Error(system).
+void bind_to(int socket, const boost::asio::ip::address& address);
+
 // Listens at the first free port from `first` to `last` (0: any), beginning the search `offset` ports behind the
 // first. Throws Error(system) when there is none, or the address cannot be bound.
 FileDescriptor listen_at(const boost::asio::ip::address& address, std::uint16_t first, std::uint16_t last,
@@ -28,6 +31,9 @@ boost::asio::ip::tcp::endpoint remote_endpoint(int socket);
 // What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished host up after `timeout`;
 // within a host also a small send buffer.
 void set_connection_options(int socket, std::chrono::milliseconds timeout, bool same_host);
+
+// For one of several connections that share the work: little waits in the kernel, so that what has room is what is fast.
+void set_short_queue(int socket);
 
 // One handshake message into the empty buffer of a new connection: all of it, or the connection is of no use.
 bool send_whole(int socket, std::span<const std::byte> message);

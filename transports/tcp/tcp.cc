@@ -18,6 +18,8 @@
 
 #include "transports/tcp/setup.h"
 #include "transports/tcp/socket.h"
+#include "transports/tcp/sole_link.h"
+#include "transports/tcp/striped_link.h"
 #include "transports/tcp/tcp_link.h"
 
 namespace rondo {
@@ -35,6 +37,7 @@ class Tcp final : public Transport {
   std::string_view name() const noexcept override { return "tcp"; }
   Blob address() const override { return encode(setup_.address()); }
   std::string describe() const override { return to_text(setup_.address().endpoints.front()); }
+  std::string describe_peer(int peer) const override { return setup_.describe_paths(peer); }
   Reach reach(int peer, std::span<const std::byte> address) const override;
   void start(std::vector<Blob> addresses, std::uint64_t job) override;
   TcpLink& link(int peer, Priority lane) override;
@@ -47,6 +50,8 @@ class Tcp final : public Transport {
 
  private:
   void adopt(Sink& sink);
+  void adopt(TcpLink& link, SetupEvent& event);
+  void lose(const SetupEvent& interface, Sink& sink);
   void watch(int descriptor, std::uint32_t events, void* data);
   void refresh_flags();
   bool refresh_due() noexcept;
@@ -56,9 +61,9 @@ class Tcp final : public Transport {
   BorrowSlot slot_;
   Setup setup_;
   std::vector<std::string> names_;
-  std::vector<std::unique_ptr<TcpLink>> links_;         // by peer and lane
-  std::array<std::vector<TcpLink*>, lane_count> open_;  // by lane
-  unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;    // of the last progress
+  std::vector<std::unique_ptr<TcpLink>> links_;              // by peer and lane
+  std::array<std::vector<TcpLink*>, link_lane_count> open_;  // by lane
+  unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;         // of the last progress
 };
 
 Tcp::Tcp(const TcpOptions& options)
@@ -66,7 +71,7 @@ Tcp::Tcp(const TcpOptions& options)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       setup_(options),
       names_(static_cast<std::size_t>(options.size)),
-      links_(static_cast<std::size_t>(options.size) * lane_count) {
+      links_(static_cast<std::size_t>(options.size) * link_lane_count) {
   if (!epoll_) throw Error(Errc::system, fmt::format("epoll_create1: {}", reason(errno)));
   watch(setup_.descriptor(), EPOLLIN | EPOLLET, nullptr);
   for (auto& lane : open_) lane.reserve(static_cast<std::size_t>(options.size));
@@ -104,8 +109,13 @@ void Tcp::start(std::vector<Blob> addresses, std::uint64_t job) {
 
 TcpLink& Tcp::link(int peer, Priority lane) {
   const auto rank = static_cast<std::size_t>(peer);
-  auto& place = links_.at(rank * lane_count + static_cast<std::size_t>(lane));
-  if (!place) place = std::make_unique<TcpLink>(peer, lane, names_[rank], setup_, slot_);
+  auto& place = links_.at(rank * link_lane_count + static_cast<std::size_t>(lane));
+  if (place) return *place;
+  const std::size_t paths = setup_.paths(peer, static_cast<int>(lane));
+  if (paths == 1)
+    place = std::make_unique<SoleLink>(peer, lane, names_[rank], setup_, slot_);
+  else
+    place = std::make_unique<StripedLink>(peer, lane, names_[rank], paths, setup_, slot_);
   return *place;
 }
 
@@ -119,16 +129,42 @@ void Tcp::watch(int descriptor, std::uint32_t events, void* data) {
 
 void Tcp::adopt(Sink& sink) {
   for (SetupEvent& event : setup_.take()) {
-    const auto lane = static_cast<Priority>(event.lane);
-    TcpLink& link = this->link(event.peer, lane);
-    if (!event.socket) {
-      link.break_off(sink, event.code, event.what, false);
+    if (event.kind == SetupEvent::Kind::interface_lost) {
+      lose(event, sink);
       continue;
     }
-    link.attach(std::move(event.socket), std::move(event.name));
-    watch(link.socket(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, &link);
-    open_[static_cast<std::size_t>(lane)].push_back(&link);
+    const auto lane = static_cast<Priority>(event.lane);
+    TcpLink& link = this->link(event.peer, lane);
+    switch (event.kind) {
+      case SetupEvent::Kind::reminder:
+        link.reminded(sink);
+        break;
+      case SetupEvent::Kind::failed:
+        link.break_off(sink, event.code, event.what, false);
+        break;
+      case SetupEvent::Kind::ready:
+        adopt(link, event);
+        break;
+      case SetupEvent::Kind::interface_lost:
+        break;
+    }
   }
+}
+
+void Tcp::adopt(TcpLink& link, SetupEvent& event) {
+  const int socket = event.socket.get();
+  const bool known = link.open();
+  // Of a link that is broken nothing is wanted any more.
+  Watched* const watched = link.attach(event);
+  if (watched == nullptr) return setup_.forget(socket);
+  watch(socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, watched);
+  if (!known) open_[static_cast<std::size_t>(link.lane())].push_back(&link);
+}
+
+void Tcp::lose(const SetupEvent& interface, Sink& sink) {
+  for (const auto& link : links_)
+    if (link) link->interface_lost(sink, interface.interface, interface.what);
+  for (auto& open : open_) std::erase_if(open, [](const TcpLink* link) { return !link->open(); });
 }
 
 void Tcp::refresh_flags() {
@@ -137,8 +173,8 @@ void Tcp::refresh_flags() {
   do {
     count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i)
-      if (auto* link = static_cast<TcpLink*>(events[static_cast<std::size_t>(i)].data.ptr))
-        link->flag(events[static_cast<std::size_t>(i)].events);
+      if (auto* watched = static_cast<Watched*>(events[static_cast<std::size_t>(i)].data.ptr))
+        watched->flag(events[static_cast<std::size_t>(i)].events);
   } while (count == static_cast<int>(events.size()));
 }
 
@@ -154,7 +190,7 @@ bool Tcp::progress(Sink& sink) {
   const bool direct = expecting_ <= direct_links;
   if (refresh_due()) refresh_flags();
   expecting_ = waiting_ = 0;
-  for (const Priority lane : {Priority::urgent, Priority::bulk}) {
+  for (const Priority lane : link_lanes) {
     auto& open = open_[static_cast<std::size_t>(lane)];
     bool broken = false;
     for (TcpLink* link : open) {

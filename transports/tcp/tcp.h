@@ -11,6 +11,9 @@
 
 namespace rondo {
 
+// Between two interfaces, and also of all paths of a link.
+inline constexpr unsigned most_connections = 16;
+
 struct TcpOptions {
   int rank = 0;
   int size = 1;
@@ -19,6 +22,8 @@ struct TcpOptions {
   std::string host;                     // host_identity() of this rank
   std::vector<std::string> interfaces;  // filters as in Options::interfaces
   std::uint16_t port_first = 0, port_last = 0;
+  unsigned connections =
+      1;  // between two interfaces, 1 to most_connections; the smaller of both ends' values counts
   std::chrono::milliseconds connect_deadline{30'000};  // for one connection, retries included
   std::chrono::milliseconds peer_timeout{20'000};      // TCP_USER_TIMEOUT, and the bound of keepalive
 };
@@ -27,7 +32,7 @@ struct TcpOptions {
 // Error(system) when no port of the range is free.
 std::unique_ptr<Transport> make_tcp(const TcpOptions& options);
 
-// One network interface address of this machine, and whether the filters choose it (or why not), for `rondo info`.
+// One network interface address of this machine, and whether the filters choose it (and for what, or why not), for `rondo info`.
 struct InterfaceAddress {
   std::string interface, address;
   bool loopback = false, chosen = false;

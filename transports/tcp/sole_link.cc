@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/tcp/tcp_link.h"
+#include "transports/tcp/sole_link.h"
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -10,10 +11,10 @@
 
 namespace rondo {
 
-TcpLink::TcpLink(int peer, Priority lane, std::string name, Setup& setup, BorrowSlot& slot)
+SoleLink::SoleLink(int peer, Priority lane, std::string name, Setup& setup, BorrowSlot& slot)
     : peer_(peer), lane_(lane), name_(std::move(name)), setup_(setup), receiver_(slot) {}
 
-Send TcpLink::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
+Send SoleLink::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
   if (state_ == State::open) return sender_.send(header, payload, cookie);
   if (state_ == State::closed) {
     state_ = State::opening;
@@ -22,38 +23,47 @@ Send TcpLink::send(const HeaderBytes& header, std::span<const std::byte> payload
   return Send::full;
 }
 
-void TcpLink::attach(FileDescriptor socket, std::string name) {
-  socket_ = std::move(socket);
-  name_ = std::move(name);
+Watched* SoleLink::attach(SetupEvent& event) {
+  if (state_ == State::broken) return nullptr;
+  socket_ = std::move(event.socket);
+  name_ = std::move(event.name);
+  route_ = std::move(event.route);
+  interface_ = std::move(event.interface);
   sender_.attach(socket_.get());
   receiver_.attach(socket_.get());
   state_ = State::open;
+  return this;
 }
 
-void TcpLink::close() noexcept {
+void SoleLink::close() noexcept {
   if (!socket_) return;
   setup_.forget(socket_.get());
   socket_.reset();
 }
 
-void TcpLink::break_off(Sink& sink, Errc code, std::string_view what, bool clean) {
+void SoleLink::interface_lost(Sink& sink, std::string_view interface, std::string_view what) {
+  if (state_ == State::open && interface_ == interface)
+    break_off(sink, Errc::peer_lost, fmt::format("{}: {}", route_, what), false);
+}
+
+void SoleLink::break_off(Sink& sink, Errc code, std::string_view what, bool clean) {
   state_ = State::broken;
   close();
   sink.broken(*this, code, what, clean);
 }
 
-void TcpLink::flag(std::uint32_t events) noexcept {
+void SoleLink::flag(std::uint32_t events) noexcept {
   if ((events & EPOLLIN) != 0) receiver_.flag_readable();
   if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) receiver_.flag_hang_up();
   if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) sender_.flag_room();
 }
 
-bool TcpLink::has_work() const noexcept {
+bool SoleLink::has_work() const noexcept {
   if (!open()) return false;
   return sender_.has_work() || sender_.error() != 0 || receiver_.has_work() || receiver_.end();
 }
 
-bool TcpLink::progress(Sink& sink, bool direct) {
+bool SoleLink::progress(Sink& sink, bool direct) {
   bool moved = sender_.resume(*this, sink);
   if (receiver_.receive(*this, sink, direct)) moved = true;
   const auto& end = receiver_.end();

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What goes over the Unix socket of two ranks, each message in one packet:
+//   connection = hello challenge proof verdict segment*2 memory*     (the handshake: base/handshake.cc)
+//   segment    = "rondoseg"                                         ; with two descriptors: the segment and the bell
+//   end        = "rondoend" text                                    ; instead of a segment: why the sender gives up
+//   memory     = see exports.cc
+// Both ends send their segment as soon as the other has proved itself: the acceptor behind its verdict, the initiator when it reads that.
+#include "transports/shm/encounter.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace rondo {
+namespace {
+
+constexpr std::string_view segment_magic = "rondoseg", end_magic = "rondoend";
+constexpr std::size_t longest_message = 1024, longest_text = 900;
+
+std::span<const std::byte> bytes_of(std::string_view text) noexcept {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+// A pipe without a reader would kill whoever rings.
+bool is_bell(const FileDescriptor& descriptor) {
+  std::array<char, 64> target{};
+  const std::string path = fmt::format("/proc/self/fd/{}", descriptor.get());
+  const auto length = ::readlink(path.c_str(), target.data(), target.size());
+  return length > 0 &&
+         std::string_view(target.data(), static_cast<std::size_t>(length)) == "anon_inode:[eventfd]";
+}
+
+bool begins_with(std::span<const std::byte> message, std::string_view magic) noexcept {
+  return message.size() >= magic.size() && std::ranges::equal(message.first(magic.size()), bytes_of(magic));
+}
+
+template <class Array>
+std::optional<Array> exactly(std::span<const std::byte> message) noexcept {
+  Array array;
+  if (message.size() != array.size()) return std::nullopt;
+  std::ranges::copy(message, array.begin());
+  return array;
+}
+
+}  // namespace
+
+Encounter::Encounter(const ShmOwn& own, FileDescriptor socket, int peer, TimePoint now)
+    : own_(own), socket_(std::move(socket)), rank_(peer), begun_(now), step_(Step::challenge) {
+  const Claim claim{.purpose = Purpose::memory,
+                    .rank = static_cast<std::uint32_t>(own.rank),
+                    .size = static_cast<std::uint32_t>(own.size),
+                    .job = own.job};
+  initiator_.emplace(claim, static_cast<std::uint32_t>(peer), own.secret);
+  if (same_user())
+    say(initiator_->hello());
+  else
+    end("it belongs to another user, and there is no job secret", Errc::authentication);
+}
+
+Encounter::Encounter(const ShmOwn& own, FileDescriptor socket, TimePoint now)
+    : own_(own), socket_(std::move(socket)), begun_(now), step_(Step::hello) {
+  acceptor_.emplace(static_cast<std::uint32_t>(own.rank), own.secret);
+  if (!same_user()) end("it belongs to another user, and there is no job secret", Errc::authentication);
+}
+
+// Without a secret the user is all that a process can be known by.
+bool Encounter::same_user() const noexcept {
+  return !own_.secret.empty() || process_behind(socket_.get()).user == ::geteuid();
+}
+
+void Encounter::end(std::string why, std::optional<Errc> code) {
+  state_ = State::ended;
+  why_ = std::move(why);
+  code_ = code;
+}
+
+void Encounter::say(std::span<const std::byte> message) {
+  if (send_packet(socket_.get(), message) != 0) end("it closed the connection");
+}
+
+void Encounter::give_up(std::string_view why) const noexcept {
+  if (state_ != State::proved) return;
+  std::array<std::byte, end_magic.size() + longest_text> message;
+  const auto text = bytes_of(why.substr(0, longest_text));
+  std::ranges::copy(bytes_of(end_magic), message.begin());
+  std::ranges::copy(text, message.begin() + end_magic.size());
+  send_packet(socket_.get(), std::span(message).first(end_magic.size() + text.size()));
+}
+
+bool Encounter::step(Wanted wanted) {
+  std::array<std::byte, longest_message> buffer;
+  // Descriptors are let in only from a peer that has proved itself.
+  Packet packet = receive_packet(socket_.get(), buffer, state_ == State::proved);
+  if (packet.error == EAGAIN) return false;
+  if (packet.error != 0 || packet.ended) {
+    end(state_ == State::proved ? "its process has ended" : "it closed the connection");
+    return false;
+  }
+  const auto message = std::span<const std::byte>(buffer).first(packet.bytes);
+  try {
+    switch (step_) {
+      case Step::hello:
+        take_hello(message);
+        break;
+      case Step::challenge:
+        take_challenge(message);
+        break;
+      case Step::proof:
+        take_proof(message, wanted);
+        break;
+      case Step::verdict:
+        take_verdict(message);
+        break;
+      case Step::segment:
+        take_segment(std::move(packet), message);
+        break;
+    }
+  } catch (const Error& error) {
+    end(error.what(), Errc::rendezvous);
+  }
+  return true;
+}
+
+void Encounter::take_hello(std::span<const std::byte> message) {
+  const auto hello = exactly<HelloBytes>(message);
+  if (!hello) return end("what connected is not Rondo: its first message is not a hello", Errc::rendezvous);
+  step_ = Step::proof;
+  say(acceptor_->challenge(*hello));
+}
+
+void Encounter::take_challenge(std::span<const std::byte> message) {
+  const auto challenge = exactly<ChallengeBytes>(message);
+  if (!challenge) return end("what listens there is not Rondo", Errc::rendezvous);
+  try {
+    step_ = Step::verdict;
+    say(initiator_->answer(*challenge));
+  } catch (const Error& error) {
+    // Zeros tell the acceptor that its own proof was the wrong one.
+    send_packet(socket_.get(), refused_proof);
+    end(error.what(), error.code() == Errc::authentication ? Errc::authentication : Errc::rendezvous);
+  }
+}
+
+Verdict Encounter::judge(Wanted wanted) const {
+  const Claim& claim = acceptor_->claim();
+  if (claim.size != static_cast<std::uint32_t>(own_.size)) return Verdict::bad_size;
+  if (claim.job != own_.job || claim.purpose != Purpose::memory) return Verdict::wrong_job;
+  if (!acceptor_->meant_for_this_rank() || claim.rank >= claim.size) return Verdict::bad_rank;
+  // Whoever has the higher rank connects.
+  if (claim.rank <= static_cast<std::uint32_t>(own_.rank)) return Verdict::bad_rank;
+  return wanted.call(wanted.context, static_cast<int>(claim.rank)) ? Verdict::welcome
+                                                                   : Verdict::duplicate_link;
+}
+
+void Encounter::take_proof(std::span<const std::byte> message, Wanted wanted) {
+  const auto proof = exactly<ProofBytes>(message);
+  if (!proof) return end("its proof has a wrong size", Errc::rendezvous);
+  const bool proved = acceptor_->version() == wire_version && acceptor_->proves(*proof);
+  const Verdict verdict = proved ? judge(wanted) : acceptor_->refusal();
+  say(Acceptor::write_verdict(verdict));
+  if (state_ == State::ended) return;
+  if (verdict != Verdict::welcome)
+    return end(explain(verdict), proved ? Errc::rendezvous : Errc::authentication);
+  rank_ = static_cast<int>(acceptor_->claim().rank);
+  send_segment();
+}
+
+void Encounter::take_verdict(std::span<const std::byte> message) {
+  const auto bytes = exactly<VerdictBytes>(message);
+  if (!bytes) return end("its verdict has a wrong size", Errc::rendezvous);
+  const Verdict verdict = Initiator::read_verdict(*bytes);
+  if (verdict == Verdict::welcome) return send_segment();
+  const bool secrets = verdict == Verdict::bad_secret || verdict == Verdict::secret_needed;
+  end(explain(verdict), secrets ? Errc::authentication : Errc::rendezvous);
+}
+
+void Encounter::send_segment() {
+  state_ = State::proved;
+  step_ = Step::segment;
+  const std::array<int, 2> descriptors{own_.segment, own_.bell};
+  if (const int error = send_packet(socket_.get(), bytes_of(segment_magic), descriptors); error != 0)
+    end(error == EPIPE || error == ECONNRESET
+            ? std::string("its process has ended")
+            : fmt::format("cannot send descriptors: {}", std::generic_category().message(error)),
+        error == EPIPE || error == ECONNRESET ? Errc::peer_lost : Errc::system);
+}
+
+void Encounter::take_segment(Packet packet, std::span<const std::byte> message) {
+  if (begins_with(message, end_magic)) {
+    std::string text;
+    for (const std::byte byte : message.subspan(end_magic.size())) {
+      const auto letter = std::to_integer<unsigned char>(byte);
+      text.push_back(letter < 0x20 || letter == 0x7f ? ' ' : static_cast<char>(letter));
+    }
+    return end(std::move(text), Errc::aborted);
+  }
+  if (message.size() != segment_magic.size() || !begins_with(message, segment_magic))
+    return end("it sent something else than its segment", Errc::rendezvous);
+  if (packet.cut || !packet.descriptors[0] || !packet.descriptors[1])
+    return end(
+        "its descriptors could not be received: the limit of open files of this process (ulimit -n) may be "
+        "too low",
+        Errc::system);
+  if (!is_bell(packet.descriptors[1])) return end("its bell is no eventfd", Errc::rendezvous);
+  met_.segment = std::move(packet.descriptors[0]);
+  met_.bell = std::move(packet.descriptors[1]);
+  state_ = State::met;
+}
+
+ShmMet Encounter::take() {
+  met_.rank = rank_;
+  met_.process = process_behind(socket_.get());
+  met_.socket = std::move(socket_);
+  return std::move(met_);
+}
+
+}  // namespace rondo

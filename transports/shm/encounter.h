@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <rondo/error.h>
+
+#include "base/clock.h"
+#include "base/file_descriptor.h"
+#include "base/handshake.h"
+#include "transports/shm/packet.h"
+
+namespace rondo {
+
+// A rank with which segments have been exchanged.
+struct ShmMet {
+  int rank = 0;
+  FileDescriptor socket;
+  FileDescriptor segment, bell;  // the peer's, as sent: the segment is not checked yet
+  PeerProcess process;
+};
+
+// What this rank brings to every encounter.
+struct ShmOwn {
+  int rank = 0;
+  int size = 1;
+  std::string_view secret;
+  std::uint64_t job = 0;
+  int segment = -1, bell = -1;  // descriptors
+};
+
+// One connection from its beginning until both ends have the other's segment: the handshake, then one message with the
+// descriptors in each direction.
+class Encounter {
+ public:
+  enum class State {
+    begun,   // nothing is proved
+    proved,  // it is a rank of this job
+    met,     // done: take()
+    ended,   // of no use; why() and code() say more
+  };
+
+  // The side that connects; `peer` is whom it means to reach.
+  Encounter(const ShmOwn& own, FileDescriptor socket, int peer, TimePoint now);
+  // The side that has accepted.
+  Encounter(const ShmOwn& own, FileDescriptor socket, TimePoint now);
+
+  int socket() const noexcept { return socket_.get(); }
+  State state() const noexcept { return state_; }
+  // Of the peer: -1 while the accepting side does not know it.
+  int rank() const noexcept { return rank_; }
+  TimePoint begun() const noexcept { return begun_; }
+  // Takes what has come and answers. wanted(rank): whether an encounter with that rank is still to come.
+  template <class Wanted>
+  void go_on(Wanted wanted) {
+    while (state_ != State::met && state_ != State::ended && step([&](int rank) { return wanted(rank); })) {
+    }
+  }
+  ShmMet take();
+  // Why it has ended. Without a code it may be tried again: nobody has judged.
+  const std::string& why() const noexcept { return why_; }
+  std::optional<Errc> code() const noexcept { return code_; }
+  // Tells the peer why this rank gives up, so that all ranks end with the same words.
+  void give_up(std::string_view why) const noexcept;
+
+ private:
+  enum class Step { hello, challenge, proof, verdict, segment };
+  struct Wanted {
+    void* context;
+    bool (*call)(void*, int);
+  };
+
+  template <class Function>
+  bool step(Function wanted) {
+    return step(
+        Wanted{&wanted, [](void* context, int rank) { return (*static_cast<Function*>(context))(rank); }});
+  }
+  bool step(Wanted wanted);
+  bool same_user() const noexcept;
+  void end(std::string why, std::optional<Errc> code = {});
+  void say(std::span<const std::byte> message);
+  void take_hello(std::span<const std::byte> message);
+  void take_challenge(std::span<const std::byte> message);
+  void take_proof(std::span<const std::byte> message, Wanted wanted);
+  void take_verdict(std::span<const std::byte> message);
+  void take_segment(Packet packet, std::span<const std::byte> message);
+  void send_segment();
+  Verdict judge(Wanted wanted) const;
+
+  const ShmOwn& own_;
+  FileDescriptor socket_;
+  int rank_ = -1;
+  TimePoint begun_;
+  State state_ = State::begun;
+  Step step_;
+  std::optional<Initiator> initiator_;
+  std::optional<Acceptor> acceptor_;
+  ShmMet met_;
+  std::string why_;
+  std::optional<Errc> code_;
+};
+
+}  // namespace rondo

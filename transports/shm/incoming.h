@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "transports/shm/neighbour.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// The receiving half of a link: reads the peer's ring for this rank. Borrowed payloads are shown where they lie. The length of a frame
+// comes from the sink alone, and what the peer's counters say is held against the size of the ring.
+class ShmIncoming {
+ public:
+  ShmIncoming(ShmNeighbourState& peer, Priority lane, const std::byte* ring, std::size_t ring_bytes) noexcept
+      : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes) {}
+
+  // Delivers what has come, a bounded number of bytes. True when anything moved.
+  bool pump(Sink& sink, Link& link);
+  // Everything that came has been delivered.
+  bool empty() const noexcept { return available() == 0 && state_ != State::shown; }
+  // Nothing of a frame has been taken.
+  bool at_boundary() const noexcept { return state_ == State::header; }
+  // The sink has to act before any more is read.
+  bool stuck() const noexcept { return state_ == State::shown || state_ == State::refused; }
+  bool shown() const noexcept { return state_ == State::shown; }
+  // pump() would do something.
+  bool ready() const noexcept { return !stuck() && !corrupt_ && available() != 0; }
+  // The peer has said what cannot be.
+  bool corrupt() const noexcept { return corrupt_; }
+
+ private:
+  // header: to come. shown: complete, and on hold. payload: agreed and being delivered. refused: for good.
+  enum class State { header, shown, payload, refused };
+
+  std::uint64_t available() const noexcept;
+  bool take_header(Sink& sink, Link& link);
+  bool show(Sink& sink, Link& link);
+  bool deliver(Sink& sink, Link& link);
+  std::size_t lend(Sink& sink, Link& link, std::span<const std::byte> piece);
+  void finish(Sink& sink, Link& link);
+  void tell_consumed() noexcept;
+
+  ShmNeighbourState& peer_;
+  const Priority lane_;
+  const std::byte* const ring_;
+  const std::size_t ring_bytes_;
+  std::uint64_t consumed_ = 0, told_ = 0;
+  mutable std::uint64_t produced_ = 0;  // by the peer, as last seen
+  mutable bool corrupt_ = false;
+  State state_ = State::header;
+  HeaderBytes header_{};
+  Receive receive_;
+  std::size_t have_ = 0;    // of the payload
+  std::size_t budget_ = 0;  // bytes that this pump() may still deliver
+  // Bytes of an element that came in parts, which the sink has seen and not used. Twice the largest element that may be left
+  // over, so that what follows always completes it.
+  std::array<std::byte, 32> rest_{};
+  std::size_t rest_bytes_ = 0;
+};
+
+}  // namespace rondo

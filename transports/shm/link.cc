@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/shm/link.h"
+
+#include <fmt/format.h>
+
+#include <rondo/error.h>
+
+namespace rondo {
+
+std::string ShmLink::describe() const {
+  return peer_.process.process > 0 ? fmt::format("process {}", peer_.process.process)
+                                   : "a process of this host";
+}
+
+bool ShmLink::progress(Sink& sink) {
+  if (broken_) return false;
+  // The end is looked at before the ring: what was sent before it is still delivered.
+  const bool ended = peer_.ended;
+  bool moved = outgoing_.pump(sink, *this);
+  if (incoming_.pump(sink, *this)) moved = used_ = true;
+  if (outgoing_.corrupt() || incoming_.corrupt()) {
+    break_off(sink, Errc::corrupt, "its counters in shared memory are not possible", false);
+    return true;
+  }
+  if (!ended || !over()) return moved;
+  if (!peer_.left())
+    break_off(sink, Errc::peer_lost, "its process has ended", false);
+  else if (incoming_.at_boundary() && !outgoing_.waiting())
+    break_off(sink, Errc::peer_left, "the peer closed the connection", true);
+  else
+    break_off(sink, Errc::peer_lost, "the peer closed the connection in the middle of a frame", false);
+  return true;
+}
+
+bool ShmLink::busy() const noexcept {
+  return !broken_ && (ready() || incoming_.shown() || (peer_.ended && used_));
+}
+
+bool ShmLink::ready() const noexcept {
+  if (broken_) return false;
+  if (peer_.ended && over()) return true;
+  return incoming_.ready() || outgoing_.ready() || outgoing_.corrupt() || incoming_.corrupt();
+}
+
+// Of a peer that has ended: everything that came has been delivered, or cannot be for now while frames wait that will never go. A
+// link that nobody has used ends in silence when the peer closes it in order.
+bool ShmLink::over() const noexcept {
+  if (!used_ && peer_.left()) return false;
+  return incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
+}
+
+void ShmLink::break_off(Sink& sink, Errc code, std::string_view what, bool clean) {
+  broken_ = true;
+  sink.broken(*this, code, what, clean);
+}
+
+}  // namespace rondo

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+
+#include <rondo/error.h>
+
+#include "transports/shm/incoming.h"
+#include "transports/shm/outgoing.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// One end of a link: its two halves, and the moment it breaks.
+class ShmLink final : public Link {
+ public:
+  ShmLink(ShmNeighbourState& peer, Priority lane, std::byte* out, const std::byte* in, std::size_t ring_bytes)
+      : peer_(peer),
+        lane_(lane),
+        outgoing_(peer, lane, out, ring_bytes),
+        incoming_(peer, lane, in, ring_bytes) {}
+
+  int peer() const noexcept override { return peer_.rank; }
+  Priority lane() const noexcept override { return lane_; }
+  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) override {
+    return broken_ || peer_.ended ? Send::full : outgoing_.send(header, payload, cookie);
+  }
+  std::string describe() const override;
+
+  // The rest is for the transport.
+  // Somebody has asked for the link: a peer that closes in order is told of only then.
+  void use() noexcept { used_ = true; }
+  bool progress(Sink& sink);
+  // progress() has to be called again although the peer says nothing new.
+  bool busy() const noexcept;
+  // progress() would do something now.
+  bool ready() const noexcept;
+
+ private:
+  bool over() const noexcept;
+  void break_off(Sink& sink, Errc code, std::string_view what, bool clean);
+
+  ShmNeighbourState& peer_;
+  const Priority lane_;
+  ShmOutgoing outgoing_;
+  ShmIncoming incoming_;
+  bool used_ = false, broken_ = false;
+};
+
+}  // namespace rondo

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/shm/listener.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+
+#include <rondo/error.h>
+
+#include "transports/shm/packet.h"
+#include "transports/shm/shared_memory.h"
+
+namespace rondo {
+
+ShmListener open_shm_listener(int size) {
+  ShmListener listener;
+  std::array<std::uint64_t, 2> random{};
+  try {
+    (void)make_shared_memory(4096);
+    if (::getrandom(random.data(), sizeof random, 0) != static_cast<ssize_t>(sizeof random))
+      throw Error(Errc::system, fmt::format("getrandom: {}", std::generic_category().message(errno)));
+    listener.name = fmt::format("rondo-{}-{}-{:016x}{:016x}", ::geteuid(), ::getpid(), random[0], random[1]);
+    listener.socket = listen_at_name(listener.name, std::max(128, 2 * size));
+  } catch (const Error& error) {
+    listener.obstacle = error.what();
+  }
+  return listener;
+}
+
+}  // namespace rondo

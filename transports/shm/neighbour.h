@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/file_descriptor.h"
+#include "transports/shm/packet.h"
+#include "transports/shm/segment.h"
+
+namespace rondo {
+
+// One other rank of this host as this one sees it: the pairs in both segments, its bell, its socket. What is said to it goes through
+// here, so that it is woken when it sleeps.
+//
+// The sleeper says that it is about to sleep and then looks once more for work; the others do their work and then look whether it
+// sleeps. A full fence stands between the two on both sides, so one of them sees the other: no wake-up is lost. The bell is rung once
+// for each sleep.
+class ShmNeighbourState {
+ public:
+  ShmNeighbourState(int its_rank, std::size_t its_index, Segment its_segment, SegmentPair& own_pair,
+                    std::size_t own_index, FileDescriptor its_bell, FileDescriptor its_socket,
+                    PeerProcess its_process)
+      : rank(its_rank),
+        index(its_index),
+        theirs(std::move(its_segment)),
+        mine(own_pair),
+        other(theirs.pair(own_index)),
+        socket(std::move(its_socket)),
+        process(its_process),
+        bell_(std::move(its_bell)) {}
+
+  void produced(Priority lane, std::uint64_t bytes) noexcept {
+    mine.produced[static_cast<std::size_t>(lane)].store(bytes, std::memory_order_release);
+    changed();
+  }
+  void consumed(Priority lane, std::uint64_t bytes) noexcept {
+    mine.consumed[static_cast<std::size_t>(lane)].store(bytes, std::memory_order_release);
+    changed();
+  }
+  // After something was said. ring(): the caller has made the fence.
+  void wake() noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    ring();
+  }
+  void ring() noexcept {
+    const std::uint64_t sleep = theirs.head().sleeping.load(std::memory_order_relaxed);
+    if (sleep == 0 || sleep == rung_) return;
+    rung_ = sleep;
+    const std::uint64_t one = 1;
+    while (::write(bell_.get(), &one, sizeof one) < 0 && errno == EINTR) {
+    }
+  }
+  // What the pair says has changed since it was last taken note of.
+  std::uint64_t changes() const noexcept { return other.changes.load(std::memory_order_acquire); }
+  bool left() const noexcept { return theirs.head().left.load(std::memory_order_acquire) != 0; }
+
+  const int rank;
+  const std::size_t index;  // among the ranks of this host
+  const Segment theirs;
+  SegmentPair& mine;
+  const SegmentPair& other;
+  const FileDescriptor socket;
+  const PeerProcess process;
+  std::uint64_t seen = 0;  // changes() that have been looked at
+  bool ended = false;      // the other end of the socket is closed
+  bool busy = true;        // a link has something to do, whatever the pair says
+
+ private:
+  void changed() noexcept { mine.changes.store(++changes_, std::memory_order_release); }
+
+  FileDescriptor bell_;
+  std::uint64_t changes_ = 0, rung_ = 0;
+};
+
+}  // namespace rondo

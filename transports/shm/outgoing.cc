@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/shm/outgoing.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rondo {
+namespace {
+
+// Of a large payload the peer shall see the first part while the next is being copied.
+constexpr std::size_t piece_bytes = std::size_t{32} << 10;
+// A large frame is begun when there is room for so much.
+constexpr std::size_t worth_beginning = std::size_t{16} << 10;
+
+}  // namespace
+
+// Whole units. Asks the peer's line only when what is known does not suffice: callers do that by asking twice.
+std::size_t ShmOutgoing::room() const noexcept {
+  const std::uint64_t consumed =
+      peer_.other.consumed[static_cast<std::size_t>(lane_)].load(std::memory_order_acquire);
+  if (consumed < consumed_ || consumed > produced_) {
+    corrupt_ = true;
+    return 0;
+  }
+  consumed_ = consumed;
+  return static_cast<std::size_t>(ring_bytes_ - (produced_ - consumed)) / ring_unit * ring_unit;
+}
+
+Send ShmOutgoing::refuse(std::size_t needed) noexcept {
+  refused_ = true;
+  needed_ = needed;
+  return Send::full;
+}
+
+Send ShmOutgoing::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
+  const bool small = payload.size() <= eager_bytes;
+  const std::size_t needed =
+      ring_unit + (small ? static_cast<std::size_t>(whole_units(payload.size())) : worth_beginning);
+  if (busy_ || corrupt_) return refuse(needed);
+  if (ring_bytes_ - (produced_ - consumed_) < needed && room() < needed) return refuse(needed);
+  std::memcpy(ring_ + produced_ % ring_bytes_, header.data(), header.size());
+  produced_ += ring_unit;
+  payload_ = payload;
+  if (payload.empty()) peer_.produced(lane_, produced_);
+  busy_ = !put();
+  peer_.wake();
+  cookie_ = cookie;
+  return busy_ ? Send::queued : Send::done;
+}
+
+// Copies as much of the payload as there is room for. True when that was all.
+bool ShmOutgoing::put() {
+  bool told = false;
+  while (!payload_.empty()) {
+    const std::size_t place = produced_ % ring_bytes_;
+    const std::size_t free =
+        static_cast<std::size_t>(ring_bytes_ - (produced_ - consumed_)) / ring_unit * ring_unit;
+    const std::size_t bytes = std::min({payload_.size(), free, ring_bytes_ - place, piece_bytes});
+    if (bytes == 0) {
+      if (room() == 0) break;
+      continue;
+    }
+    std::memcpy(ring_ + place, payload_.data(), bytes);
+    payload_ = payload_.subspan(bytes);
+    produced_ += whole_units(bytes);
+    peer_.produced(lane_, produced_);
+    if (!told && !payload_.empty()) peer_.wake();  // it reads the first part meanwhile
+    told = true;
+  }
+  return payload_.empty();
+}
+
+bool ShmOutgoing::pump(Sink& sink, Link& link) {
+  if (corrupt_) return false;
+  bool moved = false;
+  if (busy_) {
+    const std::uint64_t before = produced_;
+    busy_ = !put();
+    moved = produced_ != before;
+    if (moved) peer_.wake();
+    if (!busy_) sink.sent(link, cookie_);
+  }
+  if (refused_ && !busy_ && room() >= needed_) {
+    refused_ = false;
+    moved = true;
+  }
+  return moved;
+}
+
+bool ShmOutgoing::ready() const noexcept {
+  if (corrupt_ || (!busy_ && !refused_)) return false;
+  return room() >= (busy_ ? ring_unit : needed_);
+}
+
+}  // namespace rondo

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Unix sockets of type SOCK_SEQPACKET: each message comes whole or not at all, and may carry descriptors. All of it without blocking.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/file_descriptor.h"
+
+namespace rondo {
+
+inline constexpr std::size_t most_descriptors = 2;
+
+// A socket that listens under an abstract name. Throws Error(system).
+FileDescriptor listen_at_name(std::string_view name, int backlog);
+// Begins and ends at once. The result is invalid when that was not possible: errno says why (ECONNREFUSED: nobody listens,
+// EAGAIN: too many wait there already).
+FileDescriptor connect_to_name(std::string_view name);
+
+// 0 or an errno value.
+int send_packet(int socket, std::span<const std::byte> message, std::span<const int> descriptors = {});
+
+struct Packet {
+  std::size_t bytes = 0;  // of the message, as far as the buffer holds it
+  int error = 0;          // an errno value; EAGAIN when there is none
+  bool ended = false;     // the other end is closed
+  bool cut = false;       // longer than the buffer, or more descriptors than could be taken
+  std::array<FileDescriptor, most_descriptors> descriptors;
+};
+// with_descriptors false: those that come with it are not let in.
+Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descriptors);
+
+// Whose process is at the other end, as the system knows it.
+struct PeerProcess {
+  pid_t process = 0;  // 0: not visible from here
+  uid_t user = 0;
+};
+PeerProcess process_behind(int socket) noexcept;
+
+}  // namespace rondo

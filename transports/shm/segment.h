@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a rank shows to the others of its host. Written by its owner alone; the others map it without the right to write.
+//   segment = head pair*ranks area ring*(3*ranks)        ; ranks: those of this host, in order
+// Each pair is for one other rank: how much has been put into the rings for it (one for each lane), and how much of its rings for
+// this rank has been taken out. Since one rank writes a pair and one reads it, all of that has one cache line.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "transports/shm/shared_memory.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+struct SegmentHead {
+  alignas(64) std::atomic<std::uint64_t> sleeping;  // 0: awake; else which sleep of this rank it is
+  alignas(64) std::atomic<std::uint32_t> left;      // not 0: it has closed in order
+};
+
+struct alignas(64) SegmentPair {
+  std::atomic<std::uint64_t> changes;                    // of all that follows
+  std::atomic<std::uint64_t> produced[link_lane_count];  // bytes since the start
+  std::atomic<std::uint64_t> consumed[link_lane_count];
+};
+static_assert(sizeof(SegmentPair) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Where everything lies: the same in every segment of a group of ranks.
+class SegmentLayout {
+ public:
+  explicit SegmentLayout(std::size_t ranks) noexcept
+      : ranks_(ranks), ring_bytes_(std::size_t{ranks <= 16 ? 256u : 128u} << 10) {}
+  std::size_t ring_bytes() const noexcept { return ring_bytes_; }
+  std::size_t pair(std::size_t index) const noexcept { return page + index * sizeof(SegmentPair); }
+  std::size_t area() const noexcept { return (pair(ranks_) + page - 1) / page * page; }
+  std::size_t ring(std::size_t index, Priority lane) const noexcept {
+    return area() + window_area_bytes +
+           (index * link_lane_count + static_cast<std::size_t>(lane)) * ring_bytes_;
+  }
+  std::size_t bytes() const noexcept { return ring(ranks_, Priority{}); }
+
+ private:
+  static constexpr std::size_t page = 4096;
+  std::size_t ranks_, ring_bytes_;
+};
+
+// One segment in this process. index: of the rank for which a pair or a ring is.
+class Segment {
+ public:
+  Segment(const SegmentLayout& layout, Mapping mapping) noexcept
+      : layout_(layout), mapping_(std::move(mapping)) {}
+  SegmentHead& head() const noexcept { return *reinterpret_cast<SegmentHead*>(mapping_.data()); }
+  SegmentPair& pair(std::size_t index) const noexcept {
+    return *reinterpret_cast<SegmentPair*>(mapping_.data() + layout_.pair(index));
+  }
+  std::byte* area() const noexcept { return mapping_.data() + layout_.area(); }
+  std::byte* ring(std::size_t index, Priority lane) const noexcept {
+    return mapping_.data() + layout_.ring(index, lane);
+  }
+
+ private:
+  SegmentLayout layout_;
+  Mapping mapping_;
+};
+
+}  // namespace rondo

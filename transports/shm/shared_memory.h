@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "base/file_descriptor.h"
+
+namespace rondo {
+
+// Zeroed memory without a name, whose size nobody can change any more; anyone who is handed the descriptor can map it. Throws
+// Error(system).
+FileDescriptor make_shared_memory(std::size_t bytes);
+
+// From now on it can only be mapped for reading; mappings that exist keep what they may. Where the system is too old, nothing happens.
+void forbid_writing(int descriptor) noexcept;
+
+// What is wrong with a descriptor that a peer has sent, empty when nothing: it must be such memory, of exactly this size, for otherwise
+// the peer could take pages away from under whoever reads them.
+std::string defect_of_memory(int descriptor, std::size_t bytes);
+
+// Shared memory in this process for as long as the object lives.
+class Mapping {
+ public:
+  enum class Access { read, write };
+
+  Mapping() noexcept = default;
+  // Begins at a multiple of the size of huge pages when it is larger than one. Throws Error(system).
+  Mapping(int descriptor, std::size_t bytes, Access access);
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping();
+
+  std::byte* data() const noexcept { return bytes_.data(); }
+  std::size_t size() const noexcept { return bytes_.size(); }
+  explicit operator bool() const noexcept { return bytes_.data() != nullptr; }
+  // Gives the pages back to the system, for everybody who has mapped them: all read zeros afterwards.
+  void discard() noexcept;
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The data plane: no lock, no allocation, and no system call but to wake somebody and, about once in a millisecond, to look whether
+// every peer still lives.
+#include "transports/shm/shm.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+
+#include <rondo/error.h>
+
+#include "base/clock.h"
+#include "transports/shm/address.h"
+#include "transports/shm/exports.h"
+#include "transports/shm/link.h"
+#include "transports/shm/listener.h"
+#include "transports/shm/meeting.h"
+#include "transports/shm/neighbour.h"
+#include "transports/shm/windows.h"
+
+namespace rondo {
+namespace {
+
+constexpr unsigned calls_between_clocks = 128;
+constexpr milliseconds look_interval{1};
+
+FileDescriptor checked(int descriptor, const char* call) {
+  if (descriptor < 0)
+    throw Error(Errc::system,
+                fmt::format("{}: {}{}", call, std::generic_category().message(errno),
+                            errno == EMFILE ? " (raise the limit of open files, ulimit -n)" : ""));
+  return FileDescriptor(descriptor);
+}
+
+constexpr auto to_link = [](const std::unique_ptr<ShmLink>& link) -> const ShmLink& { return *link; };
+
+class Shm final : public Transport {
+ public:
+  explicit Shm(const ShmOptions& options);
+  ~Shm() override;
+
+  std::string_view name() const noexcept override { return "shm"; }
+  Blob address() const override { return listener_.obstacle.empty() ? encode(own_address()) : Blob{}; }
+  std::string describe() const override { return fmt::format("process {}", ::getpid()); }
+  Reach reach(int peer, std::span<const std::byte> address) const override;
+  void start(std::vector<Blob> addresses, std::uint64_t job) override;
+  Link& link(int peer, Priority lane) override;
+  std::unique_ptr<Region> register_memory(std::span<std::byte>) override {
+    return std::make_unique<Region>();
+  }
+  Windows* windows() noexcept override { return windows_ ? &*windows_ : nullptr; }
+  std::unique_ptr<Allocation> allocate(std::size_t bytes) override {
+    return exports_ && bytes != 0 ? ShmExports::allocate(exports_, bytes) : nullptr;
+  }
+  bool progress(Sink& sink) override;
+  int wait_descriptor() const noexcept override { return epoll_.get(); }
+  bool prepare_sleep() override;
+
+ private:
+  using Links = std::array<std::unique_ptr<ShmLink>, link_lane_count>;
+
+  ShmAddress own_address() const;
+  void make_segment(const SegmentLayout& layout);
+  void adopt(ShmMet met, std::size_t index, const SegmentLayout& layout);
+  void watch(int descriptor, std::uint64_t which);
+  void get_up() noexcept;
+  void look();
+  bool look_due() noexcept;
+
+  const ShmOptions options_;
+  const pid_t process_ = ::getpid();
+  ShmListener listener_;
+  FileDescriptor epoll_, bell_, memory_;
+  std::optional<Segment> own_;
+  std::size_t own_index_ = 0;
+  std::vector<std::unique_ptr<ShmNeighbourState>> peers_;  // in order of ranks
+  std::vector<Links> links_;                               // likewise
+  std::vector<std::size_t> turn_;                          // those that progress() has to do with
+  std::shared_ptr<ShmExports> exports_;
+  std::optional<ShmWindows> windows_;
+  std::uint64_t sleeps_ = 0;
+  bool lying_ = false;
+  unsigned calls_ = 0;
+  TimePoint next_look_{};
+};
+
+Shm::Shm(const ShmOptions& options)
+    : options_(options),
+      listener_(open_shm_listener(options.size)),
+      epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {}
+
+// What is in the rings may still be read: the segment stays as long as a peer has mapped it.
+Shm::~Shm() {
+  if (::getpid() != process_) return;  // a forked child
+  if (!windows_) return;
+  own_->head().left.store(1, std::memory_order_release);
+  exports_->close();
+}
+
+ShmAddress Shm::own_address() const {
+  return {options_.host, listener_.name, static_cast<std::uint32_t>(::geteuid()),
+          static_cast<std::uint32_t>(::getpid())};
+}
+
+Reach Shm::reach(int peer, std::span<const std::byte> bytes) const {
+  if (!listener_.obstacle.empty()) return {{}, listener_.obstacle};
+  if (bytes.empty()) return {{}, fmt::format("rank {} cannot share memory", peer)};
+  const auto address = decode_shm_address(bytes);
+  if (!address) return {{}, fmt::format("the shm address of rank {} cannot be read", peer)};
+  if (options_.host.empty() || address->host != options_.host)
+    return {{}, fmt::format("rank {} runs on another host, or in another network name space", peer)};
+  if (options_.secret.empty() && address->user != ::geteuid())
+    return {{}, fmt::format("rank {} belongs to user {}, and there is no job secret", peer, address->user)};
+  return {distance_host, {}};
+}
+
+void Shm::start(std::vector<Blob> addresses, std::uint64_t job) {
+  std::vector<ShmNeighbour> neighbours;
+  for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+    if (static_cast<int>(rank) == options_.rank) own_index_ = neighbours.size();
+    if (static_cast<int>(rank) == options_.rank || !reach(static_cast<int>(rank), addresses[rank]).distance)
+      continue;
+    const auto address = decode_shm_address(addresses[rank]);
+    neighbours.push_back({static_cast<int>(rank), address->name, address->process});
+  }
+  if (neighbours.empty()) return listener_.socket.reset();
+  const SegmentLayout layout(neighbours.size() + 1);
+  make_segment(layout);
+  const ShmOwn own{options_.rank, options_.size, options_.secret, job, memory_.get(), bell_.get()};
+  // When this fails too: those that look for this rank must learn of it.
+  const FileDescriptor listener = std::move(listener_.socket);
+  auto met = meet(own, listener.get(), neighbours, options_.connect_deadline);
+  memory_.reset();
+  std::vector<int> sockets;
+  for (std::size_t i = 0; i < met.size(); ++i) {
+    sockets.push_back(met[i].socket.get());
+    adopt(std::move(met[i]), i < own_index_ ? i : i + 1, layout);
+  }
+  turn_.reserve(peers_.size());
+  exports_ = std::make_shared<ShmExports>(std::move(sockets));
+  windows_.emplace(options_.rank, *own_, peers_, exports_);
+}
+
+void Shm::make_segment(const SegmentLayout& layout) {
+  bell_ = checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
+  memory_ = make_shared_memory(layout.bytes());
+  own_.emplace(layout, Mapping(memory_.get(), layout.bytes(), Mapping::Access::write));
+  forbid_writing(memory_.get());
+  watch(bell_.get(), UINT64_MAX);
+}
+
+void Shm::adopt(ShmMet met, std::size_t index, const SegmentLayout& layout) {
+  if (const std::string defect = defect_of_memory(met.segment.get(), layout.bytes()); !defect.empty())
+    throw Error(Errc::rendezvous, fmt::format("cannot share memory with rank {}: {}", met.rank, defect));
+  watch(met.socket.get(), peers_.size());
+  peers_.push_back(std::make_unique<ShmNeighbourState>(
+      met.rank, index, Segment(layout, Mapping(met.segment.get(), layout.bytes(), Mapping::Access::read)),
+      own_->pair(index), own_index_, std::move(met.bell), std::move(met.socket), met.process));
+  Links& links = links_.emplace_back();
+  for (const Priority lane : link_lanes)
+    links[static_cast<std::size_t>(lane)] =
+        std::make_unique<ShmLink>(*peers_.back(), lane, own_->ring(index, lane),
+                                  peers_.back()->theirs.ring(own_index_, lane), layout.ring_bytes());
+}
+
+void Shm::watch(int descriptor, std::uint64_t which) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLRDHUP;
+  event.data.u64 = which;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
+    throw Error(Errc::system, fmt::format("epoll_ctl: {}", std::generic_category().message(errno)));
+}
+
+Link& Shm::link(int peer, Priority lane) {
+  const auto of = [](const std::unique_ptr<ShmNeighbourState>& one) { return one->rank; };
+  const auto found = std::ranges::lower_bound(peers_, peer, {}, of);
+  if (found == peers_.end() || (*found)->rank != peer)
+    throw Error(Errc::invalid_argument, fmt::format("rank {} is not reached through shared memory", peer));
+  ShmLink& link = *links_[static_cast<std::size_t>(found - peers_.begin())][static_cast<std::size_t>(lane)];
+  link.use();
+  (*found)->busy = true;
+  return link;
+}
+
+// The bell and the sockets: messages, and who has ended.
+void Shm::look() {
+  std::array<epoll_event, 16> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t which = events[static_cast<std::size_t>(i)].data.u64;
+    if (which >= peers_.size()) {
+      std::uint64_t rings = 0;
+      [[maybe_unused]] const auto got = ::read(bell_.get(), &rings, sizeof rings);
+      continue;
+    }
+    windows_->imports(which).take_messages();
+    if (peers_[which]->ended) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peers_[which]->socket.get(), nullptr);
+  }
+}
+
+bool Shm::look_due() noexcept {
+  if (++calls_ < calls_between_clocks) return false;
+  calls_ = 0;
+  const TimePoint now = Clock::now();
+  if (now < next_look_) return false;
+  next_look_ = now + look_interval;
+  return true;
+}
+
+void Shm::get_up() noexcept {
+  lying_ = false;
+  own_->head().sleeping.store(0, std::memory_order_relaxed);
+}
+
+bool Shm::progress(Sink& sink) {
+  if (!windows_) return false;
+  if (lying_ || look_due()) {
+    if (lying_) get_up();
+    look();
+  }
+  turn_.clear();
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    ShmNeighbourState& peer = *peers_[i];
+    const std::uint64_t changes = peer.changes();
+    if (changes == peer.seen && !peer.busy) continue;
+    peer.seen = changes;
+    turn_.push_back(i);
+  }
+  if (turn_.empty()) return false;
+  bool moved = false;
+  for (const Priority lane : link_lanes)
+    for (const std::size_t i : turn_) moved |= links_[i][static_cast<std::size_t>(lane)]->progress(sink);
+  for (const std::size_t i : turn_) peers_[i]->busy = std::ranges::any_of(links_[i], &ShmLink::busy, to_link);
+  return moved;
+}
+
+bool Shm::prepare_sleep() {
+  if (!windows_) return true;
+  if (lying_) look();  // something has ended the sleep before, and nobody has asked what
+  lying_ = true;
+  own_->head().sleeping.store(++sleeps_, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    if (peers_[i]->changes() == peers_[i]->seen && !peers_[i]->busy) continue;
+    if (std::ranges::none_of(links_[i], &ShmLink::ready, to_link)) continue;
+    get_up();
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_shm(const ShmOptions& options) {
+  return std::make_unique<Shm>(options);
+}
+
+std::string shm_obstacle() {
+  return open_shm_listener(1).obstacle;
+}
+
+}  // namespace rondo

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/paths.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "transports/tcp/tcp.h"
+
+namespace rondo {
+namespace {
+
+// A piece on a path so much slower would hold up what the fast one has long delivered.
+constexpr std::uint32_t slowest_share = 8;
+
+struct Side {
+  explicit Side(const TcpAddress& address) : address(address), unused(address.endpoints.size()) {}
+  Rail rail(std::size_t i) const { return i < address.rails.size() ? address.rails[i] : Rail{}; }
+  const boost::asio::ip::tcp::endpoint& endpoint(std::size_t i) const { return address.endpoints[i]; }
+  const TcpAddress& address;
+  std::vector<std::string> unused;  // why
+};
+
+bool has(const TcpAddress& address, const boost::asio::ip::address& wanted) {
+  return std::ranges::any_of(address.endpoints, [&](const auto& one) { return one.address() == wanted; });
+}
+
+// Why this endpoint cannot be in any pair, whatever the peer's are.
+std::string refusal(const Side& side, std::size_t i, const TcpAddress& peer) {
+  const auto address = side.endpoint(i).address();
+  if (address.is_loopback()) return "loopback";
+  if (!side.rail(i).pairs) return "an interface for containers: name it in the filter to use it";
+  if (side.rail(i).prefix_bits == 0) return "no network is known for it";
+  if (has(peer, address)) return "both hosts have this address";
+  return {};
+}
+
+bool interface_used(const Side& side, const std::vector<PathPlan::Pair>& pairs, std::size_t i,
+                    std::size_t PathPlan::Pair::*place) {
+  return std::ranges::any_of(
+      pairs, [&](const auto& pair) { return side.rail(pair.*place).interface == side.rail(i).interface; });
+}
+
+bool one_network(const Side& lower, std::size_t i, const Side& higher, std::size_t j) {
+  const unsigned bits = std::min<unsigned>(lower.rail(i).prefix_bits, higher.rail(j).prefix_bits);
+  return same_network(lower.endpoint(i).address(), higher.endpoint(j).address(), bits);
+}
+
+void pair_up(Side& lower, Side& higher, std::vector<PathPlan::Pair>& pairs) {
+  using Pair = PathPlan::Pair;
+  for (std::size_t i = 0; i < lower.unused.size(); ++i) {
+    if (!(lower.unused[i] = refusal(lower, i, higher.address)).empty()) continue;
+    lower.unused[i] = "no network in common";
+    for (std::size_t j = 0; j < higher.unused.size(); ++j) {
+      if (!refusal(higher, j, lower.address).empty() || !one_network(lower, i, higher, j)) continue;
+      lower.unused[i] = "its interface has a path already";
+      if (interface_used(lower, pairs, i, &Pair::lower) || interface_used(higher, pairs, j, &Pair::higher))
+        continue;
+      pairs.push_back({i, j});
+      lower.unused[i].clear();
+      break;
+    }
+  }
+  for (std::size_t j = 0; j < higher.unused.size(); ++j) {
+    const auto paired = [&](const Pair& pair) { return pair.higher == j; };
+    if (std::ranges::any_of(pairs, paired) || !(higher.unused[j] = refusal(higher, j, lower.address)).empty())
+      continue;
+    higher.unused[j] = interface_used(higher, pairs, j, &Pair::higher) ? "its interface has a path already"
+                                                                       : "no network in common";
+  }
+}
+
+// The fastest first; a pair is as fast as its slower end, and unknown speed comes last and is kept.
+void order_by_speed(Side& lower, Side& higher, std::vector<PathPlan::Pair>& pairs) {
+  const auto speed = [&](const PathPlan::Pair& pair) {
+    return std::min(lower.rail(pair.lower).speed, higher.rail(pair.higher).speed);
+  };
+  std::ranges::stable_sort(pairs, std::greater{}, speed);
+  if (pairs.empty()) return;
+  const std::uint32_t best = speed(pairs.front());
+  std::erase_if(pairs, [&](const PathPlan::Pair& pair) {
+    const std::uint32_t own = speed(pair);
+    if (own == 0 || own >= best / slowest_share) return false;
+    lower.unused[pair.lower] = higher.unused[pair.higher] =
+        fmt::format("{} Mbit/s, too slow beside {} Mbit/s", own, best);
+    return true;
+  });
+}
+
+}  // namespace
+
+PathPlan plan_paths(const TcpAddress& lower, const TcpAddress& higher) {
+  PathPlan plan;
+  Side first(lower), second(higher);
+  if (lower.host.empty() || lower.host != higher.host) {
+    pair_up(first, second, plan.pairs);
+    order_by_speed(first, second, plan.pairs);
+    if (plan.pairs.size() > most_connections) plan.pairs.resize(most_connections);
+  }
+  const std::size_t connections = std::min(lower.connections, higher.connections);
+  plan.paths =
+      std::clamp<std::size_t>(connections * std::max<std::size_t>(1, plan.pairs.size()), 1, most_connections);
+  plan.lower_unused = std::move(first.unused);
+  plan.higher_unused = std::move(second.unused);
+  return plan;
+}
+
+}  // namespace rondo

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/file_descriptor.h"
+#include "transports/tcp/frame_receiver.h"
+#include "transports/tcp/frame_sender.h"
+#include "transports/tcp/setup.h"
+#include "transports/tcp/tcp_link.h"
+
+namespace rondo {
+
+// A link of one connection: asked for at the first send, or brought by the peer; then two independent halves.
+class SoleLink final : public TcpLink, private Watched {
+ public:
+  SoleLink(int peer, Priority lane, std::string name, Setup& setup, BorrowSlot& slot);
+  ~SoleLink() override { close(); }
+
+  int peer() const noexcept override { return peer_; }
+  Priority lane() const noexcept override { return lane_; }
+  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) override;
+  std::string describe() const override { return name_; }
+
+  Watched* attach(SetupEvent& event) override;
+  bool open() const noexcept override { return state_ == State::open; }
+  bool progress(Sink& sink, bool direct) override;
+  void reminded(Sink&) override {}
+  void interface_lost(Sink& sink, std::string_view interface, std::string_view what) override;
+  void break_off(Sink& sink, Errc code, std::string_view what, bool clean) override;
+  bool expecting() const noexcept override { return receiver_.expecting(); }
+  bool waits_for_room() const noexcept override { return sender_.waits_for_room(); }
+  bool has_work() const noexcept override;
+
+ private:
+  enum class State { closed, opening, open, broken };
+
+  void flag(std::uint32_t events) noexcept override;
+  void close() noexcept;
+
+  const int peer_;
+  const Priority lane_;
+  State state_ = State::closed;
+  std::string name_, route_, interface_;
+  Setup& setup_;
+  FileDescriptor socket_;
+  FrameSender sender_;
+  FrameReceiver receiver_;
+};
+
+}  // namespace rondo

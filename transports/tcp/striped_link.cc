@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/striped_link.h"
+
+#include <fmt/format.h>
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "transports/tcp/socket.h"
+
+namespace rondo {
+namespace {
+
+// So long without a byte, and a path that was closed alone is taken for cut.
+constexpr milliseconds doubt_limit{500};
+
+}  // namespace
+
+StripedLink::StripedLink(int peer, Priority lane, std::string name, std::size_t paths, Setup& setup,
+                         BorrowSlot& slot)
+    : peer_(peer),
+      lane_(lane),
+      name_(std::move(name)),
+      setup_(setup),
+      paths_(paths),
+      sender_(paths),
+      receiver_(slot, paths) {
+  for (std::size_t i = 0; i < paths; ++i) {
+    paths_[i].link = this;
+    paths_[i].index = i;
+  }
+}
+
+Send StripedLink::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
+  if (state_ == State::open) return sender_.send(header, payload, cookie);
+  if (state_ == State::closed) {
+    state_ = State::opening;
+    setup_.open(peer_, static_cast<int>(lane_));
+  }
+  return Send::full;
+}
+
+Watched* StripedLink::attach(SetupEvent& event) {
+  if (state_ == State::broken) return nullptr;
+  Path& path = paths_.at(static_cast<std::size_t>(event.path));
+  path.socket = std::move(event.socket);
+  path.route = std::move(event.route);
+  path.interface = std::move(event.interface);
+  if (path.index == 0) name_ = std::move(event.name);
+  sender_.attach(path.index, path.socket.get(), event.speed);
+  receiver_.attach(path.index, path.socket.get());
+  ++attached_;
+  if (state_ == State::closed) state_ = State::opening;
+  if (attached_ == paths_.size()) state_ = State::open;
+  return &path;
+}
+
+void StripedLink::Path::flag(std::uint32_t events) noexcept {
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) reset = true;
+  if ((events & EPOLLIN) != 0) link->receiver_.flag_readable(index);
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) link->receiver_.flag_hang_up(index);
+  if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) != 0) link->sender_.flag_room(index);
+}
+
+void StripedLink::close() noexcept {
+  for (Path& path : paths_) {
+    if (!path.socket) continue;
+    setup_.forget(path.socket.get());
+    path.socket.reset();
+  }
+}
+
+void StripedLink::break_off(Sink& sink, Errc code, std::string_view what, bool clean) {
+  if (state_ == State::broken) return;
+  state_ = State::broken;
+  close();
+  sink.broken(*this, code, what, clean);
+}
+
+std::string StripedLink::on_path(std::size_t path, std::string_view what) const {
+  return fmt::format("path {} of {}, {}: {}", path + 1, paths_.size(), paths_[path].route, what);
+}
+
+std::optional<std::size_t> StripedLink::doubtful() const noexcept {
+  if (state_ == State::open) {
+    const auto& failure = sender_.failure();
+    if (failure && failure->error == EPIPE) return failure->path;
+    // What has come over it may wait for what the others do not bring, so that its end is never read.
+    const auto reset = std::ranges::find_if(paths_, [](const Path& path) { return path.reset; });
+    const auto alive = [&](const Path& path) { return !receiver_.hung_up(path.index); };
+    // Where all have ended, each does so by itself when what came before has been read.
+    if (std::ranges::none_of(paths_, alive)) return std::nullopt;
+    if (reset != paths_.end()) return reset->index;
+    return receiver_.closed_alone();
+  }
+  for (const Path& path : paths_)
+    if (path.socket && receiver_.hung_up(path.index)) return path.index;
+  return std::nullopt;
+}
+
+void StripedLink::watch_doubtful() {
+  reminder_asked_ = true;
+  moved_since_ = false;
+  setup_.remind(peer_, static_cast<int>(lane_), doubt_limit);
+}
+
+void StripedLink::reminded(Sink& sink) {
+  const auto path = doubtful();
+  reminder_asked_ = false;
+  if (!open() || !path) return;
+  if (moved_since_) return watch_doubtful();
+  const std::string what = on_path(*path, "the peer closed this connection alone");
+  break_off(sink, Errc::peer_lost, what, false);
+}
+
+// The other paths stay open until the link is destroyed: their end would reach the peer before the reason does.
+void StripedLink::interface_lost(Sink& sink, std::string_view interface, std::string_view what) {
+  if (!open()) return;
+  const auto lost = std::ranges::find_if(
+      paths_, [&](const Path& path) { return path.socket && path.interface == interface; });
+  if (lost == paths_.end()) return;
+  state_ = State::broken;
+  sink.broken(*this, Errc::peer_lost, on_path(lost->index, what), false);
+}
+
+bool StripedLink::has_work() const noexcept {
+  if (!open()) return false;
+  if (!reminder_asked_ && doubtful()) return true;
+  if (state_ != State::open) return false;
+  const auto& failure = sender_.failure();
+  return sender_.has_work() || (failure && failure->error != EPIPE) || receiver_.has_work() ||
+         receiver_.end();
+}
+
+bool StripedLink::progress(Sink& sink, bool direct) {
+  bool moved = false;
+  if (state_ == State::open) {
+    moved = sender_.resume(*this, sink);
+    if (receiver_.receive(*this, sink, direct)) moved = true;
+  }
+  moved_since_ = moved_since_ || moved;
+  const auto& end = receiver_.end();
+  const auto& failure = sender_.failure();
+  const bool closed_before = failure && failure->error == EPIPE;
+  if (!end && !reminder_asked_ && doubtful()) watch_doubtful();
+  // What the peer said before it went is still to be read; a failure to send waits for that.
+  if (!end && (!failure || closed_before || moved)) return moved;
+  // An error that sending has met is told once by the system: the receiving half then sees a mere end.
+  if (end && (!failure || closed_before || !end->clean)) {
+    const std::string what = end->clean ? end->what : on_path(end->path, end->what);
+    break_off(sink, end->clean ? Errc::peer_left : Errc::peer_lost, what, end->clean);
+  } else {
+    break_off(sink, Errc::peer_lost, on_path(failure->path, reason(failure->error)), false);
+  }
+  return true;
+}
+
+}  // namespace rondo

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "transports/tcp/setup.h"
+#include "transports/tcp/striped_receiver.h"
+#include "transports/tcp/striped_sender.h"
+#include "transports/tcp/tcp_link.h"
+
+namespace rondo {
+
+// A link of several connections ("paths"): frames flow once all are there, in pieces (see piece.h), and when one of them breaks the
+// link is broken, with that path named. A path that the peer closes while others stay open is given a moment: a peer that leaves
+// closes all of them, and what it said before may still be on its way.
+class StripedLink final : public TcpLink {
+ public:
+  StripedLink(int peer, Priority lane, std::string name, std::size_t paths, Setup& setup, BorrowSlot& slot);
+  ~StripedLink() override { close(); }
+
+  int peer() const noexcept override { return peer_; }
+  Priority lane() const noexcept override { return lane_; }
+  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) override;
+  std::string describe() const override { return name_; }
+
+  Watched* attach(SetupEvent& event) override;
+  bool open() const noexcept override { return state_ != State::broken && attached_ > 0; }
+  bool progress(Sink& sink, bool direct) override;
+  void reminded(Sink& sink) override;
+  void interface_lost(Sink& sink, std::string_view interface, std::string_view what) override;
+  void break_off(Sink& sink, Errc code, std::string_view what, bool clean) override;
+  bool expecting() const noexcept override { return receiver_.expecting(); }
+  bool waits_for_room() const noexcept override { return sender_.waits_for_room(); }
+  bool has_work() const noexcept override;
+
+ private:
+  enum class State { closed, opening, open, broken };
+  struct Path final : Watched {
+    void flag(std::uint32_t events) noexcept override;
+    StripedLink* link = nullptr;
+    std::size_t index = 0;
+    FileDescriptor socket;
+    std::string route, interface;
+    bool reset = false;
+  };
+
+  void close() noexcept;
+  // "path 2 of 2, 10.2.0.1 -> 10.2.0.2 (eth1): connection reset by peer"
+  std::string on_path(std::size_t path, std::string_view what) const;
+  // The path that seems to have been closed alone, or whose peer has gone before all were there.
+  std::optional<std::size_t> doubtful() const noexcept;
+  void watch_doubtful();
+
+  const int peer_;
+  const Priority lane_;
+  State state_ = State::closed;
+  std::string name_;
+  Setup& setup_;
+  std::vector<Path> paths_;
+  std::size_t attached_ = 0;
+  StripedSender sender_;
+  StripedReceiver receiver_;
+  bool reminder_asked_ = false, moved_since_ = false;
+};
+
+}  // namespace rondo

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/striped_receiver.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "transports/tcp/socket.h"
+
+namespace rondo {
+namespace {
+
+// Of one link before the others, the urgent lane above all, have their turn.
+constexpr std::size_t most_at_once = std::size_t{1} << 20;
+// After a piece that came over another path than the first, so many frames are looked for on all of them.
+constexpr std::size_t looked_for = 64;
+// No network holds so many frames; earlier ones wrap around to more.
+constexpr std::uint64_t farthest_frame = std::uint64_t{1} << 32;
+
+template <class Call>
+ssize_t without_interruption(Call call) noexcept {
+  ssize_t result = 0;
+  do result = call();
+  while (result < 0 && errno == EINTR);
+  return result;
+}
+
+}  // namespace
+
+bool StripedReceiver::has_work() const noexcept {
+  if (refused_ || end_) return false;
+  return std::ranges::any_of(paths_, [&](const Path& path) {
+    const bool here = path.known || path.buffered() >= piece_prefix_bytes;
+    if (!here) return path.flagged() && (expecting_ || !shown_);
+    if (!path.known) return expecting_ || !shown_;
+    if (path.piece.sequence != sequence_) return false;
+    if (!accepted_) return !shown_;
+    if (borrowed_ && path.piece.index != next_index_) return false;
+    return path.buffered() > 0 || path.flagged();
+  });
+}
+
+std::optional<std::size_t> StripedReceiver::closed_alone() const noexcept {
+  const auto closed = std::ranges::find_if(paths_, [](const Path& path) { return path.closed; });
+  if (closed == paths_.end() || end_) return std::nullopt;
+  return static_cast<std::size_t>(closed - paths_.begin());
+}
+
+bool StripedReceiver::receive(Link& link, Sink& sink, bool direct) {
+  if (refused_ || end_) return false;
+  auto next = sink.expected(link);
+  expecting_ = next.has_value() || (!accepted_ && sink.awaits_header(link));
+  bool moved = false;
+  if (!next) {
+    if (shown_) return false;
+    moved = look(link, sink, direct && expecting_);
+    if (accepted_) next = sink.expected(link);
+    if (!next) return moved;
+  }
+  if (shown_ && !accepted_) {
+    if (!show_header(link, sink, header_)) return false;
+    moved = true;
+  }
+  borrowed_ = next->destination == nullptr;
+  pieces_ = pieces_of(next->bytes);
+  if (begun_.size() * 64 < pieces_) begun_.resize((pieces_ + 63) / 64);
+  budget_ = most_at_once;
+  for (bool any = true; any && budget_ > 0;) {
+    any = false;
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      // Where there is little to send all of it comes over the first path; epoll tells of the others soon enough.
+      const bool ask = direct && (i == 0 || pieces_ > 1 || elsewhere_ > 0);
+      if (drain(paths_[i], link, sink, *next, ask)) any = moved = true;
+      if (refused_ || end_) return true;
+      if (accepted_ && finished_ == pieces_) return finish_frame(link, sink);
+    }
+  }
+  return moved;
+}
+
+// Without an expectation nothing but a header is wanted, and only where one is awaited or epoll has seen something.
+bool StripedReceiver::look(Link& link, Sink& sink, bool ask) {
+  bool moved = false;
+  for (Path& path : paths_) {
+    if (!find_piece(path, ask && &path == &paths_.front(), moved)) {
+      if (end_) return true;
+      continue;
+    }
+    if (path.piece.sequence != sequence_) continue;
+    show_header(link, sink, path.piece.header);
+    return true;
+  }
+  return moved;
+}
+
+bool StripedReceiver::drain(Path& path, Link& link, Sink& sink, const Receive& next, bool ask) {
+  bool moved = false;
+  while (budget_ > 0 && find_piece(path, ask, moved)) {
+    if (!admit(path, link, sink, next)) break;
+    if (!take(path, link, sink, next)) break;
+    moved = true;
+    if (end_ || finished_ == pieces_) break;
+  }
+  return moved;
+}
+
+bool StripedReceiver::find_piece(Path& path, bool ask, bool& moved) {
+  if (path.known) return true;
+  if (path.buffered() < piece_prefix_bytes) {
+    if (path.closed || path.socket < 0 || (!ask && !path.flagged())) return false;
+    if (!fill(path)) return false;
+    moved = true;
+    if (path.buffered() < piece_prefix_bytes) return false;
+  }
+  const auto piece = decode_piece(
+      std::span<const std::byte, piece_prefix_bytes>(path.ahead.data() + path.begin, piece_prefix_bytes));
+  path.begin += piece_prefix_bytes;
+  if (!piece) {
+    damaged(path, "it is no piece of a frame");
+    return false;
+  }
+  path.piece = *piece;
+  path.known = true;
+  path.checked = false;
+  path.done = 0;
+  return true;
+}
+
+bool StripedReceiver::fill(Path& path) {
+  std::memmove(path.ahead.data(), path.ahead.data() + path.begin, path.buffered());
+  path.filled -= std::exchange(path.begin, 0);
+  const std::size_t wanted = path.ahead.size() - path.filled;
+  const ssize_t result =
+      without_interruption([&] { return ::recv(path.socket, path.ahead.data() + path.filled, wanted, 0); });
+  if (result <= 0) return ended(path, result);
+  path.filled += static_cast<std::size_t>(result);
+  path.readable = path.readable && static_cast<std::size_t>(result) == wanted;
+  return true;
+}
+
+bool StripedReceiver::admit(Path& path, Link& link, Sink& sink, const Receive& next) {
+  const Piece& piece = path.piece;
+  if (path.checked) return !borrowed_ || piece.index == next_index_;
+  if (piece.sequence - sequence_ >= farthest_frame) {
+    damaged(path, "it belongs to a frame that cannot be under way");
+    return false;
+  }
+  if (piece.sequence != sequence_) return false;
+  if (!shown_ && !show_header(link, sink, piece.header)) return false;
+  if (!check(path, next)) return false;
+  path.checked = true;
+  return !borrowed_ || piece.index == next_index_;
+}
+
+// What the sender says of a piece against what is known of the frame.
+bool StripedReceiver::check(Path& path, const Receive& next) {
+  const Piece& piece = path.piece;
+  if (piece.header != header_) {
+    damaged(path, "the pieces of one frame have different headers");
+    return false;
+  }
+  if (piece.index >= pieces_of(next.bytes)) {
+    damaged(path, "it lies behind the end of its frame");
+    return false;
+  }
+  std::uint64_t& word = begun_[piece.index / 64];
+  const std::uint64_t bit = std::uint64_t{1} << (piece.index % 64);
+  if ((word & bit) != 0) {
+    damaged(path, "it has come before");
+    return false;
+  }
+  word |= bit;
+  return true;
+}
+
+// Moves payload of the path's piece. False when nothing was there.
+bool StripedReceiver::take(Path& path, Link& link, Sink& sink, const Receive& next) {
+  const PiecePlace place = place_of(path.piece.index, next.bytes);
+  const std::size_t left = place.bytes - path.done;
+  std::span<std::byte> to;
+  if (borrowed_) {
+    std::copy_n(carry_.begin(), carry_bytes_, slot_.memory.begin());
+    to = std::span(slot_.memory).subspan(carry_bytes_);
+    to = to.first(std::min(left, to.size()));
+  } else {
+    to = {next.destination == nullptr ? nullptr : next.destination + place.offset + path.done, left};
+  }
+  std::size_t count = 0;
+  if (!to.empty()) {
+    const ssize_t result = read(path, to, to.size() == left);
+    if (result <= 0) return ended(path, result);
+    count = static_cast<std::size_t>(result);
+  }
+  path.done += count;
+  budget_ -= std::min(budget_, count);
+  if (borrowed_ && count > 0) show_payload(link, sink, count);
+  if (path.done == place.bytes) finish_piece(path);
+  return true;
+}
+
+// What has been read ahead, or else the socket. `all`: the piece ends with these bytes, so the next prefix may be read along.
+ssize_t StripedReceiver::read(Path& path, std::span<std::byte> to, bool all) noexcept {
+  if (const std::size_t count = std::min(path.buffered(), to.size()); count > 0) {
+    std::memcpy(to.data(), path.ahead.data() + path.begin, count);
+    path.begin += count;
+    return static_cast<ssize_t>(count);
+  }
+  path.begin = path.filled = 0;
+  const std::size_t more = all ? path.ahead.size() : 0;
+  std::array<iovec, 2> parts{iovec{to.data(), to.size()}, iovec{path.ahead.data(), more}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = all ? 2 : 1;
+  const ssize_t result = without_interruption([&] { return ::recvmsg(path.socket, &message, 0); });
+  if (result <= 0) return result;
+  const auto taken = static_cast<std::size_t>(result), count = std::min(taken, to.size());
+  path.filled = taken - count;
+  path.readable = path.readable && taken == to.size() + more;
+  return static_cast<ssize_t>(count);
+}
+
+void StripedReceiver::finish_piece(Path& path) {
+  if (&path != &paths_.front()) elsewhere_ = looked_for;
+  path.known = false;
+  ++finished_;
+  ++next_index_;
+}
+
+bool StripedReceiver::finish_frame(Link& link, Sink& sink) {
+  std::fill_n(begun_.begin(), (pieces_ + 63) / 64, 0);
+  ++sequence_;
+  elsewhere_ -= std::min<std::size_t>(elsewhere_, 1);
+  shown_ = accepted_ = false;
+  finished_ = next_index_ = carry_bytes_ = 0;
+  sink.received(link);
+  return true;
+}
+
+// False when it was held back or refused.
+bool StripedReceiver::show_header(Link& link, Sink& sink, const HeaderBytes& header) {
+  header_ = header;
+  shown_ = true;
+  switch (sink.arrived(link, header_)) {
+    case Header::accept:
+      accepted_ = true;
+      return true;
+    case Header::hold:
+      return false;
+    case Header::refuse:
+      break;
+  }
+  refused_ = true;
+  return false;
+}
+
+void StripedReceiver::show_payload(Link& link, Sink& sink, std::size_t count) {
+  const auto view = std::span<const std::byte>(slot_.memory).first(carry_bytes_ + count);
+  const std::size_t used = std::min(view.size(), sink.data(link, view));
+  carry_bytes_ = view.size() - used;
+  if (carry_bytes_ >= carry_.size()) {
+    end_ = End{0, "received bytes have been left unused", false};
+    carry_bytes_ = 0;
+  }
+  std::copy_n(view.begin() + static_cast<std::ptrdiff_t>(used), carry_bytes_, carry_.begin());
+}
+
+// Always false: nothing was read.
+bool StripedReceiver::ended(Path& path, ssize_t result) {
+  const auto which = static_cast<std::size_t>(&path - paths_.data());
+  if (result < 0 && errno == EAGAIN) {
+    path.readable = false;
+  } else if (result < 0) {
+    end_ = End{which, reason(errno), false};
+  } else if (path.known || path.buffered() > 0) {
+    end_ = End{which, "the peer closed the connection in the middle of a frame", false};
+  } else {
+    path.closed = true;
+    const bool all = std::ranges::all_of(paths_, [](const Path& one) { return one.closed; });
+    if (all && shown_) end_ = End{which, "the peer closed the connection in the middle of a frame", false};
+    if (all && !shown_) end_ = End{which, "the peer closed the connection", true};
+  }
+  return false;
+}
+
+void StripedReceiver::damaged(const Path& path, std::string_view what) {
+  end_ = End{static_cast<std::size_t>(&path - paths_.data()),
+             "a piece of a frame is damaged: " + std::string(what), false};
+}
+
+}  // namespace rondo

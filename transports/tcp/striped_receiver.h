@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "transports/tcp/frame_receiver.h"
+#include "transports/tcp/piece.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// The receiving half of a link of several paths: one frame after the other, its pieces from whichever path has them. See piece.h for
+// what is read when. Of the piece that waits its turn a path has read the prefix and at most 4 KiB.
+class StripedReceiver {
+ public:
+  // How the link ended, and which path said so.
+  struct End {
+    std::size_t path = 0;
+    std::string what;
+    bool clean = false;  // every path was closed at a frame boundary
+  };
+
+  StripedReceiver(BorrowSlot& slot, std::size_t paths) : slot_(slot), paths_(paths) {}
+  void attach(std::size_t path, int socket) noexcept { paths_[path].socket = socket; }
+  // At most one frame, and a bounded part of a large one. direct: also ask sockets that epoll has not flagged.
+  bool receive(Link& link, Sink& sink, bool direct);
+
+  void flag_readable(std::size_t path) noexcept { paths_[path].readable = true; }
+  void flag_hang_up(std::size_t path) noexcept { paths_[path].hung_up = true; }
+  bool expecting() const noexcept { return expecting_; }
+  // receive() would do something with what is here.
+  bool has_work() const noexcept;
+  // The peer has hung up on this path.
+  bool hung_up(std::size_t path) const noexcept { return paths_[path].hung_up; }
+  // A path that the peer has closed while it has not closed all.
+  std::optional<std::size_t> closed_alone() const noexcept;
+  const std::optional<End>& end() const noexcept { return end_; }
+
+ private:
+  static constexpr std::size_t ahead_bytes = 4096;
+  struct Path {
+    int socket = -1;
+    bool readable = false, hung_up = false, closed = false;
+    bool known = false;    // `piece` is the one whose payload comes next
+    bool checked = false;  // and it is one that may come
+    Piece piece;
+    std::size_t done = 0;               // of its payload
+    std::size_t begin = 0, filled = 0;  // what `ahead` holds
+    std::array<std::byte, ahead_bytes> ahead;
+    std::size_t buffered() const noexcept { return filled - begin; }
+    bool flagged() const noexcept { return (readable || hung_up) && !closed; }
+  };
+
+  bool look(Link& link, Sink& sink, bool ask);
+  bool drain(Path& path, Link& link, Sink& sink, const Receive& next, bool ask);
+  bool find_piece(Path& path, bool ask, bool& moved);
+  bool fill(Path& path);
+  // The piece belongs to the frame that is being received, and may be taken now. May end the link.
+  bool admit(Path& path, Link& link, Sink& sink, const Receive& next);
+  bool check(Path& path, const Receive& next);
+  bool take(Path& path, Link& link, Sink& sink, const Receive& next);
+  ssize_t read(Path& path, std::span<std::byte> to, bool all) noexcept;
+  void finish_piece(Path& path);
+  bool finish_frame(Link& link, Sink& sink);
+  bool show_header(Link& link, Sink& sink, const HeaderBytes& header);
+  void show_payload(Link& link, Sink& sink, std::size_t count);
+  bool ended(Path& path, ssize_t result);
+  void damaged(const Path& path, std::string_view what);
+
+  BorrowSlot& slot_;
+  std::vector<Path> paths_;
+  bool expecting_ = false, borrowed_ = false, refused_ = false;
+  // Of the frame that is being received.
+  std::uint64_t sequence_ = 0;
+  bool shown_ = false, accepted_ = false;
+  std::size_t elsewhere_ = 0;  // so many more frames are looked for on every path
+  HeaderBytes header_{};
+  std::size_t pieces_ = 0, finished_ = 0, next_index_ = 0;
+  std::vector<std::uint64_t> begun_;   // one bit for each piece
+  std::array<std::byte, 16> carry_{};  // of a borrowed frame: shown, but not used yet
+  std::size_t carry_bytes_ = 0;
+  std::size_t budget_ = 0;
+  std::optional<End> end_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/striped_sender.h"
+
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace rondo {
+namespace {
+
+// Between two looks at what is queued: at 1 Gbit/s half a piece. A look is one short call for each path.
+constexpr microseconds look_interval{250};
+
+}  // namespace
+
+StripedSender::StripedSender(std::size_t paths) : paths_(paths) {
+  for (Outgoing& frame : frames_) frame.kept.reserve(eager_bytes);
+}
+
+bool StripedSender::waits_for_room() const noexcept {
+  return std::ranges::any_of(paths_, [](const Path& path) { return !path.room; });
+}
+
+bool StripedSender::idle_path() const noexcept {
+  return std::ranges::any_of(paths_, [](const Path& path) { return path.room && path.frame == nullptr; });
+}
+
+bool StripedSender::can_take() const noexcept {
+  return count_ < frames_.size() && !unbegun() && idle_path() && !failure_;
+}
+
+bool StripedSender::has_work() const noexcept {
+  if (failure_) return false;
+  if ((unbegun() && idle_path()) || (refused_ && can_take())) return true;
+  return std::ranges::any_of(paths_, [](const Path& path) { return path.room && path.frame != nullptr; });
+}
+
+Send StripedSender::send(const HeaderBytes& header, std::span<const std::byte> payload,
+                         std::uint64_t cookie) {
+  refused_ = !can_take();
+  if (refused_) return Send::full;
+  ++count_;
+  Outgoing& frame = newest();
+  frame.header = header;
+  frame.payload = payload;
+  frame.cookie = cookie;
+  frame.sequence = next_sequence_;
+  frame.pieces = pieces_of(payload.size());
+  frame.begun = frame.written = 0;
+  distribute();
+  if (frame.begun == 0) {
+    --count_;
+    refused_ = true;
+    return Send::full;
+  }
+  ++next_sequence_;
+  if (frame.written == frame.pieces) {
+    --count_;
+    return Send::done;
+  }
+  if (payload.size() > eager_bytes) return Send::queued;
+  frame.kept.assign(payload.begin(), payload.end());
+  frame.payload = frame.kept;
+  return Send::copied;
+}
+
+bool StripedSender::resume(Link& link, Sink& sink) {
+  bool moved = false;
+  for (std::size_t i = 0; i < paths_.size(); ++i)
+    if (paths_[i].frame != nullptr && paths_[i].room && write(i)) moved = true;
+  if (unbegun() && distribute()) moved = true;
+  while (count_ > 0 && frames_[first_].written == frames_[first_].pieces) {
+    const std::uint64_t cookie = frames_[first_].cookie;
+    frames_[first_].payload = {};
+    first_ = (first_ + 1) % frames_.size();
+    --count_;
+    moved = true;
+    sink.sent(link, cookie);  // which may send
+  }
+  return moved;
+}
+
+void StripedSender::look_at_queues(TimePoint now) noexcept {
+  looked_ = now;
+  for (Path& path : paths_) {
+    int bytes = 0;
+    if (::ioctl(path.socket, SIOCOUTQ, &bytes) == 0 && bytes >= 0)
+      path.load.queued(now, static_cast<std::size_t>(bytes));
+  }
+}
+
+std::optional<std::size_t> StripedSender::earliest(TimePoint now) const noexcept {
+  const Outgoing& frame = newest();
+  const std::size_t bytes = piece_prefix_bytes + place_of(frame.begun, frame.payload.size()).bytes;
+  std::optional<std::size_t> best;
+  TimePoint soonest = TimePoint::max();
+  for (std::size_t i = 0; i < paths_.size(); ++i) {
+    if (!paths_[i].room || paths_[i].frame != nullptr) continue;
+    const TimePoint finish = paths_[i].load.finish(now, bytes);
+    if (finish >= soonest) continue;
+    soonest = finish;
+    best = i;
+  }
+  return best;
+}
+
+bool StripedSender::distribute() {
+  bool moved = false;
+  while (unbegun()) {
+    const TimePoint now = Clock::now();
+    if (now - looked_ >= look_interval) look_at_queues(now);
+    const auto path = earliest(now);
+    if (!path) break;
+    if (begin(*path)) moved = true;  // else it has no room any more
+  }
+  return moved;
+}
+
+bool StripedSender::begin(std::size_t which) {
+  Path& path = paths_[which];
+  Outgoing& frame = newest();
+  path.frame = &frame;
+  path.index = frame.begun;
+  path.sent = 0;
+  path.prefix = encode(Piece{frame.sequence, static_cast<std::uint32_t>(path.index), frame.header});
+  if (!write(which)) {
+    path.frame = nullptr;
+    return false;
+  }
+  ++frame.begun;
+  return true;
+}
+
+// True when the socket took anything; it is asked again once it has room.
+bool StripedSender::write(std::size_t which) {
+  Path& path = paths_[which];
+  const PiecePlace place = place_of(path.index, path.frame->payload.size());
+  const std::size_t prefix_sent = std::min(path.sent, path.prefix.size());
+  const std::size_t payload_sent = path.sent - prefix_sent;
+  const auto payload = path.frame->payload.subspan(place.offset + payload_sent, place.bytes - payload_sent);
+  std::array<iovec, 2> parts{iovec{path.prefix.data() + prefix_sent, path.prefix.size() - prefix_sent},
+                             iovec{const_cast<std::byte*>(payload.data()), payload.size()}};
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  ssize_t result = 0;
+  do result = ::sendmsg(path.socket, &message, MSG_NOSIGNAL);
+  while (result < 0 && errno == EINTR);
+  if (result < 0) {
+    if (errno != EAGAIN && !failure_) failure_ = Failure{which, errno};
+    path.room = false;
+    return false;
+  }
+  path.load.took(Clock::now(), static_cast<std::size_t>(result));
+  path.sent += static_cast<std::size_t>(result);
+  if (path.sent < path.prefix.size() + place.bytes) {
+    path.room = false;
+  } else {
+    ++path.frame->written;
+    path.frame = nullptr;
+  }
+  return true;
+}
+
+}  // namespace rondo

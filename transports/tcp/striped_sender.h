@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "transports/tcp/path_load.h"
+#include "transports/tcp/piece.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// The sending half of a link of several paths. Of the paths that have room a piece takes the one that will have delivered it first, by
+// what is queued on each and how fast each has been; so frames of a single piece are shared out too. The
+// next frame is taken once every piece of the one before has been begun.
+class StripedSender {
+ public:
+  struct Failure {
+    std::size_t path = 0;
+    int error = 0;  // errno
+  };
+
+  explicit StripedSender(std::size_t paths);
+  // speed: of its interface, in Mbit/s; 0: not known.
+  void attach(std::size_t path, int socket, std::uint32_t speed) noexcept {
+    paths_[path].socket = socket;
+    paths_[path].load = PathLoad(speed);
+  }
+  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
+  // Goes on with the frames under way. Returns whether anything moved.
+  bool resume(Link& link, Sink& sink);
+
+  void flag_room(std::size_t path) noexcept { paths_[path].room = true; }
+  bool waits_for_room() const noexcept;
+  // Something is under way or was refused, and a socket may take it: a driver must not sleep now.
+  bool has_work() const noexcept;
+  // The first one; nothing is sent any more.
+  const std::optional<Failure>& failure() const noexcept { return failure_; }
+
+ private:
+  struct Outgoing {
+    HeaderBytes header{};
+    std::span<const std::byte> payload;
+    std::vector<std::byte> kept;  // a small payload that the socket took in part
+    std::uint64_t cookie = 0, sequence = 0;
+    std::size_t pieces = 0, begun = 0, written = 0;
+  };
+  struct Path {
+    int socket = -1;
+    bool room = true;
+    Outgoing* frame = nullptr;  // whose piece is under way here
+    std::size_t index = 0, sent = 0;
+    PiecePrefix prefix{};
+    PathLoad load;
+  };
+
+  Outgoing& newest() noexcept { return frames_[(first_ + count_ - 1) % frames_.size()]; }
+  const Outgoing& newest() const noexcept { return frames_[(first_ + count_ - 1) % frames_.size()]; }
+  bool unbegun() const noexcept { return count_ > 0 && newest().begun < newest().pieces; }
+  bool idle_path() const noexcept;
+  bool can_take() const noexcept;
+  // Gives the newest frame's pieces to paths that have room. Returns whether anything was written.
+  bool distribute();
+  void look_at_queues(TimePoint now) noexcept;
+  std::optional<std::size_t> earliest(TimePoint now) const noexcept;
+  bool begin(std::size_t path);
+  bool write(std::size_t path);
+
+  std::vector<Path> paths_;
+  std::array<Outgoing, most_frames_under_way> frames_;  // a ring
+  std::size_t first_ = 0, count_ = 0;
+  std::uint64_t next_sequence_ = 0;
+  bool refused_ = false;  // full was answered since
+  TimePoint looked_{};
+  std::optional<Failure> failure_;
+};
+
+}  // namespace rondo
