@@ -37,6 +37,7 @@ std::string describe_arguments(const Signature& s) {
   }
   if (is_reducing(s.operation)) text += fmt::format(" {}", name_of(s.op));
   if (is_reducing(s.operation) && s.scale != 1) text += fmt::format(" times {}", s.scale);
+  if (has_counts(s.operation)) text += fmt::format(" in blocks of counts {:08x}", s.root);
   if (has_root(s.operation)) text += fmt::format(", root {}", s.root);
   return text;
 }

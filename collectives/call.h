@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -15,7 +16,8 @@
 
 namespace rondo {
 
-// What must be the same on all ranks. count: elements of the smaller buffer (one block for all_gather and reduce_scatter).
+// What must be the same on all ranks. count: elements of the smaller buffer (one block for all_gather, reduce_scatter, gather and
+// scatter), of each buffer of an all_to_all, and of all blocks together for operations with counts; their root is the checksum of the counts.
 struct Signature {
   Collective operation = Collective::barrier;
   DType type = DType::u8;
@@ -36,22 +38,44 @@ struct Call {
   std::byte* out = nullptr;
   std::size_t in_bytes = 0, out_bytes = 0;  // that this rank reads and writes
   Priority priority = Priority::bulk;
-  std::size_t segment_elements = 1;  // of one block for all_gather and reduce_scatter
+  std::size_t segment_elements = 1;          // of one block, the largest, where is_blocked()
+  std::span<const std::size_t> counts = {};  // by rank, where has_counts(); valid until start() returns
   std::uint32_t depth = 1;
   nanoseconds time_limit{};
   std::string_view tag;
 };
 
-// all_gather and reduce_scatter: slice i of a segment is part of rank i's block.
+// One block for each rank, one after the other: slice i of a segment is part of rank i's block.
 constexpr bool is_blocked(Collective operation) noexcept {
-  return operation == Collective::all_gather || operation == Collective::reduce_scatter;
+  const Collective plain = without_counts(operation);
+  return plain == Collective::all_gather || plain == Collective::reduce_scatter ||
+         plain == Collective::gather || plain == Collective::scatter || plain == Collective::all_to_all;
+}
+// Signature::count is that of one block.
+constexpr bool counts_one_block(Collective operation) noexcept {
+  return operation == Collective::all_gather || operation == Collective::reduce_scatter ||
+         operation == Collective::gather || operation == Collective::scatter;
+}
+// Each rank has a count of its own.
+constexpr bool has_counts(Collective operation) noexcept {
+  return without_counts(operation) != operation;
+}
+// Ranks that share memory can do it without a schedule (direct.h).
+constexpr bool has_direct_form(Collective operation) noexcept {
+  return operation <= Collective::reduce_scatter_v;
 }
 constexpr bool is_reducing(Collective operation) noexcept {
-  return operation == Collective::all_reduce || operation == Collective::reduce ||
-         operation == Collective::reduce_scatter;
+  const Collective plain = without_counts(operation);
+  return plain == Collective::all_reduce || plain == Collective::reduce ||
+         plain == Collective::reduce_scatter;
 }
 constexpr bool has_root(Collective operation) noexcept {
-  return operation == Collective::reduce || operation == Collective::broadcast;
+  return operation == Collective::reduce || operation == Collective::broadcast ||
+         operation == Collective::gather || operation == Collective::scatter;
+}
+// The root that the schedule is made for.
+inline int schedule_root(const Signature& signature) noexcept {
+  return has_root(signature.operation) ? static_cast<int>(signature.root) : 0;
 }
 
 // The same call, however it is carried out.

@@ -51,10 +51,10 @@ class Check {
   CheckReport run(Collective operation, int root);
 
  private:
-  std::string prepare();
+  std::string prepare(bool crossed);
   std::string check_step(int rank, const Step& step) const;
   std::string prepare_rank(int rank);
-  std::string compare_links() const;
+  std::string compare_links(bool crossed) const;
   void simulate(Symbolic& symbolic);
   std::string standstill() const;
 
@@ -160,7 +160,8 @@ std::string Check::prepare_rank(int rank) {
   return {};
 }
 
-std::string Check::compare_links() const {
+// crossed: all_to_all, where a block bears the name of the rank at its other end.
+std::string Check::compare_links(bool crossed) const {
   for (const CheckedLink& link : links_) {
     std::uint32_t round = 0;
     for (std::size_t i = 0; i < std::max(link.sends.size(), link.takes.size()); ++i) {
@@ -176,7 +177,11 @@ std::string Check::compare_links() const {
       const auto complain = [&](std::string_view text) {
         return fmt::format("{}: {} {}", name(link.to, link.takes[i]), text, name(link.from, link.sends[i]));
       };
-      if (sent.slice != taken.slice) return complain("wrong slice, what comes is that of");
+      const auto block = [](int rank) { return static_cast<std::uint32_t>(rank); };
+      const bool right = crossed && sent.slice != schedules_.front().slices
+                             ? sent.slice == block(link.to) && taken.slice == block(link.from)
+                             : sent.slice == taken.slice;
+      if (!right) return complain("wrong slice, what comes is that of");
       if (sent.round + 1 != taken.round) return complain("not in the round after");
       if (taken.round < round) return complain("a frame of a later round would come before that of");
       round = taken.round;
@@ -185,11 +190,11 @@ std::string Check::compare_links() const {
   return {};
 }
 
-std::string Check::prepare() {
+std::string Check::prepare(bool crossed) {
   link_index_.assign(schedules_.size() * schedules_.size(), -1);
   for (int rank = 0; rank < size_; ++rank)
     if (std::string problem = prepare_rank(rank); !problem.empty()) return problem;
-  if (std::string problem = compare_links(); !problem.empty()) return problem;
+  if (std::string problem = compare_links(crossed); !problem.empty()) return problem;
   for (CheckedLink& link : links_) {
     link.first_frame = frames_;
     frames_ += link.sends.size();
@@ -331,7 +336,7 @@ std::string Check::standstill() const {
 
 CheckReport Check::run(Collective operation, int root) {
   CheckReport report;
-  report.problem = prepare();
+  report.problem = prepare(operation == Collective::all_to_all);
   if (!report.ok()) return report;
   for (int rank = 0; rank < size_; ++rank)
     report.slices_sent.push_back(static_cast<std::uint64_t>(std::count_if(

@@ -17,7 +17,8 @@ namespace rondo {
 
 namespace {
 
-constexpr int frames_in_a_row = 64;  // to one peer, before another gets its turn
+constexpr int frames_in_a_row = 64;       // to one peer, before another gets its turn
+constexpr int direct_steps_in_a_row = 4;  // of one lane
 
 FileDescriptor checked(int descriptor, const char* call) {
   if (descriptor < 0)
@@ -33,10 +34,21 @@ Engine::Engine(const EngineOptions& options, std::vector<Transport*> routes,
       routes_(std::move(routes)),
       transports_(std::move(transports)),
       observer_(observer),
+      idle_program_(options.size),
+      point_({options.rank, options.size, options.checksum}, *this),
       wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {
   lane(Priority::bulk).prepare(Priority::bulk, options_.size);
   lane(Priority::urgent).prepare(Priority::urgent, options_.size);
+  for (Transport* transport : transports_) {
+    Windows* const windows = transport->windows();
+    if (windows == nullptr || windows->ranks().size() != routes_.size() || !direct_.empty()) continue;
+    if (routes_.size() > most_direct_ranks) continue;
+    direct_.reserve(lane_count);
+    for (int i = 0; i < lane_count; ++i)
+      direct_.emplace_back(*windows, DirectOptions{options_.rank, options_.reproducible},
+                           static_cast<Priority>(i));
+  }
   if (options_.size > 1) background_ = start_thread("rondo-engine", [this] { background(); });
 }
 
@@ -47,11 +59,11 @@ Engine::~Engine() {
 
 const Program& Engine::program(const Call& call) {
   const Signature& s = call.signature;
-  const int root = static_cast<int>(s.root);
+  const int root = schedule_root(s);
   for (const auto& p : programs_)
     if (p->is(s.operation, s.algorithm, root, call.depth)) return *p;
-  programs_.push_back(
-      std::make_unique<Program>(s.operation, s.algorithm, root, options_.rank, options_.size, call.depth));
+  programs_.push_back(std::make_unique<Program>(s.operation, s.algorithm, root, options_.rank, options_.size,
+                                                call.depth, options_.hosts));
   return *programs_.back();
 }
 
@@ -89,7 +101,13 @@ Operation* Engine::start(const Call& call) {
   Operation& operation = *take_operation();
   Lane& its_lane = lane(call.priority);
   // What can throw comes first: a number that has been taken must be used, or the ranks no longer agree.
-  if (!failure_) operation.run.begin(program(call), call, options_.rank, options_.size);
+  const bool by_direct = call.signature.algorithm == Algorithm::direct;
+  if (by_direct) {
+    operation.run.begin_idle(idle_program_);
+  } else if (!failure_) {
+    operation.run.begin(program(call), call, options_.rank, options_.size);
+  }
+  operation.keep_counts(call);
   operation.begin(call, its_lane.begin_number(), now);
   operation.add_reference();
   ++statistics_.operations;
@@ -104,11 +122,12 @@ Operation* Engine::start(const Call& call) {
   } else {
     next_deadline_ = std::min(next_deadline_, operation.deadline);
     stall_check_ = std::min(stall_check_, now + stall_time);
+    if (by_direct) direct(operation.lane).begin(operation);
     check_peers(operation);
     try_pass();
     // Whoever sleeps has not seen what this pass has read, nor the new deadline.
     if (sleeping_ > 0 && operation.state() == Operation::State::running) wake();
-    if (pending_ > 0 && waiters_ == 0) arm_background(background_delay(operation));
+    if (pending_ > 0 && waiters_ == 0) arm_background(background_delay);
   }
   deliver(lock);
   return &operation;
@@ -118,23 +137,56 @@ bool Engine::try_pass() {
   try {
     return pass();
   } catch (const std::exception& error) {  // no memory, or no more descriptors to watch with
-    suspect({Errc::system, "rank " + std::to_string(options_.rank) + " cannot go on: " + error.what()});
-    return false;
+    return give_up(error);
   }
+}
+
+bool Engine::give_up(const std::exception& error) {
+  suspect({Errc::system, "rank " + std::to_string(options_.rank) + " cannot go on: " + error.what()});
+  return false;
 }
 
 bool Engine::pass() {
   if (failure_ || suspicion_) return false;
   for (Lane& l : lanes_) l.grant_staging();
-  bool moved = send_ready(lane(Priority::urgent));
+  bool moved = pass_direct();
+  moved = send_ready(lane(Priority::urgent)) || moved;
+  moved = point_.send_ready() || moved;
   moved = send_ready(lane(Priority::bulk)) || moved;
   bool arrived = false;
   for (Transport* transport : transports_) arrived = transport->progress(*this) || arrived;
   if (arrived && !suspicion_) {
     send_ready(lane(Priority::urgent));
+    point_.send_ready();
     send_ready(lane(Priority::bulk));
   }
   return moved || arrived;
+}
+
+bool Engine::pass_direct() {
+  if (direct_.empty() || failure_ || suspicion_) return false;
+  const bool moved = pass_direct(direct(Priority::urgent));
+  return pass_direct(direct(Priority::bulk)) || moved;
+}
+
+bool Engine::pass_direct(DirectLane& direct) {
+  bool moved = false;
+  for (int i = 0; i < direct_steps_in_a_row && !direct.idle(); ++i) {
+    Operation& operation = direct.first();
+    const DirectLane::Step step = direct.advance();
+    if (step == DirectLane::Step::none) break;
+    moved = true;
+    ++lane(operation.lane).frames_received;  // a sign of life
+    const bool urgent = operation.lane == Priority::urgent;
+    if (step == DirectLane::Step::done) finish(operation);
+    // A piece of a large one: first see what is urgent.
+    if (step == DirectLane::Step::moved && !urgent) break;
+    if (step == DirectLane::Step::refused) {
+      refuse_post(direct);
+      break;
+    }
+  }
+  return moved;
 }
 
 bool Engine::send_ready(Lane& lane) {
@@ -191,14 +243,16 @@ Channel& Engine::channel(Link& link) noexcept {
 }
 
 std::optional<Receive> Engine::expected(Link& link) {
+  if (link.lane() == point_lane) return failure_ || suspicion_ ? std::nullopt : point_.expected(link);
   Channel& c = channel(link);
   if (c.receiving == nullptr || failure_ || suspicion_) return std::nullopt;
   return c.receiving->run.receivable(c.receiving_index);
 }
 
 Header Engine::arrived(Link& link, const HeaderBytes& header) {
-  Channel& c = channel(link);
   if (failure_ || suspicion_) return Header::refuse;
+  if (link.lane() == point_lane) return point_.arrived(link, header);
+  Channel& c = channel(link);
   const auto frame = decode(header);
   if (!frame) {
     suspect({Errc::corrupt, lost_text(c, "a frame header is damaged")});
@@ -218,6 +272,7 @@ Header Engine::arrived(Link& link, const HeaderBytes& header) {
 }
 
 std::size_t Engine::data(Link& link, std::span<const std::byte> view) {
+  if (link.lane() == point_lane) return view.size();  // such frames are placed
   Channel& c = channel(link);
   if (c.receiving == nullptr) return view.size();
   const std::size_t used = c.receiving->run.consume(c.receiving_index, view);
@@ -226,6 +281,10 @@ std::size_t Engine::data(Link& link, std::span<const std::byte> view) {
 }
 
 void Engine::received(Link& link) {
+  if (link.lane() == point_lane) {
+    if (!failure_ && !suspicion_) point_.received(link);
+    return;
+  }
   Channel& c = channel(link);
   if (c.receiving == nullptr || failure_ || suspicion_) return;
   Operation& operation = *c.receiving;
@@ -245,6 +304,7 @@ void Engine::received(Link& link) {
 }
 
 void Engine::sent(Link& link, std::uint64_t) {
+  if (link.lane() == point_lane) return point_.sent(link);
   Channel& c = channel(link);
   if (c.queued.empty()) return;
   const QueuedSend send = c.queued.front();

@@ -15,9 +15,11 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "collectives/direct.h"
 #include "collectives/failure.h"
 #include "collectives/lane.h"
 #include "collectives/operation.h"
+#include "collectives/point.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -38,7 +40,9 @@ struct EngineOptions {
   int size = 1;
   bool crowded = false;            // ranks outnumber the cores of this host: yield, do not spin
   bool checksum = false;           // of every payload
+  bool reproducible = false;       // direct algorithms round as a chain of ranks does
   std::string transport = "self";  // for messages: "tcp"
+  Hosts hosts = {};                // which ranks share one; the same on all ranks
 };
 
 struct EngineStatistics {
@@ -46,7 +50,7 @@ struct EngineStatistics {
   std::size_t staging_bytes = 0;
 };
 
-class Engine final : private Sink {
+class Engine final : private Sink, private PointHost {
  public:
   // routes: by rank, the transport that reaches it (null for this rank). transports and observer outlive the engine.
   Engine(const EngineOptions& options, std::vector<Transport*> routes, std::vector<Transport*> transports,
@@ -55,8 +59,12 @@ class Engine final : private Sink {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  // Whether all ranks reach each other's memory, so that calls may use Algorithm::direct.
+  bool has_direct() const noexcept { return !direct_.empty(); }
   // Begins the call; the returned reference belongs to the caller. One thread at a time.
   Operation* start(const Call& call);
+  // Likewise for messages between two ranks.
+  Operation* start(const PointCall& call);
   // Thread-safe. True when the operation has ended.
   bool wait(Operation& operation, TimePoint until);
   void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
@@ -73,8 +81,13 @@ class Engine final : private Sink {
   EngineStatistics statistics();
 
  private:
+  // How long after a start the background thread looks whether anybody drives. Setting a timer costs 10 us and more in a virtual
+  // machine, so it is set once for all operations of that time, and not taken back.
+  static constexpr microseconds background_delay{1000};
   // Without a frame for this long the ranks compare their calls.
   static constexpr milliseconds stall_time{500};
+  // So long a rank that has reported a failure waits for the cause that holds for all.
+  static constexpr milliseconds verdict_time{900};
 
   // Counts threads that want the lock, so that a driver that spins lets them in.
   class Guard;
@@ -93,8 +106,14 @@ class Engine final : private Sink {
   void received(Link& link) override;
   void sent(Link& link, std::uint64_t cookie) override;
   void broken(Link& link, std::error_code code, std::string_view what, bool clean) override;
+  bool awaits_header(Link& link) override;
+
+  Link& point_link(int peer) override;
+  void point_finished(Operation& operation) override;
+  void point_failed(Failure failure) override;
 
   Lane& lane(Priority priority) noexcept { return lanes_[static_cast<std::size_t>(priority)]; }
+  DirectLane& direct(Priority priority) noexcept { return direct_[static_cast<std::size_t>(priority)]; }
   Channel& channel(Link& link) noexcept;
   const Program& program(const Call& call);
   Operation* take_operation();
@@ -104,6 +123,10 @@ class Engine final : private Sink {
 
   bool try_pass();
   bool pass();
+  bool pass_direct();
+  bool pass_direct(DirectLane& direct);
+  void refuse_post(const DirectLane& direct);
+  bool give_up(const std::exception& error);
   bool send_ready(Lane& lane);
   bool send_ready(Channel& channel);
   Frame frame_of(const Operation& operation, const FramePlace& place, std::size_t bytes) const;
@@ -112,9 +135,7 @@ class Engine final : private Sink {
   bool sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_behalf_of_nobody);
   void let_in(std::unique_lock<std::mutex>& lock);
   void give_way(std::unique_lock<std::mutex>& lock, TimePoint now);
-  static nanoseconds background_delay(const Operation& operation) noexcept;
   void arm_background(nanoseconds delay);
-  void disarm_background(const Operation& operation);
   void set_timer(nanoseconds delay) noexcept;
   void background();
   void wake() noexcept;
@@ -128,10 +149,12 @@ class Engine final : private Sink {
   void check_peers(Operation& operation);
   void suspect_left(Priority lane);
   void notice_lost(Channel& channel);
-  void mismatch(const Channel& channel, const Frame& theirs);
+  void mismatch(int peer, Priority lane, const Operation* mine, const Frame& theirs);
+  void append_awaited(const Operation& operation, std::vector<int>& ranks) const;
   void suspect(Failure failure);
   void adopt(const Failure& failure);
   void expire(const Operation& operation);
+  void expire_point(const Operation& operation);
   TimePoint next_time() const noexcept;
   void check_time(TimePoint now);
   void check_farewells(TimePoint now);
@@ -151,6 +174,9 @@ class Engine final : private Sink {
   std::condition_variable news_;
   std::uint64_t news_count_ = 0;
   Lane lanes_[lane_count];
+  std::vector<DirectLane> direct_;  // by lane; none where some rank's memory is out of reach
+  const Program idle_program_;
+  Point point_;
   std::vector<std::unique_ptr<Program>> programs_;
   std::vector<Operation*> pool_;  // one reference each
   std::size_t pool_hint_ = 0;
@@ -158,7 +184,6 @@ class Engine final : private Sink {
   int waiters_ = 0;
   bool driving_ = false;
   int sleeping_ = 0;
-  int long_yields_ = 0;
   TimePoint contended_until_{};  // other programs want the cores: do not spin
   bool stopping_ = false;
   EngineStatistics statistics_;

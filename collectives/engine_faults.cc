@@ -14,7 +14,6 @@ namespace rondo {
 
 namespace {
 
-constexpr milliseconds verdict_time{900};
 // A peer that closed its end in order may have left in order: its farewell comes over the control plane.
 constexpr milliseconds farewell_time{200};
 
@@ -25,6 +24,7 @@ std::string seconds_text(nanoseconds time) {
 }  // namespace
 
 std::string Engine::text(const Operation& operation) const {
+  if (operation.lane == point_lane) return point_.describe(operation) + " over " + options_.transport + ")";
   return describe_call(operation.signature, operation.number, operation.lane, operation.tag,
                        options_.transport);
 }
@@ -36,13 +36,19 @@ std::string Engine::lost_text(const Channel& c, std::string_view what) const {
 
 std::string Engine::view_of(const Operation& operation) const {
   std::string text = fmt::format("not done within {}", seconds_text(operation.time_limit));
-  std::string ranks;
+  std::vector<int> ranks;
+  append_awaited(operation, ranks);
+  if (ranks.empty()) return text;
+  text += fmt::format(": rank {} waits for data from rank", options_.rank);
+  for (const int rank : ranks) text += fmt::format("{} {}", rank == ranks.front() ? "" : ",", rank);
+  return text;
+}
+
+void Engine::append_awaited(const Operation& operation, std::vector<int>& ranks) const {
+  if (operation.direct()) return direct_[static_cast<std::size_t>(operation.lane)].append_awaited(ranks);
   const auto& peers = operation.run.program().peers();
   for (std::size_t i = 0; i < peers.size(); ++i)
-    if (!operation.run.peer(static_cast<int>(i)).receives.done())
-      ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", peers[i].rank);
-  if (!ranks.empty()) text += fmt::format(": rank {} waits for data from rank {}", options_.rank, ranks);
-  return text;
+    if (!operation.run.peer(static_cast<int>(i)).receives.done()) ranks.push_back(peers[i].rank);
 }
 
 void Engine::end(Operation& operation, Operation::State state, std::error_code code, std::string message) {
@@ -80,6 +86,7 @@ void Engine::adopt(const Failure& failure) {
   if (failure_) return;
   failure_ = failure;
   suspicion_.reset();
+  for (DirectLane& d : direct_) d.clear();
   for (Lane& l : lanes_) {
     Operation* operation = l.first();
     l.clear();
@@ -88,6 +95,13 @@ void Engine::adopt(const Failure& failure) {
       end(*operation, Operation::State::failed, failure.code, text(*operation) + ": " + failure.cause);
       operation = next;
     }
+  }
+  Operation* operation = point_.first();
+  point_.clear();
+  while (operation != nullptr) {
+    Operation* const next = operation->next;
+    end(*operation, Operation::State::failed, failure.code, text(*operation) + ": " + failure.cause);
+    operation = next;
   }
   next_deadline_ = farewell_check_ = stall_check_ = TimePoint::max();
   if (sleeping_ > 0) wake();
@@ -108,13 +122,14 @@ void Engine::fail(const Failure& failure) {
 
 TimePoint Engine::next_time() const noexcept {
   if (suspicion_) return suspicion_until_;
-  return std::min({next_deadline_, farewell_check_, stall_check_});
+  return std::min({next_deadline_, farewell_check_, stall_check_, point_.farewell_check()});
 }
 
 void Engine::check_time(TimePoint now) {
   if (suspicion_ && now >= suspicion_until_) return adopt(Failure(*suspicion_));
   if (failure_ || suspicion_ || now < next_time()) return;
   if (now >= farewell_check_) check_farewells(now);
+  if (now >= point_.farewell_check()) point_.check_farewells(now);
   if (now >= stall_check_) check_stall(now);
   if (suspicion_ || now < next_deadline_) return;
   next_deadline_ = TimePoint::max();
@@ -123,6 +138,10 @@ void Engine::check_time(TimePoint now) {
       if (now >= o->deadline) return expire(*o);
       next_deadline_ = std::min(next_deadline_, o->deadline);
     }
+  }
+  for (const Operation* o = point_.first(); o != nullptr; o = o->next) {
+    if (now >= o->deadline) return expire_point(*o);
+    next_deadline_ = std::min(next_deadline_, o->deadline);
   }
 }
 
@@ -162,6 +181,7 @@ void Engine::check_farewells(TimePoint now) {
 }
 
 void Engine::broken(Link& link, std::error_code code, std::string_view what, bool clean) {
+  if (link.lane() == point_lane) return point_.broken(link, code, what, clean, Clock::now());
   Channel& c = channel(link);
   c.lost = lost_text(c, what);
   c.lost_in_order = clean;
@@ -207,6 +227,8 @@ void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
       for (const Operation* o = l.first(); o != nullptr; o = o->next)
         if (o->number > finished[static_cast<std::size_t>(o->lane)]) suspect_left(o->lane);
   }
+  point_.peer_left(rank, Clock::now());
+  if (sleeping_ > 0) wake();
   deliver(lock);
 }
 
@@ -214,7 +236,7 @@ void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
 bool Engine::check_frame(Channel& c, const Frame& frame) {
   const Operation* mine = c.receiving;
   if (mine == nullptr || frame.number != mine->number || frame.signature != mine->signature) {
-    mismatch(c, frame);
+    mismatch(c.peer, c.lane, mine, frame);
     return false;
   }
   const FramePlace place = mine->run.next_receive(c.receiving_index);
@@ -229,30 +251,35 @@ bool Engine::check_frame(Channel& c, const Frame& frame) {
 void Engine::check_held(Channel& c) {
   if (!c.held) return;
   if (c.receiving == nullptr && c.held->number <= lane(c.lane).started()) {
-    mismatch(c, *c.held);
+    mismatch(c.peer, c.lane, c.receiving, *c.held);
   } else {
     any_held_ = true;
   }
 }
 
-void Engine::mismatch(const Channel& c, const Frame& theirs) {
-  const Operation* mine = lane(c.lane).find(theirs.number);
-  if (mine == nullptr) mine = c.receiving;
-  const std::string call = describe_call(theirs.signature, theirs.number, c.lane);
+void Engine::mismatch(int peer, Priority its_lane, const Operation* mine, const Frame& theirs) {
+  if (const Operation* const same = lane(its_lane).find(theirs.number)) mine = same;
+  const std::string call = describe_call(theirs.signature, theirs.number, its_lane);
   std::string cause;
   if (mine == nullptr) {
-    cause = fmt::format("rank {} called {}, which rank {} has already finished in another way", c.peer, call,
+    cause = fmt::format("rank {} called {}, which rank {} has already finished in another way", peer, call,
                         options_.rank);
   } else if (mine->number == theirs.number && same_arguments(mine->signature, theirs.signature)) {
     cause = fmt::format(
         "rank {} runs {} as {}, rank {} as {}: the settings differ; algorithm, segment size, depth, staging, "
         "reproducible and checksum must be the same on all ranks",
-        c.peer, call, name_of(theirs.signature.algorithm), options_.rank, name_of(mine->signature.algorithm));
+        peer, call, name_of(theirs.signature.algorithm), options_.rank, name_of(mine->signature.algorithm));
   } else {
-    cause = fmt::format("rank {} called {} where rank {} called {}", c.peer, call, options_.rank,
-                        describe_call(mine->signature, mine->number, c.lane));
+    cause = fmt::format("rank {} called {} where rank {} called {}", peer, call, options_.rank,
+                        describe_call(mine->signature, mine->number, its_lane));
   }
   suspect({Errc::mismatch, std::move(cause)});
+}
+
+void Engine::refuse_post(const DirectLane& direct) {
+  const Operation& mine = direct.first();
+  if (const auto theirs = direct.offence()) return mismatch(direct.offender(), mine.lane, &mine, *theirs);
+  suspect({Errc::corrupt, fmt::format("rank {} has posted a call that cannot be read", direct.offender())});
 }
 
 void Engine::set_callback(Operation& operation, std::function<void(std::error_code)> callback) {
@@ -276,9 +303,7 @@ RankStatus Engine::status() {
     if (l.last_number != 0) s.last = describe_call(l.last_signature, l.last_number, static_cast<Priority>(i));
     if (l.first() == nullptr) continue;
     s.current = describe_call(l.first()->signature, l.first()->number, static_cast<Priority>(i));
-    const auto& peers = l.first()->run.program().peers();
-    for (std::size_t p = 0; p < peers.size(); ++p)
-      if (!l.first()->run.peer(static_cast<int>(p)).receives.done()) s.waiting_for.push_back(peers[p].rank);
+    append_awaited(*l.first(), s.waiting_for);
   }
   return status;
 }
@@ -287,6 +312,13 @@ EngineStatistics Engine::statistics() {
   std::unique_lock lock = Guard::acquire(*this);
   EngineStatistics result = statistics_;
   for (const Lane& l : lanes_) result.staging_bytes += l.staging_bytes();
+  for (const DirectLane& d : direct_) result.bytes_received += d.bytes_loaded();
+  const Point::Counters& point = point_.counters();
+  result.frames_sent += point.frames_sent;
+  result.frames_received += point.frames_received;
+  result.bytes_sent += point.bytes_sent;
+  result.bytes_received += point.bytes_received;
+  result.staging_bytes += point_.staging_bytes();
   return result;
 }
 

@@ -19,11 +19,12 @@ namespace {
 constexpr microseconds spin_time{1000};
 // With a core for every rank an answer comes within this time, unless the machine has other work too: then yield.
 constexpr microseconds pause_time{20};
+// While it has, what another core answers at once is still worth a look.
+constexpr microseconds short_pause_time{4};
+// Where ranks outnumber cores a yield is for them, and only a whole time slice tells of a program that computes.
 constexpr microseconds long_yield{1000};
-constexpr int most_long_yields = 3;  // in a row
 constexpr milliseconds contention_time{20};
 constexpr int passes_between_time_checks = 256;
-constexpr std::uint64_t large_count = 1 << 14;  // elements: such operations take longer than a system call
 constexpr std::size_t most_descriptors = 8;
 
 }  // namespace
@@ -32,7 +33,6 @@ bool Engine::wait(Operation& operation, TimePoint until) {
   if (operation.state() != Operation::State::running) return true;
   std::unique_lock lock = Guard::acquire(*this);
   ++waiters_;
-  disarm_background(operation);
   while (operation.state() == Operation::State::running && Clock::now() < until) {
     if (driving_) {
       wait_for_news(lock, until);
@@ -70,12 +70,11 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
     if (now >= until) return true;
     if (moved) continue;
     if (idle++ == 0) idle_since = now;
-    if (now - idle_since < spin_time && now >= contended_until_) {
-      if (options_.crowded || now - idle_since > pause_time) {
-        give_way(lock, now);
-      } else {
-        pause_processor();
-      }
+    const bool contended = now < contended_until_;
+    if (!options_.crowded && now - idle_since <= (contended ? short_pause_time : pause_time)) {
+      pause_processor();
+    } else if (!contended && now - idle_since < spin_time) {
+      give_way(lock, now);
     } else {
       if (!sleep(lock, until, operation == nullptr)) return false;
       idle = 0;
@@ -84,15 +83,15 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
   return true;
 }
 
-// A yield that takes long has handed the core to a program that computes. Then sleeping is better: whoever sleeps and is woken gets its
-// core back at once, whoever yields waits for the end of a time slice.
+// A yield that takes long has handed the core to somebody else, who computes or spins as this rank does. Then sleeping is better:
+// whoever sleeps and is woken gets its core back at once, whoever yields waits for the end of a time slice, and newer kernels let it
+// wait for one at every yield. With a core for every rank of this host nobody else should have been there at all.
 void Engine::give_way(std::unique_lock<std::mutex>& lock, TimePoint now) {
   lock.unlock();
   ::sched_yield();
   lock.lock();
   const TimePoint back = Clock::now();
-  long_yields_ = back - now > long_yield ? long_yields_ + 1 : 0;
-  if (long_yields_ >= most_long_yields) contended_until_ = back + contention_time;
+  if (back - now > (options_.crowded ? long_yield : pause_time)) contended_until_ = back + contention_time;
 }
 
 void Engine::let_in(std::unique_lock<std::mutex>& lock) {
@@ -112,6 +111,17 @@ bool Engine::sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_
     for (Transport* transport : transports_) {
       if (!transport->prepare_sleep()) return true;
       if (count < descriptors.size()) descriptors[count++] = {transport->wait_descriptor(), POLLIN, 0};
+    }
+    // From now on others wake this rank; what they stored before must be seen here.
+    bool moved = false;
+    try {
+      moved = pass_direct();
+    } catch (const std::exception& error) {
+      give_up(error);
+    }
+    if (moved || !reports_.empty()) {
+      deliver(lock);
+      return true;
     }
   }
   const int timeout = poll_timeout(Clock::now(), std::min(until, next_time()));
@@ -160,24 +170,12 @@ void Engine::wake() noexcept {
   [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
 }
 
-// How long after a start the background thread looks whether anybody drives. It is not sent back for small operations, so it must not
-// look often.
-nanoseconds Engine::background_delay(const Operation& operation) noexcept {
-  return operation.signature.count >= large_count ? microseconds{100} : microseconds{1000};
-}
-
 // A caller that starts and then waits at once should not pay for another thread's waking: the background thread gets up a little
-// later, and wait() sends it back to sleep where that is worth a system call.
+// later.
 void Engine::arm_background(nanoseconds delay) {
   if (armed_ || !background_.joinable()) return;
   armed_ = true;
   set_timer(delay);
-}
-
-void Engine::disarm_background(const Operation& operation) {
-  if (!armed_ || operation.signature.count < large_count) return;
-  armed_ = false;
-  set_timer(nanoseconds{0});
 }
 
 void Engine::set_timer(nanoseconds delay) noexcept {

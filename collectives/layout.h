@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where the slices of each segment lie. A contiguous buffer is cut into segments and each segment into nearly equal slices; a
-// blocked one (all_gather, reduce_scatter) has one block for each rank, every segment takes the same part of each
-// block, and slice i is the part of block i.
+// blocked one (all_gather, gather, all_to_all, ...) has one block for each rank, every segment takes the same part of each
+// block, and slice i is the part of block i. Blocks of different sizes are each cut into as many nearly equal parts as there are
+// segments, some of them empty.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace rondo {
 
@@ -26,6 +28,13 @@ class Layout {
         slices_(slices),
         blocked_(blocked) {}
 
+  // Blocks of different sizes: block i lies from offsets[i] to offsets[i + 1]. segment: of the largest block. The offsets outlive it.
+  Layout(std::span<const std::size_t> offsets, std::size_t segment) noexcept
+      : slices_(static_cast<std::uint32_t>(offsets.size() - 1)), blocked_(true), offsets_(offsets) {
+    for (std::uint32_t i = 0; i < slices_; ++i) count_ = std::max(count_, block(i));
+    segment_ = std::min(std::max<std::size_t>(segment, 1), std::max<std::size_t>(count_, 1));
+  }
+
   // An empty buffer has one empty segment: its frames carry the agreement of the ranks.
   std::uint64_t segments() const noexcept { return count_ == 0 ? 1 : (count_ - 1) / segment_ + 1; }
   // Elements of the largest segment, all blocks together: what staging must hold for one segment.
@@ -34,6 +43,10 @@ class Layout {
   // The slice in the whole buffer. The token (slice == slices) is empty.
   Range in_buffer(std::uint64_t segment, std::uint32_t slice) const noexcept {
     if (slice >= slices_) return {};
+    if (!offsets_.empty()) {
+      const Range r = in_unequal(segment, slice);
+      return {offsets_[slice] + r.offset, r.count};
+    }
     const Range r = in_part(segment, slice);
     const std::size_t start = segment * segment_;
     return {start + (blocked_ ? slice * count_ + r.offset : r.offset), r.count};
@@ -41,13 +54,22 @@ class Layout {
   // The slice in staging memory that holds one segment.
   Range in_staging(std::uint64_t segment, std::uint32_t slice) const noexcept {
     if (slice >= slices_) return {};
+    if (!offsets_.empty()) return {slice * segment_, in_unequal(segment, slice).count};
     const Range r = in_part(segment, slice);
     return {blocked_ ? slice * segment_ : r.offset, r.count};
   }
-  // A buffer that holds one block only.
-  std::size_t in_block(std::uint64_t segment) const noexcept { return segment * segment_; }
+  // A buffer that holds this block only.
+  std::size_t in_block(std::uint64_t segment, std::uint32_t slice) const noexcept {
+    return offsets_.empty() ? segment * segment_ : in_unequal(segment, slice).offset;
+  }
 
  private:
+  std::size_t block(std::uint32_t slice) const noexcept { return offsets_[slice + 1] - offsets_[slice]; }
+  // Relative to the start of the block. The parts of the largest block have at most segment_ elements, and so has every other.
+  Range in_unequal(std::uint64_t segment, std::uint32_t slice) const noexcept {
+    const std::size_t share = block(slice) / segments(), extra = block(slice) % segments();
+    return {segment * share + std::min<std::size_t>(segment, extra), share + (segment < extra ? 1 : 0)};
+  }
   // Relative to the start of the segment (of the block).
   Range in_part(std::uint64_t segment, std::uint32_t slice) const noexcept {
     const std::size_t start = segment * segment_;
@@ -61,6 +83,7 @@ class Layout {
   std::size_t segment_ = 1;
   std::uint32_t slices_ = 1;
   bool blocked_ = false;
+  std::span<const std::size_t> offsets_;
 };
 
 }  // namespace rondo

@@ -20,6 +20,13 @@ bool Operation::conflicts(const Call& call) const noexcept {
          overlap(out, out_bytes, call.in, call.in_bytes) || overlap(in, in_bytes, call.out, call.out_bytes);
 }
 
+void Operation::keep_counts(const Call& call) {
+  offsets_.clear();
+  if (call.signature.algorithm != Algorithm::direct || call.counts.empty()) return;
+  offsets_.push_back(0);
+  for (const std::size_t count : call.counts) offsets_.push_back(offsets_.back() + count);
+}
+
 void Operation::begin(const Call& call, std::uint64_t call_number, TimePoint now) {
   signature = call.signature;
   lane = call.priority;

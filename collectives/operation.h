@@ -7,11 +7,14 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include "base/clock.h"
 #include "collectives/call.h"
+#include "collectives/point_call.h"
 #include "collectives/run.h"
 
 namespace rondo {
@@ -39,8 +42,13 @@ class Operation {
   // The rest is the engine's, under its lock, until the state says otherwise; code and message do not change after that.
   // One of the two writes memory that the other reads or writes.
   bool conflicts(const Call& call) const noexcept;
+  void keep_counts(const Call& call);
   void begin(const Call& call, std::uint64_t call_number, TimePoint now);
   void end(State state, std::error_code code, std::string message);
+
+  // Of the blocks and their end, where ranks have counts of their own and there is no schedule; else empty.
+  std::span<const std::size_t> offsets() const noexcept { return offsets_; }
+  bool direct() const noexcept { return signature.algorithm == Algorithm::direct; }
 
   Run run;
   Signature signature;
@@ -49,18 +57,24 @@ class Operation {
   nanoseconds time_limit{};
   TimePoint deadline = TimePoint::max();
   const std::byte* in = nullptr;
-  const std::byte* out = nullptr;
+  std::byte* out = nullptr;
   std::size_t in_bytes = 0, out_bytes = 0;
   char tag[32] = {};
   std::error_code code;
   std::string message;
   std::function<void(std::error_code)> callback;
-  Operation* next = nullptr;  // in the lane, in start order
+  Operation* next = nullptr;         // in the lane, in start order
+  Operation* next_direct = nullptr;  // among those without a schedule
+  // Of operations in point_lane: the other neighbour, what it is, and how much of it is under way.
+  Operation* before = nullptr;
+  PointShape point;
+  std::size_t transfers_left = 0;
 
  private:
   ~Operation() = default;
 
   Engine* engine_;
+  std::vector<std::size_t> offsets_;
   std::atomic<std::uint32_t> references_{1};
   std::atomic<State> state_{State::done};
 };

@@ -64,11 +64,12 @@ class Estimator {
  public:
   Estimator(Collective operation, const Topology& topology, const CostConstants& constants,
             const PlanOptions& options)
-      : operation_(operation), ranks_(std::max(1, topology.ranks)), costs_(constants), options_(options) {
-    const int together = std::clamp(topology.ranks_per_host, 1, ranks_);
+      : operation_(operation), topology_(topology), costs_(constants), options_(options) {
+    topology_.ranks = std::max(1, topology.ranks);
+    const int together = std::clamp(topology.ranks_per_host, 1, topology_.ranks);
     const int cores = std::max(1, topology.cores_per_host);
     if (together <= cores) return;
-    share_ = static_cast<double>(together) / ranks_ / cores;
+    share_ = static_cast<double>(together) / topology_.ranks / cores;
     idle_ = 1 - 1.0 / cores;
   }
 
@@ -76,18 +77,20 @@ class Estimator {
 
  private:
   // Where ranks outnumber cores: all work of the host shared among its cores, and on top the part of what must happen in a row
-  // during which other cores may find nothing to do (Graham's bound for list scheduling). Else what must happen in a row.
-  double crowded(double in_a_row, double frames, double bytes, double reduce) const {
-    if (share_ == 0) return in_a_row;
-    const double work = frames * 2 * costs_.frame_s + bytes * costs_.seconds_per_byte +
+  // during which other cores may find nothing to do (Graham's bound for list scheduling). Else what must happen in a row. The
+  // network works by itself.
+  double crowded(double in_a_row, double network, double frames, double bytes, double reduce) const {
+    if (share_ == 0) return in_a_row + network;
+    const double work = frames * 2 * costs_.host.frame_s + bytes * costs_.host.seconds_per_byte +
                         reduce * costs_.reduce_seconds_per_byte;
-    return share_ * work + idle_ * in_a_row;
+    return share_ * work + idle_ * in_a_row + network;
   }
+  Line alone(const Shape& shape) const;
   Line pipelined(const Shape& shape, const Line& single, std::size_t segment_bytes) const;
   std::size_t bounded_segment(std::size_t wanted, std::size_t grain, Algorithm algorithm) const;
 
   Collective operation_;
-  int ranks_;
+  Topology topology_;
   const CostConstants& costs_;
   const PlanOptions& options_;
   double share_ = 0;  // of all work that one core of the fullest host does; 0: a core for every rank
@@ -97,6 +100,8 @@ class Estimator {
 std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain, Algorithm algorithm) const {
   if (algorithm == Algorithm::doubling && operation_ == Collective::all_reduce)
     wanted = std::min(wanted, eager_bytes);
+  if (algorithm == Algorithm::pairwise)  // a frame is a block of the segment
+    wanted = std::min(wanted, eager_bytes * static_cast<std::size_t>(topology_.ranks));
   if (needs_staging(operation_)) {
     const auto depth =
         static_cast<std::size_t>(options_.depth > 0 ? options_.depth : static_cast<int>(least_depth));
@@ -105,13 +110,32 @@ std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain, Al
   return std::max(wanted / grain * grain, grain);
 }
 
+double waiting(const Traffic& traffic, const LinkCosts& costs) {
+  return traffic.hops * costs.latency_s + traffic.path_frames * costs.frame_s;
+}
+
+// One segment that is the whole buffer.
+Line Estimator::alone(const Shape& shape) const {
+  Line line;
+  line.start =
+      crowded(waiting(shape.host, costs_.host), waiting(shape.network, costs_.network), shape.frames, 0, 0);
+  line.slope =
+      crowded(shape.host.path_bytes * costs_.host.seconds_per_byte +
+                  shape.path_reduce * costs_.reduce_seconds_per_byte,
+              shape.network.path_bytes * costs_.network.seconds_per_byte, 0, shape.bytes, shape.reduce);
+  return line;
+}
+
 Line Estimator::pipelined(const Shape& shape, const Line& single, std::size_t segment_bytes) const {
   const auto bytes = static_cast<double>(segment_bytes);
   const double whole = single.at(bytes);
-  double busy = shape.busy_frames * costs_.frame_s + (shape.busy_bytes * costs_.seconds_per_byte +
-                                                      shape.busy_reduce * costs_.reduce_seconds_per_byte) *
-                                                         bytes;
-  busy = crowded(busy, shape.frames, shape.bytes * bytes, shape.reduce * bytes);
+  double busy = shape.host.busy_frames * costs_.host.frame_s +
+                shape.network.busy_frames * costs_.network.frame_s +
+                (shape.host.busy_bytes * costs_.host.seconds_per_byte +
+                 shape.busy_reduce * costs_.reduce_seconds_per_byte) *
+                    bytes;
+  busy = crowded(busy, 0, shape.frames, shape.bytes * bytes, shape.reduce * bytes);
+  busy = std::max(busy, shape.network.busy_bytes * costs_.network.seconds_per_byte * bytes);
   double depth = options_.depth;
   if (options_.depth <= 0) {
     depth = std::clamp(busy > 0 ? std::ceil(whole / busy) + 1 : 1.0, double{least_depth}, double{most_depth});
@@ -124,14 +148,9 @@ Line Estimator::pipelined(const Shape& shape, const Line& single, std::size_t se
 }
 
 Candidate Estimator::estimate(Algorithm algorithm) const {
-  const Shape shape = shape_of(algorithm, operation_, ranks_);
+  const Shape shape = shape_of(algorithm, operation_, topology_);
   Candidate candidate{.algorithm = algorithm, .lines = {}};
-  Line single;
-  single.start =
-      crowded(shape.hops * costs_.latency_s + shape.path_frames * costs_.frame_s, shape.frames, 0, 0);
-  single.slope =
-      crowded(shape.path_bytes * costs_.seconds_per_byte + shape.path_reduce * costs_.reduce_seconds_per_byte,
-              0, shape.bytes, shape.reduce);
+  Line single = alone(shape);
   const auto slices = static_cast<std::size_t>(shape.slices);
   candidate.grain = options_.segment_bytes == 0 ? segment_grain * slices : 1;
   const auto add = [&](std::size_t segment_bytes) {
@@ -159,7 +178,15 @@ bool allowed(Algorithm algorithm, Collective operation, const PlanOptions& optio
   return !options.reproducible || is_reproducible(algorithm, operation);
 }
 
+// Without hosts there are no two levels, and two-shot needs a link between any two ranks.
+bool worth_trying(Algorithm algorithm, const Topology& topology) {
+  if (algorithm == Algorithm::two_level) return topology.hosts > 1 && topology.ranks_per_host > 1;
+  return algorithm != Algorithm::two_shot || topology.ranks <= most_two_shot_ranks;
+}
+
 [[noreturn]] void refuse(Collective operation, const PlanOptions& options) {
+  if (!has_schedules(operation))
+    throw Error(Errc::unsupported, fmt::format("{} has no algorithm to plan", name_of(operation)));
   std::string possible;
   for (int i = 0; i < algorithm_count; ++i)
     if (const auto algorithm = static_cast<Algorithm>(i); allowed(algorithm, operation, options))
@@ -177,7 +204,7 @@ Candidates collect(Collective operation, const Topology& topology, const CostCon
   for (int i = 0; i < algorithm_count; ++i) {
     const auto algorithm = static_cast<Algorithm>(i);
     if (!allowed(algorithm, operation, options)) continue;
-    if (!options.algorithm || *options.algorithm == algorithm)
+    if (options.algorithm ? *options.algorithm == algorithm : worth_trying(algorithm, topology))
       candidates.insert(estimator.estimate(algorithm));
   }
   if (candidates.count == 0) refuse(operation, options);
@@ -232,15 +259,13 @@ Plan make_plan(const Candidate& candidate, std::size_t bytes) {
 }  // namespace
 
 bool is_reproducible(Algorithm algorithm, Collective operation) noexcept {
-  switch (operation) {
+  switch (without_counts(operation)) {
     case Collective::all_reduce:
       return algorithm == Algorithm::chain || algorithm == Algorithm::star;
     case Collective::reduce:
     case Collective::reduce_scatter:
       return algorithm == Algorithm::chain;
-    case Collective::broadcast:
-    case Collective::all_gather:
-    case Collective::barrier:
+    default:
       break;
   }
   return true;

@@ -8,23 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "collectives/costs.h"
 #include "collectives/schedule.h"
 
 namespace rondo {
-
-// Measured or default costs of the slowest link, the letters of docs/planner.md.
-struct CostConstants {
-  double latency_s = 8e-6;                 // a: one frame, end to end
-  double seconds_per_byte = 4e-10;         // b: one direction of a link
-  double reduce_seconds_per_byte = 5e-11;  // g
-  double frame_s = 3e-6;  // cost of one more frame on the sender and the receiver, not overlapped
-};
-
-struct Topology {
-  int ranks = 1;
-  int ranks_per_host = 1;  // the largest number of ranks on one host
-  int cores_per_host = 1;  // of that host
-};
 
 struct PlanOptions {
   std::optional<Algorithm> algorithm = std::nullopt;

@@ -3,13 +3,14 @@
 
 namespace rondo {
 
-Program::Program(Collective operation, Algorithm algorithm, int root, int rank, int size, std::uint32_t depth)
+Program::Program(Collective operation, Algorithm algorithm, int root, int rank, int size, std::uint32_t depth,
+                 const Hosts& hosts)
     : operation_(operation),
       algorithm_(algorithm),
       root_(root),
       depth_(depth),
       index_(static_cast<std::size_t>(size), -1) {
-  const Schedule schedule = make_schedule(algorithm, operation, rank, size, root);
+  const Schedule schedule = make_schedule(algorithm, operation, rank, size, root, hosts);
   slices_ = schedule.slices;
   chains_.resize(slices_ + 1);
   std::vector<bool> written(slices_ + 1, false);

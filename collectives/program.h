@@ -34,7 +34,10 @@ struct ProgramPeer {
 
 class Program {
  public:
-  Program(Collective operation, Algorithm algorithm, int root, int rank, int size, std::uint32_t depth);
+  Program(Collective operation, Algorithm algorithm, int root, int rank, int size, std::uint32_t depth,
+          const Hosts& hosts = {});
+  // Without steps and peers: of operations that need no links.
+  explicit Program(int size) : index_(static_cast<std::size_t>(size), -1) {}
   bool is(Collective operation, Algorithm algorithm, int root, std::uint32_t depth) const noexcept {
     return operation == operation_ && algorithm == algorithm_ && root == root_ && depth == depth_;
   }
@@ -53,11 +56,11 @@ class Program {
   ProgramPeer& peer(int rank);
   void order_links(std::uint32_t rounds);
 
-  Collective operation_;
-  Algorithm algorithm_;
-  int root_;
-  std::uint32_t depth_;
-  std::uint32_t slices_;
+  Collective operation_ = Collective::barrier;
+  Algorithm algorithm_ = Algorithm::direct;
+  int root_ = 0;
+  std::uint32_t depth_ = 1;
+  std::uint32_t slices_ = 0;
   std::vector<ProgramStep> steps_;
   std::vector<ProgramPeer> peers_;
   std::vector<int> index_;

@@ -13,8 +13,7 @@ void Run::begin(const Program& program, const Call& call, int rank, int size) {
   out_ = call.out;
   rank_ = static_cast<std::uint32_t>(rank);
   element_ = size_of(signature_.type);
-  layout_ =
-      Layout(signature_.count, call.segment_elements, program.slices(), is_blocked(signature_.operation));
+  lay_out(call, size);
   finish_ = Finish{signature_.scale,
                    signature_.op == ReduceOp::mean && is_reducing(signature_.operation) ? size : 1.0};
   reduce_ = is_reducing(signature_.operation) ? find_reduce(signature_.type, signature_.op) : nullptr;
@@ -39,6 +38,28 @@ void Run::begin(const Program& program, const Call& call, int rank, int size) {
   }
 }
 
+void Run::begin_idle(const Program& program) noexcept {
+  program_ = &program;
+  staging_ = nullptr;
+  staging_needed_ = 0;
+  segments_ = 1;
+  base_ = 0;
+  peers_.clear();
+}
+
+void Run::lay_out(const Call& call, int size) {
+  const Collective operation = signature_.operation;
+  if (has_counts(operation)) {
+    offsets_.assign(1, 0);
+    for (const std::size_t count : call.counts) offsets_.push_back(offsets_.back() + count);
+    layout_ = Layout(offsets_, call.segment_elements);
+    return;
+  }
+  const bool whole = operation == Collective::all_to_all;  // the count is of all blocks
+  const std::size_t count = whole ? signature_.count / static_cast<std::size_t>(size) : signature_.count;
+  layout_ = Layout(count, call.segment_elements, program_->slices(), is_blocked(operation));
+}
+
 Run::SliceRun& Run::slice_run(std::uint64_t segment, std::uint32_t slice) noexcept {
   return slices_[segment % window_ * (program_->slices() + 1) + slice];
 }
@@ -48,19 +69,16 @@ const Run::SliceRun& Run::slice_run(std::uint64_t segment, std::uint32_t slice) 
 }
 
 bool Run::out_covers(std::uint32_t slice) const noexcept {
-  switch (signature_.operation) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::all_gather:
-      return true;
+  switch (without_counts(signature_.operation)) {
     case Collective::reduce:
+    case Collective::gather:
       return signature_.root == rank_;
     case Collective::reduce_scatter:
+    case Collective::scatter:
       return slice == rank_;
-    case Collective::barrier:
+    default:
       return true;
   }
-  return true;
 }
 
 std::size_t Run::count(std::uint64_t segment, std::uint32_t slice) const noexcept {
@@ -68,8 +86,10 @@ std::size_t Run::count(std::uint64_t segment, std::uint32_t slice) const noexcep
 }
 
 const std::byte* Run::input(std::uint64_t segment, std::uint32_t slice) const noexcept {
-  const bool own_block = signature_.operation == Collective::all_gather;
-  return in_ + (own_block ? layout_.in_block(segment) : layout_.in_buffer(segment, slice).offset) * element_;
+  const Collective plain = without_counts(signature_.operation);
+  const bool own_block = plain == Collective::all_gather || plain == Collective::gather;
+  return in_ +
+         (own_block ? layout_.in_block(segment, slice) : layout_.in_buffer(segment, slice).offset) * element_;
 }
 
 std::byte* Run::value(std::uint64_t segment, std::uint32_t slice) const noexcept {
@@ -77,8 +97,10 @@ std::byte* Run::value(std::uint64_t segment, std::uint32_t slice) const noexcept
     const std::size_t start = segment % window_ * layout_.segment_span();
     return staging_ + (start + layout_.in_staging(segment, slice).offset) * element_;
   }
-  const bool own_block = signature_.operation == Collective::reduce_scatter;
-  return out_ + (own_block ? layout_.in_block(segment) : layout_.in_buffer(segment, slice).offset) * element_;
+  const Collective plain = without_counts(signature_.operation);
+  const bool own_block = plain == Collective::reduce_scatter || plain == Collective::scatter;
+  return out_ +
+         (own_block ? layout_.in_block(segment, slice) : layout_.in_buffer(segment, slice).offset) * element_;
 }
 
 void Run::open_segment(std::uint64_t segment) noexcept {

@@ -39,6 +39,8 @@ class Run {
  public:
   // staging holds staging_bytes_needed() bytes, given later through give_staging when that is not 0.
   void begin(const Program& program, const Call& call, int rank, int size);
+  // An operation without frames: it never completes here.
+  void begin_idle(const Program& program) noexcept;
   std::size_t staging_bytes_needed() const noexcept { return staging_needed_; }
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept { staging_ = staging; }
@@ -80,6 +82,7 @@ class Run {
   bool fenced(const FramePlace& place) const noexcept {
     return program_->steps().size() - steps_left_[place.segment % window_] < step(place).after;
   }
+  void lay_out(const Call& call, int size);
   bool out_covers(std::uint32_t slice) const noexcept;
   const std::byte* input(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::byte* value(std::uint64_t segment, std::uint32_t slice) const noexcept;
@@ -92,6 +95,7 @@ class Run {
   const Program* program_ = nullptr;
   Signature signature_;
   Layout layout_;
+  std::vector<std::size_t> offsets_;  // of the blocks, where each rank has a count of its own
   Finish finish_;
   ReduceFunction reduce_ = nullptr;
   const std::byte* in_ = nullptr;

@@ -10,6 +10,8 @@
 
 #include <rondo/types.h>
 
+#include "collectives/hosts.h"
+
 namespace rondo {
 
 inline constexpr int no_rank = -1;
@@ -44,20 +46,48 @@ struct Schedule {
   std::vector<Step> steps;
 };
 
-enum class Algorithm : std::uint8_t { ring, tree, star, doubling, chain };
-inline constexpr int algorithm_count = 5;
-std::string_view name_of(Algorithm algorithm) noexcept;  // "ring", "tree", "star", "doubling", "chain"
+enum class Algorithm : std::uint8_t {
+  ring,
+  tree,
+  star,
+  doubling,
+  chain,
+  pairwise,
+  halving,
+  two_shot,
+  two_level,
+  direct
+};
+inline constexpr int algorithm_count = 10;
+std::string_view name_of(Algorithm algorithm) noexcept;  // "ring", "two_shot"
+std::string_view algorithm_names() noexcept;             // all of them, for messages: "ring, tree, ..."
 std::optional<Algorithm> parse_algorithm(std::string_view text) noexcept;
 
-// Which pairs exist. ring: all but barrier. tree (double binary tree): all_reduce, reduce, broadcast, barrier. star (everything
-// through the root, rank 0 for operations without one): all. doubling (recursive doubling): all_reduce, barrier. chain
-// (rank order, there and back: the reproducible one): all_reduce, reduce, reduce_scatter.
+// Which pairs exist. ring: all but barrier and all_to_all. tree (double binary tree): all_reduce, reduce, broadcast, barrier. star
+// (everything through the root, rank 0 for operations without one): all but all_to_all. doubling (recursive doubling): all_reduce,
+// barrier. chain (rank order, there and back: the reproducible one): all_reduce, reduce, reduce_scatter. pairwise (every pair of
+// ranks exchanges its blocks): all_to_all. halving (recursive halving and doubling back): all_reduce, all_gather, reduce_scatter.
+// two_shot (everybody with everybody): these and barrier. two_level (two-shot inside each host, rings between hosts): all of these,
+// reduce and broadcast. direct: none, for it has no schedule: the ranks load and store each other's memory (direct.h). Operations
+// with counts have those of without_counts().
 bool supports(Algorithm algorithm, Collective operation) noexcept;
+// Whether the operation has any: those between single pairs of ranks have none.
+bool has_schedules(Collective operation) noexcept;
+// Operations with counts of their own for each rank run the schedule of those with equal ones; the others their own.
+constexpr Collective without_counts(Collective operation) noexcept {
+  if (operation == Collective::all_gather_v) return Collective::all_gather;
+  if (operation == Collective::reduce_scatter_v) return Collective::reduce_scatter;
+  return operation;
+}
 
-// The steps of `rank`. Slices: for all_gather and reduce_scatter slice i is rank i's block; otherwise the segment is
-// cut into `slices` nearly equal parts. Requires supports(), 0 <= rank < size, 0 <= root < size.
+// The steps of `rank`. Slices: for operations on blocks (is_blocked in call.h) slice i is rank i's block; otherwise the segment is
+// cut into `slices` nearly equal parts. In an all_to_all blocks have two ends: a step that sends slice i sends the block of the input
+// that is for rank i, one that receives it stores the block of the output that comes from rank i. Requires supports(), 0 <= rank < size, 0 <= root < size.
 // Alone (size 1) the only step is {slice 0, keep}, or none for a barrier.
+// hosts: of `size` ranks, or a default object for one host. Algorithms in which neighbours matter take the ranks host by host,
+// whatever their numbers: ring, tree, doubling, halving. The star keeps its centre, and the chain the order of the ranks.
 // No rank is done with its steps before every rank has begun its own (tokens see to it where data does not): the checker proves it.
-Schedule make_schedule(Algorithm algorithm, Collective operation, int rank, int size, int root);
+Schedule make_schedule(Algorithm algorithm, Collective operation, int rank, int size, int root,
+                       const Hosts& hosts = {});
 
 }  // namespace rondo

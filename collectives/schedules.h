@@ -34,11 +34,35 @@ Schedule star_all_gather(int rank, int size);
 Schedule star_reduce_scatter(int rank, int size);
 Schedule star_barrier(int rank, int size);
 
+Schedule star_gather(int rank, int size, int root);
+Schedule star_scatter(int rank, int size, int root);
+Schedule ring_gather(int rank, int size, int root);
+Schedule ring_scatter(int rank, int size, int root);
+Schedule pairwise_all_to_all(int rank, int size);
+
 Schedule doubling_all_reduce(int rank, int size);
 Schedule doubling_barrier(int rank, int size);
 
 Schedule chain_all_reduce(int rank, int size);
 Schedule chain_reduce(int rank, int size, int root);
 Schedule chain_reduce_scatter(int rank, int size);
+
+// Any number of ranks: a group falls into two halves that may differ by one.
+Schedule halving_all_reduce(int rank, int size);
+Schedule halving_all_gather(int rank, int size);
+Schedule halving_reduce_scatter(int rank, int size);
+
+Schedule two_shot_all_reduce(int rank, int size);
+Schedule two_shot_all_gather(int rank, int size);
+Schedule two_shot_reduce_scatter(int rank, int size);
+Schedule two_shot_barrier(int rank, int size);
+
+// hosts.ranks() == size; those without a root require two hosts.
+Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts);
+Schedule two_level_all_gather(int rank, int size, const Hosts& hosts);
+Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts);
+Schedule two_level_reduce(int rank, int size, int root, const Hosts& hosts);
+Schedule two_level_broadcast(int rank, int size, int root, const Hosts& hosts);
+Schedule two_level_barrier(int rank, int size, const Hosts& hosts);
 
 }  // namespace rondo

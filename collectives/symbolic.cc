@@ -46,7 +46,7 @@ std::string describe_step(int rank, std::size_t index, const Step& step, std::ui
 
 Symbolic::Symbolic(const std::vector<Schedule>& schedules, Collective operation, int root, std::size_t frames)
     : schedules_(&schedules),
-      operation_(operation),
+      operation_(without_counts(operation)),
       root_(root),
       size_(static_cast<int>(schedules.size())),
       slices_(schedules.front().slices),
@@ -64,9 +64,10 @@ bool Symbolic::reduces() const noexcept {
 }
 
 bool Symbolic::has_input(int rank, std::uint32_t slice) const noexcept {
-  if (operation_ == Collective::broadcast) return rank == root_;
-  if (operation_ == Collective::all_gather) return slice == static_cast<std::uint32_t>(rank);
-  return reduces();
+  if (operation_ == Collective::broadcast || operation_ == Collective::scatter) return rank == root_;
+  if (operation_ == Collective::all_gather || operation_ == Collective::gather)
+    return slice == static_cast<std::uint32_t>(rank);
+  return reduces() || operation_ == Collective::all_to_all;
 }
 
 bool Symbolic::promises(int rank, std::uint32_t slice) const noexcept {
@@ -74,12 +75,15 @@ bool Symbolic::promises(int rank, std::uint32_t slice) const noexcept {
     case Collective::all_reduce:
     case Collective::broadcast:
     case Collective::all_gather:
+    case Collective::all_to_all:
       return true;
     case Collective::reduce:
+    case Collective::gather:
       return rank == root_;
     case Collective::reduce_scatter:
+    case Collective::scatter:
       return slice == static_cast<std::uint32_t>(rank);
-    case Collective::barrier:
+    default:
       break;
   }
   return false;
@@ -97,7 +101,7 @@ bool Symbolic::touch(int rank, std::size_t step, std::uint32_t slice) {
     fail(rank, step, "there is no value of this slice here yet, and this rank has none of its own");
     return false;
   }
-  value.expression = 1 + static_cast<std::uint32_t>(rank) * slices_ + slice;
+  value.expression = input_of(rank, slice);
   insert(contributions_.of(place(rank, slice)), rank);
   return true;
 }
@@ -171,7 +175,7 @@ void Symbolic::keep(int rank, std::size_t index) {
   const auto set = contributions_.of(place(rank, step.slice));
   if (!promises(rank, step.slice)) return fail(rank, index, "this rank keeps nothing of this slice");
   if (value.kept) return fail(rank, index, "the slice is kept twice");
-  if (step.reduce || step.from == no_rank) value.finished = true;
+  if (step.reduce || step.from == no_rank || moves_inputs()) value.finished = true;
   if (!value.finished)
     return fail(rank, index,
                 "the value that arrives was never finished: the step that finished it does not keep");
@@ -181,6 +185,12 @@ void Symbolic::keep(int rank, std::size_t index) {
   if (operation_ == Collective::broadcast && first_rank(set, true) != root_)
     return fail(rank, index, "the value is not the root's");
   value.kept = true;
+  if (operation_ ==
+      Collective::all_to_all) {  // the block for this rank, from the rank that the slice is named after
+    if (value.expression != input_of(static_cast<int>(step.slice), static_cast<std::uint32_t>(rank)))
+      fail(rank, index, "the value is not the block that its rank has for this one");
+    return;
+  }
   std::uint32_t& first = kept_[step.slice];
   if (first == 0) first = value.expression;
   if (first != value.expression)

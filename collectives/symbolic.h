@@ -59,6 +59,15 @@ class Symbolic {
     return static_cast<std::size_t>(rank) * (slices_ + 1) + slice;
   }
   bool reduces() const noexcept;
+  // Values need no finishing: what arrives is what somebody put in.
+  bool moves_inputs() const noexcept {
+    return operation_ == Collective::gather || operation_ == Collective::scatter ||
+           operation_ == Collective::all_to_all;
+  }
+  // The expression that stands for what a rank has put in.
+  std::uint32_t input_of(int rank, std::uint32_t slice) const noexcept {
+    return 1 + static_cast<std::uint32_t>(rank) * slices_ + slice;
+  }
   bool has_input(int rank, std::uint32_t slice) const noexcept;
   bool promises(int rank, std::uint32_t slice) const noexcept;
   bool touch(int rank, std::size_t step, std::uint32_t slice);

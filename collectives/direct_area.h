@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What lies in a rank's area (Windows::area) for the direct algorithms, for each lane: posts, counters, small values, and slots. Its
+// owner writes it, everybody reads it. Numbers only grow; a reader compares them and never computes an address from them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include <rondo/types.h>
+
+#include "transports/transport.h"
+
+namespace rondo {
+
+// "I have called operation `sequence` of this lane's direct ones." Two take turns: a rank posts sequence k + 2 only after it has seen
+// everybody's k + 1, which they post only after they are done with k.
+struct alignas(64) DirectPost {
+  std::uint64_t sequence = 0;  // stored last
+  std::uint64_t check = 0;     // hash of the call and its number
+  std::array<std::byte, 48> value{};
+};
+
+// Chunks done, counted over all operations of the lane.
+struct alignas(64) DirectCounters {
+  std::uint64_t copied_in = 0;   // lie in this rank's slots
+  std::uint64_t combined = 0;    // this rank's part of them is in its slot, or in everybody's output
+  std::uint64_t copied_out = 0;  // this rank needs nothing of them any more
+};
+
+// The call in full, for messages, and where its buffers lie, if in windows.
+struct alignas(64) DirectDetails {
+  HeaderBytes header{};
+  WindowPlace in, out;
+};
+
+struct DirectControl {
+  DirectPost posts[2];
+  DirectCounters counters;
+  DirectDetails details[2];
+};
+
+inline constexpr std::size_t direct_control_bytes = 4096;
+inline constexpr std::size_t direct_eager_bytes = std::size_t{32} << 10;  // room for one value
+inline constexpr std::uint32_t direct_slots = 8;
+inline constexpr std::size_t direct_bulk_slot_bytes = std::size_t{64} << 10;
+inline constexpr std::size_t direct_urgent_slot_bytes = std::size_t{32} << 10;
+// Every rank's part of a slot has a cache line.
+inline constexpr std::size_t most_direct_ranks = direct_urgent_slot_bytes / 64;
+static_assert(sizeof(DirectControl) <= direct_control_bytes);
+
+constexpr std::size_t direct_slot_bytes(Priority lane) noexcept {
+  return lane == Priority::bulk ? direct_bulk_slot_bytes : direct_urgent_slot_bytes;
+}
+constexpr std::size_t direct_lane_bytes(Priority lane) noexcept {
+  return direct_control_bytes + 2 * direct_eager_bytes + direct_slots * direct_slot_bytes(lane);
+}
+static_assert(direct_lane_bytes(Priority::bulk) + direct_lane_bytes(Priority::urgent) <= window_area_bytes);
+
+// One lane of one rank's area.
+class DirectArea {
+ public:
+  DirectArea(std::byte* area, Priority lane) noexcept
+      : base_(area + (lane == Priority::bulk ? 0 : direct_lane_bytes(Priority::bulk))),
+        slot_bytes_(direct_slot_bytes(lane)) {}
+
+  DirectControl& control() const noexcept { return *reinterpret_cast<DirectControl*>(base_); }
+  std::byte* eager(std::uint64_t sequence) const noexcept {
+    return base_ + direct_control_bytes + sequence % 2 * direct_eager_bytes;
+  }
+  std::byte* slot(std::uint64_t chunk) const noexcept {
+    return base_ + direct_control_bytes + 2 * direct_eager_bytes + chunk % direct_slots * slot_bytes_;
+  }
+
+ private:
+  std::byte* base_;
+  std::size_t slot_bytes_;
+};
+
+inline std::uint64_t load_acquire(std::uint64_t& word) noexcept {
+  return std::atomic_ref(word).load(std::memory_order_acquire);
+}
+inline void store_release(std::uint64_t& word, std::uint64_t value) noexcept {
+  std::atomic_ref(word).store(value, std::memory_order_release);
+}
+
+}  // namespace rondo
