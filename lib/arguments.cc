@@ -61,18 +61,40 @@ Span span_of(const Buffer& b) {
   return {first, first + b.count * size_of(b.type)};
 }
 
+// Of this rank's block, in bytes.
+std::size_t block_offset(const Arguments& a) {
+  std::size_t elements = 0;
+  for (const std::size_t count : a.counts.first(static_cast<std::size_t>(a.rank))) elements += count;
+  return elements * size_of(a.in.type);
+}
+
 void check_overlap(const Arguments& a) {
   const Span in = span_of(a.in), out = span_of(a.out);
   if (in.first == in.end || out.first == out.end || in.end <= out.first || out.end <= in.first) return;
   const std::size_t rank = static_cast<std::size_t>(a.rank);
   std::uintptr_t place = in.first;  // where out must be, to be in place
   std::string_view rule = "out.data == in.data";
-  if (a.operation == Collective::reduce_scatter) {
-    place = in.first + rank * (out.end - out.first);
-    rule = "out.data == in.data + rank * out.count";
-  } else if (a.operation == Collective::all_gather) {
-    place = in.first - rank * (in.end - in.first);
-    rule = "in.data == out.data + rank * in.count";
+  switch (a.operation) {
+    case Collective::reduce_scatter:
+    case Collective::scatter:
+      place = in.first + rank * (out.end - out.first);
+      rule = "out.data == in.data + rank * out.count";
+      break;
+    case Collective::all_gather:
+    case Collective::gather:
+      place = in.first - rank * (in.end - in.first);
+      rule = "in.data == out.data + rank * in.count";
+      break;
+    case Collective::reduce_scatter_v:
+      place = in.first + block_offset(a);
+      rule = "out.data == in.data + the counts of the ranks before this one";
+      break;
+    case Collective::all_gather_v:
+      place = in.first - block_offset(a);
+      rule = "in.data == out.data + the counts of the ranks before this one";
+      break;
+    default:
+      break;
   }
   if (out.first != place)
     refuse(a, fmt::format("in and out overlap; they must be apart, or in place: {}", rule));
@@ -80,15 +102,43 @@ void check_overlap(const Arguments& a) {
 
 void check_counts(const Arguments& a) {
   const auto size = static_cast<std::size_t>(a.size);
-  if (a.operation == Collective::all_gather && (a.out.count / size != a.in.count || a.out.count % size != 0))
+  const bool gathers = a.operation == Collective::all_gather || a.operation == Collective::gather;
+  const bool scatters = a.operation == Collective::reduce_scatter || a.operation == Collective::scatter;
+  if (gathers && (a.out.count / size != a.in.count || a.out.count % size != 0))
     refuse(a, fmt::format("out.count is {}, it must be size * in.count = {} * {}", a.out.count, a.size,
                           a.in.count));
-  if (a.operation == Collective::reduce_scatter &&
-      (a.in.count / size != a.out.count || a.in.count % size != 0))
+  if (scatters && (a.in.count / size != a.out.count || a.in.count % size != 0))
     refuse(a, fmt::format("in.count is {}, it must be size * out.count = {} * {}", a.in.count, a.size,
                           a.out.count));
-  if (!is_blocked(a.operation) && a.in.count != a.out.count)
+  if (!gathers && !scatters && a.in.count != a.out.count)
     refuse(a, fmt::format("in.count is {} but out.count is {}: they must be equal", a.in.count, a.out.count));
+  if (a.operation == Collective::all_to_all && a.in.count % size != 0)
+    refuse(a, fmt::format("in.count is {}, it must be a multiple of the {} ranks: one block for each",
+                          a.in.count, a.size));
+}
+
+// The counts by themselves, and the buffers against them.
+void check_blocks(const Arguments& a) {
+  if (a.counts.size() != static_cast<std::size_t>(a.size))
+    refuse(a, fmt::format("there are {} counts, there must be one for each of the {} ranks", a.counts.size(),
+                          a.size));
+  const std::size_t most = std::numeric_limits<std::size_t>::max() / 2 / size_of(a.in.type);
+  std::size_t total = 0;
+  for (const std::size_t count : a.counts) {
+    if (count > most - total)
+      refuse(a, fmt::format("the counts are more {} elements than memory can hold", name_of(a.in.type)));
+    total += count;
+  }
+  const std::size_t own = a.counts[static_cast<std::size_t>(a.rank)];
+  const bool gathers = a.operation == Collective::all_gather_v;
+  const std::size_t in = gathers ? own : total, out = gathers ? total : own;
+  constexpr std::string_view own_text = "the count of this rank", total_text = "the sum of the counts";
+  if (a.in.count != in)
+    refuse(a,
+           fmt::format("in.count is {}, it must be {}, {}", a.in.count, gathers ? own_text : total_text, in));
+  if (a.out.count != out)
+    refuse(a, fmt::format("out.count is {}, it must be {}, {}", a.out.count, gathers ? total_text : own_text,
+                          out));
 }
 
 }  // namespace
@@ -107,7 +157,7 @@ void check_arguments(const Arguments& a) {
     if (a.in.type != a.out.type)
       refuse(a, fmt::format("in is {} but out is {}: the types must be equal", name_of(a.in.type),
                             name_of(a.out.type)));
-    check_counts(a);
+    has_counts(a.operation) ? check_blocks(a) : check_counts(a);
     check_overlap(a);
   }
   if (is_reducing(a.operation)) check_op(a);

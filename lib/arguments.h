@@ -4,6 +4,9 @@
 // operation, what was given and what is possible.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 #include <rondo/options.h>
 #include <rondo/types.h>
 
@@ -18,6 +21,7 @@ struct Arguments {
   int root = 0;
   bool reads_in = true, writes_out = true;  // on this rank
   const OpOptions* options = nullptr;
+  std::span<const std::size_t> counts = {};  // where has_counts()
 };
 
 void check_arguments(const Arguments& arguments);

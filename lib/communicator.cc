@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "lib/constants.h"
+#include "lib/split.h"
 #include "lib/state.h"
 
 namespace rondo {
@@ -28,6 +30,10 @@ std::string Communicator::address() const {
   return state_->address();
 }
 
+std::string Communicator::describe_peer(int peer) const {
+  return state_->describe_peer(peer);
+}
+
 std::string Communicator::algorithm(Collective operation, std::size_t count, DType type) const {
   return std::string(name_of(state_->plan(operation, count, type).algorithm));
 }
@@ -41,6 +47,10 @@ std::string Communicator::describe(Collective operation, std::size_t count, DTyp
 Statistics Communicator::statistics() const {
   const EngineStatistics s = state_->engine().statistics();
   return {s.operations, s.frames_sent, s.frames_received, s.bytes_sent, s.bytes_received, s.staging_bytes};
+}
+
+PlanConstants Communicator::constants() const {
+  return to_public(state_->constants());
 }
 
 Work Communicator::all_reduce(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {
@@ -66,13 +76,63 @@ Work Communicator::reduce_scatter(Buffer in, Buffer out, ReduceOp op, const OpOp
   return state_->start({rank(), size(), Collective::reduce_scatter, in, out, op, 0, true, true, &options});
 }
 
+Work Communicator::gather(Buffer in, Buffer out, int root, const OpOptions& options) {
+  return state_->start(
+      {rank(), size(), Collective::gather, in, out, ReduceOp::sum, root, true, rank() == root, &options});
+}
+
+Work Communicator::scatter(Buffer in, Buffer out, int root, const OpOptions& options) {
+  return state_->start(
+      {rank(), size(), Collective::scatter, in, out, ReduceOp::sum, root, rank() == root, true, &options});
+}
+
+Work Communicator::all_to_all(Buffer in, Buffer out, const OpOptions& options) {
+  return state_->start(
+      {rank(), size(), Collective::all_to_all, in, out, ReduceOp::sum, 0, true, true, &options});
+}
+
+Work Communicator::all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts,
+                                const OpOptions& options) {
+  return state_->start(
+      {rank(), size(), Collective::all_gather_v, in, out, ReduceOp::sum, 0, true, true, &options, counts});
+}
+
+Work Communicator::reduce_scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts, ReduceOp op,
+                                    const OpOptions& options) {
+  return state_->start(
+      {rank(), size(), Collective::reduce_scatter_v, in, out, op, 0, true, true, &options, counts});
+}
+
 Work Communicator::barrier(const OpOptions& options) {
   return state_->start(
       {rank(), size(), Collective::barrier, {}, {}, ReduceOp::sum, 0, false, false, &options});
 }
 
+Work Communicator::send(Buffer in, int peer, std::uint32_t tag, const OpOptions& options) {
+  return state_->start_transfer(true, in, peer, tag, options);
+}
+
+Work Communicator::receive(Buffer out, int peer, std::uint32_t tag, const OpOptions& options) {
+  return state_->start_transfer(false, out, peer, tag, options);
+}
+
+Work Communicator::batch(std::span<const Transfer> transfers, const OpOptions& options) {
+  return state_->start_batch(transfers, options);
+}
+
+Work Communicator::all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
+                                std::span<const std::size_t> receive_counts, const OpOptions& options) {
+  return state_->start_all_to_all_v(in, send_counts, out, receive_counts, options);
+}
+
+std::optional<Communicator> Communicator::split(int color, int key) {
+  auto state = rondo::split(*state_, color, key, state_->next_split());
+  if (!state) return std::nullopt;
+  return Communicator(std::move(state));
+}
+
 Memory Communicator::allocate(std::size_t bytes) {
-  return Memory(bytes);
+  return state_->allocate(bytes);
 }
 void Communicator::abort(std::error_code why) noexcept {
   state_->abort(why);

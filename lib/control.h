@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "collectives/failure.h"
+#include "collectives/planner.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -40,12 +42,16 @@ class Control {
   // A deadline passed on this rank in that lane. Rank 0 asks every rank where it stands (a quarter of a second at most)
   // and names the culprits: ranks that did not answer (stopped or unreachable), else ranks that have not called the
   // operation, with the last one they finished, else whom the others wait for. `what` is this rank's own view, used when
-  // nothing better is found out. Thread-safe, never blocks.
+  // nothing better is found out; operation 0: messages between two ranks, which have no number in common. Thread-safe, never blocks.
   virtual void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
                                const std::string& what) = 0;
   // Nothing has come for this operation for a while. Rank 0 asks as above, and acts only when ranks have called different things
   // under this number: then that is the failure. Thread-safe, never blocks.
   virtual void report_stall(Priority lane, std::uint64_t operation) = 0;
+  // Rank 0 tells all what links cost. Thread-safe, never blocks.
+  virtual void publish(const CostConstants& constants) = 0;
+  // The others wait for it. Nothing when the time is up, or when the communicator has failed: the client hears of that.
+  virtual std::optional<CostConstants> await_constants(TimePoint until) = 0;
   // Tells the others that this rank leaves in order, having finished these operations, and lets rank 0, the hub, stay until the
   // others have finished as many or `until` has passed. Blocks until then at most.
   virtual void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) = 0;

@@ -138,6 +138,7 @@ Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::
     const std::string& current = of.lane(reporter).current;
     of.operation = current.substr(0, current.find(" ("));
   }
+  if (deadline.operation == 0) of.operation = "messages between two ranks";
   if (of.operation.empty()) of.operation = fmt::format("operation #{}", deadline.operation);
   for (const auto& judge : {silent, gone, uncalled, waiting})
     if (std::string cause = judge(of); !cause.empty()) return {Errc::deadline_exceeded, std::move(cause)};

@@ -46,6 +46,8 @@ class Hub final : public Control {
   void report_stall(Priority lane, std::uint64_t operation) override {
     queue_.post(DeadlineMessage{lane, operation, 0, {}});
   }
+  void publish(const CostConstants& constants) override { queue_.post(ConstantsMessage{constants}); }
+  std::optional<CostConstants> await_constants(TimePoint) override { return std::nullopt; }
   void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
     LeaveCommand command;
     std::ranges::copy(finished, command.finished);
@@ -164,6 +166,7 @@ class Hub final : public Control {
     next_look_ = Clock::now();
   }
   void obey(const StopCommand&) { stopped_ = true; }
+  void obey(const ConstantsMessage& message) { send_to_all(message); }
 
   // The first that comes here is the cause for everybody.
   void judge(const Failure& failure) {

@@ -17,12 +17,14 @@
 //   20 verdict   = failure                          ; from rank 0
 //   21 query     = query:u64                        ; from rank 0
 //   22 left      = rank:u32 finished:u64 finished:u64                                            ; from rank 0
+//   23 constants = f64 * 7                          ; from rank 0: what links cost (lib/constants.cc)
 #include "lib/control_messages.h"
 
 #include <algorithm>
 #include <limits>
 
 #include "base/bytes.h"
+#include "lib/constants.h"
 
 namespace rondo {
 namespace {
@@ -39,6 +41,7 @@ enum class Type : std::uint16_t {
   verdict,
   query,
   left,
+  constants,
 };
 
 // Cut at the boundary of a UTF-8 character.
@@ -153,6 +156,9 @@ struct Encoder {
     put(writer, message.finished);
     return Type::left;
   }
+  Type operator()(const ConstantsMessage& message) const {
+    return put_constants(writer, message.constants), Type::constants;
+  }
 };
 
 bool read(Reader& reader, RecordMessage& message) {
@@ -203,6 +209,11 @@ bool read(Reader& reader, LeftMessage& message) {
   return get(reader, message.finished);
 }
 
+bool read(Reader& reader, ConstantsMessage& message) {
+  message.constants = get_constants(reader);
+  return is_sane(message.constants);
+}
+
 template <class Message>
 std::optional<ControlMessage> read_whole(std::span<const std::byte> payload) {
   Reader reader(payload);
@@ -243,6 +254,8 @@ std::optional<ControlMessage> decode(std::uint16_t type, std::span<const std::by
       return read_whole<QueryMessage>(payload);
     case Type::left:
       return read_whole<LeftMessage>(payload);
+    case Type::constants:
+      return read_whole<ConstantsMessage>(payload);
   }
   return std::nullopt;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/failure.h"
+#include "collectives/planner.h"
 #include "lib/rendezvous_stream.h"
 #include "transports/transport.h"
 
@@ -62,6 +63,9 @@ struct VerdictMessage {
 struct QueryMessage {
   std::uint64_t query = 0;
 };
+struct ConstantsMessage {
+  CostConstants constants;
+};
 struct LeftMessage {
   std::uint32_t rank = 0;
   std::uint64_t finished[lane_count] = {};
@@ -69,7 +73,7 @@ struct LeftMessage {
 
 using ControlMessage =
     std::variant<RecordMessage, MembersMessage, MemberMessage, RefusalMessage, ReportMessage, DeadlineMessage,
-                 StatusMessage, LeavingMessage, VerdictMessage, QueryMessage, LeftMessage>;
+                 StatusMessage, LeavingMessage, VerdictMessage, QueryMessage, LeftMessage, ConstantsMessage>;
 
 // The bytes of the whole frame.
 std::vector<std::byte> encode(const ControlMessage& message);

@@ -32,6 +32,10 @@ class Spoke final : public Control {
   void report_stall(Priority lane, std::uint64_t operation) override {
     queue_.post(DeadlineMessage{lane, operation, 0, {}});
   }
+  void publish(const CostConstants&) override {}
+  std::optional<CostConstants> await_constants(TimePoint until) override {
+    return constants_.wait_until(until);
+  }
   void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
     LeaveCommand command;
     std::ranges::copy(finished, command.finished);
@@ -76,7 +80,9 @@ class Spoke final : public Control {
     if (stream_.ended()) lose_hub();
   }
 
+  void hear(const ConstantsMessage& message) { constants_.put(message.constants); }
   void hear(const VerdictMessage& message) {
+    constants_.close();
     verdict_due_.reset();
     outlet_.failed(message.failure);
   }
@@ -104,14 +110,17 @@ class Spoke final : public Control {
   void lose_hub() {
     hub_gone_ = true;
     left_.open();
+    constants_.close();
+    const std::string loss =
+        "rank " + std::to_string(rank_) + " lost rank 0 at " + stream_.peer() + ": " + stream_.why();
     if (hub_left_ || leaving_) {
       if (verdict_due_) outlet_.failed(own_);
     } else if (verdict_due_ && own_.code != Errc::deadline_exceeded) {
+      // What is waiting for its verdict may be a rank that has ended because it missed rank 0 a moment earlier.
+      if (own_.cause.find(" lost rank 0 ") == std::string::npos) own_.cause += "; " + loss;
       outlet_.failed(own_);
     } else {
-      loss_ = Loss{{Errc::peer_lost, "rank " + std::to_string(rank_) + " lost rank 0 at " + stream_.peer() +
-                                         ": " + stream_.why()},
-                   after(Clock::now(), last_words_time)};
+      loss_ = Loss{{Errc::peer_lost, loss}, after(Clock::now(), last_words_time)};
     }
     verdict_due_.reset();
   }
@@ -136,6 +145,7 @@ class Spoke final : public Control {
     if (hub_gone_) left_.open();
   }
   void obey(const StopCommand&) { stopped_ = true; }
+  void obey(const ConstantsMessage&) {}
 
   void tell_hub(const ControlMessage& message, Failure own) {
     if (outlet_.has_failed()) return;
@@ -160,6 +170,7 @@ class Spoke final : public Control {
 
   CommandQueue queue_;
   Gate left_;
+  ConstantsSlot constants_;
   // The rest belongs to the thread.
   Stream stream_;
   const int rank_;

@@ -39,6 +39,24 @@ std::vector<Command> CommandQueue::take_all() {
   return std::exchange(commands_, {});
 }
 
+void ConstantsSlot::put(const CostConstants& constants) {
+  const std::lock_guard lock(mutex_);
+  constants_ = constants;
+  changed_.notify_all();
+}
+
+void ConstantsSlot::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+std::optional<CostConstants> ConstantsSlot::wait_until(TimePoint until) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, until, [&] { return constants_ || closed_; });
+  return constants_;
+}
+
 void Gate::open() {
   {
     const std::lock_guard lock(mutex_);

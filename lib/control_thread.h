@@ -36,7 +36,8 @@ struct Loss {
   TimePoint due;
 };
 
-using Command = std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand, StopCommand>;
+using Command =
+    std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand, StopCommand, ConstantsMessage>;
 
 // Commands on their way to the thread. Thread-safe; the descriptor is readable while there are any.
 class CommandQueue {
@@ -50,6 +51,20 @@ class CommandQueue {
   FileDescriptor event_;
   std::mutex mutex_;
   std::vector<Command> commands_;
+};
+
+// Where await_constants() waits for the thread.
+class ConstantsSlot {
+ public:
+  void put(const CostConstants& constants);
+  void close();  // none will come
+  std::optional<CostConstants> wait_until(TimePoint until);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<CostConstants> constants_;
+  bool closed_ = false;
 };
 
 // Where leave() waits for the thread.

@@ -78,8 +78,11 @@ void read_port_range(Options& options) {
 
 void read_performance(Options& options) {
   if (const auto value = variable("RONDO_ALGORITHM")) options.algorithm = *value;
+  if (const auto value = variable("RONDO_HOST")) options.host = *value;
   if (const auto value = bytes_variable("RONDO_SEGMENT_BYTES")) options.segment_bytes = *value;
   if (const auto value = whole_variable("RONDO_DEPTH", 1, 1024)) options.depth = static_cast<int>(*value);
+  if (const auto value = variable("RONDO_CONSTANTS")) options.constants = *value;
+  if (const auto value = switch_variable("RONDO_MEASURE")) options.measure = *value;
   if (const auto value = bytes_variable("RONDO_STAGING_BYTES")) options.staging_bytes = *value;
   if (const auto value = switch_variable("RONDO_REPRODUCIBLE")) options.reproducible = *value;
   if (const auto value = switch_variable("RONDO_CHECKSUM")) options.checksum = *value;
@@ -195,6 +198,8 @@ Options Options::from_environment() {
   if (auto value = list_variable("RONDO_TRANSPORT")) options.transports = std::move(*value);
   // One filter, not one for each comma: a ^ in front of the list is meant for all of it.
   if (auto value = variable("RONDO_INTERFACE")) options.interfaces = {std::move(*value)};
+  if (const auto value = whole_variable("RONDO_CONNECTIONS", 1, 16))
+    options.connections = static_cast<int>(*value);
   read_port_range(options);
   read_performance(options);
   return options;

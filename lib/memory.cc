@@ -5,7 +5,17 @@
 #include <cerrno>
 #include <utility>
 
+#include "transports/transport.h"
+
 namespace rondo {
+
+Memory::Memory() noexcept = default;
+
+Memory::Memory(std::unique_ptr<Allocation> allocation) noexcept : allocation_(std::move(allocation)) {
+  if (!allocation_) return;
+  data_ = allocation_->memory().data();
+  bytes_ = allocation_->memory().size();
+}
 
 Memory::Memory(std::size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
@@ -18,16 +28,19 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
 }
 
 Memory::Memory(Memory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      allocation_(std::move(other.allocation_)) {}
 
 Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(allocation_, other.allocation_);
   return *this;
 }
 
 Memory::~Memory() {
-  if (data_ != nullptr) ::munmap(data_, bytes_);
+  if (data_ != nullptr && !allocation_) ::munmap(data_, bytes_);
 }
 
 }  // namespace rondo

@@ -11,6 +11,8 @@
 #include "collectives/checker.h"
 #include "collectives/planner.h"
 #include "collectives/schedule.h"
+#include "lib/constants.h"
+#include "lib/plan_checks.h"
 
 namespace rondo {
 
@@ -25,27 +27,18 @@ std::string join_algorithms(Collective operation) {
   return text;
 }
 
-Algorithm find_algorithm(std::string_view name, Collective operation) {
-  const auto algorithm = parse_algorithm(name);
-  if (!algorithm)
-    throw Error(Errc::invalid_argument, fmt::format("algorithm is '{}'; possible for {}: {}", name,
-                                                    name_of(operation), join_algorithms(operation)));
-  if (!supports(*algorithm, operation))
-    throw Error(Errc::unsupported, fmt::format("algorithm {} does not exist for {}; possible: {}", name,
-                                               name_of(operation), join_algorithms(operation)));
-  return *algorithm;
-}
-
-void require(std::string_view name, std::int64_t value, std::int64_t first, std::int64_t last) {
-  if (value < first || value > last)
-    throw Error(Errc::invalid_argument,
-                fmt::format("{} is {}; possible are {} to {}", name, value, first, last));
-}
-
 Algorithm check_query(const ScheduleQuery& query, int limit) {
-  require("ranks", query.ranks, 1, limit);
-  require("root", query.root, 0, query.ranks - 1);
+  require_between("ranks", query.ranks, 1, limit);
+  require_between("root", query.root, 0, query.ranks - 1);
+  if (!query.hosts.empty() && query.hosts.size() != static_cast<std::size_t>(query.ranks))
+    throw Error(Errc::invalid_argument, fmt::format("hosts are given for {} ranks, and there are {}",
+                                                    query.hosts.size(), query.ranks));
   return find_algorithm(query.algorithm, query.operation);
+}
+
+CostConstants without_links(CostConstants constants, double LinkCosts::*cost) {
+  constants.host.*cost = constants.network.*cost = 0;
+  return constants;
 }
 
 std::string describe(const Step& step, std::uint32_t slices) {
@@ -62,6 +55,23 @@ std::string describe(const Step& step, std::uint32_t slices) {
 
 }  // namespace
 
+Algorithm find_algorithm(std::string_view name, Collective operation) {
+  const auto algorithm = parse_algorithm(name);
+  if (!algorithm)
+    throw Error(Errc::invalid_argument, fmt::format("algorithm is '{}'; possible for {}: {}", name,
+                                                    name_of(operation), join_algorithms(operation)));
+  if (!supports(*algorithm, operation))
+    throw Error(Errc::unsupported, fmt::format("algorithm {} does not exist for {}; possible: {}", name,
+                                               name_of(operation), join_algorithms(operation)));
+  return *algorithm;
+}
+
+void require_between(std::string_view name, std::int64_t value, std::int64_t first, std::int64_t last) {
+  if (value < first || value > last)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{} is {}; possible are {} to {}", name, value, first, last));
+}
+
 std::vector<std::string> list_algorithms(Collective operation) {
   std::vector<std::string> names;
   for (int i = 0; i < algorithm_count; ++i)
@@ -72,8 +82,9 @@ std::vector<std::string> list_algorithms(Collective operation) {
 
 std::vector<std::string> describe_schedule(const ScheduleQuery& query, int rank) {
   const Algorithm algorithm = check_query(query, most_ranks);
-  require("rank", rank, 0, query.ranks - 1);
-  const Schedule schedule = make_schedule(algorithm, query.operation, rank, query.ranks, query.root);
+  require_between("rank", rank, 0, query.ranks - 1);
+  const Schedule schedule =
+      make_schedule(algorithm, query.operation, rank, query.ranks, query.root, Hosts(query.hosts));
   std::vector<std::string> lines;
   for (const Step& step : schedule.steps) lines.push_back(describe(step, schedule.slices));
   return lines;
@@ -81,11 +92,12 @@ std::vector<std::string> describe_schedule(const ScheduleQuery& query, int rank)
 
 ScheduleProof check_schedule(const ScheduleQuery& query, const ScheduleCheck& options) {
   const Algorithm algorithm = check_query(query, most_checked_ranks);
-  require("segments", static_cast<std::int64_t>(options.segments), 1, most_checked_segments);
-  require("depth", options.depth, 1, 1'000'000);
+  require_between("segments", static_cast<std::int64_t>(options.segments), 1, most_checked_segments);
+  require_between("depth", options.depth, 1, 1'000'000);
+  const Hosts hosts(query.hosts);
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < query.ranks; ++rank)
-    schedules.push_back(make_schedule(algorithm, query.operation, rank, query.ranks, query.root));
+    schedules.push_back(make_schedule(algorithm, query.operation, rank, query.ranks, query.root, hosts));
   const CheckReport report =
       check(schedules, query.operation, query.root,
             {.segments = options.segments, .depth = options.depth, .credits = options.credits});
@@ -93,13 +105,15 @@ ScheduleProof check_schedule(const ScheduleQuery& query, const ScheduleCheck& op
 }
 
 std::vector<PlanCandidate> explain_plan(const PlanQuery& query) {
-  require("ranks", query.ranks, 1, most_ranks);
-  require("ranks per host", query.ranks_per_host, 0, query.ranks);
-  require("cores per host", query.cores_per_host, 0, most_ranks);
-  require("depth", query.depth, 0, most_ranks);
+  require_between("ranks", query.ranks, 1, most_ranks);
+  require_between("ranks per host", query.ranks_per_host, 0, query.ranks);
+  require_between("hosts", query.hosts, 0, query.ranks);
+  require_between("cores per host", query.cores_per_host, 0, most_ranks);
+  require_between("depth", query.depth, 0, most_ranks);
   Topology topology{
       .ranks = query.ranks, .ranks_per_host = query.ranks_per_host, .cores_per_host = query.cores_per_host};
   if (topology.ranks_per_host == 0) topology.ranks_per_host = query.ranks;
+  topology.hosts = query.hosts > 0 ? query.hosts : (query.ranks - 1) / topology.ranks_per_host + 1;
   if (topology.cores_per_host == 0)
     topology.cores_per_host = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   PlanOptions options{.algorithm = std::nullopt,
@@ -108,10 +122,31 @@ std::vector<PlanCandidate> explain_plan(const PlanQuery& query) {
                       .staging_bytes = Options{}.staging_bytes / lane_count,
                       .reproducible = query.reproducible};
   if (!query.algorithm.empty()) options.algorithm = find_algorithm(query.algorithm, query.operation);
+  const CostConstants constants = to_costs(query.constants);
+  if (!is_sane(constants))
+    throw Error(Errc::invalid_argument,
+                "the constants are out of range: " + format_constants(query.constants));
   std::vector<PlanCandidate> candidates;
-  for (const Plan& plan : list_plans(query.operation, query.bytes, topology, CostConstants{}, options))
-    candidates.push_back(
-        {std::string(name_of(plan.algorithm)), plan.segment_bytes, plan.depth, plan.seconds});
+  for (const Plan& plan : list_plans(query.operation, query.bytes, topology, constants, options)) {
+    const auto saved = [&](const CostConstants& without) {
+      PlanOptions same = options;
+      same.algorithm = plan.algorithm;
+      same.segment_bytes = plan.segment_bytes;
+      same.depth = plan.depth;
+      const auto seconds = [&](const CostConstants& c) {
+        return choose_plan(query.operation, query.bytes, topology, c, same).seconds;
+      };
+      return seconds(constants) - seconds(without);
+    };
+    candidates.push_back({.algorithm = std::string(name_of(plan.algorithm)),
+                          .segment_bytes = plan.segment_bytes,
+                          .depth = plan.depth,
+                          .seconds = plan.seconds,
+                          .latency_seconds = saved(without_links(constants, &LinkCosts::latency_s)),
+                          .byte_seconds = saved(without_links(constants, &LinkCosts::seconds_per_byte)),
+                          .frame_seconds = saved(without_links(constants, &LinkCosts::frame_s)),
+                          .reduce_seconds = saved({constants.host, constants.network, 0})});
+  }
   return candidates;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ struct Place {
       secret;  // the job's; of ranks that share a file and were given none: that of their user on this host
   bool this_host_only = false;  // the secret is one that other hosts cannot know
   std::string source;           // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
+  std::optional<CostConstants> constants;  // agreed before, in the communicator that this one is a part of
+  std::string group;  // which communicator of the job: empty, or "/1.0/2.7": by splits and colors
 };
 Place resolve_place(const Options& options);
 

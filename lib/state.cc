@@ -10,6 +10,8 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "lib/constants.h"
+#include "lib/measure_links.h"
 
 namespace rondo {
 
@@ -18,7 +20,6 @@ namespace {
 constexpr milliseconds farewell_time{1000};
 constexpr std::size_t most_plans = 1024;
 constexpr int most_depth = 1024;
-constexpr milliseconds longest_deadline = std::chrono::hours{24 * 365};
 constexpr std::size_t longest_name = 64, longest_address = 16384;
 
 int own_cores() noexcept {
@@ -26,11 +27,14 @@ int own_cores() noexcept {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-// record := host:string cores:u32 transports:u8 {name:string address:string}*
+// record := host:string cores:u32 transports:u8 {name:string address:string}* costs:u8 constants?
+// costs: of CostSource; with `given` seven f64 follow. Only rank 0's count.
 struct Record {
   std::string host;
   int cores = 1;
   std::map<std::string, Blob, std::less<>> addresses;
+  CostSource costs = CostSource::defaults;
+  CostConstants constants;
 };
 
 Record read_record(int rank, const Blob& bytes) {
@@ -45,24 +49,48 @@ Record read_record(int rank, const Blob& bytes) {
     const auto span = std::as_bytes(std::span(address.data(), address.size()));
     record.addresses.emplace(std::move(name), Blob(span.begin(), span.end()));
   }
-  if (!reader.ok() || reader.left() != 0)
+  const auto costs = reader.get<std::uint8_t>();
+  record.costs = static_cast<CostSource>(costs);
+  if (record.costs == CostSource::given) record.constants = get_constants(reader);
+  if (!reader.ok() || reader.left() != 0 || costs > static_cast<int>(CostSource::measured_between_hosts) ||
+      !is_sane(record.constants))
     throw Error(
         Errc::rendezvous,
         fmt::format("the record of rank {} cannot be read: do all ranks run the same version?", rank));
   return record;
 }
 
+// Every rank has all records, and so all come to the same grouping.
+Hosts group_by_host(std::span<const Record> records) {
+  std::map<std::string_view, int> numbers;
+  std::vector<int> host_of_rank;
+  for (const Record& r : records)
+    host_of_rank.push_back(numbers.try_emplace(r.host, static_cast<int>(numbers.size())).first->second);
+  return Hosts(host_of_rank);
+}
+
+// Of the host with the most ranks.
+int cores_of(std::span<const Record> records, const Hosts& hosts) {
+  for (int host = 0; host < hosts.count(); ++host)
+    if (const auto on = hosts.on(host); static_cast<int>(on.size()) == hosts.most_on_a_host())
+      return records[static_cast<std::size_t>(on.front())].cores;
+  return 1;
+}
+
 }  // namespace
 
 CommunicatorState::CommunicatorState(const Options& options, const TransportFactory& factory)
-    : options_(options), place_(resolve_place(options)) {
+    : CommunicatorState(options, resolve_place(options), factory) {}
+
+CommunicatorState::CommunicatorState(const Options& options, const Place& place,
+                                     const TransportFactory& factory)
+    : options_(options), place_(place), factory_(factory) {
   plan_options_ = {options_.algorithm.empty() ? std::nullopt : parse_algorithm(options_.algorithm),
                    options_.segment_bytes, options_.depth, options_.staging_bytes / lane_count,
                    options_.reproducible};
   if (!options_.algorithm.empty() && !plan_options_.algorithm)
     throw Error(Errc::invalid_argument,
-                fmt::format("algorithm is '{}'; possible are ring, tree, star, doubling and chain",
-                            options_.algorithm));
+                fmt::format("algorithm is '{}'; possible are {}", options_.algorithm, algorithm_names()));
   if (options_.deadline.count() <= 0)
     throw Error(Errc::invalid_argument,
                 fmt::format("deadline is {} ms, it must be more than 0", options_.deadline.count()));
@@ -77,6 +105,8 @@ CommunicatorState::CommunicatorState(const Options& options, const TransportFact
     joined_ = join(place_, options_, make_record());
     try {
       routes = connect_transports();
+      routes_.assign(routes.begin(), routes.end());
+      settle_constants(routes, topology_.ranks_per_host > topology_.cores_per_host);
     } catch (const std::exception& error) {
       // The others may have come further: their first operation fails with this cause.
       joined_.control->report({Errc::rendezvous, error.what()});
@@ -86,9 +116,13 @@ CommunicatorState::CommunicatorState(const Options& options, const TransportFact
     crowded = topology_.ranks_per_host > topology_.cores_per_host;
   }
   EngineObserver* const observer = place_.size > 1 ? this : nullptr;
-  engine_ = std::make_unique<Engine>(
-      EngineOptions{place_.rank, place_.size, crowded, options_.checksum, transport_name_}, std::move(routes),
-      std::move(all), observer);
+  engine_ = std::make_unique<Engine>(EngineOptions{place_.rank, place_.size, crowded, options_.checksum,
+                                                   options_.reproducible, transport_name_, hosts_},
+                                     std::move(routes), std::move(all), observer);
+  if (plan_options_.algorithm == Algorithm::direct && place_.size > 1 && !engine_->has_direct())
+    throw Error(Errc::unsupported,
+                fmt::format("algorithm direct needs all ranks on one host over shm; these are over {}",
+                            transport_name_));
   if (joined_.control) joined_.control->start(*this);
 }
 
@@ -103,9 +137,38 @@ CommunicatorState::~CommunicatorState() {
   engine_.reset();
 }
 
-Blob CommunicatorState::make_record() const {
+CostSource CommunicatorState::find_cost_source() {
+  if (place_.rank != 0) return CostSource::defaults;
+  if (place_.constants)
+    constants_ = *place_.constants;
+  else if (!options_.constants.empty())
+    constants_ = to_costs(read_constants(options_.constants));
+  else if (!options_.measure)
+    return CostSource::measured_between_hosts;
+  else
+    return *options_.measure ? CostSource::measured : CostSource::defaults;
+  return CostSource::given;
+}
+
+// Rank 0's constants, for everybody.
+void CommunicatorState::settle_constants(const std::vector<Transport*>& routes, bool crowded) {
+  if (cost_source_ == CostSource::measured_between_hosts && hosts_.count() == 1) return;
+  if (cost_source_ == CostSource::defaults || cost_source_ == CostSource::given) return;
+  const TimePoint until = after(Clock::now(), options_.connect_deadline);
+  const MeasurePlan plan = plan_measurement(hosts_, place_.size, crowded);
+  if (place_.rank == 0) {
+    constants_ = make_sane(measure_links(plan, routes, {}, until));
+    joined_.control->publish(constants_);
+    return;
+  }
+  if (place_.rank == plan.same_host || place_.rank == plan.other_host) answer_measurement(routes, until);
+  // Without an answer the communicator has failed, and the first operation says why.
+  if (const auto agreed = joined_.control->await_constants(until)) constants_ = *agreed;
+}
+
+Blob CommunicatorState::make_record() {
   Writer writer;
-  writer.put_string(host_identity());
+  writer.put_string(options_.host.empty() ? host_identity() : options_.host);
   writer.put(static_cast<std::uint32_t>(own_cores()));
   writer.put(static_cast<std::uint8_t>(transports_.size()));
   for (const auto& t : transports_) {
@@ -113,6 +176,9 @@ Blob CommunicatorState::make_record() const {
     writer.put_string(t->name());
     writer.put_string({reinterpret_cast<const char*>(address.data()), address.size()});
   }
+  cost_source_ = find_cost_source();
+  writer.put(static_cast<std::uint8_t>(cost_source_));
+  if (cost_source_ == CostSource::given) put_constants(writer, constants_);
   return writer.take();
 }
 
@@ -121,13 +187,10 @@ std::vector<Transport*> CommunicatorState::connect_transports() {
   std::vector<Record> records;
   for (int rank = 0; rank < place_.size; ++rank)
     records.push_back(read_record(rank, joined_.records[static_cast<std::size_t>(rank)]));
-  std::map<std::string, std::pair<int, int>> hosts;  // ranks, cores
-  for (const Record& r : records) hosts[r.host] = {hosts[r.host].first + 1, r.cores};
-  for (const auto& [host, counts] : hosts) {
-    topology_.ranks_per_host = std::max(topology_.ranks_per_host, counts.first);
-    topology_.cores_per_host =
-        counts.first == topology_.ranks_per_host ? counts.second : topology_.cores_per_host;
-  }
+  hosts_ = group_by_host(records);
+  cost_source_ = records.front().costs;
+  if (cost_source_ == CostSource::given) constants_ = records.front().constants;
+  topology_ = topology_of(hosts_, place_.size, cores_of(records, hosts_));
   std::vector<Transport*> routes(records.size(), nullptr);
   std::set<std::string> names;
   for (int peer = 0; peer < place_.size; ++peer) {
@@ -161,8 +224,18 @@ std::vector<Transport*> CommunicatorState::connect_transports() {
   return routes;
 }
 
+std::string CommunicatorState::describe_peer(int peer) const {
+  if (peer < 0 || peer >= place_.size)
+    throw Error(Errc::invalid_argument,
+                fmt::format("there is no rank {}: ranks go from 0 to {}", peer, place_.size - 1));
+  const auto rank = static_cast<std::size_t>(peer);
+  if (rank >= routes_.size() || routes_[rank] == nullptr) return {};
+  const std::string how = routes_[rank]->describe_peer(peer);
+  return fmt::format("{}{}{}", routes_[rank]->name(), how.empty() ? "" : ", ", how);
+}
+
 std::string CommunicatorState::address() const {
-  return transports_.empty() ? std::string() : transports_.front()->describe();
+  return transports_.empty() ? std::string() : transports_.back()->describe();
 }
 
 const Plan& CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
@@ -170,29 +243,56 @@ const Plan& CommunicatorState::plan(Collective operation, std::size_t count, DTy
     throw Error(Errc::invalid_argument, "there is no such operation or element type");
   if (count > (std::size_t{1} << 50))
     throw Error(Errc::invalid_argument, fmt::format("count is {}, more than memory can hold", count));
-  const std::size_t blocks = is_blocked(operation) ? static_cast<std::size_t>(place_.size) : 1;
+  const std::size_t blocks = counts_one_block(operation) ? static_cast<std::size_t>(place_.size) : 1;
   const std::uint64_t bytes = count * size_of(type) * blocks;
   auto& plans = plans_[static_cast<std::size_t>(operation)];
   if (const auto found = plans.find(bytes); found != plans.end()) return found->second;
   if (plans.size() >= most_plans) plans.clear();
+  if (engine_->has_direct() && has_direct_form(operation) &&
+      plan_options_.algorithm.value_or(Algorithm::direct) == Algorithm::direct)
+    return plans
+        .emplace(bytes,
+                 Plan{.algorithm = Algorithm::direct, .segment_bytes = std::max<std::size_t>(bytes, 1)})
+        .first->second;
   PlanOptions options = plan_options_;  // the wanted algorithm is for the operations that have it
   if (options.algorithm && !supports(*options.algorithm, operation)) options.algorithm.reset();
-  return plans.emplace(bytes, choose_plan(operation, bytes, topology_, CostConstants{}, options))
-      .first->second;
+  return plans.emplace(bytes, choose_plan(operation, bytes, topology_, constants_, options)).first->second;
 }
 
 // Whatever shapes the frames without showing in the arguments: ranks whose options differ must notice.
 std::uint32_t CommunicatorState::plan_hash(const Call& call) const noexcept {
-  std::byte bytes[24];
+  std::byte bytes[32];
   store_little(bytes, static_cast<std::uint64_t>(call.segment_elements));
   store_little(bytes + 8, static_cast<std::uint64_t>(call.depth));
   store_little(bytes + 16, static_cast<std::uint64_t>(options_.checksum));
+  store_little(bytes + 24, static_cast<std::uint64_t>(options_.reproducible));
   return crc32c(bytes);
 }
 
+namespace {
+
+std::uint32_t checksum(std::span<const std::size_t> counts) noexcept {
+  std::uint32_t sum = 0;
+  for (const std::size_t count : counts) {
+    std::byte bytes[8];
+    store_little(bytes, static_cast<std::uint64_t>(count));
+    sum = crc32c(bytes, sum);
+  }
+  return sum;
+}
+
+// Elements that the segments cut.
+std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
+  if (has_counts(a.operation)) return *std::max_element(a.counts.begin(), a.counts.end());
+  return a.operation == Collective::all_to_all ? count / static_cast<std::size_t>(a.size) : count;
+}
+
+}  // namespace
+
 Work CommunicatorState::start(const Arguments& a) {
   check_arguments(a);
-  const bool shape_of_out = a.operation == Collective::reduce_scatter || !a.reads_in;
+  const bool shape_of_out = a.operation == Collective::reduce_scatter || a.operation == Collective::scatter ||
+                            a.operation == Collective::all_gather_v || !a.reads_in;
   const Buffer& shape = shape_of_out ? a.out : a.in;
   const Plan& chosen = plan(a.operation, shape.count, shape.type);
   Call call;
@@ -200,7 +300,7 @@ Work CommunicatorState::start(const Arguments& a) {
                     shape.type,
                     a.op,
                     chosen.algorithm,
-                    static_cast<std::uint32_t>(a.root),
+                    has_counts(a.operation) ? checksum(a.counts) : static_cast<std::uint32_t>(a.root),
                     shape.count,
                     a.options->scale.value_or(1.0),
                     0};
@@ -208,11 +308,12 @@ Work CommunicatorState::start(const Arguments& a) {
   call.out = static_cast<std::byte*>(a.out.data);
   call.in_bytes = a.reads_in ? a.in.count * size_of(a.in.type) : 0;
   call.out_bytes = a.writes_out ? a.out.count * size_of(a.out.type) : 0;
+  call.counts = a.counts;
   call.priority = a.options->priority;
   const std::size_t blocks = is_blocked(a.operation) ? static_cast<std::size_t>(place_.size) : 1;
   call.segment_elements = std::max<std::size_t>(1, chosen.segment_bytes / blocks / size_of(shape.type));
   // More segments in flight than there are would only make the order of frames longer to walk.
-  const std::uint64_t segments = shape.count / call.segment_elements + 1;
+  const std::uint64_t segments = largest_block(a, shape.count) / call.segment_elements + 1;
   call.depth = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::max(1, chosen.depth)), 1, segments));
   call.time_limit =
@@ -228,6 +329,13 @@ void CommunicatorState::abort(std::error_code why) noexcept {
     engine_->abort(failure);
   } catch (...) {  // no memory for the message: the deadline remains
   }
+}
+
+Memory CommunicatorState::allocate(std::size_t bytes) {
+  if (bytes == 0) return Memory();
+  for (const auto& transport : transports_)
+    if (auto allocation = transport->allocate(bytes)) return Memory(std::move(allocation));
+  return Memory(bytes);
 }
 
 void CommunicatorState::failure(const Failure& failure) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,24 +19,46 @@
 
 namespace rondo {
 
+// Where the planner's constants come from.
+enum class CostSource : std::uint8_t { defaults, given, measured, measured_between_hosts };
+
 class CommunicatorState final : private EngineObserver, private ControlClient {
  public:
   // Takes its place, joins the others and chooses the transport to each.
   CommunicatorState(const Options& options, const TransportFactory& factory);
+  CommunicatorState(const Options& options, const Place& place, const TransportFactory& factory);
   ~CommunicatorState() override;
 
   int rank() const noexcept { return place_.rank; }
   int size() const noexcept { return place_.size; }
+  const Options& options() const noexcept { return options_; }
+  const Place& place() const noexcept { return place_; }
+  const TransportFactory& factory() const noexcept { return factory_; }
+  std::uint64_t next_split() noexcept { return ++splits_; }
   std::string address() const;
+  std::string describe_peer(int peer) const;
   Engine& engine() noexcept { return *engine_; }
   const std::string& transport_name() const noexcept { return transport_name_; }
 
   Work start(const Arguments& arguments);
+  Work start_transfer(bool sending, const Buffer& buffer, int peer, std::uint32_t tag,
+                      const OpOptions& options);
+  Work start_batch(std::span<const Transfer> batch, const OpOptions& options);
+  Work start_all_to_all_v(const Buffer& in, std::span<const std::size_t> send_counts, const Buffer& out,
+                          std::span<const std::size_t> receive_counts, const OpOptions& options);
   const Plan& plan(Collective operation, std::size_t count, DType type);
+  const CostConstants& constants() const noexcept { return constants_; }
   void abort(std::error_code why) noexcept;
+  // From the first transport that has memory for all of its ranks; else memory of this process alone.
+  Memory allocate(std::size_t bytes);
 
  private:
-  Blob make_record() const;
+  static constexpr milliseconds longest_deadline = std::chrono::hours{24 * 365};
+
+  Work start_transfers(const PointShape& shape, const OpOptions& options);
+  CostSource find_cost_source();
+  Blob make_record();
+  void settle_constants(const std::vector<Transport*>& routes, bool crowded);
   std::vector<Transport*> connect_transports();
   std::uint32_t plan_hash(const Call& call) const noexcept;
 
@@ -48,12 +71,19 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
 
   const Options options_;
   const Place place_;
+  CostSource cost_source_ = CostSource::defaults;  // rank 0's
+  const TransportFactory factory_;
+  std::uint64_t splits_ = 0;
   TransportList transports_;
+  std::vector<const Transport*> routes_;  // by rank; null for this one
   Joined joined_;
   std::string transport_name_ = "self";
+  Hosts hosts_;
   Topology topology_;
+  CostConstants constants_;
   PlanOptions plan_options_;
   std::unordered_map<std::uint64_t, Plan> plans_[collective_count];  // by bytes
+  std::vector<PointTransfer> transfers_;                             // of the call that is being made
   std::unique_ptr<Engine> engine_;
 };
 

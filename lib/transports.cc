@@ -2,19 +2,37 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "lib/connect.h"
 #include "lib/reachability.h"
+#include "transports/shm/shm.h"
 #include "transports/tcp/tcp.h"
 
 namespace rondo {
 
-TransportList default_transports(const Place& place, const Options& options) {
-  for (const std::string& name : options.transports) {
-    if (name != "tcp")
-      throw Error(Errc::invalid_argument,
-                  fmt::format("transport '{}' is unknown; this build has: tcp", name));
-  }
+namespace {
+
+// In order of preference.
+constexpr std::array known_names{std::string_view{"shm"}, std::string_view{"tcp"}};
+
+bool is_allowed(std::string_view name, const Options& options) {
+  const auto& allowed = options.transports;
+  return allowed.empty() || std::ranges::find(allowed, name) != allowed.end();
+}
+
+std::unique_ptr<Transport> shm_transport(const Place& place, const Options& options) {
+  ShmOptions shm;
+  shm.rank = place.rank;
+  shm.size = place.size;
+  shm.secret = place.secret;
+  shm.host = host_identity();
+  shm.connect_deadline = options.connect_deadline;
+  return make_shm(shm);
+}
+
+std::unique_ptr<Transport> tcp_transport(const Place& place, const Options& options) {
   TcpOptions tcp;
   tcp.rank = place.rank;
   tcp.size = place.size;
@@ -22,16 +40,33 @@ TransportList default_transports(const Place& place, const Options& options) {
   tcp.this_host_only = place.this_host_only;
   tcp.host = host_identity();
   tcp.interfaces = options.interfaces;
+  if (options.connections < 1 || options.connections > static_cast<int>(most_connections))
+    throw Error(Errc::invalid_argument, fmt::format("connections is {}, it must be from 1 to {}",
+                                                    options.connections, most_connections));
+  tcp.connections = static_cast<unsigned>(options.connections);
   tcp.port_first = options.port_first;
   tcp.port_last = options.port_last;
   tcp.connect_deadline = options.connect_deadline;
+  return make_tcp(tcp);
+}
+
+}  // namespace
+
+TransportList default_transports(const Place& place, const Options& options) {
+  for (const std::string& name : options.transports)
+    if (std::ranges::find(known_names, name) == known_names.end())
+      throw Error(Errc::invalid_argument,
+                  fmt::format("transport '{}' is unknown; this build has: shm, tcp", name));
   TransportList list;
-  list.push_back(make_tcp(tcp));
+  if (is_allowed("shm", options)) list.push_back(shm_transport(place, options));
+  if (is_allowed("tcp", options)) list.push_back(tcp_transport(place, options));
   return list;
 }
 
 std::vector<TransportInfo> describe_transports() {
-  return {{"tcp", true, "between any ranks"}};
+  const std::string obstacle = shm_obstacle();
+  return {{"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
+          {"tcp", true, "between any ranks"}};
 }
 
 std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters) {

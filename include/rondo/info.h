@@ -23,7 +23,7 @@ struct InterfaceInfo {
   std::string name, address;
   bool loopback = false;
   bool chosen = false;  // by Options::interfaces
-  std::string why;      // why not
+  std::string why;      // why not, or for what
 };
 
 // A resource limit of this process; no value means unlimited.

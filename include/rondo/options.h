@@ -32,13 +32,23 @@ struct RONDO_API Options {
   // Lists of interfaces and networks: "eth0,10.0.0.0/8". A list that begins with ^ excludes all that it names ("^docker0,lo");
   // otherwise ^ before an item excludes that item ("eth*,^eth3"). Empty: any.
   std::vector<std::string> interfaces;
+  // TCP connections between two interfaces, 1 to 16; where ranks differ the smaller number counts.
+  int connections = 1;
   std::uint16_t port_first = 0;  // listening ports; 0: any
   std::uint16_t port_last = 0;
-  bool reproducible = false;      // bits depend on the inputs and the number of ranks alone
+  bool reproducible = false;  // bits depend on the inputs and the number of ranks alone
+  // Ranks that say the same count as ranks of one host when algorithms are chosen and laid out; at most 16384 bytes. Empty: those
+  // that share boot and network namespace. What reaches what does not depend on it.
+  std::string host;
   bool checksum = false;          // CRC32C of every payload, checked by the receiver
   std::string algorithm;          // ring, tree, star ...; empty: the planner chooses
   std::size_t segment_bytes = 0;  // unit of pipelining; 0: the planner chooses
   int depth = 0;                  // segments in flight; 0: the planner chooses
+  // A file of constants for the planner (format_constants() in plan.h, rondo bench --write-constants); rank 0's counts for all.
+  std::string constants;
+  // Whether connect() measures what links cost, a few milliseconds; likewise rank 0's wish. No value: where ranks stand on several
+  // hosts, unless there is a file.
+  std::optional<bool> measure;
   std::size_t staging_bytes = std::size_t{16} << 20;  // bound of staging memory, both lanes together
 
   // Reads RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and Slurm. Throws Error(invalid_argument)

@@ -21,8 +21,23 @@ enum class ReduceOp : std::uint8_t { sum, mean, product, min, max, bit_and, bit_
 inline constexpr int reduce_op_count = 8;
 
 // The operations of a communicator.
-enum class Collective : std::uint8_t { all_reduce, reduce, broadcast, all_gather, reduce_scatter, barrier };
-inline constexpr int collective_count = 6;
+enum class Collective : std::uint8_t {
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  reduce_scatter,
+  barrier,
+  gather,
+  scatter,
+  all_to_all,
+  all_gather_v,
+  reduce_scatter_v,
+  all_to_all_v,
+  send,
+  receive
+};
+inline constexpr int collective_count = 14;
 
 // bulk: gradients and other large buffers. urgent: small messages that must not queue behind them.
 enum class Priority : std::uint8_t { bulk, urgent };

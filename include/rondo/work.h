@@ -22,8 +22,13 @@ class [[nodiscard]] RONDO_API Work {
   Work& operator=(Work&& other) noexcept;
   ~Work();
 
-  // Takes over one reference to the operation.
+  // Takes over one reference to the operation, or gives it away: for bindings.
   explicit Work(Operation* operation) noexcept : operation_(operation) {}
+  Operation* release() noexcept {
+    Operation* const operation = operation_;
+    operation_ = nullptr;
+    return operation;
+  }
 
   // Drives progress on this thread until the operation ends. Throws Error with the first cause when it failed.
   void wait();

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The planner's constants as they come from a file or from another rank: never trusted before is_sane().
+#pragma once
+
+#include <string>
+
+#include <rondo/constants.h>
+
+#include "base/bytes.h"
+#include "collectives/planner.h"
+
+namespace rondo {
+
+// Every time finite and in its range: latencies to 10 s, bytes to a millisecond each, frames to a second.
+bool is_sane(const CostConstants& constants) noexcept;
+// The same with every value moved into its range.
+CostConstants make_sane(const CostConstants& constants) noexcept;
+
+CostConstants to_costs(const PlanConstants& constants) noexcept;
+PlanConstants to_public(const CostConstants& constants) noexcept;
+
+// Seven f64, as their bits.
+void put_constants(Writer& writer, const CostConstants& constants);
+CostConstants get_constants(Reader& reader) noexcept;  // may be insane
+
+}  // namespace rondo

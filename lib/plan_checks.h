@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Arguments of plan.h, checked. Each throws Error that says what is possible.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "collectives/schedule.h"
+
+namespace rondo {
+
+// Throws Error(invalid_argument) for an unknown name, Error(unsupported) where the operation does not have it.
+Algorithm find_algorithm(std::string_view name, Collective operation);
+// Throws Error(invalid_argument): "depth is 0; possible are 1 to 1000000".
+void require_between(std::string_view name, std::int64_t value, std::int64_t first, std::int64_t last);
+
+}  // namespace rondo

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <thread>
+
+#include <rondo/error.h>
+#include <rondo/options.h>
+#include <rondo/plan.h>
+
+#include "collectives/call.h"
+#include "collectives/planner.h"
+#include "collectives/simulator.h"
+#include "lib/plan_checks.h"
+
+namespace rondo {
+
+namespace {
+
+constexpr int most_ranks = 1'000'000;
+constexpr double longest_time = 1e3, highest_rate = 1e15, most_factor = 1e6;
+
+void require_number(std::string_view name, double value, double least, double most) {
+  if (!(value >= least && value <= most))
+    throw Error(Errc::invalid_argument,
+                fmt::format("{} is {:g}; possible are {:g} to {:g}", name, value, least, most));
+}
+
+void check_hosts(const SimulatedHosts& h) {
+  require_between("hosts", h.hosts, 1, most_ranks);
+  require_between("ranks per host", h.ranks_per_host, 1, most_ranks / h.hosts);
+  require_between("cores per host", h.cores_per_host, 0, most_ranks);
+  require_between("cores", h.cores, 0, most_ranks);
+  require_number("link latency", h.link_latency_s, 0, longest_time);
+  require_number("host latency", h.host_latency_s, 0, longest_time);
+  require_number("link rate", h.link_bytes_per_s, 1, highest_rate);
+  require_number("host rate", h.host_bytes_per_s, 1, highest_rate);
+  require_number("reduction rate", h.reduce_bytes_per_s, 1, highest_rate);
+  require_number("frame cost", h.frame_s, 0, longest_time);
+  require_number("byte cost", h.byte_s, 0, 1);
+}
+
+void check_stragglers(const SimulatedStragglers& s, const SimulatedHosts& h) {
+  require_between("stragglers", s.count, 0, s.hosts ? h.hosts : h.hosts * h.ranks_per_host);
+  require_number("straggler factor", s.factor, 1, most_factor);
+  require_number("straggler delay", s.delay_s, 0, longest_time);
+}
+
+// SplitMix64 (Steele, Lea and Flood, 2014): the same on every machine, unlike the distributions of <random>.
+std::uint64_t mix(std::uint64_t& state) {
+  std::uint64_t z = state += 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+std::vector<int> draw(int count, int from, std::uint64_t seed) {
+  std::vector<int> all(static_cast<std::size_t>(from));
+  std::iota(all.begin(), all.end(), 0);
+  const auto wanted = static_cast<std::size_t>(count);
+  for (std::size_t i = 0; i < wanted; ++i) std::swap(all[i], all[i + mix(seed) % (all.size() - i)]);
+  all.resize(wanted);
+  std::sort(all.begin(), all.end());
+  return all;
+}
+
+Fabric fabric_of(const SimulatedHosts& h) {
+  return {.hosts = h.hosts,
+          .ranks_per_host = h.ranks_per_host,
+          .in_turns = h.in_turns,
+          .inside = {h.host_latency_s, 1 / h.host_bytes_per_s},
+          .between = {h.link_latency_s, 1 / h.link_bytes_per_s},
+          .frame_s = h.frame_s,
+          .byte_s = h.byte_s,
+          .reduce_seconds_per_byte = 1 / h.reduce_bytes_per_s,
+          .burst_bytes = h.link_burst_bytes,
+          .cores_per_host = h.cores_per_host,
+          .cores = h.cores};
+}
+
+// What ranks would measure on these hosts: a frame from end to end, and the slowest of what its bytes pass.
+CostConstants constants_of(const SimulatedHosts& h) {
+  const auto link = [&](double latency_s, double bytes_per_s) {
+    return LinkCosts{latency_s + 2 * h.frame_s, std::max(1 / bytes_per_s, 2 * h.byte_s), h.frame_s};
+  };
+  return {.host = link(h.host_latency_s, h.host_bytes_per_s),
+          .network = link(h.link_latency_s, h.link_bytes_per_s),
+          .reduce_seconds_per_byte = 1 / h.reduce_bytes_per_s};
+}
+
+Plan plan_of(const SimulationQuery& query) {
+  const SimulatedHosts& h = query.hosts;
+  Topology topology{.ranks = h.hosts * h.ranks_per_host,
+                    .hosts = h.hosts,
+                    .ranks_per_host = h.ranks_per_host,
+                    .cores_per_host = h.cores_per_host > 0 ? h.cores_per_host : h.ranks_per_host,
+                    .in_rank_order = !h.in_turns || h.hosts == 1 || h.ranks_per_host == 1};
+  PlanOptions options{.algorithm = std::nullopt,
+                      .segment_bytes = query.segment_bytes,
+                      .depth = query.depth,
+                      .staging_bytes = Options{}.staging_bytes / lane_count,
+                      .reproducible = query.reproducible};
+  if (!query.algorithm.empty()) options.algorithm = find_algorithm(query.algorithm, query.operation);
+  return choose_plan(query.operation, query.bytes, topology, constants_of(h), options);
+}
+
+Simulation result_of(const Plan& plan, const SimulatedCall& call, const SimulatedRun& run) {
+  return {.algorithm = std::string(name_of(plan.algorithm)),
+          .segment_bytes = call.segment_bytes,
+          .depth = static_cast<int>(call.depth),
+          .segments = run.segments,
+          .seconds = run.seconds,
+          .predicted_seconds = plan.seconds,
+          .first_done_seconds = run.first_done_seconds,
+          .last_rank = run.last_rank,
+          .critical_rank = run.critical_rank,
+          .critical_seconds = run.critical_seconds,
+          .frames = run.frames,
+          .bytes = run.bytes,
+          .link_bytes = run.link_bytes,
+          .busiest_link_bytes = run.busiest_link_bytes,
+          .busiest_host = run.busiest_host,
+          .busiest_link_share = run.busiest_link_share,
+          .mean_link_share = run.mean_link_share,
+          .busiest_rank_share = run.busiest_rank_share,
+          .mean_rank_share = run.mean_rank_share,
+          .stragglers = {},
+          .one_host = run.one_host};
+}
+
+}  // namespace
+
+Simulation simulate_plan(const SimulationQuery& query) {
+  check_hosts(query.hosts);
+  check_stragglers(query.stragglers, query.hosts);
+  const int ranks = query.hosts.hosts * query.hosts.ranks_per_host;
+  require_between("root", query.root, 0, ranks - 1);
+  require_between("depth", query.depth, 0, most_ranks);
+  require_between("bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(query.bytes, INT64_MAX)), 0,
+                  std::int64_t{1} << 50);
+  const Plan plan = plan_of(query);
+  SimulatedCall call{.operation = query.operation,
+                     .algorithm = plan.algorithm,
+                     .root = query.root,
+                     .bytes = query.bytes,
+                     .segment_bytes = plan.segment_bytes};
+  // As a communicator does: no more segments in flight than there are.
+  const std::uint64_t segments = query.bytes / std::max<std::size_t>(1, plan.segment_bytes) + 1;
+  call.depth = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::max(1, plan.depth)), 1, segments));
+  const SimulatedStragglers& s = query.stragglers;
+  const std::vector<int> slow = draw(s.count, s.hosts ? query.hosts.hosts : ranks, s.seed);
+  std::vector<Straggler> stragglers;
+  for (const int one : slow)
+    stragglers.push_back({.rank = s.hosts ? no_rank : one,
+                          .host = s.hosts ? one : -1,
+                          .factor = s.factor,
+                          .delay_s = s.delay_s});
+  Simulation result = result_of(plan, call, simulate(call, fabric_of(query.hosts), stragglers));
+  result.stragglers = slow;
+  return result;
+}
+
+}  // namespace rondo
