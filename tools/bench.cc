@@ -18,9 +18,11 @@
 #include "tools/bench_options.h"
 #include "tools/ceiling.h"
 #include "tools/commands.h"
+#include "tools/copy_ceiling.h"
 #include "tools/launch.h"
 #include "tools/measure.h"
 #include "tools/report.h"
+#include "tools/report_file.h"
 #include "tools/spawn.h"
 #include "tools/text.h"
 
@@ -28,22 +30,27 @@ namespace rondo::tools {
 namespace {
 
 constexpr int default_ranks = 4;
+constexpr int most_peers_shown = 4;
 
 // One rank of the benchmark, connected.
 class Bench {
  public:
   Bench(const BenchOptions& options, Communicator communicator)
       : options_(options), communicator_(std::move(communicator)), progress_(communicator_.rank() == 0) {
-    setting_ = Setting{options.operation,    join(options.connect.transports, "+"),
-                       communicator_.size(), options.reduces(),
-                       options.check,        0};
+    setting_.operation = options.operation;
+    setting_.ranks = communicator_.size();
+    setting_.reduces = options.reduces();
+    setting_.checked = options.check;
+    setting_.allocated = options.allocate;
   }
   int run();
 
  private:
   bool is_first() const { return communicator_.rank() == 0; }
   void agree_on_files();
+  void find_transports();
   void describe();
+  void describe_peers();
   void measure_all(Measurement& measurement);
   void measure_size(Measurement& measurement, std::uint64_t bytes);
   int verdict() const;
@@ -62,11 +69,41 @@ void Bench::agree_on_files() {
   try {
     if (is_first()) try_file("--json", options_.json);
     if (is_first()) try_file("--csv", options_.csv);
+    if (is_first()) try_file("--write-constants", options_.constants);
   } catch (const UsageError& error) {
     trouble = error.what();
   }
   if (maximum_over_ranks(communicator_, trouble.empty() ? 0 : 1) == 0) return;
   throw UsageError(is_first() ? trouble : "rank 0 cannot write its files");
+}
+
+// The transports over which any of the ranks reaches another.
+void Bench::find_transports() {
+  std::vector<std::string> names, used;
+  for (const TransportInfo& transport : gather_info(options_.connect).transports)
+    names.push_back(transport.name);
+  std::vector<double> uses(names.size(), 0);
+  for (int peer = 0; peer < communicator_.size(); ++peer) {
+    const std::string how = communicator_.describe_peer(peer);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      if (how.substr(0, how.find(',')) == names[i]) uses[i] = 1;
+  }
+  maximum_over_ranks(communicator_, uses);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (uses[i] > 0) used.push_back(names[i]);
+  setting_.transport = used.empty() ? "none" : join(used, "+");
+  setting_.shared_memory = setting_.transport == "shm";
+}
+
+// Where rank 0 has several connections to a peer, how; most tables are the same for all, so a few are enough.
+void Bench::describe_peers() {
+  int shown = 0;
+  for (int peer = 1; peer < communicator_.size() && shown < most_peers_shown; ++peer) {
+    const std::string how = communicator_.describe_peer(peer);
+    if (how.find(" paths") == std::string::npos) continue;
+    fmt::print("# rank 0 to rank {}: {}\n", peer, how);
+    ++shown;
+  }
 }
 
 // The hosts, each with the number of its ranks.
@@ -82,13 +119,15 @@ void Bench::describe() {
                   Buffer{hosts.data(), hosts.size() * mine.size(), DType::u8, -1})
       .wait();
   if (!is_first()) return;
-  fmt::print("# rondo {}: {} over {}, {} {}\n", version(), name_of(options_.operation), setting_.transport,
-             setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks");
+  fmt::print("# rondo {}: {} over {}, {} {}{}\n", version(), name_of(options_.operation), setting_.transport,
+             setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks",
+             setting_.allocated ? ", buffers from Communicator::allocate" : "");
   for (std::size_t first = 0, end; first < hosts.size(); first = end) {
     for (end = first + 1; end < hosts.size() && hosts[end] == hosts[first];) ++end;
     hosts[first].back() = 0;
     fmt::print("# ranks {} to {} on {}\n", first, end - 1, hosts[first].data());
   }
+  describe_peers();
 }
 
 void Bench::measure_size(Measurement& measurement, std::uint64_t bytes) {
@@ -134,11 +173,16 @@ int Bench::verdict() const {
 
 int Bench::run() {
   agree_on_files();
+  find_transports();
   describe();
-  std::optional<Ceiling> ceiling;
+  std::unique_ptr<Ceiling> ceiling;
   if (options_.ceiling && communicator_.size() > 1) {
-    progress_.show("measuring what plain sockets reach");
-    ceiling.emplace(communicator_, options_.connect);
+    progress_.show(setting_.shared_memory ? "measuring what memcpy reaches"
+                                          : "measuring what plain sockets reach");
+    if (setting_.shared_memory)
+      ceiling = std::make_unique<CopyCeiling>(communicator_);
+    else
+      ceiling = std::make_unique<SocketCeiling>(communicator_, options_.connect);
     setting_.ceiling = ceiling->measure();
     progress_.erase();
     if (!ceiling->trouble().empty())
@@ -156,6 +200,8 @@ int Bench::run() {
   print_summary(setting_, rows_, ceiling_after);
   if (!options_.json.empty()) write_json(options_.json, setting_, rows_);
   if (!options_.csv.empty()) write_csv(options_.csv, setting_, rows_);
+  if (!options_.constants.empty())
+    write_report(options_.constants, format_constants(communicator_.constants()));
   return verdict();
 }
 
@@ -199,6 +245,7 @@ int start_ranks(BenchOptions& options) {
   settle(options, ranks);
   try_file("--json", options.json);
   try_file("--csv", options.csv);
+  try_file("--write-constants", options.constants);
   const SystemInfo info = gather_info(options.connect);
   const double needed = 2.0 * static_cast<double>(options.sizes.back()) * ranks;
   if (info.memory_bytes > 0 && needed > static_cast<double>(info.memory_bytes))
@@ -226,7 +273,22 @@ void add_bench(CLI::App& app, int& exit_code) {
       "joins them. The flags\n"
       "are those of nccl-tests. Exit status: 0 fine, 1 wrong elements or a row below --min-bandwidth, 2 bad "
       "input,\n"
-      "3 the ranks failed.\n");
+      "3 the ranks failed.\n"
+      "\n"
+      "%ceil is busbw in percent of what plain TCP sockets reach in the same run. Where all ranks share "
+      "memory it "
+      "is what they load and\n"
+      "store in one operation, over p50, in percent of what they load and store (2 bytes for each byte "
+      "copied) "
+      "when all call memcpy on\n"
+      "large memory at once; caches make it more than 100. S: size, n: ranks, +: out of place only\n"
+      "                             --allocate           ordinary buffers\n"
+      "  all_reduce                 2nS                  (5n-2)S\n"
+      "  reduce                     (n+1)S               (3n-1)S + 2(n-1)/n S\n"
+      "  reduce_scatter, _v         (n+1)S               (3n-1)S\n"
+      "  broadcast, all_gather, _v  2(n-1)S (+2S)        2nS (+2S)\n"
+      "  gather, scatter            2(n-1)/n S (+2S/n)   4(n-1)/n S (+2S/n)\n"
+      "  all_to_all                 2nS (in place: ->)   4(n-1)S (+2S)\n");
   command->callback([flags, &exit_code] {
     BenchOptions options = interpret(*flags);
     const auto place = find_launch(options.connect);

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tools/operations.h"
 #include "tools/spawn.h"
 #include "tools/text.h"
 
@@ -32,8 +33,14 @@ std::vector<std::string> all_names(int count) {
 }
 
 Collective read_operation(const std::string& text) {
-  if (const auto operation = parse_collective(text)) return *operation;
-  unknown("operation", text, all_names<Collective>(collective_count));
+  std::vector<std::string> names;
+  for (int i = 0; i < collective_count; ++i) {
+    const auto operation = static_cast<Collective>(i);
+    if (list_algorithms(operation).empty()) continue;
+    if (parse_collective(text) == operation) return operation;
+    names.emplace_back(name_of(operation));
+  }
+  unknown("operation", text, names);
 }
 
 std::vector<DType> read_types(const std::string& text) {
@@ -91,6 +98,7 @@ std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
   for (std::uint64_t size = first; size <= last;
        size = factor > 1 ? std::max<std::uint64_t>(size, 1) * factor : size + step) {
     sizes.push_back(size);
+    if (factor > 1 && size > last / factor) break;  // the next one could not even be counted
     if (sizes.size() > most_rows)
       throw UsageError(fmt::format("more than {} sizes from {} to {}: take a larger step", most_rows,
                                    format_bytes(first), format_bytes(last)));
@@ -111,7 +119,6 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
   options.rank = -1;  // both are read again when connecting, which then knows and says who has set them
   options.size = 0;
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
-  if (options.transports.empty()) options.transports = {"tcp"};
   if (!flags.interfaces.empty()) options.interfaces = {flags.interfaces};
   if (!flags.algorithm.empty()) options.algorithm = flags.algorithm;
   if (!flags.deadline.empty())
@@ -123,7 +130,8 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
   for (const std::string& wanted : options.transports)
     if (std::find(names.begin(), names.end(), wanted) == names.end()) unknown("--transport", wanted, names);
   if (!info.interface_error.empty()) throw UsageError(info.interface_error);
-  const auto algorithms = list_algorithms(operation);
+  auto algorithms = list_algorithms(operation);
+  algorithms.emplace_back("direct");  // has no schedule; where it is not possible connecting says why
   if (!options.algorithm.empty() &&
       std::find(algorithms.begin(), algorithms.end(), options.algorithm) == algorithms.end())
     unknown("--algorithm", options.algorithm, algorithms);
@@ -133,12 +141,11 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
 }  // namespace
 
 bool BenchOptions::reduces() const {
-  return operation == Collective::all_reduce || operation == Collective::reduce ||
-         operation == Collective::reduce_scatter;
+  return tools::reduces(operation);
 }
 
 bool BenchOptions::rooted() const {
-  return operation == Collective::reduce || operation == Collective::broadcast;
+  return is_rooted(operation);
 }
 
 void add_bench_flags(CLI::App& command, BenchFlags& flags) {
@@ -146,7 +153,8 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
     command.add_option(names, value, text)->type_name("");
   };
   add("operation", flags.operation,
-      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter or barrier");
+      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, scatter, "
+      "all_to_all, all_gather_v or reduce_scatter_v");
   add("-b,--minbytes", flags.min_bytes, "Smallest size, with a suffix K, M, G if you like (default 8)");
   add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M)");
   add("-i,--stepbytes", flags.step_bytes,
@@ -162,19 +170,26 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "all");
   add("-o,--op", flags.op,
       "sum (default), mean, product, min, max, bit_and, bit_or, bit_xor, several with commas, or all");
-  add("-r,--root", flags.root, "Root of reduce and broadcast, or all (default 0)");
+  add("-r,--root", flags.root, "Root of reduce, broadcast, gather and scatter, or all (default 0)");
   add("--ranks", flags.ranks, "Ranks to start on this host when no launcher has done it (default 4)");
-  add("--transport", flags.transport, "Transports to use (default tcp)");
-  add("--algorithm", flags.algorithm, "ring, tree, star, doubling or chain (default: what Rondo plans)");
+  add("--transport", flags.transport,
+      "Transports that may be used: shm, tcp (default: what reaches each rank best, shm within a host)");
+  add("--algorithm", flags.algorithm,
+      "ring, tree, star, doubling, chain, pairwise, halving, two_shot, two_level or direct (default: what "
+      "Rondo plans)");
   add("--interfaces", flags.interfaces,
       "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but one");
   add("--json", flags.json, "Write the results to this file as JSON");
   add("--csv", flags.csv, "Write the results to this file as CSV");
+  add("--write-constants", flags.constants,
+      "Measure what the links cost, and write the planner's constants to this file (for RONDO_CONSTANTS)");
   add("--min-bandwidth", flags.min_bandwidth,
       "GB/s of bus bandwidth that every row with data must reach, else exit status 1; not for barrier");
   add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
   command.add_flag("--no-ceiling", flags.no_ceiling,
-                   "Do not measure what plain sockets reach between the ranks");
+                   "Do not measure what plain sockets, or memcpy where all ranks share memory, reach");
+  command.add_flag("--allocate", flags.allocate,
+                   "Buffers from Communicator::allocate, on which ranks that share memory work in one pass");
 }
 
 BenchOptions interpret(const BenchFlags& flags) {
@@ -195,9 +210,12 @@ BenchOptions interpret(const BenchFlags& flags) {
   if (options.min_bandwidth && options.operation == Collective::barrier)
     throw UsageError("--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
   options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
+  options.allocate = flags.allocate;
   options.json = flags.json;
   options.csv = flags.csv;
+  options.constants = flags.constants;
   options.connect = read_connect(flags, options.operation);
+  if (!options.constants.empty()) options.connect.measure = true;
   if (!options.reduces()) options.ops = {ReduceOp::sum};
   if (options.operation == Collective::barrier) {
     options.sizes = {0};

@@ -19,8 +19,8 @@ struct BenchFlags {
   std::string operation = "all_reduce";
   std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, check,
       type = "f32", op = "sum", root = "0";
-  std::string ranks, transport, algorithm, interfaces, json, csv, min_bandwidth, deadline;
-  bool no_ceiling = false;
+  std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth, deadline;
+  bool no_ceiling = false, allocate = false;
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
 
@@ -35,8 +35,9 @@ struct BenchOptions {
   std::uint64_t warmups = 2;
   bool check = true;
   bool ceiling = true;
+  bool allocate = false;                // buffers from Communicator::allocate
   std::optional<int> ranks;             // as asked for
-  std::string json, csv;                // files; empty: none
+  std::string json, csv, constants;     // files; empty: none
   std::optional<double> min_bandwidth;  // GB/s
   Options connect;
 

@@ -50,7 +50,7 @@ std::vector<Announcement> exchange(Communicator& communicator, const Announcemen
 
 }  // namespace
 
-struct Ceiling::Ring {
+struct SocketCeiling::Ring {
   Announcement mine;
   Descriptor listener, right, left;
   std::vector<std::byte> chunk = std::vector<std::byte>(chunk_bytes);
@@ -75,7 +75,7 @@ struct Ceiling::Ring {
   }
 };
 
-Ceiling::Ceiling(Communicator& communicator, const Options& options)
+SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options)
     : communicator_(communicator), adapting_(std::make_unique<Ring>()), bounded_(std::make_unique<Ring>()) {
   if (communicator.size() < 2) return;
   usable_ = connect(*adapting_, options) && connect(*bounded_, options);
@@ -85,10 +85,10 @@ Ceiling::Ceiling(Communicator& communicator, const Options& options)
   bound_buffers(bounded_->left, bounded_bytes);
 }
 
-Ceiling::~Ceiling() = default;
+SocketCeiling::~SocketCeiling() = default;
 
 // The same result on all ranks.
-bool Ceiling::connect(Ring& ring, const Options& options) {
+bool SocketCeiling::connect(Ring& ring, const Options& options) {
   try {
     ring.listen(communicator_.address(), options);
   } catch (const std::exception& error) {
@@ -106,7 +106,7 @@ bool Ceiling::connect(Ring& ring, const Options& options) {
   return maximum_over_ranks(communicator_, all_listen && trouble_.empty() ? 0 : 1) == 0;
 }
 
-double Ceiling::round(Ring& ring, std::size_t bytes) {
+double SocketCeiling::round(Ring& ring, std::size_t bytes) {
   double seconds = std::numeric_limits<double>::infinity();
   communicator_.barrier().wait();
   const auto begin = Clock::now();
@@ -121,7 +121,7 @@ double Ceiling::round(Ring& ring, std::size_t bytes) {
   return maximum_over_ranks(communicator_, seconds);
 }
 
-double Ceiling::measure(Ring& ring) {
+double SocketCeiling::measure(Ring& ring) {
   std::size_t bytes = first_bytes;
   double best = 0;
   for (int i = 0; i < rounds && usable_; ++i) {
@@ -133,7 +133,7 @@ double Ceiling::measure(Ring& ring) {
   return best;
 }
 
-double Ceiling::measure() {
+double SocketCeiling::measure() {
   const double adapting = measure(*adapting_), bounded = measure(*bounded_);  // in this order on every rank
   if (!usable_ && trouble_.empty()) trouble_ = "another rank lost its neighbours";
   return usable_ ? std::max(adapting, bounded) : 0;

@@ -39,7 +39,9 @@ std::string explain(const CLI::App* app, const CLI::Error& error) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Rondo: collective communication over TCP. Measures it, starts ranks, explains itself."};
+  CLI::App app{
+      "Rondo: collective communication over shared memory and TCP. Measures it, starts ranks, explains "
+      "itself."};
   app.name("rondo");
   app.set_version_flag("--version", "rondo " + std::string(rondo::version()));
   app.failure_message(explain);

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "tools/agree.h"
+#include "tools/operations.h"
+#include "tools/traffic.h"
 
 namespace rondo::tools {
 namespace {
@@ -34,13 +36,13 @@ double bus_factor(Collective operation, int ranks) {
   switch (operation) {
     case Collective::all_reduce:
       return 2 * (n - 1) / n;
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-      return (n - 1) / n;
     case Collective::barrier:
       return 0;
-    default:
+    case Collective::reduce:
+    case Collective::broadcast:
       return 1;
+    default:
+      return (n - 1) / n;
   }
 }
 
@@ -51,8 +53,8 @@ Measurement::Measurement(Communicator& communicator, const BenchOptions& options
       pattern_(Call{Collective::barrier}) {
   const std::size_t largest = options.sizes.back();
   if (largest == 0) return;
-  in_ = communicator.allocate(largest);
-  out_ = communicator.allocate(largest);
+  in_ = options.allocate ? communicator.allocate(largest) : Memory(largest);
+  out_ = options.allocate ? communicator.allocate(largest) : Memory(largest);
 }
 
 void Measurement::choose(DType type, ReduceOp op, int root) {
@@ -60,37 +62,64 @@ void Measurement::choose(DType type, ReduceOp op, int root) {
   pattern_ = Pattern(call_);
 }
 
-// How many blocks of the call's count the larger buffer has, seen from an operation that gathers or scatters.
-std::size_t Measurement::blocks(Collective gathering) const {
-  return call_.operation == gathering ? static_cast<std::size_t>(call_.size) : 1;
+// The blocks of a row. Where ranks may have different counts they do: rank i's end at the fraction ((i + 1) / n)^2 of the whole.
+void Measurement::cut(std::size_t count) {
+  const auto ranks = static_cast<std::size_t>(call_.size);
+  std::size_t block = counts_one_block(call_.operation) ? count : 0;
+  if (call_.operation == Collective::all_to_all) block = count / ranks;
+  counts_.assign(ranks, block);
+  if (has_counts(call_.operation)) {
+    const auto end = [&](std::size_t rank) { return count / ranks * rank * rank / ranks; };
+    for (std::size_t rank = 0; rank < ranks; ++rank) counts_[rank] = end(rank + 1) - end(rank);
+    counts_.back() += count - end(ranks);
+  }
+  before_ = std::accumulate(counts_.begin(), counts_.begin() + call_.rank, std::size_t{0});
 }
 
 Measurement::Operands Measurement::place(std::size_t count, bool in_place) const {
-  const std::size_t gathered = blocks(Collective::all_gather), scattered = blocks(Collective::reduce_scatter);
-  Buffer in{in_.data(), count * scattered, call_.type, -1},
-      out{out_.data(), count * gathered, call_.type, -1};
+  const std::size_t own = counts_[static_cast<std::size_t>(call_.rank)];
+  const std::size_t all = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
+  Buffer in{in_.data(), count, call_.type, -1}, out{out_.data(), count, call_.type, -1};
+  if (gathers(call_.operation)) in.count = own, out.count = all;
+  if (scatters(call_.operation)) in.count = all, out.count = own;
   if (!in_place) return {in, out};
-  const std::size_t mine = static_cast<std::size_t>(call_.rank) * count * size_of(call_.type);
-  in.data = gathered > 1 ? bytes_of(out) + mine : out.data;
-  if (scattered > 1) out.data = bytes_of(in) + mine;
+  const std::size_t mine = before_ * size_of(call_.type);
+  in.data = gathers(call_.operation) ? bytes_of(out) + mine : out.data;
+  if (scatters(call_.operation)) out.data = bytes_of(in) + mine;
   return {in, out};
+}
+
+bool Measurement::reads() const {
+  const bool root_only = call_.operation == Collective::broadcast || call_.operation == Collective::scatter;
+  return !root_only || call_.rank == call_.root;
+}
+
+bool Measurement::writes() const {
+  const bool root_only = call_.operation == Collective::reduce || call_.operation == Collective::gather;
+  return !root_only || call_.rank == call_.root;
+}
+
+template <class Function>
+void Measurement::for_each_part(const Operands& operands, Function function) const {
+  std::byte* to = bytes_of(operands.out);
+  const bool several = gathers(call_.operation) || call_.operation == Collective::all_to_all;
+  const std::size_t first = gathers(call_.operation) ? 0 : before_;
+  if (!several) return function(Part{to, first, operands.out.count, 0});
+  for (int rank = 0; rank < call_.size; ++rank) {
+    const std::size_t count = counts_[static_cast<std::size_t>(rank)];
+    function(Part{to, first, count, rank});
+    to += count * size_of(call_.type);
+  }
 }
 
 // The input of this iteration, and where no input lies values that are all wrong.
 void Measurement::prepare(const Operands& operands, bool in_place) {
   ++iteration_;
-  const auto& [in, out] = operands;
-  const bool gathers = call_.operation == Collective::all_gather;
-  const std::size_t width = size_of(call_.type), block = gathers ? in.count : out.count;
-  const bool broadcasts = call_.operation == Collective::broadcast;
-  const bool reads = !broadcasts || call_.rank == call_.root;
-  const bool writes = call_.operation != Collective::reduce || call_.rank == call_.root;
-  const std::size_t first =
-      call_.operation == Collective::reduce_scatter ? static_cast<std::size_t>(call_.rank) * block : 0;
-  if (writes && !(in_place && reads && !gathers))
-    for (std::size_t i = 0; i < (gathers ? static_cast<std::size_t>(call_.size) : 1); ++i)
-      pattern_.poison(bytes_of(out) + i * block * width, first, block, iteration_, static_cast<int>(i));
-  if (reads) pattern_.fill_input(bytes_of(in), 0, in.count, iteration_);
+  if (writes() && !(in_place && reads() && !gathers(call_.operation)))
+    for_each_part(operands, [&](const Part& part) {
+      pattern_.poison(part.data, part.first, part.count, iteration_, part.block);
+    });
+  if (reads()) pattern_.fill_input(bytes_of(operands.in), 0, operands.in.count, iteration_);
 }
 
 Work Measurement::start(const Operands& operands) {
@@ -106,31 +135,33 @@ Work Measurement::start(const Operands& operands) {
       return communicator_.all_gather(in, out);
     case Collective::reduce_scatter:
       return communicator_.reduce_scatter(in, out, call_.op);
-    case Collective::barrier:
-      break;
+    case Collective::gather:
+      return communicator_.gather(in, out, call_.root);
+    case Collective::scatter:
+      return communicator_.scatter(in, out, call_.root);
+    case Collective::all_to_all:
+      return communicator_.all_to_all(in, out);
+    case Collective::all_gather_v:
+      return communicator_.all_gather_v(in, out, counts_);
+    case Collective::reduce_scatter_v:
+      return communicator_.reduce_scatter_v(in, out, counts_, call_.op);
+    default:
+      return communicator_.barrier();
   }
-  return communicator_.barrier();
 }
 
 std::uint64_t Measurement::check(const Operands& operands) const {
-  const auto& [in, out] = operands;
-  if (call_.operation == Collective::reduce && call_.rank != call_.root) return 0;
-  if (call_.operation != Collective::all_gather) {
-    const bool scatters = call_.operation == Collective::reduce_scatter;
-    const std::size_t first = scatters ? static_cast<std::size_t>(call_.rank) * out.count : 0;
-    return pattern_.count_wrong(bytes_of(out), first, out.count, iteration_, 0);
-  }
   std::uint64_t wrong = 0;
-  for (int rank = 0; rank < call_.size; ++rank)
-    wrong +=
-        pattern_.count_wrong(bytes_of(out) + static_cast<std::size_t>(rank) * in.count * size_of(call_.type),
-                             0, in.count, iteration_, rank);
+  if (!writes()) return wrong;
+  for_each_part(operands, [&](const Part& part) {
+    wrong += pattern_.count_wrong(part.data, part.first, part.count, iteration_, part.block);
+  });
   return wrong;
 }
 
 // Microseconds of one call on this rank.
 double Measurement::iterate(const Operands& operands, bool in_place) {
-  if (options_.check && operands.in.count > 0) prepare(operands, in_place);
+  if (checked_) prepare(operands, in_place);
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   start(operands).wait();
@@ -143,7 +174,7 @@ std::uint64_t Measurement::choose_iterations(const Operands& operands, bool in_p
   for (std::uint64_t i = 0; i < options_.warmups; ++i) {
     const auto begin = Clock::now();
     iterate(operands, in_place);
-    if (options_.check && operands.in.count > 0) check(operands);
+    if (checked_) check(operands);
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   }
   if (options_.iterations > 0) return options_.iterations;
@@ -155,26 +186,29 @@ std::uint64_t Measurement::choose_iterations(const Operands& operands, bool in_p
 
 Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   const std::size_t width = size_of(call_.type);
-  const std::size_t parts = std::max(blocks(Collective::all_gather), blocks(Collective::reduce_scatter));
+  const std::size_t ranks = static_cast<std::size_t>(call_.size);
+  const std::size_t parts = counts_one_block(call_.operation) ? ranks : 1;
   Row row;
   row.count = bytes / width / parts;
+  if (call_.operation == Collective::all_to_all) row.count -= row.count % ranks;
   row.bytes = row.count * width * parts;
   row.type = call_.type;
   row.op = call_.op;
   row.root = options_.rooted() ? call_.root : -1;
   row.in_place = in_place;
   row.algorithm = communicator_.algorithm(call_.operation, row.count, call_.type);
+  cut(row.count);
   const Operands operands = place(row.count, in_place);
-  const bool checked = options_.check && row.bytes > 0;
+  checked_ = options_.check && row.bytes > 0;
   if (!options_.check && row.bytes > 0) prepare(operands, in_place);
   std::vector<double> times(choose_iterations(operands, in_place));
   for (std::size_t i = 0; i < times.size(); ++i) {
     hook_(i, times.size());
     times[i] = iterate(operands, in_place);
-    if (checked) row.wrong += check(operands);
+    if (checked_) row.wrong += check(operands);
   }
   maximum_over_ranks(communicator_, times);
-  if (checked) row.wrong = sum_over_ranks(communicator_, row.wrong);
+  if (checked_) row.wrong = sum_over_ranks(communicator_, row.wrong);
   std::sort(times.begin(), times.end());
   row.mean_us = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
   row.min_us = times.front();
@@ -182,6 +216,9 @@ Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   row.p99_us = percentile(times, 0.99);
   row.algbw = row.p50_us > 0 ? static_cast<double>(row.bytes) / row.p50_us / 1e3 : 0;
   row.busbw = row.algbw * bus_factor(call_.operation, call_.size);
+  if (row.algorithm == "direct" && row.p50_us > 0)
+    row.traffic =
+        traffic_of(call_.operation, call_.size, row.bytes, options_.allocate, in_place) / row.p50_us / 1e3;
   return row;
 }
 

@@ -16,8 +16,8 @@ namespace rondo::tools {
 // One line of the results: the half of a table row. Times are of the slowest rank of each iteration.
 struct Row {
   std::uint64_t bytes = 0;  // of the larger buffer
-  std::uint64_t count =
-      0;  // elements that the operation is called with: of one block for all_gather and reduce_scatter
+  // Elements that the operation is called with: of one block for all_gather, reduce_scatter, gather and scatter.
+  std::uint64_t count = 0;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
   int root = -1;
@@ -25,6 +25,7 @@ struct Row {
   std::string algorithm;
   double mean_us = 0, min_us = 0, p50_us = 0, p99_us = 0;
   double algbw = 0, busbw = 0;  // GB/s, from p50_us
+  double traffic = 0;           // GB/s that all ranks load and store; 0 where it is not known
   std::uint64_t wrong = 0;      // elements, over all ranks and timed iterations
 };
 
@@ -46,13 +47,23 @@ class Measurement {
   struct Operands {
     Buffer in, out;
   };
+  // Part of an output: elements first, first + 1, ... of what comes from rank `block`.
+  struct Part {
+    std::byte* data;
+    std::size_t first, count;
+    int block;
+  };
+  void cut(std::size_t count);
   Operands place(std::size_t count, bool in_place) const;
+  bool reads() const;
+  bool writes() const;
+  template <class Function>
+  void for_each_part(const Operands& operands, Function function) const;
   void prepare(const Operands& operands, bool in_place);
   Work start(const Operands& operands);
   std::uint64_t check(const Operands& operands) const;
   double iterate(const Operands& operands, bool in_place);
   std::uint64_t choose_iterations(const Operands& operands, bool in_place);
-  std::size_t blocks(Collective gathering) const;
 
   Communicator& communicator_;
   const BenchOptions& options_;
@@ -60,6 +71,9 @@ class Measurement {
   Memory in_, out_;
   Call call_;
   Pattern pattern_;
+  std::vector<std::size_t> counts_;  // of the blocks of the row that is being measured
+  std::size_t before_ = 0;           // elements of those before this rank's
+  bool checked_ = false;
   std::uint64_t iteration_ = 0;  // since the beginning: every iteration of every row has data of its own
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tools/operations.h"
 #include "tools/small_float.h"
 
 namespace rondo::tools {
@@ -128,11 +129,6 @@ std::uint64_t encode(DType type, Value value) {
   return is_integer(type) ? value.bits : encode_float(type, value.real);
 }
 
-bool reduces(Collective operation) {
-  return operation == Collective::all_reduce || operation == Collective::reduce ||
-         operation == Collective::reduce_scatter;
-}
-
 void store(std::byte* to, std::uint64_t bits, std::size_t width) {
   for (std::size_t i = 0; i < width; ++i) to[i] = static_cast<std::byte>(bits >> (8 * i));
 }
@@ -168,7 +164,7 @@ Pattern::Pattern(const Call& call)
   input_ = input_table(call, call.rank, period_);
   if (reduces(call.operation)) {
     expected_.push_back(result_table(call, period_));
-  } else if (call.operation == Collective::broadcast) {
+  } else if (call.operation == Collective::broadcast || call.operation == Collective::scatter) {
     expected_.push_back(input_table(call, call.root, period_));
   } else {
     for (int rank = 0; rank < call.size; ++rank) expected_.push_back(input_table(call, rank, period_));

@@ -31,8 +31,8 @@ class Pattern {
 
   // This rank's input, of which `first` is the index of the first element.
   void fill_input(std::byte* to, std::size_t first, std::size_t count, std::uint64_t iteration) const;
-  // Values of which every byte differs from the result that belongs there. `block` is the rank whose block of all_gather this
-  // is; 0 for other operations.
+  // Values of which every byte differs from the result that belongs there. `block` is the rank that this block comes from where an
+  // output has several (all_gather, gather, all_to_all); 0 for other operations.
   void poison(std::byte* to, std::size_t first, std::size_t count, std::uint64_t iteration, int block) const;
   // How many elements are not exactly the expected result.
   std::uint64_t count_wrong(const std::byte* at, std::size_t first, std::size_t count,

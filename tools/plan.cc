@@ -13,6 +13,10 @@
 #include <rondo/error.h>
 
 #include "tools/commands.h"
+#include "tools/operations.h"
+#include "tools/plan_explain.h"
+#include "tools/plan_hosts.h"
+#include "tools/plan_simulate.h"
 #include "tools/text.h"
 
 namespace rondo::tools {
@@ -21,7 +25,9 @@ namespace {
 struct PlanFlags {
   std::string operation, algorithm, ranks, root = "0", rank, bytes = "64M";
   std::string segments = "12", depth, credits = "1", ranks_per_host = "0", cores = "0";
-  bool check = false, explain = false, reproducible = false;
+  std::string segment, json, constants;
+  bool check = false, explain = false, simulate = false, reproducible = false;
+  SimulateFlags simulation;
 };
 
 int number(std::string_view flag, const std::string& text, std::uint64_t first, std::uint64_t last) {
@@ -31,20 +37,33 @@ int number(std::string_view flag, const std::string& text, std::uint64_t first, 
 std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
   std::vector<Collective> operations;
   if (flags.operation.empty() && !all) return {Collective::all_reduce};
-  for (int i = 0; i < collective_count; ++i) operations.push_back(static_cast<Collective>(i));
+  for (int i = 0; i < collective_count; ++i)
+    if (const auto each = static_cast<Collective>(i); !list_algorithms(each).empty())
+      operations.push_back(each);
   if (flags.operation.empty()) return operations;
   const auto operation = parse_collective(flags.operation);
-  if (operation) return {*operation};
+  if (operation && std::count(operations.begin(), operations.end(), *operation) != 0) return {*operation};
   std::vector<std::string> names;
   for (const Collective each : operations) names.emplace_back(name_of(each));
   throw UsageError(fmt::format("operation {}: possible are {}", flags.operation, join(names)));
+}
+
+HostFlags host_flags(const PlanFlags& flags) {
+  return {flags.simulation.hosts, flags.ranks_per_host, flags.simulation.placement};
+}
+
+int chosen_ranks(const PlanFlags& flags) {
+  if (!flags.ranks.empty()) return number("--ranks", flags.ranks, 1, 100'000);
+  const int listed = ranks_of(host_flags(flags));
+  return listed > 0 ? listed : 4;
 }
 
 void print_schedule(const PlanFlags& flags) {
   ScheduleQuery query;
   query.operation = chosen_operations(flags, false).front();
   query.algorithm = flags.algorithm.empty() ? list_algorithms(query.operation).front() : flags.algorithm;
-  query.ranks = flags.ranks.empty() ? 4 : number("--ranks", flags.ranks, 1, 100'000);
+  query.ranks = chosen_ranks(flags);
+  query.hosts = hosts_of(host_flags(flags), query.ranks);
   query.root = number("--root", flags.root, 0, static_cast<std::uint64_t>(query.ranks - 1));
   int first = 0, last = query.ranks - 1;
   if (!flags.rank.empty()) first = last = number("--rank", flags.rank, 0, static_cast<std::uint64_t>(last));
@@ -59,10 +78,17 @@ void print_schedule(const PlanFlags& flags) {
 struct CheckRun {
   ScheduleCheck options;
   std::vector<std::uint32_t> depths;
+  std::vector<HostFlags> hosts;  // each is tried
   bool terminal = isatty(STDERR_FILENO) != 0;
   std::uint64_t proved = 0, wrong = 0;
 
-  void prove(const ScheduleQuery& query) {
+  void prove(ScheduleQuery query) {
+    for (const HostFlags& flags : hosts) {
+      query.hosts = hosts_of(flags, query.ranks);
+      prove_depths(query);
+    }
+  }
+  void prove_depths(const ScheduleQuery& query) {
     for (const std::uint32_t depth : depths) {
       options.depth = depth;
       const ScheduleProof proof = check_schedule(query, options);
@@ -70,8 +96,10 @@ struct CheckRun {
       if (proof.problem.empty()) continue;
       ++wrong;
       clear_progress();
-      fmt::print("WRONG {} {}, {} ranks, root {}, depth {}: {}\n", query.algorithm, name_of(query.operation),
-                 query.ranks, query.root, depth, proof.problem);
+      const auto host = std::max_element(query.hosts.begin(), query.hosts.end());
+      fmt::print("WRONG {} {}, {} ranks on {} hosts, root {}, depth {}: {}\n", query.algorithm,
+                 name_of(query.operation), query.ranks, host == query.hosts.end() ? 1 : *host + 1, query.root,
+                 depth, proof.problem);
     }
   }
   void progress(const ScheduleQuery& query) const {
@@ -85,16 +113,23 @@ struct CheckRun {
 
 std::vector<int> checked_sizes(const PlanFlags& flags) {
   if (!flags.ranks.empty()) return {number("--ranks", flags.ranks, 1, 1024)};
+  if (const int listed = ranks_of(host_flags(flags)); listed > 0) return {listed};
   std::vector<int> sizes;
   for (int ranks = 1; ranks <= 33; ++ranks) sizes.push_back(ranks);
   for (const int ranks : {64, 100, 128}) sizes.push_back(ranks);
   return sizes;
 }
 
+// Where nothing is said all ranks are on one host, but two levels are proved on several.
+std::vector<HostFlags> checked_hosts(const PlanFlags& flags, const std::string& algorithm) {
+  if (any(host_flags(flags)) || algorithm != "two_level") return {host_flags(flags)};
+  return {{"", "4", "blocks"}, {"3", "0", "turns"}};
+}
+
 void check_one(CheckRun& run, ScheduleQuery query, const std::vector<int>& sizes) {
   constexpr int all_roots =
       9;  // up to so many ranks every root is tried, beyond the first, the last and one between
-  const bool rooted = query.operation == Collective::reduce || query.operation == Collective::broadcast;
+  const bool rooted = is_rooted(query.operation);
   const std::uint64_t before = run.proved, wrong = run.wrong;
   for (const int ranks : sizes) {
     query.ranks = ranks;
@@ -103,7 +138,7 @@ void check_one(CheckRun& run, ScheduleQuery query, const std::vector<int>& sizes
     for (query.root = 0; query.root < (rooted ? ranks : 1); query.root += step) run.prove(query);
   }
   run.clear_progress();
-  fmt::print("{:<8} {:<14} {}\n", query.algorithm, name_of(query.operation),
+  fmt::print("{:<9} {:<14} {}\n", query.algorithm, name_of(query.operation),
              run.wrong == wrong
                  ? fmt::format("{} cases proved", run.proved - before)
                  : fmt::format("{} of {} cases wrong", run.wrong - wrong, run.proved - before));
@@ -123,38 +158,54 @@ int check_schedules(const PlanFlags& flags) {
     if (!flags.algorithm.empty() && !known && !flags.operation.empty())
       throw UsageError(fmt::format("--algorithm {}: possible for {} are {}", flags.algorithm,
                                    name_of(operation), join(names)));
-    for (const std::string& name : names)
+    for (const std::string& name : names) {
+      run.hosts = checked_hosts(flags, name);
       if (flags.algorithm.empty() || flags.algorithm == name)
-        check_one(run, {.operation = operation, .algorithm = name, .ranks = 1, .root = 0}, sizes);
+        check_one(run, {.operation = operation, .algorithm = name, .ranks = 1, .root = 0, .hosts = {}},
+                  sizes);
+    }
   }
   if (run.proved == 0)
     throw UsageError(
-        fmt::format("--algorithm {}: no operation has it; possible are ring, tree, star, doubling, chain",
+        fmt::format("--algorithm {}: no operation has it; possible are ring, tree, star, doubling, chain, "
+                    "halving, two_shot, two_level",
                     flags.algorithm));
   fmt::print("{} cases, {} wrong\n", run.proved, run.wrong);
   return run.wrong == 0 ? exit_fine : exit_missed;
 }
 
-void explain(const PlanFlags& flags) {
+void run_explanation(const PlanFlags& flags) {
   PlanQuery query;
   query.operation = chosen_operations(flags, false).front();
   query.bytes = parse_bytes("--bytes", flags.bytes);
-  query.ranks = flags.ranks.empty() ? 4 : number("--ranks", flags.ranks, 1, 100'000);
-  query.ranks_per_host =
-      number("--ranks-per-host", flags.ranks_per_host, 0, static_cast<std::uint64_t>(query.ranks));
+  query.ranks = chosen_ranks(flags);
+  if (const std::vector<int> hosts = hosts_of(host_flags(flags), query.ranks); !hosts.empty()) {
+    query.hosts = *std::max_element(hosts.begin(), hosts.end()) + 1;
+    for (int host = 0; host < query.hosts; ++host)
+      query.ranks_per_host =
+          std::max(query.ranks_per_host, static_cast<int>(std::count(hosts.begin(), hosts.end(), host)));
+  }
   query.cores_per_host = number("--cores", flags.cores, 0, 100'000);
   query.algorithm = flags.algorithm;
   if (!flags.depth.empty()) query.depth = number("--depth", flags.depth, 1, 100'000);
+  if (!flags.segment.empty()) query.segment_bytes = parse_bytes("--segment-bytes", flags.segment);
+  if (!flags.constants.empty()) query.constants = read_constants(flags.constants);
   query.reproducible = flags.reproducible;
-  fmt::print("{} of {} over {} ranks\n", name_of(query.operation), format_bytes(query.bytes), query.ranks);
-  fmt::print("{:<10} {:>14} {:>6} {:>12}\n", "algorithm", "segment", "depth", "predicted");
-  bool first = true;
-  for (const PlanCandidate& candidate : explain_plan(query)) {
-    fmt::print("{:<10} {:>14} {:>6} {:>9.1f} us{}\n", candidate.algorithm,
-               format_bytes(candidate.segment_bytes), candidate.depth, candidate.seconds * 1e6,
-               first ? "  <- chosen" : "");
-    first = false;
-  }
+  explain(query, flags.json);
+}
+
+void run_simulation(const PlanFlags& flags) {
+  simulate(flags.simulation, {.operation = chosen_operations(flags, false).front(),
+                              .bytes = flags.bytes,
+                              .algorithms = flags.algorithm,
+                              .ranks = flags.ranks,
+                              .root = flags.root,
+                              .ranks_per_host = flags.ranks_per_host,
+                              .cores = flags.cores,
+                              .depth = flags.depth,
+                              .segment = flags.segment,
+                              .json = flags.json,
+                              .reproducible = flags.reproducible});
 }
 
 }  // namespace
@@ -166,29 +217,50 @@ void add_plan(CLI::App& app, int& exit_code) {
   auto* check =
       command->add_flag("--check", flags->check,
                         "Prove schedules; without other flags all of them, 1 to 33 ranks and 64, 100, 128");
-  command->add_flag("--explain", flags->explain, "Show the candidates for --bytes with their predicted times")
-      ->excludes(check);
-  command->add_option("operation,--operation", flags->operation,
-                      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier");
-  command->add_option("--algorithm", flags->algorithm, "ring, tree, star, doubling or chain");
+  auto* explained = command->add_flag("--explain", flags->explain,
+                                      "Show the candidates for --bytes with their predicted times");
+  explained->excludes(check);
+  command
+      ->add_flag("--simulate", flags->simulate,
+                 "Run the schedules of all ranks against a model of hosts and links (docs/simulator.md)")
+      ->excludes(check)
+      ->excludes(explained);
+  command->add_option(
+      "operation,--operation", flags->operation,
+      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, scatter, "
+      "all_to_all, all_gather_v or reduce_scatter_v");
+  command->add_option("--algorithm", flags->algorithm,
+                      "ring, tree, star, doubling, chain, pairwise, halving, two_shot or two_level; "
+                      "simulate: several, with commas between");
   command->add_option("--ranks", flags->ranks, "Number of ranks (default 4)");
-  command->add_option("--root", flags->root, "Root of reduce and broadcast, when printing");
+  command->add_option("--root", flags->root, "Root of reduce, broadcast, gather and scatter, when printing");
   command->add_option("--rank", flags->rank, "Print this rank only");
   command->add_option("--segments", flags->segments, "Check: segments of the buffer");
   command->add_option("--depth", flags->depth, "Segments in flight");
   command->add_option("--credits", flags->credits,
                       "Check: frames that a link takes before its receiver does");
-  command->add_option("--bytes", flags->bytes, "Explain: size of the whole buffer (default 64M)");
-  command->add_option("--ranks-per-host", flags->ranks_per_host, "Explain: 0 means all");
-  command->add_option("--cores", flags->cores, "Explain: cores of each host; 0 means as many as here");
-  command->add_flag("--reproducible", flags->reproducible, "Explain: only algorithms that sum in rank order");
+  command->add_option("--bytes", flags->bytes, "Explain, simulate: size of the whole buffer (default 64M)");
+  command->add_option("--ranks-per-host", flags->ranks_per_host,
+                      "Ranks on each host: one number (0 means all, and 1 when simulating), or host by host "
+                      "as 3,5 where nothing is simulated");
+  command->add_option("--cores", flags->cores,
+                      "Cores of each host; 0 means as many as here, and one for each rank when simulating");
+  command->add_flag("--reproducible", flags->reproducible, "Only algorithms that sum in rank order");
+  command->add_option("--segment-bytes", flags->segment,
+                      "Explain, simulate: unit of pipelining, otherwise chosen");
+  command->add_option("--json", flags->json,
+                      "Explain, simulate: write the results to this file as JSON; - is the output");
+  command->add_option("--constants", flags->constants, "Explain: a file from rondo bench --write-constants");
+  add_simulate_flags(*command, flags->simulation);
   command->callback([flags, &exit_code] {
     exit_code = exit_fine;
     try {
       if (flags->check)
         exit_code = check_schedules(*flags);
+      else if (flags->simulate)
+        run_simulation(*flags);
       else if (flags->explain)
-        explain(*flags);
+        run_explanation(*flags);
       else
         print_schedule(*flags);
     } catch (const Error& error) {

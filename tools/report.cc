@@ -27,9 +27,16 @@ std::string short_number(double value) {
   return fmt::format("{:.2f}", value);
 }
 
+// What is held against the ceiling.
+double rate(const Setting& setting, const Row& row) {
+  return setting.shared_memory ? row.traffic : row.busbw;
+}
+
 std::string half(const Setting& setting, const Row& row) {
-  const std::string percent =
-      setting.ceiling > 0 && row.bytes > 0 ? fmt::format("{:.0f}", 100 * row.busbw / setting.ceiling) : "-";
+  const double reached = rate(setting, row);
+  const std::string percent = setting.ceiling > 0 && row.bytes > 0 && reached > 0
+                                  ? fmt::format("{:.0f}", 100 * reached / setting.ceiling)
+                                  : "-";
   return fmt::format(" {:>9} {:>9} {:>9} {:>7.3f} {:>7.3f} {:>5} {:>6}", short_number(row.mean_us),
                      short_number(row.p50_us), short_number(row.p99_us), row.algbw, row.busbw, percent,
                      setting.checked ? std::to_string(row.wrong) : "N/A");
@@ -56,7 +63,13 @@ void print_header(const Setting& setting) {
   fmt::print(
       "# time: mean of the iterations, each that of its slowest rank; algbw and busbw: from p50; 1 GB = 1e9 "
       "B\n");
-  if (setting.ceiling > 0)
+  if (setting.ceiling > 0 && setting.shared_memory)
+    fmt::print(
+        "# ceiling: {:.3f} GB/s loaded and stored by all ranks together, measured with memcpy from memory to "
+        "memory\n# %ceil: what the operation loads and stores over p50, by the formulas of rondo bench "
+        "--help\n",
+        setting.ceiling);
+  else if (setting.ceiling > 0)
     fmt::print("# ceiling: {:.3f} GB/s each way at every rank at once, measured with plain TCP sockets\n",
                setting.ceiling);
   fmt::print("#\n#{:>53} {:^58} {:^58}\n", "", "out-of-place", both ? "in-place" : "");
@@ -76,13 +89,15 @@ void print_rows(const Setting& setting, const Row& out_of_place, const std::opti
 
 void print_summary(const Setting& setting, const std::vector<Row>& rows, double ceiling_after) {
   std::uint64_t wrong = 0;
-  double sum = 0, best = 0;
+  double sum = 0, reached = 0, best = 0;
   for (const Row& row : rows) {
     wrong += row.wrong;
     sum += row.busbw;
-    best = std::max(best, row.busbw);
+    reached += rate(setting, row);
+    best = std::max(best, rate(setting, row));
   }
-  const double average = rows.empty() ? 0 : sum / static_cast<double>(rows.size());
+  const double count = static_cast<double>(std::max<std::size_t>(rows.size(), 1));
+  const double average = sum / count;
   if (setting.checked)
     fmt::print("# Wrong elements       : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   else
@@ -93,7 +108,7 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows, double 
     fmt::print(
         "# Ceiling              : {:.4f} GB/s ({:.4f} before, {:.4f} after); average {:.1f} %, best row "
         "{:.1f} % of it\n",
-        ceiling, setting.ceiling, ceiling_after, 100 * average / ceiling, 100 * best / ceiling);
+        ceiling, setting.ceiling, ceiling_after, 100 * reached / count / ceiling, 100 * best / ceiling);
   std::fflush(stdout);
 }
 

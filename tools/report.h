@@ -19,7 +19,9 @@ struct Setting {
   int ranks = 1;
   bool reduces = true;
   bool checked = true;
-  double ceiling = 0;  // GB/s; 0: not known
+  bool allocated = false;
+  bool shared_memory = false;  // the ceiling is one of memory traffic, else of bus bandwidth
+  double ceiling = 0;          // GB/s; 0: not known
 };
 
 void print_header(const Setting& setting);
