@@ -47,6 +47,8 @@ TEST_CASE("names and synonyms", "[types]") {
   CHECK(parse_reduce_op("prod") == ReduceOp::product);
   CHECK(parse_reduce_op("avg") == ReduceOp::mean);
   CHECK(parse_collective("allreduce") == Collective::all_reduce);
+  CHECK(parse_collective("alltoallv") == Collective::all_to_all_v);
+  CHECK(name_of(Collective::receive) == "receive");
   for (const char* text : {"", "F32", "f32 ", "unknown", "f"}) {
     CHECK_FALSE(parse_dtype(text).has_value());
     CHECK_FALSE(parse_reduce_op(text).has_value());

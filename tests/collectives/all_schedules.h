@@ -3,16 +3,36 @@
 
 #include <vector>
 
+#include "collectives/call.h"
 #include "collectives/schedule.h"
 
 namespace rondo {
 
-inline std::vector<Schedule> all_schedules(Algorithm algorithm, Collective operation, int size,
-                                           int root = 0) {
+inline std::vector<Schedule> all_schedules(Algorithm algorithm, Collective operation, int size, int root = 0,
+                                           const Hosts& hosts = {}) {
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < size; ++rank)
-    schedules.push_back(make_schedule(algorithm, operation, rank, size, root));
+    schedules.push_back(make_schedule(algorithm, operation, rank, size, root, hosts));
   return schedules;
+}
+
+// Ways to put `size` ranks on hosts: even, uneven, numbered in turn, one rank on each.
+inline std::vector<Hosts> several_hosts(int size) {
+  std::vector<Hosts> all;
+  std::vector<int> host_of_rank(static_cast<std::size_t>(size));
+  const auto add = [&](auto host) {
+    for (int rank = 0; rank < size; ++rank) host_of_rank[static_cast<std::size_t>(rank)] = host(rank);
+    all.push_back(Hosts(host_of_rank));
+  };
+  const int half = (size + 1) / 2;
+  add([](int) { return 0; });
+  add([&](int rank) { return rank / half; });
+  add([](int rank) { return rank / 4; });
+  add([](int rank) { return rank < 3 ? 0 : 1 + rank / 5; });
+  add([](int rank) { return rank % 3; });
+  add([](int rank) { return rank * rank % 7 / 2; });
+  add([](int rank) { return rank; });
+  return all;
 }
 
 // Calls function(algorithm, operation) for every pair that exists.
@@ -22,10 +42,6 @@ void for_each_pair(Function function) {
     for (int o = 0; o < collective_count; ++o)
       if (supports(static_cast<Algorithm>(a), static_cast<Collective>(o)))
         function(static_cast<Algorithm>(a), static_cast<Collective>(o));
-}
-
-inline bool has_root(Collective operation) {
-  return operation == Collective::reduce || operation == Collective::broadcast;
 }
 
 }  // namespace rondo

@@ -49,6 +49,21 @@ TEST_CASE("every algorithm at every size, root, depth and with strict credits") 
   });
 }
 
+TEST_CASE("every algorithm on several hosts") {
+  for_each_pair([](Algorithm algorithm, Collective operation) {
+    for (int size = 2; size <= 33; size += size < 12 ? 1 : 7)
+      for (const Hosts& hosts : several_hosts(size)) {
+        const int root = has_root(operation) ? size / 2 : 0;
+        const auto schedules = all_schedules(algorithm, operation, size, root, hosts);
+        for (const CheckOptions& options : {CheckOptions{1, 1, 1}, CheckOptions{9, 4, 1}}) {
+          INFO(name_of(algorithm) << " " << name_of(operation) << " " << size << " ranks, root " << root);
+          INFO(hosts.count() << " hosts of up to " << hosts.most_on_a_host());
+          REQUIRE(check(schedules, operation, root, options).problem == "");
+        }
+      }
+  });
+}
+
 TEST_CASE("many ranks") {
   for (const int size : {64, 100, 128})
     for_each_pair([&](Algorithm algorithm, Collective operation) {
@@ -59,12 +74,14 @@ TEST_CASE("many ranks") {
     });
 }
 
-TEST_CASE("all but doubling run where a send waits for its receive") {
+TEST_CASE("all but exchanges and barriers of many tokens at once run where a send waits for its receive") {
   for_each_pair([](Algorithm algorithm, Collective operation) {
     for (const int size : {2, 3, 4, 8, 13}) {
       const std::string problem = problem_of(all_schedules(algorithm, operation, size), operation, {8, 4, 0});
       INFO(name_of(algorithm) << " " << name_of(operation) << " " << size);
-      if (algorithm == Algorithm::doubling)
+      const bool together = algorithm == Algorithm::two_shot || algorithm == Algorithm::two_level;
+      if (algorithm == Algorithm::doubling || algorithm == Algorithm::pairwise ||
+          (operation == Collective::barrier && together))
         CHECK_THAT(problem, Contains("deadlock"));
       else
         CHECK(problem == "");
@@ -116,6 +133,40 @@ TEST_CASE("a block in the wrong place") {
       {{{.slice = 0, .keep = true}, {.slice = 1, .to = 1}, {.slice = 1, .from = 1, .keep = true, .round = 1}},
        {{.slice = 1, .keep = true}, {.slice = 1, .to = 0}, {.slice = 1, .from = 0, .round = 1}}});
   CHECK_THAT(problem_of(s, Collective::all_gather), Contains("no value of this slice"));
+}
+
+TEST_CASE("an all_to_all that would send what it has received") {
+  auto s = all_schedules(Algorithm::pairwise, Collective::all_to_all, 2);
+  REQUIRE(s[0].steps.size() == 3);
+  std::swap(s[0].steps[1], s[0].steps[2]);  // rank 0 writes over its block for rank 1 before it sends it
+  for (Schedule& schedule : s) schedule.rounds = 2;
+  s[0].steps[2].round = 1;
+  s[1].steps[2].round = 2;
+  CHECK_THAT(problem_of(s, Collective::all_to_all),
+             Contains("rank 1 step 2") && Contains("not the block that its rank has for this one"));
+}
+
+TEST_CASE("an all_to_all whose blocks go to the wrong ranks") {
+  auto s = all_schedules(Algorithm::pairwise, Collective::all_to_all, 3);
+  for (Step& step : s[0].steps)
+    if (step.to != no_rank) step.slice = 3 - step.slice;
+  CHECK_THAT(problem_of(s, Collective::all_to_all), Contains("wrong slice"));
+}
+
+TEST_CASE("blocks that a gather does not deliver, and tokens that it lacks") {
+  for (const Collective operation : {Collective::gather, Collective::scatter}) {
+    auto s = all_schedules(Algorithm::ring, operation, 4, 0);
+    auto& keeper = s[operation == Collective::gather ? 0 : 2].steps;
+    for (Step& step : keeper)
+      if (step.slice == 2) step.keep = false;
+    CHECK_THAT(problem_of(s, operation), Contains("never keeps slice 2"));
+    auto t = all_schedules(Algorithm::star, operation, 3, 0);
+    for (Schedule& schedule : t)
+      schedule.steps.erase(std::remove_if(schedule.steps.begin(), schedule.steps.end(),
+                                          [&](const Step& step) { return step.slice == schedule.slices; }),
+                           schedule.steps.end());
+    CHECK_THAT(problem_of(t, operation), Contains("is done before rank") && Contains("has begun"));
+  }
 }
 
 TEST_CASE("a deadlock names who waits for whom") {

@@ -20,9 +20,14 @@ ScheduleQuery query(Collective operation, std::string algorithm, int ranks, int 
 
 TEST_CASE("the algorithms of an operation by name") {
   using Names = std::vector<std::string>;
-  CHECK(list_algorithms(Collective::all_reduce) == Names{"ring", "tree", "star", "doubling", "chain"});
-  CHECK(list_algorithms(Collective::broadcast) == Names{"ring", "tree", "star"});
-  CHECK(list_algorithms(Collective::barrier) == Names{"tree", "star", "doubling"});
+  CHECK(list_algorithms(Collective::all_reduce) ==
+        Names{"ring", "tree", "star", "doubling", "chain", "halving", "two_shot", "two_level"});
+  CHECK(list_algorithms(Collective::broadcast) == Names{"ring", "tree", "star", "two_level"});
+  CHECK(list_algorithms(Collective::barrier) == Names{"tree", "star", "doubling", "two_shot", "two_level"});
+  CHECK(list_algorithms(Collective::gather) == Names{"ring", "star"});
+  CHECK(list_algorithms(Collective::all_to_all) == Names{"pairwise"});
+  CHECK(list_algorithms(Collective::reduce_scatter_v) == list_algorithms(Collective::reduce_scatter));
+  CHECK(list_algorithms(Collective::send).empty());
 }
 
 TEST_CASE("a schedule in words") {
@@ -50,13 +55,23 @@ TEST_CASE("a proof through the public header") {
   CHECK_THAT(stuck.problem, Contains("deadlock"));
 }
 
+TEST_CASE("a schedule on hosts") {
+  ScheduleQuery on_hosts = query(Collective::all_reduce, "ring", 4);
+  on_hosts.hosts = {7, 3, 7, 3};
+  CHECK(describe_schedule(on_hosts, 0)[0] == "round 0: send slice 0 to 2");
+  CHECK(check_schedule(on_hosts).problem == "");
+  on_hosts.hosts.pop_back();
+  CHECK_THROWS_WITH(describe_schedule(on_hosts, 0), "hosts are given for 3 ranks, and there are 4");
+  CHECK_THROWS_AS(explain_plan({.ranks = 4, .hosts = 5, .algorithm = {}}), Error);
+}
+
 TEST_CASE("the first candidate is the planner's choice") {
   const auto all = explain_plan({.operation = Collective::all_reduce,
                                  .bytes = 64u << 20,
                                  .ranks = 8,
                                  .cores_per_host = 64,
                                  .algorithm = {}});
-  REQUIRE(all.size() == 5);
+  REQUIRE(all.size() == 7);
   CHECK(all[0].algorithm == "ring");
   for (const PlanCandidate& candidate : all) CHECK(candidate.seconds > 0);
   const auto one = explain_plan({.operation = Collective::reduce, .bytes = 8, .algorithm = "chain"});
@@ -66,9 +81,11 @@ TEST_CASE("the first candidate is the planner's choice") {
 
 TEST_CASE("questions that cannot be answered say what is possible") {
   CHECK_THROWS_WITH(describe_schedule(query(Collective::all_reduce, "rings", 3), 0),
-                    "algorithm is 'rings'; possible for all_reduce: ring, tree, star, doubling, chain");
-  CHECK_THROWS_WITH(describe_schedule(query(Collective::barrier, "ring", 3), 0),
-                    "algorithm ring does not exist for barrier; possible: tree, star, doubling");
+                    "algorithm is 'rings'; possible for all_reduce: ring, tree, star, doubling, chain, "
+                    "halving, two_shot, two_level");
+  CHECK_THROWS_WITH(
+      describe_schedule(query(Collective::barrier, "ring", 3), 0),
+      "algorithm ring does not exist for barrier; possible: tree, star, doubling, two_shot, two_level");
   CHECK_THROWS_WITH(describe_schedule(query(Collective::reduce, "ring", 3, 3), 0),
                     "root is 3; possible are 0 to 2");
   CHECK_THROWS_WITH(describe_schedule(query(Collective::reduce, "ring", 3, -1), 0),
@@ -81,4 +98,28 @@ TEST_CASE("questions that cannot be answered say what is possible") {
   CHECK_THROWS_AS(check_schedule(query(Collective::reduce, "ring", 3), {.depth = 0}), Error);
   CHECK_THROWS_AS(explain_plan({.ranks = 4, .ranks_per_host = 5, .algorithm = {}}), Error);
   CHECK_THROWS_AS(explain_plan({.ranks = -4, .algorithm = {}}), Error);
+}
+
+TEST_CASE("a candidate's terms say what its time is made of") {
+  PlanQuery query;
+  query.bytes = 64u << 20;
+  query.ranks = 8;
+  query.cores_per_host = 64;
+  query.ranks_per_host = 1;
+  for (const PlanCandidate& c : explain_plan(query)) {
+    INFO(c.algorithm);
+    CHECK(c.byte_seconds > c.latency_seconds);
+    CHECK(c.reduce_seconds >= 0);
+    CHECK(c.latency_seconds + c.byte_seconds + c.frame_seconds + c.reduce_seconds <= c.seconds * 1.01);
+  }
+  query.bytes = 8;
+  for (const PlanCandidate& c : explain_plan(query)) CHECK(c.latency_seconds > 100 * c.byte_seconds);
+  // On a network without latency and with a slow link, bytes are all there is.
+  query.bytes = 64u << 20;
+  query.constants.network = {.latency_s = 0, .seconds_per_byte = 1e-6, .frame_s = 0};
+  query.constants.reduce_seconds_per_byte = 0;
+  const auto slow = explain_plan(query);
+  CHECK(slow.front().byte_seconds == Approx(slow.front().seconds));
+  query.constants.host.frame_s = -1;
+  CHECK_THROWS_WITH(explain_plan(query), Contains("out of range"));
 }

@@ -18,8 +18,14 @@ using Catch::Matchers::Contains;
 namespace {
 
 std::vector<CostConstants> several_constants() {
-  return {CostConstants{}, {1e-6, 8e-11, 5e-11, 5e-7}, {5e-5, 1e-8, 5e-11, 3e-6}, {1e-5, 1e-9, 1e-9, 0},
-          {0, 1e-9, 0, 0}, {2e-5, 1e-10, 1e-9, 2e-5}};
+  std::vector<CostConstants> all = {CostConstants{}};
+  for (const auto& [link, reduce] : {std::pair{LinkCosts{1e-6, 8e-11, 5e-7}, 5e-11},
+                                     {LinkCosts{5e-5, 1e-8, 3e-6}, 5e-11},
+                                     {LinkCosts{1e-5, 1e-9, 0}, 1e-9},
+                                     {LinkCosts{0, 1e-9, 0}, 0.0},
+                                     {LinkCosts{2e-5, 1e-10, 2e-5}, 1e-9}})
+    all.push_back({link, link, reduce});
+  return all;
 }
 
 // 0, then about sixty sizes for each power of ten, up to 2^50.
@@ -58,7 +64,8 @@ TEST_CASE("an algorithm once left does not come back") {
     for (const int ranks : {2, 3, 4, 5, 7, 8, 12, 16, 33, 64})
       for (const CostConstants& constants : several_constants())
         for (const int cores : {2, 64})
-          require_monotone(static_cast<Collective>(o), together(ranks, cores), constants, {}, sizes);
+          if (has_schedules(static_cast<Collective>(o)))
+            require_monotone(static_cast<Collective>(o), together(ranks, cores), constants, {}, sizes);
 }
 
 TEST_CASE("monotone at every number of ranks, and with options") {
@@ -68,7 +75,8 @@ TEST_CASE("monotone at every number of ranks, and with options") {
   std::sort(sizes.begin(), sizes.end());
   for (int ranks = 1; ranks <= 64; ++ranks) {
     require_monotone(Collective::all_reduce, together(ranks, 4), {}, {}, sizes);
-    require_monotone(Collective::all_reduce, {ranks, (ranks + 1) / 2, 2}, {}, {.segment_bytes = 4096}, sizes);
+    require_monotone(Collective::all_reduce, {ranks, 2, (ranks + 1) / 2, 2}, {}, {.segment_bytes = 4096},
+                     sizes);
     require_monotone(Collective::reduce, together(ranks, 64), {}, {.depth = 3}, sizes);
     require_monotone(Collective::all_reduce, together(ranks, 64), {}, {.reproducible = true}, sizes);
   }
@@ -84,11 +92,59 @@ TEST_CASE("few hops for tiny messages, the ring for large ones") {
     CHECK(choose_plan(Collective::all_reduce, large, together(ranks, 2), {}).algorithm == Algorithm::ring);
 }
 
+TEST_CASE("between hosts: few hops, then the fewest bytes on the network") {
+  const Topology four{.ranks = 4, .hosts = 4};
+  CHECK(choose_plan(Collective::all_reduce, 1024, four, {}).algorithm == Algorithm::doubling);
+  CHECK(choose_plan(Collective::all_reduce, 64 << 10, four, {}).algorithm == Algorithm::two_shot);
+  CHECK(choose_plan(Collective::all_reduce, 64 << 20, four, {}).algorithm == Algorithm::ring);
+  for (const int hosts : {2, 3, 4, 8}) {
+    const Topology full{
+        .ranks = 4 * hosts, .hosts = hosts, .ranks_per_host = 4, .cores_per_host = 8, .in_rank_order = true};
+    for (const Collective operation :
+         {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
+      CHECK(choose_plan(operation, 64 << 20, full, {}).algorithm == Algorithm::two_level);
+    const auto seconds = [&](Algorithm algorithm) {
+      return choose_plan(Collective::all_reduce, 64 << 20, full, {}, {.algorithm = algorithm}).seconds;
+    };
+    const double ranks = 4 * hosts,
+                 bytes = (1 - 1 / ranks) / (1 - 1.0 / hosts);  // of a ring against two levels
+    CHECK(seconds(Algorithm::ring) / seconds(Algorithm::two_level) == Approx(bytes).epsilon(0.1));
+  }
+}
+
+TEST_CASE("two-shot is for few ranks, two levels for several ranks on several hosts") {
+  const auto tries = [](const Topology& topology, Algorithm algorithm) {
+    const auto plans = list_plans(Collective::all_reduce, 1 << 20, topology, {});
+    return std::any_of(plans.begin(), plans.end(), [&](const Plan& p) { return p.algorithm == algorithm; });
+  };
+  CHECK(tries(together(most_two_shot_ranks, 64), Algorithm::two_shot));
+  CHECK_FALSE(tries(together(most_two_shot_ranks + 1, 64), Algorithm::two_shot));
+  CHECK_FALSE(tries(together(8, 8), Algorithm::two_level));
+  CHECK_FALSE(tries({.ranks = 8, .hosts = 8}, Algorithm::two_level));
+  CHECK(tries({.ranks = 8, .hosts = 2, .ranks_per_host = 5}, Algorithm::two_level));
+  const PlanOptions forced{.algorithm = Algorithm::two_level};
+  CHECK(choose_plan(Collective::all_reduce, 8, together(8, 8), {}, forced).algorithm == Algorithm::two_level);
+}
+
+TEST_CASE("no algorithm comes back on several hosts either") {
+  const auto sizes = fine_grid();
+  for (int o = 0; o < collective_count; ++o) {
+    if (!has_schedules(static_cast<Collective>(o))) continue;
+    for (const Topology& topology : {Topology{8, 2, 4, 2, true}, Topology{8, 2, 4, 64, false},
+                                     Topology{4, 4, 1, 2, true}, Topology{24, 5, 7, 4, false}})
+      for (const CostConstants& constants : several_constants())
+        require_monotone(static_cast<Collective>(o), topology, constants, {}, sizes);
+    CostConstants mixed;
+    mixed.host = {1e-6, 5e-11, 2e-7};
+    require_monotone(static_cast<Collective>(o), {16, 4, 4, 4, true}, mixed, {}, sizes);
+  }
+}
+
 TEST_CASE("a large ring takes about the least time that its bytes need") {
   const CostConstants constants;
   const double bytes = 0x1p30;
   const Plan plan = choose_plan(Collective::all_reduce, 1u << 30, together(8, 64), constants);
-  const double least = 2 * 7.0 / 8 * bytes * constants.seconds_per_byte;
+  const double least = 2 * 7.0 / 8 * bytes * constants.host.seconds_per_byte;
   CHECK(plan.seconds > least);
   CHECK(plan.seconds < 1.5 * least);
 }
@@ -140,6 +196,8 @@ TEST_CASE("segments and depth keep their promises") {
             REQUIRE(plan.segment_bytes * static_cast<std::size_t>(plan.depth) <= options.staging_bytes);
           if (algorithm == Algorithm::doubling && operation == Collective::all_reduce && !huge)
             REQUIRE(plan.segment_bytes <= eager_bytes);
+          if (algorithm == Algorithm::pairwise && !huge)
+            REQUIRE(plan.segment_bytes / static_cast<std::size_t>(ranks) <= eager_bytes);
           if (options.depth != 0) REQUIRE(plan.depth == options.depth);
           if (options.segment_bytes == 64 && bytes < std::size_t{1} << 36) REQUIRE(plan.segment_bytes == 64);
         }
@@ -150,6 +208,7 @@ TEST_CASE("segments and depth keep their promises") {
 TEST_CASE("reproducible plans sum in rank order") {
   for (int o = 0; o < collective_count; ++o) {
     const auto operation = static_cast<Collective>(o);
+    if (!has_schedules(operation)) continue;
     for (const Plan& plan : list_plans(operation, 1 << 20, together(5, 2), {}, {.reproducible = true}))
       CHECK(is_reproducible(plan.algorithm, operation));
   }
@@ -161,7 +220,7 @@ TEST_CASE("reproducible plans sum in rank order") {
 
 TEST_CASE("every candidate is listed, the chosen one first") {
   const auto plans = list_plans(Collective::all_reduce, 1 << 20, together(4, 64), {});
-  REQUIRE(plans.size() == 5);
+  REQUIRE(plans.size() == 7);
   CHECK(plans[0].algorithm == choose_plan(Collective::all_reduce, 1 << 20, together(4, 64), {}).algorithm);
   for (std::size_t i = 2; i < plans.size(); ++i) CHECK(plans[i - 1].seconds <= plans[i].seconds);
 }
@@ -169,7 +228,7 @@ TEST_CASE("every candidate is listed, the chosen one first") {
 TEST_CASE("an algorithm that does not exist for the operation") {
   CHECK_THROWS_WITH(
       choose_plan(Collective::broadcast, 8, together(4, 4), {}, {.algorithm = Algorithm::doubling}),
-      "algorithm doubling does not exist for broadcast; possible: ring, tree, star");
+      "algorithm doubling does not exist for broadcast; possible: ring, tree, star, two_level");
   CHECK_THROWS_WITH(
       choose_plan(Collective::all_reduce, 8, together(4, 4), {},
                   {.algorithm = Algorithm::ring, .reproducible = true}),
@@ -184,7 +243,7 @@ TEST_CASE("an algorithm that does not exist for the operation") {
 
 TEST_CASE("a topology that makes no sense is taken as the nearest that does") {
   for (const Topology& topology :
-       {Topology{0, 0, 0}, Topology{-3, -1, -1}, Topology{4, 9, 0}, Topology{4, 0, 2}}) {
+       {Topology{0, 0, 0, 0}, Topology{-3, -1, -1, -1}, Topology{4, 9, 9, 0}, Topology{4, 0, 0, 2}}) {
     const Plan plan = choose_plan(Collective::all_reduce, 1 << 20, topology, {});
     CHECK(plan.depth >= 1);
     CHECK(plan.segment_bytes >= 1);

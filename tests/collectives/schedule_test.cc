@@ -43,10 +43,20 @@ TEST_CASE("names of algorithms") {
   CHECK_FALSE(parse_algorithm("rings").has_value());
 }
 
-TEST_CASE("every operation has algorithms, and all_reduce has all") {
+TEST_CASE("every operation has algorithms, and all_reduce has all that have schedules") {
   for (int a = 0; a < algorithm_count; ++a)
-    CHECK(supports(static_cast<Algorithm>(a), Collective::all_reduce));
-  for (int o = 0; o < collective_count; ++o) CHECK(supports(Algorithm::star, static_cast<Collective>(o)));
+    CHECK(
+        supports(static_cast<Algorithm>(a), Collective::all_reduce) ==
+        (static_cast<Algorithm>(a) != Algorithm::pairwise && static_cast<Algorithm>(a) != Algorithm::direct));
+  for (int o = 0; o < collective_count; ++o) {
+    const auto operation = static_cast<Collective>(o);
+    const Algorithm general = operation == Collective::all_to_all ? Algorithm::pairwise : Algorithm::star;
+    CHECK(supports(general, operation) == has_schedules(operation));
+    if (has_counts(operation))
+      for (int a = 0; a < algorithm_count; ++a)
+        CHECK(supports(static_cast<Algorithm>(a), operation) ==
+              supports(static_cast<Algorithm>(a), without_counts(operation)));
+  }
   CHECK_FALSE(supports(Algorithm::ring, Collective::barrier));
   CHECK_FALSE(supports(Algorithm::chain, Collective::broadcast));
   CHECK_FALSE(supports(static_cast<Algorithm>(99), Collective::all_reduce));
@@ -88,6 +98,93 @@ TEST_CASE("a ring sends 2(n-1)/n of the buffer, every rank the same") {
     CHECK(report.rounds == static_cast<std::uint64_t>(2 * size - 2));
     for (const std::uint64_t sent : report.slices_sent)
       CHECK(sent == static_cast<std::uint64_t>(2 * size - 2));
+  }
+}
+
+TEST_CASE("a ring goes through every host once, whatever the numbers of its ranks") {
+  const Hosts hosts(std::vector<int>{0, 1, 2, 0, 1, 2, 0, 1, 2, 1});
+  for (const Collective operation : {Collective::all_reduce, Collective::reduce, Collective::broadcast,
+                                     Collective::all_gather, Collective::reduce_scatter}) {
+    const auto schedules = all_schedules(Algorithm::ring, operation, 10, 4, hosts);
+    std::set<std::pair<int, int>> between;
+    for (int rank = 0; rank < 10; ++rank)
+      for (const Step& step : schedules[static_cast<std::size_t>(rank)].steps)
+        if (step.to != no_rank && step.slice < schedules[0].slices && hosts.host(rank) != hosts.host(step.to))
+          between.emplace(rank, step.to);
+    CHECK(between.size() <= 3);
+  }
+}
+
+TEST_CASE("two levels send 2(H-1)/H of the buffer over the link of a host, however many ranks are on it") {
+  for (const Hosts& hosts :
+       {Hosts(std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}), Hosts(std::vector<int>{0, 1, 0, 1, 0, 0}),
+        Hosts(std::vector<int>{0, 1, 2, 2, 1, 2, 2, 0, 2}), Hosts(std::vector<int>{0, 1, 2, 3})}) {
+    const auto schedules =
+        all_schedules(Algorithm::two_level, Collective::all_reduce, hosts.ranks(), 0, hosts);
+    std::vector<double> out(static_cast<std::size_t>(hosts.count())), in = out;
+    for (int rank = 0; rank < hosts.ranks(); ++rank)
+      for (const Step& step : schedules[static_cast<std::size_t>(rank)].steps) {
+        if (step.to == no_rank || hosts.host(step.to) == hosts.host(rank)) continue;
+        out[static_cast<std::size_t>(hosts.host(rank))] += 1.0 / schedules[0].slices;
+        in[static_cast<std::size_t>(hosts.host(step.to))] += 1.0 / schedules[0].slices;
+      }
+    const double count = hosts.count();
+    for (std::size_t host = 0; host < out.size(); ++host) {
+      CHECK(out[host] == Approx(2 * (count - 1) / count));
+      CHECK(in[host] == Approx(2 * (count - 1) / count));
+    }
+  }
+}
+
+TEST_CASE("halving takes the logarithm of hops for any number of ranks, and the bytes of a ring") {
+  for (int size = 2; size <= 33; ++size) {
+    std::uint64_t hops = 0;
+    while ((1 << hops) < size) ++hops;
+    const CheckReport report =
+        check(all_schedules(Algorithm::halving, Collective::all_reduce, size), Collective::all_reduce, 0);
+    REQUIRE(report.ok());
+    CHECK(report.rounds <= 2 * hops);
+    std::uint64_t sent = 0;
+    for (const std::uint64_t slices : report.slices_sent) sent += slices;
+    CHECK(sent == static_cast<std::uint64_t>(2 * size * (size - 1)));
+  }
+}
+
+TEST_CASE("two-shot is two hops for any number of ranks") {
+  for (const int size : {2, 3, 8, 33}) {
+    const CheckReport report =
+        check(all_schedules(Algorithm::two_shot, Collective::all_reduce, size), Collective::all_reduce, 0);
+    REQUIRE(report.ok());
+    CHECK(report.rounds == 2);
+  }
+}
+
+TEST_CASE("the planner's counts on several hosts are those of the schedules") {
+  for_each_pair([](Algorithm algorithm, Collective operation) {
+    for (const int size : {2, 5, 8, 12})
+      for (const Hosts& hosts : several_hosts(size)) {
+        const bool few = algorithm == Algorithm::chain && operation == Collective::reduce;
+        if (few || (hosts.count() == 1 && algorithm == Algorithm::two_level)) continue;
+        const auto schedules = all_schedules(algorithm, operation, size, 0, hosts);
+        const Shape shape = shape_of(algorithm, operation, topology_of(hosts, size, 1));
+        INFO(name_of(algorithm) << " " << name_of(operation) << " " << size << " on " << hosts.count());
+        CHECK(shape.slices == schedules[0].slices);
+        CHECK(static_cast<double>(data_frames(schedules) + token_frames(schedules)) == shape.frames);
+        for (const double number : {shape.host.hops, shape.host.path_bytes, shape.host.path_frames,
+                                    shape.host.busy_bytes, shape.host.busy_frames, shape.network.hops,
+                                    shape.network.path_bytes, shape.network.path_frames})
+          CHECK(number >= 0);
+      }
+  });
+}
+
+TEST_CASE("a chain does not mind hosts") {
+  const Hosts hosts(std::vector<int>{0, 1, 0, 1});
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto plain = make_schedule(Algorithm::chain, Collective::all_reduce, rank, 4, 0);
+    const auto placed = make_schedule(Algorithm::chain, Collective::all_reduce, rank, 4, 0, hosts);
+    REQUIRE(plain.steps.size() == placed.steps.size());
+    for (std::size_t i = 0; i < plain.steps.size(); ++i) CHECK(plain.steps[i].to == placed.steps[i].to);
   }
 }
 
@@ -150,7 +247,7 @@ TEST_CASE("the planner's counts of frames and bytes are those of the schedules")
   for_each_pair([](Algorithm algorithm, Collective operation) {
     for (const int size : {2, 3, 4, 5, 8, 13, 16, 33}) {
       const auto schedules = all_schedules(algorithm, operation, size, 0);
-      const Shape shape = shape_of(algorithm, operation, size);
+      const Shape shape = shape_of(algorithm, operation, {.ranks = size, .ranks_per_host = size});
       const auto data = static_cast<double>(data_frames(schedules));
       const auto tokens = static_cast<double>(token_frames(schedules));
       INFO(name_of(algorithm) << " " << name_of(operation) << " " << size);
@@ -161,7 +258,7 @@ TEST_CASE("the planner's counts of frames and bytes are those of the schedules")
       } else {
         CHECK(data + tokens == shape.frames);
         CHECK(data / shape.slices == Approx(shape.bytes));
-        CHECK(shape.hops == schedules[0].rounds);
+        CHECK(shape.host.hops == schedules[0].rounds);
       }
     }
   });

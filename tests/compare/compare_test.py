@@ -15,6 +15,7 @@ from pathlib import Path
 
 COMPARE = Path(sys.argv.pop(1)).resolve()
 FAKE_RANK = Path(__file__).resolve().parent / "fake_rank.py"
+FAKE_MPIRUN = FAKE_RANK.with_name("fake_mpirun.py")
 DEADLINE = 20
 
 
@@ -28,8 +29,20 @@ class Compare(unittest.TestCase):
             shutil.copy(FAKE_RANK, programs / f"peer_{name}")
             (programs / f"peer_{name}").chmod(0o755)
 
+    def add_mpi(self, *names: str) -> None:
+        """Fake peers that their own mpirun starts."""
+        for name in names:
+            (self.folder / "bin").mkdir(exist_ok=True)
+            for script, place in (FAKE_RANK, f"bench/peers/peer_{name}"), (FAKE_MPIRUN, f"bin/mpirun.{name}"):
+                shutil.copy(script, self.folder / place)
+                (self.folder / place).chmod(0o755)
+
+    def told(self, name: str) -> str:
+        return (self.folder / "bin" / f"mpirun.{name}.told").read_text()
+
     def start(self, *arguments: str, **faults: str) -> subprocess.Popen:
-        environment = os.environ | {"TMPDIR": str(self.folder)} | {f"FAKE_{name}": fault for name, fault in faults.items()}
+        environment = os.environ | {"TMPDIR": str(self.folder), "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
+        environment |= {f"FAKE_{name}": fault for name, fault in faults.items()}
         command = [sys.executable, "-B", str(COMPARE), "--build", str(self.folder), "--ranks", "2", "--sizes", "8,64K",
                    "--rounds", "3", "--seconds-per-turn", "0.001", "--timeout", "2", "--json", str(self.folder / "json")]
         return subprocess.Popen([*command, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -69,8 +82,43 @@ class Compare(unittest.TestCase):
             self.assertEqual(row["ratio"], 1.5)
         self.assertIn("gloo_fast", output)
 
+    def test_shared_memory_with_memory_of_the_library_and_of_the_user(self):
+        self.add_mpi("openmpi")
+        status, output, rows = self.compare("--transport", "shm", "--peers", "gloo,openmpi", "--sizes", "8", OPENMPI_US="300",
+                                            RONDO_US="200", RONDO_ALLOCATED_US="100")
+        self.assertEqual(status, 0, output)
+        self.assertEqual(rows, [{"operation": "all_reduce", "transport": "shm", "ranks": 2, "bytes": 8, "rondo_us": 400,
+                                 "peers_us": {"openmpi": 600}, "ratio": 1.5, "rondo_allocated_us": 200, "ratio_allocated": 3}])
+        self.assertRegex(output, r"8 B +400\.0 +200\.0 +600\.0 +openmpi +1\.50 +\(1\.50 - 1\.50\) +3\.00 +\(3\.00 - 3\.00\)")
+        self.assertNotIn("gloo", output)  # knows no shared memory
+        self.assertIn("--mca btl vader,self ", self.told("openmpi"))
+
+    def test_a_table_for_each_transport(self):
+        self.add_mpi("openmpi")
+        status, output, rows = self.compare("--peers", "gloo,openmpi", "--sizes", "8")
+        self.assertEqual(status, 0, output)
+        self.assertEqual([(row["transport"], sorted(row["peers_us"])) for row in rows],
+                         [("tcp", ["gloo", "gloo_fast", "gloo_slow", "openmpi"]), ("shm", ["openmpi"])])
+
+    def test_mpich_in_shared_memory_needs_a_core_for_each_rank(self):
+        self.add_mpi("openmpi", "mpich")
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(cores)})
+        self.addCleanup(os.sched_setaffinity, 0, cores)
+        status, output, rows = self.compare("--transport", "shm", "--sizes", "8")
+        self.assertEqual(status, 0, output)
+        self.assertEqual(list(rows[0]["peers_us"]), ["openmpi"])
+        self.assertIn("mpich: spins without yielding", output)
+
+    def test_a_fault_with_allocated_memory_leaves_the_other_ratio(self):
+        self.add_mpi("openmpi")
+        status, output, rows = self.compare("--transport", "shm", "--peers", "openmpi", "--sizes", "8", RONDO_ALLOCATED="wrong")
+        self.assertEqual(status, 1)
+        self.assertIn("rondo_allocated: wrong element 3", output)
+        self.assertEqual((rows[0]["ratio"], rows[0]["rondo_allocated_us"], rows[0]["ratio_allocated"]), (1, None, None))
+
     def test_a_peer_that_is_not_built_is_named(self):
-        status, output, rows = self.compare("--peers", "gloo,mpich")
+        status, output, rows = self.compare("--peers", "gloo,mpich", "--transport", "tcp")
         self.assertEqual(status, 0, output)
         self.assertIn("mpich: not installed", output)
         self.assertNotIn("mpich", rows[0]["peers_us"])
@@ -117,7 +165,8 @@ class Compare(unittest.TestCase):
             ("--sizes", "10"): "multiple of 4",
             ("--sizes", "8,x"): "no size",
             ("--ranks", "1"): "give 2 to 512",
-            ("--transport", "pigeon"): "choose from 'tcp'",
+            ("--transport", "pigeon"): "there are tcp, shm",
+            ("--transport", "shm", "--peers", "gloo"): "nothing to compare with over shm",
             ("--rounds", "0"): "--rounds",
             ("--timeout", "-1"): "--timeout",
         }.items():

@@ -1,16 +1,17 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Speaks the protocol of bench/peers/harness.cc as one rank of Gloo or Rondo would, and fails as FAKE_<NAME> says."""
+"""Speaks the protocol of bench/peers/harness.cc as one rank of a library would, and fails as FAKE_<NAME> says."""
 
 import os
 import socket
 import sys
 import time
 
-name = os.path.basename(sys.argv[0]).removeprefix("peer_")
+name = "_".join([os.path.basename(sys.argv[0]).removeprefix("peer_"), *(["allocated"] if "allocate" in sys.argv else [])])
 fault = os.environ.get(f"FAKE_{name.upper()}", "")
 microseconds = int(os.environ.get(f"FAKE_{name.upper()}_US", "100"))
-rank, size = (int(sys.argv[2]), int(sys.argv[3])) if name == "gloo" else (int(os.environ["RONDO_RANK"]), int(os.environ["RONDO_SIZE"]))
+launcher = "RONDO" if name.startswith("rondo") else "FAKE"  # see fake_mpirun.py
+rank, size = map(int, sys.argv[2:4] if name == "gloo" else (os.environ[f"{launcher}_RANK"], os.environ[f"{launcher}_SIZE"]))
 
 if fault == "no_start" and rank == 1:
     sys.exit("cannot find the network")

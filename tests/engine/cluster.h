@@ -13,7 +13,8 @@ namespace rondo {
 
 class Cluster {
  public:
-  explicit Cluster(int size, const MemFaults& faults = {}, bool checksum = false) : fabric_(size, faults, 1) {
+  explicit Cluster(int size, const MemFaults& faults = {}, bool checksum = false, bool reproducible = false)
+      : fabric_(size, faults, 1) {
     std::vector<Blob> addresses;
     for (int rank = 0; rank < size; ++rank) {
       transports_.push_back(fabric_.endpoint(rank));
@@ -29,12 +30,14 @@ class Cluster {
       options.size = size;
       options.crowded = true;
       options.checksum = checksum;
+      options.reproducible = reproducible;
       options.transport = "mem";
       engines_.push_back(
           std::make_unique<Engine>(options, std::move(routes), std::vector<Transport*>{own}, nullptr));
     }
   }
 
+  Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
   Engine& operator[](int rank) { return *engines_[static_cast<std::size_t>(rank)]; }
 
  private:

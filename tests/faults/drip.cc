@@ -44,6 +44,7 @@ Blob make_record(const Transport& transport) {
   const Blob address = transport.address();
   writer.put_string(transport.name());
   writer.put_string({reinterpret_cast<const char*>(address.data()), address.size()});
+  writer.put(std::uint8_t{0});  // no costs of its own
   return writer.take();
 }
 

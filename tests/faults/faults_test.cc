@@ -42,15 +42,21 @@ void check_same_cause(Group& group, const std::vector<int>& ranks, const std::st
 }  // namespace
 
 TEST_CASE("nothing goes wrong when nothing goes wrong") {
+  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  INFO(transport);
   Group group(4);
+  group.transport = transport;
   group.start_all({"run", "run", "run", "run"}, 20, 0, small);
   for (int rank = 0; rank < 4; ++rank) CHECK(group.ending(rank).code == "ok");
 }
 
 TEST_CASE("a rank that is killed at a random moment is named on every other rank within a second") {
+  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  INFO(transport);
   std::mt19937_64 random(seed_of_run());
   for (const int victim : {0, 1, 3}) {
     Group group(4);
+    group.transport = transport;
     group.start_all({"run", "run", "run", "run"}, forever, 0, victim == 1 ? small : large);
     const milliseconds moment{random() % 300};
     INFO("seed " << seed_of_run() << ", rank " << victim << " killed after " << moment.count() << " ms");
@@ -70,9 +76,12 @@ TEST_CASE("a rank that is killed at a random moment is named on every other rank
 }
 
 TEST_CASE("a rank that is stopped trips the deadline, which names it") {
+  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  INFO(transport);
   std::mt19937_64 random(seed_of_run());
   for (const int victim : {2, 0}) {
     Group group(3, "1.5");
+    group.transport = transport;
     group.start_all({"run", "run", "run"}, forever, 0, large);
     pause_for(milliseconds{random() % 200});
     group[victim].signal(SIGSTOP);
@@ -88,6 +97,25 @@ TEST_CASE("a rank that is stopped trips the deadline, which names it") {
   }
 }
 
+TEST_CASE("a rank that is killed or stopped while messages go round is named on every other rank") {
+  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  const bool kill = GENERATE(true, false);
+  const std::size_t count = GENERATE(small, large);
+  INFO(transport << ", " << count);
+  Group group(4, kill ? "20" : "1");
+  group.transport = transport;
+  group.start_all({"messages", "messages", "messages", "messages"}, forever, 0, count);
+  pause_for(milliseconds{100});
+  group[2].signal(kill ? SIGKILL : SIGSTOP);
+  if (kill)
+    check_same_cause(group, {0, 1, 3}, "peer_lost", {"batch #", "lost rank 2"});
+  else
+    check_same_cause(
+        group, {0, 1, 3}, "deadline_exceeded",
+        {"batch #", "rank 2 does not answer", "the deadline of 1 s of messages between two ranks"});
+  if (!kill) group[2].signal(SIGKILL);
+}
+
 TEST_CASE("a rank that never calls is named with the last operation it finished") {
   Group group(4, "1");
   group.start_all({"run", "run", "never", "run"}, forever, 5, small);
@@ -95,7 +123,10 @@ TEST_CASE("a rank that never calls is named with the last operation it finished"
 }
 
 TEST_CASE("a rank that leaves is named at once") {
+  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  INFO(transport);
   Group group(3);
+  group.transport = transport;
   group.start_all({"run", "leave", "run"}, forever, 5, small);
   for (const int rank : {0, 2}) {
     const Ending ending = group.ending(rank);
@@ -106,7 +137,10 @@ TEST_CASE("a rank that leaves is named at once") {
 }
 
 TEST_CASE("abort on one rank ends the others with its reason") {
+  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  INFO(transport);
   Group group(3);
+  group.transport = transport;
   group.start_all({"run", "run", "abort"}, forever, 3, large);
   check_same_cause(group, {0, 1, 2}, "aborted", {"rank 2 called abort"});
 }

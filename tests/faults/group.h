@@ -14,7 +14,7 @@ struct Ending {
   std::string code, message;  // "ok", or the error's code and text
 };
 
-// The ranks of one job over tcp on this host.
+// The ranks of one job on this host.
 class Group {
  public:
   static constexpr std::chrono::seconds patience{30};
@@ -29,6 +29,7 @@ class Group {
                                                    {"RONDO_RENDEZVOUS", url()},
                                                    {"RONDO_SECRET", "the secret of this test"},
                                                    {"RONDO_INTERFACE", "lo"},
+                                                   {"RONDO_TRANSPORT", transport},
                                                    {"RONDO_DEADLINE", deadline_},
                                                    {"RONDO_CONNECT_DEADLINE", "20"}};
     for (const auto& [name, value] : overrides[rank]) environment[name] = value;
@@ -61,6 +62,7 @@ class Group {
     return {true, line.substr(6, space - 6), line.substr(space + 1)};
   }
 
+  std::string transport = "tcp";                                // RONDO_TRANSPORT of all
   std::map<int, std::map<std::string, std::string>> overrides;  // of the environment, by rank
   std::vector<std::string> addresses;                           // by rank
 

@@ -74,6 +74,19 @@ std::size_t sum_bytes(Communicator& communicator, std::size_t count) {
   return wrong;
 }
 
+// Everybody sends to the next rank.
+std::size_t pass_on(Communicator& communicator, std::vector<float>& in, std::vector<float>& out, int round) {
+  const int rank = communicator.rank(), size = communicator.size(), previous = (rank + size - 1) % size;
+  const Transfer both[] = {{Transfer::Kind::send, buffer_of(std::span(in)), (rank + 1) % size, 7},
+                           {Transfer::Kind::receive, buffer_of(std::span(out)), previous, 7}};
+  communicator.batch(both).wait();
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    wrong +=
+        out[i] != static_cast<float>(i % 64) + static_cast<float>(round % 8) + static_cast<float>(previous);
+  return wrong;
+}
+
 void run(const Job& job) {
   Communicator communicator = Communicator::connect();
   const int rank = communicator.rank(), size = communicator.size();
@@ -101,6 +114,10 @@ void run(const Job& job) {
     }
     for (std::size_t i = 0; i < in.size(); ++i)
       in[i] = static_cast<float>(i % 64) + static_cast<float>(round % 8) + static_cast<float>(rank);
+    if (job.mode == "messages") {
+      wrong += pass_on(communicator, in, out, round);
+      continue;
+    }
     communicator.all_reduce(buffer_of(std::span(in)), buffer_of(std::span(out)), ReduceOp::sum).wait();
     wrong += check(out, size, round);
   }

@@ -78,8 +78,11 @@ TEST_CASE("a rank that drips one byte a second trips the deadline of the whole o
 }
 
 TEST_CASE("more ranks than anybody has cores") {
+  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  INFO(transport);
   const int size = 64;
   Group group(size, "120");
+  group.transport = transport;
   group.start_all(std::vector<std::string>(size, "run"), 10, 0, 10'007);
   for (int rank = 0; rank < size; ++rank)
     CHECK(group.ending(rank, Clock::now() + std::chrono::seconds{120}).code == "ok");
@@ -96,8 +99,11 @@ TEST_CASE("a buffer of more bytes than 32 bits can count") {
 }
 
 TEST_CASE("odd counts and ranks") {
+  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  INFO(transport);
   const std::size_t count = GENERATE(10'007, 0, 1);
   Group group(7);
+  group.transport = transport;
   group.start_all(std::vector<std::string>(7, "run"), 10, 0, count);
   for (int rank = 0; rank < 7; ++rank) CHECK(group.ending(rank).code == "ok");
 }

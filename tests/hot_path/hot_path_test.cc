@@ -3,9 +3,11 @@
 // program, and a communicator that has nothing to do uses no processor.
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <barrier>
 #include <cstdlib>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,10 +30,19 @@ struct Shape {
 };
 
 constexpr Shape shapes[] = {
-    {Collective::all_reduce, 1},       {Collective::all_reduce, 1000, Priority::urgent},
-    {Collective::all_reduce, 300'000}, {Collective::reduce_scatter, 20'000},
-    {Collective::all_gather, 20'000},  {Collective::broadcast, 100'000},
-    {Collective::reduce, 100'000},     {Collective::barrier, 0},
+    {Collective::all_reduce, 1},
+    {Collective::all_reduce, 1000, Priority::urgent},
+    {Collective::all_reduce, 300'000},
+    {Collective::reduce_scatter, 20'000},
+    {Collective::all_gather, 20'000},
+    {Collective::broadcast, 100'000},
+    {Collective::reduce, 100'000},
+    {Collective::barrier, 0},
+    {Collective::gather, 20'000},
+    {Collective::scatter, 20'000},
+    {Collective::all_to_all, 60'000},
+    {Collective::all_gather_v, 50'000},
+    {Collective::reduce_scatter_v, 50'000},
 };
 
 class Caller {
@@ -39,8 +50,10 @@ class Caller {
   explicit Caller(Communicator& communicator)
       : communicator_(communicator),
         size_(static_cast<std::size_t>(communicator.size())),
+        rank_(static_cast<std::size_t>(communicator.rank())),
         in_(300'000, 1.0F),
-        out_(300'000) {}
+        out_(300'000),
+        counts_(size_) {}
 
   Work start(const Shape& shape) {
     OpOptions options;
@@ -59,6 +72,21 @@ class Caller {
         return communicator_.reduce_scatter(buffer(in_, shape.count * size_), out, ReduceOp::sum, options);
       case Collective::barrier:
         return communicator_.barrier(options);
+      case Collective::gather:
+        return communicator_.gather(in, buffer(out_, shape.count * size_), 1, options);
+      case Collective::scatter:
+        return communicator_.scatter(buffer(in_, shape.count * size_), out, 1, options);
+      case Collective::all_to_all:
+        return communicator_.all_to_all(in, out, options);
+      case Collective::all_gather_v:
+        cut(shape.count);
+        return communicator_.all_gather_v(buffer(in_, counts_[rank_]), out, counts_, options);
+      case Collective::reduce_scatter_v:
+        cut(shape.count);
+        return communicator_.reduce_scatter_v(in, buffer(out_, counts_[rank_]), counts_, ReduceOp::sum,
+                                              options);
+      default:
+        break;
     }
     return {};
   }
@@ -68,9 +96,17 @@ class Caller {
     return {memory.data(), count, DType::f32};
   }
 
+  // One block is empty, the last one the largest.
+  void cut(std::size_t count) {
+    std::fill(counts_.begin(), counts_.end(), count / size_ / 2);
+    counts_.front() = 0;
+    counts_.back() += count - std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
+  }
+
   Communicator& communicator_;
-  std::size_t size_;
+  std::size_t size_, rank_;
   std::vector<float> in_, out_;
+  std::vector<std::size_t> counts_;
 };
 
 // User and system time of all threads of this program.
@@ -102,7 +138,7 @@ TEST_CASE("the counter counts") {
 }
 
 TEST_CASE("nothing is allocated after the first operation of a shape") {
-  const Over over = GENERATE(Over::mem, Over::tcp);
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const int size = GENERATE(2, 3, 4);
   for (const Shape& shape : shapes) {
     const int repeats = shape.count >= 100'000 ? 200 : 1000;
@@ -131,7 +167,7 @@ TEST_CASE("nothing is allocated after the first operation of a shape") {
 }
 
 TEST_CASE("nothing is allocated while several operations of both lanes are under way, waited for or not") {
-  const Over over = GENERATE(Over::mem, Over::tcp);
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   constexpr std::size_t together = std::size(shapes);
   std::uint64_t before = 0, after = 0;
   std::barrier ready(3), done(3);
@@ -157,8 +193,44 @@ TEST_CASE("nothing is allocated while several operations of both lanes are under
   CHECK(after - before == 0);
 }
 
+TEST_CASE("nothing is allocated for messages, once there has been room for those that came too early") {
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
+  std::barrier ready(3), done(3);
+  run_communicators(setup_of(over, 3), "messages", [&](Communicator& c, int rank) {
+    const int next = (rank + 1) % 3, previous = (rank + 2) % 3;
+    std::vector<float> out(300'000), in(300'000);
+    constexpr std::size_t counts[] = {2, 50, 3000, 16'000, 300'000};
+    const auto round = [&](bool early) {
+      for (const std::size_t count : counts) {
+        const Buffer from{out.data(), count, DType::f32}, to{in.data(), count, DType::f32};
+        if (early && count <= 16'000) {
+          c.send(from, next).wait();
+          ready.arrive_and_wait();
+          c.receive(to, previous).wait();
+        }
+        const Transfer both[] = {{Transfer::Kind::send, from, next, 1},
+                                 {Transfer::Kind::receive, to, previous, 1}};
+        c.batch(both).wait();
+      }
+    };
+    for (int i = 0; i < 5; ++i) round(true);
+    for (int attempt = 0; attempt < 3 && least != 0; ++attempt) {
+      ready.arrive_and_wait();
+      if (rank == 0) before = allocations();
+      ready.arrive_and_wait();
+      for (int i = 0; i < 200; ++i) round(false);
+      done.arrive_and_wait();
+      if (rank == 0) least = std::min(least, allocations() - before);
+      done.arrive_and_wait();
+    }
+  });
+  INFO(name_of(over));
+  CHECK(least == 0);
+}
+
 TEST_CASE("an idle communicator uses no processor") {
-  const Over over = GENERATE(Over::mem, Over::tcp);
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const int size = GENERATE(2, 4);
   microseconds used{0};
   std::barrier idle(size), measured(size);
@@ -180,7 +252,7 @@ TEST_CASE("an idle communicator uses no processor") {
 }
 
 TEST_CASE("waiting for a rank that does not come uses no processor") {
-  const Over over = GENERATE(Over::mem, Over::tcp);
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   microseconds used{0};
   std::barrier come(3);
   run_communicators(setup_of(over, 3), "waiting", [&](Communicator& c, int rank) {

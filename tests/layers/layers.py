@@ -40,6 +40,10 @@ def may_use_cuda(path):
     return path.startswith(("transports/cuda_ipc/", "lib/")) or path.endswith((".cu", ".cuh"))
 
 
+# What rondo/rondo.h, the header for C, needs of the standard library.
+C_LIBRARY = ("stddef.h", "stdint.h")
+
+
 def foreign_include(path, target):
     """What is wrong with including a header of somebody else, if anything."""
     if folder_of(path) in EVERYTHING:
@@ -50,7 +54,7 @@ def foreign_include(path, target):
         return f"<{target}>: verbs headers stay inside transports/rdma"
     if CUDA.match(target) and not may_use_cuda(path):
         return f"<{target}>: CUDA headers stay inside transports/cuda_ipc, *.cu and one file of lib"
-    if folder_of(path) == "include" and ("/" in target or target.endswith(".h")):
+    if folder_of(path) == "include" and ("/" in target or target.endswith(".h")) and target not in C_LIBRARY:
         return f"<{target}>: public headers include only the standard library and rondo/"
     return None
 

@@ -34,7 +34,8 @@ std::vector<ControlMessage> all_messages() {
           LeavingMessage{{1, 2}},
           VerdictMessage{{Errc::mismatch, "why"}},
           QueryMessage{17},
-          LeftMessage{3, {1, 2}}};
+          LeftMessage{3, {1, 2}},
+          ConstantsMessage{}};
 }
 
 }  // namespace

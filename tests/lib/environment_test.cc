@@ -23,8 +23,12 @@ TEST_CASE("every variable of Rondo reaches its option", "[environment]") {
                                 {"RONDO_INTERFACE", "eth0,^docker0,10.0.0.0/8"},
                                 {"RONDO_PORT_RANGE", "42000-42099"},
                                 {"RONDO_ALGORITHM", "ring"},
+                                {"RONDO_HOST", "rack 4"},
                                 {"RONDO_SEGMENT_BYTES", "256K"},
                                 {"RONDO_DEPTH", "4"},
+                                {"RONDO_CONNECTIONS", "3"},
+                                {"RONDO_CONSTANTS", "/etc/rondo.json"},
+                                {"RONDO_MEASURE", "0"},
                                 {"RONDO_STAGING_BYTES", "32MiB"},
                                 {"RONDO_REPRODUCIBLE", "yes"},
                                 {"RONDO_CHECKSUM", "1"}};
@@ -40,8 +44,12 @@ TEST_CASE("every variable of Rondo reaches its option", "[environment]") {
   CHECK(options.port_first == 42000);
   CHECK(options.port_last == 42099);
   CHECK(options.algorithm == "ring");
+  CHECK(options.host == "rack 4");
   CHECK(options.segment_bytes == std::size_t{256} << 10);
   CHECK(options.depth == 4);
+  CHECK(options.connections == 3);
+  CHECK(options.constants == "/etc/rondo.json");
+  CHECK(options.measure == false);
   CHECK(options.staging_bytes == std::size_t{32} << 20);
   CHECK(options.reproducible);
   CHECK(options.checksum);
@@ -92,6 +100,7 @@ TEST_CASE("bad values are named with what is possible", "[environment]") {
                {"RONDO_SEGMENT_BYTES", "-4", "256K"},
                {"RONDO_STAGING_BYTES", "99999999999G", "256K"},
                {"RONDO_DEPTH", "0", "from 1 to 1024"},
+               {"RONDO_CONNECTIONS", "17", "from 1 to 16"},
                {"RONDO_REPRODUCIBLE", "maybe", "true"},
                {"RONDO_CHECKSUM", "2", "true"},
                {"RONDO_SECRET_FILE", "/does/not/exist", "cannot be opened"}};

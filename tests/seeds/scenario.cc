@@ -5,26 +5,11 @@
 #include <deque>
 
 #include "collectives/schedule.h"
-#include "support/values.h"
+#include "support/draw.h"
 
 namespace rondo::testing {
 
 namespace {
-
-// Numbers drawn one after the other from a seed.
-class Draw {
- public:
-  explicit Draw(std::uint64_t seed) : seed_(seed) {}
-  // 0 to sides - 1
-  std::uint64_t operator()(std::uint64_t sides) { return mixed(seed_, ++drawn_) % sides; }
-  template <class T, std::size_t N>
-  T one_of(const T (&choices)[N]) {
-    return choices[(*this)(N)];
-  }
-
- private:
-  std::uint64_t seed_, drawn_ = 0;
-};
 
 MemFaults draw_faults(Draw& draw, int size, Scenario::Kind kind) {
   const auto n = static_cast<std::uint64_t>(size);
@@ -50,7 +35,7 @@ Case draw_call(Draw& draw, int size, const std::string& algorithm, std::uint64_t
   Case call;
   const auto wanted = parse_algorithm(algorithm);
   do {
-    call.operation = static_cast<Collective>(draw(collective_count));
+    call.operation = some_operation(draw(collective_count));
   } while (wanted && !supports(*wanted, call.operation));
   call.type = static_cast<DType>(draw(dtype_count));
   do {

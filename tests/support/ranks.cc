@@ -94,8 +94,30 @@ void run_ranks(int size, std::string_view what, const std::function<void(int)>& 
   if (!outcome.problems().empty()) throw std::runtime_error(std::string(what) + ":\n" + outcome.problems());
 }
 
+namespace {
+
+// A fabric for each communicator of a job.
+class Fabrics {
+ public:
+  explicit Fabrics(const Setup& setup) : setup_(setup) {}
+
+  std::unique_ptr<Transport> endpoint(const Place& place) {
+    const std::lock_guard lock(mutex_);
+    auto& fabric = fabrics_[place.group];
+    if (!fabric) fabric = std::make_unique<MemFabric>(place.size, setup_.faults, setup_.seed);
+    return fabric->endpoint(place.rank);
+  }
+
+ private:
+  const Setup& setup_;
+  std::mutex mutex_;
+  std::map<std::string, std::unique_ptr<MemFabric>> fabrics_;
+};
+
+}  // namespace
+
 std::string_view name_of(Over over) noexcept {
-  return over == Over::mem ? "mem" : "tcp";
+  return over == Over::mem ? "mem" : over == Over::tcp ? "tcp" : "shm";
 }
 
 Options Setup::quick_options() {
@@ -108,16 +130,18 @@ Options Setup::quick_options() {
 void run_communicators(const Setup& setup, std::string_view what,
                        const std::function<void(Communicator&, int)>& function, std::chrono::seconds limit) {
   MemoryStore store;
-  MemFabric fabric(setup.size, setup.faults, setup.seed);
+  Fabrics fabrics(setup);
   const auto rank_main = [&](int rank) {
     Options options = setup.options;
     options.rank = rank;
+    if (!setup.hosts.empty())
+      options.host = "host " + std::to_string(setup.hosts[static_cast<std::size_t>(rank)]);
     options.size = setup.size;
     options.store = &store;
-    if (setup.over == Over::tcp) options.transports = {"tcp"};
-    const auto mem = [&](const Place&, const Options&) {
+    if (setup.over != Over::mem) options.transports = {std::string(name_of(setup.over))};
+    const auto mem = [&](const Place& place, const Options&) {
       TransportList list;
-      list.push_back(fabric.endpoint(rank));
+      list.push_back(fabrics.endpoint(place));
       return list;
     };
     Communicator communicator =

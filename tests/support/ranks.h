@@ -40,7 +40,7 @@ void expect(bool good, std::string_view message);
 void run_ranks(int size, std::string_view what, const std::function<void(int)>& function,
                std::chrono::seconds limit = std::chrono::seconds{120});
 
-enum class Over { mem, tcp };
+enum class Over { mem, tcp, shm };
 std::string_view name_of(Over over) noexcept;
 
 // How the communicators of a test are made. rank, size and store of the options are filled in.
@@ -48,6 +48,7 @@ struct Setup {
   int size = 2;
   Over over = Over::mem;
   Options options = quick_options();
+  std::vector<int> hosts;  // by rank, as the algorithms see them; empty: all on one
   MemFaults faults;
   std::uint64_t seed = 0;
 

@@ -2,6 +2,7 @@
 #include "support/trial.h"
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 
 #include "collectives/call.h"
@@ -28,6 +29,21 @@ bool margins_intact(const Blob& memory) {
 
 }  // namespace
 
+Collective some_operation(std::uint64_t number) noexcept {
+  Collective operation{};
+  do {
+    operation = static_cast<Collective>(number++ % collective_count);
+  } while (!has_schedules(operation));
+  return operation;
+}
+
+std::vector<std::size_t> counts_of(const Case& what, int size) {
+  std::vector<std::size_t> counts(static_cast<std::size_t>(size), what.count);
+  for (std::size_t rank = 0; has_counts(what.operation) && rank < counts.size(); ++rank)
+    counts[rank] = what.count * (mixed(what.count, rank) % 4) / 2;
+  return counts;
+}
+
 std::string describe(const Case& what) {
   std::string text = std::string(name_of(what.operation));
   if (what.operation != Collective::barrier)
@@ -43,12 +59,12 @@ std::string describe(const Case& what) {
 Trial::Trial(const Case& what, int rank, int size)
     : case_(what), rank_(rank), size_(size), in_place_(what.in_place && has_input() && has_output()) {
   if (case_.operation == Collective::barrier) return;
-  const auto place = static_cast<std::size_t>(rank);
-  in_count_ = case_.count * blocks(Collective::reduce_scatter);
-  out_count_ = case_.count * blocks(Collective::all_gather);
+  count_elements();
   if (in_place_) {
-    if (case_.operation == Collective::all_gather) in_offset_ = place * case_.count;
-    if (case_.operation == Collective::reduce_scatter) out_offset_ = place * case_.count;
+    if (gathers())
+      in_offset_ = before_;
+    else if (is_blocked(case_.operation) && case_.operation != Collective::all_to_all)
+      out_offset_ = before_;
     out_ = with_margins(std::max(in_count_, out_count_) * element_bytes());
   } else {
     if (has_input()) in_ = with_margins(in_count_ * element_bytes());
@@ -59,14 +75,24 @@ Trial::Trial(const Case& what, int rank, int size)
          in_count_);
 }
 
-std::size_t Trial::blocks(Collective blocked) const noexcept {
-  return case_.operation == blocked ? static_cast<std::size_t>(size_) : 1;
+void Trial::count_elements() {
+  counts_ = counts_of(case_, size_);
+  const auto own = counts_.begin() + rank_;
+  before_ = std::accumulate(counts_.begin(), own, std::size_t{0});
+  const std::size_t all = std::accumulate(own, counts_.end(), before_);
+  in_count_ = out_count_ = is_blocked(case_.operation) ? all : case_.count;
+  if (case_.operation == Collective::all_to_all) return;
+  if (is_blocked(case_.operation)) (gathers() ? in_count_ : out_count_) = *own;
+}
+// Blocks of all ranks come together.
+bool Trial::gathers() const noexcept {
+  return without_counts(case_.operation) == Collective::all_gather || case_.operation == Collective::gather;
 }
 bool Trial::has_input() const noexcept {
-  return case_.operation != Collective::broadcast || is_root();
+  return (case_.operation != Collective::broadcast && case_.operation != Collective::scatter) || is_root();
 }
 bool Trial::has_output() const noexcept {
-  return case_.operation != Collective::reduce || is_root();
+  return (case_.operation != Collective::reduce && case_.operation != Collective::gather) || is_root();
 }
 
 Buffer Trial::input() noexcept {
@@ -106,6 +132,23 @@ void Trial::start(Communicator& communicator) {
     case Collective::barrier:
       work_ = communicator.barrier(options);
       return;
+    case Collective::gather:
+      work_ = communicator.gather(input(), output(), case_.root, options);
+      return;
+    case Collective::scatter:
+      work_ = communicator.scatter(input(), output(), case_.root, options);
+      return;
+    case Collective::all_to_all:
+      work_ = communicator.all_to_all(input(), output(), options);
+      return;
+    case Collective::all_gather_v:
+      work_ = communicator.all_gather_v(input(), output(), std::vector(counts_), options);
+      return;
+    case Collective::reduce_scatter_v:
+      work_ = communicator.reduce_scatter_v(input(), output(), std::vector(counts_), case_.op, options);
+      return;
+    default:
+      throw std::runtime_error(describe(case_) + ": not an operation of all ranks");
   }
 }
 
@@ -117,21 +160,24 @@ std::string Trial::problem() const {
 std::string Trial::wrong_output() const {
   if (case_.operation == Collective::barrier || !has_output()) return {};
   const std::byte* out = out_.data() + margin + out_offset_ * element_bytes();
-  if (case_.operation == Collective::all_gather) {
-    for (int from = 0; from < size_; ++from) {
-      const std::byte* block = out + static_cast<std::size_t>(from) * case_.count * element_bytes();
-      const auto wrong =
-          difference(block, contribution(case_.type, case_.op, from), element_bytes(), 0, case_.count);
-      if (!wrong.empty()) return "of the block of rank " + std::to_string(from) + " " + wrong;
-    }
-    return {};
+  if (gathers() || case_.operation == Collective::all_to_all) return wrong_blocks(out);
+  const std::size_t first = is_blocked(case_.operation) ? before_ : 0;
+  const Blob& expected = is_reducing(case_.operation) ? reduction(case_.type, case_.op, size_, case_.scale)
+                                                      : contribution(case_.type, case_.op, case_.root);
+  return difference(out, expected, element_bytes(), first, out_count_);
+}
+
+// A block from each rank: its first, or in an all_to_all the one for this rank.
+std::string Trial::wrong_blocks(const std::byte* out) const {
+  const std::size_t first = gathers() ? 0 : before_;
+  for (int from = 0; from < size_; ++from) {
+    const std::size_t count = counts_[static_cast<std::size_t>(from)];
+    const auto wrong =
+        difference(out, contribution(case_.type, case_.op, from), element_bytes(), first, count);
+    if (!wrong.empty()) return "of the block of rank " + std::to_string(from) + " " + wrong;
+    out += count * element_bytes();
   }
-  if (case_.operation == Collective::broadcast)
-    return difference(out, contribution(case_.type, case_.op, case_.root), element_bytes(), 0, case_.count);
-  const std::size_t first =
-      case_.operation == Collective::reduce_scatter ? static_cast<std::size_t>(rank_) * case_.count : 0;
-  return difference(out, reduction(case_.type, case_.op, size_, case_.scale), element_bytes(), first,
-                    case_.count);
+  return {};
 }
 
 std::string Trial::damage() const {

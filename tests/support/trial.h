@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <rondo/communicator.h>
 
@@ -16,12 +18,17 @@ struct Case {
   Collective operation = Collective::all_reduce;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
-  std::size_t count = 1;  // of one block for all_gather and reduce_scatter
+  std::size_t count =
+      1;  // of one block, where there are blocks; about that where each rank has a count of its own
   int root = 0;
   bool in_place = false;
   std::optional<double> scale{};
   Priority priority = Priority::bulk;
 };
+// One of the operations that all ranks call together.
+Collective some_operation(std::uint64_t number) noexcept;
+// What each rank's block of such an operation has: from nothing to half as much again as the case says.
+std::vector<std::size_t> counts_of(const Case& what, int size);
 // "all_reduce of 7 f32 max in place", for messages.
 std::string describe(const Case& what);
 
@@ -40,7 +47,8 @@ class Trial {
   static void run(Communicator& communicator, const Case& what);
 
  private:
-  std::size_t blocks(Collective blocked) const noexcept;
+  void count_elements();
+  bool gathers() const noexcept;
   std::size_t element_bytes() const noexcept { return size_of(case_.type); }
   bool is_root() const noexcept { return rank_ == case_.root; }
   bool has_input() const noexcept;
@@ -48,11 +56,14 @@ class Trial {
   Buffer input() noexcept;
   Buffer output() noexcept;
   std::string wrong_output() const;
+  std::string wrong_blocks(const std::byte* out) const;
 
   Case case_;
   int rank_, size_;
-  bool in_place_;  // here: where one of the buffers is ignored there is nothing to share
-  Blob in_, out_;  // with their margins; in place both are out_
+  bool in_place_;                    // here: where one of the buffers is ignored there is nothing to share
+  Blob in_, out_;                    // with their margins; in place both are out_
+  std::vector<std::size_t> counts_;  // of each rank's block
+  std::size_t before_ = 0;           // elements of the blocks before this rank's
   std::size_t in_count_ = 0, out_count_ = 0;
   std::size_t in_offset_ = 0, out_offset_ = 0;  // elements, where one buffer is a block of the other
   Work work_;

@@ -16,9 +16,10 @@
 namespace rondo::testing {
 namespace {
 
-constexpr Collective collectives[] = {Collective::all_reduce,     Collective::reduce,
-                                      Collective::broadcast,      Collective::all_gather,
-                                      Collective::reduce_scatter, Collective::barrier};
+constexpr Collective collectives[] = {
+    Collective::all_reduce,     Collective::reduce,       Collective::broadcast,       Collective::all_gather,
+    Collective::reduce_scatter, Collective::barrier,      Collective::gather,          Collective::scatter,
+    Collective::all_to_all,     Collective::all_gather_v, Collective::reduce_scatter_v};
 constexpr std::size_t in_flight = 4;
 
 // How buffers are cut, and the counts that this suits.
@@ -46,12 +47,15 @@ class List {
  public:
   List(int size, const std::string& algorithm) : size_(size), algorithm_(algorithm) {}
 
-  // Every collective, type and place at these counts; op, root and priority take turns.
+  // Every collective and place, and most types, at these counts; op, root and priority take turns.
   void add_table(const std::vector<std::size_t>& counts) {
     for (const std::size_t count : counts)
       for (int type = 0; type < dtype_count; ++type)
         for (const bool in_place : {false, true})
           for (const Collective operation : collectives) {
+            // What only moves bytes, or shares its schedules, takes turns with the types.
+            const int turn = type + static_cast<int>(operation) + (in_place ? 2 : 0);
+            if (operation > Collective::barrier && turn % 4 != 0) continue;
             if (count >= 100'000 && (type + (in_place ? 1 : 0)) % 4 != 0) continue;
             add({operation,
                  static_cast<DType>(type),
@@ -67,8 +71,8 @@ class List {
   void add_ops(std::size_t count) {
     for (int type = 0; type < dtype_count; ++type)
       for (int op = 0; op < reduce_op_count; ++op)
-        for (const Collective operation :
-             {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+        for (const Collective operation : {Collective::all_reduce, Collective::reduce,
+                                           Collective::reduce_scatter, Collective::reduce_scatter_v}) {
           Case what{operation,
                     static_cast<DType>(type),
                     static_cast<ReduceOp>(op),
@@ -123,12 +127,13 @@ void run_list(Communicator& communicator, const std::vector<Case>& cases) {
   for (Trial& trial : trials) finish(trial);
 }
 
-void run_table(Over over, int size, const std::string& algorithm) {
+void run_table(Over over, int size, const std::string& algorithm, const std::vector<int>& hosts = {}) {
   constexpr int depths[] = {1, 2, 3, 5, 8};
   for (const Shape& shape : shapes(size)) {
     Setup setup;
     setup.size = size;
     setup.over = over;
+    setup.hosts = hosts;
     setup.options.algorithm = algorithm;
     setup.options.segment_bytes = shape.segment_bytes;
     setup.options.depth =
@@ -146,7 +151,8 @@ void run_table(Over over, int size, const std::string& algorithm) {
   }
 }
 
-const std::vector<std::string> algorithms = {"", "ring", "tree", "star", "doubling", "chain"};
+const std::vector<std::string> algorithms = {"",         "ring",  "tree",    "star",
+                                             "doubling", "chain", "halving", "two_shot"};
 
 }  // namespace
 
@@ -174,12 +180,28 @@ TEST_CASE("table: mem") {
   for (const std::string& algorithm : algorithms) run_table(Over::mem, size, algorithm);
 }
 
+TEST_CASE("table: hosts") {
+  const std::vector<int> hosts =
+      GENERATE(as<std::vector<int>>{}, std::vector<int>{0, 1, 0}, std::vector<int>{0, 0, 0, 1, 1},
+               std::vector<int>{0, 1, 2, 0, 1, 2, 0});
+  const char* const others[] = {"", "ring", "halving"};
+  for (const char* algorithm : {"two_level", others[hosts.size() / 2 % 3]})
+    run_table(Over::mem, static_cast<int>(hosts.size()), algorithm, hosts);
+}
+
 // The system's calls make tcp slower than mem: each number of ranks tries the planner, the ring and one other.
 TEST_CASE("table: tcp") {
   const int size = GENERATE(2, 3, 4, 5, 7, 8);
   for (const std::string& algorithm :
        {algorithms[0], algorithms[1], algorithms[2 + static_cast<std::size_t>(size) % 4]})
     run_table(Over::tcp, size, algorithm);
+}
+
+TEST_CASE("table: shm") {
+  const int size = GENERATE(2, 3, 5, 8);
+  for (const std::string& algorithm :
+       {algorithms[0], algorithms[1], algorithms[2 + static_cast<std::size_t>(size) % 4]})
+    run_table(Over::shm, size, algorithm);
 }
 
 }  // namespace rondo::testing

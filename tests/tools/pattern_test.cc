@@ -89,10 +89,11 @@ TEST_CASE("results of other iterations, places and ranks are wrong, and so is a 
 
 TEST_CASE("every poisoned element is wrong") {
   for (int t = 0; t < dtype_count; ++t)
-    for (const Collective operation :
-         {Collective::all_reduce, Collective::broadcast, Collective::all_gather}) {
+    for (const Collective operation : {Collective::all_reduce, Collective::broadcast, Collective::all_gather,
+                                       Collective::scatter, Collective::all_to_all}) {
       const Pattern pattern(Call{operation, static_cast<DType>(t), ReduceOp::sum, 1, 0, 3});
-      const int block = operation == Collective::all_gather ? 2 : 0;
+      const bool several = operation == Collective::all_gather || operation == Collective::all_to_all;
+      const int block = several ? 2 : 0;
       Bytes buffer(count * size_of(static_cast<DType>(t)));
       pattern.poison(buffer.data(), 0, count, 9, block);
       CHECK(pattern.count_wrong(buffer.data(), 0, count, 9, block) == count);
@@ -103,6 +104,10 @@ TEST_CASE("copying operations expect the bytes of the rank that they come from")
   const Call gather{Collective::all_gather, DType::f16, ReduceOp::sum, 0, 0, 3};
   CHECK(Pattern(gather).count_wrong(input_of(gather, 2, 4).data(), 0, count, 4, 2) == 0);
   CHECK(Pattern(gather).count_wrong(input_of(gather, 1, 4).data(), 0, count, 4, 2) > count * 9 / 10);
+  const Call exchange{Collective::all_to_all, DType::i32, ReduceOp::sum, 0, 1, 3};
+  CHECK(Pattern(exchange).count_wrong(input_of(exchange, 2, 4).data(), 0, count, 4, 2) == 0);
+  const Call scatter{Collective::scatter, DType::u8, ReduceOp::sum, 2, 0, 3};
+  CHECK(Pattern(scatter).count_wrong(input_of(scatter, 2, 4).data(), 0, count, 4, 0) == 0);
   const Call broadcast{Collective::broadcast, DType::u8, ReduceOp::sum, 1, 0, 3};
   CHECK(Pattern(broadcast).count_wrong(input_of(broadcast, 1, 4).data(), 0, count, 4, 0) == 0);
 }

@@ -41,6 +41,30 @@ class Bench(unittest.TestCase):
         self.assertRegex(result.stdout, r"# Ceiling              : [0-9.]+ GB/s")
         self.assertEqual(result.stderr, "")
 
+    def test_ceiling_of_shared_memory(self):
+        for flags in [], ["--allocate"]:
+            with self.subTest(flags):
+                result = self.bench("--ranks", 2, "-b", "1M", "-e", "1M", "-n", 5, *flags)
+                self.assertIn("all_reduce over shm, 2 ranks" + (", buffers from Communicator::allocate\n" if flags else "\n"), result.stdout)
+                ceiling = float(re.search(r"# ceiling: ([0-9.]+) GB/s loaded and stored by all ranks together", result.stdout)[1])
+                row = rows(result.stdout)[0]
+                passes = 4 if flags else 8  # 2n and 5n - 2
+                for half in row[5:12], row[12:19]:
+                    self.assertEqual(half[6], "0")
+                    percent = 100 * passes * (1 << 20) / float(half[1]) / 1e3 / ceiling
+                    self.assertAlmostEqual(float(half[5]), percent, delta=0.51 + percent * 0.01)
+
+    def test_ceiling_of_sockets(self):
+        result = self.bench("--transport", "tcp", "--ranks", 2, "-b", "64K", "-e", "64K", "-n", 5)
+        self.assertIn("all_reduce over tcp, 2 ranks\n", result.stdout)
+        ceiling = float(re.search(r"# ceiling: ([0-9.]+) GB/s each way at every rank", result.stdout)[1])
+        row = rows(result.stdout)[0]
+        self.assertAlmostEqual(float(row[10]), 100 * float(row[9]) / ceiling, delta=1 + 0.1 / ceiling)
+
+    def test_no_traffic_is_known_of_other_algorithms(self):
+        result = self.bench("--algorithm", "ring", "--ranks", 2, "-b", "64K", "-e", "64K", "-n", 3)
+        self.assertEqual((rows(result.stdout)[0][10], rows(result.stdout)[0][17]), ("-", "-"))
+
     def test_own_steps_end_with_the_largest_size(self):
         result = self.bench("-b", 8, "-e", 100, "--ranks", 2, *QUICK)
         self.assertEqual([row[0] for row in rows(result.stdout)], ["8", "32", "100"])
@@ -61,18 +85,20 @@ class Bench(unittest.TestCase):
             self.assertRegex(errors, rf"(?m)^rondo bench: rank {rank}: .*rank 1")
 
     def test_every_operation(self):
-        factors = {"all_reduce": 4 / 3, "reduce": 1, "broadcast": 1, "all_gather": 2 / 3, "reduce_scatter": 2 / 3}
+        factors = {"all_reduce": 4 / 3, "reduce": 1, "broadcast": 1, "all_gather": 2 / 3, "reduce_scatter": 2 / 3,
+                   "gather": 2 / 3, "scatter": 2 / 3, "all_to_all": 2 / 3, "all_gather_v": 2 / 3, "reduce_scatter_v": 2 / 3}
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "out.json"
             for operation, factor in factors.items():
-                self.bench(operation, "--ranks", 3, "-b", "12", "-e", "120000", "-f", 100, "--json", path, *QUICK)
+                for flags in ["--transport", "tcp"], ["--allocate"], []:
+                    self.bench(operation, "--ranks", 3, "-b", "12", "-e", "120000", "-f", 100, "--json", path, *flags, *QUICK)
                 document = json.loads(path.read_text())
                 self.assertEqual(document["operation"], operation)
                 self.assertEqual(len(document["results"]), 6)
                 for row in document["results"]:
                     self.assertEqual(row["wrong"], 0)
                     self.assertAlmostEqual(row["busbw"], row["algbw"] * factor, places=6)
-                    blocks = 3 if operation in ("all_gather", "reduce_scatter") else 1
+                    blocks = 3 if operation in ("all_gather", "reduce_scatter", "gather", "scatter") else 1
                     self.assertEqual(row["bytes"], row["count"] * 4 * blocks)
             result = self.bench("barrier", "--ranks", 3, "-n", 3)
             self.assertEqual(len(rows(result.stdout)), 1)
@@ -97,7 +123,7 @@ class Bench(unittest.TestCase):
             self.bench("-b", "1K", "-e", "2K", "-i", "1K", "--ranks", 2, "--json", path, "--csv", table, *QUICK)
             document = json.loads(path.read_text())
             self.assertEqual(list(document), ["operation", "transport", "ranks", "results"])
-            self.assertEqual((document["operation"], document["transport"], document["ranks"]), ("all_reduce", "tcp", 2))
+            self.assertEqual((document["operation"], document["transport"], document["ranks"]), ("all_reduce", "shm", 2))
             self.assertEqual([row["bytes"] for row in document["results"]], [1024, 1024, 2048, 2048])
             self.assertEqual([row["in_place"] for row in document["results"]], [False, True] * 2)
             for row in document["results"]:
@@ -267,6 +293,86 @@ class Plan(unittest.TestCase):
             result = rondo("plan", *arguments)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
             self.assertIn(arguments[-1], result.stderr)
+
+    def test_hosts(self):
+        listed = rondo("plan", "--algorithm", "two_level", "--ranks-per-host", "3,1", "--rank", 0)
+        self.assertEqual(listed.returncode, 0, listed.stderr)
+        self.assertIn("rank 0 of 4, two_level all_reduce", listed.stdout)
+        turns = rondo("plan", "--ranks", 4, "--hosts", 2, "--placement", "turns", "--rank", 0)
+        self.assertIn("send slice 0 to 2", turns.stdout)
+        proof = rondo("plan", "--check", "all_gather", "--algorithm", "two_level", "--ranks", 7)
+        self.assertEqual((proof.returncode, proof.stdout.splitlines()[-1]), (0, "8 cases, 0 wrong"))
+        explained = rondo("plan", "--explain", "--ranks", 8, "--ranks-per-host", 4, "--bytes", "64M")
+        self.assertIn("over 8 ranks on 2 hosts", explained.stdout)
+        self.assertRegex(explained.stdout, r"two_level .*chosen")
+        for arguments in ["--ranks-per-host", "3,0"], ["--ranks-per-host", "3,1", "--ranks", 5], ["--hosts", "x"]:
+            result = rondo("plan", *arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+
+    def test_explain(self):
+        flags = ["--explain", "--bytes", "4M", "--hosts", 4, "--ranks-per-host", 1]
+        table = rondo("plan", *flags)
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn("<- chosen", table.stdout)
+        self.assertIn(" more: ", table.stdout)
+        report = json.loads(rondo("plan", *flags, "--json", "-").stdout)
+        self.assertEqual(report["candidates"][0]["why"], "chosen")
+        self.assertEqual(report["ranks"], 4)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "constants.json")
+            run = rondo("run", "-n", 2, "--", RONDO, "bench", "-b", 8, "-e", 8, *QUICK, "--write-constants", path)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            with open(path) as file:
+                constants = json.load(file)
+            self.assertGreater(constants["host"]["latency_s"], 0)
+            report = json.loads(rondo("plan", *flags, "--constants", path, "--json", "-").stdout)
+            self.assertEqual(report["constants"]["host"], constants["host"])
+            with open(path, "w") as file:
+                file.write("{")
+            refused = rondo("plan", *flags, "--constants", path)
+            self.assertEqual(refused.returncode, 2)
+            self.assertIn("it is not JSON", refused.stderr)
+            refused = rondo("bench", "-b", 8, "-e", 8, *QUICK, RONDO_SIZE="1", RONDO_RANK="0", RONDO_CONSTANTS=path)
+            self.assertNotIn("Traceback", refused.stderr)
+
+    def simulate(self, *arguments):
+        return rondo("plan", "--simulate", "--bytes", "1M", *arguments)
+
+    def test_simulate(self):
+        flags = ["--hosts", 4, "--ranks-per-host", 2, "--algorithm", "ring,tree", "--stragglers", 2,
+                 "--straggler-factor", 3, "--seed", 7]
+        table = self.simulate(*flags)
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn("all_reduce of 1 MiB over 8 ranks on 4 hosts", table.stdout)
+        self.assertEqual(table.stdout, self.simulate(*flags).stdout)
+        result = self.simulate(*flags, "--json", "-")
+        report = json.loads(result.stdout)
+        self.assertEqual([row["algorithm"] for row in report["results"]], ["ring", "tree"])
+        self.assertEqual(len(report["results"][0]["stragglers"]), 2)
+        ring = self.simulate("--ranks", 8, "--ranks-per-host", 4, "--algorithm", "ring", "--json", "-")
+        self.assertEqual(json.loads(ring.stdout)["results"][0]["busiest_link_bytes"], 2 * 7 * (1 << 20) // 8)
+
+    def test_simulate_refuses(self):
+        for flags, message in [
+                (["--hosts", "0"], "--hosts 0"),
+                (["--ranks", 5, "--ranks-per-host", 2], "not a multiple"),
+                (["--hosts", 3, "--ranks", 5], "--ranks 5"),
+                (["--link-rate", "fast"], "--link-rate fast: not a rate"),
+                (["--link-rate", "0mbit"], "--link-rate 0mbit: not a rate"),
+                (["--link-latency", "50"], "--link-latency 50: not a time"),
+                (["--frame-cost", "-3us"], "not a time"),
+                (["--placement", "heap"], "blocks and turns"),
+                (["--stragglers", 5], "stragglers is 5"),
+                (["--straggler-factor", "0"], "--straggler-factor 0"),
+                (["--algorithm", "ring,circle"], "circle"),
+                (["--json", "/nowhere/at/all"], "/nowhere/at/all"),
+                (["--check"], "--check")]:
+            result = self.simulate(*flags)
+            self.assertEqual(result.returncode, 2, flags)
+            self.assertIn(message, result.stderr)
+        large = self.simulate("--hosts", 100000, "--algorithm", "ring", "--stragglers", 1)
+        self.assertEqual(large.returncode, 0)
+        self.assertIn("2e+10 frames", large.stdout)
 
 
 class Rondo(unittest.TestCase):

@@ -10,8 +10,6 @@
 namespace rondo::testing {
 namespace {
 
-constexpr Priority both_lanes[] = {Priority::urgent, Priority::bulk};
-
 // Around every size at which an implementation may change its mind.
 const std::vector<std::size_t> sizes{
     0, 1, 7, 16, 63, 64, 65, 4095, 4097, 449, 1000, 4096, 65'536, 131'071, 131'072, 131'073, 1'048'579, 0, 3};
@@ -25,7 +23,7 @@ void all_sizes(const MakeTransports& make, bool placed, std::size_t element) {
   Group group(make, 2);
   std::uint64_t number = 1;
   for (const std::size_t size : sizes)
-    for (const Priority lane : both_lanes)
+    for (const Priority lane : link_lanes)
       for (const int from : {0, 1}) {
         const std::size_t bytes = size / element * element;
         group[from].send(1 - from, lane, number, bytes);
@@ -33,7 +31,7 @@ void all_sizes(const MakeTransports& make, bool placed, std::size_t element) {
         ++number;
       }
   group.finish();
-  CHECK(group[0].frames == static_cast<int>(2 * sizes.size()));
+  CHECK(group[0].frames == static_cast<int>(link_lanes.size() * sizes.size()));
 }
 
 void placed(const MakeTransports& make) {
@@ -116,7 +114,7 @@ void many_links(const MakeTransports& make) {
   Group group(make, size);
   for (int from = 0; from < size; ++from)
     for (int to = 0; to < size; ++to)
-      for (const Priority lane : both_lanes)
+      for (const Priority lane : link_lanes)
         for (std::uint64_t number = 1; from != to && number <= 3; ++number) {
           const std::size_t bytes = number * 10'000 * static_cast<std::size_t>(from + 1);
           group[from].send(to, lane, number, bytes);

@@ -58,8 +58,8 @@ TEST_CASE("an endpoint that goes away closes its links in order") {
   CHECK_FALSE(pair.ends[1]->prepare_sleep());
   while (pair.ends[1]->progress(pair.sink)) {
   }
-  pair.check_frames(3);          // what was sent before still arrives
-  CHECK(pair.sink.breaks == 2);  // both lanes
+  pair.check_frames(3);                        // what was sent before still arrives
+  CHECK(pair.sink.breaks == link_lane_count);  // every lane
   CHECK(pair.sink.clean);
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("an endpoint that goes away in the middle of a frame does not close in
   pair.ends[0].reset();
   while (pair.ends[1]->progress(pair.sink)) {
   }
-  CHECK(pair.sink.breaks == 2);  // the urgent lane first
+  CHECK(pair.sink.breaks == link_lane_count);  // the urgent lane first
   CHECK_FALSE(pair.sink.clean);
   CHECK(pair.sink.frames.empty());
 }
@@ -113,9 +113,6 @@ TEST_CASE("addresses of another fabric, another rank or garbage are not reached"
   CHECK_FALSE(rank0->reach(1, longer).distance);
   CHECK(&rank0->link(1, Priority::urgent) != &rank0->link(1, Priority::bulk));
   CHECK(&rank0->link(1, Priority::urgent) == &rank0->link(1, Priority::urgent));
-  int here = 0;
-  CHECK(rank0->link(1, Priority::bulk).window(reinterpret_cast<std::uintptr_t>(&here), sizeof here) ==
-        reinterpret_cast<std::byte*>(&here));
 }
 
 TEST_CASE("faults that cannot be are refused") {

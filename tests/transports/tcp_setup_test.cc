@@ -21,8 +21,6 @@
 namespace rondo::testing {
 namespace {
 
-constexpr Priority both_lanes[] = {Priority::urgent, Priority::bulk};
-
 // A foreign client of rank `rank`: a plain blocking socket.
 FileDescriptor connect_to(Transport& transport) {
   const auto address = decode_tcp_address(transport.address());
@@ -106,7 +104,7 @@ TEST_CASE("all pairs open all links at the same moment") {
     Group group([](int ranks) { return tcp_transports(ranks); }, size);
     for (int a = 0; a < size; ++a)
       for (int b = 0; b < size; ++b)
-        for (const Priority lane : both_lanes)
+        for (const Priority lane : link_lanes)
           if (a != b) {
             group[a].send(b, lane, 7, 100);
             group[b].expect(a, lane, {7, 100, true, 1});
@@ -204,7 +202,7 @@ TEST_CASE("claims are checked") {
   CHECK(verdict([](Claim& c) { c.rank = 0; }) == Verdict::bad_rank);
   CHECK(verdict([](Claim& c) { c.rank = 2; }) == Verdict::bad_rank);
   CHECK(verdict([](Claim& c) { c.rank = 0xffffffffu; }) == Verdict::bad_rank);
-  CHECK(verdict([](Claim& c) { c.lane = 2; }) == Verdict::duplicate_link);
+  CHECK(verdict([](Claim& c) { c.lane = 3; }) == Verdict::duplicate_link);
   CHECK(verdict([](Claim& c) { c.lane = 0xffffffffu; }) == Verdict::duplicate_link);
   const FileDescriptor first = connect_to(node.transport());
   CHECK(shake_hands(first, honest_claim()) == Verdict::welcome);

@@ -13,4 +13,13 @@ TEST_CASE("tcp does what every transport must do") {
     }
 }
 
+TEST_CASE("tcp over several paths does too") {
+  for (const unsigned connections : {2u, 4u})
+    for (const Check& check : conformance()) DYNAMIC_SECTION(connections << " paths: " << check.name) {
+        check.run([&](int size) {
+          return tcp_transports(size, [&](TcpOptions& options) { options.connections = connections; });
+        });
+      }
+}
+
 }  // namespace rondo::testing

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The whole C API from a C99 program: ranks are threads that meet through a store of the program's own, or by URL.
+ */
+#include <pthread.h>
+#include <rondo/rondo.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ranks = 3, count = 5000 };
+
+static pthread_mutex_t failure_mutex = PTHREAD_MUTEX_INITIALIZER;
+static int failures;
+
+#define CHECK(condition)                                                                    \
+  do {                                                                                      \
+    if (!(condition)) {                                                                     \
+      fprintf(stderr, "%s:%d: %s is not so; message: %s\n", __FILE__, __LINE__, #condition, \
+              rondo_message());                                                             \
+      pthread_mutex_lock(&failure_mutex);                                                   \
+      ++failures;                                                                           \
+      pthread_mutex_unlock(&failure_mutex);                                                 \
+    }                                                                                       \
+  } while (0)
+
+/* ---- a store ---- */
+
+typedef struct {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  char key[256], value[8192];
+  int full, broken;
+} shared_store;
+
+static int store_put(void* context, const char* key, const char* value) {
+  shared_store* store = context;
+  if (store->broken) return 77;
+  pthread_mutex_lock(&store->mutex);
+  snprintf(store->key, sizeof store->key, "%s", key);
+  snprintf(store->value, sizeof store->value, "%s", value);
+  store->full = 1;
+  pthread_cond_broadcast(&store->changed);
+  pthread_mutex_unlock(&store->mutex);
+  return 0;
+}
+
+static int store_get(void* context, const char* key, char* value, size_t capacity, uint64_t timeout_ms) {
+  shared_store* store = context;
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += (time_t)(timeout_ms / 1000) + 1;
+  int status = 0;
+  pthread_mutex_lock(&store->mutex);
+  while (!(store->full && strcmp(store->key, key) == 0) && status == 0)
+    status = pthread_cond_timedwait(&store->changed, &store->mutex, &until);
+  if (status == 0) snprintf(value, capacity, "%s", store->value);
+  pthread_mutex_unlock(&store->mutex);
+  return status == 0 ? 0 : RONDO_DEADLINE_EXCEEDED;
+}
+
+/* ---- ranks ---- */
+
+typedef struct {
+  int rank;
+  const char* url;
+  shared_store* store;
+  void (*body)(rondo_communicator* communicator, int rank);
+} rank_start;
+
+static void* rank_main(void* argument) {
+  const rank_start* start = argument;
+  rondo_options options;
+  CHECK(rondo_options_init(&options) == RONDO_OK);
+  const rondo_store store = {start->store, store_put, store_get};
+  options.rank = start->rank;
+  options.size = ranks;
+  options.connect_deadline_ms = 30000;
+  options.deadline_ms = 60000;
+  if (start->store != NULL) options.store = &store;
+  if (start->url != NULL) options.rendezvous = start->url;
+  rondo_communicator* communicator = NULL;
+  const rondo_status status = rondo_connect(&options, &communicator);
+  CHECK(status == RONDO_OK && communicator != NULL);
+  if (communicator == NULL) return NULL;
+  CHECK(rondo_rank(communicator) == start->rank);
+  CHECK(rondo_size(communicator) == ranks);
+  start->body(communicator, start->rank);
+  rondo_destroy(communicator);
+  return NULL;
+}
+
+static void run_ranks(const char* url, void (*body)(rondo_communicator*, int)) {
+  shared_store store = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, "", "", 0, 0};
+  pthread_t threads[ranks];
+  rank_start starts[ranks];
+  for (int rank = 0; rank < ranks; ++rank) {
+    const rank_start start = {rank, url, url == NULL ? &store : NULL, body};
+    starts[rank] = start;
+    if (pthread_create(&threads[rank], NULL, rank_main, &starts[rank]) != 0) abort();
+  }
+  for (int rank = 0; rank < ranks; ++rank) pthread_join(threads[rank], NULL);
+}
+
+/* ---- what they do ---- */
+
+static int all_are(const float* values, size_t n, float wanted) {
+  for (size_t i = 0; i < n; ++i)
+    if (values[i] != wanted) return 0;
+  return 1;
+}
+
+static void fill(float* values, size_t n, float value) {
+  for (size_t i = 0; i < n; ++i) values[i] = value;
+}
+
+/* Waits by request where `late`, else inside the call. */
+#define DO(late, call_with)                                 \
+  do {                                                      \
+    rondo_request* request = NULL;                          \
+    rondo_request** const place = (late) ? &request : NULL; \
+    CHECK((call_with) == RONDO_OK);                         \
+    CHECK(rondo_wait(request) == RONDO_OK);                 \
+  } while (0)
+
+static void collectives(rondo_communicator* c, int rank) {
+  static const size_t counts[ranks] = {1, 0, 4};
+  float* in = malloc(ranks * count * sizeof *in);
+  float* out = malloc(ranks * count * sizeof *out);
+  const float mine = (float)(rank + 1);
+  for (int late = 0; late < 2; ++late) {
+    fill(in, ranks * count, mine);
+    DO(late, rondo_all_reduce(c, in, out, count, RONDO_F32, RONDO_SUM, NULL, place));
+    CHECK(all_are(out, count, 6));
+    DO(late, rondo_reduce(c, in, rank == 1 ? out : NULL, count, RONDO_F32, RONDO_MAX, 1, NULL, place));
+    CHECK(rank != 1 || all_are(out, count, 3));
+    DO(late, rondo_broadcast(c, rank == 2 ? in : NULL, out, count, RONDO_F32, 2, NULL, place));
+    CHECK(all_are(out, count, 3));
+    DO(late, rondo_all_gather(c, in, out, count, RONDO_F32, NULL, place));
+    for (int r = 0; r < ranks; ++r) CHECK(all_are(out + r * count, count, (float)(r + 1)));
+    DO(late, rondo_reduce_scatter(c, in, out, count, RONDO_F32, RONDO_SUM, NULL, place));
+    CHECK(all_are(out, count, 6));
+    DO(late, rondo_gather(c, in, rank == 0 ? out : NULL, count, RONDO_F32, 0, NULL, place));
+    CHECK(rank != 0 || all_are(out + 2 * count, count, 3));
+    DO(late, rondo_scatter(c, rank == 0 ? in : NULL, out, count, RONDO_F32, 0, NULL, place));
+    CHECK(all_are(out, count, 1));
+    DO(late, rondo_all_to_all(c, in, out, count, RONDO_F32, NULL, place));
+    for (int r = 0; r < ranks; ++r) CHECK(all_are(out + r * count, count, (float)(r + 1)));
+    DO(late, rondo_all_gather_v(c, in, out, counts, RONDO_F32, NULL, place));
+    CHECK(out[0] == 1 && all_are(out + 1, 4, 3));
+    DO(late, rondo_reduce_scatter_v(c, in, out, counts, RONDO_F32, RONDO_SUM, NULL, place));
+    CHECK(all_are(out, counts[rank], 6));
+    DO(late, rondo_barrier(c, NULL, place));
+    /* Rank r sends r + 1 elements to everybody. */
+    size_t sends[ranks], receives[ranks];
+    for (size_t r = 0; r < ranks; ++r) {
+      sends[r] = (size_t)rank + 1;
+      receives[r] = r + 1;
+    }
+    DO(late, rondo_all_to_all_v(c, in, sends, out, receives, RONDO_F32, NULL, place));
+    CHECK(out[0] == 1 && all_are(out + 1, 2, 2) && all_are(out + 3, 3, 3));
+  }
+  rondo_call call = {0};
+  call.bytes = sizeof call;
+  call.has_scale = 1;
+  call.scale = 0.5;
+  call.urgent = 1;
+  call.tag = "half";
+  CHECK(rondo_all_reduce(c, in, out, 10, RONDO_F32, RONDO_SUM, &call, NULL) == RONDO_OK);
+  CHECK(all_are(out, 10, 3));
+  free(in);
+  free(out);
+}
+
+static void messages(rondo_communicator* c, int rank) {
+  float in = (float)rank, out = -1;
+  if (rank == 0) CHECK(rondo_send(c, &in, 1, RONDO_F32, 1, 7, NULL, NULL) == RONDO_OK);
+  if (rank == 1) CHECK(rondo_receive(c, &out, 1, RONDO_F32, 0, 7, NULL, NULL) == RONDO_OK && out == 0);
+  const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
+  const rondo_transfer ring[] = {{1, &out, 1, RONDO_F32, before, 1}, {0, &in, 1, RONDO_F32, next, 1}};
+  CHECK(rondo_batch(c, ring, 2, NULL, NULL) == RONDO_OK);
+  CHECK(out == (float)before);
+  CHECK(rondo_batch(c, NULL, 0, NULL, NULL) == RONDO_OK);
+}
+
+static void split_and_memory(rondo_communicator* c, int rank) {
+  rondo_communicator* part = NULL;
+  CHECK(rondo_split(c, rank == 1 ? -1 : 4, -rank, &part) == RONDO_OK);
+  CHECK((part == NULL) == (rank == 1));
+  rondo_memory* memory = NULL;
+  CHECK(rondo_allocate(c, count * sizeof(float), &memory) == RONDO_OK);
+  float* values = rondo_data(memory);
+  fill(values, count, 1);
+  if (part != NULL) {
+    CHECK(rondo_size(part) == 2 && rondo_rank(part) == (rank == 2 ? 0 : 1));
+    CHECK(rondo_all_reduce(part, values, values, count, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK);
+    CHECK(all_are(values, count, 2));
+    rondo_destroy(part);
+  }
+  CHECK(rondo_barrier(c, NULL, NULL) == RONDO_OK);
+  rondo_free(memory);
+}
+
+static void bad_input(rondo_communicator* c, int rank) {
+  float value = 0;
+  CHECK(rondo_all_reduce(NULL, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) ==
+        RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_all_reduce(c, NULL, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(strstr(rondo_message(), "in.data is null") != NULL);
+  CHECK(rondo_all_reduce(c, &value, &value, 1, (rondo_dtype)257, RONDO_SUM, NULL, NULL) ==
+        RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_BIT_OR, NULL, NULL) ==
+        RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_broadcast(c, &value, &value, 1, RONDO_F32, ranks, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_all_gather(c, &value, &value, SIZE_MAX / 2, RONDO_F32, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_all_gather_v(c, &value, &value, NULL, RONDO_F32, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_batch(c, NULL, 3, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  const rondo_call call = {0};
+  CHECK(rondo_barrier(c, &call, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(strstr(rondo_message(), "sizeof(rondo_call)") != NULL);
+  CHECK(rondo_connect(NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  rondo_options empty;
+  memset(&empty, 0, sizeof empty);
+  rondo_communicator* none = NULL;
+  CHECK(rondo_connect(&empty, &none) == RONDO_INVALID_ARGUMENT && none == NULL);
+  CHECK(strcmp(rondo_status_name(RONDO_PEER_LOST), "peer lost") == 0);
+  CHECK(strcmp(rondo_status_name((rondo_status)99), "unknown") == 0);
+  CHECK(rondo_size_of(RONDO_BF16) == 2 && rondo_size_of((rondo_dtype)256) == 0);
+  CHECK(rondo_rank(NULL) == -1 && rondo_size(NULL) == 0 && rondo_data(NULL) == NULL);
+  rondo_destroy(NULL);
+  rondo_free(NULL);
+  rondo_release(NULL);
+  /* None of that has harmed the communicator. */
+  value = (float)rank;
+  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK && value == 3);
+}
+
+static void late_rank(rondo_communicator* c, int rank) {
+  float value = 1;
+  if (rank != 0) {
+    rondo_call call = {0};
+    call.bytes = sizeof call;
+    call.deadline_ms = 300;
+    rondo_request* request = NULL;
+    int done = 5;
+    CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, &call, &request) == RONDO_OK);
+    CHECK(rondo_test(request, 0, &done) == RONDO_OK && done == 0);
+    CHECK(rondo_test(request, 30000, &done) == RONDO_DEADLINE_EXCEEDED && done == 1);
+    CHECK(strstr(rondo_message(), "rank 0 has not called") != NULL);
+  } else {
+    struct timespec second = {1, 0};
+    nanosleep(&second, NULL); /* until the others' deadline */
+  }
+}
+
+static void* abort_soon(void* communicator) {
+  struct timespec moment = {0, 50 * 1000 * 1000};
+  nanosleep(&moment, NULL);
+  rondo_abort(communicator, RONDO_CORRUPT);
+  return NULL;
+}
+
+static void aborted(rondo_communicator* c, int rank) {
+  pthread_t thread;
+  if (rank == 0 && pthread_create(&thread, NULL, abort_soon, c) != 0) abort();
+  if (rank != 2) {
+    CHECK(rondo_barrier(c, NULL, NULL) == RONDO_ABORTED);
+    CHECK(strstr(rondo_message(), "rank 0 called abort") != NULL);
+  } else {
+    struct timespec moment = {1, 0};
+    nanosleep(&moment, NULL);
+  }
+  if (rank == 0) pthread_join(thread, NULL);
+}
+
+static void stores_that_fail(void) {
+  shared_store broken = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, "", "", 0, 1};
+  const rondo_store store = {&broken, store_put, store_get}, half = {&broken, store_put, NULL};
+  rondo_options options;
+  CHECK(rondo_options_init(&options) == RONDO_OK);
+  options.rank = 0;
+  options.size = 2;
+  options.store = &store;
+  rondo_communicator* communicator = NULL;
+  CHECK(rondo_connect(&options, &communicator) == RONDO_RENDEZVOUS);
+  CHECK(strstr(rondo_message(), "77") != NULL);
+  options.store = &half;
+  CHECK(rondo_connect(&options, &communicator) == RONDO_INVALID_ARGUMENT && communicator == NULL);
+}
+
+int main(void) {
+  alarm(240); /* nothing here may hang */
+  char url[128];
+  snprintf(url, sizeof url, "file:///tmp/rondo-c-api-%ld", (long)getpid());
+  run_ranks(NULL, collectives);
+  run_ranks(url, collectives);
+  run_ranks(NULL, messages);
+  run_ranks(NULL, split_and_memory);
+  run_ranks(NULL, bad_input);
+  run_ranks(NULL, late_rank);
+  run_ranks(NULL, aborted);
+  stores_that_fail();
+  printf("rondo %s: %d failures\n", rondo_version(), failures);
+  return failures == 0 ? 0 : 1;
+}

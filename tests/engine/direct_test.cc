@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The direct algorithms on shared memory: every operation, with buffers in windows, elsewhere, and some here and some there.
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+
+#include "catch.h"
+#include "cluster.h"
+#include "support/ranks.h"
+
+using namespace rondo;
+using rondo::testing::expect;
+using rondo::testing::run_ranks;
+
+namespace {
+
+constexpr Collective all_direct[] = {
+    Collective::all_reduce, Collective::reduce,       Collective::broadcast,       Collective::all_gather,
+    Collective::gather,     Collective::scatter,      Collective::reduce_scatter,  Collective::barrier,
+    Collective::all_to_all, Collective::all_gather_v, Collective::reduce_scatter_v};
+
+enum class Where { elsewhere, windows, mixed };
+
+MemFaults with_windows() {
+  MemFaults faults;
+  faults.windows = true;
+  return faults;
+}
+
+// Elements of f32, in a window or not.
+class Floats {
+ public:
+  Floats(Transport& transport, bool window, std::size_t count, float value) : count_(count) {
+    if (window && count != 0) allocation_ = transport.allocate(count * sizeof(float));
+    if (!allocation_) own_.resize(count);
+    std::fill_n(data(), count, value);
+  }
+  float* data() { return allocation_ ? reinterpret_cast<float*>(allocation_->memory().data()) : own_.data(); }
+  float& operator[](std::size_t i) { return data()[i]; }
+  std::size_t count() const { return count_; }
+
+ private:
+  std::unique_ptr<Allocation> allocation_;
+  std::vector<float> own_;
+  std::size_t count_;
+};
+
+// What a rank gives at place i; sums over ranks are exact.
+float given(int rank, std::size_t i) {
+  return static_cast<float>(i % 97) + static_cast<float>(rank);
+}
+
+class Caller {
+ public:
+  Caller(Cluster& cluster, int rank, int size, Where where)
+      : cluster_(cluster),
+        rank_(static_cast<std::size_t>(rank)),
+        size_(static_cast<std::size_t>(size)),
+        where_(where) {}
+
+  void run(Collective operation, std::size_t count, int root, bool in_place, Priority lane) {
+    const Collective plain = without_counts(operation);
+    const bool is_root = root == static_cast<int>(rank_);
+    counts_.assign(size_, count);
+    if (has_counts(operation))
+      for (std::size_t rank = 0; rank < size_; ++rank) counts_[rank] = count * (rank % 3) / 2;
+    const std::size_t all = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}),
+                      own = counts_[rank_];
+    const std::size_t before = offset(rank_);
+    const bool all_in = plain == Collective::reduce_scatter || plain == Collective::scatter ||
+                        plain == Collective::all_to_all;
+    const bool all_out =
+        plain == Collective::all_gather || plain == Collective::gather || plain == Collective::all_to_all;
+    const std::size_t in_count = all_in ? all : own, out_count = all_out ? all : own;
+    const bool window = where_ == Where::windows || (where_ == Where::mixed && (rank_ + count) % 2 == 0);
+    Transport& transport = cluster_.transport(static_cast<int>(rank_));
+    Floats out(transport, window, in_place ? std::max(in_count, out_count) : out_count, -1);
+    Floats apart(transport, window != (where_ == Where::mixed), in_count, 0);
+    const bool in_is_block = all_out && !all_in;
+    float* const in = !in_place ? apart.data() : out.data() + (in_is_block ? before : 0);
+    float* const to = in_place && all_in && !all_out ? out.data() + before : out.data();
+    for (std::size_t i = 0; i < in_count; ++i) in[i] = given(static_cast<int>(rank_), i);
+    const bool rooted_in = plain == Collective::broadcast || plain == Collective::scatter;
+    const bool rooted_out = plain == Collective::reduce || plain == Collective::gather;
+    const bool reads = !rooted_in || is_root, writes = !rooted_out || is_root;
+    Call call;
+    const std::size_t number = plain == Collective::all_to_all || has_counts(operation) ? all : count;
+    call.signature = {
+        operation, DType::f32, ReduceOp::sum, Algorithm::direct, static_cast<std::uint32_t>(root), number,
+        1.0,       0};
+    if (has_counts(operation)) call.counts = counts_;
+    call.in = reinterpret_cast<const std::byte*>(reads ? in : nullptr);
+    call.out = reinterpret_cast<std::byte*>(writes ? to : nullptr);
+    call.in_bytes = reads ? in_count * sizeof(float) : 0;
+    call.out_bytes = writes ? out_count * sizeof(float) : 0;
+    call.priority = lane;
+    call.time_limit = std::chrono::seconds{60};
+    Work(cluster_[static_cast<int>(rank_)].start(call)).wait();
+    if (!writes) return;
+    for (std::size_t i = 0; i < out_count; ++i)
+      if (to[i] != wanted(plain, root, i))
+        expect(false, std::string(name_of(operation)) + " of " + std::to_string(count) + ", root " +
+                          std::to_string(root) + ": element " + std::to_string(i) + " is " +
+                          std::to_string(to[i]));
+  }
+
+ private:
+  std::size_t offset(std::size_t rank) const {
+    return std::accumulate(counts_.begin(), counts_.begin() + static_cast<std::ptrdiff_t>(rank),
+                           std::size_t{0});
+  }
+  float wanted(Collective plain, int root, std::size_t i) const {
+    if (plain == Collective::broadcast) return given(root, i);
+    if (plain == Collective::scatter) return given(root, offset(rank_) + i);
+    if (plain == Collective::all_gather || plain == Collective::gather || plain == Collective::all_to_all) {
+      std::size_t from = 0;
+      while (offset(from + 1) <= i) ++from;
+      return given(static_cast<int>(from),
+                   i - offset(from) + (plain == Collective::all_to_all ? offset(rank_) : 0));
+    }
+    const std::size_t place = plain == Collective::reduce_scatter ? offset(rank_) + i : i;
+    float sum = 0;
+    for (int rank = 0; rank < static_cast<int>(size_); ++rank) sum += given(rank, place);
+    return sum;
+  }
+
+  std::vector<std::size_t> counts_;
+  Cluster& cluster_;
+  std::size_t rank_, size_;
+  Where where_;
+};
+
+}  // namespace
+
+TEST_CASE("direct algorithms give the right values wherever the buffers are") {
+  const int size = GENERATE(2, 3, 4, 7);
+  const Where where = GENERATE(Where::elsewhere, Where::windows, Where::mixed);
+  Cluster cluster(size, with_windows());
+  REQUIRE(cluster[0].has_direct());
+  const auto n = static_cast<std::size_t>(size);
+  CHECK_NOTHROW(run_ranks(size, "direct", [&](int rank) {
+    Caller caller(cluster, rank, size, where);
+    int turn = 0;
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n + 1, std::size_t{1000},
+                                    std::size_t{5000}, std::size_t{70'001}, std::size_t{1'300'003} / n})
+      for (const bool in_place : {false, true})
+        for (const Collective operation : all_direct) {
+          if (operation == Collective::barrier && count != 0) continue;
+          const int root = ++turn % size;
+          caller.run(operation, count, root, in_place, turn % 3 == 0 ? Priority::urgent : Priority::bulk);
+        }
+  }));
+}
+
+TEST_CASE("direct operations that are started together end in order with the right values") {
+  constexpr int size = 3;
+  Cluster cluster(size, with_windows());
+  CHECK_NOTHROW(run_ranks(size, "many", [&](int rank) {
+    std::vector<std::vector<float>> in, out;
+    std::vector<Work> works;
+    for (std::size_t i = 0; i < 40; ++i) {
+      const std::size_t count = i % 4 == 0 ? 200'000 : 1 + i;
+      in.emplace_back(count, static_cast<float>(rank + 1));
+      out.emplace_back(count, -1.0F);
+    }
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      Call call = make_call(Collective::all_reduce, i % 5 == 4 ? Algorithm::ring : Algorithm::direct, in[i],
+                            out[i], in[i].size());
+      call.segment_elements = 4096;
+      works.emplace_back(cluster[rank].start(call));
+    }
+    for (Work& work : works) work.wait();
+    for (const auto& values : out) expect(values == std::vector<float>(values.size(), 6), "a sum is wrong");
+  }));
+}
+
+TEST_CASE("different direct calls are a mismatch that names both") {
+  Cluster cluster(2, with_windows());
+  std::vector<float> a(10, 1), b(20, 1), out(20);
+  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::direct, a, out, 10)));
+  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::direct, b, b, 20)));
+  std::string message;
+  try {
+    second.wait();
+  } catch (const Error& error) {
+    message = error.what();
+    CHECK(error.code() == Errc::mismatch);
+  }
+  CHECK(message.find(
+            "rank 0 called all_reduce #1 (10 f32 sum) where rank 1 called all_reduce #1 (20 f32 sum)") !=
+        std::string::npos);
+}
+
+TEST_CASE("a rank that never posts is named at the deadline") {
+  Cluster cluster(3, with_windows());
+  std::vector<float> in(10, 1), out(10);
+  Call call = make_call(Collective::all_reduce, Algorithm::direct, in, out, 10);
+  call.time_limit = std::chrono::milliseconds{50};
+  Work late(cluster[1].start(call));
+  std::string message;
+  try {
+    late.wait();
+  } catch (const Error& error) {
+    message = error.what();
+    CHECK(error.code() == Errc::deadline_exceeded);
+  }
+  CHECK(message.find("rank 1 waits for data from rank 0, 2") != std::string::npos);
+}
+
+TEST_CASE("reproducible direct sums have the bits of a chain in rank order, wherever the buffers are") {
+  constexpr int size = 5;
+  const DType type = GENERATE(DType::f32, DType::f16, DType::bf16, DType::f8e4m3);
+  const std::size_t count = GENERATE(as<std::size_t>{}, 17, 3000, 150'001);
+  const bool window = GENERATE(false, true);
+  const ReduceOp op = GENERATE(ReduceOp::sum, ReduceOp::mean);
+  Cluster cluster(size, with_windows(), false, true);
+  const std::size_t bytes = count * size_of(type);
+  CHECK_NOTHROW(run_ranks(size, "reproducible", [&](int rank) {
+    std::mt19937 random(static_cast<unsigned>(rank) + 1);
+    const auto memory = cluster.transport(rank).allocate(bytes);
+    std::vector<std::byte> elsewhere(bytes), chained(bytes);
+    std::byte* const in = window ? memory->memory().data() : elsewhere.data();
+    // Values of all sizes: the exponent bits are random, but no infinity or NaN comes of them.
+    for (std::size_t i = 0; i < bytes; ++i) {
+      const auto top = static_cast<std::byte>(random() % 0x30 + 0x20);
+      in[i] = i % size_of(type) == size_of(type) - 1 ? top : static_cast<std::byte>(random());
+    }
+    const auto sum = [&](Algorithm algorithm, std::byte* out) {
+      Call call;
+      call.signature = {Collective::all_reduce, type, op, algorithm, 0, count, 1.0, 0};
+      call.in = in;
+      call.out = out;
+      call.in_bytes = call.out_bytes = bytes;
+      call.segment_elements = 1000;
+      call.depth = 3;
+      call.time_limit = std::chrono::seconds{60};
+      Work(cluster[rank].start(call)).wait();
+    };
+    sum(Algorithm::chain, chained.data());
+    sum(Algorithm::direct, in);
+    expect(std::memcmp(in, chained.data(), bytes) == 0, "the bits differ");
+  }));
+}

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rondo bench and rondo run over several hosts. Usage: hosts_test.py PATH_OF_RONDO [unittest arguments]"""
+
+import json
+import os
+import pathlib
+import select
+import subprocess
+import sys
+import tempfile
+
+from case import HostCase, main, program
+from namespaces import Network
+from ranks import PORT, Job, by_host, in_turn
+
+QUICK = ["-n", "3", "-w", "1", "--no-ceiling"]
+SIZES = ["-b", "4", "-e", "1M", "-f", "512"]
+MIB = 1 << 20
+
+
+def bench(*arguments) -> list:
+    return [program(1), "bench", *arguments]
+
+
+class Bench(HostCase):
+    hosts = 4
+
+    def assert_right(self, job) -> str:
+        """Every rank ends well, and every element of every iteration was right."""
+        self.assert_ended(job)
+        table = job.ranks[0].output
+        self.assertIn("# Wrong elements       : 0 OK", table)
+        self.assertIn(f", {len(job.ranks)} ranks\n", table)
+        self.assertEqual([rank.output for rank in job.ranks[1:]], [""] * (len(job.ranks) - 1))
+        return table
+
+    def test_placements(self):
+        for placement in by_host(2, 1), by_host(4, 1), by_host(2, 2), in_turn(2, 2), by_host(4, 2), in_turn(4, 2):
+            with self.subTest(placement=placement), Job(self.network, placement, bench(*SIZES, *QUICK)) as job:
+                self.assert_right(job)
+
+    def test_every_operation(self):
+        operations = {"reduce": [], "broadcast": ["-r", "all"], "all_gather": [], "reduce_scatter": [], "barrier": []}
+        for operation, more in operations.items():
+            sizes = [] if operation == "barrier" else ["-b", "64K", "-e", "64K"]
+            with self.subTest(operation=operation):
+                with Job(self.network, by_host(3, 1), bench(operation, *sizes, *more, *QUICK)) as job:
+                    self.assert_right(job)
+
+    def test_the_bytes_go_over_the_links(self):
+        before = [host.counters() for host in self.network.hosts]
+        with Job(self.network, by_host(4, 1), bench("-b", "1M", "-e", "1M", "--algorithm", "ring", *QUICK)) as job:
+            self.assert_right(job)
+        # Warm-up and three iterations, out of place and in place: each host sends and receives 3/2 of a MiB each time.
+        payload = 8 * 3 * MIB // 2
+        for host, (received, sent) in zip(self.network.hosts, before):
+            now_received, now_sent = host.counters()
+            for moved in now_received - received, now_sent - sent:
+                self.assertGreater(moved, payload)
+                self.assertLess(moved, 1.5 * payload)
+
+    def test_ranks_of_a_host_share_its_link_well(self):
+        """Whatever the numbering, a ring crosses each link once, and two levels let only the hosts' sums cross it."""
+        shares = {"ring": 2 * 7 / 8, "two_level": 2 * 1 / 2}  # of the buffer: 2(n-1)/n for 8 ranks, for 2 hosts
+        for algorithm, share in shares.items():
+            for placement in by_host(2, 4), in_turn(2, 4):
+                with self.subTest(algorithm=algorithm, placement=placement):
+                    before = self.network.hosts[1].counters()[1]
+                    with Job(self.network, placement, bench("-b", "4M", "-e", "4M", "--algorithm", algorithm, *QUICK)) as job:
+                        self.assert_right(job)
+                    sent = self.network.hosts[1].counters()[1] - before
+                    payload = 8 * 4 * MIB * share  # warm-up and three iterations, out of place and in place
+                    self.assertGreater(sent, payload)
+                    self.assertLess(sent, 1.1 * payload)
+
+    def test_the_ceiling_is_that_of_the_links(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "out.json"
+            with Job(self.network, by_host(2, 1), bench("-b", "1M", "-e", "1M", "-n", "3", "--json", path)) as job:
+                table = self.assert_right(job)
+            self.assertRegex(table, r"# ceiling: 0\.\d+ GB/s")
+            self.assertEqual(json.loads(path.read_text())["ranks"], 2)
+
+    def test_variables_of_torchrun(self):
+        def variables(rank: int) -> dict:
+            return {"RONDO_RANK": None, "RONDO_SIZE": None, "RONDO_RENDEZVOUS": None, "RANK": str(rank), "WORLD_SIZE": "4",
+                    "MASTER_ADDR": self.network.hosts[0].address(), "MASTER_PORT": str(PORT), "LOCAL_RANK": str(rank % 2),
+                    "LOCAL_WORLD_SIZE": "2"}
+
+        with Job(self.network, by_host(2, 2), bench(*SIZES, *QUICK), per_rank=variables) as job:
+            self.assert_right(job)
+
+    def test_rondo_run_on_one_of_them(self):
+        done = self.network.hosts[1].run([program(1), "run", "-n", "2", program(1), "bench", *SIZES, *QUICK], seconds=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("# Wrong elements       : 0 OK", done.stdout)
+
+
+# A process that has hosts, and a process on one of them, whose number it writes.
+HOLDER = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from namespaces import Network
+network = Network(2, ["1gbit"])
+print(network.hosts[1].start(["sleep", "100"]).pid, flush=True)
+time.sleep(100)
+"""
+
+
+class Harness(HostCase):
+    def has_carrier(self, host: int) -> bool:
+        done = self.network.hosts[host].run(["ip", "-json", "link", "show", "eth0"], check=True)
+        return "LOWER_UP" in json.loads(done.stdout)[0]["flags"]
+
+    def test_links_can_be_cut_and_mended(self):
+        self.assertEqual([self.has_carrier(0), self.has_carrier(1)], [True, True])
+        self.network.cut(1)
+        self.assertEqual([self.has_carrier(0), self.has_carrier(1)], [True, False])
+        self.network.mend(1)
+        self.assertEqual([self.has_carrier(0), self.has_carrier(1)], [True, True])
+
+    def test_two_networks_beside_each_other(self):
+        with Network(2, ["1gbit"]) as other:
+            self.assertEqual(other.hosts[0].address(), self.network.hosts[0].address())
+            other.cut(0)
+            self.assertTrue(self.has_carrier(0))
+
+    def test_nothing_is_left_when_the_process_is_killed(self):
+        with subprocess.Popen([sys.executable, "-B", "-c", HOLDER, os.path.dirname(__file__)], stdout=subprocess.PIPE, text=True) as holder:
+            watched = os.pidfd_open(int(holder.stdout.readline()))
+            holder.kill()
+        try:
+            self.assertEqual(select.select([watched], [], [], 60)[0], [watched], "the process on the host has ended too")
+        finally:
+            os.close(watched)
+
+
+class Secrets(HostCase):
+    def join(self, secrets: dict) -> list:
+        command = bench("-b", "1K", "-e", "1K", *QUICK)
+        with Job(self.network, by_host(2, 1), command, per_rank=lambda rank: {"RONDO_SECRET": secrets[rank]},
+                 RONDO_CONNECT_DEADLINE="2") as job:
+            job.finish()
+            for rank in job.ranks:
+                self.assertNotEqual(rank.status, 0, job.story())
+                self.assertEqual(rank.output, "")
+            return [rank.errors for rank in job.ranks]
+
+    def test_no_host_has_one(self):
+        first, second = self.join({0: None, 1: None})
+        self.assertIn("missing: rank 1", first)
+        self.assertIn("set RONDO_SECRET to the same text on all ranks", second)
+
+    def test_one_host_has_none(self):
+        first, second = self.join({0: "a secret of the job", 1: None})
+        self.assertIn("missing: rank 1", first)
+        self.assertIn("RONDO_SECRET", second)
+
+    def test_one_host_has_another(self):
+        first, second = self.join({0: "a secret of the job", 1: "a secret of another"})
+        self.assertIn("missing: rank 1", first)
+        self.assertIn("secret", second)
+
+
+class Interfaces(HostCase):
+    rates = ["1gbit", "500mbit"]
+
+    def moved(self, **environment) -> list[int]:
+        """Bytes that host 1 received on each link during a job."""
+        host = self.network.hosts[1]
+        before = [host.counters(link)[0] for link in range(2)]
+        with Job(self.network, by_host(2, 1), bench("-b", "1M", "-e", "1M", *QUICK), **environment) as job:
+            self.assert_ended(job)
+        return [host.counters(link)[0] - before[link] for link in range(2)]
+
+    def test_a_filter_picks_the_network(self):
+        for wanted, chosen in ("eth0", 0), ("eth1", 1), ("10.77.1.0/24", 1), ("^eth0,lo", 1), ("eth*,^eth1", 0):
+            with self.subTest(filter=wanted):
+                moved = self.moved(RONDO_INTERFACE=wanted)
+                self.assertGreater(moved[chosen], 8 * MIB)
+                self.assertLess(moved[1 - chosen], MIB)
+
+    def test_a_filter_that_matches_nothing(self):
+        with Job(self.network, by_host(2, 1), bench("-b", "1K", "-e", "1K", *QUICK), RONDO_CONNECT_DEADLINE="2",
+                 per_rank=lambda rank: {"RONDO_INTERFACE": "eth9"} if rank == 1 else {}) as job:
+            job.finish()
+            for part in "eth9", "lo (127.0.0.1)", "eth0 (10.77.0.2)", "eth1 (10.77.1.2)":
+                self.assertIn(part, job.ranks[1].errors)
+            self.assertIn("missing: rank 1", job.ranks[0].errors)
+
+
+if __name__ == "__main__":
+    main(1)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts on one machine: network namespaces on bridges, joined by links of a given rate that can be cut.
+
+    with Network(4, ["1gbit", "500mbit"]) as network:
+        network.hosts[2].run(["ping", "-c", "1", network.hosts[0].address()])
+        network.cut(3, link=1)
+
+Link number L of host H is its interface ethL with the address 10.77.L.H+1, at the same rate in both directions. All links of
+one number meet on a bridge of their own, in one more namespace. The machine's own network is never touched.
+
+No namespace has a name: the process that made it holds it open, and so does whatever runs in it. When they are gone, however they
+went, the kernel takes it apart. So runs beside each other do not meet, and nothing can be left over. docs/hosts.md
+"""
+
+import ctypes
+import ipaddress
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+CLONE_NEWNET = 0x40000000
+PR_SET_PDEATHSIG = 1
+SKIPPED = 77  # meson's exit status of a test that could not run
+SHAPE = "burst 256kb latency 20ms"
+TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
+SECONDS = 30  # for a command that sets something up
+# What hosts have unless somebody chose otherwise. BBR, which this machine may have, takes the bucket's bursts for the rate of the link.
+CONGESTION_CONTROL = "cubic"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Unable(Exception):
+    """There can be no hosts here; the text says why."""
+
+
+def _call(function, *arguments) -> None:
+    if function(*arguments) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def end_with_parent() -> None:
+    """For preexec_fn: the process is killed when the one that started it ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def check_tools() -> None:
+    for tool, package in TOOLS.items():
+        if shutil.which(tool) is None:
+            raise Unable(f"{tool} is not installed (Debian: {package})")
+
+
+def become_able() -> None:
+    """Who is not root starts this program again as root of a user namespace, where the kernel lets everybody have one."""
+    check_tools()
+    if os.geteuid() != 0 and subprocess.run(["unshare", "--map-root-user", "--net", "true"], stderr=subprocess.DEVNULL).returncode == 0:
+        os.execvp("unshare", ["unshare", "--map-root-user", "--net", *sys.orig_argv])
+
+
+class Namespace:
+    """A network namespace, held open by a descriptor."""
+
+    def __init__(self):
+        here = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _call(_libc.unshare, CLONE_NEWNET)
+            try:
+                self._descriptor = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+            finally:
+                _call(_libc.setns, here, CLONE_NEWNET)
+        except OSError as error:
+            raise Unable(f"cannot make a network namespace ({error.strerror}); it takes root, or user namespaces for everybody") from None
+        finally:
+            os.close(here)
+
+    @property
+    def path(self) -> str:
+        return f"/proc/{os.getpid()}/fd/{self._descriptor}"
+
+    def command(self, command: list) -> list[str]:
+        """The same command, to be run in this namespace by a child of this process."""
+        return ["nsenter", f"--net={self.path}", "--", *map(str, command)]
+
+    def run(self, command: list, *, text: str | None = None, seconds: float = SECONDS, **options) -> subprocess.CompletedProcess:
+        return subprocess.run(self.command(command), input=text, capture_output=True, text=True, timeout=seconds,
+                              preexec_fn=end_with_parent, **options)
+
+    def start(self, command: list, **options) -> subprocess.Popen:
+        return subprocess.Popen(self.command(command), preexec_fn=end_with_parent, **options)
+
+    def set_up(self, tool: str, lines: list[str]) -> None:
+        """Lines for `ip` or `tc`."""
+        done = self.run([tool, "-batch", "-"], text="\n".join(lines) + "\n")
+        if done.returncode != 0:
+            raise Unable(f"{tool}: {' '.join(done.stderr.split())}")
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class Host(Namespace):
+    def __init__(self, number: int):
+        super().__init__()
+        self.number = number
+
+    def address(self, link: int = 0) -> str:
+        return str(ipaddress.ip_address(f"10.77.{link}.1") + self.number)
+
+    def counters(self, link: int = 0) -> tuple[int, int]:
+        """Bytes received and sent on a link, as the kernel counts them."""
+        done = self.run(["ip", "-json", "-statistics", "link", "show", f"eth{link}"], check=True)
+        statistics = json.loads(done.stdout)[0]["stats64"]
+        return statistics["rx"]["bytes"], statistics["tx"]["bytes"]
+
+
+class Network:
+    """So many hosts, each with one link for each rate (a rate of tc, as "1gbit"; "" for an unlimited one)."""
+
+    def __init__(self, hosts: int, rates: list[str]):
+        check_tools()
+        self.rates = rates
+        self._open: list[Namespace] = []
+        self.hosts: list[Host] = []
+        try:
+            self._switch = self._kept(Namespace())
+            self.hosts = [self._kept(Host(number)) for number in range(hosts)]
+            self._join()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Network":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def close(self) -> None:
+        while self._open:
+            self._open.pop().close()
+
+    def cut(self, host: int, link: int = 0) -> None:
+        """As pulling the cable out: the host's interface loses its carrier."""
+        self._switch.set_up("ip", [f"link set {_port(host, link)} down"])
+
+    def mend(self, host: int, link: int = 0) -> None:
+        self._switch.set_up("ip", [f"link set {_port(host, link)} up"])
+
+    def silence(self, host: int, link: int = 0) -> None:
+        """As a fault farther away: the interface stays up, and nothing arrives any more."""
+        self._switch.set_up("ip", [f"link set {_port(host, link)} nomaster"])
+
+    def take_down(self, host: int, link: int = 0) -> None:
+        """As an administrator of the host: its own interface goes down."""
+        self.hosts[host].set_up("ip", [f"link set eth{link} down"])
+
+    def _kept(self, namespace):
+        self._open.append(namespace)
+        return namespace
+
+    def _join(self) -> None:
+        links = range(len(self.rates))
+        lines = [line for link in links for line in (f"link add lan{link} type bridge", f"link set lan{link} up")]
+        for host in self.hosts:
+            for link in links:
+                port = _port(host.number, link)
+                lines += [f"link add {port} type veth peer name eth{link} netns {host.path}", f"link set {port} master lan{link} up"]
+        self._switch.set_up("ip", lines)
+        for host in self.hosts:
+            lines = ["link set lo up"]
+            for link in links:
+                address = host.address(link)
+                lines += [f"address add {address}/24 dev eth{link} noprefixroute", f"link set eth{link} up",
+                          f"route add 10.77.{link}.0/24 dev eth{link} src {address} congctl {CONGESTION_CONTROL}"]
+            host.set_up("ip", lines)
+            self._shape(host, {f"eth{link}": self.rates[link] for link in links})
+        self._shape(self._switch, {_port(host.number, link): self.rates[link] for host in self.hosts for link in links})
+
+    @staticmethod
+    def _shape(namespace: Namespace, rates: dict[str, str]) -> None:
+        lines = [f"qdisc add dev {device} root tbf rate {rate} {SHAPE}" for device, rate in rates.items() if rate]
+        if lines:
+            namespace.set_up("tc", lines)
+
+
+def _port(host: int, link: int) -> str:
+    return f"port{host}_{link}"

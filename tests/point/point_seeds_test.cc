@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches by seed: whatever the network does, every message arrives as it was sent, or every rank ends with the same cause, and soon.
+// RONDO_TEST_SEED=N plays one seed alone.
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+
+#include "base/clock.h"
+#include "catch.h"
+#include "point/messages.h"
+#include "support/draw.h"
+#include "transports/transport.h"
+
+namespace rondo::testing {
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+enum class Kind { slow, slower, cut, flipped };
+
+struct Message {
+  int from = 0, to = 0;
+  std::uint32_t tag = 0;
+  std::size_t bytes = 0;
+  std::uint64_t number = 0;
+};
+
+struct Play {
+  std::uint64_t seed;
+  Kind kind;
+  Setup setup;
+  std::vector<Message> messages;
+  std::size_t batches = 1;
+
+  explicit Play(std::uint64_t number) : seed(number), kind(static_cast<Kind>(number % 4)) {
+    Draw draw(seed);
+    setup.size = 2 + static_cast<int>(draw(8));
+    setup.seed = seed;
+    setup.options.checksum = kind == Kind::flipped || draw(3) == 0;
+    const std::size_t capacities[] = {40, 200, 5000, 70'000};
+    setup.faults.capacity = capacities[draw(4)];
+    setup.faults.queue = 1 + draw(4);
+    setup.faults.delay = static_cast<std::uint32_t>(draw(2) * draw(10));
+    setup.faults.stall = static_cast<std::uint32_t>(draw(2) * draw(10));
+    setup.faults.split = draw(2) * draw(300);
+    const auto n = static_cast<std::uint64_t>(setup.size);
+    const std::size_t most = 30 * setup.faults.capacity, sizes[] = {1, 17, 200, 70'000, 1'200'000};
+    const std::uint64_t count = 1 + draw(60);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const auto from = draw(n), to = draw(n);
+      const std::size_t bytes = draw(std::min(sizes[draw(5)], most));
+      messages.push_back(
+          {static_cast<int>(from), static_cast<int>(to), static_cast<std::uint32_t>(draw(4)), bytes, i});
+    }
+    batches = 1 + draw(4);
+    const auto from = draw(n), to = (from + 1 + draw(n - 1)) % n;
+    const int a = static_cast<int>(from), b = static_cast<int>(to);
+    if (kind == Kind::cut) setup.faults.cuts = {{a, b, point_lane, draw(3000), draw(2) == 0}};
+    if (kind == Kind::flipped)
+      setup.faults.flips = {{a, b, point_lane, draw(4), draw(2) == 0, draw(1 << 16)}};
+  }
+};
+
+// "batch #3 (...): cause" without what is the rank's own.
+std::string cause_of(const std::string& message) {
+  const std::size_t end = message.find("): ");
+  return end == std::string::npos ? message : message.substr(end + 3);
+}
+
+// Starts this rank's batches and waits for them, the last first. Returns how it ended.
+Ended play_rank(const Play& play, Communicator& c, int rank) {
+  std::vector<Bytes> memory(play.messages.size() * 2);
+  std::vector<std::vector<Transfer>> lists(play.batches);
+  for (const Message& m : play.messages) {
+    // In the order of messages, as the matching wants it; in which batch is each rank's own matter.
+    const std::size_t list = m.number * play.batches / play.messages.size();
+    if (m.from == rank) {
+      Bytes& out = memory[2 * m.number] = content(m.from, m.to, m.number, m.bytes);
+      lists[list].push_back(send_of(bytes_of(out), m.to, m.tag));
+    }
+    if (m.to == rank) {
+      Bytes& in = memory[2 * m.number + 1] = Bytes(m.bytes);
+      const std::size_t its = static_cast<std::size_t>(rank) % 2 == 0 ? list : play.batches - 1;
+      lists[its].insert(rank % 3 == 0 && its == list ? lists[its].begin() : lists[its].end(),
+                        receive_of(bytes_of(in), m.from, m.tag));
+      if (rank % 3 == 0 && its == list)
+        std::rotate(lists[its].begin(), lists[its].begin() + 1, lists[its].end());
+    }
+  }
+  return ended([&] {
+    std::vector<Work> works;
+    for (const auto& list : lists) works.push_back(c.batch(list));
+    while (!works.empty()) {
+      works.back().wait();
+      works.pop_back();
+    }
+    // Rank 0 gives all the same cause, as long as it has not left.
+    if (play.kind == Kind::cut || play.kind == Kind::flipped) c.barrier().wait();
+    for (const Message& m : play.messages)
+      expect(m.to != rank || memory[2 * m.number + 1] == content(m.from, m.to, m.number, m.bytes),
+             "message " + std::to_string(m.number) + " is damaged, seed " + std::to_string(play.seed));
+  });
+}
+
+bool check_seed(std::uint64_t seed) {
+  const Play play(seed);
+  const TimePoint begin = Clock::now();
+  const std::string what = "seed " + std::to_string(seed);
+  std::vector<Ended> ends(static_cast<std::size_t>(play.setup.size));
+  run_communicators(play.setup, what, [&](Communicator& c, int rank) {
+    ends[static_cast<std::size_t>(rank)] = play_rank(play, c, rank);
+  });
+  std::string cause;
+  for (const Ended& end : ends) {
+    if (!end.code) continue;
+    const bool allowed = play.kind == Kind::cut ? end.code == Errc::peer_lost || end.code == Errc::peer_left
+                                                : play.kind == Kind::flipped && end.code == Errc::corrupt;
+    expect(allowed, what + " must not end with: " + end.message);
+    if (cause.empty()) cause = cause_of(end.message);
+    expect(cause == cause_of(end.message),
+           what + ": another cause, '" + end.message + "', than '" + cause + "'");
+  }
+  expect(Clock::now() - begin < std::chrono::seconds{30}, what + " took too long");
+  return !cause.empty();
+}
+
+TEST_CASE("batches by seed") {
+  if (const char* one = std::getenv("RONDO_TEST_SEED")) {
+    check_seed(std::strtoull(one, nullptr, 10));
+    return;
+  }
+  const std::uint64_t last = 600 * static_cast<std::uint64_t>(effort()) / 100;
+  std::atomic<std::uint64_t> next = 1, failed = 0;
+  CHECK_NOTHROW(run_ranks(
+      3, "seeds",
+      [&](int) {
+        for (std::uint64_t seed = next++; seed <= last; seed = next++) failed += check_seed(seed);
+      },
+      std::chrono::seconds{250}));
+  CHECK(failed > last / 20);  // half have a fault, if it lies in the way
+}
+
+}  // namespace
+}  // namespace rondo::testing

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "transports/shm/shm.h"
+
+namespace rondo::testing {
+
+inline constexpr std::uint64_t shm_job = 0x1234567890abcdefu;
+
+// `size` shm transports of one host, started at once by as many threads. edit: every rank's options before its transport is made.
+inline std::vector<std::unique_ptr<Transport>> shm_transports(
+    int size, const std::function<void(ShmOptions&)>& edit = {}) {
+  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<Blob> addresses;
+  for (int rank = 0; rank < size; ++rank) {
+    ShmOptions options;
+    options.rank = rank;
+    options.size = size;
+    options.host = "one host";
+    if (edit) edit(options);
+    transports.push_back(make_shm(options));
+    addresses.push_back(transports.back()->address());
+  }
+  std::vector<std::exception_ptr> failures(transports.size());
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < transports.size(); ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        transports[rank]->start(addresses, shm_job);
+      } catch (...) {
+        failures[rank] = std::current_exception();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& failure : failures)
+    if (failure) std::rethrow_exception(failure);
+  return transports;
+}
+
+}  // namespace rondo::testing

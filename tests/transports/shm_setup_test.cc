@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How ranks of one host meet, and what ends a link between them.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include <rondo/error.h>
+
+#include "base/clock.h"
+#include "base/handshake.h"
+#include "catch.h"
+#include "conformance.h"
+#include "shm_helpers.h"
+#include "transports/shm/address.h"
+#include "transports/shm/packet.h"
+#include "transports/shm/segment.h"
+
+namespace rondo::testing {
+namespace {
+
+using Catch::Contains;
+
+constexpr milliseconds patience{20'000};
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+ShmOptions options_of(int rank, int size) {
+  ShmOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.host = "one host";
+  options.connect_deadline = patience;
+  return options;
+}
+
+std::string failure_of(Transport& transport, const std::vector<Blob>& addresses,
+                       std::uint64_t job = shm_job) {
+  try {
+    transport.start(addresses, job);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+// Plays rank 1 of 2, down to the bytes.
+class Impostor {
+ public:
+  explicit Impostor(const Transport& victim) {
+    address_ = encode(ShmAddress{"one host", "rondo-test-impostor-" + std::to_string(::getpid()),
+                                 static_cast<std::uint32_t>(::geteuid()), 0});
+    listener_ = listen_at_name(decode_shm_address(address_)->name, 8);
+    socket_ = connect_to_name(decode_shm_address(victim.address())->name);
+  }
+  const Blob& address() const { return address_; }
+  int socket() const { return socket_.get(); }
+  void close() { socket_.reset(); }
+  template <class Array>
+  Array await() {
+    Array array{};
+    for (int i = 0; i < 20'000; ++i) {
+      const Packet packet = receive_packet(socket_.get(), array, true);
+      if (packet.error != EAGAIN) break;
+      std::this_thread::sleep_for(milliseconds{1});
+    }
+    return array;
+  }
+  Verdict shake_hands(std::string_view secret = {}) {
+    const Claim claim{.purpose = Purpose::memory, .rank = 1, .size = 2, .job = shm_job};
+    Initiator initiator(claim, 0, secret);
+    send_packet(socket_.get(), initiator.hello());
+    send_packet(socket_.get(), initiator.answer(await<ChallengeBytes>()));
+    return Initiator::read_verdict(await<VerdictBytes>());
+  }
+  void show(int segment) { show(segment, bell_.get()); }
+  void show(int segment, int bell) {
+    const std::array<int, 2> descriptors{segment, bell};
+    send_packet(socket_.get(), std::as_bytes(std::span("rondoseg", 8)), descriptors);
+  }
+
+ private:
+  Blob address_;
+  FileDescriptor listener_, socket_;
+  FileDescriptor bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+};
+
+FileDescriptor memory_of(std::size_t bytes, int seals) {
+  FileDescriptor memory(::memfd_create("test", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+  REQUIRE(::ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0);
+  REQUIRE(::fcntl(memory.get(), F_ADD_SEALS, seals) == 0);
+  return memory;
+}
+
+}  // namespace
+
+TEST_CASE("shm addresses are checked") {
+  const Blob good = encode(ShmAddress{"h", "name", 1, 2});
+  REQUIRE(decode_shm_address(good));
+  CHECK(decode_shm_address(good)->name == "name");
+  for (std::size_t bytes = 0; bytes < good.size(); ++bytes)
+    CHECK_FALSE(decode_shm_address(std::span(good).first(bytes)));
+  Blob longer = good;
+  longer.push_back(std::byte{0});
+  CHECK_FALSE(decode_shm_address(longer));
+  CHECK_FALSE(decode_shm_address(encode(ShmAddress{"h", "", 1, 2})));
+  const auto transport = make_shm(options_of(0, 2));
+  CHECK_THAT(transport->reach(1, good).why, Contains("another host"));
+  CHECK_THAT(transport->reach(1, {}).why, Contains("cannot share memory"));
+  CHECK_THAT(transport->reach(1, longer).why, Contains("cannot be read"));
+  CHECK(transport->reach(1, encode(ShmAddress{"one host", "n", ::geteuid(), 2})).distance == distance_host);
+  CHECK_THAT(transport->reach(1, encode(ShmAddress{"one host", "n", ::geteuid() + 1, 2})).why,
+             Contains("belongs to user"));
+}
+
+TEST_CASE("ranks of a host with the same secret meet, those with different ones say so") {
+  CHECK(shm_transports(3, [](ShmOptions& o) { o.secret = "one for all"; }).size() == 3);
+  ShmOptions first = options_of(0, 2), second = options_of(1, 2);
+  first.secret = "a";
+  second.secret = "b";
+  auto rank0 = make_shm(first), rank1 = make_shm(second);
+  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  std::string zero;
+  std::thread other([&] { zero = failure_of(*rank0, addresses); });
+  const std::string one = failure_of(*rank1, addresses);
+  other.join();
+  CHECK_THAT(one, Contains("RONDO_SECRET") && Contains("rank 0"));
+  CHECK_THAT(zero, Contains("rank 1") && Contains("given up"));
+}
+
+TEST_CASE("ranks of different jobs do not share memory") {
+  auto rank0 = make_shm(options_of(0, 2)), rank1 = make_shm(options_of(1, 2));
+  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  std::string zero;
+  std::thread other([&] { zero = failure_of(*rank0, addresses, 1); });
+  CHECK_THAT(failure_of(*rank1, addresses, 2), Contains("another job"));
+  other.join();
+  CHECK(zero != "none");
+}
+
+TEST_CASE("a rank that has ended is not waited for") {
+  const int gone = GENERATE(0, 1);
+  auto transport = make_shm(options_of(1 - gone, 2)), other = make_shm(options_of(gone, 2));
+  std::vector<Blob> addresses(2);
+  addresses[static_cast<std::size_t>(gone)] = other->address();
+  addresses[static_cast<std::size_t>(1 - gone)] = transport->address();
+  other.reset();
+  const auto begin = Clock::now();
+  CHECK_THAT(failure_of(*transport, addresses), Contains("its process has ended"));
+  CHECK(Clock::now() - begin < milliseconds{5000});
+}
+
+TEST_CASE("a rank that never comes is named at the deadline") {
+  ShmOptions options = options_of(0, 2);
+  options.connect_deadline = milliseconds{300};
+  auto transport = make_shm(options), other = make_shm(options_of(1, 2));
+  CHECK_THAT(failure_of(*transport, {transport->address(), other->address()}),
+             Contains("300 ms") && Contains("rank 1"));
+}
+
+TEST_CASE("why one rank gives up is what the others say too") {
+  auto rank0 = make_shm(options_of(0, 3)), rank1 = make_shm(options_of(1, 3)),
+       rank2 = make_shm(options_of(2, 3));
+  const std::vector<Blob> addresses{rank0->address(), rank1->address(), rank2->address()};
+  rank2.reset();
+  std::string one;
+  std::thread other([&] { one = failure_of(*rank1, addresses); });
+  const std::string zero = failure_of(*rank0, addresses);
+  other.join();
+  CHECK_THAT(zero, Contains("rank 2"));
+  CHECK_THAT(one, Contains("rank 2") || Contains("rank 0"));
+}
+
+TEST_CASE("strangers at the socket do no harm") {
+  auto rank0 = make_shm(options_of(0, 2)), rank1 = make_shm(options_of(1, 2));
+  const std::string name = decode_shm_address(rank0->address())->name;
+  const Blob noise = payload_of(3, 500);
+  const FileDescriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::ptrdiff_t before = open_descriptors();
+  std::vector<FileDescriptor> clients;
+  for (int i = 0; i < 100; ++i) {
+    clients.push_back(connect_to_name(name));
+    if (!clients.back()) break;
+    const std::array<int, 1> descriptor{file.get()};
+    if (i % 2 == 0)
+      send_packet(clients.back().get(), std::span(noise).first(static_cast<std::size_t>(i) * 5), descriptor);
+    if (i % 3 == 0) clients.pop_back();
+  }
+  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  std::thread other([&] { rank1->start(addresses, shm_job); });
+  CHECK(failure_of(*rank0, addresses) == "none");
+  other.join();
+  clients.clear();
+  CHECK(rank0->windows()->ranks().size() == 2);
+  // A socket and a bell for each other rank, a bell of its own; its listening socket is closed.
+  CHECK(open_descriptors() <= before + 2 * 3 - 2);
+}
+
+TEST_CASE("what a member of the job sends is checked") {
+  auto victim = make_shm(options_of(0, 2));
+  Impostor impostor(*victim);
+  std::string failure;
+  std::thread thread([&] { failure = failure_of(*victim, {victim->address(), impostor.address()}); });
+  REQUIRE(impostor.shake_hands() == Verdict::welcome);
+  const std::size_t bytes = SegmentLayout(2).bytes();
+  std::string expected;
+  SECTION("a segment of another size") {
+    impostor.show(memory_of(bytes - 4096, F_SEAL_SHRINK | F_SEAL_GROW).get());
+    expected = "bytes instead of";
+  }
+  SECTION("a segment that could shrink") {
+    impostor.show(memory_of(bytes, F_SEAL_GROW).get());
+    expected = "not sealed";
+  }
+  SECTION("a file") {
+    impostor.show(FileDescriptor(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)).get());
+    expected = "";
+  }
+  SECTION("a bell that is none") {
+    const FileDescriptor memory = memory_of(bytes, F_SEAL_SHRINK | F_SEAL_GROW);
+    impostor.show(memory.get(), memory.get());
+    expected = "its bell is no eventfd";
+  }
+  SECTION("no descriptor") {
+    send_packet(impostor.socket(), std::as_bytes(std::span("rondoseg", 8)));
+    expected = "descriptors could not be received";
+  }
+  SECTION("something else") {
+    send_packet(impostor.socket(), payload_of(5, 200));
+    expected = "something else";
+  }
+  SECTION("that it gives up") {
+    send_packet(impostor.socket(), std::as_bytes(std::span("rondoendno\nway", 14)));
+    expected = "no way";
+  }
+  thread.join();
+  CHECK_THAT(failure, Contains(expected));
+  CHECK(failure != "none");
+}
+
+TEST_CASE("counters that cannot be break the link, and nothing is read beyond the ring") {
+  auto victim = make_shm(options_of(0, 2));
+  Impostor impostor(*victim);
+  std::thread thread([&] { victim->start({victim->address(), impostor.address()}, shm_job); });
+  REQUIRE(impostor.shake_hands() == Verdict::welcome);
+  const SegmentLayout layout(2);
+  const FileDescriptor memory = memory_of(layout.bytes(), F_SEAL_SHRINK | F_SEAL_GROW);
+  const Segment segment(layout, Mapping(memory.get(), layout.bytes(), Mapping::Access::write));
+  impostor.show(memory.get());
+  thread.join();
+  Node node(std::move(victim));
+  SegmentPair& pair = segment.pair(0);
+  const std::uint64_t produced = GENERATE(65, 512 << 10, UINT64_MAX - 63);
+  SECTION("produced") {
+    pair.produced[0] = produced;
+  }
+  SECTION("consumed") {
+    node.send(1, Priority::bulk, 1, 100);
+    node.turn();
+    node.send(1, Priority::bulk, 2, std::size_t{10} << 20);
+    node.turn();
+    pair.consumed[0] = (std::uint64_t{1} << 40) + produced;
+  }
+  ++pair.changes;
+  for (int i = 0; i < 10 && node.broken_links.empty(); ++i) node.turn();
+  REQUIRE(node.broken_links.size() == 1);
+  CHECK(node.broken_links[0].code == Errc::corrupt);
+}
+
+TEST_CASE(
+    "the death of a process is noticed, told once for each link, and what it sent before still arrives") {
+  auto mine = make_shm(options_of(0, 2)), theirs = make_shm(options_of(1, 2));
+  const std::vector<Blob> addresses{mine->address(), theirs->address()};
+  const pid_t child = ::fork();
+  if (child == 0) {  // rank 1
+    mine.release();  // not this process's to close
+    try {
+      theirs->start(addresses, shm_job);
+      theirs->link(0, Priority::bulk).send(header_of(1), payload_of(1, 1000), 1);
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::raise(SIGKILL);
+  }
+  theirs.reset();
+  mine->start(addresses, shm_job);
+  Node node(std::move(mine));
+  node.expect(1, Priority::bulk, {1, 1000, true, 1});
+  const auto until = Clock::now() + patience;
+  while (node.broken_links.size() < link_lanes.size() && Clock::now() < until) {
+    if (!node.turn() && node.transport().prepare_sleep()) {
+      pollfd watch{node.transport().wait_descriptor(), POLLIN, 0};
+      CHECK(::poll(&watch, 1, 10'000) == 1);
+    }
+  }
+  ::waitpid(child, nullptr, 0);
+  CHECK(node.frames == 1);
+  REQUIRE(node.broken_links.size() == link_lanes.size());
+  for (const Node::Broken& broken : node.broken_links) {
+    CHECK(broken.what == "its process has ended");
+    CHECK_FALSE(broken.clean);
+  }
+  CHECK_THAT(node.transport().link(1, Priority::bulk).describe(),
+             Contains("process " + std::to_string(child)));
+}
+
+// The sanitizers themselves cannot do without descriptors.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("without descriptors to spare the limit is named") {
+  auto rank0 = make_shm(options_of(0, 2)), rank1 = make_shm(options_of(1, 2));
+  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  std::string zero, one;
+  {
+    std::vector<FileDescriptor> all;
+    rlimit low = before;
+    low.rlim_cur = static_cast<rlim_t>(open_descriptors() + 20);
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
+    for (FileDescriptor one_more(::dup(0)); one_more; one_more = FileDescriptor(::dup(0)))
+      all.push_back(std::move(one_more));
+    all.resize(all.size() - std::min<std::size_t>(all.size(), GENERATE(0u, 1u, 3u, 5u)));
+    std::thread other([&] { one = failure_of(*rank1, addresses); });
+    zero = failure_of(*rank0, addresses);
+    other.join();
+  }
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_THAT(zero + one, Contains("limit of open files"));
+}
+#endif
+
+TEST_CASE("64 ranks of a host meet, and leave nothing open") {
+  const std::ptrdiff_t before = open_descriptors();
+  {
+    Group group([](int size) { return shm_transports(size); }, 64);
+    for (int from = 0; from < 64; ++from) {
+      group[from].send((from + 1) % 64, Priority::bulk, 1, 1000);
+      group[(from + 1) % 64].expect(from, Priority::bulk, {1, 1000, false, 8});
+    }
+    group.finish();
+  }
+  CHECK(open_descriptors() == before);
+}
+
+}  // namespace rondo::testing

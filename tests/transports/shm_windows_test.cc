@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "catch.h"
+#include "shm_helpers.h"
+
+namespace rondo::testing {
+namespace {
+
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+std::ptrdiff_t mappings() {
+  std::ifstream maps("/proc/self/maps");
+  return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+}
+
+}  // namespace
+
+TEST_CASE("ranks of a host share areas and what they allocate, and nothing else") {
+  auto transports = shm_transports(2);
+  Windows* const of0 = transports[0]->windows();
+  Windows* const of1 = transports[1]->windows();
+  REQUIRE(of0 != nullptr);
+  CHECK(std::vector<int>(of0->ranks().begin(), of0->ranks().end()) == std::vector<int>{0, 1});
+  CHECK(of0->area(2) == nullptr);
+  std::memset(of1->area(1), 9, window_area_bytes);
+  CHECK(of0->area(1)[window_area_bytes - 1] == std::byte{9});
+  CHECK(of0->area(0)[0] == std::byte{0});
+
+  auto memory = transports[1]->allocate(100);
+  REQUIRE(memory->memory().size() == 100);
+  std::memset(memory->memory().data(), 7, 100);
+  const WindowPlace place = of1->find(memory->memory().data() + 10, 90);
+  REQUIRE(place.generation != 0);
+  CHECK(place.offset == 10);
+  std::byte* const there = of0->map(1, place, 90);
+  REQUIRE(there != nullptr);
+  CHECK(there[89] == std::byte{7});
+  there[0] = std::byte{8};
+  CHECK(memory->memory()[10] == std::byte{8});
+  CHECK(of0->map(1, place, 91) == nullptr);
+  CHECK(of0->map(1, {place.slot, place.generation, 101}, 0) == nullptr);
+  CHECK(of0->map(1, {place.slot, place.generation, UINT64_MAX}, 2) == nullptr);
+  CHECK(of0->map(1, {place.slot, place.generation + 1, 0}, 1) == nullptr);
+  CHECK(of0->map(1, {place.slot + 1000, place.generation, 0}, 1) == nullptr);
+  CHECK(of0->map(1, {}, 0) == nullptr);
+  CHECK(of0->map(0, place, 1) == nullptr);
+  CHECK(of1->find(memory->memory().data() + 10, 91).generation == 0);
+  int elsewhere = 0;
+  CHECK(of1->find(&elsewhere, sizeof elsewhere).generation == 0);
+  CHECK(of1->find(nullptr, 0).generation == 0);
+  const std::byte* const freed = memory->memory().data();
+  memory.reset();
+  CHECK(of1->find(freed, 1).generation == 0);
+}
+
+TEST_CASE("memory of a slot that is used again is the new one") {
+  auto transports = shm_transports(3);
+  for (int i = 1; i <= 20; ++i) {
+    auto memory = transports[2]->allocate(5000 + static_cast<std::size_t>(i));
+    CHECK(memory->memory()[0] == std::byte{0});
+    memory->memory()[0] = static_cast<std::byte>(i);
+    const WindowPlace place =
+        transports[2]->windows()->find(memory->memory().data(), memory->memory().size());
+    for (const int rank : {0, 1}) {
+      const std::byte* const there =
+          transports[static_cast<std::size_t>(rank)]->windows()->map(2, place, memory->memory().size());
+      REQUIRE(there != nullptr);
+      CHECK(*there == static_cast<std::byte>(i));
+    }
+  }
+}
+
+TEST_CASE("what a peer has freed reads as zeros for a while, and does not crash who still reads it") {
+  auto transports = shm_transports(2);
+  auto memory = transports[1]->allocate(5000);
+  memory->memory()[0] = std::byte{1};
+  const WindowPlace place = transports[1]->windows()->find(memory->memory().data(), 5000);
+  const volatile std::byte* const there = transports[0]->windows()->map(1, place, 5000);
+  REQUIRE(there != nullptr);
+  CHECK(*there == std::byte{1});
+  memory.reset();
+  CHECK(*there == std::byte{0});
+  memory = transports[1]->allocate(5000);
+  memory->memory()[0] = std::byte{2};
+  const WindowPlace next = transports[1]->windows()->find(memory->memory().data(), 5000);
+  CHECK(next.slot == place.slot);
+  CHECK(*transports[0]->windows()->map(1, next, 5000) == std::byte{2});
+  CHECK(*there == std::byte{0});
+}
+
+TEST_CASE("allocating and freeing leaves nothing behind") {
+  auto transports = shm_transports(2);
+  class : public Sink {
+    std::optional<Receive> expected(Link&) override { return {}; }
+    Header arrived(Link&, const HeaderBytes&) override { return Header::hold; }
+    std::size_t data(Link&, std::span<const std::byte> view) override { return view.size(); }
+    void received(Link&) override {}
+    void sent(Link&, std::uint64_t) override {}
+    void broken(Link&, std::error_code, std::string_view, bool) override {}
+  } sink;
+  std::ptrdiff_t descriptors = 0, maps = 0;
+  int reached = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    if (i == 1000) {
+      transports[0]->windows()->map(1, {0, 1, 0}, 1);
+      descriptors = open_descriptors();
+      maps = mappings();
+    }
+    auto memory = transports[1]->allocate(10'000);
+    const WindowPlace place = transports[1]->windows()->find(memory->memory().data(), 10'000);
+    // A peer that maps nothing lets its socket fill up; then nothing is said to be anywhere until it has looked again.
+    if (i % 1000 < 500 && place.generation != 0)
+      reached += transports[0]->windows()->map(1, place, 10'000) != nullptr;
+    if (i % 1000 == 999 && transports[0]->prepare_sleep()) transports[0]->progress(sink);
+  }
+  CHECK(reached == 5000);
+  transports[0]->windows()->map(1, {0, 1, 0}, 1);
+  CHECK(open_descriptors() == descriptors);
+  CHECK(mappings() <= maps + 2);
+}
+
+TEST_CASE("memory may outlive its transport") {
+  auto transports = shm_transports(2);
+  auto memory = transports[1]->allocate(1 << 20);
+  const WindowPlace place = transports[1]->windows()->find(memory->memory().data(), 1 << 20);
+  const std::byte* const there = transports[0]->windows()->map(1, place, 1 << 20);
+  REQUIRE(there != nullptr);
+  transports[1].reset();
+  memory->memory()[5] = std::byte{5};
+  CHECK(there[5] == std::byte{5});
+  transports[0].reset();
+  memory->memory()[6] = std::byte{6};
+  memory.reset();
+}
+
+TEST_CASE("a window may be larger than 4 GiB") {
+  auto transports = shm_transports(2);
+  const std::size_t bytes = (std::size_t{5} << 30) + 1;
+  auto memory = transports[0]->allocate(bytes);
+  memory->memory()[bytes - 1] = std::byte{3};
+  const WindowPlace place = transports[0]->windows()->find(&memory->memory()[bytes - 1], 1);
+  CHECK(place.offset == bytes - 1);
+  const std::byte* const there = transports[1]->windows()->map(0, place, 1);
+  REQUIRE(there != nullptr);
+  CHECK(*there == std::byte{3});
+}
+
+TEST_CASE("a notification wakes who sleeps on shared memory, once") {
+  auto transports = shm_transports(2);
+  pollfd descriptor{transports[1]->wait_descriptor(), POLLIN, 0};
+  transports[0]->windows()->notify();
+  CHECK(::poll(&descriptor, 1, 0) == 0);
+  CHECK(transports[1]->prepare_sleep());
+  transports[0]->windows()->notify();
+  CHECK(::poll(&descriptor, 1, 0) == 1);
+}
+
+TEST_CASE("a rank that is alone on its host has no windows") {
+  auto transports =
+      shm_transports(3, [](ShmOptions& options) { options.host = std::to_string(options.rank); });
+  CHECK(transports[0]->windows() == nullptr);
+  CHECK(transports[0]->allocate(8) == nullptr);
+  CHECK_FALSE(transports[0]->reach(1, transports[1]->address()).distance);
+}
+
+}  // namespace rondo::testing
