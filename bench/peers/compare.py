@@ -15,7 +15,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from group import Failure, Group
-from launch import PEERS, TRANSPORTS, Missing, launches
+from launch import PEERS, RONDO, TRANSPORTS, Missing, has, launches
 from rounds import Candidate, Row, measure
 
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -49,6 +49,12 @@ def peer_of(text: str) -> str:
     return text
 
 
+def transport_of(text: str) -> str:
+    if text not in TRANSPORTS:
+        raise argparse.ArgumentTypeError(f"unknown transport {text!r}: there are {', '.join(TRANSPORTS)}")
+    return text
+
+
 def positive(convert):
     def parse(text: str):
         value = convert(text)
@@ -69,16 +75,22 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds-per-turn", type=positive(float), default=0.1, metavar="S", help="default %(default)s")
     parser.add_argument("--timeout", type=positive(float), default=20.0, metavar="S",
                         help="a library that takes longer for one turn is left out; default %(default)s")
-    parser.add_argument("--transport", choices=TRANSPORTS, default="tcp", help="default %(default)s, over the loopback interface")
+    parser.add_argument("--transport", type=list_of(transport_of, "transports"), metavar="NAMES",
+                        help="tcp (over the loopback interface), shm (shared memory), or both: a table for each; default both")
     parser.add_argument("--peers", type=list_of(peer_of, "peers"), default=",".join(PEERS), help="default %(default)s")
     parser.add_argument("--build", type=Path, default=Path("build"), metavar="FOLDER",
                         help="where Rondo was built; default %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the rows there as well")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    possible = [transport for transport in TRANSPORTS if any(has(peer, transport) for peer in arguments.peers)]
+    arguments.transport = arguments.transport or possible
+    for transport in set(arguments.transport) - set(possible):
+        parser.error(f"--peers {','.join(arguments.peers)} has nothing to compare with over {transport}")
+    return arguments
 
 
 @contextmanager
-def started(names: list[str], ranks: int, arguments: argparse.Namespace, missing: dict[str, str]):
+def started(names: list[str], transport: str, ranks: int, arguments: argparse.Namespace, missing: dict[str, str]):
     """The groups that are up, by name; the others are entered in `missing`. Afterwards no process of theirs is left."""
     folder = Path(tempfile.mkdtemp(prefix="rondo-compare-"))
     groups: dict[str, Group] = {}
@@ -87,7 +99,7 @@ def started(names: list[str], ranks: int, arguments: argparse.Namespace, missing
             (folder / name).mkdir()
             group = Group(name, ranks, folder / name, arguments.timeout)
             try:
-                launch = launches(name, arguments.build.resolve(), ranks, group.control, folder / name)
+                launch = launches(name, transport, arguments.build.resolve(), ranks, group.control, folder / name)
             except Missing as reason:
                 missing[name] = str(reason)
                 continue
@@ -137,33 +149,41 @@ def progress(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def print_header(ranks: int, arguments: argparse.Namespace) -> None:
-    print(f"\nall_reduce, f32 sum, {arguments.transport} over loopback, {ranks} ranks: p50 in us, median of {arguments.rounds} rounds")
-    columns = "".join(f"{name:>11}" for name in arguments.peers)
-    print(f"{'size':>8}{'rondo':>11}{columns}  {'best peer':<22}{'ratio':>6}  (least - most)", flush=True)
+def print_header(transport: str, ranks: int, peers: list[str], rounds: int) -> None:
+    where = {"tcp": "tcp over loopback", "shm": "shared memory"}[transport]
+    print(f"\nall_reduce, f32 sum, {where}, {ranks} ranks: p50 in us, median of {rounds} rounds")
+    ours = [name.removeprefix("rondo_") for name in RONDO[transport]]
+    columns = "".join(f"{name:>11}" for name in [*ours, *peers])
+    ratios = "".join(f"{'ratio' if name == 'rondo' else name:>10}  (least - most)  " for name in ours)
+    print(f"{'size':>8}{columns}  {'best peer':<22}{ratios.rstrip()}", flush=True)
 
 
-def print_row(row: Row, peers: list[str]) -> None:
+def print_row(row: Row, transport: str, peers: list[str]) -> None:
     def time(value: float | None) -> str:
         return f"{'-' if value is None else format(value, '.1f'):>11}"
 
-    times = "".join(time(row.peers_us.get(name)) for name in peers)
-    ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-    spread = f"  ({min(row.ratios):.2f} - {max(row.ratios):.2f})" if row.ratios else ""
-    print(f"{in_words(row.bytes):>8}{time(row.rondo_us)}{times}  {row.best or '-':<22}{ratio:>6}{spread}", flush=True)
+    def ratio(name: str) -> str:
+        value, all_values = row.ratio(name), row.ratios.get(name)
+        spread = f"({min(all_values):.2f} - {max(all_values):.2f})" if all_values else ""
+        return f"{'-' if value is None else format(value, '.2f'):>10}  {spread:<16}"
+
+    times = "".join(time(row.rondo_us.get(name)) for name in RONDO[transport]) + "".join(time(row.peers_us.get(name)) for name in peers)
+    ratios = "".join(ratio(name) for name in RONDO[transport])
+    print(f"{in_words(row.bytes):>8}{times}  {row.best or '-':<22}{ratios.rstrip()}", flush=True)
 
 
-def compare(ranks: int, arguments: argparse.Namespace) -> list[Row]:
+def compare(transport: str, ranks: int, arguments: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
     missing: dict[str, str] = {}
-    print_header(ranks, arguments)
-    with started(["rondo", *arguments.peers], ranks, arguments, missing) as groups:
+    peers = [name for name in arguments.peers if has(name, transport)]
+    print_header(transport, ranks, peers, arguments.rounds)
+    with started([*RONDO[transport], *peers], transport, ranks, arguments, missing) as groups:
         candidates = [Candidate(group, algorithm) for group in groups.values() for algorithm in group.algorithms]
         for size in arguments.sizes:
             row = measure(candidates, size, arguments.rounds, arguments.seconds_per_turn, missing,
-                          lambda text: progress(f"{ranks} ranks, {in_words(size)}: {text}"))
+                          lambda text: progress(f"{transport}, {ranks} ranks, {in_words(size)}: {text}"))
             progress("")
-            print_row(row, arguments.peers)
+            print_row(row, transport, peers)
             rows.append(row)
     for name, reason in missing.items():
         print(f"{name}: {reason}")
@@ -175,11 +195,12 @@ def main() -> int:
     end_on_signals()
     warn_when_busy()
     rows: list[dict] = []
-    for ranks in arguments.ranks:
-        rows += [row.as_json(arguments.transport, ranks) for row in compare(ranks, arguments)]
+    for transport in arguments.transport:
+        for ranks in arguments.ranks:
+            rows += [row.as_json(transport, ranks) for row in compare(transport, ranks, arguments)]
     if arguments.json:
         arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    return 0 if all(row["ratio"] is not None for row in rows) else 1
+    return 0 if all(row[name] is not None for row in rows for name in ("ratio", "ratio_allocated") if name in row) else 1
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@
 // have answered, so that a rank that is not at work costs no CPU.
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -38,9 +39,9 @@ class Measurer {
     prepare(arguments);
     for (std::size_t i = 0; i < input_.size(); ++i) input_[i] = element(i, library_.rank());
     if (in_place_) {
-      output_ = input_;
+      std::copy(input_.begin(), input_.end(), output_.begin());
     } else {
-      output_.assign(output_.size(), -1.0F);
+      std::fill(output_.begin(), output_.end(), -1.0F);
     }
     library_.barrier();
     library_.all_reduce();
@@ -60,7 +61,7 @@ class Measurer {
     std::size_t iterations = 0;
     if (!(arguments >> warm_up >> iterations)) throw std::invalid_argument("turn: bad number of iterations");
     // What is reduced in place would grow without bounds.
-    if (in_place_) output_.assign(output_.size(), 0.0F);
+    if (in_place_) std::fill(output_.begin(), output_.end(), 0.0F);
     std::ostringstream reply("times", std::ios::ate);
     for (std::size_t i = 0; i < warm_up + iterations; ++i) {
       library_.barrier();
@@ -82,7 +83,9 @@ class Measurer {
     if (count == output_.size() && algorithm == algorithm_) return;
     if (count != output_.size()) {
       input_.assign(count, 0.0F);
-      output_.assign(count, 0.0F);
+      output_ = library_.allocate(algorithm, count);
+      ordinary_.assign(output_.empty() ? count : 0, 0.0F);
+      if (output_.empty()) output_ = ordinary_;
     }
     algorithm_ = algorithm;
     in_place_ = library_.in_place(algorithm);
@@ -99,7 +102,8 @@ class Measurer {
   std::string algorithm_;
   bool in_place_ = false;
   std::vector<float> input_;
-  std::vector<float> output_;
+  std::vector<float> ordinary_;  // the output, unless the library gives memory for it
+  std::span<float> output_;
 };
 
 void obey(Control& control, Library& library) {

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PEERS = ("gloo", "openmpi", "mpich")
-TRANSPORTS = ("tcp",)
+TRANSPORTS = ("tcp", "shm")
+# Rondo itself, by transport: with memory from Communicator::allocate it is a candidate of its own.
+RONDO = {"tcp": ("rondo",), "shm": ("rondo", "rondo_allocated")}
 INTERFACE = "lo"
 
 
@@ -21,40 +23,54 @@ class Launch:
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def launches(name: str, build: Path, ranks: int, control: Path, folder: Path) -> list[Launch]:
+def has(name: str, transport: str) -> bool:
+    """Whether the library knows the transport at all."""
+    return transport == "tcp" or name != "gloo"
+
+
+def launches(name: str, transport: str, build: Path, ranks: int, control: Path, folder: Path) -> list[Launch]:
     """The processes to start so that `ranks` ranks of the library connect to `control`. `folder` is theirs alone."""
-    program = build / "bench" / "peers" / f"peer_{name}"
+    program = build / "bench" / "peers" / f"peer_{name.partition('_')[0]}"
     if not program.exists():
         raise Missing(f"not installed ({program} was not built)")
     rank_command = [str(program), str(control)]
-    return _LAUNCHERS[name](rank_command, ranks, folder)
+    return _LAUNCHERS[name](rank_command, transport, ranks, folder)
 
 
-def _rondo(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
+def _rondo(rank_command: list[str], transport: str, ranks: int, folder: Path) -> list[Launch]:
     common = {
         "RONDO_SIZE": str(ranks),
         "RONDO_RENDEZVOUS": f"file://{folder / 'rendezvous'}",
-        "RONDO_TRANSPORT": "tcp",
+        "RONDO_TRANSPORT": transport,
         "RONDO_INTERFACE": INTERFACE,
     }
     return [Launch(rank_command, common | {"RONDO_RANK": str(rank)}) for rank in range(ranks)]
 
 
-def _gloo(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
+def _rondo_allocated(rank_command: list[str], transport: str, ranks: int, folder: Path) -> list[Launch]:
+    return _rondo([*rank_command, "allocate"], transport, ranks, folder)
+
+
+def _gloo(rank_command: list[str], _transport: str, ranks: int, folder: Path) -> list[Launch]:
     store = folder / "store"
     store.mkdir()
     return [Launch([*rank_command, str(rank), str(ranks), str(store), INTERFACE]) for rank in range(ranks)]
 
 
-def _openmpi(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
+def _openmpi(rank_command: list[str], transport: str, ranks: int, _folder: Path) -> list[Launch]:
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    network = ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", INTERFACE]
-    launcher = [_tool("mpirun.openmpi"), *as_root, "--oversubscribe", "-n", str(ranks), *network]
+    tcp = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", INTERFACE]
+    network = tcp if transport == "tcp" else ["--mca", "btl", "vader,self"]
+    launcher = [_tool("mpirun.openmpi"), *as_root, "--oversubscribe", "-n", str(ranks), "--mca", "pml", "ob1", *network]
     return [Launch(launcher + rank_command)]
 
 
-def _mpich(rank_command: list[str], ranks: int, folder: Path) -> list[Launch]:
+def _mpich(rank_command: list[str], transport: str, ranks: int, _folder: Path) -> list[Launch]:
     network = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": INTERFACE}
+    if transport == "shm":
+        if ranks > len(os.sched_getaffinity(0)):
+            raise Missing("spins without yielding: over shared memory it does not finish with more ranks than cores")
+        network = {"MPIR_CVAR_NOLOCAL": "0"}
     return [Launch([_tool("mpirun.mpich"), "-n", str(ranks), *rank_command], network)]
 
 
@@ -65,4 +81,4 @@ def _tool(name: str) -> str:
     return path
 
 
-_LAUNCHERS = {"rondo": _rondo, "gloo": _gloo, "openmpi": _openmpi, "mpich": _mpich}
+_LAUNCHERS = {"rondo": _rondo, "rondo_allocated": _rondo_allocated, "gloo": _gloo, "openmpi": _openmpi, "mpich": _mpich}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -21,6 +22,8 @@ class Library {
   virtual std::vector<std::string> algorithms() const = 0;
   // True when the algorithm knows no separate input: it reduces what stands in `output`.
   virtual bool in_place(std::string_view algorithm) const = 0;
+  // Memory of its own kind for the output of the algorithm, valid until the next call; empty: any memory will do.
+  virtual std::span<float> allocate(std::string_view algorithm, std::size_t count) = 0;
   // Makes the next all_reduce() calls sum `input` into `output`, which stay valid until the next prepare().
   virtual void prepare(std::string_view algorithm, std::span<float> input, std::span<float> output) = 0;
   virtual void all_reduce() = 0;

@@ -46,6 +46,7 @@ class Gloo final : public rondo::compare::Library {
   bool in_place(std::string_view algorithm) const override {
     return algorithm == "halving_doubling" || algorithm == "ring_chunked";
   }
+  std::span<float> allocate(std::string_view, std::size_t) override { return {}; }
 
   // Every algorithm gets connections of its own for every size: the older ones shrink the send buffers of theirs to what they
   // need, and whatever uses the same connections afterwards waits for an acknowledgement every 64 KiB.

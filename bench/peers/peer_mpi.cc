@@ -23,6 +23,7 @@ class Mpi final : public rondo::compare::Library {
   int size() const override { return size_; }
   std::vector<std::string> algorithms() const override { return {"default"}; }
   bool in_place(std::string_view) const override { return false; }
+  std::span<float> allocate(std::string_view, std::size_t) override { return {}; }
   void prepare(std::string_view, std::span<float> input, std::span<float> output) override {
     input_ = input;
     output_ = output;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Rondo; everything else comes from the environment. Usage: peer_rondo CONTROL
+// One rank of Rondo; everything else comes from the environment. Usage: peer_rondo CONTROL [allocate]
+// allocate: reduces in place, in memory from Communicator::allocate.
 #include <rondo/communicator.h>
 
 #include <iostream>
+#include <string_view>
 
 #include "library.h"
 
@@ -10,15 +12,20 @@ namespace {
 
 class Rondo final : public rondo::compare::Library {
  public:
-  Rondo() : communicator_(rondo::Communicator::connect()) {}
+  explicit Rondo(bool allocates) : communicator_(rondo::Communicator::connect()), allocates_(allocates) {}
 
   int rank() const override { return communicator_.rank(); }
   int size() const override { return communicator_.size(); }
   std::vector<std::string> algorithms() const override { return {"default"}; }
-  bool in_place(std::string_view) const override { return false; }
+  bool in_place(std::string_view) const override { return allocates_; }
+  std::span<float> allocate(std::string_view, std::size_t count) override {
+    if (!allocates_) return {};
+    memory_ = communicator_.allocate(count * sizeof(float));
+    return {static_cast<float*>(memory_.data()), count};
+  }
   void prepare(std::string_view, std::span<float> input, std::span<float> output) override {
-    input_ = rondo::buffer_of(input);
     output_ = rondo::buffer_of(output);
+    input_ = allocates_ ? output_ : rondo::buffer_of(input);
   }
   void all_reduce() override { communicator_.all_reduce(input_, output_, rondo::ReduceOp::sum).wait(); }
   void barrier() override { communicator_.barrier().wait(); }
@@ -26,6 +33,8 @@ class Rondo final : public rondo::compare::Library {
 
  private:
   rondo::Communicator communicator_;
+  const bool allocates_;
+  rondo::Memory memory_;
   rondo::Buffer input_;
   rondo::Buffer output_;
 };
@@ -33,9 +42,10 @@ class Rondo final : public rondo::compare::Library {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: " << argv[0] << " CONTROL (started by bench/peers/compare.py)\n";
+  const bool allocates = argc == 3 && std::string_view(argv[2]) == "allocate";
+  if (argc != 2 && !allocates) {
+    std::cerr << "usage: " << argv[0] << " CONTROL [allocate] (started by bench/peers/compare.py)\n";
     return 2;
   }
-  return rondo::compare::run_rank(argv[1], [] { return std::make_unique<Rondo>(); });
+  return rondo::compare::run_rank(argv[1], [allocates] { return std::make_unique<Rondo>(allocates); });
 }

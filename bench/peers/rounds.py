@@ -2,9 +2,11 @@
 """The measurement of one size: short turns, one library at a time, Rondo before every peer."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 from group import Failure, Group
+from launch import RONDO
 
 ITERATIONS = range(5, 1001)
 WARM_UPS = range(1, 51)
@@ -34,7 +36,7 @@ class Candidate:
 
     def turn(self, size: int, seconds: float) -> float:
         """The p50 in microseconds: for every iteration the slowest rank, then the median over the iterations."""
-        warm_up = _clamp(self.iterations / 10, WARM_UPS)
+        warm_up = warm_ups(self.iterations)
         answers = self.group.command(f"turn {self.algorithm} {size} {warm_up} {self.iterations}")
         ranks = [[int(time) for time in answer.split()[1:]] for answer in answers]
         if any(len(times) != self.iterations for times in ranks):
@@ -46,19 +48,23 @@ class Candidate:
 
 @dataclass
 class Row:
+    """`rondo_us` and `ratios` go by the names of launch.RONDO, `peers_us` by those of peers and of their algorithms."""
+
     bytes: int
-    rondo_us: float | None = None
+    rondo_us: dict[str, float] = field(default_factory=dict)
     peers_us: dict[str, float] = field(default_factory=dict)
     best: str | None = None
-    ratios: list[float] = field(default_factory=list)
+    ratios: dict[str, list[float]] = field(default_factory=dict)
 
-    @property
-    def ratio(self) -> float | None:
-        return median(self.ratios) if self.ratios else None
+    def ratio(self, name: str) -> float | None:
+        return median(self.ratios[name]) if self.ratios.get(name) else None
 
     def as_json(self, transport: str, ranks: int) -> dict:
-        return {"operation": "all_reduce", "transport": transport, "ranks": ranks, "bytes": self.bytes,
-                "rondo_us": self.rondo_us, "peers_us": self.peers_us, "ratio": self.ratio}
+        row = {"operation": "all_reduce", "transport": transport, "ranks": ranks, "bytes": self.bytes,
+               "rondo_us": self.rondo_us.get("rondo"), "peers_us": self.peers_us, "ratio": self.ratio("rondo")}
+        if "rondo_allocated" in RONDO[transport]:
+            row |= {"rondo_allocated_us": self.rondo_us.get("rondo_allocated"), "ratio_allocated": self.ratio("rondo_allocated")}
+        return row
 
 
 def measure(candidates: list[Candidate], size: int, rounds: int, seconds: float, missing: dict[str, str], progress) -> Row:
@@ -79,34 +85,38 @@ def measure(candidates: list[Candidate], size: int, rounds: int, seconds: float,
         progress(f"checking {candidate.name}")
         attempt(candidate, lambda: candidate.get_ready(size, seconds))
 
-    rondo = next((candidate for candidate in candidates if candidate.group.name == "rondo"), None)
-    peers = [candidate for candidate in candidates if candidate is not rondo]
-    rondo_times: list[float] = []
-    times: dict[str, list[float]] = {peer.name: [] for peer in peers}
-    ratios: dict[str, list[float]] = {peer.name: [] for peer in peers}
+    names = {name for of_transport in RONDO.values() for name in of_transport}
+    ours = [candidate for candidate in candidates if candidate.group.name in names]
+    peers = [candidate for candidate in candidates if candidate not in ours]
+    times: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
+    ratios: dict[str, dict[str, list[float]]] = {rondo.name: {peer.name: [] for peer in peers} for rondo in ours}
     for number in range(rounds):
         for peer in peers or [None]:
             progress(f"round {number + 1} of {rounds}, {peer.name if peer else 'no peer'}")
-            rondo_time = rondo and attempt(rondo, lambda: rondo.turn(size, seconds))
-            peer_time = peer and attempt(peer, lambda: peer.turn(size, seconds))
-            if rondo_time:
-                rondo_times.append(rondo_time)
-            if peer_time:
-                times[peer.name].append(peer_time)
-            if rondo_time and peer_time:
-                ratios[peer.name].append(peer_time / rondo_time)
-    if rondo not in candidates:  # a library that fails on the way has no figure
-        rondo_times, ratios = [], {peer.name: [] for peer in peers}
-    return _row(size, rondo_times, [peer for peer in peers if peer in candidates], times, ratios)
+            turn = {candidate.name: attempt(candidate, partial(candidate.turn, size, seconds))
+                    for candidate in [*ours, peer] if candidate}
+            for name, time in turn.items():
+                if time:
+                    times[name].append(time)
+            for rondo in ours:
+                if peer and turn[rondo.name] and turn[peer.name]:
+                    ratios[rondo.name][peer.name].append(turn[peer.name] / turn[rondo.name])
+    # A library that fails on the way has no figure.
+    return _row(size, [rondo for rondo in ours if rondo in candidates], [peer for peer in peers if peer in candidates], times, ratios)
 
 
-def _row(size: int, rondo_times: list[float], peers: list[Candidate], times: dict[str, list[float]],
-         ratios: dict[str, list[float]]) -> Row:
-    row = Row(size, median(rondo_times) if rondo_times else None)
+def warm_ups(iterations: int) -> int:
+    return _clamp(iterations / 10, WARM_UPS)
+
+
+def _row(size: int, ours: list[Candidate], peers: list[Candidate], times: dict[str, list[float]],
+         ratios: dict[str, dict[str, list[float]]]) -> Row:
+    row = Row(size)
+    row.rondo_us = {rondo.name: median(times[rondo.name]) for rondo in ours if times[rondo.name]}
     row.peers_us = {peer.name: median(times[peer.name]) for peer in peers}
     if row.peers_us:
         row.best = min(row.peers_us, key=row.peers_us.get)
-        row.ratios = ratios[row.best]
+        row.ratios = {rondo.name: ratios[rondo.name][row.best] for rondo in ours}
     # A library with several algorithms is as fast as the best of them.
     for group in {peer.group.name for peer in peers} - set(row.peers_us):
         row.peers_us[group] = min(row.peers_us[peer.name] for peer in peers if peer.group.name == group)

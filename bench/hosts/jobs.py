@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs that are measured: Rondo with one or more settings, and Gloo, all up at the same time and idle but for one."""
+
+import argparse
+import secrets
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from group import Failure, Group
+from launch import Launch
+from namespaces import Network
+from rounds import Candidate
+
+FIRST_PORT = 29500
+INTERFACE = "eth0"  # Gloo knows one
+
+
+@dataclass
+class Variant:
+    """Rondo with environment variables of its own."""
+
+    name: str
+    environment: dict[str, str]
+
+    @staticmethod
+    def parse(text: str) -> "Variant":
+        name, _, rest = text.rpartition(":") if ":" in text.partition("=")[0] else ("", "", text)
+        environment = {}
+        for item in rest.split(",") if rest else []:
+            variable, equals, value = item.partition("=")
+            if not equals:
+                raise argparse.ArgumentTypeError(f"{item!r} is no VARIABLE=VALUE")
+            environment[variable] = value
+        return Variant(name or rest or "rondo", environment)
+
+
+class Jobs:
+    """Those that are up are in `candidates`, one for each algorithm that its library lets choose; why one is not there is in `missing`."""
+
+    def __init__(self, network: Network, placement: list[int], variants: list[Variant], gloo: bool, arguments: argparse.Namespace):
+        self._network = network
+        self._placement = placement
+        self._build = arguments.build.resolve()
+        self._folder = Path(tempfile.mkdtemp(prefix="rondo-hosts-"))
+        self._groups: list[Group] = []
+        self.candidates: list[Candidate] = []
+        self.missing: dict[str, str] = {}
+        try:
+            for number, variant in enumerate(variants):
+                self._start(variant.name, arguments.timeout, "peer_rondo", lambda *_: [], self._rondo(number) | variant.environment)
+            if gloo:
+                self._start("gloo", arguments.timeout, "peer_gloo", self._gloo, {})
+            for group in self._groups:
+                self._await(group)
+        except BaseException:
+            self._stop()
+            raise
+
+    def __enter__(self) -> "Jobs":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._stop()
+
+    def drop(self, candidate: Candidate, reason: str) -> None:
+        """A library that fails has no figures."""
+        self.missing[candidate.group.name] = reason
+        candidate.group.stop()
+        self.candidates = [other for other in self.candidates if other.group is not candidate.group]
+
+    def _rondo(self, number: int) -> dict[str, str]:
+        place = f"tcp://{self._network.hosts[self._placement[0]].address()}:{FIRST_PORT + number}"
+        return {"RONDO_SIZE": str(len(self._placement)), "RONDO_RENDEZVOUS": place, "RONDO_SECRET": secrets.token_hex(16)}
+
+    def _gloo(self, rank: int, folder: Path) -> list[str]:
+        store = folder / "store"
+        store.mkdir(exist_ok=True)
+        return [str(rank), str(len(self._placement)), str(store), INTERFACE]
+
+    def _start(self, name: str, timeout: float, program: str, more_arguments, environment: dict[str, str]) -> None:
+        path = self._build / "bench" / "peers" / program
+        if not path.exists():
+            self.missing[name] = f"not installed ({path} was not built)"
+            return
+        folder = self._folder / str(len(self._groups))
+        folder.mkdir()
+        group = Group(name, len(self._placement), folder, timeout)
+        self._groups.append(group)
+        launches = []
+        for rank, host in enumerate(self._placement):
+            command = [path, group.control, *more_arguments(rank, folder)]
+            launches.append(Launch(self._network.hosts[host].command(command), environment | {"RONDO_RANK": str(rank)}))
+        group.start(launches)
+
+    def _await(self, group: Group) -> None:
+        try:
+            group.wait_until_ready()
+        except Failure as reason:
+            self.missing[group.name] = str(reason)
+            group.stop()
+            return
+        self.candidates += [Candidate(group, algorithm) for algorithm in group.algorithms]
+
+    def _stop(self) -> None:
+        for group in self._groups:
+            group.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
