@@ -39,7 +39,7 @@ std::string Communicator::algorithm(Collective operation, std::size_t count, DTy
 }
 
 std::string Communicator::describe(Collective operation, std::size_t count, DType type) const {
-  const Plan& plan = state_->plan(operation, count, type);
+  const Plan plan = state_->plan(operation, count, type);
   return fmt::format("{} over {}, segments of {}, {} in flight", name_of(plan.algorithm),
                      state_->transport_name(), describe_bytes(plan.segment_bytes), plan.depth);
 }

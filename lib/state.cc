@@ -238,13 +238,14 @@ std::string CommunicatorState::address() const {
   return transports_.empty() ? std::string() : transports_.back()->describe();
 }
 
-const Plan& CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
+Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
   if (static_cast<int>(operation) >= collective_count || !is_valid(type))
     throw Error(Errc::invalid_argument, "there is no such operation or element type");
   if (count > (std::size_t{1} << 50))
     throw Error(Errc::invalid_argument, fmt::format("count is {}, more than memory can hold", count));
   const std::size_t blocks = counts_one_block(operation) ? static_cast<std::size_t>(place_.size) : 1;
   const std::uint64_t bytes = count * size_of(type) * blocks;
+  const std::lock_guard lock(plans_mutex_);
   auto& plans = plans_[static_cast<std::size_t>(operation)];
   if (const auto found = plans.find(bytes); found != plans.end()) return found->second;
   if (plans.size() >= most_plans) plans.clear();
@@ -294,7 +295,7 @@ Work CommunicatorState::start(const Arguments& a) {
   const bool shape_of_out = a.operation == Collective::reduce_scatter || a.operation == Collective::scatter ||
                             a.operation == Collective::all_gather_v || !a.reads_in;
   const Buffer& shape = shape_of_out ? a.out : a.in;
-  const Plan& chosen = plan(a.operation, shape.count, shape.type);
+  const Plan chosen = plan(a.operation, shape.count, shape.type);
   Call call;
   call.signature = {a.operation,
                     shape.type,

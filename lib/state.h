@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -46,7 +47,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   Work start_batch(std::span<const Transfer> batch, const OpOptions& options);
   Work start_all_to_all_v(const Buffer& in, std::span<const std::size_t> send_counts, const Buffer& out,
                           std::span<const std::size_t> receive_counts, const OpOptions& options);
-  const Plan& plan(Collective operation, std::size_t count, DType type);
+  Plan plan(Collective operation, std::size_t count, DType type);
   const CostConstants& constants() const noexcept { return constants_; }
   void abort(std::error_code why) noexcept;
   // From the first transport that has memory for all of its ranks; else memory of this process alone.
@@ -82,6 +83,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   Topology topology_;
   CostConstants constants_;
   PlanOptions plan_options_;
+  std::mutex plans_mutex_;  // lanes may be started by different threads
   std::unordered_map<std::uint64_t, Plan> plans_[collective_count];  // by bytes
   std::vector<PointTransfer> transfers_;                             // of the call that is being made
   std::unique_ptr<Engine> engine_;

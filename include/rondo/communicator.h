@@ -68,7 +68,8 @@ struct Transfer {
 // started); everything later arrives through Work. After the first failure the communicator is of no further use: every later
 // operation fails at once with the same first cause.
 //
-// Threads: one thread at a time starts operations or asks describe() and algorithm(); abort() and statistics() may be called from any.
+// Threads: one thread at a time starts operations of one priority (messages count as a third), so that their order is the same on all ranks;
+// different threads may start different priorities at once. describe(), algorithm(), abort() and statistics() may be called from any.
 class RONDO_API Communicator {
  public:
   // Joins the other ranks. Throws Error: rendezvous, authentication, deadline_exceeded, invalid_argument, system.

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <string.h>
+
+#include <rondo/agreement.h>
+#include <rondo/error.h>
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace rondo {
+
+namespace {
+
+constexpr std::size_t said_bytes = 240;
+__extension__ typedef unsigned __int128 Wide;
+
+std::uint64_t fold(std::uint64_t number) noexcept {
+  return (number ^ number >> 20 ^ number >> 40 ^ number >> 60) & 0xfffff;
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    fmt::format_to(std::back_inserter(text), "{}{}", i == 0 ? "" : ", ", ranks[i]);
+  return text;
+}
+
+}  // namespace
+
+void put_agreement(std::span<double, agreement_elements> out, std::uint64_t number) noexcept {
+  const auto folded = static_cast<double>(fold(number));
+  out[0] = folded;
+  out[1] = folded * folded;
+}
+
+bool agreed(std::span<const double, agreement_elements> sums, int size) noexcept {
+  // All summands are whole and small enough that f64 has added them without rounding. By Cauchy and Schwarz equality holds only when all
+  // summands are equal.
+  if (!(sums[0] >= 0 && sums[0] < 0x1p53 && sums[1] >= 0 && sums[1] < 0x1p53)) return false;
+  const Wide sum = static_cast<std::uint64_t>(sums[0]), squares = static_cast<std::uint64_t>(sums[1]);
+  return sum * sum == squares * static_cast<Wide>(static_cast<unsigned>(size));
+}
+
+void throw_disagreement(Communicator& communicator, std::string_view subject, std::string_view mine,
+                        Priority priority) {
+  const auto size = static_cast<std::size_t>(communicator.size());
+  std::array<std::uint8_t, said_bytes> own{};
+  mine.copy(reinterpret_cast<char*>(own.data()), own.size());
+  std::vector<std::uint8_t> all(size * said_bytes);
+  OpOptions options;
+  options.priority = priority;
+  options.tag = "who differs";
+  communicator.all_gather(buffer_of(std::span(own)), buffer_of(std::span(all)), options).wait();
+  std::map<std::string, std::vector<int>> said;
+  for (std::size_t rank = 0; rank < size; ++rank) {
+    const char* text = reinterpret_cast<const char*>(all.data() + rank * said_bytes);
+    said[std::string(text, ::strnlen(text, said_bytes))].push_back(static_cast<int>(rank));
+  }
+  std::vector<std::pair<std::string, std::vector<int>>> groups(said.begin(), said.end());
+  // The few first: most likely it is they who are wrong.
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  std::string message = fmt::format("{}: ranks differ", subject);
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    fmt::format_to(std::back_inserter(message), "{}{} {}", i == 0 ? ": " : "; ", list_of(groups[i].second),
+                   groups[i].first);
+  throw Error(Errc::mismatch, message);
+}
+
+}  // namespace rondo

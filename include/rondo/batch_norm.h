@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batch normalization whose statistics are those of the batches of all ranks together.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include <rondo/communicator.h>
+#include <rondo/parameters.h>
+
+namespace rondo {
+
+// How a batch lies in memory: element (n, c, s) at (n * channels + c) * spatial + s, or at (n * spatial + s) * channels + c.
+enum class TensorLayout : std::uint8_t { nchw, nhwc };
+
+// A batch of activations, borrowed: samples x channels x spatial elements (spatial: height * width, 1 for plain vectors), contiguous. data may
+// be null when there are no samples.
+struct Activations {
+  void* data = nullptr;
+  std::size_t samples = 0;
+  std::size_t spatial = 1;
+};
+
+struct RONDO_API BatchNormOptions {
+  std::string name;         // of the layer, for messages; unique in the model, the same on all ranks
+  DType type = DType::f32;  // of activations and their gradients: f64, f32, f16, bf16
+  TensorLayout layout = TensorLayout::nchw;
+  double epsilon = 1e-5;  // added to the variance
+  // running = (1 - momentum) * running + momentum * new. No value: the cumulative average of all batches.
+  std::optional<double> momentum = 0.1;
+  bool affine = true;         // y = x_hat * gamma + beta; else y = x_hat
+  bool track_running = true;  // else evaluation uses the statistics of its own batch, this rank's alone
+  int threads = 0;            // of the kernels; 0: the cores of this host divided by the ranks on it
+  std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
+};
+
+// y = (x - mean) / sqrt(var + epsilon) * gamma + beta, for each channel over all samples and positions of all ranks of a communicator (split()
+// makes groups). Variance is biased in y and unbiased in the running statistics.
+//
+// Forward is one collective of counts and sums in f64 about a common point near the mean, computed and merged so that the relative error of
+// the variance stays below 1e-10 (docs/batch-norm.md); a second one follows only where that point was far off, as in the first steps.
+// Backward is one collective. Both are urgent: they pass buckets of gradients. A rank may have no samples; when no rank has any, nothing
+// changes. Ranks whose layer, step, direction or channels differ get Error(mismatch) that names both sides.
+//
+// Parameters and statistics are f64 for activations of f64, else f32.
+//
+// Threads: thread-bound, and all layers of one communicator are called by one thread at a time, in the same order on all ranks.
+class RONDO_API SyncBatchNorm {
+ public:
+  // Throws Error(invalid_argument): no channels, a type or an option that cannot be.
+  SyncBatchNorm(Communicator& communicator, std::size_t channels, BatchNormOptions options = {});
+  SyncBatchNorm(SyncBatchNorm&&) noexcept;
+  ~SyncBatchNorm();
+
+  std::size_t channels() const noexcept;
+  const BatchNormOptions& options() const noexcept;
+
+  // gamma (1), beta (0), and what backward left in their gradients, of this rank's samples alone; [channels] elements, owned by the layer
+  // unless bound elsewhere. Empty (count 0) when not affine.
+  Buffer gamma() noexcept;
+  Buffer beta() noexcept;
+  Buffer gamma_gradient() noexcept;
+  Buffer beta_gradient() noexcept;
+  // Lets gradients be written elsewhere, as to GradientBuckets::gradient(). backward adds to what is there.
+  void bind_gradients(Buffer gamma_gradient, Buffer beta_gradient);
+  // Statistics of evaluation, [channels]; batches() counts the training batches in them.
+  Buffer running_mean() noexcept;      // 0
+  Buffer running_variance() noexcept;  // 1
+  std::uint64_t batches() const noexcept;
+  void set_batches(std::uint64_t batches) noexcept;  // from a checkpoint
+  // gamma, beta, running mean and variance as parameters "name.weight", "name.bias", "name.running_mean", "name.running_var".
+  std::vector<Parameter> parameters();
+
+  // Training. y may be x. x (or, in place, nothing: see backward) must stay until backward.
+  void forward(const Activations& x, const Activations& y);
+  // The same in two parts: between them the collective is under way and the caller computes.
+  void begin_forward(const Activations& x);
+  void end_forward(const Activations& y);
+  // dx from dy and the x of the last forward; dx may be dy. Adds to the gradients of gamma and beta.
+  void backward(const Activations& x, const Activations& dy, const Activations& dx);
+  void begin_backward(const Activations& x, const Activations& dy);
+  void end_backward(const Activations& dx);
+  // After backward: the gradients of gamma and beta summed over all ranks' samples, f64, [channels]: known without another collective, so
+  // these parameters need no bucket.
+  std::span<const double> gamma_gradient_sum() const noexcept;
+  std::span<const double> beta_gradient_sum() const noexcept;
+
+  // Evaluation: running statistics, no communication.
+  void evaluate(const Activations& x, const Activations& y) const;
+
+  // Layers of one communicator that can run side by side, as in parallel branches: one collective for all of them.
+  static void begin_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs);
+  static void end_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> ys);
+  static void begin_backward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs,
+                             std::span<const Activations> dys);
+  static void end_backward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> dxs);
+
+  // Of the last forward, over all ranks: [channels], and samples * spatial.
+  std::span<const double> mean() const noexcept;
+  std::span<const double> variance() const noexcept;  // biased
+  std::uint64_t count() const noexcept;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rondo

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradient buckets: what a data-parallel training step needs between its backward pass and its optimizer.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/communicator.h>
+#include <rondo/parameters.h>
+
+namespace rondo {
+
+// What a gradient is after finish(), over the ranks that take part in the step (those of weight > 0).
+enum class Averaging : std::uint8_t {
+  mean,  // sum / number of ranks
+  sum,   // sum
+  weighted  // sum of weight * gradient / sum of weights: the mean over samples when weights are numbers of samples
+};
+
+// One bucket in one step. Times in microseconds on this rank's steady clock.
+struct BucketStatistics {
+  std::size_t bucket = 0;
+  DType type = DType::f32;     // as it travels
+  std::size_t parameters = 0;  // that lie in it, at least with a part
+  std::size_t bytes = 0;       // as they travel
+  double ready_us = 0;         // from begin_step() until its last gradient was ready
+  double queued_us = 0;        // from then until its collective was started
+  double wire_us = 0;          // from its start until its end
+  double exposed_us = 0;       // the part of wire_us during which finish() waited
+  double bus_bandwidth = 0;    // bytes * 2(n-1)/n / wire time, in bytes/s
+};
+
+// Handed to GradientOptions::on_bucket: the gradients of these parameters are final.
+struct CompletedBucket {
+  std::size_t bucket = 0;
+  std::span<const std::size_t> parameters;  // whose last part has arrived with this bucket
+};
+
+struct RONDO_API GradientOptions {
+  // Exact caps: a tensor may span buckets. Rounded down to a multiple of 64, at least 64.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;  // small, so that the link starts early
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  Averaging averaging = Averaging::mean;
+  // f16 or bf16: f32 gradients travel in that type and are summed in f32 wherever they meet. None: as they are.
+  std::optional<DType> wire;
+  bool error_feedback =
+      false;  // what rounding to the wire type loses is added to the next step's gradient; needs wire
+  bool find_unused = false;  // a gradient that is not ready at finish() counts as unused, not as a mistake
+  bool rebuild = true;       // after the first synchronized step buckets follow rank 0's order of readiness
+  bool norms = false;        // norms are computed as buckets arrive
+  std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
+  // Called by finish(), on its thread, in the order of buckets, while later buckets are under way.
+  std::function<void(const CompletedBucket&)> on_bucket;
+  std::function<void(const std::string&)> warn;  // default: standard error
+};
+
+struct StepOptions {
+  double weight = 1;  // 0: this rank has nothing to give in this step; finite, not negative
+  std::span<const std::size_t> unused{};  // parameters that get no gradient on this rank in this step
+  std::uint64_t check = 0;  // any number that must be the same on all ranks, as a hash of which layers train
+};
+
+// Cuts the gradients of a model into buckets, starts their all-reduce while the backward pass still runs, and waits for the rest.
+//
+//   GradientBuckets buckets(communicator, parameters, {.averaging = Averaging::weighted});
+//   for each step:
+//     buckets.begin_step({.weight = samples});       // before the backward pass
+//     buckets.zero();
+//     backward: add to buckets.gradient(i), then buckets.ready(i), in any order, from any thread
+//     buckets.finish();                              // gradients are averaged: run the optimizer
+//
+// Gradients are views of the buckets' memory (from Communicator::allocate), grouped by type and device; nothing is copied. Every rank
+// must make the same calls. A mistake (a gradient never ready or ready twice, models or steps that differ) gives every rank an Error that
+// names rank and parameter. Operations run in the bulk lane: nobody else may start bulk operations on the communicator between
+// begin_step() and finish().
+//
+// Threads: ready() from any, several at once; everything else from one thread at a time.
+class RONDO_API GradientBuckets {
+ public:
+  // Collective: compares parameters and options of all ranks. Throws Error(mismatch, invalid_argument, unsupported for device >= 0).
+  GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
+                  GradientOptions options = {});
+  GradientBuckets(GradientBuckets&&) noexcept;
+  ~GradientBuckets();  // waits for what is under way; bounded by deadlines
+
+  std::size_t parameter_count() const noexcept;
+  // Where the gradient of this parameter is to be written; moves only when layout() changes.
+  Buffer gradient(std::size_t parameter) const;
+  // Counts rebuilds: begin_step() may raise it once, and then every view has moved, with its contents.
+  std::uint64_t layout() const noexcept;
+  void zero();  // all gradients
+
+  void begin_step(const StepOptions& options = {});
+  // The gradient of this parameter is complete on this rank. At most 2 microseconds beside the start of a collective. Throws Error(
+  // invalid_argument) for an index that does not exist or a gradient that is ready twice in a step; the latter ends the step on all ranks.
+  void ready(std::size_t parameter);
+  void ready(std::size_t parameter, const void* gradient);  // copies it into the view first
+  // Waits for all buckets. Throws Error: what a collective throws; or, naming rank and parameter on every rank, a gradient that was not
+  // ready.
+  void finish();
+  // A whole step of a rank that has no data left: begin_step with weight 0, and finish.
+  void step_without_data();
+
+  // While it lives, steps on this rank stay local: begin_step, ready and finish check and count, but nothing travels. For gradient
+  // accumulation; all ranks alike.
+  class RONDO_API Accumulation {
+   public:
+    explicit Accumulation(GradientBuckets& buckets) noexcept;
+    Accumulation(const Accumulation&) = delete;
+    Accumulation& operator=(const Accumulation&) = delete;
+    ~Accumulation();
+
+   private:
+    GradientBuckets& buckets_;
+  };
+
+  // After finish(), with GradientOptions::norms: the Euclidean norm of all gradients (the same bits on all ranks) and of one; no pass over
+  // memory.
+  double norm() const;
+  double norm(std::size_t parameter) const;
+  // What the optimizer multiplies gradients with so that their norm is at most this: min(1, max_norm / (norm() + 1e-6)), as PyTorch.
+  double clip_factor(double max_norm) const;
+
+  // Of the last synchronized step, by bucket.
+  std::span<const BucketStatistics> statistics() const noexcept;
+  std::string table() const;  // the same as text
+  // Which parameters lie where, and in which order buckets start.
+  std::string describe() const;
+  // Starts keeping every bucket of every step (at most `steps`), and writes them, merged over ranks, to a file on rank 0 in Chrome trace
+  // format (Perfetto, chrome://tracing). save_trace is collective.
+  void keep_trace(std::size_t steps);
+  void save_trace(const std::string& path);
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace rondo

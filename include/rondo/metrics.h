@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include <rondo/communicator.h>
+
+namespace rondo {
+
+// A mean under way, as numerator and denominator: a loss and its samples, hits and tries. Adding means is wrong where ranks have different
+// numbers of samples; adding these is right.
+struct WeightedMean {
+  double sum = 0;
+  double weight = 0;
+
+  void add(double value, double by_weight = 1) noexcept {
+    if (by_weight == 0) return;  // also when the value is not a number
+    sum += value * by_weight;
+    weight += by_weight;
+  }
+  double mean() const noexcept { return sum / weight; }  // not a number when nothing was added anywhere
+};
+
+// Replaces each by its sum over ranks: one collective for all of them, in the urgent lane. Throws Error.
+RONDO_API void reduce_metrics(Communicator& communicator, std::span<WeightedMean> metrics);
+
+}  // namespace rondo
