@@ -6,7 +6,6 @@
 #include <rondo/agreement.h>
 #include <rondo/error.h>
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <map>
 #include <string>
@@ -49,7 +48,7 @@ bool agreed(std::span<const double, agreement_elements> sums, int size) noexcept
 void throw_disagreement(Communicator& communicator, std::string_view subject, std::string_view mine,
                         Priority priority) {
   const auto size = static_cast<std::size_t>(communicator.size());
-  std::array<std::uint8_t, said_bytes> own{};
+  std::vector<std::uint8_t> own(said_bytes);
   mine.copy(reinterpret_cast<char*>(own.data()), own.size());
   std::vector<std::uint8_t> all(size * said_bytes);
   OpOptions options;
