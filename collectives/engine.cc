@@ -122,7 +122,8 @@ Operation* Engine::start(const Call& call) {
   } else {
     next_deadline_ = std::min(next_deadline_, operation.deadline);
     stall_check_ = std::min(stall_check_, now + stall_time);
-    if (by_direct) direct(operation.lane).begin(operation);
+    // Under suspicion nothing leaves this rank: a post would be a new cause for the others.
+    if (by_direct && !suspicion_) direct(operation.lane).begin(operation);
     check_peers(operation);
     try_pass();
     // Whoever sleeps has not seen what this pass has read, nor the new deadline.

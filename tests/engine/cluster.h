@@ -13,7 +13,8 @@ namespace rondo {
 
 class Cluster {
  public:
-  explicit Cluster(int size, const MemFaults& faults = {}, bool checksum = false, bool reproducible = false)
+  explicit Cluster(int size, const MemFaults& faults = {}, bool checksum = false, bool reproducible = false,
+                   EngineObserver* observer_of_rank_0 = nullptr)
       : fabric_(size, faults, 1) {
     std::vector<Blob> addresses;
     for (int rank = 0; rank < size; ++rank) {
@@ -32,8 +33,8 @@ class Cluster {
       options.checksum = checksum;
       options.reproducible = reproducible;
       options.transport = "mem";
-      engines_.push_back(
-          std::make_unique<Engine>(options, std::move(routes), std::vector<Transport*>{own}, nullptr));
+      engines_.push_back(std::make_unique<Engine>(options, std::move(routes), std::vector<Transport*>{own},
+                                                  rank == 0 ? observer_of_rank_0 : nullptr));
     }
   }
 

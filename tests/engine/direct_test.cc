@@ -194,6 +194,30 @@ TEST_CASE("different direct calls are a mismatch that names both") {
         std::string::npos);
 }
 
+TEST_CASE("a rank that has reported a failure posts nothing more") {
+  // Hears of the failure and gives no verdict, as while rank 0 is thinking.
+  class Silent final : public EngineObserver {
+   public:
+    void failure(const Failure&) override {}
+    void stalled(Priority, std::uint64_t) override {}
+    void deadline(Priority, std::uint64_t, nanoseconds, const std::string&) override {}
+  } silent;
+  Cluster cluster(2, with_windows(), false, false, &silent);
+  std::vector<float> in(10, 1), out(10);
+  cluster[0].abort({Errc::aborted, "rank 0 called abort"});
+  Work other(cluster[0].start(make_call(Collective::barrier, Algorithm::direct, in, out, 0)));
+  Work mine(cluster[1].start(make_call(Collective::all_reduce, Algorithm::direct, in, out, 10)));
+  INFO(mine.message());
+  CHECK_FALSE(mine.wait_for(std::chrono::milliseconds{20}));
+  std::string message;
+  try {
+    other.wait();
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  CHECK(message.find("rank 0 called abort") != std::string::npos);
+}
+
 TEST_CASE("a rank that never posts is named at the deadline") {
   Cluster cluster(3, with_windows());
   std::vector<float> in(10, 1), out(10);
