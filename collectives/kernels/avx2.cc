@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "collectives/kernels/codecs.h"
+#include "collectives/kernels/converting.h"
 
 namespace rondo::kernels {
 namespace {
@@ -28,6 +29,10 @@ struct Avx2 {
 
 ReduceFunction avx2_kernel(DType type, ReduceOp op) noexcept {
   return pick_kernel<Avx2>(type, op);
+}
+
+ConvertFunction avx2_convert(DType from, DType to) noexcept {
+  return pick_conversion<Avx2>(from, to);
 }
 
 }  // namespace rondo::kernels

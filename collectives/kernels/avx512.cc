@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #include "collectives/kernels/codecs.h"
+#include "collectives/kernels/converting.h"
 
 namespace rondo::kernels {
 namespace {
@@ -28,6 +29,10 @@ struct Avx512 {
 
 ReduceFunction avx512_kernel(DType type, ReduceOp op) noexcept {
   return pick_kernel<Avx512>(type, op);
+}
+
+ConvertFunction avx512_convert(DType from, DType to) noexcept {
+  return pick_conversion<Avx512>(from, to);
 }
 
 }  // namespace rondo::kernels

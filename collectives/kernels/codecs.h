@@ -45,8 +45,7 @@ struct BFloatCodec : PlainCodec<M> {
   RONDO_INLINE static void encode(std::byte* to, const F32* value) {
     store(to, (rounded(value[0]) >> 16) | (rounded(value[1]) & 0xffff0000u));
   }
-
- private:
+  // The upper half of each lane is the code.
   RONDO_INLINE static U32 rounded(F32 value) {
     const U32 bits = cast<U32>(value);
     const U32 nearest = bits + ((bits >> 16) & 1u) + 0x7fffu;
@@ -129,8 +128,6 @@ struct F8E4M3Codec : EightBitCodec<M> {
   }
   RONDO_INLINE static F32 before_finish(F32 value) { return Exact ? value : value * 256.0f; }
   RONDO_INLINE static F32 after_finish(F32 value) { return Exact ? value : value * (1.0f / 256); }
-
- private:
   // In the upper byte of each lane.
   RONDO_INLINE static U16 code_of(U16 half) {
     const U16 magnitude = half & 0x7fffu;

@@ -15,5 +15,11 @@ ReduceFunction avx2_kernel(DType, ReduceOp) noexcept {
 ReduceFunction avx512_kernel(DType, ReduceOp) noexcept {
   return nullptr;
 }
+ConvertFunction avx2_convert(DType, DType) noexcept {
+  return nullptr;
+}
+ConvertFunction avx512_convert(DType, DType) noexcept {
+  return nullptr;
+}
 
 }  // namespace rondo::kernels

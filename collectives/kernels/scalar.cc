@@ -130,6 +130,17 @@ void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std
   }
 }
 
+// Through the value that both types hold, so that there is one rounding: one of them is f32.
+template <class From, class To>
+void convert(std::byte* out, const std::byte* in, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    typename From::Stored stored;
+    std::memcpy(&stored, in + i * sizeof stored, sizeof stored);
+    const typename To::Stored result = To::encode(static_cast<typename To::Value>(From::decode(stored)));
+    std::memcpy(out + i * sizeof result, &result, sizeof result);
+  }
+}
+
 template <class Element>
 ReduceFunction pick(ReduceOp op) noexcept {
   switch (op) {
@@ -151,6 +162,11 @@ ReduceFunction pick(ReduceOp op) noexcept {
     if (op == ReduceOp::bit_xor) return &reduce<Element, Xor>;
   }
   return nullptr;
+}
+
+template <class Element>
+ConvertFunction pick_short(bool narrowing) noexcept {
+  return narrowing ? &convert<Native<float>, Element> : &convert<Element, Native<float>>;
 }
 
 }  // namespace
@@ -183,6 +199,25 @@ ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept {
       return pick<Native<std::uint8_t>>(op);
   }
   return nullptr;
+}
+
+ConvertFunction scalar_convert(DType from, DType to) noexcept {
+  const bool narrowing = from == DType::f32;
+  if (!narrowing && to != DType::f32) return nullptr;
+  switch (narrowing ? to : from) {
+    case DType::f64:
+      return narrowing ? &convert<Native<float>, Native<double>> : &convert<Native<double>, Native<float>>;
+    case DType::f16:
+      return pick_short<Short<F16, std::uint16_t>>(narrowing);
+    case DType::bf16:
+      return pick_short<Short<BF16, std::uint16_t>>(narrowing);
+    case DType::f8e4m3:
+      return pick_short<Short<F8E4M3, std::uint8_t>>(narrowing);
+    case DType::f8e5m2:
+      return pick_short<Short<F8E5M2, std::uint8_t>>(narrowing);
+    default:
+      return nullptr;
+  }
 }
 
 }  // namespace rondo::kernels

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One function per instruction set: the kernel of (type, op), or null where there is none. The caller has checked that the
+// Two functions per instruction set: the kernel of (type, op), and the one of (from, to), or null where there is none. The caller has checked that the
 // processor has the instructions. Each is compiled with its own -m flags; everything it includes must therefore keep its
 // functions in an anonymous namespace, or the linker may hand AVX-512 code to a caller that never asked for it.
 #pragma once
 
+#include "collectives/convert.h"
 #include "collectives/reduce.h"
 
 namespace rondo::kernels {
@@ -12,5 +13,9 @@ namespace rondo::kernels {
 ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept;
 ReduceFunction avx2_kernel(DType type, ReduceOp op) noexcept;
 ReduceFunction avx512_kernel(DType type, ReduceOp op) noexcept;
+
+ConvertFunction scalar_convert(DType from, DType to) noexcept;
+ConvertFunction avx2_convert(DType from, DType to) noexcept;
+ConvertFunction avx512_convert(DType from, DType to) noexcept;
 
 }  // namespace rondo::kernels

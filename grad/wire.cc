@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/wire.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <limits>
+
+#include <rondo/convert.h>
+
+namespace rondo {
+
+namespace {
+
+// Small enough that a tile and what it is rounded to stay in the first cache.
+constexpr std::size_t tile = 2048;
+using Tile = std::array<float, tile>;
+
+// Bit for bit what arithmetic in f64, rounded to f32 once, gives: where the factor is an f32, a product of two f32 has one rounding too.
+void multiply(const float* in, double factor, float* out, std::size_t count) {
+  const auto narrow = static_cast<float>(factor);
+  if (static_cast<double>(narrow) == factor) {
+    for (std::size_t i = 0; i < count; ++i) out[i] = in[i] * narrow;
+  } else {
+    for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(static_cast<double>(in[i]) * factor);
+  }
+}
+
+// residual = wanted - given, where that is finite. Comparisons with NaN are false.
+void keep_loss(const Tile& wanted, const Tile& given, float* residual, std::size_t count) {
+  constexpr float most = std::numeric_limits<float>::max();
+  for (std::size_t i = 0; i < count; ++i) {
+    const float lost = wanted[i] - given[i];
+    residual[i] = lost >= -most && lost <= most ? lost : 0.0f;
+  }
+}
+
+void scale_short(std::byte* data, DType type, double factor, std::size_t count) {
+  Tile values;
+  const auto narrow = static_cast<float>(factor);
+  for (std::size_t at = 0; at < count; at += tile) {
+    const std::size_t now = std::min(tile, count - at);
+    std::byte* const here = data + at * size_of(type);
+    convert(here, type, values.data(), DType::f32, now);
+    for (std::size_t i = 0; i < now; ++i) values[i] *= narrow;
+    convert(values.data(), DType::f32, here, type, now);
+  }
+}
+
+}  // namespace
+
+void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,
+                 std::size_t count) {
+  if (residual == nullptr && scale == 1) return convert(gradient, DType::f32, wire, wire_type, count);
+  Tile wanted, given;
+  for (std::size_t at = 0; at < count; at += tile) {
+    const std::size_t now = std::min(tile, count - at);
+    std::byte* const to = static_cast<std::byte*>(wire) + at * size_of(wire_type);
+    multiply(gradient + at, scale, wanted.data(), now);
+    if (residual != nullptr)
+      for (std::size_t i = 0; i < now; ++i) wanted[i] += residual[at + i];
+    convert(wanted.data(), DType::f32, to, wire_type, now);
+    if (residual == nullptr) continue;
+    convert(to, wire_type, given.data(), DType::f32, now);
+    keep_loss(wanted, given, residual + at, now);
+  }
+}
+
+void decode_wire(const void* wire, DType wire_type, double scale, float* gradient, std::size_t count) {
+  if (scale == 1) return convert(wire, wire_type, gradient, DType::f32, count);
+  for (std::size_t at = 0; at < count; at += tile) {
+    const std::size_t now = std::min(tile, count - at);
+    convert(static_cast<const std::byte*>(wire) + at * size_of(wire_type), wire_type, gradient + at,
+            DType::f32, now);
+    multiply(gradient + at, scale, gradient + at, now);
+  }
+}
+
+void scale_values(void* data, DType type, double factor, std::size_t count) {
+  if (factor == 1) return;
+  if (type == DType::f64) {
+    double* const values = static_cast<double*>(data);
+    for (std::size_t i = 0; i < count; ++i) values[i] *= factor;
+  } else if (type == DType::f32) {
+    multiply(static_cast<const float*>(data), factor, static_cast<float*>(data), count);
+  } else {
+    scale_short(static_cast<std::byte*>(data), type, factor, count);
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients on their way to and from the type in which they travel, one bucket at a time.
+#pragma once
+
+#include <cstddef>
+
+#include <rondo/types.h>
+
+namespace rondo {
+
+// wire[i] = gradient[i] * scale + residual[i], rounded to nearest even to the wire type; residual[i] becomes what the rounding has lost, or 0
+// where that is not finite (a value too large for the wire type, infinity, NaN), so that one bad step does not spoil those after it.
+// residual may be null: no error feedback. wire_type: any that f32 converts to. wire overlaps neither of the others.
+void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,
+                 std::size_t count);
+
+// gradient[i] = wire[i] * scale. The two do not overlap.
+void decode_wire(const void* wire, DType wire_type, double scale, float* gradient, std::size_t count);
+
+// data[i] = data[i] * factor, for f64, f32, f16 and bf16: in f64 for the first two, in f32 for the others, then rounded to the type.
+void scale_values(void* data, DType type, double factor, std::size_t count);
+
+}  // namespace rondo
