@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/launcher.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <utility>
 
 #include <rondo/error.h>
 
@@ -137,6 +139,20 @@ std::optional<Launcher> slurm() {
   return launcher;
 }
 
+// Half of what a launcher says is a mistake of its script: such a process would run alone and look well.
+void refuse_halves() {
+  constexpr std::pair<const char*, const char*> pairs[] = {
+      {"RANK", "WORLD_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}};
+  for (const auto& [rank, size] : pairs) {
+    if (variable(rank) && !variable(size))
+      refuse_variable(rank, *variable(rank),
+                      fmt::format("{} is not set; set both, or neither to run alone", size));
+    if (!variable(rank) && whole_variable(size, 1, most_ranks).value_or(1) > 1)
+      refuse_variable(size, *variable(size),
+                      fmt::format("{} is not set; set both, or neither to run alone", rank));
+  }
+}
+
 }  // namespace
 
 std::string first_host(const std::string& hosts) {
@@ -162,7 +178,9 @@ std::optional<Launcher> detect_launcher() {
   if (auto launcher = open_mpi()) return launcher;
   if (auto launcher = mpich(true)) return launcher;
   if (auto launcher = slurm()) return launcher;
-  return mpich(false);
+  auto launcher = mpich(false);
+  if (!launcher) refuse_halves();
+  return launcher;
 }
 
 EnvironmentRanks ranks_from_environment(const Options& given) {

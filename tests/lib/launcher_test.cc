@@ -134,10 +134,30 @@ TEST_CASE("Slurm", "[environment]") {
   ::setenv("SLURM_STEP_ID", "4", 1);
   CHECK(resolve_place(Options{}).url != url);
 
+  ::unsetenv("PMI_SIZE");
   // A batch script itself is no task.
   ::unsetenv("SLURM_STEP_NODELIST");
   ::unsetenv("SLURM_STEP_ID");
   CHECK(resolve_place(Options{}).source == "alone");
+}
+
+TEST_CASE("half of a launcher's variables is a mistake, not a rank alone", "[environment]") {
+  {
+    const Environment environment{{"RANK", "1"}, {"MASTER_ADDR", "127.0.0.1"}};
+    CHECK_THAT(message_of(Errc::invalid_argument),
+               Contains("RANK is '1'") && Contains("WORLD_SIZE is not set"));
+    ::setenv("RONDO_RANK", "0", 1);
+    ::setenv("RONDO_SIZE", "1", 1);
+    CHECK(message_of(Errc::invalid_argument) == "no error");
+  }
+  {
+    const Environment environment{{"WORLD_SIZE", "4"}};
+    CHECK_THAT(message_of(Errc::invalid_argument), Contains("RANK is not set"));
+    ::setenv("WORLD_SIZE", "1", 1);
+    CHECK(resolve_place(Options{}).source == "alone");
+  }
+  const Environment environment{{"PMI_RANK", "0"}};
+  CHECK_THAT(message_of(Errc::invalid_argument), Contains("PMI_SIZE is not set"));
 }
 
 TEST_CASE("host lists", "[environment]") {
