@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include <rondo/error.h>
+
+#include "support/ranks.h"
+
+namespace rondo::testing {
+
+inline Setup ranks(int size) {
+  Setup setup;
+  setup.size = size;
+  return setup;
+}
+
+// What the function throws as an Error with this code; else something that says what happened instead.
+template <class Function>
+std::string error_of(Errc code, Function&& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.code() == code ? error.what() : std::string("another code: ") + error.what();
+  }
+  return "no error";
+}
+
+}  // namespace rondo::testing
