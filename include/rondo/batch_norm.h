@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <rondo/communicator.h>
 #include <rondo/parameters.h>

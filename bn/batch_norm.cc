@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rondo/batch_norm.h>
+
+#include <fmt/format.h>
+
+#include <rondo/error.h>
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "bn/layer.h"
+
+namespace rondo {
+
+using bn::Exchange;
+using bn::Layer;
+using bn::Pass;
+
+class SyncBatchNorm::State final : public Layer {
+ public:
+  using Layer::Layer;
+
+  static std::span<Layer* const> of(std::span<SyncBatchNorm* const> layers) {
+    if (layers.empty() || layers.front() == nullptr)
+      throw Error(Errc::invalid_argument, "batch norm: no layers");
+    std::vector<Layer*>& list = layers.front()->state_->shared().list;
+    list.clear();
+    for (SyncBatchNorm* layer : layers) {
+      if (layer == nullptr) throw Error(Errc::invalid_argument, "batch norm: a layer of the list is null");
+      list.push_back(layer->state_.get());
+    }
+    return list;
+  }
+};
+
+namespace {
+
+std::string_view word_of(Pass pass) {
+  return pass == Pass::forward ? "forward" : "backward";
+}
+
+[[noreturn]] void refuse(const Layer& layer, std::string_view why) {
+  throw Error(Errc::invalid_argument, fmt::format("batch norm {}: {}", layer.title(), why));
+}
+
+// The layers of one call, after the checks that do not depend on the pass.
+void check_list(std::span<Layer* const> layers, std::initializer_list<std::size_t> sizes) {
+  for (const std::size_t size : sizes)
+    if (size != layers.size())
+      throw Error(Errc::invalid_argument,
+                  fmt::format("batch norm: {} layers with activations for {}", layers.size(), size));
+  for (const Layer* layer : layers)
+    if (&layer->communicator() != &layers.front()->communicator())
+      refuse(*layer, fmt::format("its communicator is not that of {}: layers of one call share one",
+                                 layers.front()->title()));
+}
+
+void check_free(std::span<Layer* const> layers, Pass pass) {
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i]->exchange() != nullptr)
+      refuse(*layers[i], fmt::format("begin_{0} before end_{1}: its {1} pass has begun and must end first",
+                                     word_of(pass), word_of(layers[i]->exchange()->pass())));
+    if (std::find(layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(i), layers[i]) !=
+        layers.begin() + static_cast<std::ptrdiff_t>(i))
+      refuse(*layers[i], "it is twice in the list of layers");
+  }
+}
+
+Exchange& under_way(std::span<Layer* const> layers, Pass pass) {
+  for (const Layer* layer : layers) {
+    const Exchange* const exchange = layer->exchange();
+    if (exchange == nullptr || exchange->pass() != pass)
+      refuse(*layer, fmt::format("end_{0} without begin_{0}", word_of(pass)));
+    if (!std::equal(exchange->layers().begin(), exchange->layers().end(), layers.begin(), layers.end()))
+      refuse(*layer,
+             fmt::format("end_{0} with other layers, or another order, than begin_{0}", word_of(pass)));
+  }
+  return *layers.front()->exchange();
+}
+
+void begin_forward_of(std::span<Layer* const> layers, std::span<const Activations> xs) {
+  check_list(layers, {xs.size()});
+  check_free(layers, Pass::forward);
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i]->check_input(xs[i], "x");
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i]->begin_forward(xs[i]);
+  layers.front()->own_exchange().start(layers, Pass::forward);
+}
+
+void begin_backward_of(std::span<Layer* const> layers, std::span<const Activations> xs,
+                       std::span<const Activations> dys) {
+  check_list(layers, {xs.size(), dys.size()});
+  check_free(layers, Pass::backward);
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i]->check_backward(xs[i], dys[i]);
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i]->begin_backward(xs[i], dys[i]);
+  layers.front()->own_exchange().start(layers, Pass::backward);
+}
+
+void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, Pass pass) {
+  check_list(layers, {outs.size()});
+  Exchange& exchange = under_way(layers, pass);
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i]->check_output(outs[i], pass);
+  exchange.finish();
+  layers.front()->shared().note_training();
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (pass == Pass::forward)
+      layers[i]->end_forward(outs[i]);
+    else
+      layers[i]->end_backward(outs[i]);
+  }
+}
+
+}  // namespace
+
+SyncBatchNorm::SyncBatchNorm(Communicator& communicator, std::size_t channels, BatchNormOptions options)
+    : state_(std::make_unique<State>(communicator, channels, std::move(options))) {}
+SyncBatchNorm::SyncBatchNorm(SyncBatchNorm&&) noexcept = default;
+SyncBatchNorm::~SyncBatchNorm() = default;
+
+std::size_t SyncBatchNorm::channels() const noexcept {
+  return state_->channels();
+}
+const BatchNormOptions& SyncBatchNorm::options() const noexcept {
+  return state_->options();
+}
+Buffer SyncBatchNorm::gamma() noexcept {
+  return state_->gamma();
+}
+Buffer SyncBatchNorm::beta() noexcept {
+  return state_->beta();
+}
+Buffer SyncBatchNorm::gamma_gradient() noexcept {
+  return state_->gamma_gradient();
+}
+Buffer SyncBatchNorm::beta_gradient() noexcept {
+  return state_->beta_gradient();
+}
+void SyncBatchNorm::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
+  state_->bind_gradients(gamma_gradient, beta_gradient);
+}
+Buffer SyncBatchNorm::running_mean() noexcept {
+  return state_->running_mean();
+}
+Buffer SyncBatchNorm::running_variance() noexcept {
+  return state_->running_variance();
+}
+std::uint64_t SyncBatchNorm::batches() const noexcept {
+  return state_->batches;
+}
+void SyncBatchNorm::set_batches(std::uint64_t batches) noexcept {
+  state_->batches = batches;
+}
+std::span<const double> SyncBatchNorm::gamma_gradient_sum() const noexcept {
+  return state_->gamma_gradient_sum();
+}
+std::span<const double> SyncBatchNorm::beta_gradient_sum() const noexcept {
+  return state_->beta_gradient_sum();
+}
+std::span<const double> SyncBatchNorm::mean() const noexcept {
+  return state_->moments().mean;
+}
+std::span<const double> SyncBatchNorm::variance() const noexcept {
+  return state_->variance();
+}
+std::uint64_t SyncBatchNorm::count() const noexcept {
+  return static_cast<std::uint64_t>(state_->moments().count);
+}
+
+std::vector<Parameter> SyncBatchNorm::parameters() {
+  std::vector<Parameter> result;
+  const auto add = [&](const char* suffix, const Buffer& buffer) {
+    if (buffer.count > 0)
+      result.push_back(
+          {fmt::format("{}.{}", options().name, suffix), {buffer.count}, buffer.type, -1, buffer.data});
+  };
+  add("weight", gamma());
+  add("bias", beta());
+  add("running_mean", running_mean());
+  add("running_var", running_variance());
+  return result;
+}
+
+void SyncBatchNorm::forward(const Activations& x, const Activations& y) {
+  state_->check_output(x, y, "y");
+  begin_forward(x);
+  end_forward(y);
+}
+void SyncBatchNorm::begin_forward(const Activations& x) {
+  begin_forward_of(std::array<Layer*, 1>{state_.get()}, std::span(&x, 1));
+}
+void SyncBatchNorm::end_forward(const Activations& y) {
+  end_of(std::array<Layer*, 1>{state_.get()}, std::span(&y, 1), Pass::forward);
+}
+void SyncBatchNorm::backward(const Activations& x, const Activations& dy, const Activations& dx) {
+  state_->check_output(x, dx, "dx");
+  state_->check_output(dy, dx, "dx");
+  begin_backward(x, dy);
+  end_backward(dx);
+}
+void SyncBatchNorm::begin_backward(const Activations& x, const Activations& dy) {
+  begin_backward_of(std::array<Layer*, 1>{state_.get()}, std::span(&x, 1), std::span(&dy, 1));
+}
+void SyncBatchNorm::end_backward(const Activations& dx) {
+  end_of(std::array<Layer*, 1>{state_.get()}, std::span(&dx, 1), Pass::backward);
+}
+void SyncBatchNorm::evaluate(const Activations& x, const Activations& y) const {
+  state_->evaluate(x, y);
+}
+
+void SyncBatchNorm::begin_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs) {
+  begin_forward_of(State::of(layers), xs);
+}
+void SyncBatchNorm::end_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> ys) {
+  end_of(State::of(layers), ys, Pass::forward);
+}
+void SyncBatchNorm::begin_backward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs,
+                                   std::span<const Activations> dys) {
+  begin_backward_of(State::of(layers), xs, dys);
+}
+void SyncBatchNorm::end_backward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> dxs) {
+  end_of(State::of(layers), dxs, Pass::backward);
+}
+
+}  // namespace rondo

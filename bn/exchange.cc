@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bn/exchange.h"
+
+#include <fmt/format.h>
+
+#include <rondo/agreement.h>
+#include <rondo/error.h>
+#include <algorithm>
+
+#include "bn/layer.h"
+
+namespace rondo::bn {
+
+namespace {
+
+enum Agreement : std::size_t { of_place, of_layer, of_history };
+
+std::span<double, agreement_elements> agreement(std::span<double> section, Agreement which) {
+  return section.subspan(1 + which * agreement_elements).first<agreement_elements>();
+}
+bool agree(std::span<const double> section, Agreement which, int size) {
+  return agreed(section.subspan(1 + which * agreement_elements).first<agreement_elements>(), size);
+}
+
+std::size_t section_elements(const Layer& layer) {
+  return Exchange::head + 2 * layer.channels();
+}
+
+}  // namespace
+
+std::span<double> Exchange::payload() const noexcept {
+  return {static_cast<double*>(memory_.data()), elements_};
+}
+
+void Exchange::start(std::span<Layer* const> layers, Pass pass) {
+  std::size_t elements = 0;
+  for (const Layer* layer : layers) elements += section_elements(*layer);
+  Communicator& communicator = layers.front()->communicator();
+  if (memory_.bytes() < elements * sizeof(double)) memory_ = communicator.allocate(elements * sizeof(double));
+  elements_ = elements;
+  layers_.assign(layers.begin(), layers.end());
+  pass_ = pass;
+  for (Layer* layer : layers_) layer->enter(this);
+  try {
+    send(pass == Pass::forward ? Place::forward : Place::backward);
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+void Exchange::send(Place place) {
+  place_ = place;
+  std::size_t at = 0;
+  for (const Layer* layer : layers_) {
+    const std::span<double> section = payload().subspan(at, section_elements(*layer));
+    at += section.size();
+    section[0] = layer->local_count();
+    put_agreement(agreement(section, of_place), 4 * layer->step() + static_cast<std::uint64_t>(place));
+    put_agreement(agreement(section, of_layer), layer->name_hash());
+    put_agreement(agreement(section, of_history), layer->history());
+    if (pass_ == Pass::forward)
+      layer->put_forward(section.subspan(head));
+    else
+      layer->put_backward(section.subspan(head));
+  }
+  const Layer& first = *layers_.front();
+  char tag[32];
+  const auto end = fmt::format_to_n(tag, sizeof tag, "{} {} {:.18}", pass_ == Pass::forward ? "fwd" : "bwd",
+                                    first.step(), first.options().name);
+  OpOptions options;
+  options.priority = Priority::urgent;
+  options.deadline = first.options().deadline;
+  options.tag = {tag, std::min(end.size, sizeof tag)};
+  const Buffer buffer{memory_.data(), elements_, DType::f64};
+  work_ = first.communicator().all_reduce(buffer, buffer, ReduceOp::sum, options);
+}
+
+void Exchange::finish() {
+  try {
+    work_.wait();
+    check_agreement();
+    if (!deliver()) {
+      send(Place::forward_again);
+      work_.wait();
+      check_agreement();
+      deliver();
+    }
+  } catch (const Error& error) {
+    const bool calls_differ = error.code() == Errc::mismatch && work_.error();
+    const std::string where = position(false);
+    release();
+    if (!calls_differ) throw;
+    throw Error(
+        error.code(),
+        fmt::format(
+            "batch norm: this rank {}: {}; ranks are at different layers, or give one different channels "
+            "(a layer sends {} + 2 x channels elements)",
+            where, error.what(), head));
+  }
+  release();
+}
+
+// Whatever a rank does wrong, all ranks see the same sums and so come to the same conclusion here.
+void Exchange::check_agreement() const {
+  Communicator& communicator = layers_.front()->communicator();
+  bool places = true, histories = true;
+  std::size_t at = 0;
+  for (const Layer* layer : layers_) {
+    const std::span<const double> section = payload().subspan(at, section_elements(*layer));
+    at += section.size();
+    places &= agree(section, of_place, communicator.size()) && agree(section, of_layer, communicator.size());
+    histories &= agree(section, of_history, communicator.size());
+  }
+  if (places && histories) return;
+  throw_disagreement(communicator, "batch norm", position(places));
+}
+
+std::string Exchange::position(bool history) const {
+  const Layer& first = *layers_.front();
+  std::string text = fmt::format("is at {}", first.title());
+  if (layers_.size() > 1) text += fmt::format(" and {} others", layers_.size() - 1);
+  text += pass_ == Pass::forward ? " forward" : " backward";
+  text += fmt::format(" step {}", first.step());
+  if (place_ == Place::forward_again) text += " (second sums)";
+  if (history) {
+    std::uint64_t hash = 0;
+    for (const Layer* layer : layers_) hash = hash * 31 + layer->history();
+    text += fmt::format(" with statistics {:08x} of the steps before", hash & 0xffffffffu);
+  }
+  const std::string evaluations = first.shared().evaluations();
+  return evaluations.empty() ? text : text + " (" + evaluations + ")";
+}
+
+bool Exchange::deliver() {
+  bool enough = true;
+  std::size_t at = 0;
+  for (Layer* layer : layers_) {
+    const std::span<const double> section = payload().subspan(at, section_elements(*layer));
+    at += section.size();
+    if (pass_ == Pass::backward)
+      layer->take_backward(section.subspan(head));
+    else
+      enough &= layer->take_forward(section.subspan(head), section[0]);
+  }
+  return enough;
+}
+
+void Exchange::release() noexcept {
+  for (Layer* layer : layers_) layer->enter(nullptr);
+  layers_.clear();
+}
+
+void Exchange::dissolve() noexcept {
+  try {
+    work_.wait();
+  } catch (const Error&) {
+    // Whoever ends this pass, or starts the next operation, is told.
+  }
+  release();
+}
+
+}  // namespace rondo::bn

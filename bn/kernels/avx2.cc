@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// AVX2 with FMA and F16C.
+#include <immintrin.h>
+
+#include "bn/kernels/pick.h"
+
+namespace rondo::bn {
+namespace {
+
+struct Avx2 {
+  static constexpr std::size_t lanes = 4;
+  using F = Vector<float, 8>;
+  using H = Vector<float, 4>;
+  using Short = Vector<std::uint16_t, 8>;
+
+  RONDO_INLINE static H low(F value) { return cast<H>(_mm256_castps256_ps128(cast<__m256>(value))); }
+  RONDO_INLINE static H high(F value) { return cast<H>(_mm256_extractf128_ps(cast<__m256>(value), 1)); }
+  RONDO_INLINE static F widen_half(Short halves) { return cast<F>(_mm256_cvtph_ps(cast<__m128i>(halves))); }
+  RONDO_INLINE static Short narrow_half(F value) {
+    return cast<Short>(_mm256_cvtps_ph(cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
+  }
+  static void fence() { _mm_sfence(); }
+  template <class V>
+  RONDO_INLINE static void stream(void* to, V value) {
+    if constexpr (sizeof value == 32)
+      _mm256_stream_si256(static_cast<__m256i*>(to), cast<__m256i>(value));
+    else
+      _mm_stream_si128(static_cast<__m128i*>(to), cast<__m128i>(value));
+  }
+};
+
+}  // namespace
+
+const Kernels& avx2_kernels(DType type) noexcept {
+  return pick<Avx2>(type);
+}
+
+}  // namespace rondo::bn

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// AVX-512 F, BW, VL and DQ.
+#include <immintrin.h>
+
+#include "bn/kernels/pick.h"
+
+namespace rondo::bn {
+namespace {
+
+struct Avx512 {
+  static constexpr std::size_t lanes = 8;
+  using F = Vector<float, 16>;
+  using H = Vector<float, 8>;
+  using Short = Vector<std::uint16_t, 16>;
+
+  RONDO_INLINE static H low(F value) { return cast<H>(_mm512_castps512_ps256(cast<__m512>(value))); }
+  RONDO_INLINE static H high(F value) { return cast<H>(_mm512_extractf32x8_ps(cast<__m512>(value), 1)); }
+  RONDO_INLINE static F widen_half(Short halves) { return cast<F>(_mm512_cvtph_ps(cast<__m256i>(halves))); }
+  RONDO_INLINE static Short narrow_half(F value) {
+    return cast<Short>(_mm512_cvtps_ph(cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
+  }
+  static void fence() { _mm_sfence(); }
+  template <class V>
+  RONDO_INLINE static void stream(void* to, V value) {
+    if constexpr (sizeof value == 64)
+      _mm512_stream_si512(static_cast<__m512i*>(to), cast<__m512i>(value));
+    else
+      _mm256_stream_si256(static_cast<__m256i*>(to), cast<__m256i>(value));
+  }
+};
+
+}  // namespace
+
+const Kernels& avx512_kernels(DType type) noexcept {
+  return pick<Avx512>(type);
+}
+
+}  // namespace rondo::bn

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cpuid.h>
+
+#include "bn/kernels/table.h"
+
+namespace rondo::bn {
+
+namespace {
+
+// Not in the list that clang 14 lets __builtin_cpu_supports ask for.
+bool has_f16c() noexcept {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
+}
+
+}  // namespace
+
+Isa best_isa() noexcept {
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return Isa::scalar;
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  return avx512 ? Isa::avx512 : Isa::avx2;
+}
+
+const Kernels& kernels_of(Isa isa, DType type) noexcept {
+  if (isa == Isa::avx512) return avx512_kernels(type);
+  return isa == Isa::avx2 ? avx2_kernels(type) : scalar_kernels(type);
+}
+
+}  // namespace rondo::bn

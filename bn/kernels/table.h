@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The loops of batch norm over one element type, for one instruction set. A run is contiguous elements of one channel; rows are rows of
+// `channels` elements, one of each channel. Elements of f64 are computed in f64, others in f32; every sum is f64.
+#pragma once
+
+#include <rondo/types.h>
+#include <cstddef>
+
+namespace rondo::bn {
+
+// By channel, in the type of the computation: forward y = (x - center) * scale + shift, backward dx = dy * scale + (x - center) * slope +
+// shift.
+struct Coefficients {
+  const void* center = nullptr;
+  const void* scale = nullptr;
+  const void* slope = nullptr;
+  const void* shift = nullptr;
+};
+
+// Outputs may be the inputs. streamed: outputs pass the cache by.
+struct Kernels {
+  // Adds the sums of (x - point) and (x - point)^2 to first and second.
+  void (*run_moments)(const void* x, std::size_t count, double point, double& first, double& second);
+  void (*rows_moments)(const void* x, std::size_t rows, std::size_t channels, const double* point,
+                       double* first, double* second);
+  // Adds the sums of dy and dy * (x - mean).
+  void (*run_gradients)(const void* x, const void* dy, std::size_t count, double mean, double& first,
+                        double& second);
+  void (*rows_gradients)(const void* x, const void* dy, std::size_t rows, std::size_t channels,
+                         const double* mean, double* first, double* second);
+  void (*run_forward)(const void* x, void* y, std::size_t count, const Coefficients& by_channel,
+                      std::size_t channel, bool streamed);
+  void (*rows_forward)(const void* x, void* y, std::size_t rows, std::size_t channels,
+                       const Coefficients& by_channel, bool streamed);
+  void (*run_backward)(const void* x, const void* dy, void* dx, std::size_t count,
+                       const Coefficients& by_channel, std::size_t channel, bool streamed);
+  void (*rows_backward)(const void* x, const void* dy, void* dx, std::size_t rows, std::size_t channels,
+                        const Coefficients& by_channel, bool streamed);
+  // Element `index` as f64.
+  double (*element)(const void* x, std::size_t index);
+  void (*fence)();  // after streamed outputs, on the same thread
+};
+
+enum class Isa : unsigned char { scalar, avx2, avx512 };
+// The best one that this processor and this build have.
+Isa best_isa() noexcept;
+// For f64, f32, f16 and bf16; an instruction set that this processor has.
+const Kernels& kernels_of(Isa isa, DType type) noexcept;
+
+// One for each library of kernels.
+const Kernels& scalar_kernels(DType type) noexcept;
+const Kernels& avx2_kernels(DType type) noexcept;
+const Kernels& avx512_kernels(DType type) noexcept;
+
+}  // namespace rondo::bn

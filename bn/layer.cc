@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bn/layer.h"
+
+#include <fmt/format.h>
+
+#include <rondo/error.h>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "bn/values.h"
+
+namespace rondo::bn {
+
+namespace {
+
+constexpr std::size_t parameter_count = 6, coefficient_count = 4;
+
+std::uint64_t hash_of(std::string_view text) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+void fill(const Buffer& buffer, double value) noexcept {
+  for (std::size_t i = 0; i < buffer.count; ++i) set(buffer, i, value);
+}
+
+std::size_t checked_channels(std::size_t channels) {
+  if (channels == 0 || channels > std::size_t{1} << 32)
+    throw Error(Errc::invalid_argument,
+                fmt::format("batch norm: {} channels; there must be 1 to 2^32", channels));
+  return channels;
+}
+
+int checked_threads(const BatchNormOptions& options, const Shared& shared) {
+  return options.threads > 0 ? options.threads : shared.threads_per_rank();
+}
+
+void check_options(const BatchNormOptions& options) {
+  std::string problem;
+  if (options.type != DType::f64 && options.type != DType::f32 && options.type != DType::f16 &&
+      options.type != DType::bf16)
+    problem = fmt::format("type is {}; activations are f64, f32, f16 or bf16", name_of(options.type));
+  else if (options.layout != TensorLayout::nchw && options.layout != TensorLayout::nhwc)
+    problem = "layout is neither nchw nor nhwc";
+  else if (!(options.epsilon >= 0 && std::isfinite(options.epsilon)))
+    problem = fmt::format("epsilon is {}; it must be finite and not negative", options.epsilon);
+  else if (options.momentum && !(*options.momentum >= 0 && *options.momentum <= 1))
+    problem = fmt::format("momentum is {}; it must be 0 to 1, or no value for the cumulative average",
+                          *options.momentum);
+  else if (options.threads < 0 || options.threads > 1024)
+    problem = fmt::format("threads is {}; it must be 0 to 1024", options.threads);
+  else if (options.deadline.count() < 0)
+    problem = "the deadline is negative";
+  if (!problem.empty())
+    throw Error(Errc::invalid_argument, fmt::format("batch norm layer '{}': {}", options.name, problem));
+}
+
+BatchNormOptions checked(BatchNormOptions options) {
+  check_options(options);
+  return options;
+}
+
+}  // namespace
+
+Layer::Layer(Communicator& communicator, std::size_t channels, BatchNormOptions options)
+    : communicator_(&communicator),
+      channels_(checked_channels(channels)),
+      options_(checked(std::move(options))),
+      name_hash_(hash_of(options_.name)),
+      parameter_type_(options_.type == DType::f64 ? DType::f64 : DType::f32),
+      shared_(Shared::of(communicator)),
+      passes_(shared_->pool(), checked_threads(options_, *shared_), options_.type, options_.layout, channels),
+      parameters_(parameter_count * channels * size_of(parameter_type_)),
+      lines_(coefficient_count * channels * size_of(parameter_type_)),
+      gamma_gradient_(affine(2)),
+      beta_gradient_(affine(3)),
+      local_(channels),
+      own_batch_(options_.track_running ? 0 : channels),
+      global_(channels),
+      variance_(channels),
+      local_sums_(2 * channels),
+      global_sums_(2 * channels) {
+  fill(gamma(), 1);
+  fill(running_variance(), 1);
+}
+
+Layer::~Layer() {
+  if (under_way_ != nullptr) under_way_->dissolve();
+}
+
+std::string Layer::title() const {
+  return options_.name.empty() ? "an unnamed layer" : fmt::format("layer {}", options_.name);
+}
+
+Buffer Layer::parameter(std::size_t number) const noexcept {
+  char* const first = static_cast<char*>(parameters_.data());
+  return {first + number * channels_ * size_of(parameter_type_), channels_, parameter_type_};
+}
+
+Buffer Layer::affine(std::size_t number) const noexcept {
+  return options_.affine ? parameter(number) : Buffer{nullptr, 0, parameter_type_};
+}
+
+void Layer::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
+  const std::size_t count = options_.affine ? channels_ : 0;
+  for (const Buffer& buffer : {gamma_gradient, beta_gradient})
+    if (buffer.count != count || (count > 0 && (buffer.type != parameter_type_ || buffer.data == nullptr)) ||
+        buffer.device >= 0)
+      throw Error(Errc::invalid_argument,
+                  fmt::format("batch norm: gradients of {} are {} {} in host memory, not {} {}", title(),
+                              count, name_of(parameter_type_), buffer.count, name_of(buffer.type)));
+  gamma_gradient_ = gamma_gradient;
+  beta_gradient_ = beta_gradient;
+}
+
+std::uint64_t Layer::history() const noexcept {
+  std::uint64_t hash = 0;
+  for (const double mean : global_.mean)
+    hash = std::rotl(hash ^ std::bit_cast<std::uint64_t>(mean), 29) * 0x9e3779b97f4a7c15u;
+  return hash;
+}
+
+Buffer Layer::coefficient(std::size_t number) const noexcept {
+  char* const first = static_cast<char*>(lines_.data());
+  return {first + number * channels_ * size_of(parameter_type_), channels_, parameter_type_};
+}
+
+std::span<const double> Layer::beta_gradient_sum() const noexcept {
+  return std::span(global_sums_).first(options_.affine ? channels_ : 0);
+}
+std::span<const double> Layer::gamma_gradient_sum() const noexcept {
+  return std::span(global_sums_).last(options_.affine ? channels_ : 0);
+}
+
+}  // namespace rondo::bn

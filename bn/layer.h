@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/batch_norm.h>
+
+#include "bn/exchange.h"
+#include "bn/merge.h"
+#include "bn/passes.h"
+#include "bn/shared.h"
+
+namespace rondo::bn {
+
+// One layer on one rank: its parameters and statistics, and what it computes before and after a collective. The collective itself, of one
+// or several layers, is an Exchange. Thread-bound.
+class Layer {
+ public:
+  Layer(Communicator& communicator, std::size_t channels, BatchNormOptions options);
+  ~Layer();
+
+  Communicator& communicator() const noexcept { return *communicator_; }
+  std::size_t channels() const noexcept { return channels_; }
+  const BatchNormOptions& options() const noexcept { return options_; }
+  // "layer 'bn3'"
+  std::string title() const;
+  Shared& shared() const noexcept { return *shared_; }
+  // This layer's collective when it is the first of those in it, and the one under way, if any, that it takes part in.
+  Exchange& own_exchange() noexcept { return own_; }
+  Exchange* exchange() const noexcept { return under_way_; }
+  void enter(Exchange* exchange) noexcept { under_way_ = exchange; }
+  std::uint64_t step() const noexcept { return steps_; }
+
+  // A forward pass: begin, put and take for each collective, end.
+  void begin_forward(const Activations& x);
+  void put_forward(std::span<double> sums) const noexcept;
+  bool take_forward(std::span<const double> sums, double count) noexcept;  // false: once more
+  void end_forward(const Activations& y);
+  // A backward pass likewise.
+  void begin_backward(const Activations& x, const Activations& dy);
+  void put_backward(std::span<double> sums) const noexcept;
+  void take_backward(std::span<const double> sums) noexcept;
+  void end_backward(const Activations& dx);
+  void evaluate(const Activations& x, const Activations& y);
+
+  // What begin would throw for arguments that cannot be, before anything has changed.
+  void check_input(const Activations& x, const char* what) const;
+  void check_backward(const Activations& x, const Activations& dy) const;
+  void check_output(const Activations& in, const Activations& out, const char* what) const;
+  void check_output(const Activations& out, Pass pass) const;  // of the pass under way
+
+  // Elements of this rank in the pass under way.
+  double local_count() const noexcept { return local_.count; }
+  // Of what must be the same on all ranks for the next sums to be about the same thing.
+  std::uint64_t history() const noexcept;
+  std::uint64_t name_hash() const noexcept { return name_hash_; }
+
+  Buffer gamma() noexcept { return affine(0); }
+  Buffer beta() noexcept { return affine(1); }
+  Buffer gamma_gradient() noexcept { return gamma_gradient_; }
+  Buffer beta_gradient() noexcept { return beta_gradient_; }
+  void bind_gradients(Buffer gamma_gradient, Buffer beta_gradient);
+  Buffer running_mean() noexcept { return parameter(4); }
+  Buffer running_variance() noexcept { return parameter(5); }
+  std::uint64_t batches = 0;
+  std::span<const double> gamma_gradient_sum() const noexcept;
+  std::span<const double> beta_gradient_sum() const noexcept;
+  const GlobalMoments& moments() const noexcept { return global_; }
+  std::span<const double> variance() const noexcept { return variance_; }
+
+ private:
+  Buffer parameter(std::size_t number) const noexcept;
+  Buffer affine(std::size_t number) const noexcept;
+  void update_running() noexcept;
+  void set_forward_line(std::size_t c, double mean, double rest, double variance) noexcept;
+  void set_backward_line(std::size_t c) noexcept;
+  Buffer coefficient(std::size_t number) const noexcept;
+  Coefficients coefficients() const noexcept;
+
+  Communicator* communicator_;
+  std::size_t channels_;
+  BatchNormOptions options_;
+  std::uint64_t name_hash_;
+  DType parameter_type_;
+  std::shared_ptr<Shared> shared_;
+  Passes passes_;
+  // gamma, beta, their gradients, running mean and variance; then center, scale, slope and shift of the pass under way.
+  Memory parameters_, lines_;
+  Buffer gamma_gradient_, beta_gradient_;
+  LocalMoments local_;
+  LocalMoments own_batch_;  // of an evaluation without running statistics
+  GlobalMoments global_;
+  std::vector<double> variance_;
+  std::vector<double> local_sums_,
+      global_sums_;           // of dy, of dy * (x - mean); then those as gradients of beta, gamma
+  std::uint64_t steps_ = 0;   // forward passes begun
+  bool has_forward_ = false;  // whose backward pass has not begun
+  std::size_t samples_ = 0, spatial_ = 0;  // of the last forward pass
+  Activations x_, dy_;                     // of the pass under way
+  Exchange* under_way_ = nullptr;
+  Exchange own_;
+};
+
+}  // namespace rondo::bn

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bn/passes.h"
+
+#include <algorithm>
+
+namespace rondo::bn {
+
+namespace {
+
+constexpr std::size_t most_tasks = 32;
+// A task this long takes some tens of microseconds, which waking a thread does not.
+constexpr std::size_t task_bytes = std::size_t{512} << 10;
+// Outputs larger than this leave the nearer caches anyway: stored past them, memory need not be read first.
+constexpr std::size_t streamed_bytes = std::size_t{4} << 20;
+// Sums about a point farther from the mean than this, in squared standard deviations, are taken again about the mean.
+constexpr double far = 64;
+
+std::size_t ceiling(std::size_t a, std::size_t b) {
+  return (a + b - 1) / b;
+}
+
+}  // namespace
+
+Passes::Passes(Pool& pool, int threads, DType type, TensorLayout layout, std::size_t channels)
+    : pool_(&pool),
+      threads_(threads),
+      type_(type),
+      layout_(layout),
+      channels_(channels),
+      kernels_(&kernels_of(best_isa(), type)) {}
+
+std::size_t Passes::bytes_of(const Activations& x) const noexcept {
+  return x.samples * x.spatial * channels_ * size_of(type_);
+}
+
+const char* Passes::at(const void* data, std::size_t element) const noexcept {
+  return static_cast<const char*>(data) + element * size_of(type_);
+}
+
+Passes::Grid Passes::grid_of(const Activations& x) const noexcept {
+  Grid grid{};
+  grid.runs = layout_ == TensorLayout::nchw && x.spatial > 1;
+  grid.rows = grid.runs ? x.samples : x.samples * x.spatial;
+  grid.channels = channels_;
+  const std::size_t wanted = std::clamp(bytes_of(x) / task_bytes, std::size_t{1}, most_tasks);
+  grid.blocks = std::min(wanted, std::max<std::size_t>(grid.rows, 1));
+  grid.bands = grid.runs ? std::min(ceiling(wanted, grid.blocks), channels_) : 1;
+  return grid;
+}
+
+Passes::Part Passes::Grid::part(std::size_t task) const noexcept {
+  const std::size_t block = task / bands, band = task % bands;
+  const std::size_t first = rows * block / blocks, last = rows * (block + 1) / blocks;
+  const std::size_t channel = channels * band / bands, end = channels * (band + 1) / bands;
+  return {first, last - first, channel, end - channel};
+}
+
+template <class Task>
+void Passes::for_each_part(const Activations& x, const Grid& grid, Task task) {
+  auto one = [&](std::size_t i) {
+    const Part part = grid.part(i);
+    if (!grid.runs) {
+      task(i, part, part.first * channels_, 0);
+      kernels_->fence();
+      return;
+    }
+    for (std::size_t sample = part.first; sample < part.first + part.count; ++sample)
+      for (std::size_t c = part.channel; c < part.channel + part.channels; ++c)
+        task(i, part, (sample * channels_ + c) * x.spatial, c);
+    kernels_->fence();
+  };
+  pool_->run(threads_, grid.tasks(), one);
+}
+
+template <class Sum>
+void Passes::add_up(const Activations& x, std::span<double> first, std::span<double> second, Sum sum) {
+  const Grid grid = grid_of(x);
+  const std::size_t each = 2 * channels_;
+  blocks_.assign(std::max(grid.blocks * each, blocks_.size()), 0.0);
+  for_each_part(x, grid, [&](std::size_t task, const Part& part, std::size_t element, std::size_t c) {
+    double* const to = blocks_.data() + task / grid.bands * each;
+    sum(grid.runs, part.count, element, c, to, to + channels_);
+  });
+  std::fill(first.begin(), first.end(), 0.0);
+  std::fill(second.begin(), second.end(), 0.0);
+  for (std::size_t block = 0; block < grid.blocks; ++block) {
+    const double* const from = blocks_.data() + block * each;
+    for (std::size_t c = 0; c < channels_; ++c) {
+      first[c] += from[c];
+      second[c] += from[channels_ + c];
+    }
+  }
+}
+
+void Passes::moments_about(const Activations& x, LocalMoments& local) {
+  add_up(x, local.offset, local.m2,
+         [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* first, double* second) {
+           if (runs)
+             kernels_->run_moments(at(x.data, element), x.spatial, local.point[c], first[c], second[c]);
+           else
+             kernels_->rows_moments(at(x.data, element), rows, channels_, local.point.data(), first, second);
+         });
+  for (std::size_t c = 0; c < channels_; ++c) {
+    const double sum = local.offset[c];
+    local.offset[c] = sum / local.count;
+    local.m2[c] -= sum * local.offset[c];
+  }
+}
+
+void Passes::moments(const Activations& x, LocalMoments& local) {
+  local.count = static_cast<double>(x.samples * x.spatial);
+  if (local.count == 0) return;
+  const std::size_t stride = layout_ == TensorLayout::nchw ? x.spatial : 1;
+  for (std::size_t c = 0; c < channels_; ++c) local.point[c] = kernels_->element(x.data, c * stride);
+  moments_about(x, local);
+  bool near = true;
+  for (std::size_t c = 0; c < channels_; ++c)
+    near &= !(local.count * local.offset[c] * local.offset[c] > far * local.m2[c]);
+  if (!near) {
+    for (std::size_t c = 0; c < channels_; ++c) local.point[c] += local.offset[c];
+    moments_about(x, local);
+  }
+  for (double& m2 : local.m2)
+    if (m2 < 0) m2 = 0;
+}
+
+void Passes::gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,
+                           std::span<double> first, std::span<double> second) {
+  add_up(
+      x, first, second,
+      [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* sums, double* products) {
+        const char *from = at(x.data, element), *gradients = at(dy, element);
+        if (runs)
+          kernels_->run_gradients(from, gradients, x.spatial, mean[c], sums[c], products[c]);
+        else
+          kernels_->rows_gradients(from, gradients, rows, channels_, mean.data(), sums, products);
+      });
+}
+
+void Passes::forward(const Activations& x, void* y, const Coefficients& by_channel) {
+  const Grid grid = grid_of(x);
+  const bool streamed = bytes_of(x) > streamed_bytes;
+  for_each_part(x, grid, [&](std::size_t, const Part& part, std::size_t element, std::size_t c) {
+    char* const to = static_cast<char*>(y) + element * size_of(type_);
+    if (grid.runs)
+      kernels_->run_forward(at(x.data, element), to, x.spatial, by_channel, c, streamed);
+    else
+      kernels_->rows_forward(at(x.data, element), to, part.count, channels_, by_channel, streamed);
+  });
+}
+
+void Passes::backward(const Activations& x, const void* dy, void* dx, const Coefficients& by_channel) {
+  const Grid grid = grid_of(x);
+  const bool streamed = bytes_of(x) > streamed_bytes;
+  for_each_part(x, grid, [&](std::size_t, const Part& part, std::size_t element, std::size_t c) {
+    char* const to = static_cast<char*>(dx) + element * size_of(type_);
+    const char *from = at(x.data, element), *gradients = at(dy, element);
+    if (grid.runs)
+      kernels_->run_backward(from, gradients, to, x.spatial, by_channel, c, streamed);
+    else
+      kernels_->rows_backward(from, gradients, to, part.count, channels_, by_channel, streamed);
+  });
+}
+
+}  // namespace rondo::bn

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <rondo/batch_norm.h>
+
+#include "bn/kernels/table.h"
+#include "bn/merge.h"
+#include "bn/pool.h"
+
+namespace rondo::bn {
+
+// The passes over activations, cut into tasks for threads. Sums are taken in blocks that depend on the shape alone and added in their
+// order, so that the number of threads does not show. Thread-bound.
+class Passes {
+ public:
+  Passes(Pool& pool, int threads, DType type, TensorLayout layout, std::size_t channels);
+
+  // Of one rank; local.count is set. All zero without samples.
+  void moments(const Activations& x, LocalMoments& local);
+  // Sums of dy and of dy * (x - mean).
+  void gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,
+                     std::span<double> first, std::span<double> second);
+  void forward(const Activations& x, void* y, const Coefficients& by_channel);
+  void backward(const Activations& x, const void* dy, void* dx, const Coefficients& by_channel);
+
+ private:
+  // A part of the activations: samples (rows in nhwc) x channels.
+  struct Part {
+    std::size_t first, count, channel, channels;
+  };
+  // How activations are cut: `blocks` of rows, each in `bands` of channels.
+  struct Grid {
+    std::size_t rows, blocks, bands, channels;
+    bool runs;  // of one channel
+    std::size_t tasks() const noexcept { return blocks * bands; }
+    Part part(std::size_t task) const noexcept;
+  };
+  Grid grid_of(const Activations& x) const noexcept;
+  template <class Task>
+  void for_each_part(const Activations& x, const Grid& grid, Task task);
+  // Calls sum(part, first, second) for each part, which adds to its block's sums, and adds the blocks.
+  template <class Sum>
+  void add_up(const Activations& x, std::span<double> first, std::span<double> second, Sum sum);
+  void moments_about(const Activations& x, LocalMoments& local);
+  std::size_t bytes_of(const Activations& x) const noexcept;
+  const char* at(const void* data, std::size_t element) const noexcept;
+
+  Pool* pool_;
+  int threads_;
+  DType type_;
+  TensorLayout layout_;
+  std::size_t channels_;
+  const Kernels* kernels_;
+  std::vector<double> blocks_;  // of each block: first[channels], second[channels]
+};
+
+}  // namespace rondo::bn

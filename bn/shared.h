@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/communicator.h>
+
+#include "bn/pool.h"
+
+namespace rondo::bn {
+
+class Layer;
+
+// What the layers of one communicator have together: threads, and a note of what this rank only evaluated. Thread-bound.
+class Shared {
+ public:
+  // The one of this communicator, made when its first layer asks and gone with its last.
+  static std::shared_ptr<Shared> of(Communicator& communicator);
+
+  explicit Shared(const Communicator& communicator);
+  Pool& pool() noexcept { return pool_; }
+  // Cores of this host for each of the communicator's ranks on it, at least 1.
+  int threads_per_rank() const noexcept { return threads_; }
+
+  void note_evaluation(std::string_view layer);
+  void note_training() noexcept { evaluations_ = 0; }
+  // "it evaluated bn1, bn2 and 3 others since it last trained"; empty when it did not.
+  std::string evaluations() const;
+  // Of the call under way, kept so that later ones need no memory.
+  std::vector<Layer*> list;
+
+ private:
+  static constexpr std::size_t most_named = 3;
+
+  Pool pool_;
+  int threads_;
+  std::size_t evaluations_ = 0;
+  std::string evaluated_[most_named];  // the first ones
+};
+
+}  // namespace rondo::bn

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks with parts of a batch get what one process gets with the whole: forward, dx, dgamma, dbeta, running statistics.
+#include <numeric>
+
+#include "bn/reference.h"
+#include "catch.h"
+
+namespace rondo::testing {
+namespace {
+
+struct Shape {
+  TensorLayout layout;
+  DType type;
+  std::size_t channels, spatial;
+};
+
+// What a type may differ by: of the statistics and gradients, and of the activations, which are rounded once.
+struct Tolerance {
+  double sums, activations;
+};
+Tolerance tolerance_of(DType type) {
+  switch (type) {
+    case DType::f64:
+      return {1e-12, 1e-12};
+    case DType::f32:
+      return {1e-6, 1e-5};
+    case DType::f16:
+      return {1e-6, 0x1p-11 * 1.01};
+    default:
+      return {1e-6, 0x1p-8 * 1.01};
+  }
+}
+
+std::string describe(const Shape& shape, const std::vector<std::size_t>& split) {
+  std::string text = fmt::format("{} {} {} channels, {} positions, split",
+                                 shape.layout == TensorLayout::nchw ? "nchw" : "nhwc", name_of(shape.type),
+                                 shape.channels, shape.spatial);
+  for (const std::size_t samples : split) text += fmt::format(" {}", samples);
+  return text;
+}
+
+// Three training steps; batches[r] of the ranks lie one after the other in the whole.
+void check_equal(const Shape& shape, const std::vector<std::size_t>& split) {
+  const std::string what = describe(shape, split);
+  const std::size_t total = std::accumulate(split.begin(), split.end(), std::size_t{0});
+  Numbers gamma, beta;
+  for (std::size_t c = 0; c < shape.channels; ++c) {
+    gamma.push_back(0.5 + 0.125 * static_cast<double>(c % 7));
+    beta.push_back(0.25 * static_cast<double>(c % 5) - 0.5);
+  }
+  constexpr int steps = 3;
+  std::vector<Batch> xs, dys, ys, dxs;
+  std::vector<Reference> references;
+  for (int step = 0; step < steps; ++step) {
+    const auto seed = static_cast<std::uint64_t>(step);
+    xs.push_back(stored(draw_batch(total, shape.channels, shape.spatial, 10 + seed), shape.type));
+    dys.push_back(stored(draw_batch(total, shape.channels, shape.spatial, 20 + seed), shape.type));
+    references.emplace_back(xs.back(), dys.back(), gamma, beta, 1e-5);
+    ys.push_back(xs.back());
+    dxs.push_back(xs.back());
+  }
+  std::vector<Numbers> dgammas(split.size()), dbetas(split.size()), means(split.size()),
+      variances(split.size());
+  const Tolerance allowed = tolerance_of(shape.type);
+  Setup setup;
+  setup.size = static_cast<int>(split.size());
+  CHECK_NOTHROW(run_communicators(setup, what, [&](Communicator& c, int rank) {
+    const auto r = static_cast<std::size_t>(rank);
+    const std::size_t first = std::accumulate(split.begin(), split.begin() + rank, std::size_t{0});
+    SyncBatchNorm layer(c, shape.channels, {.name = "bn", .type = shape.type, .layout = shape.layout});
+    assign(layer.gamma(), gamma);
+    assign(layer.beta(), beta);
+    for (int step = 0; step < steps; ++step) {
+      const auto k = static_cast<std::size_t>(step);
+      Tensor x(shape.type, shape.layout, xs[k], first, split[r]),
+          dy(shape.type, shape.layout, dys[k], first, split[r]);
+      Tensor y(shape.type, shape.layout, split[r], shape.channels, shape.spatial), dx = y;
+      layer.forward(x.view(), y.view());
+      expect(layer.count() == total * shape.spatial, "count");
+      expect_near({layer.mean().begin(), layer.mean().end()}, references[k].mean, 1e-13, "mean");
+      expect_near({layer.variance().begin(), layer.variance().end()}, references[k].variance, 1e-12,
+                  "variance");
+      layer.backward(x.view(), dy.view(), dx.view());
+      expect_near({layer.gamma_gradient_sum().begin(), layer.gamma_gradient_sum().end()},
+                  references[k].dgamma, 1e-12, "sum of dgamma");
+      expect_near({layer.beta_gradient_sum().begin(), layer.beta_gradient_sum().end()}, references[k].dbeta,
+                  1e-12, "sum of dbeta");
+      y.unpack(ys[k], first);
+      dx.unpack(dxs[k], first);
+    }
+    dgammas[r] = numbers(layer.gamma_gradient());
+    dbetas[r] = numbers(layer.beta_gradient());
+    means[r] = numbers(layer.running_mean());
+    variances[r] = numbers(layer.running_variance());
+    expect(layer.batches() == steps, "batches");
+  }));
+
+  INFO(what);
+  Numbers dgamma(shape.channels), dbeta(shape.channels), dgamma_got(shape.channels),
+      dbeta_got(shape.channels);
+  Numbers mean(shape.channels), variance(shape.channels, 1.0);
+  const auto n = static_cast<double>(total * shape.spatial);
+  for (std::size_t k = 0; k < steps; ++k) {
+    CHECK(difference(ys[k].values, references[k].y) <= allowed.activations);
+    CHECK(difference(dxs[k].values, references[k].dx) <= allowed.activations);
+    for (std::size_t c = 0; c < shape.channels; ++c) {
+      dgamma[c] += references[k].dgamma[c];
+      dbeta[c] += references[k].dbeta[c];
+      mean[c] = 0.9 * mean[c] + 0.1 * references[k].mean[c];
+      variance[c] = 0.9 * variance[c] + 0.1 * references[k].variance[c] * n / (n - 1);
+    }
+  }
+  for (std::size_t r = 0; r < split.size(); ++r) {
+    CHECK(means[r] == means[0]);
+    CHECK(variances[r] == variances[0]);
+    for (std::size_t c = 0; c < shape.channels; ++c) {
+      dgamma_got[c] += dgammas[r][c];
+      dbeta_got[c] += dbetas[r][c];
+    }
+  }
+  CHECK(difference(means[0], mean) <= allowed.sums);
+  CHECK(difference(variances[0], variance) <= allowed.sums);
+  CHECK(difference(dgamma_got, dgamma) <= allowed.sums);
+  CHECK(difference(dbeta_got, dbeta) <= allowed.sums);
+}
+
+TEST_CASE("ranks with parts of a batch get what one process gets with all of it") {
+  const auto layout = GENERATE(TensorLayout::nchw, TensorLayout::nhwc);
+  const auto type = GENERATE(DType::f64, DType::f32, DType::f16, DType::bf16);
+  for (const std::vector<std::size_t>& split : std::vector<std::vector<std::size_t>>{
+           {16}, {8, 8}, {7, 1, 8}, {5, 3, 8, 0}, {4, 4, 4, 4}, {0, 1, 2, 3, 4, 5, 0, 1}}) {
+    check_equal({layout, type, 5, 7}, split);
+    check_equal({layout, type, 37, 1}, split);
+  }
+  check_equal({layout, type, 19, 67}, {5, 3, 8, 0});
+  check_equal({layout, type, 64, 9}, {5, 3, 8, 0});
+}
+
+}  // namespace
+}  // namespace rondo::testing
