@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "grad/rank_list.h"
+
 namespace rondo {
 
 namespace {
@@ -20,13 +22,6 @@ __extension__ typedef unsigned __int128 Wide;
 
 std::uint64_t fold(std::uint64_t number) noexcept {
   return (number ^ number >> 20 ^ number >> 40 ^ number >> 60) & 0xfffff;
-}
-
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    fmt::format_to(std::back_inserter(text), "{}{}", i == 0 ? "" : ", ", ranks[i]);
-  return text;
 }
 
 }  // namespace
@@ -66,8 +61,8 @@ void throw_disagreement(Communicator& communicator, std::string_view subject, st
                    [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   std::string message = fmt::format("{}: ranks differ", subject);
   for (std::size_t i = 0; i < groups.size(); ++i)
-    fmt::format_to(std::back_inserter(message), "{}{} {}", i == 0 ? ": " : "; ", list_of(groups[i].second),
-                   groups[i].first);
+    fmt::format_to(std::back_inserter(message), "{}{} {}", i == 0 ? ": " : "; ",
+                   list_of_ranks(groups[i].second), groups[i].first);
   throw Error(Errc::mismatch, message);
 }
 

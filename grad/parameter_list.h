@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What ranks tell each other of their models. The bytes, little endian: for each parameter
+//   u32 bytes of the name, the name, u8 type, u32 dimensions, u64 for each dimension.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/parameters.h>
+
+namespace rondo {
+
+// Longer lists are not sent.
+inline constexpr std::size_t most_list_bytes = std::size_t{64} << 20;
+
+struct ListedParameter {
+  std::string name;
+  std::vector<std::uint64_t> shape;
+  DType type = DType::f32;
+  bool operator==(const ListedParameter&) const = default;
+};
+
+std::vector<ListedParameter> list_of(std::span<const Parameter> parameters);
+std::vector<std::uint8_t> encode_list(std::span<const ListedParameter> list);
+// Nothing for bytes that encode_list would not write.
+std::optional<std::vector<ListedParameter>> decode_list(std::span<const std::uint8_t> bytes);
+// Of the encoded list, 64 bits of it well mixed.
+std::uint64_t hash_of(std::span<const std::uint8_t> bytes) noexcept;
+// "f32 [10, 64]"
+std::string describe(const ListedParameter& parameter);
+
+// Where two lists first part.
+struct ListDifference {
+  enum class Kind : std::uint8_t {
+    none,
+    differs,  // the same name, another type or shape
+    missing,  // mine lacks what theirs has there
+    extra,    // theirs lacks what mine has there
+    order     // both have both, elsewhere
+  };
+  Kind kind = Kind::none;
+  std::uint64_t index = 0;
+  std::string name, what;  // of what mine has there; for `missing` of what theirs has
+};
+ListDifference first_difference(std::span<const ListedParameter> theirs,
+                                std::span<const ListedParameter> mine);
+
+}  // namespace rondo
