@@ -24,6 +24,11 @@ std::uint64_t fold(std::uint64_t number) noexcept {
   return (number ^ number >> 20 ^ number >> 40 ^ number >> 60) & 0xfffff;
 }
 
+std::string clause_of(const std::vector<int>& ranks, std::string_view said) {
+  const bool are = ranks.size() > 1 && said.starts_with("is ");
+  return fmt::format("{} {}{}", list_of_ranks(ranks), are ? "are" : "", said.substr(are ? 2 : 0));
+}
+
 }  // namespace
 
 void put_agreement(std::span<double, agreement_elements> out, std::uint64_t number) noexcept {
@@ -61,8 +66,8 @@ void throw_disagreement(Communicator& communicator, std::string_view subject, st
                    [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   std::string message = fmt::format("{}: ranks differ", subject);
   for (std::size_t i = 0; i < groups.size(); ++i)
-    fmt::format_to(std::back_inserter(message), "{}{} {}", i == 0 ? ": " : "; ",
-                   list_of_ranks(groups[i].second), groups[i].first);
+    fmt::format_to(std::back_inserter(message), "{}{}", i == 0 ? ": " : "; ",
+                   clause_of(groups[i].second, groups[i].first));
   throw Error(Errc::mismatch, message);
 }
 

@@ -24,7 +24,7 @@ RONDO_API bool agreed(std::span<const double, agreement_elements> sums, int size
 
 // For when they did not: collective, on every rank of the communicator. Throws Error(mismatch): subject, then what each group of ranks
 // said: "batch norm: ranks differ: rank 2 is at layer bn4, step 7; ranks 0, 1, 3 are at layer bn3, step 7". The first 240 bytes of `mine`
-// travel.
+// travel; where it begins with "is ", several ranks get "are ".
 [[noreturn]] RONDO_API void throw_disagreement(Communicator& communicator, std::string_view subject,
                                                std::string_view mine, Priority priority = Priority::urgent);
 

@@ -21,7 +21,8 @@ struct WeightedMean {
   double mean() const noexcept { return sum / weight; }  // not a number when nothing was added anywhere
 };
 
-// Replaces each by its sum over ranks: one collective for all of them, in the urgent lane. Throws Error.
+// Replaces each by its sum over ranks: one collective for all of them, in the urgent lane. Every rank gives equally many; one of weight 0
+// whose sum is not finite (a mean over nothing) adds nothing. Throws Error.
 RONDO_API void reduce_metrics(Communicator& communicator, std::span<WeightedMean> metrics);
 
 }  // namespace rondo

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+
+#include <rondo/agreement.h>
+#include <rondo/error.h>
+#include <rondo/uneven_inputs.h>
+
+namespace rondo {
+
+bool UnevenInputs::next(bool have) {
+  if (ended_)
+    throw Error(Errc::invalid_argument,
+                "uneven inputs: next() after it has said that no rank has a batch; make new UnevenInputs for "
+                "the next epoch");
+  ++calls_;
+  const bool again = have && said_no_;
+  said_no_ = said_no_ || !have;
+  std::array<double, 1 + agreement_elements> sums{have ? 1.0 : 0.0};
+  put_agreement(std::span<double, agreement_elements>(sums.data() + 1, agreement_elements),
+                2 * calls_ + (again ? 1 : 0));
+  OpOptions options;
+  options.priority = Priority::urgent;
+  options.tag = "uneven inputs";
+  const Buffer buffer{sums.data(), sums.size(), DType::f64};
+  communicator_->all_reduce(buffer, buffer, ReduceOp::sum, options).wait();
+  if (!agreed(std::span<const double, agreement_elements>(sums.data() + 1, agreement_elements),
+              communicator_->size())) {
+    const std::string mine =
+        again ? fmt::format("is in call {} of next() with a batch after it had none", calls_)
+              : fmt::format("is in call {} of next()", calls_);
+    throw_disagreement(*communicator_, "uneven inputs", mine);
+  }
+  active_ = static_cast<int>(sums[0]);
+  ended_ = active_ == 0;
+  return !ended_;
+}
+
+void UnevenInputs::shadow_step() const {
+  for (const std::function<void()>& operation : shadows_) operation();
+}
+
+}  // namespace rondo
