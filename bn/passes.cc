@@ -27,7 +27,8 @@ Passes::Passes(Pool& pool, int threads, DType type, TensorLayout layout, std::si
       type_(type),
       layout_(layout),
       channels_(channels),
-      kernels_(&kernels_of(best_isa(), type)) {}
+      kernels_(&kernels_of(best_isa(), type)),
+      centers_(channels) {}
 
 std::size_t Passes::bytes_of(const Activations& x) const noexcept {
   return x.samples * x.spatial * channels_ * size_of(type_);
@@ -117,24 +118,30 @@ void Passes::moments(const Activations& x, LocalMoments& local) {
   for (std::size_t c = 0; c < channels_; ++c)
     near &= !(local.count * local.offset[c] * local.offset[c] > far * local.m2[c]);
   if (!near) {
-    for (std::size_t c = 0; c < channels_; ++c) local.point[c] += local.offset[c];
+    for (std::size_t c = 0; c < channels_; ++c) local.point[c] = center(local.point[c] + local.offset[c]);
     moments_about(x, local);
   }
   for (double& m2 : local.m2)
     if (m2 < 0) m2 = 0;
 }
 
+double Passes::center(double mean) const noexcept {
+  return size_of(type_) == 2 ? static_cast<double>(static_cast<float>(mean)) : mean;
+}
+
 void Passes::gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,
                            std::span<double> first, std::span<double> second) {
+  for (std::size_t c = 0; c < channels_; ++c) centers_[c] = center(mean[c]);
   add_up(
       x, first, second,
       [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* sums, double* products) {
         const char *from = at(x.data, element), *gradients = at(dy, element);
         if (runs)
-          kernels_->run_gradients(from, gradients, x.spatial, mean[c], sums[c], products[c]);
+          kernels_->run_gradients(from, gradients, x.spatial, centers_[c], sums[c], products[c]);
         else
-          kernels_->rows_gradients(from, gradients, rows, channels_, mean.data(), sums, products);
+          kernels_->rows_gradients(from, gradients, rows, channels_, centers_.data(), sums, products);
       });
+  for (std::size_t c = 0; c < channels_; ++c) second[c] += (centers_[c] - mean[c]) * first[c];
 }
 
 void Passes::forward(const Activations& x, void* y, const Coefficients& by_channel) {

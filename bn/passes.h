@@ -46,6 +46,8 @@ class Passes {
   template <class Sum>
   void add_up(const Activations& x, std::span<double> first, std::span<double> second, Sum sum);
   void moments_about(const Activations& x, LocalMoments& local);
+  // The mean, or near it, as the kernels of this type take it.
+  double center(double mean) const noexcept;
   std::size_t bytes_of(const Activations& x) const noexcept;
   const char* at(const void* data, std::size_t element) const noexcept;
 
@@ -55,6 +57,7 @@ class Passes {
   TensorLayout layout_;
   std::size_t channels_;
   const Kernels* kernels_;
+  std::vector<double> centers_;
   std::vector<double> blocks_;  // of each block: first[channels], second[channels]
 };
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The loops of batch norm over one element type, for one instruction set. A run is contiguous elements of one channel; rows are rows of
-// `channels` elements, one of each channel. Elements of f64 are computed in f64, others in f32; every sum is f64.
+// `channels` elements, one of each channel. Elements of f64 are computed in f64, others in f32; sums are f64. point
+// and mean are values of f32, except for elements of f64 and f32.
 #pragma once
 
 #include <rondo/types.h>

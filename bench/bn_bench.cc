@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batch norm. Alone: forward and backward of 64 x 64 x 56 x 56 beside a floor, the same bytes moved by plain loops in the same rounds.
+// Under `rondo run -n 4`: the communication of a layer of 256 channels, from begin to end with next to nothing to compute.
+//   bn_bench            rondo run -n 4 -- bn_bench [CHANNELS [LAYERS IN ONE CALL]]
+#include <fmt/format.h>
+
+#include <rondo/batch_norm.h>
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace rondo;
+using Clock = std::chrono::steady_clock;
+
+template <class Function>
+double microseconds_of(Function function) {
+  const Clock::time_point start = Clock::now();
+  function();
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+double quantile(std::vector<double> values, double part) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1))];
+}
+
+[[gnu::target_clones("default", "avx2", "avx512f")]] std::uint64_t read_all(const std::uint64_t* words,
+                                                                            std::size_t count) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i) sum += words[i];
+  return sum;
+}
+[[gnu::target_clones("default", "avx2", "avx512f")]] void copy_all(const std::uint64_t* __restrict from,
+                                                                   std::uint64_t* __restrict to,
+                                                                   std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) to[i] = from[i] + 1;
+}
+
+struct Times {
+  std::vector<double> read, copy, forward, backward;
+};
+
+void print_row(const char* pass, const std::vector<double>& times, double floor, double bytes) {
+  const double time = quantile(times, 0.5);
+  fmt::print("    {:<9} {:8.2f} ms  {:6.1f} GB/s  {:5.2f} of the floor ({:.2f} ms)\n", pass, time / 1000,
+             bytes / time / 1000, floor / time, floor / 1000);
+}
+
+void measure_kernels(Communicator& communicator, TensorLayout layout, DType type, std::size_t side) {
+  constexpr std::size_t samples = 64, channels = 64;
+  const std::size_t spatial = side * side, count = samples * channels * spatial,
+                    bytes = count * size_of(type);
+  Memory x(bytes), y(bytes), dy(bytes), dx(bytes);
+  for (std::size_t i = 0; i < count; ++i) {
+    // A plain pattern that is an ordinary number in every type.
+    const float value = static_cast<float>(i * 2654435761u % 1024) / 512 - 1;
+    for (const Memory* memory : {&x, &dy}) {
+      if (type == DType::f32) static_cast<float*>(memory->data())[i] = value;
+      if (type == DType::bf16) {
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, &value, sizeof bits);
+        static_cast<std::uint16_t*>(memory->data())[i] = static_cast<std::uint16_t>(bits >> 16);
+      }
+      if (type == DType::f16)
+        static_cast<std::uint16_t*>(memory->data())[i] = static_cast<std::uint16_t>(i % 0x4000);
+    }
+  }
+  SyncBatchNorm layer(communicator, channels,
+                      {.name = "bench", .type = type, .layout = layout, .threads = 1});
+  const auto of = [&](const Memory& memory) { return Activations{memory.data(), samples, spatial}; };
+  const auto words = [](const Memory& memory) { return static_cast<std::uint64_t*>(memory.data()); };
+  Times times;
+  std::uint64_t seen = 0;
+  for (int round = 0; round < 15; ++round) {
+    times.read.push_back(microseconds_of([&] { seen += read_all(words(x), bytes / 8); }));
+    times.copy.push_back(microseconds_of([&] { copy_all(words(x), words(y), bytes / 8); }));
+    times.forward.push_back(microseconds_of([&] { layer.forward(of(x), of(y)); }));
+    times.backward.push_back(microseconds_of([&] { layer.backward(of(x), of(dy), of(dx)); }));
+  }
+  const double read = quantile(times.read, 0.5), copy = quantile(times.copy, 0.5),
+               all = static_cast<double>(bytes);
+  fmt::print("  {} {} {}x{}x{}x{}, {:.1f} MB, one thread; read {:.1f} GB/s, copy {:.1f} GB/s{}\n",
+             layout == TensorLayout::nchw ? "nchw" : "nhwc", name_of(type), samples, channels, side, side,
+             all / 1e6, all / read / 1000, 2 * all / copy / 1000, seen == 1 ? "." : "");
+  print_row("forward", times.forward, read + copy, 3 * all);
+  print_row("backward", times.backward, 3 * read + copy, 5 * all);
+}
+
+void measure_communication(Communicator& communicator, std::size_t channels, std::size_t together) {
+  std::vector<SyncBatchNorm> owned;
+  std::vector<SyncBatchNorm*> layers;
+  std::vector<std::vector<float>> memory;
+  std::vector<Activations> views;
+  owned.reserve(together);
+  memory.reserve(together);
+  for (std::size_t i = 0; i < together; ++i) {
+    owned.emplace_back(communicator, channels, BatchNormOptions{.name = fmt::format("bn{}", i)});
+    layers.push_back(&owned.back());
+    memory.emplace_back(2 * channels, static_cast<float>(communicator.rank()));
+    views.push_back({memory.back().data(), 2, 1});
+  }
+  std::vector<double> forward, backward;
+  for (int round = 0; round < 3000; ++round) {
+    communicator.barrier().wait();
+    const double there = microseconds_of([&] {
+      SyncBatchNorm::begin_forward(layers, views);
+      SyncBatchNorm::end_forward(layers, views);
+    });
+    const double back = microseconds_of([&] {
+      SyncBatchNorm::begin_backward(layers, views, views);
+      SyncBatchNorm::end_backward(layers, views);
+    });
+    if (round < 500) continue;
+    forward.push_back(there);
+    backward.push_back(back);
+  }
+  if (communicator.rank() != 0) return;
+  fmt::print("{} ranks, {} channels, {} in one call ({}): microseconds from begin to end\n",
+             communicator.size(), channels, together,
+             communicator.describe(Collective::all_reduce, together * (7 + 2 * channels), DType::f64));
+  for (const auto& [name, times] : {std::pair("forward", &forward), std::pair("backward", &backward)})
+    fmt::print("  {:<9} p50 {:7.1f}  p90 {:7.1f}  p99 {:7.1f}\n", name, quantile(*times, 0.5),
+               quantile(*times, 0.9), quantile(*times, 0.99));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Communicator communicator = Communicator::connect();
+    if (communicator.size() > 1) {
+      measure_communication(communicator, argc > 1 ? std::stoul(argv[1]) : 256,
+                            argc > 2 ? std::stoul(argv[2]) : 1);
+      return 0;
+    }
+    fmt::print(
+        "floor: forward reads x twice and writes y once, backward reads x and dy twice and writes dx once\n");
+    for (const std::size_t side : {std::size_t{56}, std::size_t{14}, std::size_t{7}})
+      for (const DType type : {DType::f32, DType::bf16, DType::f16})
+        for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc})
+          if (side == 56 || type == DType::f32) measure_kernels(communicator, layout, type, side);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "bn_bench: {}\n", error.what());
+    return 1;
+  }
+}

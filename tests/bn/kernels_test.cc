@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The loops of every instruction set that this processor has, beside the same thing written plainly.
+#include "bn/kernels/table.h"
+
+#include "bn/reference.h"
+#include "catch.h"
+
+namespace rondo::testing {
+namespace {
+
+std::vector<bn::Isa> sets_here() {
+  std::vector<bn::Isa> sets{bn::Isa::scalar};
+  if (bn::best_isa() >= bn::Isa::avx2) sets.push_back(bn::Isa::avx2);
+  if (bn::best_isa() == bn::Isa::avx512) sets.push_back(bn::Isa::avx512);
+  return sets;
+}
+
+// Elements of one type that begin at an odd place, with others around them that nobody may touch.
+struct Elements {
+  Elements(DType type, const Numbers& values)
+      : type(type), bytes((values.size() + 2 * margin) * size_of(type), 0x55) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const std::uint64_t bits = encode(type, values[i]);
+      std::memcpy(&bytes[(margin + i) * size_of(type)], &bits, size_of(type));
+    }
+  }
+  void* data() { return &bytes[margin * size_of(type)]; }
+  Numbers values(const bn::Kernels& kernels, std::size_t count) {
+    Numbers result;
+    for (std::size_t i = 0; i < count; ++i) result.push_back(kernels.element(data(), i));
+    return result;
+  }
+  bool margins_untouched() const {
+    const std::size_t width = margin * size_of(type);
+    for (std::size_t i = 0; i < width; ++i)
+      if (bytes[i] != 0x55 || bytes[bytes.size() - 1 - i] != 0x55) return false;
+    return true;
+  }
+  static constexpr std::size_t margin = 3;
+  DType type;
+  std::vector<unsigned char> bytes;
+};
+
+struct Case {
+  const bn::Kernels& kernels;
+  DType type;
+  std::size_t rows, channels;
+  std::size_t count() const { return rows * channels; }
+};
+
+double sums_tolerance(DType type) {
+  return size_of(type) == 2 ? 2e-6 : 1e-13;
+}
+double map_tolerance(DType type) {
+  return type == DType::f64   ? 1e-15
+         : type == DType::f32 ? 5e-7
+         : type == DType::f16 ? 0x1p-11 * 1.01
+                              : 0x1p-8 * 1.01;
+}
+
+Numbers drawn(DType type, std::size_t count, std::uint64_t seed) {
+  const Batch batch = stored(draw_batch(count, 1, 1, seed), type);
+  return batch.values;
+}
+
+// f32 values, so that they are the same in every computation.
+Numbers coefficients(std::size_t count, std::uint64_t seed) {
+  return drawn(DType::f32, count, seed);
+}
+
+void check_sums(const Case& of) {
+  const Numbers x = drawn(of.type, of.count(), 1), dy = drawn(of.type, of.count(), 2);
+  const Numbers point = coefficients(of.channels, 3);
+  Elements xs(of.type, x), dys(of.type, dy);
+  Numbers wanted(4 * of.channels), got(4 * of.channels, 1.0), size(4 * of.channels);
+  for (std::size_t i = 0; i < of.count(); ++i) {
+    const std::size_t c = i % of.channels;
+    const double d = x[i] - point[c];
+    const double terms[] = {d, d * d, dy[i], dy[i] * d};
+    for (std::size_t k = 0; k < 4; ++k) {
+      wanted[k * of.channels + c] += terms[k];
+      size[k * of.channels + c] += std::abs(terms[k]);
+    }
+  }
+  double* const to = got.data();
+  of.kernels.rows_moments(xs.data(), of.rows, of.channels, point.data(), to, to + of.channels);
+  of.kernels.rows_gradients(xs.data(), dys.data(), of.rows, of.channels, point.data(), to + 2 * of.channels,
+                            to + 3 * of.channels);
+  double worst = 0;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    worst = std::max(worst, std::abs(got[i] - 1 - wanted[i]) / (size[i] + 1));
+  CHECK(worst <= sums_tolerance(of.type));
+  if (of.channels != 1) return;
+  Numbers run(4, 1.0);
+  of.kernels.run_moments(xs.data(), of.rows, point[0], run[0], run[1]);
+  of.kernels.run_gradients(xs.data(), dys.data(), of.rows, point[0], run[2], run[3]);
+  for (std::size_t i = 0; i < 4; ++i)
+    CHECK(std::abs(run[i] - 1 - wanted[i]) <= sums_tolerance(of.type) * (size[i] + 1));
+}
+
+void check_maps(const Case& of, bool streamed) {
+  const Numbers x = drawn(of.type, of.count(), 4), dy = drawn(of.type, of.count(), 5);
+  std::vector<Numbers> lines;
+  std::vector<Elements> stored_lines;
+  const DType computed = of.type == DType::f64 ? DType::f64 : DType::f32;
+  for (std::uint64_t k = 0; k < 4; ++k) {
+    lines.push_back(coefficients(of.channels, 6 + k));
+    stored_lines.emplace_back(computed, lines.back());
+  }
+  const bn::Coefficients all{stored_lines[0].data(), stored_lines[1].data(), stored_lines[2].data(),
+                             stored_lines[3].data()};
+  Numbers forward, backward;
+  for (std::size_t i = 0; i < of.count(); ++i) {
+    const std::size_t c = i % of.channels;
+    const double d = x[i] - lines[0][c];
+    forward.push_back(d * lines[1][c] + lines[3][c]);
+    backward.push_back(dy[i] * lines[1][c] + d * lines[2][c] + lines[3][c]);
+  }
+  Elements xs(of.type, x), dys(of.type, dy), y(of.type, Numbers(of.count())), dx = y;
+  of.kernels.rows_forward(xs.data(), y.data(), of.rows, of.channels, all, streamed);
+  of.kernels.rows_backward(xs.data(), dys.data(), dx.data(), of.rows, of.channels, all, streamed);
+  of.kernels.fence();
+  CHECK(difference(y.values(of.kernels, of.count()), forward) <= map_tolerance(of.type));
+  CHECK(difference(dx.values(of.kernels, of.count()), backward) <= map_tolerance(of.type));
+  CHECK((y.margins_untouched() && dx.margins_untouched()));
+  if (of.channels != 1) return;
+  const std::vector<unsigned char> y_of_rows = y.bytes, dx_of_rows = dx.bytes;
+  // In place.
+  of.kernels.run_backward(xs.data(), dys.data(), dys.data(), of.rows, all, 0, streamed);
+  of.kernels.run_forward(xs.data(), xs.data(), of.rows, all, 0, streamed);
+  of.kernels.fence();
+  CHECK(difference(xs.values(of.kernels, of.count()), forward) <= map_tolerance(of.type));
+  CHECK(difference(dys.values(of.kernels, of.count()), backward) <= map_tolerance(of.type));
+  CHECK((xs.margins_untouched() && dys.margins_untouched()));
+}
+
+TEST_CASE("kernels of every instruction set compute what is written plainly") {
+  for (const bn::Isa isa : sets_here()) {
+    for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+      const bn::Kernels& kernels = bn::kernels_of(isa, type);
+      for (const std::size_t channels : {1, 3, 8, 16, 17, 37, 64, 100}) {
+        for (const std::size_t rows : {1, 3, 8, 9, 29, 700}) {
+          const Case of{kernels, type, rows, channels};
+          INFO("set " << static_cast<int>(isa) << ' ' << name_of(type) << ' ' << rows << " rows of "
+                      << channels);
+          check_sums(of);
+          check_maps(of, false);
+          check_maps(of, true);
+        }
+      }
+    }
+  }
+}
+
+// Every bit pattern goes in and comes out as it was; every f32 near a boundary between two is rounded as the table of values says.
+TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction set") {
+  for (const bn::Isa isa : sets_here()) {
+    for (const DType type : {DType::f16, DType::bf16}) {
+      const bn::Kernels& kernels = bn::kernels_of(isa, type);
+      std::vector<std::uint16_t> all(65536), out(65536);
+      for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
+      const float zero = 0, one = 1;
+      const bn::Coefficients identity{&zero, &one, &zero, &zero};
+      kernels.run_forward(all.data(), out.data(), all.size(), identity, 0, false);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const unsigned exponent = type == DType::f16 ? 0x7c00u : 0x7f80u, magnitude = all[i] & 0x7fffu;
+        const unsigned quiet = type == DType::f16 ? 0x200u : 0x40u;
+        const bool nan = magnitude > exponent;
+        // x * 1 + 0 makes +0 of -0.
+        const std::uint16_t wanted = magnitude == 0 ? std::uint16_t{0} : all[i];
+        wrong += nan ? (out[i] & 0x7fffu) <= exponent || (out[i] & quiet) == 0 : out[i] != wanted;
+      }
+      INFO("set " << static_cast<int>(isa) << ' ' << name_of(type));
+      CHECK(wrong == 0);
+      // scale 1 + 2^-12 puts results between two values.
+      const float scale = 1 + 0x1p-12F;
+      const bn::Coefficients rounding{&zero, &scale, &zero, &zero};
+      kernels.run_forward(all.data(), out.data(), all.size(), rounding, 0, false);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const double value = kernels.element(all.data(), i);
+        if (!std::isfinite(value) || value == 0) continue;
+        const float product = static_cast<float>(value) * scale;
+        const double most = type == DType::f16 ? 65504.0 : 0x1.fep127;
+        if (std::abs(static_cast<double>(product)) > most) continue;
+        wrong += out[i] != encode(type, static_cast<double>(product));
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rondo::testing
