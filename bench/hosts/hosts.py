@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Times an all-reduce (f32 sum) of Rondo between hosts that are network namespaces of this machine, beside what iperf3 and Gloo reach on the
-same links. docs/hosts.md explains the method."""
+same links. `./dev hosts urgent` measures small urgent operations beside large ones. docs/hosts.md explains the methods."""
 
 import argparse
 import json
@@ -13,6 +13,7 @@ sys.dont_write_bytecode = True
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER.parent / "peers"), str(FOLDER.parents[1] / "tests" / "hosts")]
 
+import urgent
 from compare import bytes_of, end_on_signals, list_of, positive, warn_when_busy
 from jobs import Jobs, Variant
 from namespaces import SKIPPED, Network, Unable, become_able
@@ -22,9 +23,17 @@ from table import Table
 from turns import Figures, measure
 
 ORDERS = {"host": by_host, "turn": in_turn}
+OTHERS = {"urgent": urgent}
 
 
 def parse_arguments() -> argparse.Namespace:
+    if sys.argv[1:2] in ([name] for name in OTHERS):
+        module = OTHERS[sys.argv[1]]
+        parser = argparse.ArgumentParser(prog=f"./dev hosts {sys.argv[1]}", description=module.__doc__)
+        module.add_arguments(parser)
+        arguments = parser.parse_args(sys.argv[2:])
+        arguments.rates, arguments.run = [arguments.rate], module.run
+        return arguments
     parser = argparse.ArgumentParser(prog="./dev hosts", description=__doc__)
     parser.add_argument("--hosts", type=positive(int), default=4, help="default %(default)s")
     parser.add_argument("--ranks-per-host", type=positive(int), default=1, metavar="N", help="default %(default)s")
@@ -44,6 +53,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--no-iperf3", action="store_true", help="leave iperf3 out")
     parser.add_argument("--build", type=Path, default=Path("build"), metavar="FOLDER", help="default %(default)s")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the rows there as well")
+    parser.set_defaults(run=run, inner="")
     return parser.parse_args()
 
 
@@ -52,8 +62,8 @@ def main() -> int:
     end_on_signals()
     try:
         become_able()
-        with Network(arguments.hosts, arguments.rates) as network:
-            return run(network, arguments)
+        with Network(arguments.hosts, arguments.rates, inner=arguments.inner) as network:
+            return arguments.run(network, arguments)
     except Unable as reason:
         print(f"no hosts here: {reason}")
         return SKIPPED

@@ -2,6 +2,7 @@
 """The jobs that are measured: Rondo with one or more settings, and Gloo, all up at the same time and idle but for one."""
 
 import argparse
+import itertools
 import secrets
 import shutil
 import tempfile
@@ -39,19 +40,23 @@ class Variant:
 class Jobs:
     """Those that are up are in `candidates`, one for each algorithm that its library lets choose; why one is not there is in `missing`."""
 
-    def __init__(self, network: Network, placement: list[int], variants: list[Variant], gloo: bool, arguments: argparse.Namespace):
+    def __init__(self, network: Network, placement: list[int], variants: list[Variant], gloo: bool, arguments: argparse.Namespace, *,
+                 program: str = "peer_rondo", gloo_program: str = "peer_gloo", builds: list[Path] | None = None):
+        """Of each of `builds` every variant is started; the default is arguments.build alone."""
         self._network = network
         self._placement = placement
-        self._build = arguments.build.resolve()
+        builds = builds or [arguments.build]
+        self._build = builds[0].resolve()
         self._folder = Path(tempfile.mkdtemp(prefix="rondo-hosts-"))
         self._groups: list[Group] = []
         self.candidates: list[Candidate] = []
         self.missing: dict[str, str] = {}
         try:
-            for number, variant in enumerate(variants):
-                self._start(variant.name, arguments.timeout, "peer_rondo", lambda *_: [], self._rondo(number) | variant.environment)
+            for number, (build, variant) in enumerate(itertools.product(builds, variants)):
+                name = variant.name if len(builds) == 1 else f"{build}:{variant.name}"
+                self._start(name, arguments.timeout, build.resolve(), program, lambda *_: [], self._rondo(number) | variant.environment)
             if gloo:
-                self._start("gloo", arguments.timeout, "peer_gloo", self._gloo, {})
+                self._start("gloo", arguments.timeout, self._build, gloo_program, self._gloo, {})
             for group in self._groups:
                 self._await(group)
         except BaseException:
@@ -79,8 +84,8 @@ class Jobs:
         store.mkdir(exist_ok=True)
         return [str(rank), str(len(self._placement)), str(store), INTERFACE]
 
-    def _start(self, name: str, timeout: float, program: str, more_arguments, environment: dict[str, str]) -> None:
-        path = self._build / "bench" / "peers" / program
+    def _start(self, name: str, timeout: float, build: Path, program: str, more_arguments, environment: dict[str, str]) -> None:
+        path = build / "bench" / "peers" / program
         if not path.exists():
             self.missing[name] = f"not installed ({path} was not built)"
             return

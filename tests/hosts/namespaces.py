@@ -118,11 +118,13 @@ class Host(Namespace):
 
 
 class Network:
-    """So many hosts, each with one link for each rate (a rate of tc, as "1gbit"; "" for an unlimited one)."""
+    """So many hosts, each with one link for each rate (a rate of tc, as "1gbit"; "" for an unlimited one). inner: the qdisc, with its
+    options, that orders what waits for a link, as "fq_codel"; default: tbf's own fifo."""
 
-    def __init__(self, hosts: int, rates: list[str]):
+    def __init__(self, hosts: int, rates: list[str], inner: str = ""):
         check_tools()
         self.rates = rates
+        self._inner = inner
         self._open: list[Namespace] = []
         self.hosts: list[Host] = []
         try:
@@ -180,9 +182,10 @@ class Network:
             self._shape(host, {f"eth{link}": self.rates[link] for link in links})
         self._shape(self._switch, {_port(host.number, link): self.rates[link] for host in self.hosts for link in links})
 
-    @staticmethod
-    def _shape(namespace: Namespace, rates: dict[str, str]) -> None:
-        lines = [f"qdisc add dev {device} root tbf rate {rate} {SHAPE}" for device, rate in rates.items() if rate]
+    def _shape(self, namespace: Namespace, rates: dict[str, str]) -> None:
+        limited = {device: rate for device, rate in rates.items() if rate}
+        lines = [f"qdisc add dev {device} root handle 1: tbf rate {rate} {SHAPE}" for device, rate in limited.items()]
+        lines += [f"qdisc add dev {device} parent 1:1 {self._inner}" for device in limited if self._inner]
         if lines:
             namespace.set_up("tc", lines)
 

@@ -237,8 +237,10 @@ void Setup::dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const
 void Setup::hand_over(int peer, int lane, std::size_t path, FileDescriptor socket) {
   slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path).state = Slot::State::ready;
   const auto& address = peers_[static_cast<std::size_t>(peer)];
-  set_connection_options(socket.get(), options_.peer_timeout, address && address->host == options_.host);
+  const bool same_host = address && address->host == options_.host;
+  set_connection_options(socket.get(), options_.peer_timeout, same_host);
   if (paths(peer, lane) > 1) set_short_queue(socket.get());
+  if (static_cast<Priority>(lane) == Priority::urgent) set_urgent(socket.get());
   vigil_.watch(socket.get());
   if (!vigil_kept_) keep_vigil();
   std::string name = name_of_peer(peer, socket.get());
@@ -252,7 +254,8 @@ void Setup::hand_over(int peer, int lane, std::size_t path, FileDescriptor socke
            .name = std::move(name),
            .route = std::move(route),
            .interface = std::move(interface),
-           .speed = speed});
+           .speed = speed,
+           .same_host = same_host});
 }
 
 void Setup::keep_vigil() {

@@ -37,6 +37,7 @@ struct SetupEvent {
   // Which the connection leaves this host by; empty when it does not leave it, or nobody knows.
   std::string interface {};
   std::uint32_t speed = 0;  // of the interface, in Mbit/s; 0: not known
+  bool same_host = false;
   Errc code = Errc::peer_lost;
   std::string what{};
 };

@@ -35,6 +35,9 @@ void set_connection_options(int socket, std::chrono::milliseconds timeout, bool 
 // For one of several connections that share the work: little waits in the kernel, so that what has room is what is fast.
 void set_short_queue(int socket);
 
+// Asks the network to let these bytes pass others: the priority that queueing disciplines of this host go by, and the DSCP that switches may.
+void set_urgent(int socket);
+
 // One handshake message into the empty buffer of a new connection: all of it, or the connection is of no use.
 bool send_whole(int socket, std::span<const std::byte> message);
 

@@ -31,6 +31,7 @@ Watched* SoleLink::attach(SetupEvent& event) {
   interface_ = std::move(event.interface);
   sender_.attach(socket_.get());
   receiver_.attach(socket_.get());
+  pace_.attach(socket_.get());
   state_ = State::open;
   return this;
 }

@@ -8,6 +8,7 @@
 #include "base/file_descriptor.h"
 #include "transports/tcp/frame_receiver.h"
 #include "transports/tcp/frame_sender.h"
+#include "transports/tcp/paced_socket.h"
 #include "transports/tcp/setup.h"
 #include "transports/tcp/tcp_link.h"
 
@@ -27,6 +28,7 @@ class SoleLink final : public TcpLink, private Watched {
   Watched* attach(SetupEvent& event) override;
   bool open() const noexcept override { return state_ == State::open; }
   bool progress(Sink& sink, bool direct) override;
+  void pace(TimePoint now, bool restrained) noexcept override { pace_.pace(now, restrained); }
   void reminded(Sink&) override {}
   void interface_lost(Sink& sink, std::string_view interface, std::string_view what) override;
   void break_off(Sink& sink, Errc code, std::string_view what, bool clean) override;
@@ -48,6 +50,7 @@ class SoleLink final : public TcpLink, private Watched {
   FileDescriptor socket_;
   FrameSender sender_;
   FrameReceiver receiver_;
+  PacedSocket pace_;
 };
 
 }  // namespace rondo

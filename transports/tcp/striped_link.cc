@@ -45,6 +45,7 @@ Watched* StripedLink::attach(SetupEvent& event) {
   if (state_ == State::broken) return nullptr;
   Path& path = paths_.at(static_cast<std::size_t>(event.path));
   path.socket = std::move(event.socket);
+  path.pace.attach(path.socket.get());
   path.route = std::move(event.route);
   path.interface = std::move(event.interface);
   if (path.index == 0) name_ = std::move(event.name);
@@ -103,6 +104,11 @@ void StripedLink::watch_doubtful() {
   reminder_asked_ = true;
   moved_since_ = false;
   setup_.remind(peer_, static_cast<int>(lane_), doubt_limit);
+}
+
+void StripedLink::pace(TimePoint now, bool restrained) noexcept {
+  for (Path& path : paths_)
+    if (path.socket) path.pace.pace(now, restrained);
 }
 
 void StripedLink::reminded(Sink& sink) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "transports/tcp/paced_socket.h"
 #include "transports/tcp/setup.h"
 #include "transports/tcp/striped_receiver.h"
 #include "transports/tcp/striped_sender.h"
@@ -31,6 +32,7 @@ class StripedLink final : public TcpLink {
   Watched* attach(SetupEvent& event) override;
   bool open() const noexcept override { return state_ != State::broken && attached_ > 0; }
   bool progress(Sink& sink, bool direct) override;
+  void pace(TimePoint now, bool restrained) noexcept override;
   void reminded(Sink& sink) override;
   void interface_lost(Sink& sink, std::string_view interface, std::string_view what) override;
   void break_off(Sink& sink, Errc code, std::string_view what, bool clean) override;
@@ -46,6 +48,7 @@ class StripedLink final : public TcpLink {
     std::size_t index = 0;
     FileDescriptor socket;
     std::string route, interface;
+    PacedSocket pace;
     bool reset = false;
   };
 

@@ -30,6 +30,10 @@ constexpr unsigned direct_links = 4;
 // Links that expect nothing are looked at this often: only a peer that does what it should not would be kept waiting.
 constexpr unsigned refresh_interval = 64;
 
+// How often connections are looked at that are to leave room for urgent frames, and for how long after the last of these.
+constexpr milliseconds pace_interval{5};
+constexpr milliseconds urgent_memory{2000};
+
 class Tcp final : public Transport {
  public:
   explicit Tcp(const TcpOptions& options);
@@ -55,6 +59,7 @@ class Tcp final : public Transport {
   void watch(int descriptor, std::uint32_t events, void* data);
   void refresh_flags();
   bool refresh_due() noexcept;
+  void pace(bool urgent) noexcept;
 
   const TcpOptions options_;
   FileDescriptor epoll_;
@@ -63,7 +68,10 @@ class Tcp final : public Transport {
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<TcpLink>> links_;              // by peer and lane
   std::array<std::vector<TcpLink*>, link_lane_count> open_;  // by lane
-  unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;         // of the last progress
+  std::vector<TcpLink*> paced_;
+  std::optional<TimePoint> urgent_at_;
+  TimePoint paced_at_{};
+  unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;  // of the last progress
 };
 
 Tcp::Tcp(const TcpOptions& options)
@@ -158,7 +166,9 @@ void Tcp::adopt(TcpLink& link, SetupEvent& event) {
   Watched* const watched = link.attach(event);
   if (watched == nullptr) return setup_.forget(socket);
   watch(socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, watched);
-  if (!known) open_[static_cast<std::size_t>(link.lane())].push_back(&link);
+  if (known) return;
+  open_[static_cast<std::size_t>(link.lane())].push_back(&link);
+  if (link.lane() != Priority::urgent && !event.same_host) paced_.push_back(&link);
 }
 
 void Tcp::lose(const SetupEvent& interface, Sink& sink) {
@@ -184,6 +194,19 @@ bool Tcp::refresh_due() noexcept {
   return true;
 }
 
+// Only what is used together with urgent frames gives way to them.
+void Tcp::pace(bool urgent) noexcept {
+  if (paced_.empty()) return;
+  const TimePoint now = Clock::now();
+  if (urgent) urgent_at_ = now;
+  if (!urgent_at_ || now - paced_at_ < pace_interval) return;
+  paced_at_ = now;
+  const bool restrained = now - *urgent_at_ < urgent_memory;
+  for (TcpLink* link : paced_)
+    if (link->open()) link->pace(now, restrained);
+  if (!restrained) urgent_at_.reset();
+}
+
 bool Tcp::progress(Sink& sink) {
   bool moved = setup_.pending();
   if (moved) adopt(sink);
@@ -192,14 +215,16 @@ bool Tcp::progress(Sink& sink) {
   expecting_ = waiting_ = 0;
   for (const Priority lane : link_lanes) {
     auto& open = open_[static_cast<std::size_t>(lane)];
-    bool broken = false;
+    bool broken = false, arrived = false;
     for (TcpLink* link : open) {
-      if (link->progress(sink, direct)) moved = true;
+      if (link->progress(sink, direct)) arrived = true;
       expecting_ += link->expecting();
       waiting_ += link->waits_for_room();
       broken = broken || !link->open();
     }
     if (broken) std::erase_if(open, [](const TcpLink* link) { return !link->open(); });
+    if (lane == Priority::urgent) pace(arrived);
+    moved = moved || arrived;
   }
   return moved;
 }

@@ -29,6 +29,8 @@ class TcpLink : public Link {
   virtual bool open() const noexcept = 0;
   // Sends and receives what can be now, and notices the end. Returns whether anything happened. direct: see FrameReceiver.
   virtual bool progress(Sink& sink, bool direct) = 0;
+  // To be called every few milliseconds of a link that is not urgent and leaves this host: see PacedSocket.
+  virtual void pace(TimePoint now, bool restrained) noexcept = 0;
   // The time is up that Setup::remind was asked for.
   virtual void reminded(Sink& sink) = 0;
   // An interface of this host is down: ends the link when one of its connections runs over it.

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/tcp/bulk_pace.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace rondo {
+namespace {
+
+// So much longer than the least round trip, and there is a queue: at 1 Gbit/s 125 KB. Over long distances round trips vary by themselves.
+constexpr microseconds queue_time{1000};
+constexpr int queue_part = 2;  // of the least round trip
+// Acknowledgements come in lumps of milliseconds where cores are busy: a measurement that is shorter says little. While the connection is
+// held nothing is lost by a longer one, and less than a hundredth is to be told apart.
+constexpr milliseconds free_measurement{30}, held_measurement{150};
+constexpr double fallen_short = 0.985;
+// Half of the rate drains a queue of 20 ms, the longest seen, in 40.
+constexpr milliseconds drain_limit{50};
+// Letting go costs some 50 ms with a queue. It is done twice as late each time that the share is found to be what it was.
+constexpr milliseconds first_hold{125}, longest_hold{8000};
+constexpr double same_share = 0.06;
+
+}  // namespace
+
+std::uint64_t BulkPace::look(const Sample& sample) noexcept {
+  least_rtt_ = std::min(least_rtt_, std::max(sample.least_rtt, microseconds{1}));
+  // Without an acknowledgement the round trip is an old one.
+  if (sample.acked == acked_) return rate();
+  acked_ = sample.acked;
+  const microseconds limit = std::max(queue_time, least_rtt_ / queue_part);
+  const microseconds queued = sample.rtt - least_rtt_;
+  const nanoseconds here = sample.now - since_;
+  if (state_ == State::draining) {
+    if (queued <= limit / 2 || here > drain_limit) enter(State::held, sample.now);
+    return rate();
+  }
+  if (state_ == State::held && here > held_for_) enter(State::free, sample.now);
+  measure(sample, queued > limit);
+  return rate();
+}
+
+void BulkPace::measure(const Sample& sample, bool queue) noexcept {
+  if (!queue || !sample.waiting) {
+    measuring_ = false;
+    return;
+  }
+  if (!measuring_) {
+    measuring_ = true;
+    measured_since_ = sample.now;
+    acked_before_ = sample.acked;
+    return;
+  }
+  const nanoseconds time = sample.now - measured_since_;
+  if (time < (state_ == State::free ? free_measurement : held_measurement)) return;
+  measuring_ = false;
+  const double rate =
+      static_cast<double>(sample.acked - acked_before_) / std::chrono::duration<double>(time).count();
+  if (state_ == State::free || rate < fallen_short * limit_) learn(sample.now, rate);
+}
+
+void BulkPace::learn(TimePoint now, double rate) noexcept {
+  shares_[share_count_++ % shares_.size()] = rate;
+  auto sorted = shares_;
+  const auto count = static_cast<std::ptrdiff_t>(std::min(share_count_, shares_.size()));
+  std::nth_element(sorted.begin(), sorted.begin() + count / 2, sorted.begin() + count);
+  const double limit = sorted[static_cast<std::size_t>(count / 2)] * part;
+  const bool same = std::abs(limit - limit_) <= same_share * limit_;
+  held_for_ = std::clamp<nanoseconds>(same ? held_for_ * 2 : nanoseconds{}, first_hold, longest_hold);
+  limit_ = limit;
+  enter(State::draining, now);
+}
+
+void BulkPace::enter(State state, TimePoint now) noexcept {
+  state_ = state;
+  since_ = now;
+  measuring_ = false;
+}
+
+std::uint64_t BulkPace::rate() const noexcept {
+  switch (state_) {
+    case State::draining:
+      return static_cast<std::uint64_t>(limit_ / 2);
+    case State::held:
+      return static_cast<std::uint64_t>(limit_);
+    case State::free:
+      break;
+  }
+  return unlimited;
+}
+
+}  // namespace rondo

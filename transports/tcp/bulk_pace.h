@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include "base/clock.h"
+
+namespace rondo {
+
+// How fast a connection may send large frames so that small ones of another connection find no queue in front of the network. Arithmetic
+// alone: no clock, no socket.
+//
+// A connection that may send as fast as it can keeps a queue of milliseconds at the slowest link, and what is acknowledged while that
+// queue stands is the share of the link that it has. It is then held a little below that, and the queue goes away. From time to time it is
+// let go for a moment, to see what its share is now.
+//
+// A long round trip alone does not say that this connection is too fast: the acknowledgements may wait in a queue of the peer's. So the share
+// is only taken from a connection that is let go, or that has less acknowledged than it is held to.
+class BulkPace {
+ public:
+  // What the kernel says of a connection.
+  struct Sample {
+    TimePoint now;
+    microseconds rtt{};        // smoothed
+    microseconds least_rtt{};  // ever
+    std::uint64_t acked = 0;   // bytes since the beginning
+    bool waiting = false;      // there is more to send than the network takes
+  };
+
+  static constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
+  // The part of its share that a connection is held to. What is left also carries small frames and acknowledgements.
+  static constexpr double part = 0.97;
+
+  // The bytes per second that it may send from now on. To be asked every few milliseconds while it sends.
+  std::uint64_t look(const Sample& sample) noexcept;
+
+ private:
+  enum class State {
+    free,      // as fast as it can, until its share is known
+    draining,  // at half its limit, until the queue is gone
+    held,      // at its limit
+  };
+
+  void measure(const Sample& sample, bool queue) noexcept;
+  void learn(TimePoint now, double rate) noexcept;
+  void enter(State state, TimePoint now) noexcept;
+  std::uint64_t rate() const noexcept;
+
+  State state_ = State::free;
+  TimePoint since_{};  // in this state
+  double limit_ = 0;   // bytes per second
+  nanoseconds held_for_{};
+  microseconds least_rtt_ = microseconds::max();
+  std::uint64_t acked_ = 0;
+  // The latest shares, in a ring; their median counts.
+  std::array<double, 5> shares_{};
+  std::size_t share_count_ = 0;
+  // The measurement under way.
+  bool measuring_ = false;
+  TimePoint measured_since_{};
+  std::uint64_t acked_before_ = 0;
+};
+
+}  // namespace rondo
