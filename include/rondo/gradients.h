@@ -84,6 +84,8 @@ struct StepOptions {
 //
 // Threads: ready() from any, several at once; everything else from one thread at a time.
 class RONDO_API GradientBuckets {
+  class State;
+
  public:
   // Collective: compares parameters and options of all ranks. Throws Error(mismatch, invalid_argument, unsupported for device >= 0).
   GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
@@ -119,7 +121,7 @@ class RONDO_API GradientBuckets {
     ~Accumulation();
 
    private:
-    GradientBuckets& buckets_;
+    State* state_;
   };
 
   // After finish(), with GradientOptions::norms: the Euclidean norm of all gradients (the same bits on all ranks) and of one; no pass over
@@ -140,7 +142,6 @@ class RONDO_API GradientBuckets {
   void save_trace(const std::string& path);
 
  private:
-  class State;
   std::unique_ptr<State> state_;
 };
 

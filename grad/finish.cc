@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <rondo/agreement.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "grad/state.h"
+#include "grad/wire.h"
+
+namespace rondo {
+
+void GradientBuckets::State::finish() {
+  std::unique_lock lock(mutex_);
+  launched_.wait(lock, [this] { return !launching_; });
+  check_usable();
+  if (phase_ == Phase::idle) refuse("finish() outside of a step: call begin_step() first");
+  mark_missing(lock);
+  std::exception_ptr thrown;
+  if (phase_ == Phase::synchronized) {
+    lock.unlock();
+    try {
+      thrown = synchronize();
+    } catch (...) {
+      keep_failure();
+      throw;
+    }
+    lock.lock();
+  }
+  phase_ = Phase::idle;
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+// Returns what a callback of the caller has thrown.
+std::exception_ptr GradientBuckets::State::synchronize() {
+  Clock::time_point waiting = Clock::now();
+  header_work_.wait();
+  if (!header_arrived()) throw_disagreement(communicator_, "gradient buckets", where(), Priority::bulk);
+  warn_of_weights();
+  {
+    std::unique_lock lock(mutex_);
+    launch_ready(lock);
+  }
+  if (options_.find_unused && !buckets_.empty()) start_usage();
+  if (tells_unused()) usage_work_.wait();
+  std::exception_ptr thrown;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    const Clock::time_point ended = await(bucket);
+    buckets_[bucket].exposed = std::max<Clock::duration>(ended - std::max(waiting, buckets_[bucket].started),
+                                                         Clock::duration::zero());
+    take_in(bucket);
+    if (!thrown) thrown = call_back(bucket);
+    // Where all of them have been waited for at once, their ends alone tell them apart.
+    waiting = tells_unused() ? std::max(waiting, ended) : Clock::now();
+  }
+  note_statistics();
+  agree_on_order();
+  return thrown;
+}
+
+GradientBuckets::State::Clock::time_point GradientBuckets::State::await(std::size_t bucket) {
+  buckets_[bucket].work.wait();
+  // Another thread may have ended it and be on its way to note when.
+  Clock::rep ended = 0;
+  while ((ended = ended_[bucket].load(std::memory_order_acquire)) == 0) std::this_thread::yield();
+  return Clock::time_point(Clock::duration(ended));
+}
+
+void GradientBuckets::State::take_in(std::size_t bucket) {
+  const BucketRange& range = layout_.buckets[bucket];
+  const bool wire = storage_.has_wire(range.arena);
+  if (!wire && !options_.norms && !tells_unused()) return;
+  const Buffer travelled = storage_.travelling(layout_, bucket);
+  const DType type = layout_.arenas[range.arena].type;
+  for (const std::size_t parameter : range.parameters) {
+    const Piece piece = layout_.piece(bucket, parameter);
+    std::byte* const values = storage_.gradients(range.arena) + piece.offset;
+    const std::size_t count = piece.bytes / size_of(type);
+    if (untouched(parameter)) {
+      if (!wire && count != 0) std::memcpy(values, storage_.saved(range.arena) + piece.offset, piece.bytes);
+      if (options_.norms) squares_[parameter] = SquareSum();
+      continue;
+    }
+    const std::size_t before = (piece.offset - range.offset) / size_of(type) * size_of(travelled.type);
+    if (wire)
+      decode_wire(static_cast<const std::byte*>(travelled.data) + before, travelled.type, plan_.wire_scale,
+                  reinterpret_cast<float*>(values), count);
+    if (options_.norms)
+      squares_[parameter].add(values, type, (piece.offset - layout_.places[parameter].offset) / size_of(type),
+                              count);
+  }
+}
+
+std::exception_ptr GradientBuckets::State::call_back(std::size_t bucket) noexcept {
+  if (!options_.on_bucket) return {};
+  try {
+    options_.on_bucket({bucket, layout_.buckets[bucket].completed});
+    return {};
+  } catch (...) {  // the step goes on: the other ranks wait for this one's part
+    return std::current_exception();
+  }
+}
+
+void GradientBuckets::State::warn_of_weights() {
+  if (options_.averaging != Averaging::mean || plan_.same_weights || warned_) return;
+  warned_ = true;
+  if (communicator_.rank() != 0) return;
+  options_.warn(fmt::format(
+      "gradient buckets: ranks give different weights (step {}), but Averaging::mean takes all ranks "
+      "alike, so that samples of ranks with fewer of them count more: use Averaging::weighted",
+      step_));
+}
+
+double GradientBuckets::State::norm(std::size_t parameter) const {
+  check_index("norm", parameter);
+  if (!options_.norms) refuse("norm() needs GradientOptions::norms");
+  return std::sqrt(squares_[parameter].total());
+}
+
+double GradientBuckets::State::norm() const {
+  if (!options_.norms) refuse("norm() needs GradientOptions::norms");
+  double squares = 0;
+  for (const SquareSum& sum : squares_) squares += sum.total();
+  return std::sqrt(squares);
+}
+
+std::string GradientBuckets::State::describe() const {
+  return rondo::describe(layout_, parameters_);
+}
+
+std::string GradientBuckets::State::where() const {
+  std::string text = fmt::format("in step {}", step_);
+  if (check_ != 0) text += fmt::format(" with check {:#x}", check_);
+  return text;
+}
+
+}  // namespace rondo

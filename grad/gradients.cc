@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <rondo/gradients.h>
+
+#include <cmath>
+
+#include "grad/state.h"
+#include "grad/statistics.h"
+
+namespace rondo {
+
+GradientBuckets::GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
+                                 GradientOptions options)
+    : state_(std::make_unique<State>(communicator, std::move(parameters), std::move(options))) {}
+GradientBuckets::GradientBuckets(GradientBuckets&&) noexcept = default;
+GradientBuckets::~GradientBuckets() = default;
+
+std::size_t GradientBuckets::parameter_count() const noexcept {
+  return state_->parameter_count();
+}
+Buffer GradientBuckets::gradient(std::size_t parameter) const {
+  return state_->gradient(parameter);
+}
+std::uint64_t GradientBuckets::layout() const noexcept {
+  return state_->layout_number();
+}
+void GradientBuckets::zero() {
+  state_->zero();
+}
+void GradientBuckets::begin_step(const StepOptions& options) {
+  state_->begin_step(options);
+}
+void GradientBuckets::ready(std::size_t parameter) {
+  state_->ready(parameter);
+}
+void GradientBuckets::ready(std::size_t parameter, const void* gradient) {
+  state_->ready(parameter, gradient);
+}
+void GradientBuckets::finish() {
+  state_->finish();
+}
+void GradientBuckets::step_without_data() {
+  begin_step({.weight = 0});
+  finish();
+}
+
+GradientBuckets::Accumulation::Accumulation(GradientBuckets& buckets) noexcept
+    : state_(buckets.state_.get()) {
+  state_->begin_accumulation();
+}
+GradientBuckets::Accumulation::~Accumulation() {
+  state_->end_accumulation();
+}
+
+double GradientBuckets::norm() const {
+  return state_->norm();
+}
+double GradientBuckets::norm(std::size_t parameter) const {
+  return state_->norm(parameter);
+}
+double GradientBuckets::clip_factor(double max_norm) const {
+  const double factor = max_norm / (norm() + 1e-6);
+  return factor > 1 ? 1 : factor;  // NaN stays NaN
+}
+std::span<const BucketStatistics> GradientBuckets::statistics() const noexcept {
+  return state_->statistics();
+}
+std::string GradientBuckets::table() const {
+  return table_of(state_->statistics());
+}
+std::string GradientBuckets::describe() const {
+  return state_->describe();
+}
+
+void GradientBuckets::keep_trace(std::size_t steps) {
+  state_->keep_trace(steps);
+}
+void GradientBuckets::save_trace(const std::string& path) {
+  state_->save_trace(path);
+}
+
+}  // namespace rondo

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/header.h"
+
+#include <bit>
+#include <cmath>
+
+namespace rondo {
+
+namespace {
+
+constexpr std::size_t weights = 0, active = 1, squares = 2, hints = 3, same_weight = 4;
+constexpr std::size_t same_step = same_weight + agreement_elements;
+constexpr std::size_t same_check = same_step + agreement_elements;
+
+template <class T>
+auto agreement_at(T& values, std::size_t first) {
+  return std::span(values).subspan(first).template first<agreement_elements>();
+}
+
+// Sums of rounded weights are not exact, so that these tell large differences, and the agreement tells small ones.
+bool are_same(const HeaderValues& sums) {
+  if (sums[active] == 0) return true;
+  const double mean = sums[weights] / sums[active], mean_square = sums[squares] / sums[active];
+  return std::abs(mean_square - mean * mean) <= 1e-9 * mean_square &&
+         agreed(agreement_at(sums, same_weight), static_cast<int>(sums[active]));
+}
+
+void average_alike(StepPlan& plan, int size) {
+  plan.wire_factor = plan.active == 0 ? 1 : 1.0 / plan.active;
+  if (plan.active == size)
+    plan.op = ReduceOp::mean;
+  else if (plan.active != 0)
+    plan.scale = 1.0 / plan.active;
+}
+
+}  // namespace
+
+HeaderValues make_header(std::uint64_t step, const StepOptions& options) {
+  HeaderValues values{};
+  values[weights] = options.weight;
+  values[active] = options.weight > 0 ? 1 : 0;
+  values[squares] = options.weight * options.weight;
+  values[hints] = options.unused.empty() ? 0 : 1;
+  if (options.weight > 0)
+    put_agreement(agreement_at(values, same_weight), std::bit_cast<std::uint64_t>(options.weight));
+  put_agreement(agreement_at(values, same_step), step);
+  put_agreement(agreement_at(values, same_check), options.check);
+  return values;
+}
+
+StepPlan make_plan(const HeaderValues& sums, Averaging averaging, double weight, int size) {
+  StepPlan plan;
+  plan.agreed = agreed(agreement_at(sums, same_step), size) && agreed(agreement_at(sums, same_check), size);
+  plan.active = static_cast<int>(sums[active]);
+  plan.same_weights = are_same(sums);
+  plan.hints = sums[hints] > 0;
+  plan.silent = weight == 0;
+  if (averaging == Averaging::mean || (averaging == Averaging::weighted && plan.same_weights)) {
+    average_alike(plan, size);
+  } else if (averaging == Averaging::weighted) {
+    plan.factor = plan.wire_factor = weight / sums[weights];
+  } else {
+    plan.wire_scale = static_cast<double>(std::bit_ceil(static_cast<unsigned>(size)));
+    plan.wire_factor = 1 / plan.wire_scale;
+  }
+  return plan;
+}
+
+}  // namespace rondo

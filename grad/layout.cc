@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <tuple>
+
+namespace rondo {
+
+namespace {
+
+std::size_t arena_of(std::vector<Arena>& arenas, DType type) {
+  const auto found =
+      std::find_if(arenas.begin(), arenas.end(), [&](const Arena& arena) { return arena.type == type; });
+  if (found != arenas.end()) return static_cast<std::size_t>(found - arenas.begin());
+  arenas.push_back({type, 0});
+  return arenas.size() - 1;
+}
+
+void place_parameters(Layout& layout, std::span<const Parameter> parameters) {
+  layout.places.resize(parameters.size());
+  for (std::size_t position = 0; position < layout.order.size(); ++position) {
+    const Parameter& parameter = parameters[layout.order[position]];
+    Place& place = layout.places[layout.order[position]];
+    place.arena = arena_of(layout.arenas, parameter.type);
+    Arena& arena = layout.arenas[place.arena];
+    place.offset = arena.bytes;
+    place.bytes = element_count(parameter) * size_of(parameter.type);
+    place.position = position;
+    arena.bytes += place.bytes;
+  }
+}
+
+// Of each arena by itself.
+std::vector<BucketRange> cut(const std::vector<Arena>& arenas, std::size_t first, std::size_t cap) {
+  std::vector<BucketRange> buckets;
+  for (std::size_t arena = 0; arena < arenas.size(); ++arena)
+    for (std::size_t offset = 0; offset < arenas[arena].bytes;) {
+      const std::size_t bytes = std::min(offset == 0 ? first : cap, arenas[arena].bytes - offset);
+      buckets.push_back({arena, offset, bytes, {}, {}});
+      offset += bytes;
+    }
+  return buckets;
+}
+
+// A gradient without bytes belongs to the bucket at its address, or to the last one.
+void fill(const Layout& layout, std::vector<BucketRange>& buckets) {
+  std::vector<std::size_t> next(layout.arenas.size(), 0);  // bucket of each arena that is being filled
+  for (std::size_t arena = 0, bucket = 0; arena < next.size(); ++arena) {
+    next[arena] = bucket;
+    while (bucket < buckets.size() && buckets[bucket].arena == arena) ++bucket;
+  }
+  for (const std::size_t parameter : layout.order) {
+    const Place& place = layout.places[parameter];
+    if (layout.arenas[place.arena].bytes == 0) continue;
+    std::size_t& bucket = next[place.arena];
+    const auto has_next = [&] {
+      return bucket + 1 < buckets.size() && buckets[bucket + 1].arena == place.arena;
+    };
+    const auto end = [&] { return buckets[bucket].offset + buckets[bucket].bytes; };
+    while (place.offset >= end() && has_next()) ++bucket;
+    buckets[bucket].parameters.push_back(parameter);
+    while (place.offset + place.bytes > end()) buckets[++bucket].parameters.push_back(parameter);
+    buckets[bucket].completed.push_back(parameter);
+  }
+}
+
+}  // namespace
+
+Layout make_layout(std::span<const Parameter> parameters, std::vector<std::size_t> order,
+                   std::size_t first_bucket_bytes, std::size_t bucket_bytes) {
+  Layout layout;
+  layout.order = std::move(order);
+  place_parameters(layout, parameters);
+  layout.buckets = cut(layout.arenas, first_bucket_bytes, bucket_bytes);
+  fill(layout, layout.buckets);
+  const auto when = [&](const BucketRange& bucket) {
+    return std::tuple(layout.places[bucket.parameters.back()].position, bucket.arena, bucket.offset);
+  };
+  std::sort(layout.buckets.begin(), layout.buckets.end(),
+            [&](const BucketRange& a, const BucketRange& b) { return when(a) < when(b); });
+  for (std::size_t bucket = 0; bucket < layout.buckets.size(); ++bucket)
+    for (const std::size_t parameter : layout.buckets[bucket].parameters)
+      layout.places[parameter].buckets.push_back(bucket);
+  return layout;
+}
+
+Piece Layout::piece(std::size_t bucket, std::size_t parameter) const noexcept {
+  const BucketRange& range = buckets[bucket];
+  const Place& place = places[parameter];
+  const std::size_t first = std::max(range.offset, place.offset);
+  const std::size_t end = std::min(range.offset + range.bytes, place.offset + place.bytes);
+  return {first, end > first ? end - first : 0};
+}
+
+std::vector<std::size_t> reverse_order(std::size_t parameters) {
+  std::vector<std::size_t> order(parameters);
+  std::iota(order.rbegin(), order.rend(), std::size_t{0});
+  return order;
+}
+
+bool is_permutation(std::span<const std::size_t> order) {
+  std::vector<bool> seen(order.size(), false);
+  for (const std::size_t parameter : order) {
+    if (parameter >= order.size() || seen[parameter]) return false;
+    seen[parameter] = true;
+  }
+  return true;
+}
+
+std::string describe(const Layout& layout, std::span<const Parameter> parameters) {
+  std::string text;
+  for (std::size_t bucket = 0; bucket < layout.buckets.size(); ++bucket) {
+    const BucketRange& range = layout.buckets[bucket];
+    fmt::format_to(std::back_inserter(text), "bucket {}: {} bytes of {} gradients, at {}\n", bucket,
+                   range.bytes, name_of(layout.arenas[range.arena].type), range.offset);
+    for (const std::size_t parameter : range.parameters) {
+      const Place& place = layout.places[parameter];
+      const Piece piece = layout.piece(bucket, parameter);
+      fmt::format_to(std::back_inserter(text), "  {}: ", parameters[parameter].name);
+      if (piece.bytes == place.bytes)
+        fmt::format_to(std::back_inserter(text), "{} bytes\n", place.bytes);
+      else
+        fmt::format_to(std::back_inserter(text), "bytes {} to {} of {}\n", piece.offset - place.offset,
+                       piece.offset - place.offset + piece.bytes, place.bytes);
+    }
+  }
+  return text;
+}
+
+}  // namespace rondo

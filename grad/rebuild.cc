@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Buckets in the order in which gradients really become ready: rank 0 tells the others what it has seen, once.
+#include <algorithm>
+#include <utility>
+
+#include "grad/state.h"
+
+namespace rondo {
+
+// A rank 0 that has seen nothing, because it had no data, tells in the next step.
+void GradientBuckets::State::agree_on_order() {
+  if (!order_wanted_) return;
+  std::vector<std::uint64_t> told{observed_.size()};
+  std::vector<bool> seen(parameters_.size());
+  for (const std::size_t parameter : observed_) {
+    told.push_back(parameter);
+    seen[parameter] = true;
+  }
+  for (const std::size_t parameter : layout_.order)
+    if (!seen[parameter]) told.push_back(parameter);
+  const Buffer buffer = buffer_of(std::span(told));
+  communicator_.broadcast(buffer, buffer, 0, operation_options("gradients order")).wait();
+  if (told.front() == 0) return;
+  order_wanted_ = false;
+  std::vector<std::size_t> order(told.begin() + 1, told.end());
+  if (!is_permutation(order))
+    throw Error(Errc::corrupt, "gradient buckets: the order of readiness that rank 0 has told is none");
+  if (order != layout_.order) next_order_ = std::move(order);
+}
+
+void GradientBuckets::State::rebuild() {
+  Layout layout =
+      make_layout(parameters_, std::move(next_order_), options_.first_bucket_bytes, options_.bucket_bytes);
+  next_order_.clear();
+  storage_.rearrange(layout_, layout);
+  layout_ = std::move(layout);
+  ++layout_number_;
+  prepare_buckets();
+  trace_.expect(buckets_.size());
+}
+
+}  // namespace rondo

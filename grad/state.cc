@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/state.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "grad/gradient_options.h"
+
+namespace rondo {
+
+namespace {
+
+constexpr double largest_weight = 1e100;  // its square, summed over ranks, is still finite
+
+// Carries the text of a mistake through Communicator::abort.
+class Mistake final : public std::error_category {
+ public:
+  explicit Mistake(const std::string& text) : text_(text) {}
+  const char* name() const noexcept override { return "gradient buckets"; }
+  std::string message(int) const override { return text_; }
+
+ private:
+  const std::string& text_;
+};
+
+}  // namespace
+
+GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter> parameters,
+                              GradientOptions options)
+    : communicator_(communicator),
+      parameters_(checked(communicator, std::move(parameters))),
+      options_(checked(communicator, std::move(options))),
+      layout_(make_layout(parameters_, reverse_order(parameters_.size()), options_.first_bucket_bytes,
+                          options_.bucket_bytes)),
+      storage_(communicator, layout_, options_.wire, options_.error_feedback),
+      order_wanted_(options_.rebuild && parameters_.size() > 1),
+      marks_(parameters_.size()),
+      usage_((parameters_.size() + 63) / 64),
+      squares_(options_.norms ? parameters_.size() : 0) {
+  observed_.reserve(parameters_.size());
+  if (options_.find_unused) storage_.make_room_to_save();
+  prepare_buckets();
+}
+
+// Buffers are borrowed until operations have ended, and so is the place where their end is written.
+GradientBuckets::State::~State() {
+  const auto settle = [](Work& work) {
+    try {
+      work.wait();
+    } catch (const std::exception&) {  // it has ended
+    }
+  };
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    settle(buckets_[bucket].work);
+    while (bucket < next_ && ended_[bucket].load(std::memory_order_acquire) == 0) std::this_thread::yield();
+  }
+  settle(header_work_);
+  settle(usage_work_);
+}
+
+void GradientBuckets::State::prepare_buckets() {
+  buckets_ = std::vector<Bucket>(layout_.buckets.size());
+  ended_ = std::make_unique<std::atomic<Clock::rep>[]>(layout_.buckets.size());
+  statistics_.reserve(layout_.buckets.size());
+  next_ = 0;
+}
+
+void GradientBuckets::State::refuse(const std::string& what) const {
+  throw Error(Errc::invalid_argument,
+              fmt::format("gradient buckets on rank {}: {}", communicator_.rank(), what));
+}
+
+void GradientBuckets::State::check_index(std::string_view call, std::size_t parameter) const {
+  if (parameter >= parameters_.size())
+    refuse(fmt::format("{}({}): there is no such parameter, the model has {}", call, parameter,
+                       parameters_.size()));
+}
+
+void GradientBuckets::State::check_usable() const {
+  if (failure_) throw Error(failure_->code, failure_->message);
+}
+
+Buffer GradientBuckets::State::gradient(std::size_t parameter) const {
+  check_index("gradient", parameter);
+  const Place& place = layout_.places[parameter];
+  const DType type = parameters_[parameter].type;
+  return {storage_.gradients(place.arena) + place.offset, place.bytes / size_of(type), type};
+}
+
+void GradientBuckets::State::zero() {
+  const std::lock_guard lock(mutex_);
+  if (phase_ == Phase::synchronized && next_ != 0)
+    refuse(
+        fmt::format("zero() in step {} after buckets have started: call it before the backward pass", step_));
+  storage_.zero();
+}
+
+void GradientBuckets::State::check_step(const StepOptions& options) const {
+  if (phase_ != Phase::idle)
+    refuse(fmt::format("begin_step(): step {} has not been finished; call finish() first", step_));
+  if (!(options.weight >= 0 && options.weight <= largest_weight))
+    refuse(fmt::format("begin_step(): the weight is {}, it must be from 0 to {}", options.weight,
+                       largest_weight));
+  std::vector<bool> named(options.unused.empty() ? 0 : parameters_.size());
+  for (const std::size_t parameter : options.unused) {
+    check_index("unused", parameter);
+    if (named[parameter])
+      refuse(fmt::format("begin_step(): parameter '{}' is twice in the list of unused ones",
+                         parameters_[parameter].name));
+    named[parameter] = true;
+  }
+}
+
+void GradientBuckets::State::begin_step(const StepOptions& options) {
+  const std::lock_guard lock(mutex_);
+  check_usable();
+  check_step(options);
+  if (!next_order_.empty()) rebuild();
+  ++step_;
+  check_ = options.check;
+  weight_ = options.weight;
+  begun_ = Clock::now();
+  std::fill(marks_.begin(), marks_.end(), Mark::waiting);
+  observed_.clear();
+  next_ = 0;
+  planned_ = false;
+  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    buckets_[bucket].waiting = layout_.buckets[bucket].parameters.size();
+    ended_[bucket].store(0, std::memory_order_relaxed);
+  }
+  any_unused_ = !options.unused.empty();
+  for (const std::size_t parameter : options.unused) mark(parameter, Mark::unused);
+  if (accumulations_ > 0) {
+    phase_ = Phase::local;
+    return;
+  }
+  if (any_unused_) storage_.make_room_to_save();
+  trace_.begin_step(begun_);
+  header_ = make_header(step_, options);
+  start_header();
+  phase_ = Phase::synchronized;
+}
+
+void GradientBuckets::State::mark(std::size_t parameter, Mark how) {
+  marks_[parameter] = how;
+  for (const std::size_t bucket : layout_.places[parameter].buckets)
+    if (--buckets_[bucket].waiting == 0) buckets_[bucket].ready = Clock::now();
+}
+
+void GradientBuckets::State::ready(std::size_t parameter) {
+  check_index("ready", parameter);
+  std::unique_lock lock(mutex_);
+  check_usable();
+  if (phase_ == Phase::idle)
+    refuse(fmt::format("parameter '{}' became ready outside of a step: call begin_step() first",
+                       parameters_[parameter].name));
+  if (marks_[parameter] != Mark::waiting) mistaken_ready(lock, parameter);
+  mark(parameter, Mark::ready);
+  observed_.push_back(parameter);
+  if (phase_ == Phase::synchronized) launch_ready(lock);
+}
+
+void GradientBuckets::State::ready(std::size_t parameter, const void* gradient) {
+  const Buffer view = this->gradient(parameter);
+  const std::size_t bytes = view.count * size_of(view.type);
+  if (gradient == nullptr && bytes != 0)
+    refuse(fmt::format("ready(): the gradient of '{}' is null", parameters_[parameter].name));
+  {
+    // A view that may already be on its way must not be written to.
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::idle || marks_[parameter] != Mark::waiting) gradient = view.data;
+  }
+  if (bytes != 0 && gradient != view.data) std::memcpy(view.data, gradient, bytes);
+  ready(parameter);
+}
+
+void GradientBuckets::State::mistaken_ready(std::unique_lock<std::mutex>& lock, std::size_t parameter) {
+  const std::string& name = parameters_[parameter].name;
+  if (marks_[parameter] == Mark::unused)
+    mistake(lock, fmt::format("parameter '{}' became ready in step {} although it counts as unused there: "
+                              "do not name it as unused, and call ready() before finish()",
+                              name, step_));
+  mistake(lock, fmt::format("parameter '{}' became ready twice in step {}: call ready() once, after the last "
+                            "addition to its gradient",
+                            name, step_));
+}
+
+// Of finish(): what has no gradient yet gets none, if that may be.
+void GradientBuckets::State::mark_missing(std::unique_lock<std::mutex>& lock) {
+  const auto missing = static_cast<std::size_t>(std::count(marks_.begin(), marks_.end(), Mark::waiting));
+  if (missing == 0) return;
+  if (!options_.find_unused && weight_ > 0) {
+    const auto first = std::find(marks_.begin(), marks_.end(), Mark::waiting) - marks_.begin();
+    const std::string others = missing == 1 ? "" : fmt::format(" (and {} more)", missing - 1);
+    mistake(lock,
+            fmt::format("parameter '{}'{} never became ready in step {}: mark it unused, or set find_unused",
+                        parameters_[static_cast<std::size_t>(first)].name, others, step_));
+  }
+  any_unused_ = true;
+  for (std::size_t parameter = 0; parameter < marks_.size(); ++parameter)
+    if (marks_[parameter] == Mark::waiting) mark(parameter, Mark::unused);
+}
+
+void GradientBuckets::State::mistake(std::unique_lock<std::mutex>& lock, const std::string& what) {
+  const std::string text = fmt::format("rank {}: {}", communicator_.rank(), what);
+  failure_ = Failure{Errc::invalid_argument, text};
+  lock.unlock();
+  const Mistake category(text);
+  communicator_.abort(std::error_code(1, category));
+  throw Error(Errc::invalid_argument, text);
+}
+
+void GradientBuckets::State::keep_failure(std::error_code code, const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_) failure_ = Failure{code, message};
+}
+
+// Of the exception that is being handled. Whatever no rank but this one can know of ends the step on all.
+void GradientBuckets::State::keep_failure() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    keep_failure(error.code(), error.what());
+  } catch (const std::exception& error) {
+    const std::string text = fmt::format("rank {}: step {}: {}", communicator_.rank(), step_, error.what());
+    keep_failure(Errc::system, text);
+    const Mistake category(text);
+    communicator_.abort(std::error_code(1, category));
+  }
+}
+
+}  // namespace rondo
