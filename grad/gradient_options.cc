@@ -43,7 +43,7 @@ std::uint64_t flags_of(const GradientOptions& options) {
 
 std::string text_of(const GradientOptions& options) {
   return fmt::format(
-      "have first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}{}", options.first_bucket_bytes,
+      "with first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}{}", options.first_bucket_bytes,
       options.bucket_bytes, averaging_names[static_cast<std::size_t>(options.averaging)],
       options.wire ? name_of(*options.wire) : "none", options.error_feedback ? ", error_feedback" : "",
       options.find_unused ? ", find_unused" : "", options.rebuild ? ", rebuild" : "");

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What gradients are after finish(), against a plain sum.
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+
+#include "catch.h"
+#include "grad/model.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+struct Case {
+  Averaging averaging;
+  std::vector<double> weights;  // by rank
+};
+
+// What the sum of weights * gradients is multiplied with.
+double factor_of(const Case& what, std::vector<double>& weights) {
+  double sum = 0, active = 0;
+  for (double& weight : weights) {
+    sum += weight;
+    active += weight > 0 ? 1 : 0;
+    if (what.averaging != Averaging::weighted && weight > 0) weight = 1;
+  }
+  if (active == 0) return 0;
+  if (what.averaging == Averaging::sum) return 1;
+  return 1 / (what.averaging == Averaging::mean ? active : sum);
+}
+
+const Case cases[] = {
+    {Averaging::mean, {1, 1, 1}},     {Averaging::mean, {1, 0, 1}},     {Averaging::mean, {1, 1, 1, 1}},
+    {Averaging::sum, {1, 1, 1}},      {Averaging::sum, {0, 1, 1}},      {Averaging::weighted, {5, 3, 8, 0}},
+    {Averaging::weighted, {2, 2, 2}}, {Averaging::weighted, {0, 7, 7}}, {Averaging::weighted, {0.25, 1e-3}},
+    {Averaging::weighted, {4}},       {Averaging::mean, {0, 0, 0}},     {Averaging::weighted, {0, 0}}};
+
+TEST_CASE("gradients of all types are averaged as one process would") {
+  const Case what = GENERATE(from_range(std::begin(cases), std::end(cases)));
+  const std::size_t cap = GENERATE(std::size_t{1}, std::size_t{256}, std::size_t{1} << 20);
+  const Model model = Model::mixed();
+  Setup setup;
+  setup.size = static_cast<int>(what.weights.size());
+  CHECK_NOTHROW(run_communicators(setup, "averages", [&](Communicator& communicator, int rank) {
+    GradientOptions options;
+    options.averaging = what.averaging;
+    options.first_bucket_bytes = options.bucket_bytes = cap;
+    options.warn = [](const std::string&) {};
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    std::vector<double> weights = what.weights;
+    const double factor = factor_of(what, weights);
+    for (std::size_t step = 0; step < 4; ++step) {
+      run_step(buckets, model, step, rank, {.weight = what.weights[static_cast<std::size_t>(rank)]});
+      expect_gradients(buckets, model, step, weights, factor);
+    }
+  }));
+}
+
+TEST_CASE("a rank of weight 0 gives nothing, whatever lies in its gradients") {
+  const Averaging averaging = GENERATE(Averaging::mean, Averaging::sum, Averaging::weighted);
+  const Model model = Model::mixed();
+  Setup setup;
+  setup.size = 3;
+  CHECK_NOTHROW(run_communicators(setup, "not a number", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), {.averaging = averaging});
+    for (std::size_t step = 0; step < 3; ++step) {
+      buckets.begin_step({.weight = rank == 1 ? 0.0 : 4.0});
+      for (std::size_t i = 0; i < model.size(); ++i) {
+        const Buffer view = buckets.gradient(i);
+        model.write(view, step, rank, i);
+        for (std::size_t j = 0; rank == 1 && j < view.count; ++j)
+          set_element(view, j, std::numeric_limits<double>::quiet_NaN());
+        buckets.ready(i);
+      }
+      buckets.finish();
+      const double weights[] = {1, 0, 1};
+      expect_gradients(buckets, model, step, weights, averaging == Averaging::sum ? 1 : 0.5);
+    }
+  }));
+}
+
+TEST_CASE("ranks without data keep the others company") {
+  const Model model = Model::mixed();
+  Setup setup;
+  setup.size = 4;
+  CHECK_NOTHROW(run_communicators(setup, "uneven", [&](Communicator& communicator, int rank) {
+    GradientOptions options;
+    options.averaging = Averaging::weighted;
+    options.first_bucket_bytes = options.bucket_bytes = 512;
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    for (std::size_t step = 0; step < 6; ++step) {
+      std::vector<double> weights;  // rank r has data for r + 1 steps; from step 4 on nobody has
+      double sum = 0;
+      for (int r = 0; r < 4; ++r)
+        sum += weights.emplace_back(step <= static_cast<std::size_t>(r) ? r + 2 : 0);
+      if (weights[static_cast<std::size_t>(rank)] > 0)
+        run_step(buckets, model, step, rank, {.weight = weights[static_cast<std::size_t>(rank)]});
+      else
+        buckets.step_without_data();
+      expect_gradients(buckets, model, step, weights, sum > 0 ? 1 / sum : 0);
+    }
+  }));
+}
+
+// The bits of all gradients after some steps.
+using Bits = std::vector<std::vector<std::byte>>;
+
+Bits bits_of(const Setup& setup, const Model& model, GradientOptions options) {
+  Bits first;
+  std::mutex mutex;
+  run_communicators(setup, "bits", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    Bits all;
+    for (std::size_t step = 0; step < 3; ++step) {
+      buckets.begin_step({.weight = 1.0 + rank});
+      for (std::size_t i = 0; i < model.size(); ++i) {  // not the order of the first layout
+        model.write(buckets.gradient(i), step, rank, i, std::pow(3.0, rank) / 7);
+        buckets.ready(i);
+      }
+      buckets.finish();
+      for (auto& bytes : all_bytes(buckets)) all.push_back(std::move(bytes));
+    }
+    const std::lock_guard lock(mutex);
+    if (first.empty()) first = all;
+    expect(first == all, "ranks end with different bits");
+  });
+  return first;
+}
+
+TEST_CASE("reproducible: the same bits for every bucket size and transport") {
+  const Averaging averaging = GENERATE(Averaging::mean, Averaging::weighted);
+  const bool wire = GENERATE(false, true);
+  const Model model = Model::mixed();
+  Bits first;
+  for (const Over over : {Over::mem, Over::tcp, Over::shm})
+    for (const std::size_t cap : {std::size_t{64}, std::size_t{1024}, std::size_t{1} << 20}) {
+      Setup setup;
+      setup.size = 3;
+      setup.over = over;
+      setup.options.reproducible = true;
+      GradientOptions options;
+      options.averaging = averaging;
+      options.first_bucket_bytes = options.bucket_bytes = cap;
+      if (wire) options.wire = DType::bf16;
+      options.error_feedback = wire;
+      Bits bits;
+      REQUIRE_NOTHROW(bits = bits_of(setup, model, options));
+      if (first.empty()) first = bits;
+      INFO(name_of(over) << ", buckets of " << cap);
+      CHECK(first == bits);
+    }
+}
+
+TEST_CASE("norms are those of all gradients, with the same bits for every bucket size and rank") {
+  const Model model = Model::mixed();
+  Setup setup;
+  setup.size = 3;
+  setup.options.reproducible = true;
+  std::map<double, int> seen;
+  std::mutex mutex;
+  for (const std::size_t cap : {std::size_t{64}, std::size_t{1024}, std::size_t{1} << 20})
+    CHECK_NOTHROW(run_communicators(setup, "norms", [&](Communicator& communicator, int rank) {
+      GradientOptions options;
+      options.first_bucket_bytes = options.bucket_bytes = cap;
+      options.norms = true;
+      GradientBuckets buckets(communicator, model.parameters(), options);
+      expect(buckets.norm() == 0, "a norm before the first step");
+      for (std::size_t step = 0; step < 2; ++step) run_step(buckets, model, step, rank);
+      double all = 0;
+      for (std::size_t i = 0; i < model.size(); ++i) {
+        double squares = 0;
+        const Buffer view = buckets.gradient(i);
+        for (std::size_t j = 0; j < view.count; ++j) squares += std::pow(element_of(view, j), 2);
+        expect(std::abs(buckets.norm(i) - std::sqrt(squares)) < 1e-12 * (1 + squares), "the norm of one");
+        all += squares;
+      }
+      const double norm = std::sqrt(all);
+      expect(std::abs(buckets.norm() - norm) < 1e-12 * norm, "the norm of all");
+      expect(std::abs(buckets.clip_factor(norm / 4) - 0.25) < 1e-5, "a factor that clips");
+      expect(buckets.clip_factor(norm * 4) == 1, "a factor that does not");
+      const std::lock_guard lock(mutex);
+      ++seen[buckets.norm()];
+    }));
+  CHECK(seen.size() == 1);
+}
+
+TEST_CASE("weights that differ under a plain mean give one warning") {
+  const Model model = Model::of({10});
+  const auto [averaging, uneven, wanted] =
+      GENERATE(table<Averaging, bool, int>({{Averaging::mean, true, 1},
+                                            {Averaging::mean, false, 0},
+                                            {Averaging::weighted, true, 0},
+                                            {Averaging::sum, true, 0}}));
+  int warnings = 0;
+  Setup setup;
+  setup.size = 3;
+  CHECK_NOTHROW(run_communicators(
+      setup, "warning", [&, averaging = averaging, uneven = uneven](Communicator& communicator, int rank) {
+        GradientOptions options;
+        options.averaging = averaging;
+        options.warn = [&](const std::string& text) {
+          ++warnings;
+          expect_contains(text, "use Averaging::weighted");
+        };
+        GradientBuckets buckets(communicator, model.parameters(), options);
+        for (std::size_t step = 0; step < 3; ++step)
+          run_step(buckets, model, step, rank, {.weight = uneven ? 8.0 + rank : rank == 1 ? 0.0 : 8.0});
+      }));
+  CHECK(warnings == wanted);
+}
+
+}  // namespace
+}  // namespace rondo::testing

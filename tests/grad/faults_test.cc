@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mistakes: every rank is told at the end of the same step, with rank and parameter.
+#include <limits>
+
+#include "catch.h"
+#include "grad/model.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+Setup ranks(int size = 3) {
+  Setup setup;
+  setup.size = size;
+  setup.over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  return setup;
+}
+
+GradientOptions small_buckets() {
+  GradientOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 256;
+  return options;
+}
+
+// Whatever the code: the message of the Error.
+std::string message_of(const std::function<void()>& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE("a gradient that never becomes ready is named on every rank, in the same step") {
+  const Model model = Model::mixed();
+  const bool several = GENERATE(false, true);
+  const std::string text = std::string("rank 2: parameter 'p3'") + (several ? " (and 2 more)" : "") +
+                           " never became ready in step 2: mark it unused, or set find_unused";
+  CHECK_NOTHROW(run_communicators(ranks(), "never ready", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    run_step(buckets, model, 0, rank);
+    buckets.begin_step();
+    for (std::size_t i = model.size(); i-- > 0;)
+      if (rank != 2 || i != 3)
+        if (rank != 2 || !several || i < 5 || i > 6) buckets.ready(i);
+    const std::string message = message_of([&] { buckets.finish(); });
+    expect_contains(message, text);
+    expect(message_of([&] { buckets.begin_step(); }) == message, "the first cause stays");
+    expect(message_of([&] { buckets.ready(0); }) == message, "the first cause stays");
+    expect(message_of([&] { buckets.finish(); }) == message, "the first cause stays");
+    expect(message_of([&] { buckets.step_without_data(); }) == message, "the first cause stays");
+  }));
+}
+
+TEST_CASE("a gradient that is ready twice is named on every rank") {
+  const Model model = Model::mixed();
+  const bool local = GENERATE(false, true);
+  CHECK_NOTHROW(run_communicators(ranks(), "twice", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    const std::string message = message_of([&] {
+      if (local) {
+        const GradientBuckets::Accumulation accumulation(buckets);
+        buckets.begin_step();
+        for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+        if (rank == 1) buckets.ready(4);
+        buckets.finish();
+      }
+      buckets.begin_step();
+      for (std::size_t i = model.size(); i-- > 0;) {
+        buckets.ready(i);
+        if (rank == 1 && i == 4) buckets.ready(4);
+      }
+      buckets.finish();
+    });
+    expect_contains(message, "rank 1: parameter 'p4' became ready twice in step 1: ");
+  }));
+}
+
+TEST_CASE("an unused gradient that becomes ready is named on every rank") {
+  const Model model = Model::mixed();
+  CHECK_NOTHROW(run_communicators(ranks(), "unused and ready", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    const std::size_t unused[] = {5};
+    const std::string message = message_of([&] {
+      buckets.begin_step(
+          {.unused = rank == 0 ? std::span<const std::size_t>(unused) : std::span<const std::size_t>()});
+      for (std::size_t i = model.size(); i-- > 0;) buckets.ready(i);
+      buckets.finish();
+    });
+    expect_contains(message, "rank 0: parameter 'p5' became ready in step 1 although it counts as unused");
+  }));
+}
+
+TEST_CASE("ranks in different steps, or with different checks, are told who is where") {
+  const Model model = Model::mixed();
+  const bool steps = GENERATE(true, false);
+  CHECK_NOTHROW(run_communicators(ranks(), "disagree", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    if (steps && rank == 1) {  // one more that travels nowhere
+      const GradientBuckets::Accumulation accumulation(buckets);
+      run_step(buckets, model, 0, rank);
+    }
+    const std::string message = error_of(Errc::mismatch, [&] {
+      run_step(buckets, model, 1, rank, {.check = !steps && rank == 1 ? 18U : 17U});
+    });
+    expect_contains(
+        message,
+        steps ? "gradient buckets: ranks differ: rank 1 in step 2 with check 0x11; ranks 0, 2 in step 1"
+              : "ranks differ: rank 1 in step 1 with check 0x12; ranks 0, 2 in step 1 with check 0x11");
+    expect(message_of([&] { buckets.begin_step(); }) == message, "the first cause stays");
+    communicator.barrier().wait();  // the communicator is unharmed
+  }));
+}
+
+TEST_CASE("different models and options are named before the first step") {
+  CHECK_NOTHROW(run_communicators(ranks(), "constructor", [&](Communicator& communicator, int rank) {
+    const Model model = rank == 2 ? Model::of({10, 21}) : Model::of({10, 20});
+    expect_contains(error_of(Errc::mismatch, [&] { GradientBuckets(communicator, model.parameters()); }),
+                    "'p1'");
+    GradientOptions options = small_buckets();
+    if (rank == 1) options.bucket_bytes = 1024;
+    const Model same = Model::of({10});
+    const std::string message =
+        error_of(Errc::mismatch, [&] { GradientBuckets(communicator, same.parameters(), options); });
+    expect_contains(message,
+                    "gradient buckets: ranks differ: rank 1 with first_bucket_bytes 256, bucket_bytes 1024, ");
+    options = small_buckets();
+    if (rank == 0) options.averaging = Averaging::sum;
+    expect_contains(
+        error_of(Errc::mismatch, [&] { GradientBuckets(communicator, same.parameters(), options); }),
+        "averaging sum");
+  }));
+}
+
+TEST_CASE("arguments that cannot be are refused at once, and nothing has started") {
+  Setup setup;
+  setup.size = 2;
+  CHECK_NOTHROW(run_communicators(setup, "arguments", [&](Communicator& communicator, int rank) {
+    const Model model = Model::mixed();
+    const auto refused = [&](const std::function<void()>& function, std::string_view part) {
+      expect_contains(error_of(Errc::invalid_argument, function), part);
+    };
+    const auto make = [&](const GradientOptions& options) {
+      GradientBuckets(communicator, model.parameters(), options);
+    };
+    refused([&] { make({.wire = DType::f64}); }, "wire type is f64");
+    refused([&] { make({.error_feedback = true}); }, "needs a wire type");
+    refused([&] { make({.deadline = std::chrono::milliseconds{-1}}); }, "-1 ms");
+    refused([&] { make({.averaging = static_cast<Averaging>(7)}); }, "averaging is 7");
+    std::vector<Parameter> parameters = Model::of({3}).parameters();
+    parameters[0].type = DType::i32;
+    refused([&] { GradientBuckets(communicator, parameters); }, "'p0' is i32");
+    parameters[0].device = 0;
+    expect_contains(error_of(Errc::unsupported, [&] { GradientBuckets(communicator, parameters); }),
+                    "device buffers are not supported in this build");
+
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    refused([&] { buckets.finish(); }, "outside of a step");
+    refused([&] { buckets.ready(0); }, "'p0' became ready outside of a step");
+    refused([&] { buckets.ready(0, &model); }, "outside of a step");
+    refused([&] { buckets.ready(10); }, "the model has 10");
+    refused([&] { buckets.gradient(10); }, "the model has 10");
+    refused([&] { buckets.norm(); }, "GradientOptions::norms");
+    for (const double weight :
+         {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+      refused([&] { buckets.begin_step({.weight = weight}); }, "the weight is");
+    const std::size_t beyond[] = {11}, twice[] = {1, 2, 1};
+    refused([&] { buckets.begin_step({.unused = beyond}); }, "unused(11)");
+    refused([&] { buckets.begin_step({.unused = twice}); }, "'p1' is twice");
+    run_step(buckets, model, 0, rank);
+    buckets.begin_step();
+    refused([&] { buckets.begin_step(); }, "step 2 has not been finished");
+    refused([&] { buckets.ready(0, nullptr); }, "is null");
+    refused([&] { buckets.keep_trace(3); }, "in a step");
+    for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+    buckets.finish();
+    run_step(buckets, model, 7, rank);
+    const double weights[] = {1, 1};
+    expect_gradients(buckets, model, 7, weights, 0.5);
+  }));
+}
+
+TEST_CASE("a rank that dies in a step ends it on the others") {
+  const Model model = Model::mixed();
+  Setup setup = ranks();
+  CHECK_NOTHROW(run_ranks(1, "left", [&](int) {
+    run_communicators(setup, "left", [&](Communicator& communicator, int rank) {
+      GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+      run_step(buckets, model, 0, rank);
+      if (rank == 2) return;
+      const std::string message = error_of(Errc::peer_left, [&] { run_step(buckets, model, 1, rank); });
+      expect_contains(message, "rank 2 has left");
+    });
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing

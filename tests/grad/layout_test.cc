@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/layout.h"
+
+#include "catch.h"
+#include "grad/model.h"
+#include "support/draw.h"
+
+namespace rondo::testing {
+namespace {
+
+// Whatever the layout: buckets cut each arena exactly, and each gradient lies in one piece in the buckets that it names.
+void check_layout(const Layout& layout, const Model& model, std::size_t first, std::size_t cap) {
+  std::vector<std::size_t> covered(layout.arenas.size(), 0), completed(model.size(), 0),
+      pieces(model.size(), 0);
+  std::size_t last_position = 0;
+  for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
+    const BucketRange& bucket = layout.buckets[b];
+    REQUIRE(bucket.offset == covered[bucket.arena]);  // buckets of an arena start in their order
+    const std::size_t wanted =
+        std::min(bucket.offset == 0 ? first : cap, layout.arenas[bucket.arena].bytes - bucket.offset);
+    REQUIRE(bucket.bytes == wanted);
+    covered[bucket.arena] += bucket.bytes;
+    std::size_t position = 0, bytes = 0;
+    for (const std::size_t parameter : bucket.parameters) {
+      position = std::max(position, layout.places[parameter].position);
+      const auto& buckets = layout.places[parameter].buckets;
+      REQUIRE(std::count(buckets.begin(), buckets.end(), b) == 1);
+      bytes += layout.piece(b, parameter).bytes;
+      pieces[parameter] += layout.piece(b, parameter).bytes;
+    }
+    REQUIRE(bytes == bucket.bytes);
+    for (const std::size_t parameter : bucket.completed) {
+      ++completed[parameter];
+      REQUIRE(layout.places[parameter].buckets.back() == b);
+      REQUIRE(pieces[parameter] == layout.places[parameter].bytes);
+    }
+    REQUIRE(position >= last_position);
+    last_position = position;
+  }
+  for (std::size_t a = 0; a < covered.size(); ++a) REQUIRE(covered[a] == layout.arenas[a].bytes);
+  for (std::size_t p = 0; p < model.size(); ++p) {
+    const bool somewhere = layout.arenas[layout.places[p].arena].bytes != 0;
+    REQUIRE(completed[p] == (somewhere ? 1 : 0));
+    REQUIRE(layout.places[p].bytes == model.count(p) * size_of(model.parameters()[p].type));
+  }
+}
+
+TEST_CASE("buckets are cut exactly") {
+  const Model model = Model::of({10, 100, 7});  // 468 bytes, from the last to the first
+  const Layout layout = make_layout(model.parameters(), reverse_order(3), 64, 128);
+  REQUIRE(layout.buckets.size() == 5);
+  const std::size_t bytes[] = {64, 128, 128, 128, 20};
+  for (std::size_t b = 0; b < 5; ++b) CHECK(layout.buckets[b].bytes == bytes[b]);
+  CHECK(layout.buckets[0].parameters == std::vector<std::size_t>{2, 1});
+  CHECK(layout.buckets[0].completed == std::vector<std::size_t>{2});
+  CHECK(layout.buckets[1].completed.empty());
+  CHECK(layout.buckets[3].completed == std::vector<std::size_t>{1});
+  CHECK(layout.buckets[4].completed == std::vector<std::size_t>{0});
+  CHECK(layout.places[1].buckets == std::vector<std::size_t>{0, 1, 2, 3});
+  CHECK(layout.places[1].offset == 28);
+  CHECK(describe(layout, model.parameters()) ==
+        "bucket 0: 64 bytes of f32 gradients, at 0\n  p2: 28 bytes\n  p1: bytes 0 to 36 of 400\n"
+        "bucket 1: 128 bytes of f32 gradients, at 64\n  p1: bytes 36 to 164 of 400\n"
+        "bucket 2: 128 bytes of f32 gradients, at 192\n  p1: bytes 164 to 292 of 400\n"
+        "bucket 3: 128 bytes of f32 gradients, at 320\n  p1: bytes 292 to 400 of 400\n  p0: bytes 0 to 20 of "
+        "40\n"
+        "bucket 4: 20 bytes of f32 gradients, at 448\n  p0: bytes 20 to 40 of 40\n");
+}
+
+TEST_CASE("buckets of several types start in the order of their last gradients") {
+  const Model model({{16, DType::f32}, {8, DType::f64}, {16, DType::f32}, {8, DType::f64}});
+  const Layout layout = make_layout(model.parameters(), reverse_order(4), 64, 64);
+  std::vector<std::size_t> order;
+  for (const BucketRange& bucket : layout.buckets) order.push_back(bucket.completed.at(0));
+  CHECK(order == std::vector<std::size_t>{3, 2, 1, 0});
+}
+
+TEST_CASE("layouts of drawn models") {
+  constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Draw draw(seed);
+    std::vector<Tensor> tensors;
+    for (std::size_t left = draw(20); left > 0; --left)
+      tensors.push_back({draw(3) == 0 ? 0 : draw(300), draw.one_of(types)});
+    const Model model(tensors);
+    std::vector<std::size_t> order = reverse_order(model.size());
+    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw(i)]);
+    const std::size_t first = 64 * (1 + draw(5)), cap = 64 * (1 + draw(40));
+    INFO("seed " << seed);
+    check_layout(make_layout(model.parameters(), order, first, cap), model, first, cap);
+  }
+}
+
+TEST_CASE("an order that others tell is not trusted") {
+  CHECK(is_permutation(std::vector<std::size_t>{2, 0, 1}));
+  CHECK_FALSE(is_permutation(std::vector<std::size_t>{2, 0, 2}));
+  CHECK_FALSE(is_permutation(std::vector<std::size_t>{0, 3, 1}));
+}
+
+}  // namespace
+}  // namespace rondo::testing

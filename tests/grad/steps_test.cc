@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// When buckets start, in which order, and what a step leaves behind.
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <thread>
+
+#include "catch.h"
+#include "grad/model.h"
+#include "support/draw.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr double threes[] = {1, 1, 1};
+
+Setup ranks(int size = 3) {
+  Setup setup;
+  setup.size = size;
+  return setup;
+}
+
+GradientOptions small_buckets(std::size_t cap = 64) {
+  GradientOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = cap;
+  return options;
+}
+
+TEST_CASE("gradients become ready on several threads in any order") {
+  const Model model = Model::mixed();
+  const std::size_t cap = GENERATE(std::size_t{64}, std::size_t{1000}, std::size_t{1} << 20);
+  CHECK_NOTHROW(run_communicators(ranks(), "threads", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets(cap));
+    for (std::size_t step = 0; step < 20; ++step) {
+      std::vector<std::size_t> order(model.size());
+      std::iota(order.begin(), order.end(), std::size_t{0});
+      Draw draw(step, static_cast<std::uint64_t>(rank));
+      for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw(i)]);
+      buckets.begin_step();
+      std::vector<std::jthread> threads;
+      for (std::size_t thread = 0; thread < 4; ++thread)
+        threads.emplace_back([&, thread] {
+          for (std::size_t i = thread; i < order.size(); i += 4) {
+            model.write(buckets.gradient(order[i]), step, rank, order[i]);
+            buckets.ready(order[i]);
+          }
+        });
+      threads.clear();
+      buckets.finish();
+      expect_gradients(buckets, model, step, threes, 1.0 / 3);
+    }
+  }));
+}
+
+TEST_CASE("buckets start while the backward pass runs") {
+  std::vector<Tensor> tensors(500, {16, DType::f32});
+  const Model model(tensors);
+  CHECK_NOTHROW(run_communicators(ranks(), "overlap", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    buckets.begin_step();
+    const std::uint64_t before = communicator.statistics().operations;
+    OpOptions urgent;
+    urgent.priority = Priority::urgent;
+    for (std::size_t i = model.size(); i-- > 0;) {
+      model.write(buckets.gradient(i), 0, rank, i);
+      buckets.ready(i);
+      communicator.barrier(urgent).wait();
+    }
+    const std::uint64_t started = communicator.statistics().operations - before - model.size();
+    expect(started > 400, std::to_string(started) + " of 500 buckets had started before finish()");
+    buckets.finish();
+    expect_gradients(buckets, model, 0, threes, 1.0 / 3);
+    expect(buckets.statistics().size() == 500, "statistics of each bucket");
+    double ready = 0;
+    for (const BucketStatistics& s : buckets.statistics()) {
+      expect(s.bytes == 64 && s.parameters == 1 && s.type == DType::f32, "what a bucket is");
+      expect(s.ready_us >= ready && s.queued_us >= 0 && s.wire_us > 0, "the order of its times");
+      expect(s.exposed_us >= 0 && s.exposed_us <= s.wire_us, "exposed is a part of what it took");
+      expect(s.bus_bandwidth > 0, "bandwidth");
+      ready = s.ready_us;
+    }
+    expect_contains(buckets.table(), "\n   499   f32          1           64 ");
+    expect_contains(buckets.describe(), "bucket 499: 64 bytes of f32 gradients");
+  }));
+}
+
+TEST_CASE("buckets are rebuilt in the order that rank 0 has seen, with their contents") {
+  const Model model = Model::mixed();
+  const bool wire = GENERATE(false, true);
+  CHECK_NOTHROW(run_communicators(ranks(), "rebuild", [&](Communicator& communicator, int rank) {
+    GradientOptions options = small_buckets(256);
+    if (wire) options.wire = DType::bf16;
+    options.error_feedback = wire;
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    for (std::size_t step = 0; step < 4; ++step) {
+      const auto before = all_bytes(buckets);
+      // A rank 0 without data has seen nothing; the next step tells.
+      buckets.begin_step({.weight = step == 0 && rank == 0 ? 0.0 : 1.0});
+      expect(before == all_bytes(buckets), "contents have changed in begin_step()");
+      expect(buckets.layout() == (step < 2 ? 0 : 1), "rebuilt at another time");
+      for (std::size_t i = 0; i < model.size(); ++i) {
+        const std::size_t parameter = rank == 0 ? (i + 3) % model.size() : i;
+        if (step == 0 && rank == 0) break;
+        model.write(buckets.gradient(parameter), step, rank, parameter);
+        buckets.ready(parameter);
+      }
+      buckets.finish();
+      if (step > 0 && !wire) expect_gradients(buckets, model, step, threes, 1.0 / 3);
+    }
+    // The order of rank 0 is 3, 4, ... 9, 0, 1, 2: f32 are 3, 5, 8, 0.
+    const auto at = [&](std::size_t i) { return static_cast<const std::byte*>(buckets.gradient(i).data); };
+    expect(at(3) == at(5) && at(5) < at(8) && at(8) < at(0) && at(7) < at(1) && at(9) < at(2),
+           "the new order");
+  }));
+}
+
+TEST_CASE("a layout in the right order stays") {
+  const Model model = Model::mixed();
+  CHECK_NOTHROW(run_communicators(ranks(), "no rebuild", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    for (std::size_t step = 0; step < 3; ++step) run_step(buckets, model, step, rank);
+    expect(buckets.layout() == 0, "a layout that needs no change has been changed");
+    GradientOptions fixed = small_buckets();
+    fixed.rebuild = false;
+    GradientBuckets others(communicator, model.parameters(), fixed);
+    for (std::size_t step = 0; step < 3; ++step) {
+      others.begin_step();
+      for (std::size_t i = 0; i < model.size(); ++i) others.ready(i);
+      others.finish();
+    }
+    expect(others.layout() == 0, "a layout that must not change has been changed");
+  }));
+}
+
+enum class Told { hint, at_finish };
+
+// Parameter 0 is unused everywhere, 1 on rank 1, 2 on all but rank 2 of weight 0: as though nowhere.
+bool is_unused(int rank, std::size_t parameter) {
+  return parameter == 0 || (parameter == 1 && rank == 1) || (parameter == 2 && rank != 2);
+}
+
+void unused_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank, Told told) {
+  std::vector<std::size_t> unused;
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    const Buffer view = buckets.gradient(i);
+    if (is_unused(rank, i)) unused.push_back(i);
+    // Whatever lies there: of each rank another number, and not a number where it must not matter.
+    for (std::size_t j = 0; j < view.count; ++j)
+      set_element(view, j, i == 0 ? rank + 1 : std::numeric_limits<double>::quiet_NaN());
+  }
+  StepOptions options{.weight = rank == 2 ? 0.0 : 2.0};
+  if (told == Told::hint) options.unused = unused;
+  buckets.begin_step(options);
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    if (is_unused(rank, i)) continue;
+    if (rank != 2) model.write(buckets.gradient(i), step, rank, i);
+    buckets.ready(i);
+  }
+  buckets.finish();
+}
+
+TEST_CASE("unused gradients count as zero, and stay as they are where no rank has used them") {
+  const Told told = GENERATE(Told::hint, Told::at_finish);
+  const bool wire = GENERATE(false, true);
+  const std::size_t cap = GENERATE(std::size_t{64}, std::size_t{1} << 20);
+  const Model model = Model::of({40, 50, 60, 70});
+  CHECK_NOTHROW(run_communicators(ranks(), "unused", [&](Communicator& communicator, int rank) {
+    GradientOptions options = small_buckets(cap);
+    options.find_unused = told == Told::at_finish;
+    options.norms = true;
+    if (wire) options.wire = DType::bf16;
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    for (std::size_t step = 0; step < 3; ++step) {
+      unused_step(buckets, model, step, rank, told);
+      for (std::size_t j = 0; j < 40; ++j)
+        expect(element_of(buckets.gradient(0), j) == rank + 1, "a gradient that nobody uses has changed");
+      for (std::size_t j = 0; j < 60; ++j)
+        expect(std::isnan(element_of(buckets.gradient(2), j)), "only a rank of weight 0 has used it");
+      for (std::size_t j = 0; j < 50; ++j)
+        expect(element_of(buckets.gradient(1), j) == model.value(step, 0, 1, j) / 2, "unused on one rank");
+      for (std::size_t j = 0; j < 70; ++j) {
+        const double wanted = (model.value(step, 0, 3, j) + model.value(step, 1, 3, j)) / 2;
+        expect(std::abs(element_of(buckets.gradient(3), j) - wanted) < (wire ? 0.02 : 1e-7), "used on both");
+      }
+      expect(buckets.norm(0) == 0 && buckets.norm(2) == 0 && buckets.norm(1) > 0, "norms of what is used");
+    }
+    // Where nobody takes part everything becomes zero.
+    buckets.step_without_data();
+    expect(element_of(buckets.gradient(0), 0) == 0, "nobody took part");
+  }));
+}
+
+TEST_CASE("accumulated gradients travel once") {
+  const Model model = Model::mixed();
+  CHECK_NOTHROW(run_communicators(ranks(), "accumulation", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets(256));
+    for (std::size_t step = 0; step < 3; ++step) {
+      buckets.zero();
+      const std::uint64_t before = communicator.statistics().operations;
+      {
+        const GradientBuckets::Accumulation outer(buckets);
+        for (int micro = 0; micro < 3; ++micro) {
+          const GradientBuckets::Accumulation inner(buckets);
+          buckets.begin_step();
+          for (std::size_t i = 0; i < model.size(); ++i) {
+            const Buffer view = buckets.gradient(i);
+            for (std::size_t j = 0; j < view.count; ++j)
+              set_element(view, j, element_of(view, j) + model.value(step, rank, i, j));
+            buckets.ready(i);
+          }
+          buckets.finish();
+        }
+        buckets.begin_step();
+        for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+        buckets.finish();
+      }
+      expect(communicator.statistics().operations == before, "something has travelled");
+      buckets.begin_step();
+      for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+      buckets.finish();
+      expect_gradients(buckets, model, step, threes, 1.0);
+    }
+  }));
+}
+
+TEST_CASE("callbacks come in the order of buckets, and the gradients they name are final") {
+  const Model model = Model::mixed();
+  const bool find_unused = GENERATE(false, true);
+  CHECK_NOTHROW(run_communicators(ranks(), "callbacks", [&](Communicator& communicator, int rank) {
+    GradientBuckets* self = nullptr;
+    std::size_t step = 0, next = 0;
+    std::vector<std::size_t> seen;
+    GradientOptions options = small_buckets(256);
+    options.find_unused = find_unused;
+    options.on_bucket = [&](const CompletedBucket& completed) {
+      expect(completed.bucket == next++, "another bucket");
+      for (const std::size_t parameter : completed.parameters) {
+        seen.push_back(parameter);
+        const Buffer view = self->gradient(parameter);
+        for (std::size_t j = 0; j < view.count; ++j) {
+          double wanted = 0;
+          for (int r = 0; r < 3; ++r) wanted += model.value(step, r, parameter, j) / 3;
+          expect(std::abs(element_of(view, j) - wanted) < 0.03, "a gradient that is not final");
+        }
+      }
+      if (step == 1 && completed.bucket == 1) throw std::runtime_error("from a callback");
+    };
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    self = &buckets;
+    for (step = 0; step < 3; ++step) {
+      next = 0;
+      seen.clear();
+      std::string thrown;
+      try {
+        run_step(buckets, model, step, rank);
+      } catch (const std::runtime_error& error) {
+        thrown = error.what();
+      }
+      // What it throws comes out when the step has ended; those after it are not called.
+      expect(thrown == (step == 1 ? "from a callback" : ""), thrown);
+      expect_gradients(buckets, model, step, threes, 1.0 / 3);
+      std::sort(seen.begin(), seen.end());
+      if (step != 1)
+        expect(seen.size() == model.size() && std::adjacent_find(seen.begin(), seen.end()) == seen.end(),
+               "each once");
+    }
+  }));
+}
+
+TEST_CASE("gradients from elsewhere are copied, and buckets may move") {
+  const Model model = Model::of({100, 0, 30});
+  CHECK_NOTHROW(run_communicators(ranks(), "moved", [&](Communicator& communicator, int rank) {
+    GradientBuckets first(communicator, model.parameters(), small_buckets());
+    std::vector<float> values(100);
+    const auto give = [&](GradientBuckets& buckets, std::size_t i) {
+      model.write({values.data(), model.count(i), DType::f32}, 0, rank, i);
+      buckets.ready(i, values.data());
+    };
+    first.begin_step();
+    give(first, 2);
+    GradientBuckets second(std::move(first));
+    second.ready(1, nullptr);
+    give(second, 0);
+    second.finish();
+    expect_gradients(second, model, 0, threes, 1.0 / 3);
+    second.zero();
+    for (const std::size_t i : {0, 2})
+      for (std::size_t j = 0; j < model.count(i); ++j)
+        expect(element_of(second.gradient(i), j) == 0, "zero()");
+  }));
+}
+
+TEST_CASE("models without gradients, and ranks alone") {
+  const int size = GENERATE(1, 2);
+  CHECK_NOTHROW(run_communicators(ranks(size), "little", [&](Communicator& communicator, int rank) {
+    for (const Model& model : {Model::of({}), Model::of({0, 0}), Model::of({5, 0}), Model::mixed()})
+      for (const bool find_unused : {false, true}) {
+        GradientOptions options = small_buckets();
+        options.find_unused = find_unused;
+        options.norms = true;
+        GradientBuckets buckets(communicator, model.parameters(), options);
+        for (std::size_t step = 0; step < 3; ++step) run_step(buckets, model, step, rank);
+        const std::vector<double> ones(static_cast<std::size_t>(size), 1);
+        expect_gradients(buckets, model, 2, ones, 1.0 / size);
+        buckets.step_without_data();
+        expect(!buckets.table().empty(), "a table");
+      }
+  }));
+}
+
+TEST_CASE("buckets that are destroyed in a step wait for what is under way") {
+  const Model model = Model::of({5000, 5000});
+  CHECK_NOTHROW(run_communicators(ranks(), "destroyed", [&](Communicator& communicator, int rank) {
+    {
+      GradientBuckets buckets(communicator, model.parameters(), small_buckets(1024));
+      run_step(buckets, model, 0, rank);
+      buckets.begin_step();
+    }
+    communicator.barrier().wait();
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing
