@@ -16,6 +16,13 @@ namespace {
 
 constexpr double largest_weight = 1e100;  // its square, summed over ranks, is still finite
 
+void settle(Work& work) {
+  try {
+    work.wait();
+  } catch (const std::exception&) {  // it has ended
+  }
+}
+
 // Carries the text of a mistake through Communicator::abort.
 class Mistake final : public std::error_category {
  public:
@@ -48,12 +55,6 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
 
 // Buffers are borrowed until operations have ended, and so is the place where their end is written.
 GradientBuckets::State::~State() {
-  const auto settle = [](Work& work) {
-    try {
-      work.wait();
-    } catch (const std::exception&) {  // it has ended
-    }
-  };
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     settle(buckets_[bucket].work);
     while (bucket < next_ && ended_[bucket].load(std::memory_order_acquire) == 0) std::this_thread::yield();
@@ -208,7 +209,9 @@ void GradientBuckets::State::mark_missing(std::unique_lock<std::mutex>& lock) {
 void GradientBuckets::State::mistake(std::unique_lock<std::mutex>& lock, const std::string& what) {
   const std::string text = fmt::format("rank {}: {}", communicator_.rank(), what);
   failure_ = Failure{Errc::invalid_argument, text};
+  const bool others_wait = phase_ == Phase::synchronized;
   lock.unlock();
+  if (others_wait) settle(header_work_);  // then they have left the step before, and hear of it in this one
   const Mistake category(text);
   communicator_.abort(std::error_code(1, category));
   throw Error(Errc::invalid_argument, text);

@@ -50,7 +50,7 @@ struct RONDO_API GradientOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   Averaging averaging = Averaging::mean;
   // f16 or bf16: f32 gradients travel in that type and are summed in f32 wherever they meet. None: as they are.
-  std::optional<DType> wire;
+  std::optional<DType> wire{};
   bool error_feedback =
       false;  // what rounding to the wire type loses is added to the next step's gradient; needs wire
   bool find_unused = false;  // a gradient that is not ready at finish() counts as unused, not as a mistake
@@ -58,8 +58,8 @@ struct RONDO_API GradientOptions {
   bool norms = false;        // norms are computed as buckets arrive
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
   // Called by finish(), on its thread, in the order of buckets, while later buckets are under way.
-  std::function<void(const CompletedBucket&)> on_bucket;
-  std::function<void(const std::string&)> warn;  // default: standard error
+  std::function<void(const CompletedBucket&)> on_bucket{};
+  std::function<void(const std::string&)> warn{};  // default: standard error
 };
 
 struct StepOptions {

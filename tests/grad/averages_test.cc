@@ -144,6 +144,7 @@ TEST_CASE("reproducible: the same bits for every bucket size and transport") {
       options.averaging = averaging;
       options.first_bucket_bytes = options.bucket_bytes = cap;
       if (wire) options.wire = DType::bf16;
+      options.warn = [](const std::string&) {};
       options.error_feedback = wire;
       Bits bits;
       REQUIRE_NOTHROW(bits = bits_of(setup, model, options));
