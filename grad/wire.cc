@@ -52,11 +52,12 @@ void scale_short(std::byte* data, DType type, double factor, std::size_t count) 
 void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,
                  std::size_t count) {
   if (residual == nullptr && scale == 1) return convert(gradient, DType::f32, wire, wire_type, count);
+  const auto factor = static_cast<float>(scale);  // the wire type will not tell it from the f64
   Tile wanted, given;
   for (std::size_t at = 0; at < count; at += tile) {
     const std::size_t now = std::min(tile, count - at);
     std::byte* const to = static_cast<std::byte*>(wire) + at * size_of(wire_type);
-    multiply(gradient + at, scale, wanted.data(), now);
+    for (std::size_t i = 0; i < now; ++i) wanted[i] = gradient[at + i] * factor;
     if (residual != nullptr)
       for (std::size_t i = 0; i < now; ++i) wanted[i] += residual[at + i];
     convert(wanted.data(), DType::f32, to, wire_type, now);
@@ -68,11 +69,12 @@ void encode_wire(const float* gradient, float* residual, double scale, void* wir
 
 void decode_wire(const void* wire, DType wire_type, double scale, float* gradient, std::size_t count) {
   if (scale == 1) return convert(wire, wire_type, gradient, DType::f32, count);
+  Tile values;
   for (std::size_t at = 0; at < count; at += tile) {
     const std::size_t now = std::min(tile, count - at);
-    convert(static_cast<const std::byte*>(wire) + at * size_of(wire_type), wire_type, gradient + at,
+    convert(static_cast<const std::byte*>(wire) + at * size_of(wire_type), wire_type, values.data(),
             DType::f32, now);
-    multiply(gradient + at, scale, gradient + at, now);
+    multiply(values.data(), scale, gradient + at, now);
   }
 }
 

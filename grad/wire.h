@@ -9,7 +9,7 @@
 
 namespace rondo {
 
-// wire[i] = gradient[i] * scale + residual[i], rounded to nearest even to the wire type; residual[i] becomes what the rounding has lost, or 0
+// wire[i] = gradient[i] * scale + residual[i], in f32, rounded to nearest even to the wire type; residual[i] becomes what the rounding has lost, or 0
 // where that is not finite (a value too large for the wire type, infinity, NaN), so that one bad step does not spoil those after it.
 // residual may be null: no error feedback. wire_type: any that f32 converts to. wire overlaps neither of the others.
 void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,

@@ -13,6 +13,8 @@ struct Avx2 {
   static constexpr std::size_t bytes = 32;
   using F32 = VectorOf<float, bytes>::type;
   using U16 = VectorOf<std::uint16_t, bytes>::type;
+  using U32 = VectorOf<std::uint32_t, bytes>::type;
+  using HalfU8 = VectorOf<std::uint8_t, bytes / 2>::type;
 
   RONDO_INLINE static void widen_half(U16 halves, F32& low, F32& high) {
     low = (F32)_mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)halves));
@@ -22,6 +24,14 @@ struct Avx2 {
     const __m128i first = _mm256_cvtps_ph((__m256)low, _MM_FROUND_TO_NEAREST_INT);
     const __m128i second = _mm256_cvtps_ph((__m256)high, _MM_FROUND_TO_NEAREST_INT);
     return (U16)_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+  }
+  // Packing works on each half of a register by itself.
+  RONDO_INLINE static U16 narrow_words(U32 low, U32 high) {
+    return (U16)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)low, (__m256i)high), 0xd8);
+  }
+  RONDO_INLINE static HalfU8 narrow_bytes(U16 words) {
+    const __m256i packed = _mm256_packus_epi16((__m256i)words, (__m256i)words);
+    return (HalfU8)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0xd8));
   }
 };
 

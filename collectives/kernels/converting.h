@@ -71,10 +71,12 @@ struct BFloats : Lanes<M> {
     }
   }
   RONDO_INLINE static void encode(const std::byte* from, std::byte* to) {
-    for (std::size_t i = 0; i < 2; ++i) {
-      const U32 rounded = BFloatCodec<M>::rounded(load<F32>(from + i * sizeof(F32)));
-      store(to + i * sizeof(HalfU16), __builtin_convertvector(rounded >> 16, HalfU16));
-    }
+    store(to, M::narrow_words(rounded(from), rounded(from + sizeof(F32))));
+  }
+
+ private:
+  RONDO_INLINE static U32 rounded(const std::byte* from) {
+    return BFloatCodec<M>::rounded(load<F32>(from)) >> 16;
   }
 };
 
@@ -91,7 +93,7 @@ struct Bytes : Lanes<M> {
   }
   RONDO_INLINE static void encode(const std::byte* from, std::byte* to) {
     const U16 half = M::narrow_half(rounded(from), rounded(from + sizeof(F32)));
-    store(to, __builtin_convertvector(Format::code_of(half) >> 8, HalfU8));
+    store(to, M::narrow_bytes(Format::code_of(half) >> 8));
   }
 
  private:

@@ -4,6 +4,8 @@
 //   bytes                             width of its registers
 //   widen_half(halves, low, high)     f16 lanes -> two vectors of f32 lanes
 //   narrow_half(low, high)            and back, rounded to nearest even
+//   narrow_words(low, high)           lanes of 32 bits that hold 16 -> lanes of 16
+//   narrow_bytes(words)               lanes of 16 bits that hold 8 -> lanes of 8, half a register
 // A unit is one register of elements as they lie in memory, decoded into one or more vectors of accumulators. Everything here is
 // in an anonymous namespace and nothing instantiates a template of the standard library: see table.h.
 #pragma once

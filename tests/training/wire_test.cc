@@ -35,8 +35,7 @@ TEST_CASE("a gradient is scaled once and rounded once on its way to the wire") {
   for (const std::size_t count : counts) {
     const std::vector<float> gradient = gradients(count, 3);
     std::vector<float> scaled(count);
-    for (std::size_t i = 0; i < count; ++i)
-      scaled[i] = static_cast<float>(static_cast<double>(gradient[i]) * scale);
+    for (std::size_t i = 0; i < count; ++i) scaled[i] = gradient[i] * static_cast<float>(scale);
     std::vector<std::uint16_t> wire(count), expected(count);
     convert(scaled.data(), DType::f32, expected.data(), type, count);
     encode_wire(gradient.data(), nullptr, scale, wire.data(), type, count);
