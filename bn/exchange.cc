@@ -94,7 +94,7 @@ void Exchange::finish() {
     throw Error(
         error.code(),
         fmt::format(
-            "batch norm: this rank {}: {}; ranks are at different layers, or give one different channels "
+            "batch norm: this rank is {}: {}; ranks are at different layers, or give one different channels "
             "(a layer sends {} + 2 x channels elements)",
             where, error.what(), head));
   }
@@ -118,7 +118,7 @@ void Exchange::check_agreement() const {
 
 std::string Exchange::position(bool history) const {
   const Layer& first = *layers_.front();
-  std::string text = fmt::format("is at {}", first.title());
+  std::string text = fmt::format("at {}", first.title());
   if (layers_.size() > 1) text += fmt::format(" and {} others", layers_.size() - 1);
   text += pass_ == Pass::forward ? " forward" : " backward";
   text += fmt::format(" step {}", first.step());

@@ -29,7 +29,7 @@ struct Activations {
 };
 
 struct RONDO_API BatchNormOptions {
-  std::string name;         // of the layer, for messages; unique in the model, the same on all ranks
+  std::string name{};       // of the layer, for messages; unique in the model, the same on all ranks
   DType type = DType::f32;  // of activations and their gradients: f64, f32, f16, bf16
   TensorLayout layout = TensorLayout::nchw;
   double epsilon = 1e-5;  // added to the variance

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mistakes are named at once, on every rank, with layer, step and ranks.
+#include <functional>
+#include <optional>
+
+#include <rondo/error.h>
+
+#include "bn/reference.h"
+#include "catch.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr std::size_t samples = 3;
+
+// A rank's layers bn0 ... bn3, and vectors that they all take.
+struct Model {
+  explicit Model(Communicator& communicator, int rank) : c(communicator), rank(rank) {
+    for (std::size_t i = 0; i < 4; ++i)
+      layers.emplace_back(communicator, 4, BatchNormOptions{.name = fmt::format("bn{}", i), .epsilon = 1e-3});
+  }
+  Activations view(std::vector<float>& values) { return {values.data(), samples, 1}; }
+  Activations x() { return view(in); }
+  Activations y() { return view(out); }
+  void forward(std::size_t i) { layers[i].forward(x(), y()); }
+  void backward(std::size_t i) { layers[i].backward(x(), x(), y()); }
+  void evaluate(std::size_t i) { layers[i].evaluate(x(), y()); }
+
+  Communicator& c;
+  int rank;
+  std::vector<SyncBatchNorm> layers;
+  std::vector<float> in = std::vector<float>(samples * 4, 2.0F), out = in;
+};
+
+// Every rank must get Error(mismatch) with all of these in its message.
+void check_named(const std::string& what, const std::function<void(Model&)>& run,
+                 const std::vector<std::string>& parts) {
+  Setup setup;
+  setup.size = 4;
+  CHECK_NOTHROW(run_communicators(setup, what, [&](Communicator& c, int rank) {
+    Model model(c, rank);
+    try {
+      run(model);
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      expect(error.code() == Errc::mismatch, message);
+      for (const std::string& part : parts)
+        expect(message.find(part) != std::string::npos, part + " in " + message);
+      return;
+    }
+    throw std::runtime_error("nothing was noticed");
+  }));
+}
+
+TEST_CASE("a rank that skips a layer is named with where it is") {
+  check_named("skipped",
+              [](Model& m) {
+                for (int step = 0; step < 2; ++step)
+                  for (std::size_t i = 0; i < 4; ++i)
+                    if (m.rank != 2 || step == 0 || i != 1) m.forward(i);
+              },
+              {"batch norm: ranks differ: rank 2 at layer bn2 forward step 2; ranks 0, 1, 3 at layer bn1 "
+               "forward step 2"});
+}
+
+TEST_CASE("a rank that runs the other direction is named") {
+  check_named("direction",
+              [](Model& m) {
+                m.forward(0);
+                m.forward(1);
+                if (m.rank == 1)
+                  m.forward(2);
+                else
+                  m.backward(1);
+              },
+              {"rank 1 at layer bn2 forward step 1; ranks 0, 2, 3 at layer bn1 backward step 1"});
+}
+
+TEST_CASE("a rank that made its layer anew is named with its step") {
+  check_named("step",
+              [](Model& m) {
+                m.forward(0);
+                m.forward(0);
+                SyncBatchNorm anew(m.c, 4, {.name = "bn0"});
+                (m.rank == 3 ? anew : m.layers[0]).forward(m.x(), m.y());
+              },
+              {"rank 3 at layer bn0 forward step 1; ranks 0, 1, 2 at layer bn0 forward step 3"});
+}
+
+TEST_CASE("a rank that evaluated what others trained is named with what it evaluated") {
+  check_named("evaluation",
+              [](Model& m) {
+                m.forward(0);
+                for (std::size_t i = 1; i < 3; ++i) {
+                  if (m.rank == 0)
+                    m.evaluate(i);
+                  else
+                    m.forward(i);
+                }
+                m.forward(3);
+              },
+              {"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); ranks 1, "
+               "2, 3 at layer bn1 "
+               "forward step 1"});
+}
+
+TEST_CASE("a rank whose layer has another past is named") {
+  check_named("past",
+              [](Model& m) {
+                SyncBatchNorm other(m.c, 4, {.name = "bn0"});
+                m.forward(0);
+                std::fill(m.in.begin(), m.in.end(), 5.0F);
+                other.forward(m.x(), m.y());
+                (m.rank == 1 ? other : m.layers[0]).forward(m.x(), m.y());
+              },
+              {"rank 1 at layer bn0 forward step 2 with statistics ",
+               "; ranks 0, 2, 3 at layer bn0 forward step 2 with "});
+}
+
+TEST_CASE("different numbers of channels are named") {
+  for (const int odd : {0, 2}) {
+    Setup setup;
+    setup.size = 3;
+    CHECK_NOTHROW(run_communicators(setup, "channels", [odd](Communicator& c, int rank) {
+      SyncBatchNorm layer(c, rank == odd ? 8 : 4, {.name = "stem.bn"});
+      std::vector<float> x(16);
+      std::string message;
+      try {
+        layer.forward({x.data(), 2, 1}, {x.data(), 2, 1});
+      } catch (const Error& error) {
+        expect(error.code() == Errc::mismatch, error.what());
+        message = error.what();
+      }
+      for (const char* part :
+           {"layer stem.bn forward step 1", "fwd 1 stem.bn", "23 f64", "15 f64", "2 x channels"})
+        expect(message.find(part) != std::string::npos, fmt::format("{} in {}", part, message));
+    }));
+  }
+}
+
+// What a call that cannot be throws, here and without harm.
+void refused(const std::string& part, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    expect(error.code() == Errc::invalid_argument, error.what());
+    expect(std::string(error.what()).find(part) != std::string::npos, part + " in " + error.what());
+    return;
+  }
+  throw std::runtime_error("nothing was thrown: " + part);
+}
+
+TEST_CASE("calls in the wrong order are named and do no harm") {
+  Setup setup;
+  setup.size = 2;
+  CHECK_NOTHROW(run_communicators(setup, "order", [](Communicator& c, int rank) {
+    Model m(c, rank);
+    SyncBatchNorm &a = m.layers[0], &b = m.layers[1];
+    const Activations x = m.x(), y = m.y();
+    refused("layer bn0: end_forward without begin_forward", [&] { a.end_forward(y); });
+    refused("layer bn0: backward without a forward", [&] { a.begin_backward(x, x); });
+    a.begin_forward(x);
+    refused("layer bn0: begin_forward before end_forward", [&] { a.begin_forward(x); });
+    refused("layer bn0: begin_backward before end_forward", [&] { a.begin_backward(x, x); });
+    refused("layer bn0: end_backward without begin_backward", [&] { a.end_backward(y); });
+    refused("y has 2 samples of 1 positions, the input has 3 of 1", [&] {
+      a.end_forward({m.out.data(), 2, 1});
+    });
+    refused("overlaps the input in part", [&] { a.end_forward({m.in.data() + 1, samples, 1}); });
+    a.end_forward(y);
+    refused("dy has 2 samples of 1 positions, the forward pass had 3 of 1", [&] {
+      a.begin_backward(x, {m.in.data(), 2, 1});
+    });
+    a.backward(x, x, y);
+    refused("layer bn0: backward without a forward", [&] { a.begin_backward(x, x); });
+
+    SyncBatchNorm* const both[] = {&a, &b};
+    SyncBatchNorm* const turned[] = {&b, &a};
+    SyncBatchNorm* const twice[] = {&a, &a};
+    const Activations xs[] = {x, x}, ys[] = {y, y};
+    refused("layer bn0: it is twice", [&] { SyncBatchNorm::begin_forward(twice, xs); });
+    refused("2 layers with activations for 1",
+            [&] { SyncBatchNorm::begin_forward(both, std::span(xs).first(1)); });
+    refused("no layers", [&] { SyncBatchNorm::begin_forward({}, {}); });
+    SyncBatchNorm::begin_forward(both, xs);
+    refused("other layers, or another order", [&] { SyncBatchNorm::end_forward(turned, ys); });
+    refused("other layers, or another order", [&] { a.end_forward(y); });
+    SyncBatchNorm::end_forward(both, ys);
+
+    auto other = c.split(0, rank);
+    SyncBatchNorm elsewhere(*other, 4, {.name = "elsewhere"});
+    SyncBatchNorm* const mixed[] = {&a, &elsewhere};
+    refused("layer elsewhere: its communicator is not that of layer bn0",
+            [&] { SyncBatchNorm::begin_forward(mixed, xs); });
+    m.forward(0);
+    m.backward(0);
+  }));
+}
+
+TEST_CASE("options and arguments that cannot be are refused") {
+  Setup setup;
+  setup.size = 1;
+  CHECK_NOTHROW(run_communicators(setup, "options", [](Communicator& c, int) {
+    const auto make = [&](std::size_t channels, BatchNormOptions options) {
+      options.name = "bn";
+      SyncBatchNorm layer(c, channels, options);
+    };
+    refused("0 channels", [&] { make(0, {}); });
+    refused("type is i32", [&] { make(4, {.type = DType::i32}); });
+    refused("epsilon is -1", [&] { make(4, {.epsilon = -1}); });
+    refused("epsilon is nan", [&] { make(4, {.epsilon = NAN}); });
+    refused("momentum is 1.5", [&] { make(4, {.momentum = 1.5}); });
+    refused("threads is -1", [&] { make(4, {.threads = -1}); });
+    refused("deadline", [&] { make(4, {.deadline = std::chrono::milliseconds{-1}}); });
+    SyncBatchNorm layer(c, 4, {.name = "bn"});
+    std::vector<float> few(3), four(4);
+    std::vector<double> wide(4);
+    refused("are 4 f32 in host memory, not 3 f32",
+            [&] { layer.bind_gradients(buffer_of(std::span(four)), buffer_of(std::span(few))); });
+    refused("are 4 f32 in host memory, not 4 f64",
+            [&] { layer.bind_gradients(buffer_of(std::span(wide)), buffer_of(std::span(four))); });
+    refused("x has 2 samples of 1 positions", [&] { layer.begin_forward({nullptr, 2, 1}); });
+    refused("2^53", [&] { layer.begin_forward({four.data(), std::size_t{1} << 60, 1}); });
+  }));
+}
+
+TEST_CASE("a rank that never comes is named by the deadline of the layer") {
+  Setup setup;
+  setup.size = 2;
+  CHECK_NOTHROW(run_communicators(setup, "deadline", [](Communicator& c, int rank) {
+    if (rank == 1) {
+      // Here until the other has given up.
+      std::byte done{};
+      try {
+        c.broadcast({&done, 1, DType::u8}, {&done, 1, DType::u8}, 0).wait();
+      } catch (const Error&) {
+      }
+      return;
+    }
+    SyncBatchNorm layer(c, 4, {.name = "bn7", .deadline = std::chrono::milliseconds{300}});
+    std::vector<float> x(8);
+    std::string message;
+    try {
+      layer.forward({x.data(), 2, 1}, {x.data(), 2, 1});
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    expect(message.find("fwd 1 bn7") != std::string::npos && message.find("rank 1") != std::string::npos,
+           message);
+  }));
+}
+
+TEST_CASE("layers may go while a pass is under way") {
+  Setup setup;
+  setup.size = 2;
+  CHECK_NOTHROW(run_communicators(setup, "gone", [](Communicator& c, int rank) {
+    Model m(c, rank);
+    const Activations xs[] = {m.x(), m.x(), m.x()}, ys[] = {m.y(), m.y(), m.y()};
+    for (const std::size_t goes : {0, 2}) {
+      std::vector<std::optional<SyncBatchNorm>> layers(3);
+      std::vector<SyncBatchNorm*> list;
+      for (auto& layer : layers) {
+        layer.emplace(c, 4, BatchNormOptions{.name = "goes"});
+        list.push_back(&*layer);
+      }
+      SyncBatchNorm::begin_forward(list, xs);
+      layers[goes].reset();
+      refused("end_forward without begin_forward", [&] { layers[1]->end_forward(ys[1]); });
+      layers[1]->forward(xs[1], ys[1]);
+    }
+    // Moving takes the pass along.
+    m.layers[0].begin_forward(m.x());
+    SyncBatchNorm moved = std::move(m.layers[0]);
+    moved.end_forward(m.y());
+    moved.backward(m.x(), m.x(), m.y());
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing
