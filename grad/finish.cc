@@ -62,6 +62,7 @@ std::exception_ptr GradientBuckets::State::synchronize() {
 
 GradientBuckets::State::Clock::time_point GradientBuckets::State::await(std::size_t bucket) {
   buckets_[bucket].work.wait();
+  buckets_[bucket].work = Work();  // for the next operation
   // Another thread may have ended it and be on its way to note when.
   Clock::rep ended = 0;
   while ((ended = ended_[bucket].load(std::memory_order_acquire)) == 0) std::this_thread::yield();

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The same law for steps of gradient buckets: nothing is allocated after the second.
+#include <rondo/gradients.h>
+
+#include <algorithm>
+#include <barrier>
+#include <limits>
+#include <vector>
+
+#include "catch.h"
+#include "hot_path/counting.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+std::vector<Parameter> some_parameters() {
+  std::vector<Parameter> parameters;
+  for (std::size_t i = 0; i < 60; ++i) {
+    Parameter& parameter = parameters.emplace_back();
+    parameter.name = std::string(i + 1, 'p');
+    parameter.shape = {i % 7 == 0 ? 5000 : 100 * i};
+    parameter.type = i % 11 == 0 ? DType::f64 : i % 5 == 0 ? DType::bf16 : DType::f32;
+  }
+  return parameters;
+}
+
+// Everything at once: weights that differ, gradients found unused, a wire type with feedback, norms, callbacks, a trace.
+GradientOptions all_options(std::size_t& called) {
+  GradientOptions options;
+  options.first_bucket_bytes = 4096;
+  options.bucket_bytes = 20'000;
+  options.averaging = Averaging::weighted;
+  options.wire = DType::f16;
+  options.error_feedback = true;
+  options.find_unused = true;
+  options.norms = true;
+  options.on_bucket = [&called](const CompletedBucket& bucket) { called += bucket.parameters.size(); };
+  return options;
+}
+
+TEST_CASE("nothing is allocated after the second step of gradient buckets") {
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  const bool everything = GENERATE(false, true);
+  constexpr int size = 3;
+  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
+  std::barrier begin(size), done(size);
+  Setup setup;
+  setup.over = over;
+  setup.size = size;
+  run_communicators(setup, "gradients", [&](Communicator& communicator, int rank) {
+    std::size_t called = 0;
+    GradientBuckets buckets(communicator, some_parameters(),
+                            everything ? all_options(called) : GradientOptions());
+    if (everything) buckets.keep_trace(1000);
+    std::uint64_t steps = 0;
+    const auto step = [&] {
+      buckets.begin_step({.weight = everything ? static_cast<double>(1 + (++steps + rank) % 3) : 1});
+      for (std::size_t i = 0; i < buckets.parameter_count(); ++i)
+        if (!everything || i % 13 != 5) buckets.ready(i);
+      buckets.finish();
+    };
+    step();
+    step();
+    for (int attempt = 0; attempt < 3 && least != 0; ++attempt) {
+      begin.arrive_and_wait();
+      if (rank == 0) before = allocations(), report_next_allocation(true);
+      begin.arrive_and_wait();
+      for (int i = 0; i < 100; ++i) step();
+      done.arrive_and_wait();
+      if (rank == 0) least = std::min(least, allocations() - before);
+      done.arrive_and_wait();
+    }
+  });
+  INFO(name_of(over) << (everything ? ", everything" : ""));
+  CHECK(least == 0);
+}
+
+}  // namespace
+}  // namespace rondo::testing
