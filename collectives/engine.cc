@@ -105,7 +105,7 @@ Operation* Engine::start(const Call& call) {
   if (by_direct) {
     operation.run.begin_idle(idle_program_);
   } else if (!failure_) {
-    operation.run.begin(program(call), call, options_.rank, options_.size);
+    operation.run.begin(program(call), call, options_.rank, options_.size, room_);
   }
   operation.keep_counts(call);
   operation.begin(call, its_lane.begin_number(), now);

@@ -95,10 +95,6 @@ class Engine final : private Sink, private PointHost {
     int rank;
     std::uint64_t finished[lane_count];
   };
-  struct Ended {
-    std::function<void(std::error_code)> callback;
-    std::error_code code;
-  };
 
   std::optional<Receive> expected(Link& link) override;
   Header arrived(Link& link, const HeaderBytes& header) override;
@@ -180,6 +176,7 @@ class Engine final : private Sink, private PointHost {
   std::vector<std::unique_ptr<Program>> programs_;
   std::vector<Operation*> pool_;  // one reference each
   std::size_t pool_hint_ = 0;
+  Run::Room room_;
   std::uint64_t pending_ = 0;
   int waiters_ = 0;
   bool driving_ = false;
@@ -198,7 +195,8 @@ class Engine final : private Sink, private PointHost {
   TimePoint stall_check_ = TimePoint::max();  // when to look whether anything has arrived since the last time
   std::uint64_t stall_reported_[lane_count] = {};  // the newest operation for which that has been reported
   std::vector<std::function<void()>> reports_;     // to be made without the lock
-  std::vector<Ended> ended_;
+  Operation* first_ended_ = nullptr;               // with callbacks to be made without the lock, in order
+  Operation* last_ended_ = nullptr;
 
   FileDescriptor wake_, timer_;
   bool armed_ = false;

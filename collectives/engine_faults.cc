@@ -52,26 +52,34 @@ void Engine::append_awaited(const Operation& operation, std::vector<int>& ranks)
 }
 
 void Engine::end(Operation& operation, Operation::State state, std::error_code code, std::string message) {
-  if (operation.callback) ended_.push_back({std::move(operation.callback), code});
+  if (operation.callback) {
+    operation.add_reference();
+    operation.next_ended = nullptr;
+    (last_ended_ == nullptr ? first_ended_ : last_ended_->next_ended) = &operation;
+    last_ended_ = &operation;
+  }
   --pending_;
   operation.end(state, code, std::move(message));
   tell_waiters();
   if (sleeping_ > 0) wake();
 }
 
-// Reports and callbacks run without the lock: they may call back.
+// Reports and callbacks run without the lock: they may call back. Until then operations with callbacks are not used again.
 void Engine::deliver(std::unique_lock<std::mutex>& lock) {
-  if (reports_.empty() && ended_.empty()) return;
+  if (reports_.empty() && first_ended_ == nullptr) return;
   std::vector<std::function<void()>> reports;
-  std::vector<Ended> ended;
   reports.swap(reports_);
-  ended.swap(ended_);
+  Operation* ended = std::exchange(first_ended_, nullptr);
+  last_ended_ = nullptr;
   lock.unlock();
   for (const auto& report : reports) report();
-  for (const Ended& e : ended) e.callback(e.code);
-  ended.clear();
+  while (ended != nullptr) {
+    Operation* const operation = std::exchange(ended, ended->next_ended);
+    operation->callback(operation->code);
+    operation->callback = nullptr;
+    operation->drop();
+  }
   lock.lock();
-  if (ended_.empty()) ended_.swap(ended);  // keeps the memory for the next
 }
 
 void Engine::suspect(Failure failure) {

@@ -64,6 +64,7 @@ class Operation {
   std::string message;
   std::function<void(std::error_code)> callback;
   Operation* next = nullptr;         // in the lane, in start order
+  Operation* next_ended = nullptr;   // among those whose callback is to be made
   Operation* next_direct = nullptr;  // among those without a schedule
   // Of operations in point_lane: the other neighbour, what it is, and how much of it is under way.
   Operation* before = nullptr;

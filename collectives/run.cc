@@ -6,7 +6,7 @@
 
 namespace rondo {
 
-void Run::begin(const Program& program, const Call& call, int rank, int size) {
+void Run::begin(const Program& program, const Call& call, int rank, int size, Room& room) {
   program_ = &program;
   signature_ = call.signature;
   in_ = call.in;
@@ -25,6 +25,12 @@ void Run::begin(const Program& program, const Call& call, int rank, int size) {
   });
   staging_ = nullptr;
   staging_needed_ = staged ? window_ * layout_.segment_span() * element_ : 0;
+  room.peers = std::max(room.peers, program.peers().size());
+  room.slices = std::max<std::size_t>(room.slices, window_ * (program.slices() + 1));
+  room.window = std::max<std::size_t>(room.window, window_);
+  peers_.reserve(room.peers);
+  slices_.reserve(room.slices);
+  steps_left_.reserve(room.window);
   peers_.clear();
   for (const ProgramPeer& p : program.peers())
     peers_.push_back({FrameOrder(p.receive_table, segments_), FrameOrder(p.send_table, segments_), 0});

@@ -37,8 +37,12 @@ struct PeerRun {
 
 class Run {
  public:
+  // The most that any operation so far has needed. Each makes room for it, since its memory serves other shapes later.
+  struct Room {
+    std::size_t peers = 0, slices = 0, window = 0;
+  };
   // staging holds staging_bytes_needed() bytes, given later through give_staging when that is not 0.
-  void begin(const Program& program, const Call& call, int rank, int size);
+  void begin(const Program& program, const Call& call, int rank, int size, Room& room);
   // An operation without frames: it never completes here.
   void begin_idle(const Program& program) noexcept;
   std::size_t staging_bytes_needed() const noexcept { return staging_needed_; }

@@ -57,12 +57,19 @@ std::exception_ptr GradientBuckets::State::synchronize() {
   }
   note_statistics();
   agree_on_order();
+  release_works();
   return thrown;
+}
+
+// All at once: then the communicator has an operation for each of them after the first step, whatever overlaps in later ones.
+void GradientBuckets::State::release_works() {
+  for (Bucket& bucket : buckets_) bucket.work = Work();
+  header_work_ = Work();
+  usage_work_ = Work();
 }
 
 GradientBuckets::State::Clock::time_point GradientBuckets::State::await(std::size_t bucket) {
   buckets_[bucket].work.wait();
-  buckets_[bucket].work = Work();  // for the next operation
   // Another thread may have ended it and be on its way to note when.
   Clock::rep ended = 0;
   while ((ended = ended_[bucket].load(std::memory_order_acquire)) == 0) std::this_thread::yield();

@@ -101,6 +101,7 @@ class GradientBuckets::State {
   Clock::time_point await(std::size_t bucket);
   void take_in(std::size_t bucket);
   std::exception_ptr call_back(std::size_t bucket) noexcept;
+  void release_works();
   void warn_of_weights();
   void note_statistics();
   std::string where() const;
