@@ -75,7 +75,9 @@ TEST_CASE("a trace has every bucket of every rank, on tracks where nothing overl
   const std::string path = folder.file("trace.json");
   const Trace::Time start = std::chrono::steady_clock::now();
   constexpr int size = 3;
-  CHECK_NOTHROW(run_communicators(ranks(size), "save", [&](Communicator& c, int rank) {
+  Setup setup = ranks(size);
+  setup.over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  CHECK_NOTHROW(run_communicators(setup, "save", [&](Communicator& c, int rank) {
     Trace trace(4, 2);
     keep_steps(trace, start, 3 + rank);
     trace.save(c, path);
