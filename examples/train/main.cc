@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Trains a small convolutional network on pictures of digits, on as many ranks as the launcher starts: docs/training.md.
+#include <rondo/communicator.h>
+#include <rondo/info.h>
+
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+
+#include "examples/train/options.h"
+#include "examples/train/run.h"
+
+namespace {
+
+constexpr int exit_failed = 1, exit_usage = 2;
+
+// What is wrong with the command line is wrong on every rank: the first says it.
+int explain(const CLI::App& app, const CLI::ParseError& error, int rank) {
+  const bool fine = error.get_exit_code() == 0;  // --help
+  if (rank == 0 && fine) app.exit(error);
+  if (rank == 0 && !fine) fmt::print(stderr, "train: {}\ntrain --help describes the options\n", error.what());
+  return fine ? 0 : exit_usage;
+}
+
+void train_on(const rondo::Options& environment, const train::RunOptions& options) {
+  rondo::Options how = environment;
+  how.reproducible = how.reproducible || options.reproducible;
+  auto communicator = rondo::Communicator::connect(how);
+  if (options.type == rondo::DType::f64)
+    train::run<double>(communicator, options);
+  else
+    train::run<float>(communicator, options);
+}
+
+int run(int argc, char** argv) {
+  const auto environment = rondo::Options::from_environment();
+  const rondo::PlaceInfo place = rondo::gather_place(environment);
+  CLI::App app{"Trains a convolutional network with batch norm on drawn digits, data-parallel over Rondo."};
+  app.name("train");
+  train::RunOptions options;
+  train::add_options(app, options);
+  try {
+    app.parse(argc, argv);
+    train::check_options(options, place.size);
+  } catch (const CLI::ParseError& error) {
+    return explain(app, error, place.rank);
+  }
+  train_on(environment, options);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const train::ToldElsewhere&) {
+    return exit_failed;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "train: {}\n", error.what());
+    return exit_failed;
+  }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "examples/train/run.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "examples/train/console.h"
+#include "examples/train/curve.h"
+
+namespace train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t traced_steps = 100;
+
+// Does something on rank 0 alone. When it fails there, every rank throws: rank 0 the reason, the others ToldElsewhere.
+void on_rank_0(rondo::Communicator& communicator, const std::function<void()>& action) {
+  std::exception_ptr problem;
+  std::int32_t failed = 0;
+  if (communicator.rank() == 0) try {
+      action();
+    } catch (...) {
+      problem = std::current_exception();
+      failed = 1;
+    }
+  const rondo::Buffer buffer = rondo::buffer_of(std::span(&failed, 1));
+  communicator.broadcast(buffer, buffer, 0).wait();
+  if (problem) std::rethrow_exception(problem);
+  if (failed != 0) throw ToldElsewhere();
+}
+
+// How fast training goes, without tests and checkpoints.
+struct Pace {
+  std::size_t samples = 0;  // of all ranks
+  double seconds = 0;
+
+  void add(std::size_t more, double took) {
+    samples += more;
+    seconds += took;
+  }
+  double per_second() const { return seconds > 0 ? static_cast<double>(samples) / seconds : 0; }
+};
+
+template <class T>
+class Run {
+ public:
+  Run(rondo::Communicator& communicator, const RunOptions& options)
+      : communicator_(communicator),
+        options_(options),
+        console_(communicator.rank() == 0),
+        training_(Digits::Set::training, options.images, options.seed),
+        test_(Digits::Set::test, options.test_images, options.seed),
+        trainer_(communicator, options.trainer()),
+        sampler_(options.images, communicator,
+                 {.seed = options.seed, .remainder = rondo::Remainder::uneven}) {}
+
+  void operator()();
+
+ private:
+  void introduce();
+  void resume();
+  void open_curve();
+  void epoch();
+  void step();
+  void end_epoch();
+  void save();
+  void conclude();
+  bool ended() const { return progress_.step >= last_step(); }
+  std::size_t last_step() const {
+    return options_.stop_after == 0 ? options_.steps() : std::min(options_.steps(), options_.stop_after);
+  }
+
+  rondo::Communicator& communicator_;
+  const RunOptions& options_;
+  Console console_;
+  Digits training_, test_;
+  Trainer<T> trainer_;
+  rondo::ShardedSampler sampler_;
+  Progress progress_;
+  Curve curve_;
+  CurveRow row_;  // of the last step
+  Batch<T> batch_;
+  std::optional<Result> tested_;
+  std::uint64_t saved_ = 0;  // the step of the last checkpoint
+  Pace epoch_pace_, pace_;   // of this epoch and of all, as far as this process did them
+};
+
+template <class T>
+void Run<T>::operator()() {
+  introduce();
+  if (!options_.resume.empty()) resume();
+  on_rank_0(communicator_, [&] { open_curve(); });
+  if (!options_.trace.empty()) trainer_.buckets().keep_trace(traced_steps);
+  while (!ended()) epoch();
+  if (saved_ != progress_.step) save();
+  if (!options_.trace.empty()) trainer_.buckets().save_trace(options_.trace);
+  conclude();
+}
+
+template <class T>
+void Run<T>::introduce() {
+  std::size_t numbers = 0;
+  for (const rondo::Parameter& parameter : trainer_.network().parameters())
+    numbers += element_count(parameter);
+  const auto size = static_cast<std::size_t>(communicator_.size());
+  console_.line(
+      fmt::format("{} {}, {} training and {} test pictures, {} parameters in {}, batch {} ({} on each rank)",
+                  size, size == 1 ? "rank" : "ranks", options_.images, options_.test_images, numbers,
+                  rondo::name_of(options_.type), options_.batch, options_.batch / size));
+}
+
+template <class T>
+void Run<T>::resume() {
+  const auto state = trainer_.state();
+  on_rank_0(communicator_, [&] { progress_ = read_checkpoint(options_.resume, options_.identity(), state); });
+  rondo::broadcast_parameters(communicator_, state);
+  const rondo::Buffer bytes{&progress_, sizeof progress_, rondo::DType::u8};
+  communicator_.broadcast(bytes, bytes, 0).wait();
+  sampler_.resume({progress_.epoch, progress_.taken});
+  trainer_.network().set_norm_batches({progress_.norm_batches.begin(), progress_.norm_batches.end()});
+  saved_ = progress_.step;
+  console_.line(fmt::format("going on after step {} of '{}'", progress_.step, options_.resume));
+}
+
+template <class T>
+void Run<T>::open_curve() {
+  if (!options_.csv.empty()) curve_ = Curve(options_.csv, progress_.step);
+}
+
+template <class T>
+void Run<T>::epoch() {
+  epoch_pace_ = {};
+  while (progress_.taken < options_.images && !ended()) {
+    step();
+    if (progress_.taken < options_.images) curve_.add(row_);
+    const bool due = options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
+    if (due && progress_.taken < options_.images) save();
+  }
+  if (progress_.taken == options_.images) end_epoch();
+  on_rank_0(communicator_, [&] { curve_.flush(); });
+}
+
+template <class T>
+void Run<T>::step() {
+  const auto begin = Clock::now();
+  const std::size_t together = std::min(options_.batch, options_.images - progress_.taken);
+  batch_.clear();
+  // At the end of an epoch some ranks may get fewer samples than others, or none.
+  for (const rondo::Sample& sample :
+       sampler_.next(options_.batch / static_cast<std::size_t>(communicator_.size())))
+    batch_.add(training_, sample.index);
+  const double rate = options_.schedule().rate(progress_.step);
+  const Result result = trainer_.step(batch_, together, rate);
+  progress_.step += 1;
+  progress_.taken += together;
+  const double sums[] = {result.loss.sum, result.loss.weight, result.right.sum, result.right.weight};
+  for (std::size_t i = 0; i < 4; ++i) progress_.epoch_sums[i] += sums[i];
+  const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+  for (Pace* pace : {&epoch_pace_, &pace_}) pace->add(together, took);
+  row_ = {progress_.step, progress_.epoch + 1, rate, result, {}, 0};
+  console_.progress(progress_.step, options_.steps(), progress_.epoch + 1, result.loss.mean());
+}
+
+template <class T>
+void Run<T>::end_epoch() {
+  tested_ = trainer_.evaluate(test_);
+  row_.test = tested_;
+  row_.samples_per_second = epoch_pace_.per_second();
+  curve_.add(row_);
+  const auto& sums = progress_.epoch_sums;
+  console_.line(
+      fmt::format("epoch {:2}: training loss {:.4f}, accuracy {:6.2f} %; test loss {:.4f}, accuracy {:6.2f} "
+                  "%; {:.0f} samples/s",
+                  progress_.epoch + 1, sums[0] / sums[1], 100 * sums[2] / sums[3], tested_->loss.mean(),
+                  100 * tested_->right.mean(), epoch_pace_.per_second()));
+  progress_.epoch += 1;
+  progress_.taken = 0;
+  progress_.epoch_sums = {};
+  sampler_.set_epoch(progress_.epoch);
+  if (options_.checkpoint_every == 0) save();
+}
+
+template <class T>
+void Run<T>::save() {
+  saved_ = progress_.step;
+  if (options_.checkpoint.empty()) return;
+  const auto batches = trainer_.network().norm_batches();
+  std::copy(batches.begin(), batches.end(), progress_.norm_batches.begin());
+  on_rank_0(communicator_,
+            [&] { write_checkpoint(options_.checkpoint, options_.identity(), progress_, trainer_.state()); });
+}
+
+template <class T>
+void Run<T>::conclude() {
+  if (tested_)
+    console_.line(fmt::format("test accuracy {:.2f} %, {:.0f} samples/s", 100 * tested_->right.mean(),
+                              pace_.per_second()));
+  const Overlap& overlap = trainer_.overlap();
+  if (communicator_.size() > 1 && overlap.wire_us > 0)
+    console_.line(fmt::format(
+        "buckets of gradients were under way for {:.2f} s in all, {:.1f} % of it behind the backward pass",
+        overlap.wire_us / 1e6, 100 * (1 - overlap.exposed_us / overlap.wire_us)));
+  if (!options_.csv.empty()) console_.line(fmt::format("loss of every step: {}", options_.csv));
+  if (!options_.checkpoint.empty()) console_.line(fmt::format("checkpoint: {}", options_.checkpoint));
+  if (!options_.trace.empty())
+    console_.line(fmt::format("trace: {} (open it at ui.perfetto.dev)", options_.trace));
+}
+
+}  // namespace
+
+template <class T>
+void run(rondo::Communicator& communicator, const RunOptions& options) {
+  Run<T>(communicator, options)();
+}
+
+template void run<float>(rondo::Communicator&, const RunOptions&);
+template void run<double>(rondo::Communicator&, const RunOptions&);
+
+}  // namespace train

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One training run of the example's network, dealt to ranks in any way, and what it leaves.
+#pragma once
+
+#include <rondo/communicator.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "examples/train/trainer.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+
+struct Job {
+  std::vector<std::size_t> split;  // samples of each rank in every batch
+  std::size_t steps = 200;
+  train::NormMode norms = train::NormMode::sync;
+  std::size_t bucket_bytes = 4096;
+  double clip = 0;
+  std::uint64_t seed = 7;  // of pictures
+};
+
+// A tensor at the end of a run: values, and the bits they have.
+struct Tensor {
+  std::string name;
+  std::vector<double> values;
+  std::string bits;
+};
+using Tensors = std::vector<Tensor>;
+
+// Trains on this rank. The pictures of a batch and their order are the same however they are dealt.
+template <class T>
+Tensors train_job(Communicator& communicator, const Job& job);
+
+// On as many ranks as the job's split has, as threads; throws unless all end with the same bits.
+template <class T>
+Tensors train_ranks(const Job& job, Setup setup = {});
+
+// The largest difference of a value, by the largest value of its tensor; and in which tensor.
+struct Difference {
+  double relative = 0;
+  std::string tensor;
+};
+Difference difference(const Tensors& a, const Tensors& b);
+bool same_bits(const Tensors& a, const Tensors& b);
+
+}  // namespace rondo::testing
