@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Batch norm. Alone: forward and backward of 64 x 64 x 56 x 56 beside a floor, the same bytes moved by plain loops in the same rounds.
-// Under `rondo run -n 4`: the communication of a layer of 256 channels, from begin to end with next to nothing to compute.
+// Under `rondo run -n 4`: the communication of a layer of 256 channels, from begin to end with next to nothing to compute, beside the all_reduce that it is.
 //   bn_bench            rondo run -n 4 -- bn_bench [CHANNELS [LAYERS IN ONE CALL]]
 #include <fmt/format.h>
 
@@ -105,7 +105,12 @@ void measure_communication(Communicator& communicator, std::size_t channels, std
     memory.emplace_back(2 * channels, static_cast<float>(communicator.rank()));
     views.push_back({memory.back().data(), 2, 1});
   }
-  std::vector<double> forward, backward;
+  const std::size_t elements = together * (7 + 2 * channels);
+  Memory payload = communicator.allocate(elements * sizeof(double));
+  const Buffer buffer{payload.data(), elements, DType::f64};
+  OpOptions urgent;
+  urgent.priority = Priority::urgent;
+  std::vector<double> plain, forward, backward;
   for (int round = 0; round < 3000; ++round) {
     communicator.barrier().wait();
     const double there = microseconds_of([&] {
@@ -116,16 +121,21 @@ void measure_communication(Communicator& communicator, std::size_t channels, std
       SyncBatchNorm::begin_backward(layers, views, views);
       SyncBatchNorm::end_backward(layers, views);
     });
+    communicator.barrier().wait();
+    const double bare =
+        microseconds_of([&] { communicator.all_reduce(buffer, buffer, ReduceOp::sum, urgent).wait(); });
     if (round < 500) continue;
+    plain.push_back(bare);
     forward.push_back(there);
     backward.push_back(back);
   }
   if (communicator.rank() != 0) return;
   fmt::print("{} ranks, {} channels, {} in one call ({}): microseconds from begin to end\n",
              communicator.size(), channels, together,
-             communicator.describe(Collective::all_reduce, together * (7 + 2 * channels), DType::f64));
-  for (const auto& [name, times] : {std::pair("forward", &forward), std::pair("backward", &backward)})
-    fmt::print("  {:<9} p50 {:7.1f}  p90 {:7.1f}  p99 {:7.1f}\n", name, quantile(*times, 0.5),
+             communicator.describe(Collective::all_reduce, elements, DType::f64));
+  for (const auto& [name, times] :
+       {std::pair("all_reduce", &plain), std::pair("forward", &forward), std::pair("backward", &backward)})
+    fmt::print("  {:<10} p50 {:7.1f}  p90 {:7.1f}  p99 {:7.1f}\n", name, quantile(*times, 0.5),
                quantile(*times, 0.9), quantile(*times, 0.99));
 }
 
@@ -134,7 +144,7 @@ void measure_communication(Communicator& communicator, std::size_t channels, std
 int main(int argc, char** argv) {
   try {
     Communicator communicator = Communicator::connect();
-    if (communicator.size() > 1) {
+    if (communicator.size() > 1 || argc > 1) {
       measure_communication(communicator, argc > 1 ? std::stoul(argv[1]) : 256,
                             argc > 2 ? std::stoul(argv[2]) : 1);
       return 0;

@@ -8,13 +8,9 @@
 #include <cmath>
 #include <utility>
 
-#include "bn/values.h"
-
 namespace rondo::bn {
 
 namespace {
-
-constexpr std::size_t parameter_count = 6, coefficient_count = 4;
 
 std::uint64_t hash_of(std::string_view text) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
@@ -23,7 +19,12 @@ std::uint64_t hash_of(std::string_view text) noexcept {
 }
 
 void fill(const Buffer& buffer, double value) noexcept {
-  for (std::size_t i = 0; i < buffer.count; ++i) set(buffer, i, value);
+  for (std::size_t i = 0; i < buffer.count; ++i) {
+    if (buffer.type == DType::f64)
+      static_cast<double*>(buffer.data)[i] = value;
+    else
+      static_cast<float*>(buffer.data)[i] = static_cast<float>(value);
+  }
 }
 
 std::size_t checked_channels(std::size_t channels) {
@@ -72,12 +73,12 @@ Layer::Layer(Communicator& communicator, std::size_t channels, BatchNormOptions 
       parameter_type_(options_.type == DType::f64 ? DType::f64 : DType::f32),
       shared_(Shared::of(communicator)),
       passes_(shared_->pool(), checked_threads(options_, *shared_), options_.type, options_.layout, channels),
-      parameters_(parameter_count * channels * size_of(parameter_type_)),
-      lines_(coefficient_count * channels * size_of(parameter_type_)),
-      gamma_gradient_(affine(2)),
-      beta_gradient_(affine(3)),
+      parameters_(array_count * channels * size_of(parameter_type_)),
+      lines_(4 * channels * size_of(parameter_type_)),
+      gamma_gradient_(affine(gamma_gradient_at)),
+      beta_gradient_(affine(beta_gradient_at)),
       local_(channels),
-      own_batch_(options_.track_running ? 0 : channels),
+      evaluated_(channels),
       global_(channels),
       variance_(channels),
       local_sums_(2 * channels),
@@ -94,13 +95,13 @@ std::string Layer::title() const {
   return options_.name.empty() ? "an unnamed layer" : fmt::format("layer {}", options_.name);
 }
 
-Buffer Layer::parameter(std::size_t number) const noexcept {
+Buffer Layer::parameter(Array which) const noexcept {
   char* const first = static_cast<char*>(parameters_.data());
-  return {first + number * channels_ * size_of(parameter_type_), channels_, parameter_type_};
+  return {first + which * channels_ * size_of(parameter_type_), channels_, parameter_type_};
 }
 
-Buffer Layer::affine(std::size_t number) const noexcept {
-  return options_.affine ? parameter(number) : Buffer{nullptr, 0, parameter_type_};
+Buffer Layer::affine(Array which) const noexcept {
+  return options_.affine ? parameter(which) : Buffer{nullptr, 0, parameter_type_};
 }
 
 void Layer::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
@@ -116,15 +117,12 @@ void Layer::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
 }
 
 std::uint64_t Layer::history() const noexcept {
-  std::uint64_t hash = 0;
-  for (const double mean : global_.mean)
-    hash = std::rotl(hash ^ std::bit_cast<std::uint64_t>(mean), 29) * 0x9e3779b97f4a7c15u;
-  return hash;
-}
-
-Buffer Layer::coefficient(std::size_t number) const noexcept {
-  char* const first = static_cast<char*>(lines_.data());
-  return {first + number * channels_ * size_of(parameter_type_), channels_, parameter_type_};
+  // Four chains, so that one multiplication does not wait for the other.
+  std::uint64_t hashes[4] = {};
+  for (std::size_t c = 0; c < channels_; ++c)
+    hashes[c % 4] =
+        std::rotl(hashes[c % 4] ^ std::bit_cast<std::uint64_t>(global_.mean[c]), 29) * 0x9e3779b97f4a7c15u;
+  return hashes[0] ^ std::rotl(hashes[1], 16) ^ std::rotl(hashes[2], 32) ^ std::rotl(hashes[3], 48);
 }
 
 std::span<const double> Layer::beta_gradient_sum() const noexcept {

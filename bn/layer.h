@@ -11,6 +11,7 @@
 #include <rondo/batch_norm.h>
 
 #include "bn/exchange.h"
+#include "bn/lines.h"
 #include "bn/merge.h"
 #include "bn/passes.h"
 #include "bn/shared.h"
@@ -60,13 +61,13 @@ class Layer {
   std::uint64_t history() const noexcept;
   std::uint64_t name_hash() const noexcept { return name_hash_; }
 
-  Buffer gamma() noexcept { return affine(0); }
-  Buffer beta() noexcept { return affine(1); }
+  Buffer gamma() noexcept { return affine(gamma_at); }
+  Buffer beta() noexcept { return affine(beta_at); }
   Buffer gamma_gradient() noexcept { return gamma_gradient_; }
   Buffer beta_gradient() noexcept { return beta_gradient_; }
   void bind_gradients(Buffer gamma_gradient, Buffer beta_gradient);
-  Buffer running_mean() noexcept { return parameter(4); }
-  Buffer running_variance() noexcept { return parameter(5); }
+  Buffer running_mean() noexcept { return parameter(running_mean_at); }
+  Buffer running_variance() noexcept { return parameter(running_variance_at); }
   std::uint64_t batches = 0;
   std::span<const double> gamma_gradient_sum() const noexcept;
   std::span<const double> beta_gradient_sum() const noexcept;
@@ -74,13 +75,28 @@ class Layer {
   std::span<const double> variance() const noexcept { return variance_; }
 
  private:
-  Buffer parameter(std::size_t number) const noexcept;
-  Buffer affine(std::size_t number) const noexcept;
-  void update_running() noexcept;
-  void set_forward_line(std::size_t c, double mean, double rest, double variance) noexcept;
-  void set_backward_line(std::size_t c) noexcept;
-  Buffer coefficient(std::size_t number) const noexcept;
-  Coefficients coefficients() const noexcept;
+  // Where the arrays of parameters_ lie.
+  enum Array : std::size_t {
+    gamma_at,
+    beta_at,
+    gamma_gradient_at,
+    beta_gradient_at,
+    running_mean_at,
+    running_variance_at,
+    array_count
+  };
+  Buffer parameter(Array which) const noexcept;
+  Buffer affine(Array which) const noexcept;
+  template <class Function>
+  void with_type(Function function) const;
+  template <class P>
+  P* array(const Memory& memory, std::size_t number) const noexcept;
+  template <class P>
+  Lines<P> lines() const noexcept;
+  template <class P>
+  Affine<P> affine_parameters() const noexcept;
+  Statistics statistics() const noexcept;
+  void map_forward(const Activations& x, void* y, const Statistics& statistics);
 
   Communicator* communicator_;
   std::size_t channels_;
@@ -89,11 +105,10 @@ class Layer {
   DType parameter_type_;
   std::shared_ptr<Shared> shared_;
   Passes passes_;
-  // gamma, beta, their gradients, running mean and variance; then center, scale, slope and shift of the pass under way.
-  Memory parameters_, lines_;
+  Memory parameters_, lines_;  // lines_: center, scale, slope and shift of the pass under way
   Buffer gamma_gradient_, beta_gradient_;
   LocalMoments local_;
-  LocalMoments own_batch_;  // of an evaluation without running statistics
+  LocalMoments evaluated_;  // what an evaluation goes by
   GlobalMoments global_;
   std::vector<double> variance_;
   std::vector<double> local_sums_,

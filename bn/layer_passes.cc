@@ -1,26 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a layer computes. With N elements of a channel over all ranks, inv = 1 / sqrt(var + epsilon) and d = x - mean:
-//   y     = gamma inv d + beta
-//   dx    = gamma inv (dy - sum(dy) / N - d inv^2 sum(dy d) / N)
-//   dbeta = sum(dy),  dgamma = inv sum(dy d)
-// (Ioffe and Szegedy 2015, section 3). The center that x is taken from is the mean in the type of the computation; what that rounds away is
-// part of the shift, so that a mean far larger than the deviation costs no digits.
+// What a layer does before and after the collective of a pass.
 #include <fmt/format.h>
 
 #include <rondo/error.h>
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "bn/layer.h"
-#include "bn/values.h"
 
 namespace rondo::bn {
 
 namespace {
-
-enum Coefficient : std::size_t { center, scale, slope, shift };
 
 bool overlap_in_part(const void* a, const void* b, std::size_t bytes) noexcept {
   const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
@@ -90,36 +81,53 @@ bool Layer::take_forward(std::span<const double> sums, double count) noexcept {
   return true;
 }
 
-void Layer::set_forward_line(std::size_t c, double mean, double rest, double variance) noexcept {
-  const double inverse = 1 / std::sqrt(variance + options_.epsilon);
-  const double factor = value(gamma(), c, 1) * inverse;
-  set(coefficient(center), c, mean);
-  set(coefficient(scale), c, factor);
-  const double rounded_away = (mean - value(coefficient(center), c, 0)) + rest;
-  set(coefficient(shift), c, value(beta(), c, 0) - rounded_away * factor);
+// Calls function with a parameter of the type of parameters: P{}.
+template <class Function>
+void Layer::with_type(Function function) const {
+  if (parameter_type_ == DType::f64)
+    function(double{});
+  else
+    function(float{});
+}
+
+template <class P>
+P* Layer::array(const Memory& memory, std::size_t number) const noexcept {
+  return static_cast<P*>(memory.data()) + number * channels_;
+}
+
+template <class P>
+Lines<P> Layer::lines() const noexcept {
+  return {array<P>(lines_, 0), array<P>(lines_, 1), array<P>(lines_, 2), array<P>(lines_, 3)};
+}
+
+template <class P>
+Affine<P> Layer::affine_parameters() const noexcept {
+  if (!options_.affine) return {nullptr, nullptr};
+  return {array<P>(parameters_, gamma_at), array<P>(parameters_, beta_at)};
+}
+
+Statistics Layer::statistics() const noexcept {
+  return {global_.mean.data(), global_.mean_rest.data(), global_.m2.data(), global_.count};
+}
+
+void Layer::map_forward(const Activations& x, void* y, const Statistics& statistics) {
+  with_type([&]<class P>(P) {
+    const Lines<P> all = lines<P>();
+    forward_lines(all, channels_, affine_parameters<P>(), statistics, options_.epsilon);
+    passes_.forward(x, y, {all.center, all.scale, all.slope, all.shift});
+  });
 }
 
 void Layer::end_forward(const Activations& y) {
   if (global_.count == 0) return;
-  for (std::size_t c = 0; c < channels_; ++c) {
-    variance_[c] = global_.variance(c);
-    set_forward_line(c, global_.mean[c], global_.mean_rest[c], variance_[c]);
-  }
-  update_running();
-  passes_.forward(x_, y.data, coefficients());
-}
-
-void Layer::update_running() noexcept {
+  for (std::size_t c = 0; c < channels_; ++c) variance_[c] = global_.m2[c] / global_.count;
   ++batches;
   const double momentum = options_.momentum.value_or(1 / static_cast<double>(batches));
-  const Buffer means = running_mean(), variances = running_variance();
-  for (std::size_t c = 0; c < channels_; ++c) {
-    set(means, c, (1 - momentum) * value(means, c, 0) + momentum * global_.mean[c]);
-    // Of a single element there is no unbiased variance.
-    if (global_.count > 1)
-      set(variances, c,
-          (1 - momentum) * value(variances, c, 0) + momentum * (global_.m2[c] / (global_.count - 1)));
-  }
+  with_type([&]<class P>(P) {
+    update_running(array<P>(parameters_, running_mean_at), array<P>(parameters_, running_variance_at),
+                   channels_, statistics(), momentum);
+  });
+  map_forward(x_, y.data, statistics());
 }
 
 void Layer::begin_backward(const Activations& x, const Activations& dy) {
@@ -138,32 +146,22 @@ void Layer::take_backward(std::span<const double> sums) noexcept {
   std::copy(sums.begin(), sums.end(), global_sums_.begin());
 }
 
-void Layer::set_backward_line(std::size_t c) noexcept {
-  const double inverse = 1 / std::sqrt(variance_[c] + options_.epsilon);
-  const double factor = value(gamma(), c, 1) * inverse, rest = global_.mean_rest[c];
-  double &sum = global_sums_[c], &products = global_sums_[channels_ + c];
-  double &local_sum = local_sums_[c], &local_products = local_sums_[channels_ + c];
-  products -= rest * sum;
-  local_products -= rest * local_sum;
-  const double along = -factor * inverse * inverse * products / global_.count;
-  set(coefficient(center), c, global_.mean[c]);
-  set(coefficient(scale), c, factor);
-  set(coefficient(slope), c, along);
-  const double rounded_away = (global_.mean[c] - value(coefficient(center), c, 0)) + rest;
-  set(coefficient(shift), c, -factor * sum / global_.count - along * rounded_away);
-  products *= inverse;
-  local_products *= inverse;
-}
-
 void Layer::end_backward(const Activations& dx) {
   if (global_.count == 0) return;
-  for (std::size_t c = 0; c < channels_; ++c) {
-    set_backward_line(c);
-    if (!options_.affine) continue;
-    set(beta_gradient_, c, value(beta_gradient_, c, 0) + local_sums_[c]);
-    set(gamma_gradient_, c, value(gamma_gradient_, c, 0) + local_sums_[channels_ + c]);
-  }
-  passes_.backward(x_, dy_.data, dx.data, coefficients());
+  with_type([&]<class P>(P) {
+    const Lines<P> all = lines<P>();
+    backward_lines(all, channels_, affine_parameters<P>(), statistics(), options_.epsilon,
+                   global_sums_.data(), local_sums_.data());
+    if (options_.affine) {
+      P *const beta = static_cast<P*>(beta_gradient_.data), *const gamma =
+                                                                static_cast<P*>(gamma_gradient_.data);
+      for (std::size_t c = 0; c < channels_; ++c) {
+        beta[c] = static_cast<P>(static_cast<double>(beta[c]) + local_sums_[c]);
+        gamma[c] = static_cast<P>(static_cast<double>(gamma[c]) + local_sums_[channels_ + c]);
+      }
+    }
+    passes_.backward(x_, dy_.data, dx.data, {all.center, all.scale, all.slope, all.shift});
+  });
 }
 
 void Layer::evaluate(const Activations& x, const Activations& y) {
@@ -171,19 +169,17 @@ void Layer::evaluate(const Activations& x, const Activations& y) {
   check_output(x, y, "y");
   shared_->note_evaluation(options_.name);
   if (x.samples == 0) return;
-  if (!options_.track_running) passes_.moments(x, own_batch_);
-  for (std::size_t c = 0; c < channels_; ++c) {
-    if (options_.track_running)
-      set_forward_line(c, value(running_mean(), c, 0), 0, value(running_variance(), c, 0));
-    else
-      set_forward_line(c, own_batch_.point[c], own_batch_.offset[c], own_batch_.m2[c] / own_batch_.count);
+  if (options_.track_running) {
+    evaluated_.count = 1;
+    with_type([&]<class P>(P) {
+      std::copy_n(array<P>(parameters_, running_mean_at), channels_, evaluated_.point.begin());
+      std::copy_n(array<P>(parameters_, running_variance_at), channels_, evaluated_.m2.begin());
+    });
+  } else {
+    passes_.moments(x, evaluated_);
   }
-  passes_.forward(x, y.data, coefficients());
-}
-
-Coefficients Layer::coefficients() const noexcept {
-  return {coefficient(center).data, coefficient(scale).data, coefficient(slope).data,
-          coefficient(shift).data};
+  map_forward(x, y.data,
+              {evaluated_.point.data(), evaluated_.offset.data(), evaluated_.m2.data(), evaluated_.count});
 }
 
 }  // namespace rondo::bn

@@ -112,7 +112,7 @@ void Passes::moments(const Activations& x, LocalMoments& local) {
   local.count = static_cast<double>(x.samples * x.spatial);
   if (local.count == 0) return;
   const std::size_t stride = layout_ == TensorLayout::nchw ? x.spatial : 1;
-  for (std::size_t c = 0; c < channels_; ++c) local.point[c] = kernels_->element(x.data, c * stride);
+  kernels_->elements(x.data, stride, channels_, local.point.data());
   moments_about(x, local);
   bool near = true;
   for (std::size_t c = 0; c < channels_; ++c)

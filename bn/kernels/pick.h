@@ -13,7 +13,7 @@ constexpr Kernels kernels_for{Sums<Machine, T>::run_moments,   Sums<Machine, T>:
                               Sums<Machine, T>::run_gradients, Sums<Machine, T>::rows_gradients,
                               Maps<Machine, T>::run_forward,   Maps<Machine, T>::rows_forward,
                               Maps<Machine, T>::run_backward,  Maps<Machine, T>::rows_backward,
-                              Sums<Machine, T>::element,       Machine::fence};
+                              Sums<Machine, T>::elements,      Machine::fence};
 
 template <class Machine>
 const Kernels& pick(DType type) noexcept {

@@ -151,8 +151,8 @@ struct Sums {
       some_gradients<1>(x, dy, channels, mean, first, second);
   }
 
-  static double element(const void* elements, std::size_t index) {
-    return widen(static_cast<const T*>(elements)[index]);
+  static void elements(const void* from, std::size_t stride, std::size_t count, double* out) {
+    for (std::size_t i = 0; i < count; ++i) out[i] = widen(static_cast<const T*>(from)[i * stride]);
   }
 
  private:

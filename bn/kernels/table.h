@@ -38,8 +38,8 @@ struct Kernels {
                        const Coefficients& by_channel, std::size_t channel, bool streamed);
   void (*rows_backward)(const void* x, const void* dy, void* dx, std::size_t rows, std::size_t channels,
                         const Coefficients& by_channel, bool streamed);
-  // Element `index` as f64.
-  double (*element)(const void* x, std::size_t index);
+  // out[i] = element i * stride.
+  void (*elements)(const void* x, std::size_t stride, std::size_t count, double* out);
   void (*fence)();  // after streamed outputs, on the same thread
 };
 

@@ -27,8 +27,8 @@ struct Elements {
   }
   void* data() { return &bytes[margin * size_of(type)]; }
   Numbers values(const bn::Kernels& kernels, std::size_t count) {
-    Numbers result;
-    for (std::size_t i = 0; i < count; ++i) result.push_back(kernels.element(data(), i));
+    Numbers result(count);
+    kernels.elements(data(), 1, count, result.data());
     return result;
   }
   bool margins_untouched() const {
@@ -179,7 +179,8 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       const bn::Coefficients rounding{&zero, &scale, &zero, &zero};
       kernels.run_forward(all.data(), out.data(), all.size(), rounding, 0, false);
       for (std::size_t i = 0; i < all.size(); ++i) {
-        const double value = kernels.element(all.data(), i);
+        double value = 0;
+        kernels.elements(&all[i], 1, 1, &value);
         if (!std::isfinite(value) || value == 0) continue;
         const float product = static_cast<float>(value) * scale;
         const double most = type == DType::f16 ? 65504.0 : 0x1.fep127;
