@@ -20,6 +20,7 @@ void GradientBuckets::State::finish() {
   mark_missing(lock);
   std::exception_ptr thrown;
   if (phase_ == Phase::synchronized) {
+    phase_ = Phase::finishing;
     lock.unlock();
     try {
       thrown = synchronize();

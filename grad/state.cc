@@ -94,7 +94,7 @@ Buffer GradientBuckets::State::gradient(std::size_t parameter) const {
 
 void GradientBuckets::State::zero() {
   const std::lock_guard lock(mutex_);
-  if (phase_ == Phase::synchronized && next_ != 0)
+  if (phase_ == Phase::finishing || (phase_ == Phase::synchronized && next_ != 0))
     refuse(
         fmt::format("zero() in step {} after buckets have started: call it before the backward pass", step_));
   storage_.zero();
@@ -209,9 +209,9 @@ void GradientBuckets::State::mark_missing(std::unique_lock<std::mutex>& lock) {
 void GradientBuckets::State::mistake(std::unique_lock<std::mutex>& lock, const std::string& what) {
   const std::string text = fmt::format("rank {}: {}", communicator_.rank(), what);
   failure_ = Failure{Errc::invalid_argument, text};
-  const bool others_wait = phase_ == Phase::synchronized;
+  const bool travels = phase_ == Phase::synchronized;
   lock.unlock();
-  if (others_wait) settle(header_work_);  // then they have left the step before, and hear of it in this one
+  if (travels) settle(header_work_);  // then all ranks have left the step before, and hear of it in this one
   const Mistake category(text);
   communicator_.abort(std::error_code(1, category));
   throw Error(Errc::invalid_argument, text);

@@ -54,7 +54,7 @@ class GradientBuckets::State {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Phase : std::uint8_t { idle, local, synchronized };
+  enum class Phase : std::uint8_t { idle, local, synchronized, finishing };
   enum class Mark : std::uint8_t { waiting, ready, unused };
   struct Failure {
     std::error_code code;

@@ -45,26 +45,29 @@ struct CompletedBucket {
 };
 
 struct RONDO_API GradientOptions {
-  // Exact caps: a tensor may span buckets. Rounded down to a multiple of 64, at least 64.
+  // Exact caps on bytes of gradients: a tensor may span buckets. Rounded down to a multiple of 64, at least 64.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;  // small, so that the link starts early
   std::size_t bucket_bytes = std::size_t{25} << 20;
   Averaging averaging = Averaging::mean;
-  // f16 or bf16: f32 gradients travel in that type and are summed in f32 wherever they meet. None: as they are.
+  // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever they meet. None: as they are.
   std::optional<DType> wire{};
-  bool error_feedback =
-      false;  // what rounding to the wire type loses is added to the next step's gradient; needs wire
+  bool error_feedback = false;  // what rounding to the wire type loses is added in the next step; needs wire
   bool find_unused = false;  // a gradient that is not ready at finish() counts as unused, not as a mistake
   bool rebuild = true;       // after the first synchronized step buckets follow rank 0's order of readiness
   bool norms = false;        // norms are computed as buckets arrive
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
-  // Called by finish(), on its thread, in the order of buckets, while later buckets are under way.
+  // Called by finish(), on its thread, in the order of buckets, while later buckets are under way (with find_unused: once all have arrived).
+  // What it throws comes out of finish() when the step has ended.
   std::function<void(const CompletedBucket&)> on_bucket{};
-  std::function<void(const std::string&)> warn{};  // default: standard error
+  std::function<void(const std::string&)> warn{};  // on rank 0; default: standard error
 };
 
 struct StepOptions {
-  double weight = 1;  // 0: this rank has nothing to give in this step; finite, not negative
-  std::span<const std::size_t> unused{};  // parameters that get no gradient on this rank in this step
+  // From 0 to 1e100. 0: this rank has nothing to give in this step, whatever lies in its gradients. When all say 0 gradients become 0.
+  double weight = 1;
+  // Parameters that get no gradient on this rank in this step: it gives zeros for them, and must not call ready(). Gradients that no rank
+  // gives stay as they are on every rank.
+  std::span<const std::size_t> unused{};
   std::uint64_t check = 0;  // any number that must be the same on all ranks, as a hash of which layers train
 };
 
@@ -72,7 +75,7 @@ struct StepOptions {
 //
 //   GradientBuckets buckets(communicator, parameters, {.averaging = Averaging::weighted});
 //   for each step:
-//     buckets.begin_step({.weight = samples});       // before the backward pass
+//     buckets.begin_step({.weight = samples});       // before the forward pass: buckets start once all ranks have come here
 //     buckets.zero();
 //     backward: add to buckets.gradient(i), then buckets.ready(i), in any order, from any thread
 //     buckets.finish();                              // gradients are averaged: run the optimizer
@@ -81,6 +84,9 @@ struct StepOptions {
 // must make the same calls. A mistake (a gradient never ready or ready twice, models or steps that differ) gives every rank an Error that
 // names rank and parameter. Operations run in the bulk lane: nobody else may start bulk operations on the communicator between
 // begin_step() and finish().
+//
+// The communicator must outlive the buckets and must not be moved meanwhile. After the first Error of a step every later call throws it
+// again. See docs/gradients.md.
 //
 // Threads: ready() from any, several at once; everything else from one thread at a time.
 class RONDO_API GradientBuckets {
@@ -98,11 +104,12 @@ class RONDO_API GradientBuckets {
   Buffer gradient(std::size_t parameter) const;
   // Counts rebuilds: begin_step() may raise it once, and then every view has moved, with its contents.
   std::uint64_t layout() const noexcept;
-  void zero();  // all gradients
+  void zero();  // all gradients; not after buckets have started
 
   void begin_step(const StepOptions& options = {});
-  // The gradient of this parameter is complete on this rank. At most 2 microseconds beside the start of a collective. Throws Error(
-  // invalid_argument) for an index that does not exist or a gradient that is ready twice in a step; the latter ends the step on all ranks.
+  // The gradient of this parameter is complete on this rank and must not be touched until finish(). At most 2 microseconds, unless it starts
+  // collectives, and multiplies what travels with them where weights differ or a wire type is set. Throws Error(invalid_argument) for an
+  // index that does not exist or a gradient that is ready twice in a step; the latter ends the step on all ranks.
   void ready(std::size_t parameter);
   void ready(std::size_t parameter, const void* gradient);  // copies it into the view first
   // Waits for all buckets. Throws Error: what a collective throws; or, naming rank and parameter on every rank, a gradient that was not

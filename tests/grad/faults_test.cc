@@ -3,6 +3,7 @@
 // Mistakes: every rank is told at the end of the same step, with rank and parameter.
 #include <barrier>
 #include <limits>
+#include <thread>
 
 #include "catch.h"
 #include "grad/model.h"
@@ -181,6 +182,45 @@ TEST_CASE("arguments that cannot be are refused at once, and nothing has started
     run_step(buckets, model, 7, rank);
     const double weights[] = {1, 1};
     expect_gradients(buckets, model, 7, weights, 0.5);
+  }));
+}
+
+TEST_CASE("a gradient that becomes ready when it is too late is named on every rank") {
+  const Model model = Model::of({10, 20});
+  CHECK_NOTHROW(run_communicators(ranks(2), "late", [&](Communicator& communicator, int rank) {
+    GradientOptions options = small_buckets();
+    options.find_unused = true;
+    GradientBuckets* self = nullptr;
+    options.on_bucket = [&](const CompletedBucket&) {
+      if (rank == 0) std::thread([&] { message_of([&] { self->ready(0); }); }).join();
+    };
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    self = &buckets;
+    const std::string message = message_of([&] {
+      for (int step = 0; step < 2; ++step) {
+        buckets.begin_step();
+        buckets.ready(1);
+        buckets.finish();
+      }
+    });
+    expect_contains(message, "rank 0: parameter 'p0' became ready in step 1 although it counts as unused");
+  }));
+}
+
+TEST_CASE("a rank that does not come is named when the deadline has passed") {
+  const Model model = Model::mixed();
+  CHECK_NOTHROW(run_communicators(ranks(), "deadline", [&](Communicator& communicator, int rank) {
+    GradientOptions options = small_buckets();
+    options.deadline = std::chrono::milliseconds{300};
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    if (rank == 1) {  // its buckets, and what may be under way in them, end when the others have given up
+      while (message_of([&] { communicator.barrier({.priority = Priority::urgent}).wait(); }) == "no error") {
+      }
+      return;
+    }
+    const std::string message = error_of(Errc::deadline_exceeded, [&] { run_step(buckets, model, 0, rank); });
+    expect_contains(message, "\"gradients header\"");
+    expect_contains(message, "rank 1 ");
   }));
 }
 

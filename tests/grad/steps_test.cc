@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When buckets start, in which order, and what a step leaves behind.
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -291,6 +296,26 @@ TEST_CASE("gradients from elsewhere are copied, and buckets may move") {
       for (std::size_t j = 0; j < model.count(i); ++j)
         expect(element_of(second.gradient(i), j) == 0, "zero()");
   }));
+}
+
+TEST_CASE("a trace holds the buckets of all ranks") {
+  const Model model = Model::mixed();
+  const std::string path = "gradients_trace_" + std::to_string(::getpid()) + ".json";
+  CHECK_NOTHROW(run_communicators(ranks(), "trace", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets(1024));
+    buckets.keep_trace(2);
+    for (std::size_t step = 0; step < 3; ++step) run_step(buckets, model, step, rank);
+    buckets.save_trace(path);
+    if (rank != 0) return;
+    std::ifstream file(path);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    std::size_t events = 0;
+    for (std::size_t at = text.find("\"ph\""); at != std::string::npos; at = text.find("\"ph\"", at + 1))
+      ++events;
+    // At least three ranks, two steps, each bucket on the wire.
+    expect(events >= 3 * 2 * buckets.statistics().size(), std::to_string(events) + " events");
+  }));
+  std::remove(path.c_str());
 }
 
 TEST_CASE("models without gradients, and ranks alone") {
