@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Times an all-reduce (f32 sum) of Rondo between hosts that are network namespaces of this machine, beside what iperf3 and Gloo reach on the
-same links. `./dev hosts urgent` measures small urgent operations beside large ones. docs/hosts.md explains the methods."""
+same links. `./dev hosts urgent` measures small urgent operations beside large ones, `./dev hosts overlap` training steps whose communication
+overlaps computation. docs/hosts.md explains the methods."""
 
 import argparse
 import json
@@ -13,6 +14,7 @@ sys.dont_write_bytecode = True
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER.parent / "peers"), str(FOLDER.parents[1] / "tests" / "hosts")]
 
+import overlap
 import urgent
 from compare import bytes_of, end_on_signals, list_of, positive, warn_when_busy
 from jobs import Jobs, Variant
@@ -23,7 +25,7 @@ from table import Table
 from turns import Figures, measure
 
 ORDERS = {"host": by_host, "turn": in_turn}
-OTHERS = {"urgent": urgent}
+OTHERS = {"urgent": urgent, "overlap": overlap}
 
 
 def parse_arguments() -> argparse.Namespace:
