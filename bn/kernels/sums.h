@@ -86,10 +86,10 @@ struct Short {
     sums.gradients(x, dy, mean);
   }
   RONDO_INLINE void add_to(Pair<D>& low_sums, Pair<D>& high_sums) const {
-    low_sums.first += __builtin_convertvector(Machine::low(sums.first), D);
-    low_sums.second += __builtin_convertvector(Machine::low(sums.second), D);
-    high_sums.first += __builtin_convertvector(Machine::high(sums.first), D);
-    high_sums.second += __builtin_convertvector(Machine::high(sums.second), D);
+    low_sums.first += Machine::low(sums.first);
+    low_sums.second += Machine::low(sums.second);
+    high_sums.first += Machine::high(sums.first);
+    high_sums.second += Machine::high(sums.second);
   }
 };
 
