@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm. Alone: forward and backward of 64 x 64 x 56 x 56 beside a floor, the same bytes moved by plain loops in the same rounds.
+// Batch norm. Alone: forward and backward of 64 x 64 x 56 x 56 and smaller ones beside a floor, the same bytes moved by plain loops in the same rounds.
 // Under `rondo run -n 4`: the communication of a layer of 256 channels, from begin to end with next to nothing to compute, beside the all_reduce that it is.
 //   bn_bench            rondo run -n 4 -- bn_bench [CHANNELS [LAYERS IN ONE CALL]]
 #include <fmt/format.h>
@@ -57,8 +57,9 @@ void print_row(const char* pass, const Times& times, const std::vector<double>& 
              bytes / time / 1000, quantile(parts, 0.5));
 }
 
-void measure_kernels(Communicator& communicator, TensorLayout layout, DType type, std::size_t side) {
-  constexpr std::size_t samples = 64, channels = 64;
+void measure_kernels(Communicator& communicator, TensorLayout layout, DType type, std::size_t channels,
+                     std::size_t side) {
+  constexpr std::size_t samples = 64;
   const std::size_t spatial = side * side, count = samples * channels * spatial,
                     bytes = count * size_of(type);
   Memory x(bytes), y(bytes), dy(bytes), dx(bytes);
@@ -156,10 +157,13 @@ int main(int argc, char** argv) {
     }
     fmt::print(
         "floor: forward reads x twice and writes y once, backward reads x and dy twice and writes dx once\n");
-    for (const std::size_t side : {std::size_t{56}, std::size_t{14}, std::size_t{7}})
-      for (const DType type : {DType::f32, DType::bf16, DType::f16})
-        for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc})
-          if (side == 56 || type == DType::f32) measure_kernels(communicator, layout, type, side);
+    for (const DType type : {DType::f32, DType::bf16, DType::f16})
+      for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc})
+        measure_kernels(communicator, layout, type, 64, 56);
+    // Later stages of a network: more channels, fewer positions.
+    for (const auto& [channels, side] : {std::pair<std::size_t, std::size_t>{256, 14}, {512, 7}})
+      for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc})
+        measure_kernels(communicator, layout, DType::f32, channels, side);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "bn_bench: {}\n", error.what());

@@ -38,6 +38,7 @@ struct Avx2 {
     const __m256 lanes_of_nan = _mm256_cmp_ps(cast<__m256>(value), cast<__m256>(value), _CMP_UNORD_Q);
     return cast<Bits>(_mm256_blendv_ps(cast<__m256>(other), cast<__m256>(nan), lanes_of_nan));
   }
+  RONDO_INLINE static double total(D value) { return (value[0] + value[2]) + (value[1] + value[3]); }
   static void fence() { _mm_sfence(); }
   template <class V>
   RONDO_INLINE static void stream(void* to, V value) {

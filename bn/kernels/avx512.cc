@@ -37,6 +37,7 @@ struct Avx512 {
     const __mmask16 lanes_of_nan = _mm512_cmp_ps_mask(cast<__m512>(value), cast<__m512>(value), _CMP_UNORD_Q);
     return cast<Bits>(_mm512_mask_mov_epi32(cast<__m512i>(other), lanes_of_nan, cast<__m512i>(nan)));
   }
+  RONDO_INLINE static double total(D value) { return _mm512_reduce_add_pd(cast<__m512d>(value)); }
   static void fence() { _mm_sfence(); }
   template <class V>
   RONDO_INLINE static void stream(void* to, V value) {

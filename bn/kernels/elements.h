@@ -7,6 +7,7 @@
 //   widen_half(h), narrow_half(f)  f16 lanes to f32 and back, rounded to nearest even
 //   widen_bits(s), narrow_bits(b)  16-bit lanes to 32-bit ones and back, those below 2^16
 //   where_nan(f, a, b)         a in the lanes where f is not a number, else b
+//   total(d)                     the sum of the lanes
 //   stream(to, v)                stores an aligned register past the cache
 // (g++ 12 makes two halves and a shuffle of __builtin_convertvector, at half the speed.)
 // Everything here is in an anonymous namespace and instantiates nothing of the standard library: a function that another library also
@@ -149,12 +150,6 @@ struct Registers {
   RONDO_INLINE static void read_wide(const double* from, D& first, D& second) {
     first = load<D>(from);
     second = load<D>(from + lanes);
-  }
-
-  RONDO_INLINE static double total(D value) {
-    double sum = 0;
-    for (std::size_t i = 0; i < lanes; ++i) sum += value[i];
-    return sum;
   }
 };
 

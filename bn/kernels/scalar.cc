@@ -37,6 +37,7 @@ struct Scalar {
     const Bits lanes_of_nan = cast<Bits>(value != value);
     return (nan & lanes_of_nan) | (other & ~lanes_of_nan);
   }
+  RONDO_INLINE static double total(D value) { return value[0] + value[1]; }
   static void fence() {}
   template <class V>
   RONDO_INLINE static void stream(void* to, V value) {

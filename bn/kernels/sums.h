@@ -178,8 +178,8 @@ struct Sums {
     }
     Pair<double> rest{};
     for (; i < count; ++i) one(rest, i);
-    first += R::total(low.first + high.first) + rest.first;
-    second += R::total(low.second + high.second) + rest.second;
+    first += Machine::total(low.first + high.first) + rest.first;
+    second += Machine::total(low.second + high.second) + rest.second;
   }
 
   template <std::size_t Rows>
