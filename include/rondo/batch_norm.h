@@ -45,19 +45,24 @@ struct RONDO_API BatchNormOptions {
 // makes groups). Variance is biased in y and unbiased in the running statistics.
 //
 // Forward is one collective of counts and sums in f64 about a common point near the mean, computed and merged so that the relative error of
-// the variance stays below 1e-10 (docs/batch-norm.md); a second one follows only where that point was far off, as in the first steps.
-// Backward is one collective. Both are urgent: they pass buckets of gradients. A rank may have no samples; when no rank has any, nothing
-// changes. Ranks whose layer, step, direction or channels differ get Error(mismatch) that names both sides.
+// the variance stays below 1e-12 (1e-6 for f16 and bf16: docs/batch-norm.md); a second one follows only where that point was far off, as in
+// the first step. Backward is one collective. Both are urgent: they pass buckets of gradients. A rank may have no samples; when no rank has
+// any, nothing changes. Of a single element over all ranks the output is beta, and the running variance stays as it is.
 //
-// Parameters and statistics are f64 for activations of f64, else f32.
+// Ranks whose layer, step, direction or past differ all get Error(mismatch), which says where each of them is and what it evaluated since it
+// last trained; so do ranks whose layers have different numbers of channels, by the sizes of their calls. A rank that never makes another
+// training call is named by the deadline; give GradientBuckets a hash of which layers train (StepOptions::check) to be told earlier.
 //
-// Threads: thread-bound, and all layers of one communicator are called by one thread at a time, in the same order on all ranks.
+// Parameters and statistics are f64 for activations of f64, else f32. After the second step of a shape nothing is allocated.
+//
+// The communicator outlives the layer and stays where it is. Threads: thread-bound, and all layers of one communicator are called by one
+// thread at a time, in the same order on all ranks.
 class RONDO_API SyncBatchNorm {
  public:
   // Throws Error(invalid_argument): no channels, a type or an option that cannot be.
   SyncBatchNorm(Communicator& communicator, std::size_t channels, BatchNormOptions options = {});
-  SyncBatchNorm(SyncBatchNorm&&) noexcept;
-  ~SyncBatchNorm();
+  SyncBatchNorm(SyncBatchNorm&&) noexcept;  // takes a pass under way along
+  ~SyncBatchNorm();  // waits for the collective of a pass under way, at most until its deadline
 
   std::size_t channels() const noexcept;
   const BatchNormOptions& options() const noexcept;
@@ -78,12 +83,12 @@ class RONDO_API SyncBatchNorm {
   // gamma, beta, running mean and variance as parameters "name.weight", "name.bias", "name.running_mean", "name.running_var".
   std::vector<Parameter> parameters();
 
-  // Training. y may be x. x (or, in place, nothing: see backward) must stay until backward.
+  // Training. y may be x where no backward pass follows: that needs x as it was. Throws Error.
   void forward(const Activations& x, const Activations& y);
-  // The same in two parts: between them the collective is under way and the caller computes.
+  // The same in two parts: between them the collective is under way and the caller computes; x stays as it is.
   void begin_forward(const Activations& x);
   void end_forward(const Activations& y);
-  // dx from dy and the x of the last forward; dx may be dy. Adds to the gradients of gamma and beta.
+  // dx from dy and the x of the last forward; dx may be dy, or x. Adds to the gradients of gamma and beta. At most once for each forward.
   void backward(const Activations& x, const Activations& dy, const Activations& dx);
   void begin_backward(const Activations& x, const Activations& dy);
   void end_backward(const Activations& dx);
@@ -95,7 +100,8 @@ class RONDO_API SyncBatchNorm {
   // Evaluation: running statistics, no communication.
   void evaluate(const Activations& x, const Activations& y) const;
 
-  // Layers of one communicator that can run side by side, as in parallel branches: one collective for all of them.
+  // Layers of one communicator that can run side by side, as in parallel branches: one collective for all of them. The same layers in the
+  // same order end it.
   static void begin_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs);
   static void end_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> ys);
   static void begin_backward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs,

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bn/pool.h"
+
+#include <atomic>
+#include <vector>
+
+#include "catch.h"
+
+namespace rondo::bn {
+namespace {
+
+TEST_CASE("a pool calls every task once and has ended all of them when it returns") {
+  Pool pool;
+  for (int round = 0; round < 200; ++round) {
+    const int threads = round % 6;  // 0 counts as 1
+    const auto tasks = static_cast<std::size_t>(round % 37);
+    std::vector<int> calls(tasks);
+    auto task = [&](std::size_t i) { ++calls[i]; };
+    pool.run(threads, tasks, task);
+    CHECK(calls == std::vector<int>(tasks, 1));
+  }
+}
+
+TEST_CASE("a pool of several threads works on tasks side by side") {
+  Pool pool;
+  // Each of the three ends only when all have begun.
+  std::atomic<int> begun{0};
+  auto task = [&](std::size_t) {
+    ++begun;
+    begun.notify_all();
+    for (int seen = begun; seen < 3; seen = begun) begun.wait(seen);
+  };
+  pool.run(3, 3, task);
+  CHECK(begun == 3);
+}
+
+}  // namespace
+}  // namespace rondo::bn

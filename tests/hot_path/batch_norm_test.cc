@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch norm allocates nothing from its third step of a shape on.
+#include <algorithm>
+#include <barrier>
+#include <limits>
+#include <vector>
+
+#include <rondo/batch_norm.h>
+
+#include "catch.h"
+#include "hot_path/counting.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+// One layer alone and two in one call, in training and in evaluation.
+class Step {
+ public:
+  Step(Communicator& communicator, TensorLayout layout) : x_(elements), y_(elements) {
+    for (std::size_t i = 0; i < elements; ++i) x_[i] = static_cast<float>(i % 101) / 7;
+    for (const char* name : {"alone", "left", "right"})
+      layers_.emplace_back(communicator, channels,
+                           BatchNormOptions{.name = name, .layout = layout, .threads = 2});
+    pair_[0] = &layers_[1];
+    pair_[1] = &layers_[2];
+  }
+
+  void run() {
+    const Activations x{x_.data(), samples, spatial}, y{y_.data(), samples, spatial};
+    layers_[0].forward(x, y);
+    layers_[0].backward(x, x, y);
+    layers_[0].evaluate(x, y);
+    // Half of the samples each.
+    const std::size_t half = samples / 2;
+    const Activations ins[] = {{x_.data(), half, spatial}, {x_.data() + elements / 2, half, spatial}};
+    const Activations outs[] = {{y_.data(), half, spatial}, {y_.data() + elements / 2, half, spatial}};
+    SyncBatchNorm::begin_forward(pair_, ins);
+    SyncBatchNorm::end_forward(pair_, outs);
+    SyncBatchNorm::begin_backward(pair_, ins, ins);
+    SyncBatchNorm::end_backward(pair_, outs);
+  }
+
+ private:
+  static constexpr std::size_t samples = 4, channels = 24, spatial = 7000,
+                               elements = samples * channels * spatial;
+  std::vector<float> x_, y_;
+  std::vector<SyncBatchNorm> layers_;
+  SyncBatchNorm* pair_[2] = {};
+};
+
+}  // namespace
+
+TEST_CASE("batch norm allocates nothing from its third step on") {
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  const TensorLayout layout = GENERATE(TensorLayout::nchw, TensorLayout::nhwc);
+  constexpr int size = 3;
+  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
+  std::barrier ready(size), done(size);
+  Setup setup;
+  setup.over = over;
+  setup.size = size;
+  run_communicators(setup, "batch norm", [&](Communicator& c, int) {
+    Step step(c, layout);
+    step.run();
+    step.run();
+    // As in the other tests: a rank that stands still makes the others ask, which allocates.
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      ready.arrive_and_wait();
+      if (c.rank() == 0) before = allocations();
+      ready.arrive_and_wait();
+      for (int i = 0; i < 20; ++i) step.run();
+      done.arrive_and_wait();
+      if (c.rank() == 0) least = std::min(least, allocations() - before);
+      done.arrive_and_wait();
+      if (least == 0) break;
+    }
+  });
+  INFO(name_of(over));
+  CHECK(least == 0);
+}
+
+}  // namespace rondo::testing
