@@ -30,6 +30,7 @@ void GradientBuckets::State::finish() {
     }
     lock.lock();
   }
+  if (phase_ != Phase::local) std::fill(accumulated_.begin(), accumulated_.end(), false);
   phase_ = Phase::idle;
   if (thrown) std::rethrow_exception(thrown);
 }

@@ -77,7 +77,7 @@ void GradientBuckets::State::launch(std::size_t bucket) {
 }
 
 bool GradientBuckets::State::contributes_zero(std::size_t parameter) const noexcept {
-  return plan_.silent || marks_[parameter] == Mark::unused;
+  return plan_.silent || (marks_[parameter] == Mark::unused && !accumulated_[parameter]);
 }
 
 // Makes what travels of the gradients; nothing is to be done for most.
@@ -88,6 +88,8 @@ void GradientBuckets::State::contribute(std::size_t bucket) {
   std::byte* const gradients = storage_.gradients(range.arena);
   if (!plan_.silent && !any_unused_)
     return scale_values(gradients + range.offset, type, plan_.factor, range.bytes / size_of(type));
+  // Perhaps another rank has named unused parameters, and this one has no room yet.
+  if (tells_unused()) storage_.make_room_to_save();
   for (const std::size_t parameter : range.parameters) {
     const Piece piece = layout_.piece(bucket, parameter);
     if (piece.bytes == 0) continue;

@@ -46,6 +46,7 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
       storage_(communicator, layout_, options_.wire, options_.error_feedback),
       order_wanted_(options_.rebuild && parameters_.size() > 1),
       marks_(parameters_.size()),
+      accumulated_(parameters_.size()),
       usage_((parameters_.size() + 63) / 64),
       squares_(options_.norms ? parameters_.size() : 0) {
   observed_.reserve(parameters_.size());
@@ -94,25 +95,26 @@ Buffer GradientBuckets::State::gradient(std::size_t parameter) const {
 
 void GradientBuckets::State::zero() {
   const std::lock_guard lock(mutex_);
-  if (phase_ == Phase::finishing || (phase_ == Phase::synchronized && next_ != 0))
+  if (phase_ == Phase::finishing || (phase_ == Phase::synchronized && (launching_ || next_ != 0)))
     refuse(
         fmt::format("zero() in step {} after buckets have started: call it before the backward pass", step_));
   storage_.zero();
+  std::fill(accumulated_.begin(), accumulated_.end(), false);
 }
 
-void GradientBuckets::State::check_step(const StepOptions& options) const {
+void GradientBuckets::State::check_step(const StepOptions& options) {
   if (phase_ != Phase::idle)
     refuse(fmt::format("begin_step(): step {} has not been finished; call finish() first", step_));
   if (!(options.weight >= 0 && options.weight <= largest_weight))
     refuse(fmt::format("begin_step(): the weight is {}, it must be from 0 to {}", options.weight,
                        largest_weight));
-  std::vector<bool> named(options.unused.empty() ? 0 : parameters_.size());
+  std::fill(marks_.begin(), marks_.end(), Mark::waiting);
   for (const std::size_t parameter : options.unused) {
     check_index("unused", parameter);
-    if (named[parameter])
+    if (marks_[parameter] == Mark::unused)
       refuse(fmt::format("begin_step(): parameter '{}' is twice in the list of unused ones",
                          parameters_[parameter].name));
-    named[parameter] = true;
+    marks_[parameter] = Mark::unused;
   }
 }
 
@@ -139,7 +141,6 @@ void GradientBuckets::State::begin_step(const StepOptions& options) {
     phase_ = Phase::local;
     return;
   }
-  if (any_unused_) storage_.make_room_to_save();
   trace_.begin_step(begun_);
   header_ = make_header(step_, options);
   start_header();
@@ -162,6 +163,7 @@ void GradientBuckets::State::ready(std::size_t parameter) {
   if (marks_[parameter] != Mark::waiting) mistaken_ready(lock, parameter);
   mark(parameter, Mark::ready);
   observed_.push_back(parameter);
+  if (phase_ == Phase::local && weight_ > 0) accumulated_[parameter] = true;
   if (phase_ == Phase::synchronized) launch_ready(lock);
 }
 

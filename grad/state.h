@@ -71,7 +71,7 @@ class GradientBuckets::State {
   // state.cc
   void prepare_buckets();
   void check_index(std::string_view call, std::size_t parameter) const;
-  void check_step(const StepOptions& options) const;
+  void check_step(const StepOptions& options);  // leaves marks of what is unused
   void check_usable() const;
   [[noreturn]] void refuse(const std::string& what) const;
   [[noreturn]] void mistake(std::unique_lock<std::mutex>& lock, const std::string& what);
@@ -129,6 +129,7 @@ class GradientBuckets::State {
   std::size_t next_ = 0;  // bucket to be started
   std::vector<Mark> marks_;
   std::vector<std::size_t> observed_;  // order of readiness in this step
+  std::vector<bool> accumulated_;      // given in a local step since the last that travelled
   std::vector<Bucket> buckets_;
   // When they ended, on Clock; 0: not yet. Whoever ends an operation writes here, until it has written.
   std::unique_ptr<std::atomic<Clock::rep>[]> ended_;

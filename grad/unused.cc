@@ -11,7 +11,8 @@ void GradientBuckets::State::start_usage() {
     const std::lock_guard lock(mutex_);
     usage_.assign(usage_.size(), 0);
     for (std::size_t parameter = 0; weight_ > 0 && parameter < marks_.size(); ++parameter)
-      if (marks_[parameter] != Mark::unused) usage_[parameter / 64] |= std::uint64_t{1} << parameter % 64;
+      if (marks_[parameter] != Mark::unused || accumulated_[parameter])
+        usage_[parameter / 64] |= std::uint64_t{1} << parameter % 64;
   }
   const Buffer buffer = buffer_of(std::span(usage_));
   usage_work_ =

@@ -52,9 +52,9 @@ struct RONDO_API GradientOptions {
   // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever they meet. None: as they are.
   std::optional<DType> wire{};
   bool error_feedback = false;  // what rounding to the wire type loses is added in the next step; needs wire
-  bool find_unused = false;  // a gradient that is not ready at finish() counts as unused, not as a mistake
-  bool rebuild = true;       // after the first synchronized step buckets follow rank 0's order of readiness
-  bool norms = false;        // norms are computed as buckets arrive
+  bool find_unused = false;     // a gradient that is not ready at finish() counts as unused, not as a mistake
+  bool rebuild = true;  // after the first synchronized step buckets follow rank 0's order of readiness
+  bool norms = false;   // norms are computed as buckets arrive
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
   // Called by finish(), on its thread, in the order of buckets, while later buckets are under way (with find_unused: once all have arrived).
   // What it throws comes out of finish() when the step has ended.
@@ -65,8 +65,8 @@ struct RONDO_API GradientOptions {
 struct StepOptions {
   // From 0 to 1e100. 0: this rank has nothing to give in this step, whatever lies in its gradients. When all say 0 gradients become 0.
   double weight = 1;
-  // Parameters that get no gradient on this rank in this step: it gives zeros for them, and must not call ready(). Gradients that no rank
-  // gives stay as they are on every rank.
+  // Parameters that get no gradient on this rank in this step: it gives zeros for them, or what local steps before have given (see
+  // Accumulation), and must not call ready(). Gradients that no rank gives stay as they are on every rank.
   std::span<const std::size_t> unused{};
   std::uint64_t check = 0;  // any number that must be the same on all ranks, as a hash of which layers train
 };
@@ -119,7 +119,7 @@ class RONDO_API GradientBuckets {
   void step_without_data();
 
   // While it lives, steps on this rank stay local: begin_step, ready and finish check and count, but nothing travels. For gradient
-  // accumulation; all ranks alike.
+  // accumulation; all ranks alike. The next step that travels sends what they have added up. Must not outlive the buckets.
   class RONDO_API Accumulation {
    public:
     explicit Accumulation(GradientBuckets& buckets) noexcept;
