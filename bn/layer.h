@@ -114,6 +114,7 @@ class Layer {
   std::vector<double> local_sums_,
       global_sums_;           // of dy, of dy * (x - mean); then those as gradients of beta, gamma
   std::uint64_t steps_ = 0;   // forward passes begun
+  bool knows_mean_ = false;   // global_.mean is one
   bool has_forward_ = false;  // whose backward pass has not begun
   std::size_t samples_ = 0, spatial_ = 0;  // of the last forward pass
   Activations x_, dy_;                     // of the pass under way

@@ -66,9 +66,9 @@ void Layer::begin_forward(const Activations& x) {
   x_ = x;
   samples_ = x.samples;
   spatial_ = x.spatial;
-  ++steps_;
   has_forward_ = true;
-  passes_.moments(x, local_);
+  passes_.moments(x, local_, knows_mean_ ? std::span<const double>(global_.mean) : std::span<const double>());
+  ++steps_;
 }
 
 void Layer::put_forward(std::span<double> sums) const noexcept {
@@ -76,6 +76,7 @@ void Layer::put_forward(std::span<double> sums) const noexcept {
 }
 
 bool Layer::take_forward(std::span<const double> sums, double count) noexcept {
+  knows_mean_ |= count > 0;
   if (count > 0) return take_sums(global_, count, sums.first(channels_), sums.last(channels_));
   global_.count = 0;
   return true;
@@ -176,7 +177,7 @@ void Layer::evaluate(const Activations& x, const Activations& y) {
       std::copy_n(array<P>(parameters_, running_variance_at), channels_, evaluated_.m2.begin());
     });
   } else {
-    passes_.moments(x, evaluated_);
+    passes_.moments(x, evaluated_, {});
   }
   map_forward(x, y.data,
               {evaluated_.point.data(), evaluated_.offset.data(), evaluated_.m2.data(), evaluated_.count});

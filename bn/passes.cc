@@ -13,7 +13,7 @@ constexpr std::size_t task_bytes = std::size_t{512} << 10;
 // Outputs larger than this leave the nearer caches anyway: stored past them, memory need not be read first.
 constexpr std::size_t streamed_bytes = std::size_t{4} << 20;
 // Sums about a point farther from the mean than this, in squared standard deviations, are taken again about the mean.
-constexpr double far = 64;
+constexpr double far_in_f64 = 64, far_in_f32 = 16;
 
 std::size_t ceiling(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
@@ -108,16 +108,20 @@ void Passes::moments_about(const Activations& x, LocalMoments& local) {
   }
 }
 
-void Passes::moments(const Activations& x, LocalMoments& local) {
+void Passes::moments(const Activations& x, LocalMoments& local, std::span<const double> near) {
   local.count = static_cast<double>(x.samples * x.spatial);
   if (local.count == 0) return;
-  const std::size_t stride = layout_ == TensorLayout::nchw ? x.spatial : 1;
-  kernels_->elements(x.data, stride, channels_, local.point.data());
+  if (near.empty())
+    kernels_->elements(x.data, layout_ == TensorLayout::nchw ? x.spatial : 1, channels_, local.point.data());
+  else
+    std::transform(near.begin(), near.end(), local.point.begin(),
+                   [this](double mean) { return center(mean); });
   moments_about(x, local);
-  bool near = true;
+  const double far = size_of(type_) == 2 ? far_in_f32 : far_in_f64;
+  bool good = true;
   for (std::size_t c = 0; c < channels_; ++c)
-    near &= !(local.count * local.offset[c] * local.offset[c] > far * local.m2[c]);
-  if (!near) {
+    good &= !(local.count * local.offset[c] * local.offset[c] > far * local.m2[c]);
+  if (!good) {
     for (std::size_t c = 0; c < channels_; ++c) local.point[c] = center(local.point[c] + local.offset[c]);
     moments_about(x, local);
   }

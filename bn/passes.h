@@ -19,8 +19,9 @@ class Passes {
  public:
   Passes(Pool& pool, int threads, DType type, TensorLayout layout, std::size_t channels);
 
-  // Of one rank; local.count is set. All zero without samples.
-  void moments(const Activations& x, LocalMoments& local);
+  // Of one rank; local.count is set, and nothing else without samples. near: where the mean of each channel is likely to be; empty: nobody
+  // knows.
+  void moments(const Activations& x, LocalMoments& local, std::span<const double> near);
   // Sums of dy and of dy * (x - mean).
   void gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,
                      std::span<double> first, std::span<double> second);

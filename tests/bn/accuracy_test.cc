@@ -12,7 +12,7 @@ namespace {
 struct Row {
   double mean, deviation;
 };
-constexpr Row rows[] = {{0, 1e-4}, {1, 1e-4}, {100, 1e-4}, {1e4, 1}, {1e4, 1e-3}, {-3, 1}, {1e8, 1}};
+constexpr Row rows[] = {{0, 1e-4}, {1, 1e-4}, {100, 1e-4}, {1e4, 1}, {1e4, 1e-3}, {-3, 1}, {15, 1}, {1e8, 1}};
 constexpr double most = 1e-13;  // relative error of the variance
 
 double as(DType type, double value) {
@@ -71,7 +71,7 @@ bn::LocalMoments local_moments(const Numbers& values, DType type) {
   bn::Passes passes(pool, 1, type, TensorLayout::nchw, 1);
   Tensor x(type, TensorLayout::nchw, Batch{1, 1, values.size(), values}, 0, 1);
   bn::LocalMoments local(1);
-  passes.moments({x.view().data, values.empty() ? 0 : 1u, values.size()}, local);
+  passes.moments({x.view().data, values.empty() ? 0 : 1u, values.size()}, local, {});
   return local;
 }
 
@@ -87,7 +87,7 @@ TEST_CASE("variance merged over 256 ranks keeps its digits") {
       bn::GlobalMoments global(1);
       const bool near = merge(locals, global);
       INFO("mean " << row.mean << ", deviation " << row.deviation << ' ' << name_of(type));
-      CHECK(near == (std::abs(row.mean) < 10 * row.deviation));
+      CHECK(near == (std::abs(row.mean) < 16 * row.deviation));
       if (!near) CHECK(merge(locals, global));
       CHECK(exact.error_of(global.variance(0)) <= most);
       CHECK(std::abs(static_cast<double>((static_cast<long double>(global.mean[0]) - exact.mean) +

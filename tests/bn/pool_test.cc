@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bn/pool.h"
 
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 #include <vector>
 
 #include "catch.h"
@@ -24,14 +26,18 @@ TEST_CASE("a pool calls every task once and has ended all of them when it return
 TEST_CASE("a pool of several threads works on tasks side by side") {
   Pool pool;
   // Each of the three ends only when all have begun.
-  std::atomic<int> begun{0};
+  std::mutex mutex;
+  std::condition_variable changed;
+  int begun = 0;
+  bool together = true;
   auto task = [&](std::size_t) {
+    std::unique_lock lock(mutex);
     ++begun;
-    begun.notify_all();
-    for (int seen = begun; seen < 3; seen = begun) begun.wait(seen);
+    changed.notify_all();
+    if (!changed.wait_for(lock, std::chrono::seconds{60}, [&] { return begun == 3; })) together = false;
   };
   pool.run(3, 3, task);
-  CHECK(begun == 3);
+  CHECK(together);
 }
 
 }  // namespace
