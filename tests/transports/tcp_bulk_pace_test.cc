@@ -82,6 +82,26 @@ TEST_CASE("it finds out that there is more, and that there is less") {
   CHECK(played.queued_part(milliseconds{10'000}) < 0.2);
 }
 
+TEST_CASE("small frames that take much of the link have it, and give it back") {
+  Played played;
+  played.run(milliseconds{1'000});
+  // They come as fast as they are answered: what they take is not there while this connection measures.
+  for (int i = 0; i < 4'000; ++i) {
+    played.link = played.rate == BulkPace::unlimited ? 124e6 : 105e6;
+    played.run(milliseconds{5});
+  }
+  int with = 0;
+  for (int i = 0; i < 2'000; ++i) {
+    played.link = played.rate == BulkPace::unlimited ? 124e6 : 105e6;
+    played.run(milliseconds{5});
+    with += played.queue > played.link * 1e-3;
+  }
+  CHECK(with < 2'000 * 0.4);
+  played.link = 125e6;
+  played.run(milliseconds{20'000});
+  CHECK((played.held_to(125e6) || played.rate == BulkPace::unlimited));
+}
+
 TEST_CASE("acknowledgements that wait for something else do not slow it down") {
   Played played;
   played.run(milliseconds{1'000});

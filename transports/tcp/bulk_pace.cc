@@ -8,17 +8,21 @@ namespace rondo {
 namespace {
 
 // So much longer than the least round trip, and there is a queue: at 1 Gbit/s 125 KB. Over long distances round trips vary by themselves.
+// Of a connection that the kernel spaces it lets a millisecond wait in this host and not more, so then half of this is a queue.
 constexpr microseconds queue_time{1000};
 constexpr int queue_part = 2;  // of the least round trip
 // Acknowledgements come in lumps of milliseconds where cores are busy: a measurement that is shorter says little. While the connection is
 // held nothing is lost by a longer one, and less than a hundredth is to be told apart.
-constexpr milliseconds free_measurement{30}, held_measurement{150};
+constexpr milliseconds free_measurement{50}, held_measurement{250};
 constexpr double fallen_short = 0.985;
 // Half of the rate drains a queue of 20 ms, the longest seen, in 40.
 constexpr milliseconds drain_limit{50};
-// Letting go costs some 50 ms with a queue. It is done twice as late each time that the share is found to be what it was.
+// Letting go costs some 70 ms with a queue. It is done twice as late each time that the share is found to be what it was.
 constexpr milliseconds first_hold{125}, longest_hold{8000};
 constexpr double same_share = 0.06;
+// Where small frames take a large part of the link: by how much it may be less than thought each time, and how soon that is tried.
+constexpr double relief = 1.05, least_left = 0.25;
+constexpr milliseconds longest_cut{1000};
 
 }  // namespace
 
@@ -35,7 +39,7 @@ std::uint64_t BulkPace::look(const Sample& sample) noexcept {
     return rate();
   }
   if (state_ == State::held && here > held_for_) enter(State::free, sample.now);
-  measure(sample, queued > limit);
+  measure(sample, queued > (state_ == State::held ? limit / 2 : limit));
   return rate();
 }
 
@@ -55,18 +59,32 @@ void BulkPace::measure(const Sample& sample, bool queue) noexcept {
   measuring_ = false;
   const double rate =
       static_cast<double>(sample.acked - acked_before_) / std::chrono::duration<double>(time).count();
-  if (state_ == State::free || rate < fallen_short * limit_) learn(sample.now, rate);
+  if (state_ == State::free)
+    learn(sample.now, rate);
+  else if (rate < fallen_short * limit_)
+    cut(sample.now, rate);
 }
 
 void BulkPace::learn(TimePoint now, double rate) noexcept {
   shares_[share_count_++ % shares_.size()] = rate;
   auto sorted = shares_;
   const auto count = static_cast<std::ptrdiff_t>(std::min(share_count_, shares_.size()));
-  std::nth_element(sorted.begin(), sorted.begin() + count / 2, sorted.begin() + count);
-  const double limit = sorted[static_cast<std::size_t>(count / 2)] * part;
-  const bool same = std::abs(limit - limit_) <= same_share * limit_;
-  held_for_ = std::clamp<nanoseconds>(same ? held_for_ * 2 : nanoseconds{}, first_hold, longest_hold);
-  limit_ = limit;
+  const auto middle = sorted.begin() + (count - 1) / 2;  // of two the smaller
+  std::nth_element(sorted.begin(), middle, sorted.begin() + count);
+  const double share = *middle;
+  const bool same = std::abs(share - share_) <= same_share * share_;
+  share_ = share;
+  ceiling_ *= relief;
+  held_for_ = std::clamp<nanoseconds>(same ? held_for_ * 2 : nanoseconds{}, first_hold,
+                                      ceiling_ < share_ ? longest_cut : longest_hold);
+  limit_ = std::min(share_, ceiling_) * part;
+  enter(State::draining, now);
+}
+
+void BulkPace::cut(TimePoint now, double rate) noexcept {
+  ceiling_ = std::max(rate, share_ * least_left);
+  limit_ = std::min(limit_, ceiling_ * part);
+  held_for_ = std::min<nanoseconds>(held_for_, longest_cut);
   enter(State::draining, now);
 }
 

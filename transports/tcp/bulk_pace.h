@@ -17,8 +17,9 @@ namespace rondo {
 // queue stands is the share of the link that it has. It is then held a little below that, and the queue goes away. From time to time it is
 // let go for a moment, to see what its share is now.
 //
-// A long round trip alone does not say that this connection is too fast: the acknowledgements may wait in a queue of the peer's. So the share
-// is only taken from a connection that is let go, or that has less acknowledged than it is held to.
+// A long round trip alone does not say that this connection is too fast: the acknowledgements may wait in a queue of the peer's. Only when
+// less is acknowledged than it is held to is there too little left for the others (the small frames themselves, if they are many), and it is
+// held to that until it is let go the next time.
 class BulkPace {
  public:
   // What the kernel says of a connection.
@@ -46,12 +47,15 @@ class BulkPace {
 
   void measure(const Sample& sample, bool queue) noexcept;
   void learn(TimePoint now, double rate) noexcept;
+  void cut(TimePoint now, double rate) noexcept;
   void enter(State state, TimePoint now) noexcept;
   std::uint64_t rate() const noexcept;
 
   State state_ = State::free;
   TimePoint since_{};  // in this state
   double limit_ = 0;   // bytes per second
+  double share_ = 0;
+  double ceiling_ = std::numeric_limits<double>::max();  // what was left of the share while it was held
   nanoseconds held_for_{};
   microseconds least_rtt_ = microseconds::max();
   std::uint64_t acked_ = 0;
