@@ -30,6 +30,7 @@ bool GradientBuckets::State::header_arrived() {
   if (planned_) return plan_.agreed;
   if (!header_work_.done() || header_work_.error()) return false;
   plan_ = make_plan(header_, options_.averaging, weight_, communicator_.size());
+  if (tells_unused()) storage_.make_room_to_save();
   planned_ = true;
   return plan_.agreed;
 }
@@ -88,8 +89,6 @@ void GradientBuckets::State::contribute(std::size_t bucket) {
   std::byte* const gradients = storage_.gradients(range.arena);
   if (!plan_.silent && !any_unused_)
     return scale_values(gradients + range.offset, type, plan_.factor, range.bytes / size_of(type));
-  // Perhaps another rank has named unused parameters, and this one has no room yet.
-  if (tells_unused()) storage_.make_room_to_save();
   for (const std::size_t parameter : range.parameters) {
     const Piece piece = layout_.piece(bucket, parameter);
     if (piece.bytes == 0) continue;

@@ -50,7 +50,6 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
       usage_((parameters_.size() + 63) / 64),
       squares_(options_.norms ? parameters_.size() : 0) {
   observed_.reserve(parameters_.size());
-  if (options_.find_unused) storage_.make_room_to_save();
   prepare_buckets();
 }
 
