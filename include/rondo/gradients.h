@@ -22,7 +22,10 @@ namespace rondo {
 enum class Averaging : std::uint8_t {
   mean,  // sum / number of ranks
   sum,   // sum
-  weighted  // sum of weight * gradient / sum of weights: the mean over samples when weights are numbers of samples
+  // sum of weight * gradient / sum of weights: the mean over samples when weights are numbers of samples and each rank's loss is a mean over
+  // its own. Not where synchronized batch norm meets batches of different sizes: there every rank divides its loss by the samples of all
+  // ranks, and sum is right (docs/training.md).
+  weighted
 };
 
 // One bucket in one step. Times in microseconds on this rank's steady clock.
