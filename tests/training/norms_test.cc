@@ -27,7 +27,7 @@ std::vector<std::byte> elements_of(DType type, std::size_t count) {
 std::vector<double> values_of(const std::vector<std::byte>& elements, DType type, std::size_t count) {
   if (type == DType::f64) {
     std::vector<double> values(count);
-    std::memcpy(values.data(), elements.data(), elements.size());
+    if (count != 0) std::memcpy(values.data(), elements.data(), elements.size());
     return values;
   }
   std::vector<float> values(count);
