@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <thread>
 
 #include "grad/state.h"
@@ -143,6 +144,12 @@ std::string GradientBuckets::State::describe() const {
 std::string GradientBuckets::State::where() const {
   std::string text = fmt::format("in step {}", step_);
   if (check_ != 0) text += fmt::format(" with check {:#x}", check_);
+  if (!plan_.same_buckets) {
+    fmt::format_to(std::back_inserter(text), " of gradient buckets {} ({} parameters", number_,
+                   parameters_.size());
+    if (!parameters_.empty()) fmt::format_to(std::back_inserter(text), ", first '{}'", parameters_[0].name);
+    text += ')';
+  }
   return text;
 }
 

@@ -7,11 +7,16 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdio>
+#include <limits>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "grad/layout.h"
+#include "grad/parameter_check.h"
 
 namespace rondo {
 
@@ -19,18 +24,49 @@ namespace {
 
 constexpr std::string_view averaging_names[] = {"mean", "sum", "weighted"};
 
-void check(const GradientOptions& options) {
-  const auto refuse = [](const std::string& what) {
-    throw Error(Errc::invalid_argument, fmt::format("gradient buckets: {}", what));
-  };
+OwnProblem refusal(const std::string& what, Errc code = Errc::invalid_argument) {
+  return {code, fmt::format("gradient buckets: {}", what)};
+}
+
+std::optional<OwnProblem> problem_of_gradients(std::span<const Parameter> parameters) {
+  if (auto problem = problem_of(parameters)) return problem;
+  std::size_t bytes = 0;
+  for (const Parameter& parameter : parameters) {
+    if (parameter.device >= 0)
+      return refusal(fmt::format("parameter '{}' is on device {}: device buffers are not supported in this "
+                                 "build; give it device -1 and copy its gradient to the host",
+                                 parameter.name, parameter.device),
+                     Errc::unsupported);
+    constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
+    if (std::find(std::begin(types), std::end(types), parameter.type) == std::end(types))
+      return refusal(fmt::format("parameter '{}' is {}; gradients are f64, f32, f16 or bf16", parameter.name,
+                                 name_of(parameter.type)));
+    const std::size_t own = element_count(parameter) * size_of(parameter.type);
+    if (own > std::numeric_limits<std::size_t>::max() - bytes)
+      return refusal("the gradients have more bytes together than 64 bits can count");
+    bytes += own;
+  }
+  return std::nullopt;
+}
+
+std::optional<OwnProblem> problem_of(const GradientOptions& options) {
   if (static_cast<std::size_t>(options.averaging) >= std::size(averaging_names))
-    refuse(fmt::format("averaging is {}, not mean, sum or weighted", static_cast<int>(options.averaging)));
+    return refusal(
+        fmt::format("averaging is {}, not mean, sum or weighted", static_cast<int>(options.averaging)));
   if (options.wire && *options.wire != DType::f16 && *options.wire != DType::bf16)
-    refuse(fmt::format("the wire type is {}, it must be f16 or bf16", name_of(*options.wire)));
+    return refusal(fmt::format("the wire type is {}, it must be f16 or bf16", name_of(*options.wire)));
   if (options.error_feedback && !options.wire)
-    refuse("error_feedback needs a wire type: without one nothing is rounded");
+    return refusal("error_feedback needs a wire type: without one nothing is rounded");
   if (options.deadline.count() < 0)
-    refuse(fmt::format("the deadline is {} ms, it cannot be negative", options.deadline.count()));
+    return refusal(fmt::format("the deadline is {} ms, it cannot be negative", options.deadline.count()));
+  return std::nullopt;
+}
+
+OpOptions operation_options(const GradientOptions& options, std::string_view tag) {
+  OpOptions operation;
+  operation.deadline = options.deadline;
+  operation.tag = tag;
+  return operation;
 }
 
 std::uint64_t flags_of(const GradientOptions& options) {
@@ -51,26 +87,15 @@ std::string text_of(const GradientOptions& options) {
 
 }  // namespace
 
-std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter> parameters) {
-  for (const Parameter& parameter : parameters) {
-    if (parameter.device >= 0)
-      throw Error(
-          Errc::unsupported,
-          fmt::format("gradient buckets: parameter '{}' is on device {}: device buffers are not supported in "
-                      "this build; give it device -1 and copy its gradient to the host",
-                      parameter.name, parameter.device));
-    constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
-    if (std::find(std::begin(types), std::end(types), parameter.type) == std::end(types))
-      throw Error(Errc::invalid_argument,
-                  fmt::format("gradient buckets: parameter '{}' is {}; gradients are f64, f32, f16 or bf16",
-                              parameter.name, name_of(parameter.type)));
-  }
-  check_parameters(communicator, parameters);
+std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter> parameters,
+                               const GradientOptions& options) {
+  auto problem = problem_of_gradients(parameters);
+  if (!problem) problem = problem_of(options);
+  check_lists(communicator, parameters, problem);
   return parameters;
 }
 
 GradientOptions checked(Communicator& communicator, GradientOptions options) {
-  check(options);
   for (std::size_t* cap : {&options.first_bucket_bytes, &options.bucket_bytes})
     *cap = std::max(cap_unit, *cap / cap_unit * cap_unit);
   if (!options.warn)
@@ -82,15 +107,21 @@ GradientOptions checked(Communicator& communicator, GradientOptions options) {
     return std::span(sums).subspan(i * agreement_elements).first<agreement_elements>();
   };
   for (std::size_t i = 0; i < std::size(said); ++i) put_agreement(part(i), said[i]);
-  OpOptions operation;
-  operation.deadline = options.deadline;
-  operation.tag = "gradient options";
   const Buffer buffer = buffer_of(std::span<double>(sums));
-  communicator.all_reduce(buffer, buffer, ReduceOp::sum, operation).wait();
+  communicator.all_reduce(buffer, buffer, ReduceOp::sum, operation_options(options, "gradient options"))
+      .wait();
   for (std::size_t i = 0; i < std::size(said); ++i)
     if (!agreed(part(i), communicator.size()))
       throw_disagreement(communicator, "gradient buckets", text_of(options), Priority::bulk);
   return options;
+}
+
+std::uint64_t agreed_number(Communicator& communicator, const GradientOptions& options) {
+  static std::atomic<std::uint64_t> made{0};
+  std::array<std::uint64_t, 1> number{++made};
+  const Buffer buffer{number.data(), number.size(), DType::u64};
+  communicator.broadcast(buffer, buffer, 0, operation_options(options, "gradient buckets")).wait();
+  return number[0];
 }
 
 }  // namespace rondo

@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t weights = 0, active = 1, squares = 2, hints = 3, same_weight = 4;
 constexpr std::size_t same_step = same_weight + agreement_elements;
 constexpr std::size_t same_check = same_step + agreement_elements;
+constexpr std::size_t same_buckets = same_check + agreement_elements;
 
 template <class T>
 auto agreement_at(T& values, std::size_t first) {
@@ -35,7 +36,7 @@ void average_alike(StepPlan& plan, int size) {
 
 }  // namespace
 
-HeaderValues make_header(std::uint64_t step, const StepOptions& options) {
+HeaderValues make_header(std::uint64_t buckets, std::uint64_t step, const StepOptions& options) {
   HeaderValues values{};
   values[weights] = options.weight;
   values[active] = options.weight > 0 ? 1 : 0;
@@ -45,12 +46,15 @@ HeaderValues make_header(std::uint64_t step, const StepOptions& options) {
     put_agreement(agreement_at(values, same_weight), std::bit_cast<std::uint64_t>(options.weight));
   put_agreement(agreement_at(values, same_step), step);
   put_agreement(agreement_at(values, same_check), options.check);
+  put_agreement(agreement_at(values, same_buckets), buckets);
   return values;
 }
 
 StepPlan make_plan(const HeaderValues& sums, Averaging averaging, double weight, int size) {
   StepPlan plan;
-  plan.agreed = agreed(agreement_at(sums, same_step), size) && agreed(agreement_at(sums, same_check), size);
+  plan.same_buckets = agreed(agreement_at(sums, same_buckets), size);
+  plan.agreed = plan.same_buckets && agreed(agreement_at(sums, same_step), size) &&
+                agreed(agreement_at(sums, same_check), size);
   plan.active = static_cast<int>(sums[active]);
   plan.same_weights = are_same(sums);
   plan.hints = sums[hints] > 0;

@@ -15,15 +15,17 @@
 
 namespace rondo {
 
-// weights, ranks with weight, squares of weights, whether weights are the same, step, check, ranks with hints of unused parameters
-inline constexpr std::size_t header_elements = 4 + 3 * agreement_elements;
+// weights, ranks with weight, squares of weights, ranks with hints of unused parameters; whether the same: weights, step, check, buckets
+inline constexpr std::size_t header_elements = 4 + 4 * agreement_elements;
 using HeaderValues = std::array<double, header_elements>;
 
-HeaderValues make_header(std::uint64_t step, const StepOptions& options);
+// `buckets`: a number that tells several GradientBuckets apart.
+HeaderValues make_header(std::uint64_t buckets, std::uint64_t step, const StepOptions& options);
 
 // What every rank does alike with its buckets, and what this rank multiplies with.
 struct StepPlan {
-  bool agreed = true;  // about step and check; the rest counts only then
+  bool same_buckets = true;
+  bool agreed = true;  // about buckets, step and check; the rest counts only then
   int active = 0;      // ranks that take part
   bool same_weights = true;
   bool hints = false;  // some rank has named unused parameters

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "grad/gradient_options.h"
+#include "grad/tell_all.h"
 
 namespace rondo {
 
@@ -23,27 +24,29 @@ void settle(Work& work) {
   }
 }
 
-// Carries the text of a mistake through Communicator::abort.
-class Mistake final : public std::error_category {
- public:
-  explicit Mistake(const std::string& text) : text_(text) {}
-  const char* name() const noexcept override { return "gradient buckets"; }
-  std::string message(int) const override { return text_; }
-
- private:
-  const std::string& text_;
-};
+// All ranks need as much memory, but one alone may not get it.
+Storage allocated(Communicator& communicator, const Layout& layout, const GradientOptions& options) {
+  try {
+    Storage storage(communicator, layout, options.wire, options.error_feedback);
+    if (options.find_unused) storage.make_room_to_save();
+    return storage;
+  } catch (const std::exception& error) {
+    tell_all(communicator, fmt::format("rank {}: gradient buckets: {}", communicator.rank(), error.what()));
+    throw;
+  }
+}
 
 }  // namespace
 
 GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter> parameters,
                               GradientOptions options)
     : communicator_(communicator),
-      parameters_(checked(communicator, std::move(parameters))),
+      parameters_(checked(communicator, std::move(parameters), options)),
       options_(checked(communicator, std::move(options))),
       layout_(make_layout(parameters_, reverse_order(parameters_.size()), options_.first_bucket_bytes,
                           options_.bucket_bytes)),
-      storage_(communicator, layout_, options_.wire, options_.error_feedback),
+      storage_(allocated(communicator, layout_, options_)),
+      number_(agreed_number(communicator, options_)),
       order_wanted_(options_.rebuild && parameters_.size() > 1),
       marks_(parameters_.size()),
       accumulated_(parameters_.size()),
@@ -118,9 +121,19 @@ void GradientBuckets::State::check_step(const StepOptions& options) {
 }
 
 void GradientBuckets::State::begin_step(const StepOptions& options) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   check_usable();
   check_step(options);
+  try {
+    open_step(options);
+  } catch (...) {
+    lock.unlock();
+    keep_failure();
+    throw;
+  }
+}
+
+void GradientBuckets::State::open_step(const StepOptions& options) {
   if (!next_order_.empty()) rebuild();
   ++step_;
   check_ = options.check;
@@ -141,7 +154,7 @@ void GradientBuckets::State::begin_step(const StepOptions& options) {
     return;
   }
   trace_.begin_step(begun_);
-  header_ = make_header(step_, options);
+  header_ = make_header(number_, step_, options);
   start_header();
   phase_ = Phase::synchronized;
 }
@@ -213,8 +226,7 @@ void GradientBuckets::State::mistake(std::unique_lock<std::mutex>& lock, const s
   const bool travels = phase_ == Phase::synchronized;
   lock.unlock();
   if (travels) settle(header_work_);  // then all ranks have left the step before, and hear of it in this one
-  const Mistake category(text);
-  communicator_.abort(std::error_code(1, category));
+  tell_all(communicator_, text);
   throw Error(Errc::invalid_argument, text);
 }
 
@@ -223,17 +235,21 @@ void GradientBuckets::State::keep_failure(std::error_code code, const std::strin
   if (!failure_) failure_ = Failure{code, message};
 }
 
-// Of the exception that is being handled. Whatever no rank but this one can know of ends the step on all.
+// Of the exception that is being handled. What only this rank may know of ends the step on all; that they differ all know.
 void GradientBuckets::State::keep_failure() {
+  const auto tell = [this](const std::exception& error) {
+    const std::string text =
+        fmt::format("rank {}: gradient buckets: step {}: {}", communicator_.rank(), step_, error.what());
+    tell_all(communicator_, text);
+    return text;
+  };
   try {
     throw;
   } catch (const Error& error) {
     keep_failure(error.code(), error.what());
+    if (error.code() != Errc::mismatch) tell(error);
   } catch (const std::exception& error) {
-    const std::string text = fmt::format("rank {}: step {}: {}", communicator_.rank(), step_, error.what());
-    keep_failure(Errc::system, text);
-    const Mistake category(text);
-    communicator_.abort(std::error_code(1, category));
+    keep_failure(Errc::system, tell(error));
   }
 }
 

@@ -50,7 +50,7 @@ class GradientBuckets::State {
   std::span<const BucketStatistics> statistics() const noexcept { return statistics_; }
   std::string describe() const;
   void keep_trace(std::size_t steps);
-  void save_trace(const std::string& path) const { trace_.save(communicator_, path); }
+  void save_trace(const std::string& path) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -78,6 +78,7 @@ class GradientBuckets::State {
   [[noreturn]] void mistaken_ready(std::unique_lock<std::mutex>& lock, std::size_t parameter);
   void keep_failure(std::error_code code, const std::string& message);
   void keep_failure();
+  void open_step(const StepOptions& options);
   void mark(std::size_t parameter, Mark how);
   void mark_missing(std::unique_lock<std::mutex>& lock);
 
@@ -115,6 +116,7 @@ class GradientBuckets::State {
   const GradientOptions options_;
   Layout layout_;
   Storage storage_;
+  const std::uint64_t number_;  // tells these buckets from others on the communicator
   std::uint64_t layout_number_ = 0;
   bool order_wanted_;                    // rank 0's order of readiness has not been told yet
   std::vector<std::size_t> next_order_;  // of the layout that begin_step will make

@@ -39,6 +39,11 @@ void GradientBuckets::State::keep_trace(std::size_t steps) {
   trace_ = Trace(steps, buckets_.size());
 }
 
+void GradientBuckets::State::save_trace(const std::string& path) const {
+  if (phase_ != Phase::idle) refuse("save_trace() in a step: call it before begin_step() or after finish()");
+  trace_.save(communicator_, path);
+}
+
 std::string table_of(std::span<const BucketStatistics> statistics) {
   std::string text =
       fmt::format("{:>6} {:>5} {:>10} {:>12} {:>10} {:>10} {:>10} {:>10} {:>8}\n", "bucket", "type",

@@ -96,7 +96,8 @@ class RONDO_API GradientBuckets {
   class State;
 
  public:
-  // Collective: compares parameters and options of all ranks. Throws Error(mismatch, invalid_argument, unsupported for device >= 0).
+  // Collective: compares parameters and options of all ranks. Throws Error(mismatch, invalid_argument, unsupported for device >= 0), on every
+  // rank also when only one of them is wrong.
   GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
                   GradientOptions options = {});
   GradientBuckets(GradientBuckets&&) noexcept;

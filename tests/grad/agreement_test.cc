@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one rank alone does wrong, or cannot do, is told to all.
+#include "catch.h"
+#include "grad/model.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+Setup three() {
+  Setup setup;
+  setup.size = 3;
+  return setup;
+}
+
+TEST_CASE("what one rank cannot have is refused on all, and nobody waits") {
+  CHECK_NOTHROW(run_communicators(three(), "refused", [&](Communicator& communicator, int rank) {
+    const auto refused = [&](Errc code, const std::vector<Parameter>& parameters,
+                             const GradientOptions& options, std::string_view part) {
+      expect_contains(error_of(code, [&] { GradientBuckets(communicator, parameters, options); }), part);
+    };
+    const std::vector<Parameter> good = Model::of({3}).parameters();
+    std::vector<Parameter> bad = good;
+    bad[0].type = DType::i32;
+    refused(Errc::invalid_argument, rank == 1 ? bad : good, {},
+            "on rank 1: gradient buckets: parameter 'p0' is i32");
+    bad[0].type = DType::f32;
+    bad[0].device = 3;
+    refused(Errc::unsupported, rank == 2 ? bad : good, {},
+            "on rank 2: gradient buckets: parameter 'p0' is on device 3");
+    GradientOptions options;
+    if (rank == 0) options.wire = DType::f64;
+    refused(Errc::invalid_argument, good, options, "on rank 0: gradient buckets: the wire type is f64");
+    constexpr std::size_t quarter = std::size_t{1} << 60;
+    refused(Errc::invalid_argument, Model::of({quarter, quarter, quarter, quarter, quarter}).parameters(), {},
+            "more bytes together");
+    communicator.barrier().wait();  // the communicator is unharmed
+  }));
+}
+
+TEST_CASE("ranks that take different buckets for the same are told which is where") {
+  CHECK_NOTHROW(run_communicators(three(), "two models", [&](Communicator& communicator, int rank) {
+    const Model model = Model::of({100});  // of both: nothing else tells them apart
+    GradientBuckets one(communicator, model.parameters()), other(communicator, model.parameters());
+    run_step(one, model, 0, rank);
+    run_step(other, model, 0, rank);
+    const std::string message =
+        error_of(Errc::mismatch, [&] { run_step(rank == 1 ? one : other, model, 1, rank); });
+    expect_contains(message, "gradient buckets: ranks differ: rank 1 in step 2 of gradient buckets ");
+    expect_contains(message, "(1 parameters, first 'p0'); ranks 0, 2 in step 2 of gradient buckets ");
+  }));
+}
+
+// Of a step with a mean and weights that differ, in which rank 0 warns.
+std::string message_of_failing_warning(Communicator& communicator, const std::function<void()>& fail) {
+  const Model model = Model::of({100});
+  GradientOptions options;
+  options.warn = [&](const std::string&) { fail(); };
+  GradientBuckets buckets(communicator, model.parameters(), options);
+  try {
+    run_step(buckets, model, 0, communicator.rank(), {.weight = 1.0 + communicator.rank()});
+    run_step(buckets, model, 1, communicator.rank());
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_CASE("a failure of one rank alone ends the step on all, with its cause") {
+  const bool of_rondo = GENERATE(false, true);
+  CHECK_NOTHROW(run_communicators(three(), "failure", [&](Communicator& communicator, int rank) {
+    const std::string message = message_of_failing_warning(communicator, [&] {
+      if (of_rondo) throw Error(Errc::system, "the disk is full");
+      throw std::runtime_error("the disk is full");
+    });
+    expect_contains(message, "the disk is full");
+    if (rank != 0) expect_contains(message, "rank 0 called abort: rank 0: gradient buckets: step 1: ");
+  }));
+}
+
+TEST_CASE("a trace is not saved in a step") {
+  const Model model = Model::of({100});
+  Setup setup;
+  setup.size = 1;
+  CHECK_NOTHROW(run_communicators(setup, "trace", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters());
+    buckets.begin_step();
+    expect_contains(error_of(Errc::invalid_argument, [&] { buckets.save_trace("never_written.json"); }),
+                    "in a step");
+    buckets.ready(0);
+    buckets.finish();
+    (void)rank;
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing
