@@ -69,7 +69,7 @@ Layer::Layer(Communicator& communicator, std::size_t channels, BatchNormOptions 
     : communicator_(&communicator),
       channels_(checked_channels(channels)),
       options_(checked(std::move(options))),
-      name_hash_(hash_of(options_.name)),
+      identity_(hash_of(options_.name) + channels),
       parameter_type_(options_.type == DType::f64 ? DType::f64 : DType::f32),
       shared_(Shared::of(communicator)),
       passes_(shared_->pool(), checked_threads(options_, *shared_), options_.type, options_.layout, channels),
@@ -121,7 +121,7 @@ std::uint64_t Layer::history() const noexcept {
   std::uint64_t hashes[4] = {};
   for (std::size_t c = 0; c < channels_; ++c)
     hashes[c % 4] =
-        std::rotl(hashes[c % 4] ^ std::bit_cast<std::uint64_t>(global_.mean[c]), 29) * 0x9e3779b97f4a7c15u;
+        std::rotl(hashes[c % 4] ^ std::bit_cast<std::uint64_t>(global_.point[c]), 29) * 0x9e3779b97f4a7c15u;
   return hashes[0] ^ std::rotl(hashes[1], 16) ^ std::rotl(hashes[2], 32) ^ std::rotl(hashes[3], 48);
 }
 

@@ -28,7 +28,7 @@ class Layer {
   Communicator& communicator() const noexcept { return *communicator_; }
   std::size_t channels() const noexcept { return channels_; }
   const BatchNormOptions& options() const noexcept { return options_; }
-  // "layer 'bn3'"
+  // "layer bn3"
   std::string title() const;
   Shared& shared() const noexcept { return *shared_; }
   // This layer's collective when it is the first of those in it, and the one under way, if any, that it takes part in.
@@ -59,7 +59,8 @@ class Layer {
   double local_count() const noexcept { return local_.count; }
   // Of what must be the same on all ranks for the next sums to be about the same thing.
   std::uint64_t history() const noexcept;
-  std::uint64_t name_hash() const noexcept { return name_hash_; }
+  // Of what must be the same on all ranks for this to be the same layer.
+  std::uint64_t identity() const noexcept { return identity_; }
 
   Buffer gamma() noexcept { return affine(gamma_at); }
   Buffer beta() noexcept { return affine(beta_at); }
@@ -101,7 +102,7 @@ class Layer {
   Communicator* communicator_;
   std::size_t channels_;
   BatchNormOptions options_;
-  std::uint64_t name_hash_;
+  std::uint64_t identity_;
   DType parameter_type_;
   std::shared_ptr<Shared> shared_;
   Passes passes_;
@@ -114,8 +115,8 @@ class Layer {
   std::vector<double> local_sums_,
       global_sums_;           // of dy, of dy * (x - mean); then those as gradients of beta, gamma
   std::uint64_t steps_ = 0;   // forward passes begun
-  bool knows_mean_ = false;   // global_.mean is one
-  bool has_forward_ = false;  // whose backward pass has not begun
+  bool knows_mean_ = false;   // global_.point is near one
+  bool has_forward_ = false;  // that has ended well and whose backward pass has not begun
   std::size_t samples_ = 0, spatial_ = 0;  // of the last forward pass
   Activations x_, dy_;                     // of the pass under way
   Exchange* under_way_ = nullptr;

@@ -66,13 +66,14 @@ void Layer::begin_forward(const Activations& x) {
   x_ = x;
   samples_ = x.samples;
   spatial_ = x.spatial;
-  has_forward_ = true;
-  passes_.moments(x, local_, knows_mean_ ? std::span<const double>(global_.mean) : std::span<const double>());
+  has_forward_ = false;
+  passes_.moments(x, local_,
+                  knows_mean_ ? std::span<const double>(global_.point) : std::span<const double>());
   ++steps_;
 }
 
 void Layer::put_forward(std::span<double> sums) const noexcept {
-  put_sums(local_, global_.mean, sums.first(channels_), sums.last(channels_));
+  put_sums(local_, global_.point, sums.first(channels_), sums.last(channels_));
 }
 
 bool Layer::take_forward(std::span<const double> sums, double count) noexcept {
@@ -120,6 +121,7 @@ void Layer::map_forward(const Activations& x, void* y, const Statistics& statist
 }
 
 void Layer::end_forward(const Activations& y) {
+  has_forward_ = true;
   if (global_.count == 0) return;
   for (std::size_t c = 0; c < channels_; ++c) variance_[c] = global_.m2[c] / global_.count;
   ++batches;

@@ -30,13 +30,16 @@ bool take_sums(GlobalMoments& global, double count, std::span<const double> s1,
   bool near = true;
   global.count = count;
   for (std::size_t c = 0; c < s1.size(); ++c) {
-    const double K = global.mean[c], away = s1[c] / count;
+    const double K = global.point[c], away = s1[c] / count, squares = count * away * away;
     const double m2 = std::fma(-away, s1[c], s2[c]);
-    near &= !(count * away * away > far * m2 && std::abs(away) > nearest * std::abs(K));
+    // Numbers that are none are as near as they will ever be. Squares may overflow where the distance from K does not.
+    const bool lost = squares > far * m2 || (std::isinf(squares) && std::isfinite(away));
+    near &= !(lost && std::abs(away) > nearest * std::abs(K));
     // Knuth's sum of two, exact as mean + rest.
     const double mean = K + away, moved = mean - K;
     global.mean_rest[c] = (K - (mean - moved)) + (away - moved);
     global.mean[c] = mean;
+    global.point[c] = std::isfinite(mean) ? mean : 0;
     global.m2[c] = m2 < 0 ? 0 : m2;
   }
   return near;

@@ -2,6 +2,7 @@
 #include "bn/passes.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace rondo::bn {
 
@@ -14,6 +15,8 @@ constexpr std::size_t task_bytes = std::size_t{512} << 10;
 constexpr std::size_t streamed_bytes = std::size_t{4} << 20;
 // Sums about a point farther from the mean than this, in squared standard deviations, are taken again about the mean.
 constexpr double far_in_f64 = 64, far_in_f32 = 16;
+// Nearer than some units in the last place of the point there is nothing to be won.
+constexpr double nearest = 0x1p-48;
 
 std::size_t ceiling(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
@@ -93,7 +96,7 @@ void Passes::add_up(const Activations& x, std::span<double> first, std::span<dou
   }
 }
 
-void Passes::moments_about(const Activations& x, LocalMoments& local) {
+bool Passes::moments_about(const Activations& x, LocalMoments& local) {
   add_up(x, local.offset, local.m2,
          [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* first, double* second) {
            if (runs)
@@ -101,32 +104,35 @@ void Passes::moments_about(const Activations& x, LocalMoments& local) {
            else
              kernels_->rows_moments(at(x.data, element), rows, channels_, local.point.data(), first, second);
          });
+  const double far = size_of(type_) == 2 ? far_in_f32 : far_in_f64;
+  bool good = true;
   for (std::size_t c = 0; c < channels_; ++c) {
-    const double sum = local.offset[c];
-    local.offset[c] = sum / local.count;
-    local.m2[c] -= sum * local.offset[c];
+    const double sum = local.offset[c], offset = sum / local.count, squares = sum * offset;
+    local.offset[c] = offset;
+    local.m2[c] -= squares;
+    const bool lost = squares > far * local.m2[c] || !std::isfinite(local.m2[c]);
+    good &= !(lost && std::isfinite(offset) && std::abs(offset) > nearest * std::abs(local.point[c]));
+    if (local.m2[c] < 0) local.m2[c] = 0;
   }
+  return good;
+}
+
+bool Passes::moments_about_mean(const Activations& x, LocalMoments& local) {
+  for (std::size_t c = 0; c < channels_; ++c) local.point[c] = center(local.point[c] + local.offset[c]);
+  return moments_about(x, local);
 }
 
 void Passes::moments(const Activations& x, LocalMoments& local, std::span<const double> near) {
   local.count = static_cast<double>(x.samples * x.spatial);
   if (local.count == 0) return;
-  if (near.empty())
-    kernels_->elements(x.data, layout_ == TensorLayout::nchw ? x.spatial : 1, channels_, local.point.data());
-  else
+  if (!near.empty()) {
     std::transform(near.begin(), near.end(), local.point.begin(),
                    [this](double mean) { return center(mean); });
-  moments_about(x, local);
-  const double far = size_of(type_) == 2 ? far_in_f32 : far_in_f64;
-  bool good = true;
-  for (std::size_t c = 0; c < channels_; ++c)
-    good &= !(local.count * local.offset[c] * local.offset[c] > far * local.m2[c]);
-  if (!good) {
-    for (std::size_t c = 0; c < channels_; ++c) local.point[c] = center(local.point[c] + local.offset[c]);
-    moments_about(x, local);
+    // From very far away not even the mean can be seen.
+    if (moments_about(x, local) || moments_about_mean(x, local)) return;
   }
-  for (double& m2 : local.m2)
-    if (m2 < 0) m2 = 0;
+  kernels_->elements(x.data, layout_ == TensorLayout::nchw ? x.spatial : 1, channels_, local.point.data());
+  if (!moments_about(x, local)) moments_about_mean(x, local);
 }
 
 double Passes::center(double mean) const noexcept {

@@ -46,7 +46,9 @@ class Passes {
   // Calls sum(part, first, second) for each part, which adds to its block's sums, and adds the blocks.
   template <class Sum>
   void add_up(const Activations& x, std::span<double> first, std::span<double> second, Sum sum);
-  void moments_about(const Activations& x, LocalMoments& local);
+  // About local.point; whether it was near enough to the mean of every channel.
+  bool moments_about(const Activations& x, LocalMoments& local);
+  bool moments_about_mean(const Activations& x, LocalMoments& local);
   // The mean, or near it, as the kernels of this type take it.
   double center(double mean) const noexcept;
   std::size_t bytes_of(const Activations& x) const noexcept;

@@ -45,7 +45,7 @@ struct RONDO_API BatchNormOptions {
 // makes groups). Variance is biased in y and unbiased in the running statistics.
 //
 // Forward is one collective of counts and sums in f64 about a common point near the mean, computed and merged so that the relative error of
-// the variance stays below 1e-12 (1e-6 for f16 and bf16: docs/batch-norm.md); a second one follows only where that point was far off, as in
+// the variance stays below 1e-11 (1e-6 for f16 and bf16: docs/batch-norm.md); a second one follows only where that point was far off, as in
 // the first step. Backward is one collective. Both are urgent: they pass buckets of gradients. A rank may have no samples; when no rank has
 // any, nothing changes. Of a single element over all ranks the output is beta, and the running variance stays as it is.
 //

@@ -58,7 +58,7 @@ bool merge(const std::vector<bn::LocalMoments>& locals, bn::GlobalMoments& globa
   double count = 0;
   Numbers sums(2), own(2);
   for (const bn::LocalMoments& local : locals) {
-    bn::put_sums(local, global.mean, std::span(own).first(1), std::span(own).last(1));
+    bn::put_sums(local, global.point, std::span(own).first(1), std::span(own).last(1));
     count += local.count;
     for (std::size_t i = 0; i < 2; ++i) sums[i] += own[i];
   }

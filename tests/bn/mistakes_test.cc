@@ -118,6 +118,34 @@ TEST_CASE("a rank whose layer has another past is named") {
                "; ranks 0, 2, 3 at layer bn0 forward step 2 with "});
 }
 
+TEST_CASE("lists of layers that differ are named by the first layer that does") {
+  check_named("lists",
+              [](Model& m) {
+                SyncBatchNorm* const usual[] = {&m.layers[0], &m.layers[1], &m.layers[3]};
+                SyncBatchNorm* const odd[] = {&m.layers[0], &m.layers[2], &m.layers[3]};
+                const Activations xs[] = {m.x(), m.x(), m.x()}, ys[] = {m.y(), m.y(), m.y()};
+                SyncBatchNorm::begin_forward(m.rank == 1 ? odd : usual, xs);
+                SyncBatchNorm::end_forward(m.rank == 1 ? odd : usual, ys);
+              },
+              {"rank 1 at layer bn2 (2 of 3 in one call, 4 channels) forward step 1; ranks 0, 2, 3 at layer "
+               "bn1 (2 of 3 "
+               "in one call, 4 channels) forward step 1"});
+}
+
+TEST_CASE("layers of one call whose channels differ are named even where their sum does not") {
+  check_named("sum of channels",
+              [](Model& m) {
+                SyncBatchNorm narrow(m.c, m.rank == 2 ? 4 : 2, {.name = "narrow"});
+                SyncBatchNorm wide(m.c, m.rank == 2 ? 2 : 4, {.name = "wide"});
+                SyncBatchNorm* const layers[] = {&narrow, &wide};
+                const Activations xs[] = {m.x(), m.x()}, ys[] = {m.y(), m.y()};
+                SyncBatchNorm::begin_forward(layers, xs);
+                SyncBatchNorm::end_forward(layers, ys);
+              },
+              {"rank 2 at layer narrow (1 of 2 in one call, 4 channels)",
+               "ranks 0, 1, 3 at layer narrow (1 of 2 in one call, 2 channels)"});
+}
+
 TEST_CASE("different numbers of channels are named") {
   for (const int odd : {0, 2}) {
     Setup setup;

@@ -183,7 +183,8 @@ inline double difference(const Numbers& got, const Numbers& wanted) {
   if (got.size() != wanted.size()) return INFINITY;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double apart = std::abs(got[i] - wanted[i]);
-    if (!(apart <= most)) most = apart;
+    if (std::isnan(apart)) return INFINITY;
+    most = std::max(most, apart);
     largest = std::max(largest, std::abs(wanted[i]));
   }
   return largest == 0 ? most : most / largest;
