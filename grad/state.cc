@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <thread>
 
 #include "grad/gradient_options.h"
@@ -56,14 +57,27 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
   prepare_buckets();
 }
 
-// Buffers are borrowed until operations have ended, and so is the place where their end is written.
+// Buffers are borrowed until operations have ended, and so is the place where their end is written. Where an exception leaves a step, the
+// other ranks may wait for this one elsewhere, so that these operations would not end before the deadline.
 GradientBuckets::State::~State() {
+  const auto pends = [](const Bucket& bucket) { return !bucket.work.done(); };
+  if (std::uncaught_exceptions() > exceptions_ && std::any_of(buckets_.begin(), buckets_.end(), pends))
+    leave_step();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     settle(buckets_[bucket].work);
     while (bucket < next_ && ended_[bucket].load(std::memory_order_acquire) == 0) std::this_thread::yield();
   }
   settle(header_work_);
   settle(usage_work_);
+}
+
+void GradientBuckets::State::leave_step() noexcept {
+  try {
+    tell_all(communicator_, fmt::format("rank {}: an exception has left step {} of gradient buckets before "
+                                        "finish()",
+                                        communicator_.rank(), step_));
+  } catch (const std::exception&) {  // no memory for the text: the deadline remains
+  }
 }
 
 void GradientBuckets::State::prepare_buckets() {

@@ -70,6 +70,7 @@ class GradientBuckets::State {
 
   // state.cc
   void prepare_buckets();
+  void leave_step() noexcept;
   void check_index(std::string_view call, std::size_t parameter) const;
   void check_step(const StepOptions& options);  // leaves marks of what is unused
   void check_usable() const;
@@ -122,6 +123,7 @@ class GradientBuckets::State {
   std::vector<std::size_t> next_order_;  // of the layout that begin_step will make
   int accumulations_ = 0;
   bool warned_ = false;
+  const int exceptions_ = std::uncaught_exceptions();  // when this was made
 
   mutable std::mutex mutex_;  // of what ready() changes
   std::condition_variable launched_;

@@ -101,7 +101,9 @@ class RONDO_API GradientBuckets {
   GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
                   GradientOptions options = {});
   GradientBuckets(GradientBuckets&&) noexcept;
-  ~GradientBuckets();  // waits for what is under way; bounded by deadlines
+  // Waits for what is under way; bounded by deadlines. When an exception leaves a step whose buckets are under way, ends them on all ranks
+  // with that as the cause.
+  ~GradientBuckets();
 
   std::size_t parameter_count() const noexcept;
   // Where the gradient of this parameter is to be written; moves only when layout() changes.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What one rank alone does wrong, or cannot do, is told to all.
+#include <stdexcept>
+
 #include "catch.h"
 #include "grad/model.h"
 #include "support/ranks.h"
@@ -76,6 +78,57 @@ TEST_CASE("a failure of one rank alone ends the step on all, with its cause") {
     });
     expect_contains(message, "the disk is full");
     if (rank != 0) expect_contains(message, "rank 0 called abort: rank 0: gradient buckets: step 1: ");
+  }));
+}
+
+// As in a backward pass with collectives of its own: the others wait there for this rank, and it for their part of its buckets.
+TEST_CASE("a rank that leaves a step by an exception ends it on all") {
+  const Model model(std::vector<Tensor>(60, {16, DType::f32}));
+  CHECK_NOTHROW(run_communicators(three(), "exception", [&](Communicator& communicator, int rank) {
+    GradientOptions options;
+    options.first_bucket_bytes = 64;
+    std::string message = "no error";
+    try {
+      GradientBuckets buckets(communicator, model.parameters(), options);
+      buckets.begin_step();
+      const std::uint64_t before = communicator.statistics().operations;
+      constexpr std::size_t barriers = 50;  // meanwhile the header arrives
+      for (std::size_t i = 0; i < barriers; ++i) {
+        if (rank == 1) buckets.ready(model.size() - 1 - i);
+        communicator.barrier({.priority = Priority::urgent}).wait();
+      }
+      if (rank == 1) {
+        expect(communicator.statistics().operations > before + barriers, "no bucket is under way");
+        throw std::runtime_error("no more batches");
+      }
+      communicator.barrier({.priority = Priority::urgent}).wait();
+    } catch (const std::exception& error) {
+      message = error.what();
+    }
+    expect_contains(
+        message, rank == 1 ? "no more batches" : "rank 1: an exception has left step 1 of gradient buckets");
+  }));
+}
+
+TEST_CASE("mistakes of several ranks at once end the step, and each rank is told one of them") {
+  const Model model = Model::of({10, 20, 30});
+  const bool twice = GENERATE(false, true);
+  CHECK_NOTHROW(run_communicators(three(), "several", [&](Communicator& communicator, int rank) {
+    std::string message = "no error";
+    try {
+      GradientBuckets buckets(communicator, model.parameters());
+      buckets.begin_step();
+      const auto own = static_cast<std::size_t>(rank);
+      for (std::size_t i = 0; i < model.size(); ++i)
+        if (twice || i != own) buckets.ready(i);
+      if (twice) buckets.ready(own);
+      buckets.finish();
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    expect_contains(message, twice ? "became ready twice in step 1" : "never became ready in step 1");
+    expect_contains(message, "parameter 'p");
+    expect_contains(message, "rank ");
   }));
 }
 
