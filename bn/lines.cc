@@ -15,8 +15,9 @@ namespace rondo::bn {
 template <class P>
 void forward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>& affine, const Statistics& of,
                    double epsilon) noexcept {
+  const double part = 1 / of.count;
   for (std::size_t c = 0; c < channels; ++c) {
-    const double inverse = 1 / std::sqrt(of.m2[c] / of.count + epsilon);
+    const double inverse = 1 / std::sqrt(of.m2[c] * part + epsilon);
     const double factor = affine.gamma == nullptr ? inverse : static_cast<double>(affine.gamma[c]) * inverse;
     const double beta = affine.beta == nullptr ? 0 : static_cast<double>(affine.beta[c]);
     const P center = static_cast<P>(of.mean[c]);
@@ -31,17 +32,18 @@ template <class P>
 void backward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>& affine,
                     const Statistics& of, double epsilon, double* sums, double* local) noexcept {
   double *const products = sums + channels, *const local_products = local + channels;
+  const double part = 1 / of.count;
   for (std::size_t c = 0; c < channels; ++c) {
-    const double inverse = 1 / std::sqrt(of.m2[c] / of.count + epsilon);
+    const double inverse = 1 / std::sqrt(of.m2[c] * part + epsilon);
     const double factor = affine.gamma == nullptr ? inverse : static_cast<double>(affine.gamma[c]) * inverse;
     const double gamma_gradient = inverse * (products[c] - of.rest[c] * sums[c]);
-    const double along = -factor * inverse * gamma_gradient / of.count;
+    const double along = -factor * inverse * gamma_gradient * part;
     const P center = static_cast<P>(of.mean[c]);
     const double rounded_away = (of.mean[c] - static_cast<double>(center)) + of.rest[c];
     lines.center[c] = center;
     lines.scale[c] = static_cast<P>(factor);
     lines.slope[c] = static_cast<P>(along);
-    lines.shift[c] = static_cast<P>(-factor * sums[c] / of.count - along * rounded_away);
+    lines.shift[c] = static_cast<P>(-factor * sums[c] * part - along * rounded_away);
     products[c] = gamma_gradient;
     local_products[c] = inverse * (local_products[c] - of.rest[c] * local[c]);
   }

@@ -28,6 +28,7 @@ Passes::Passes(Pool& pool, int threads, DType type, TensorLayout layout, std::si
     : pool_(&pool),
       threads_(threads),
       type_(type),
+      in_f32_(size_of(type) == 2),
       layout_(layout),
       channels_(channels),
       kernels_(&kernels_of(best_isa(), type)),
@@ -104,7 +105,7 @@ bool Passes::moments_about(const Activations& x, LocalMoments& local) {
            else
              kernels_->rows_moments(at(x.data, element), rows, channels_, local.point.data(), first, second);
          });
-  const double far = size_of(type_) == 2 ? far_in_f32 : far_in_f64;
+  const double far = in_f32_ ? far_in_f32 : far_in_f64;
   bool good = true;
   for (std::size_t c = 0; c < channels_; ++c) {
     const double sum = local.offset[c], offset = sum / local.count, squares = sum * offset;
@@ -136,7 +137,7 @@ void Passes::moments(const Activations& x, LocalMoments& local, std::span<const 
 }
 
 double Passes::center(double mean) const noexcept {
-  return size_of(type_) == 2 ? static_cast<double>(static_cast<float>(mean)) : mean;
+  return in_f32_ ? static_cast<double>(static_cast<float>(mean)) : mean;
 }
 
 void Passes::gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,

@@ -57,6 +57,7 @@ class Passes {
   Pool* pool_;
   int threads_;
   DType type_;
+  bool in_f32_;  // sums of a few elements
   TensorLayout layout_;
   std::size_t channels_;
   const Kernels* kernels_;
