@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 namespace rondo::bn {
 
@@ -11,8 +12,9 @@ namespace {
 constexpr std::size_t most_tasks = 32;
 // A task this long takes some tens of microseconds, which waking a thread does not.
 constexpr std::size_t task_bytes = std::size_t{512} << 10;
-// Outputs larger than this leave the nearer caches anyway: stored past them, memory need not be read first.
-constexpr std::size_t streamed_bytes = std::size_t{4} << 20;
+// Outputs larger than this leave the nearer caches anyway: stored past them, memory need not be read first. That pays where runs of a
+// channel are long, or rows begin at cache lines.
+constexpr std::size_t streamed_bytes = std::size_t{4} << 20, streamed_run_bytes = 2048, line_bytes = 64;
 // Sums about a point farther from the mean than this, in squared standard deviations, are taken again about the mean.
 constexpr double far_in_f64 = 64, far_in_f32 = 16;
 // Nearer than some units in the last place of the point there is nothing to be won.
@@ -155,9 +157,16 @@ void Passes::gradient_sums(const Activations& x, const void* dy, std::span<const
   for (std::size_t c = 0; c < channels_; ++c) second[c] += (centers_[c] - mean[c]) * first[c];
 }
 
+bool Passes::streams(const Grid& grid, const Activations& x, const void* out) const noexcept {
+  if (bytes_of(x) <= streamed_bytes) return false;
+  if (grid.runs) return x.spatial * size_of(type_) >= streamed_run_bytes;
+  return channels_ * size_of(type_) % line_bytes == 0 &&
+         reinterpret_cast<std::uintptr_t>(out) % line_bytes == 0;
+}
+
 void Passes::forward(const Activations& x, void* y, const Coefficients& by_channel) {
   const Grid grid = grid_of(x);
-  const bool streamed = bytes_of(x) > streamed_bytes;
+  const bool streamed = streams(grid, x, y);
   for_each_part(x, grid, [&](std::size_t, const Part& part, std::size_t element, std::size_t c) {
     char* const to = static_cast<char*>(y) + element * size_of(type_);
     if (grid.runs)
@@ -169,7 +178,7 @@ void Passes::forward(const Activations& x, void* y, const Coefficients& by_chann
 
 void Passes::backward(const Activations& x, const void* dy, void* dx, const Coefficients& by_channel) {
   const Grid grid = grid_of(x);
-  const bool streamed = bytes_of(x) > streamed_bytes;
+  const bool streamed = streams(grid, x, dx);
   for_each_part(x, grid, [&](std::size_t, const Part& part, std::size_t element, std::size_t c) {
     char* const to = static_cast<char*>(dx) + element * size_of(type_);
     const char *from = at(x.data, element), *gradients = at(dy, element);

@@ -51,6 +51,7 @@ class Passes {
   bool moments_about_mean(const Activations& x, LocalMoments& local);
   // The mean, or near it, as the kernels of this type take it.
   double center(double mean) const noexcept;
+  bool streams(const Grid& grid, const Activations& x, const void* out) const noexcept;
   std::size_t bytes_of(const Activations& x) const noexcept;
   const char* at(const void* data, std::size_t element) const noexcept;
 

@@ -83,20 +83,43 @@ struct Maps {
             backward ? at<Value>(of.slope, channel) : Value{}, at<Value>(of.shift, channel)};
   }
 
+  RONDO_INLINE static void put(T* out, V value) {
+    const auto packed = R::packed(value, out);
+    std::memcpy(out, &packed, sizeof packed);
+  }
+
   template <class Many, class One>
   RONDO_INLINE static void over_run(T* out, std::size_t count, bool streamed, Many many, One one) {
+    if (streamed)
+      stream_run(out, count, many, one);
+    else
+      store_run(out, count, many, one);
+  }
+
+  // A line that is not filled at once would be read again: both ends go through the cache, element by element.
+  template <class Many, class One>
+  RONDO_INLINE static void stream_run(T* out, std::size_t count, Many many, One one) {
     constexpr std::size_t width = step * sizeof(T);
     std::size_t i = 0;
-    if (streamed) {
-      for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % width != 0; ++i) narrow(one(i), out[i]);
-      for (; i + step <= count; i += step) Machine::stream(out + i, R::packed(many(i), out));
-    } else {
-      for (; i + step <= count; i += step) {
-        const auto value = R::packed(many(i), out);
-        std::memcpy(out + i, &value, sizeof value);
-      }
-    }
+    for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % width != 0; ++i) narrow(one(i), out[i]);
+    for (; i + step <= count; i += step) Machine::stream(out + i, R::packed(many(i), out));
     for (; i < count; ++i) narrow(one(i), out[i]);
+  }
+
+  // What does not fill a register at the end is done with one that overlaps its neighbour. It is computed before anything is stored, so that
+  // the output may be the input.
+  template <class Many, class One>
+  RONDO_INLINE static void store_run(T* out, std::size_t count, Many many, One one) {
+    std::size_t i = 0;
+    if (count < step) {
+      for (; i < count; ++i) narrow(one(i), out[i]);
+      return;
+    }
+    const bool rest = count % step != 0;
+    V last{};
+    if (rest) last = many(count - step);
+    for (; i + step <= count; i += step) put(out + i, many(i));
+    if (rest) put(out + count - step, last);
   }
 };
 
