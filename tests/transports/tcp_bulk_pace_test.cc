@@ -111,6 +111,20 @@ TEST_CASE("acknowledgements that wait for something else do not slow it down") {
   CHECK(played.acked - before > 0.93 * 20 * 125e6);
 }
 
+TEST_CASE("a peer that does not read for seconds is not taken for a link that takes seconds") {
+  Played played;
+  played.run(milliseconds{20});
+  for (int i = 0; i < 3; ++i) {
+    played.now += std::chrono::seconds{10};  // nothing is acknowledged
+    for (int looks = 0; looks < 200; ++looks) {
+      played.run(milliseconds{5});
+      REQUIRE(played.rate >= 25'000'000);
+    }
+  }
+  played.run(milliseconds{20'000});
+  CHECK((played.held_to(125e6) || played.rate == BulkPace::unlimited));
+}
+
 TEST_CASE("who never has more to send than the network takes is never held") {
   Played played;
   played.busy = false;

@@ -55,8 +55,11 @@ void BulkPace::measure(const Sample& sample, bool queue) noexcept {
     return;
   }
   const nanoseconds time = sample.now - measured_since_;
-  if (time < (state_ == State::free ? free_measurement : held_measurement)) return;
+  const nanoseconds wanted = state_ == State::free ? free_measurement : held_measurement;
+  if (time < wanted) return;
   measuring_ = false;
+  // With a pause in it, as of a peer that did not read, it says nothing about the link.
+  if (time > 2 * wanted) return;
   const double rate =
       static_cast<double>(sample.acked - acked_before_) / std::chrono::duration<double>(time).count();
   if (state_ == State::free)
