@@ -46,8 +46,9 @@ struct RONDO_API BatchNormOptions {
 //
 // Forward is one collective of counts and sums in f64 about a common point near the mean, computed and merged so that the relative error of
 // the variance stays below 1e-11 (1e-6 for f16 and bf16: docs/batch-norm.md); a second one follows only where that point was far off, as in
-// the first step, and a third where it was off by more than f64 has digits. Backward is one collective. Both are urgent: they pass buckets of gradients. A rank may have no samples; when no rank has
-// any, nothing changes. Of a single element over all ranks the output is beta, and the running variance stays as it is.
+// the first step, and a third where it was off by more than f64 has digits. Backward is one collective. Both are urgent: they pass buckets of
+// gradients. A rank may have no samples; when no rank has any, nothing changes. Of a single element over all ranks the output is beta, and
+// the running variance stays as it is. Numbers that are none spoil their channel in that step and in the running statistics, not the next.
 //
 // Ranks whose layer, step, direction or past differ all get Error(mismatch), which says where each of them is and what it evaluated since it
 // last trained; so do ranks whose layers have different numbers of channels, by the sizes of their calls. A rank that never makes another
