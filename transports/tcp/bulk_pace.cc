@@ -20,8 +20,11 @@ constexpr milliseconds drain_limit{50};
 // Letting go costs some 70 ms with a queue. It is done twice as late each time that the share is found to be what it was.
 constexpr milliseconds first_hold{125}, longest_hold{8000};
 constexpr double same_share = 0.06;
+// So long it is let go when there is nothing to measure; by how much its share is then raised if it had sent all that it was held to.
+constexpr milliseconds free_limit{150};
+constexpr double growth = 1.02, used = 0.9;
 // Where small frames take a large part of the link: by how much it may be less than thought each time, and how soon that is tried.
-constexpr double relief = 1.05, least_left = 0.25;
+constexpr double relief = 1.01, least_left = 0.25;
 constexpr milliseconds longest_cut{1000};
 
 }  // namespace
@@ -40,6 +43,7 @@ std::uint64_t BulkPace::look(const Sample& sample) noexcept {
   }
   if (state_ == State::held && here > held_for_) enter(State::free, sample.now);
   measure(sample, queued > (state_ == State::held ? limit / 2 : limit));
+  if (state_ == State::free) look_free(sample, queued > limit);
   return rate();
 }
 
@@ -68,6 +72,30 @@ void BulkPace::measure(const Sample& sample, bool queue) noexcept {
     cut(sample.now, rate);
 }
 
+void BulkPace::look_free(const Sample& sample, bool queue) noexcept {
+  if (!counting_) {
+    counting_ = true;
+    queue_seen_ = false;
+    since_ = sample.now;
+    acked_free_ = sample.acked;
+    busy_free_ = sample.busy;
+  }
+  queue_seen_ = queue_seen_ || queue;
+  const microseconds busy = sample.busy - busy_free_;
+  if (busy < free_measurement || sample.now - since_ < free_limit) return;
+  const double rate =
+      static_cast<double>(sample.acked - acked_free_) / std::chrono::duration<double>(busy).count();
+  // Where all ranks are held to the same, none can send more than it receives: then all try a little more.
+  if (share_ == 0) {
+    counting_ = false;  // what it sends on average may be little because the peer did not read
+  } else if (rate > limit_ * used && !queue_seen_) {
+    for (double& share : shares_) share = share_ * growth;
+    learn(sample.now, share_ * growth);
+  } else {
+    learn(sample.now, share_);
+  }
+}
+
 void BulkPace::learn(TimePoint now, double rate) noexcept {
   shares_[share_count_++ % shares_.size()] = rate;
   auto sorted = shares_;
@@ -94,7 +122,7 @@ void BulkPace::cut(TimePoint now, double rate) noexcept {
 void BulkPace::enter(State state, TimePoint now) noexcept {
   state_ = state;
   since_ = now;
-  measuring_ = false;
+  measuring_ = counting_ = false;
 }
 
 std::uint64_t BulkPace::rate() const noexcept {

@@ -20,6 +20,9 @@ namespace rondo {
 // A long round trip alone does not say that this connection is too fast: the acknowledgements may wait in a queue of the peer's. Only when
 // less is acknowledged than it is held to is there too little left for the others (the small frames themselves, if they are many), and it is
 // held to that until it is let go the next time.
+//
+// Who is let go and has nothing to keep a queue with, because its own input comes more slowly, still sends in bursts, each of which is a
+// queue for a moment. So it is soon held to its share as it was, which spreads them.
 class BulkPace {
  public:
   // What the kernel says of a connection.
@@ -28,12 +31,13 @@ class BulkPace {
     microseconds rtt{};        // smoothed
     microseconds least_rtt{};  // ever
     std::uint64_t acked = 0;   // bytes since the beginning
+    microseconds busy{};       // all the time in which something was on its way
     bool waiting = false;      // there is more to send than the network takes
   };
 
   static constexpr std::uint64_t unlimited = std::numeric_limits<std::uint64_t>::max();
   // The part of its share that a connection is held to. What is left also carries small frames and acknowledgements.
-  static constexpr double part = 0.97;
+  static constexpr double part = 0.93;
 
   // The bytes per second that it may send from now on. To be asked every few milliseconds while it sends.
   std::uint64_t look(const Sample& sample) noexcept;
@@ -46,6 +50,7 @@ class BulkPace {
   };
 
   void measure(const Sample& sample, bool queue) noexcept;
+  void look_free(const Sample& sample, bool queue) noexcept;
   void learn(TimePoint now, double rate) noexcept;
   void cut(TimePoint now, double rate) noexcept;
   void enter(State state, TimePoint now) noexcept;
@@ -66,6 +71,10 @@ class BulkPace {
   bool measuring_ = false;
   TimePoint measured_since_{};
   std::uint64_t acked_before_ = 0;
+  // Since it was let go.
+  std::uint64_t acked_free_ = 0;
+  microseconds busy_free_{};
+  bool counting_ = false, queue_seen_ = false;
 };
 
 }  // namespace rondo
