@@ -167,7 +167,7 @@ void GradientBuckets::State::open_step(const StepOptions& options) {
     phase_ = Phase::local;
     return;
   }
-  trace_.begin_step(begun_);
+  trace_.begin_step(step_, begun_);
   header_ = make_header(number_, step_, options);
   start_header();
   phase_ = Phase::synchronized;

@@ -34,10 +34,10 @@ void Trace::expect(std::size_t buckets_per_step) {
   kept_.buckets.reserve(kept_.buckets.size() + to_come * each);
 }
 
-void Trace::begin_step(Time at) {
+void Trace::begin_step(std::uint64_t step, Time at) {
   kept_.buckets.resize(finished_buckets_);  // without those of a step that was given up
   keeping_ = kept_.steps.size() < most_steps_;
-  current_ = {step_++, nanoseconds(at), 0};
+  current_ = {step, nanoseconds(at), 0};
 }
 
 void Trace::add(std::size_t bucket, std::size_t bytes, Time ready, Time started, Time ended) {

@@ -38,7 +38,8 @@ class Trace {
   // From now on a step has so many: makes room for the steps that are still to come.
   void expect(std::size_t buckets_per_step);
 
-  void begin_step(Time at);  // steps beyond those to be kept are ignored, with their buckets
+  // `step` is what messages call it. Steps beyond those to be kept are ignored, with their buckets.
+  void begin_step(std::uint64_t step, Time at);
   void add(std::size_t bucket, std::size_t bytes, Time ready, Time started, Time ended);
   void finish(Time at);  // a step that never finishes is not kept
   std::size_t steps() const noexcept { return kept_.steps.size(); }
@@ -56,7 +57,6 @@ class Trace {
  private:
   bool keeping_ = false;
   std::size_t most_steps_ = 0;
-  std::uint64_t step_ = 0;            // number of begin_step() calls
   std::size_t finished_buckets_ = 0;  // of the steps in kept_
   TracedStep current_;
   RankTrace kept_;

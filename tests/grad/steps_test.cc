@@ -303,6 +303,7 @@ TEST_CASE("a trace holds the buckets of all ranks") {
   const std::string path = "gradients_trace_" + std::to_string(::getpid()) + ".json";
   CHECK_NOTHROW(run_communicators(ranks(), "trace", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), small_buckets(1024));
+    run_step(buckets, model, 0, rank);
     buckets.keep_trace(2);
     for (std::size_t step = 0; step < 3; ++step) run_step(buckets, model, step, rank);
     buckets.save_trace(path);
@@ -312,6 +313,9 @@ TEST_CASE("a trace holds the buckets of all ranks") {
     std::size_t events = 0;
     for (std::size_t at = text.find("\"ph\""); at != std::string::npos; at = text.find("\"ph\"", at + 1))
       ++events;
+    // Numbers as in messages: the first step is 1.
+    expect(text.find("\"step\":1") == std::string::npos, "a step from before keep_trace()");
+    expect_contains(text, "\"step\":3");
     // At least three ranks, two steps, each bucket on the wire.
     expect(events >= 3 * 2 * buckets.statistics().size(), std::to_string(events) + " events");
   }));

@@ -48,7 +48,7 @@ Json read(const std::string& path) {
 void keep_steps(Trace& trace, Trace::Time start, int steps) {
   for (int step = 0; step < steps; ++step) {
     const Trace::Time at = start + microseconds(1000 * step);
-    trace.begin_step(at);
+    trace.begin_step(static_cast<std::uint64_t>(step) + 7, at);
     trace.add(0, 4000, at + microseconds(10), at + microseconds(15), at + microseconds(115));
     trace.add(1, 8000, at + microseconds(60), at + microseconds(70), at + microseconds(170));
     trace.finish(at + microseconds(200));
@@ -141,7 +141,7 @@ TEST_CASE("a trace keeps whole steps only, and no more than it was made for") {
     const Trace::Time now = std::chrono::steady_clock::now();
     Trace trace(2, 1), nothing;
     keep_steps(nothing, now, 2);
-    trace.begin_step(now);
+    trace.begin_step(6, now);
     trace.add(0, 1, now, now, now);  // this step is given up
     keep_steps(trace, now, 3);
     trace.expect(5);
@@ -150,7 +150,7 @@ TEST_CASE("a trace keeps whole steps only, and no more than it was made for") {
     expect(trace.steps() == 2 && nothing.steps() == 0, "steps");
   }));
   CHECK(events_of(read(folder.file("two")), 0, "X").size() == 8);
-  CHECK(events_of(read(folder.file("two")), 0, "i")[0]["args"]["step"] == 1);
+  CHECK(events_of(read(folder.file("two")), 0, "i")[0]["args"]["step"] == 7);
   CHECK(events_of(read(folder.file("none")), 0, "X").empty());
   CHECK_THROWS_AS(Trace(Trace::most_buckets, 2), Error);
 }
