@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "grad/state.h"
+#include "grad/tell_all.h"
 #include "grad/wire.h"
 
 namespace rondo {
@@ -36,11 +37,27 @@ void GradientBuckets::State::finish() {
   if (thrown) std::rethrow_exception(thrown);
 }
 
+// Ranks that differ may wait in an operation that this one will never call, as that of a batch norm layer which it has evaluated: where they
+// do not come to compare, they are told where they are.
+void GradientBuckets::State::disagree() {
+  constexpr std::chrono::seconds patience{2};
+  Work meeting = communicator_.barrier(operation_options("gradients differ"));
+  if (meeting.wait_for(patience))
+    throw_disagreement(communicator_, "gradient buckets", where(), Priority::bulk);
+  const std::string text = fmt::format(
+      "gradient buckets: ranks differ: rank {} {}, and not all others; some wait elsewhere and have not come "
+      "to finish() "
+      "within {} s",
+      communicator_.rank(), where(), patience.count());
+  tell_all(communicator_, text);
+  throw Error(Errc::mismatch, text);
+}
+
 // Returns what a callback of the caller has thrown.
 std::exception_ptr GradientBuckets::State::synchronize() {
   Clock::time_point waiting = Clock::now();
   header_work_.wait();
-  if (!header_arrived()) throw_disagreement(communicator_, "gradient buckets", where(), Priority::bulk);
+  if (!header_arrived()) disagree();
   warn_of_weights();
   {
     std::unique_lock lock(mutex_);

@@ -100,6 +100,7 @@ class GradientBuckets::State {
 
   // finish.cc
   std::exception_ptr synchronize();
+  [[noreturn]] void disagree();
   Clock::time_point await(std::size_t bucket);
   void take_in(std::size_t bucket);
   std::exception_ptr call_back(std::size_t bucket) noexcept;

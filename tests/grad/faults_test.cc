@@ -117,6 +117,25 @@ TEST_CASE("ranks in different steps, or with different checks, are told who is w
   }));
 }
 
+// As batch norm does when one rank evaluates: no buckets of this step can bring the ranks together.
+TEST_CASE("a rank whose check differs is named also where the others wait for it in an urgent operation") {
+  const Model model = Model::mixed();
+  CHECK_NOTHROW(run_communicators(ranks(), "differ elsewhere", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    run_step(buckets, model, 0, rank, {.check = 1});
+    OpOptions urgent;
+    urgent.priority = Priority::urgent;
+    const std::string message = message_of([&] {
+      buckets.begin_step({.check = rank == 1 ? 2U : 1U});
+      if (rank != 1) communicator.barrier(urgent).wait();
+      for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+      buckets.finish();
+    });
+    expect_contains(message,
+                    "gradient buckets: ranks differ: rank 1 in step 2 with check 0x2, and not all others");
+  }));
+}
+
 TEST_CASE("different models and options are named before the first step") {
   CHECK_NOTHROW(run_communicators(ranks(), "constructor", [&](Communicator& communicator, int rank) {
     const Model model = rank == 2 ? Model::of({10, 21}) : Model::of({10, 20});
