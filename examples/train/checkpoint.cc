@@ -179,7 +179,7 @@ void write_checkpoint(const std::string& path, const Identity& identity, const P
   put(file, version);
   put(file, crc32(body));
   file += body;
-  const std::string fresh = path + ".new";
+  const std::string fresh = path + checkpoint_suffix;
   if (!File(fresh).write(file)) fail(fresh, fmt::format("it cannot be written: {}", errno_text()));
   if (std::rename(fresh.c_str(), path.c_str()) != 0)
     fail(path, fmt::format("it cannot take its name: {}", errno_text()));

@@ -25,6 +25,9 @@ struct Progress {
 // What must be the same in a run that goes on, as options and values: {"--seed", "1"}.
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
+// Of the file that is written first.
+inline constexpr const char* checkpoint_suffix = ".new";
+
 struct CheckpointError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -3,15 +3,23 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <charconv>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 namespace train {
 namespace {
 
 constexpr std::string_view header =
     "step,epoch,learning_rate,loss,accuracy,test_loss,test_accuracy,samples_per_second\n";
+
+// errno is 0 where an earlier row could not be written: then the reason is not known any more.
+[[noreturn]] void fail(const std::string& path) {
+  const std::string why = errno == 0 ? "" : ": " + std::generic_category().message(errno);
+  throw std::runtime_error(fmt::format("'{}' cannot be written{}", path, why));
+}
 
 std::string rows_until(const std::string& path, std::uint64_t keep) {
   std::string rows, line;
@@ -28,7 +36,9 @@ std::string rows_until(const std::string& path, std::uint64_t keep) {
 
 Curve::Curve(const std::string& path, std::uint64_t keep) : path_(path) {
   const std::string kept = rows_until(path, keep);
+  errno = 0;
   out_.open(path, std::ios::trunc);
+  if (!out_) fail(path_);
   out_ << header << kept;
   flush();
 }
@@ -45,8 +55,9 @@ void Curve::add(const CurveRow& row) {
 
 void Curve::flush() {
   if (path_.empty()) return;
+  errno = 0;
   out_.flush();
-  if (!out_) throw std::runtime_error(fmt::format("'{}' cannot be written", path_));
+  if (!out_) fail(path_);
 }
 
 }  // namespace train

@@ -2,6 +2,7 @@
 //
 // Trains a small convolutional network on pictures of digits, on as many ranks as the launcher starts: docs/training.md.
 #include <rondo/communicator.h>
+#include <rondo/error.h>
 #include <rondo/info.h>
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <stdexcept>
 
 #include "examples/train/options.h"
 #include "examples/train/run.h"
@@ -17,16 +19,26 @@ namespace {
 
 constexpr int exit_failed = 1, exit_usage = 2;
 
+// 0 where the environment says what cannot be: help and what is wrong with the command line are to be read there too.
+int own_rank() {
+  try {
+    return rondo::gather_place(rondo::Options::from_environment()).rank;
+  } catch (const rondo::Error&) {
+    return 0;
+  }
+}
+
 // What is wrong with the command line is wrong on every rank: the first says it.
-int explain(const CLI::App& app, const CLI::ParseError& error, int rank) {
+int explain(const CLI::App& app, const CLI::ParseError& error) {
   const bool fine = error.get_exit_code() == 0;  // --help
+  const int rank = own_rank();
   if (rank == 0 && fine) app.exit(error);
   if (rank == 0 && !fine) fmt::print(stderr, "train: {}\ntrain --help describes the options\n", error.what());
   return fine ? 0 : exit_usage;
 }
 
-void train_on(const rondo::Options& environment, const train::RunOptions& options) {
-  rondo::Options how = environment;
+void train_on(const train::RunOptions& options) {
+  rondo::Options how = rondo::Options::from_environment();
   how.reproducible = how.reproducible || options.reproducible;
   auto communicator = rondo::Communicator::connect(how);
   if (options.type == rondo::DType::f64)
@@ -36,19 +48,21 @@ void train_on(const rondo::Options& environment, const train::RunOptions& option
 }
 
 int run(int argc, char** argv) {
-  const auto environment = rondo::Options::from_environment();
-  const rondo::PlaceInfo place = rondo::gather_place(environment);
   CLI::App app{"Trains a convolutional network with batch norm on drawn digits, data-parallel over Rondo."};
   app.name("train");
   train::RunOptions options;
   train::add_options(app, options);
+  rondo::PlaceInfo place;
   try {
     app.parse(argc, argv);
+    place = rondo::gather_place(rondo::Options::from_environment());
     train::check_options(options, place.size);
   } catch (const CLI::ParseError& error) {
-    return explain(app, error, place.rank);
+    return explain(app, error);
   }
-  train_on(environment, options);
+  train_on(options);
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+    throw std::runtime_error("standard output cannot be written");
   return 0;
 }
 

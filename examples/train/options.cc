@@ -14,6 +14,38 @@ constexpr std::size_t most = 100'000'000;
 const std::map<std::string, NormMode> norm_names = {
     {"sync", NormMode::sync}, {"local", NormMode::local}, {"none", NormMode::none}};
 
+const std::map<std::string, rondo::DType> type_names = {{"f32", rondo::DType::f32},
+                                                        {"f64", rondo::DType::f64}};
+const std::map<std::string, rondo::DType> wire_names = {{"f16", rondo::DType::f16},
+                                                        {"bf16", rondo::DType::bf16}};
+
+// CLI::CheckedTransformer has no words for values of enumerations.
+template <class Target, class Value>
+CLI::Option* add_choice(CLI::App& app, const std::string& name, Target& target,
+                        const std::map<std::string, Value>& choices, const std::string& text) {
+  const auto choose = [&target, &choices](const std::string& given) { target = choices.at(given); };
+  return app.add_option_function<std::string>(name, choose, text)->check(CLI::IsMember(choices));
+}
+
+// CLI::Range takes what is not a number.
+CLI::Validator between(double low, double high) {
+  const auto check = [low, high](std::string& text) {
+    double value = 0;
+    const bool good = CLI::detail::lexical_cast(text, value) && value >= low && value <= high;
+    return good ? std::string() : fmt::format("Value {} not in range {} to {}", text, low, high);
+  };
+  return {check, fmt::format("in [{} - {}]", low, high)};
+}
+
+// Conversion to an unsigned type takes -1.
+CLI::Validator not_negative() {
+  const auto check = [](std::string& text) {
+    const bool good = !text.starts_with('-');
+    return good ? std::string() : fmt::format("Value {} is below 0", text);
+  };
+  return {check, "NONNEGATIVE"};
+}
+
 std::string name_of(NormMode mode) {
   for (const auto& [name, value] : norm_names)
     if (value == mode) return name;
@@ -34,34 +66,30 @@ void add_data_options(CLI::App& app, RunOptions& options) {
                  "pictures in a step, of all ranks together: a multiple of their number")
       ->check(CLI::Range(std::size_t{1}, most))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "of pictures, first weights and order")->capture_default_str();
+  app.add_option("--seed", options.seed, "of pictures, first weights and order")
+      ->check(not_negative())
+      ->capture_default_str();
 }
 
 void add_learning_options(CLI::App& app, RunOptions& options) {
   app.add_option("--learning-rate", options.learning_rate, "the highest: it rises to it, then falls to 0")
-      ->check(CLI::Range(0.0, 1000.0))
+      ->check(between(0, 1000))
       ->capture_default_str();
   app.add_option("--warm-up", options.warm_up, "epochs in which the learning rate rises")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(between(0, 1e6))
       ->capture_default_str();
-  app.add_option("--momentum", options.momentum)->check(CLI::Range(0.0, 0.9999))->capture_default_str();
+  app.add_option("--momentum", options.momentum)->check(between(0, 0.9999))->capture_default_str();
   app.add_option("--clip", options.clip, "the most that the norm of all gradients may be; 0: any")
-      ->check(CLI::Range(0.0, 1e30))
+      ->check(between(0, 1e30))
       ->capture_default_str();
-  app.add_option("--batch-norm", options.norms,
-                 "statistics over all ranks, over each rank alone, or no batch norm")
-      ->transform(CLI::CheckedTransformer(norm_names))
+  add_choice(app, "--batch-norm", options.norms, norm_names,
+             "statistics over all ranks, over each rank alone, or no batch norm")
       ->default_str("sync");
 }
 
 void add_number_options(CLI::App& app, RunOptions& options) {
-  app.add_option("--dtype", options.type, "of all numbers")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, rondo::DType>{{"f32", rondo::DType::f32}, {"f64", rondo::DType::f64}}))
-      ->default_str("f32");
-  app.add_option("--wire", options.wire, "of gradients as they travel (with --dtype f32)")
-      ->transform(CLI::CheckedTransformer(
-          std::map<std::string, rondo::DType>{{"f16", rondo::DType::f16}, {"bf16", rondo::DType::bf16}}));
+  add_choice(app, "--dtype", options.type, type_names, "of all numbers")->default_str("f32");
+  add_choice(app, "--wire", options.wire, wire_names, "of gradients as they travel (with --dtype f32)");
   app.add_option("--bucket-bytes", options.bucket_bytes, "gradients that travel together")
       ->check(CLI::Range(std::size_t{64}, most))
       ->capture_default_str();
@@ -73,10 +101,12 @@ void add_file_options(CLI::App& app, RunOptions& options) {
   app.add_option("--csv", options.csv, "write the loss of every step to this file");
   app.add_option("--checkpoint", options.checkpoint, "keep a checkpoint in this file");
   app.add_option("--checkpoint-every", options.checkpoint_every, "steps between checkpoints; 0: each epoch")
+      ->check(not_negative())
       ->capture_default_str();
   app.add_option("--resume", options.resume, "go on from this checkpoint, which rank 0 reads");
   app.add_option("--stop-after", options.stop_after,
                  "end after this many steps, with a checkpoint; 0: do all")
+      ->check(not_negative())
       ->capture_default_str();
   app.add_option("--trace", options.trace,
                  "write the buckets of the first steps to this file, for ui.perfetto.dev");

@@ -10,6 +10,7 @@
 
 #include "examples/train/console.h"
 #include "examples/train/curve.h"
+#include "examples/train/replaceable.h"
 
 namespace train {
 namespace {
@@ -64,15 +65,19 @@ class Run {
  private:
   void introduce();
   void resume();
-  void open_curve();
+  void open_files();
   void epoch();
   void step();
   void end_epoch();
   void save();
   void conclude();
-  bool ended() const { return progress_.step >= last_step(); }
-  std::size_t last_step() const {
-    return options_.stop_after == 0 ? options_.steps() : std::min(options_.steps(), options_.stop_after);
+  bool ended() const {
+    return progress_.epoch >= options_.epochs ||
+           (options_.stop_after != 0 && progress_.step >= options_.stop_after);
+  }
+  // The next step of those that this batch makes of all epochs: after a resume with another one, steps have been counted otherwise.
+  std::size_t position() const {
+    return progress_.epoch * options_.steps_of_epoch() + progress_.taken / options_.batch;
   }
 
   rondo::Communicator& communicator_;
@@ -94,7 +99,8 @@ template <class T>
 void Run<T>::operator()() {
   introduce();
   if (!options_.resume.empty()) resume();
-  on_rank_0(communicator_, [&] { open_curve(); });
+  on_rank_0(communicator_, [&] { open_files(); });
+  if (ended()) console_.line("nothing is left to do: --epochs or --stop-after asks for more");
   if (!options_.trace.empty()) trainer_.buckets().keep_trace(traced_steps);
   while (!ended()) epoch();
   if (saved_ != progress_.step) save();
@@ -127,8 +133,11 @@ void Run<T>::resume() {
   console_.line(fmt::format("going on after step {} of '{}'", progress_.step, options_.resume));
 }
 
+// What cannot be written is to be known before hours of training.
 template <class T>
-void Run<T>::open_curve() {
+void Run<T>::open_files() {
+  if (!options_.checkpoint.empty()) check_replaceable(options_.checkpoint, checkpoint_suffix);
+  if (!options_.trace.empty()) check_replaceable(options_.trace, ".tmp");
   if (!options_.csv.empty()) curve_ = Curve(options_.csv, progress_.step);
 }
 
@@ -154,7 +163,8 @@ void Run<T>::step() {
   for (const rondo::Sample& sample :
        sampler_.next(options_.batch / static_cast<std::size_t>(communicator_.size())))
     batch_.add(training_, sample.index);
-  const double rate = options_.schedule().rate(progress_.step);
+  const std::size_t position = this->position();
+  const double rate = options_.schedule().rate(position);
   const Result result = trainer_.step(batch_, together, rate);
   progress_.step += 1;
   progress_.taken += together;
@@ -163,7 +173,7 @@ void Run<T>::step() {
   const double took = std::chrono::duration<double>(Clock::now() - begin).count();
   for (Pace* pace : {&epoch_pace_, &pace_}) pace->add(together, took);
   row_ = {progress_.step, progress_.epoch + 1, rate, result, {}, 0};
-  console_.progress(progress_.step, options_.steps(), progress_.epoch + 1, result.loss.mean());
+  console_.progress(position + 1, options_.steps(), progress_.epoch + 1, result.loss.mean());
 }
 
 template <class T>

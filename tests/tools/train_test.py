@@ -134,17 +134,45 @@ class Train(unittest.TestCase):
                 self.assertIn(f"and this run has {flags[0]} {flags[1]}", result.stderr)
 
     def test_files_that_cannot_be_written(self):
-        for flag in "--csv", "--checkpoint":
-            with self.subTest(flag):
-                result = self.train(flag, "/nowhere/file", status=1)
-                self.assertEqual(result.stderr.count("/nowhere/file"), 1, result.stderr)
+        for flag in "--csv", "--checkpoint", "--trace":
+            for path, why in ("/nowhere/file", "No such file or directory"), (self.folder, "directory"), ("/dev/full", ""):
+                with self.subTest(flag=flag, path=path):
+                    result = self.train(flag, path, status=1)
+                    self.assertEqual(result.stderr.count(f"'{path}"), 1, result.stderr)
+                    self.assertIn(why, result.stderr)
+                    self.assertNotIn("epoch", result.stdout, "known before the training")
+        self.assertFalse(pathlib.Path("/dev/full").is_file(), "a device stays what it is")
+        self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_resume_with_another_batch(self):
+        path = self.folder / "checkpoint"
+        self.train("--checkpoint", path, "--epochs", 2, "--stop-after", 6)
+        for batch, steps in (8, 4), (32, 1):
+            with self.subTest(batch=batch):
+                self.train("--resume", path, "--epochs", 2, "--batch", batch, "--csv", self.folder / "curve.csv")
+                rows = self.rows("curve.csv")
+                self.assertEqual([int(row["step"]) for row in rows], list(range(7, 7 + steps)))
+                self.assertEqual({row["epoch"] for row in rows}, {"2"})
+                self.assertNotEqual(rows[-1]["test_loss"], "", "the epoch is done")
+                self.assertGreater(float(rows[-1]["learning_rate"]), 0)
+                (self.folder / "curve.csv").unlink()
+        result = self.train("--resume", path, "--epochs", 1)
+        self.assertIn("nothing is left to do", result.stdout)
+
+    def test_output_that_cannot_be_written(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([TRAIN, *QUICK, "--epochs", "1"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                                    env=clean_environment())
+        self.assertEqual((result.returncode, result.stderr), (1, "train: standard output cannot be written\n"))
 
     def test_usage(self):
         for flags, why in ((["--batch", "10"], "10 pictures cannot be dealt evenly to 4 ranks; 8 or 12 can"),
                            (["--batch", "2"], "4 can"), (["--batch", "0"], "--batch"), (["--epochs", "some"], "--epochs"),
                            (["--wire", "bf16", "--dtype", "f64"], "--wire"), (["--wire", "f8"], "--wire"), (["--nothing"], "--nothing"),
                            (["--batch-norm", "global"], "--batch-norm"), (["--checkpoint-every", "3"], "needs --checkpoint FILE"),
-                           (["--learning-rate", "-1"], "--learning-rate")):
+                           (["--learning-rate", "-1"], "--learning-rate"), (["--learning-rate", "nan"], "--learning-rate"),
+                           (["--clip", "nan"], "--clip"), (["--seed", "-1"], "--seed"), (["--stop-after", "-1"], "--stop-after"),
+                           (["--batch-norm", "global"], "global not in {local,none,sync}"), (["--dtype", "f16"], "f16 not in {f32,f64}")):
             with self.subTest(flags):
                 result = self.train(*flags, status=2)
                 self.assertIn(why, result.stderr)
@@ -154,6 +182,8 @@ class Train(unittest.TestCase):
     def test_help(self):
         result = self.train("--help")
         self.assertEqual(result.stdout.count("--learning-rate"), 1)
+        alone = subprocess.run([TRAIN, "--help"], capture_output=True, text=True, timeout=60, env=clean_environment(RANK="0"))
+        self.assertEqual((alone.returncode, alone.stderr), (0, ""), "whatever the environment says")
 
     def test_trace(self):
         path = self.folder / "trace.json"
