@@ -50,7 +50,7 @@ struct CompletedBucket {
 struct RONDO_API GradientOptions {
   // Exact caps on bytes of gradients: a tensor may span buckets. Rounded down to a multiple of 64, at least 64.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;  // small, so that the link starts early
-  std::size_t bucket_bytes = std::size_t{25} << 20;
+  std::size_t bucket_bytes = std::size_t{4} << 20;        // the last one is exposed: see docs/gradients.md
   Averaging averaging = Averaging::mean;
   // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever they meet. None: as they are.
   std::optional<DType> wire{};
