@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -200,7 +201,8 @@ void Run<T>::save() {
   saved_ = progress_.step;
   if (options_.checkpoint.empty()) return;
   const auto batches = trainer_.network().norm_batches();
-  std::copy(batches.begin(), batches.end(), progress_.norm_batches.begin());
+  std::copy_n(batches.begin(), std::min(batches.size(), progress_.norm_batches.size()),
+              progress_.norm_batches.begin());
   on_rank_0(communicator_,
             [&] { write_checkpoint(options_.checkpoint, options_.identity(), progress_, trainer_.state()); });
 }

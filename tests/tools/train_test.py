@@ -103,6 +103,15 @@ class Train(unittest.TestCase):
         self.check_resumes("--reproducible")
         self.check_resumes("--reproducible", "--batch-norm", "none", "--clip", "1")
 
+    def test_resume_on_other_ranks(self):
+        whole = self.curve("whole.csv")
+        self.train("--csv", self.folder / "part.csv", "--checkpoint", self.folder / "part", "--stop-after", 14)
+        self.train("--csv", self.folder / "part.csv", "--resume", self.folder / "part", ranks=2)
+        part = self.rows("part.csv")
+        self.assertEqual([row["step"] for row in part], [row["step"] for row in whole])
+        for row, other in zip(part, whole):
+            self.assertAlmostEqual(float(row["loss"]), float(other["loss"]), delta=1e-3)
+
     def test_checkpoints_on_the_way(self):
         self.curve("part.csv", "--checkpoint", self.folder / "part", "--checkpoint-every", 7, "--reproducible")
         whole = self.rows("part.csv")
