@@ -143,9 +143,7 @@ std::string turn(rondo::Communicator& communicator, std::istringstream& argument
 
 void obey(rondo::compare::Control& control) {
   rondo::Communicator communicator = rondo::Communicator::connect();
-  std::ostringstream ready;
-  ready << "ready " << communicator.rank() << ' ' << communicator.size() << " urgent";
-  control.write_line(ready.str());
+  control.write_line(rondo::compare::ready_line(communicator.rank(), communicator.size(), {"urgent"}));
   while (const std::optional<std::string> line = control.read_line()) {
     std::istringstream arguments(*line);
     std::string command;
@@ -164,18 +162,5 @@ int main(int argc, char** argv) {
     std::cerr << "usage: " << argv[0] << " CONTROL (started by bench/hosts/urgent.py)\n";
     return 2;
   }
-  try {
-    rondo::compare::Control control(argv[1]);
-    try {
-      obey(control);
-      return 0;
-    } catch (const std::exception& error) {
-      std::string text = error.what();
-      for (char& c : text) c = c == '\n' ? ' ' : c;
-      control.write_line("failed " + text);
-    }
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-  }
-  return 1;
+  return rondo::compare::run_controlled(argv[1], obey);
 }

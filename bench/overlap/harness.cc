@@ -15,8 +15,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <exception>
-#include <iostream>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -121,25 +119,11 @@ void obey(compare::Control& control, Trainer& trainer) {
 }  // namespace
 
 int run_rank(const std::string& control_path, const std::function<std::unique_ptr<Trainer>()>& make_trainer) {
-  try {
-    compare::Control control(control_path);
-    try {
-      const std::unique_ptr<Trainer> trainer = make_trainer();
-      std::ostringstream ready("ready ", std::ios::ate);
-      ready << trainer->rank() << ' ' << trainer->size();
-      for (const std::string& algorithm : trainer->algorithms()) ready << ' ' << algorithm;
-      control.write_line(ready.str());
-      obey(control, *trainer);
-      return 0;
-    } catch (const std::exception& error) {
-      std::string text = error.what();
-      for (char& c : text) c = c == '\n' ? ' ' : c;
-      control.write_line("failed " + text);
-    }
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-  }
-  return 1;
+  return compare::run_controlled(control_path, [&](compare::Control& control) {
+    const std::unique_ptr<Trainer> trainer = make_trainer();
+    control.write_line(compare::ready_line(trainer->rank(), trainer->size(), trainer->algorithms()));
+    obey(control, *trainer);
+  });
 }
 
 }  // namespace rondo::overlap

@@ -9,6 +9,9 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <sstream>
 #include <stdexcept>
 #include <string_view>
 #include <system_error>
@@ -88,6 +91,30 @@ void Control::write_line(std::string line) {
       throw_system("write to the driver");
     }
   }
+}
+
+std::string ready_line(int rank, int size, const std::vector<std::string>& algorithms) {
+  std::ostringstream line;
+  line << "ready " << rank << ' ' << size;
+  for (const std::string& algorithm : algorithms) line << ' ' << algorithm;
+  return line.str();
+}
+
+int run_controlled(const std::string& path, const std::function<void(Control&)>& rank) {
+  try {
+    Control control(path);
+    try {
+      rank(control);
+      return 0;
+    } catch (const std::exception& error) {
+      std::string text = error.what();
+      for (char& c : text) c = c == '\n' ? ' ' : c;
+      control.write_line("failed " + text);
+    }
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+  }
+  return 1;
 }
 
 }  // namespace rondo::compare

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace rondo::compare {
 
@@ -31,5 +33,11 @@ class Control {
   std::atomic<bool> closing_ = false;
   std::thread watcher_;
 };
+
+// "ready RANK SIZE ALGORITHM...", the first line of every rank.
+std::string ready_line(int rank, int size, const std::vector<std::string>& algorithms);
+
+// Runs a rank that this driver controls. What it throws reaches the driver as "failed EXPLANATION", in one line. The exit status.
+int run_controlled(const std::string& path, const std::function<void(Control&)>& rank);
 
 }  // namespace rondo::compare

@@ -15,8 +15,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <exception>
-#include <iostream>
 #include <sstream>
 #include <stdexcept>
 
@@ -131,25 +129,11 @@ void obey(Control& control, Library& library) {
 }  // namespace
 
 int run_rank(const std::string& control_path, const MakeLibrary& make_library) {
-  try {
-    Control control(control_path);
-    try {
-      const std::unique_ptr<Library> library = make_library();
-      std::ostringstream ready("ready ", std::ios::ate);
-      ready << library->rank() << ' ' << library->size();
-      for (const std::string& algorithm : library->algorithms()) ready << ' ' << algorithm;
-      control.write_line(ready.str());
-      obey(control, *library);
-      return 0;
-    } catch (const std::exception& error) {
-      std::string text = error.what();
-      for (char& c : text) c = c == '\n' ? ' ' : c;
-      control.write_line("failed " + text);
-    }
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-  }
-  return 1;
+  return run_controlled(control_path, [&](Control& control) {
+    const std::unique_ptr<Library> library = make_library();
+    control.write_line(ready_line(library->rank(), library->size(), library->algorithms()));
+    obey(control, *library);
+  });
 }
 
 }  // namespace rondo::compare
