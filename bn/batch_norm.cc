@@ -40,7 +40,7 @@ std::string_view word_of(Pass pass) {
 }
 
 [[noreturn]] void refuse(const Layer& layer, std::string_view why) {
-  throw Error(Errc::invalid_argument, fmt::format("batch norm {}: {}", layer.title(), why));
+  throw Error(Errc::invalid_argument, fmt::format("{}: {}", layer.who(), why));
 }
 
 // The layers of one call, after the checks that do not depend on the pass.

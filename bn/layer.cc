@@ -91,6 +91,10 @@ Layer::~Layer() {
   if (under_way_ != nullptr) under_way_->dissolve();
 }
 
+std::string Layer::who() const {
+  return fmt::format("rank {}: batch norm {}", communicator_->rank(), title());
+}
+
 std::string Layer::title() const {
   return options_.name.empty() ? "an unnamed layer" : fmt::format("layer {}", options_.name);
 }
@@ -110,8 +114,8 @@ void Layer::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
     if (buffer.count != count || (count > 0 && (buffer.type != parameter_type_ || buffer.data == nullptr)) ||
         buffer.device >= 0)
       throw Error(Errc::invalid_argument,
-                  fmt::format("batch norm: gradients of {} are {} {} in host memory, not {} {}", title(),
-                              count, name_of(parameter_type_), buffer.count, name_of(buffer.type)));
+                  fmt::format("{}: gradients are {} {} in host memory, not {} {}", who(), count,
+                              name_of(parameter_type_), buffer.count, name_of(buffer.type)));
   gamma_gradient_ = gamma_gradient;
   beta_gradient_ = beta_gradient;
 }

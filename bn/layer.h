@@ -30,6 +30,8 @@ class Layer {
   const BatchNormOptions& options() const noexcept { return options_; }
   // "layer bn3"
   std::string title() const;
+  // "rank 2: batch norm layer bn3", for what this rank alone does wrong
+  std::string who() const;
   Shared& shared() const noexcept { return *shared_; }
   // This layer's collective when it is the first of those in it, and the one under way, if any, that it takes part in.
   Exchange& own_exchange() noexcept { return own_; }

@@ -22,25 +22,23 @@ bool overlap_in_part(const void* a, const void* b, std::size_t bytes) noexcept {
 
 void Layer::check_input(const Activations& x, const char* what) const {
   if (x.samples > 0 && (x.data == nullptr || x.spatial == 0))
-    throw Error(Errc::invalid_argument, fmt::format("batch norm {}: {} has {} samples of {} positions at {}",
-                                                    title(), what, x.samples, x.spatial, x.data));
+    throw Error(Errc::invalid_argument, fmt::format("{}: {} has {} samples of {} positions at {}", who(),
+                                                    what, x.samples, x.spatial, x.data));
   constexpr std::size_t most = std::size_t{1} << 53;  // counts are summed in f64
   if (x.samples > 0 && (x.samples > most / x.spatial || x.samples * x.spatial > most / channels_))
-    throw Error(Errc::invalid_argument,
-                fmt::format("batch norm {}: {} has more than 2^53 elements", title(), what));
+    throw Error(Errc::invalid_argument, fmt::format("{}: {} has more than 2^53 elements", who(), what));
 }
 
 void Layer::check_backward(const Activations& x, const Activations& dy) const {
   if (!has_forward_)
     throw Error(Errc::invalid_argument,
-                fmt::format("batch norm {}: backward without a forward pass in training before it", title()));
+                fmt::format("{}: backward without a forward pass in training before it", who()));
   for (const auto& [which, given] : {std::pair("x", &x), std::pair("dy", &dy)}) {
     check_input(*given, which);
     if (given->samples != samples_ || (samples_ > 0 && given->spatial != spatial_))
-      throw Error(
-          Errc::invalid_argument,
-          fmt::format("batch norm {}: {} has {} samples of {} positions, the forward pass had {} of {}",
-                      title(), which, given->samples, given->spatial, samples_, spatial_));
+      throw Error(Errc::invalid_argument,
+                  fmt::format("{}: {} has {} samples of {} positions, the forward pass had {} of {}", who(),
+                              which, given->samples, given->spatial, samples_, spatial_));
   }
 }
 
@@ -48,13 +46,12 @@ void Layer::check_output(const Activations& in, const Activations& out, const ch
   check_input(out, what);
   if (out.samples != in.samples || (out.samples > 0 && out.spatial != in.spatial))
     throw Error(Errc::invalid_argument,
-                fmt::format("batch norm {}: {} has {} samples of {} positions, the input has {} of {}",
-                            title(), what, out.samples, out.spatial, in.samples, in.spatial));
+                fmt::format("{}: {} has {} samples of {} positions, the input has {} of {}", who(), what,
+                            out.samples, out.spatial, in.samples, in.spatial));
   if (overlap_in_part(in.data, out.data, in.samples * in.spatial * channels_ * size_of(options_.type)))
     throw Error(
         Errc::invalid_argument,
-        fmt::format("batch norm {}: {} overlaps the input in part; it must be the same memory or other",
-                    title(), what));
+        fmt::format("{}: {} overlaps the input in part; it must be the same memory or other", who(), what));
 }
 
 void Layer::check_output(const Activations& out, Pass pass) const {

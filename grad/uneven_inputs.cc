@@ -12,9 +12,11 @@ namespace rondo {
 
 bool UnevenInputs::next(bool have) {
   if (ended_)
-    throw Error(Errc::invalid_argument,
-                "uneven inputs: next() after it has said that no rank has a batch; make new UnevenInputs for "
-                "the next epoch");
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("rank {}: uneven inputs: next() after it has said that no rank has a batch; make new "
+                    "UnevenInputs for the next epoch",
+                    communicator_->rank()));
   ++calls_;
   const bool again = have && said_no_;
   said_no_ = said_no_ || !have;

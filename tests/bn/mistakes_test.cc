@@ -186,7 +186,8 @@ TEST_CASE("calls in the wrong order are named and do no harm") {
     Model m(c, rank);
     SyncBatchNorm &a = m.layers[0], &b = m.layers[1];
     const Activations x = m.x(), y = m.y();
-    refused("layer bn0: end_forward without begin_forward", [&] { a.end_forward(y); });
+    refused(fmt::format("rank {}: batch norm layer bn0: end_forward without begin_forward", rank),
+            [&] { a.end_forward(y); });
     refused("layer bn0: backward without a forward", [&] { a.begin_backward(x, x); });
     a.begin_forward(x);
     refused("layer bn0: begin_forward before end_forward", [&] { a.begin_forward(x); });
