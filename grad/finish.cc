@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstring>
 #include <iterator>
-#include <thread>
 
 #include "grad/state.h"
 #include "grad/tell_all.h"
@@ -91,9 +90,8 @@ void GradientBuckets::State::release_works() {
 GradientBuckets::State::Clock::time_point GradientBuckets::State::await(std::size_t bucket) {
   buckets_[bucket].work.wait();
   // Another thread may have ended it and be on its way to note when.
-  Clock::rep ended = 0;
-  while ((ended = ended_[bucket].load(std::memory_order_acquire)) == 0) std::this_thread::yield();
-  return Clock::time_point(Clock::duration(ended));
+  ended_[bucket].wait(0, std::memory_order_acquire);
+  return Clock::time_point(Clock::duration(ended_[bucket].load(std::memory_order_relaxed)));
 }
 
 void GradientBuckets::State::take_in(std::size_t bucket) {

@@ -73,6 +73,7 @@ void GradientBuckets::State::launch(std::size_t bucket) {
   Work work = communicator_.all_reduce(buffer, buffer, wire ? ReduceOp::sum : plan_.op, options);
   work.on_done([end = &ended_[bucket]](std::error_code) {
     end->store(Clock::now().time_since_epoch().count(), std::memory_order_release);
+    end->notify_one();  // needs the address alone, should the waiter be quicker
   });
   buckets_[bucket].work = std::move(work);
 }

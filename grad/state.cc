@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 #include <exception>
-#include <thread>
 
 #include "grad/gradient_options.h"
 #include "grad/tell_all.h"
@@ -65,7 +64,7 @@ GradientBuckets::State::~State() {
     leave_step();
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     settle(buckets_[bucket].work);
-    while (bucket < next_ && ended_[bucket].load(std::memory_order_acquire) == 0) std::this_thread::yield();
+    if (bucket < next_) ended_[bucket].wait(0, std::memory_order_acquire);
   }
   settle(header_work_);
   settle(usage_work_);

@@ -71,11 +71,9 @@ class Impostor {
   template <class Array>
   Array await() {
     Array array{};
-    for (int i = 0; i < 20'000; ++i) {
-      const Packet packet = receive_packet(socket_.get(), array, true);
-      if (packet.error != EAGAIN) break;
-      std::this_thread::sleep_for(milliseconds{1});
-    }
+    pollfd ready{socket_.get(), POLLIN, 0};
+    ::poll(&ready, 1, 20'000);
+    receive_packet(socket_.get(), array, true);
     return array;
   }
   Verdict shake_hands(std::string_view secret = {}) {
