@@ -15,7 +15,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 
 from group import Failure, Group
-from launch import PEERS, RONDO, TRANSPORTS, Missing, has, launches
+from launch import BEFORE, PEERS, RONDO, TRANSPORTS, Missing, has, launches
 from rounds import Candidate, Row, measure
 
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -77,12 +77,17 @@ def parse_arguments() -> argparse.Namespace:
                         help="a library that takes longer for one turn is left out; default %(default)s")
     parser.add_argument("--transport", type=list_of(transport_of, "transports"), metavar="NAMES",
                         help="tcp (over the loopback interface), shm (shared memory), or both: a table for each; default both")
-    parser.add_argument("--peers", type=list_of(peer_of, "peers"), default=",".join(PEERS), help="default %(default)s")
+    parser.add_argument("--peers", type=list_of(peer_of, "peers"), help=f"default {','.join(PEERS)}")
     parser.add_argument("--build", type=Path, default=Path("build"), metavar="FOLDER",
                         help="where Rondo was built; default %(default)s")
+    parser.add_argument("--before", type=Path, metavar="FOLDER",
+                        help="an earlier build of Rondo: a peer too, and the ratios are against it; alone unless --peers is given")
     parser.add_argument("--json", type=Path, metavar="FILE", help="writes the rows there as well")
     arguments = parser.parse_args()
-    possible = [transport for transport in TRANSPORTS if any(has(peer, transport) for peer in arguments.peers)]
+    if arguments.before and not (arguments.before / "bench" / "peers" / "peer_rondo").exists():
+        parser.error(f"--before {arguments.before} has no bench/peers/peer_rondo: give the folder of a build with its benches")
+    arguments.peers = arguments.peers or ([] if arguments.before else list(PEERS))
+    possible = [transport for transport in TRANSPORTS if arguments.before or any(has(peer, transport) for peer in arguments.peers)]
     arguments.transport = arguments.transport or possible
     for transport in set(arguments.transport) - set(possible):
         parser.error(f"--peers {','.join(arguments.peers)} has nothing to compare with over {transport}")
@@ -99,7 +104,8 @@ def started(names: list[str], transport: str, ranks: int, arguments: argparse.Na
             (folder / name).mkdir()
             group = Group(name, ranks, folder / name, arguments.timeout)
             try:
-                launch = launches(name, transport, arguments.build.resolve(), ranks, group.control, folder / name)
+                build = arguments.before if name in BEFORE.values() else arguments.build
+                launch = launches(name, transport, build.resolve(), ranks, group.control, folder / name)
             except Missing as reason:
                 missing[name] = str(reason)
                 continue
@@ -149,25 +155,30 @@ def progress(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
+def width(column: str) -> int:
+    return max(11, len(column) + 2)
+
+
 def print_header(transport: str, ranks: int, peers: list[str], rounds: int) -> None:
     where = {"tcp": "tcp over loopback", "shm": "shared memory"}[transport]
     print(f"\nall_reduce, f32 sum, {where}, {ranks} ranks: p50 in us, median of {rounds} rounds")
     ours = [name.removeprefix("rondo_") for name in RONDO[transport]]
-    columns = "".join(f"{name:>11}" for name in [*ours, *peers])
+    columns = "".join(f"{name:>{width(name)}}" for name in [*ours, *peers])
     ratios = "".join(f"{'ratio' if name == 'rondo' else name:>10}  (least - most)  " for name in ours)
     print(f"{'size':>8}{columns}  {'best peer':<22}{ratios.rstrip()}", flush=True)
 
 
 def print_row(row: Row, transport: str, peers: list[str]) -> None:
-    def time(value: float | None) -> str:
-        return f"{'-' if value is None else format(value, '.1f'):>11}"
+    def time(name: str, value: float | None) -> str:
+        return f"{'-' if value is None else format(value, '.1f'):>{width(name)}}"
 
     def ratio(name: str) -> str:
         value, all_values = row.ratio(name), row.ratios.get(name)
         spread = f"({min(all_values):.2f} - {max(all_values):.2f})" if all_values else ""
         return f"{'-' if value is None else format(value, '.2f'):>10}  {spread:<16}"
 
-    times = "".join(time(row.rondo_us.get(name)) for name in RONDO[transport]) + "".join(time(row.peers_us.get(name)) for name in peers)
+    times = "".join(time(name, row.rondo_us.get(name)) for name in RONDO[transport])
+    times += "".join(time(name, row.peers_us.get(name)) for name in peers)
     ratios = "".join(ratio(name) for name in RONDO[transport])
     print(f"{in_words(row.bytes):>8}{times}  {row.best or '-':<22}{ratios.rstrip()}", flush=True)
 
@@ -175,7 +186,8 @@ def print_row(row: Row, transport: str, peers: list[str]) -> None:
 def compare(transport: str, ranks: int, arguments: argparse.Namespace) -> list[Row]:
     rows: list[Row] = []
     missing: dict[str, str] = {}
-    peers = [name for name in arguments.peers if has(name, transport)]
+    peers = [BEFORE[name] for name in RONDO[transport] if arguments.before]
+    peers += [name for name in arguments.peers if has(name, transport)]
     print_header(transport, ranks, peers, arguments.rounds)
     with started([*RONDO[transport], *peers], transport, ranks, arguments, missing) as groups:
         candidates = [Candidate(group, algorithm) for group in groups.values() for algorithm in group.algorithms]

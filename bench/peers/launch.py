@@ -10,6 +10,8 @@ PEERS = ("gloo", "openmpi", "mpich")
 TRANSPORTS = ("tcp", "shm")
 # Rondo itself, by transport: with memory from Communicator::allocate it is a candidate of its own.
 RONDO = {"tcp": ("rondo",), "shm": ("rondo", "rondo_allocated")}
+# Another build of Rondo (--before): its ranks are peers, each held against Rondo on the same kind of memory.
+BEFORE = {name: name.replace("rondo", "before") for name in RONDO["shm"]}
 INTERFACE = "lo"
 
 
@@ -30,7 +32,8 @@ def has(name: str, transport: str) -> bool:
 
 def launches(name: str, transport: str, build: Path, ranks: int, control: Path, folder: Path) -> list[Launch]:
     """The processes to start so that `ranks` ranks of the library connect to `control`. `folder` is theirs alone."""
-    program = build / "bench" / "peers" / f"peer_{name.partition('_')[0]}"
+    library = name.partition("_")[0].replace("before", "rondo")
+    program = build / "bench" / "peers" / f"peer_{library}"
     if not program.exists():
         raise Missing(f"not installed ({program} was not built)")
     rank_command = [str(program), str(control)]
@@ -81,4 +84,5 @@ def _tool(name: str) -> str:
     return path
 
 
-_LAUNCHERS = {"rondo": _rondo, "rondo_allocated": _rondo_allocated, "gloo": _gloo, "openmpi": _openmpi, "mpich": _mpich}
+_LAUNCHERS = {"rondo": _rondo, "rondo_allocated": _rondo_allocated, "before": _rondo, "before_allocated": _rondo_allocated,
+              "gloo": _gloo, "openmpi": _openmpi, "mpich": _mpich}

@@ -6,7 +6,7 @@ from functools import partial
 from statistics import median
 
 from group import Failure, Group
-from launch import RONDO
+from launch import BEFORE, RONDO
 
 ITERATIONS = range(5, 1001)
 WARM_UPS = range(1, 51)
@@ -116,7 +116,9 @@ def _row(size: int, ours: list[Candidate], peers: list[Candidate], times: dict[s
     row.peers_us = {peer.name: median(times[peer.name]) for peer in peers}
     if row.peers_us:
         row.best = min(row.peers_us, key=row.peers_us.get)
-        row.ratios = {rondo.name: ratios[rondo.name][row.best] for rondo in ours}
+        if BEFORE["rondo"] in row.peers_us:
+            row.best = BEFORE["rondo"]
+        row.ratios = {rondo.name: ratios[rondo.name].get(BEFORE[rondo.name], ratios[rondo.name][row.best]) for rondo in ours}
     # A library with several algorithms is as fast as the best of them.
     for group in {peer.group.name for peer in peers} - set(row.peers_us):
         row.peers_us[group] = min(row.peers_us[peer.name] for peer in peers if peer.group.name == group)

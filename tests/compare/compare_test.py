@@ -93,6 +93,19 @@ class Compare(unittest.TestCase):
         self.assertNotIn("gloo", output)  # knows no shared memory
         self.assertIn("--mca btl vader,self ", self.told("openmpi"))
 
+    def test_an_earlier_build_is_a_peer_and_each_kind_of_memory_has_its_own_ratio(self):
+        self.add_mpi("openmpi")
+        before = self.folder / "before"
+        shutil.copytree(self.folder / "bench", before / "bench")
+        status, output, rows = self.compare("--before", str(before), "--peers", "openmpi", "--sizes", "8", OPENMPI_US="10",
+                                            RONDO_US="200", RONDO_ALLOCATED_US="100", BEFORE_US="300", BEFORE_ALLOCATED_US="50")
+        self.assertEqual(status, 0, output)
+        by_transport = {row["transport"]: row for row in rows}
+        self.assertEqual(by_transport["tcp"]["peers_us"], {"before": 600, "openmpi": 20})
+        self.assertEqual(by_transport["shm"]["peers_us"], {"before": 600, "before_allocated": 100, "openmpi": 20})
+        self.assertEqual([row["ratio"] for row in rows], [1.5, 1.5])
+        self.assertEqual(by_transport["shm"]["ratio_allocated"], 0.5)
+
     def test_a_table_for_each_transport(self):
         self.add_mpi("openmpi")
         status, output, rows = self.compare("--peers", "gloo,openmpi", "--sizes", "8")
@@ -167,6 +180,7 @@ class Compare(unittest.TestCase):
             ("--ranks", "1"): "give 2 to 512",
             ("--transport", "pigeon"): "there are tcp, shm",
             ("--transport", "shm", "--peers", "gloo"): "nothing to compare with over shm",
+            ("--before", "/nowhere"): "has no bench/peers/peer_rondo",
             ("--rounds", "0"): "--rounds",
             ("--timeout", "-1"): "--timeout",
         }.items():

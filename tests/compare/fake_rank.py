@@ -8,9 +8,11 @@ import sys
 import time
 
 name = "_".join([os.path.basename(sys.argv[0]).removeprefix("peer_"), *(["allocated"] if "allocate" in sys.argv else [])])
+if "/before/" in sys.argv[0]:
+    name = name.replace("rondo", "before")
 fault = os.environ.get(f"FAKE_{name.upper()}", "")
 microseconds = int(os.environ.get(f"FAKE_{name.upper()}_US", "100"))
-launcher = "RONDO" if name.startswith("rondo") else "FAKE"  # see fake_mpirun.py
+launcher = "RONDO" if name.startswith(("rondo", "before")) else "FAKE"  # see fake_mpirun.py
 rank, size = map(int, sys.argv[2:4] if name == "gloo" else (os.environ[f"{launcher}_RANK"], os.environ[f"{launcher}_SIZE"]))
 
 if fault == "no_start" and rank == 1:
