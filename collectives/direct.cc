@@ -9,6 +9,8 @@
 
 #include <rondo/error.h>
 
+#include "base/mix.h"
+
 namespace rondo {
 
 namespace {
@@ -19,16 +21,12 @@ static_assert(most_eager_bytes <= direct_eager_bytes);
 // Of a chunk of buffers that are used where they lie, and of each rank's part of it: they bound the time of one advance().
 constexpr std::size_t window_chunk_bytes = std::size_t{512} << 10, least_window_part = std::size_t{32} << 10;
 
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15;
-  return hash ^ (hash >> 29);
-}
-
-std::uint64_t check_of(const Signature& s, std::uint64_t number) noexcept {
+std::uint64_t hash_of(const Signature& s) noexcept {
   const auto code = static_cast<std::uint64_t>(s.operation) | static_cast<std::uint64_t>(s.type) << 8 |
                     static_cast<std::uint64_t>(s.op) << 16 | static_cast<std::uint64_t>(s.algorithm) << 24 |
                     static_cast<std::uint64_t>(s.root) << 32;
-  return mix(mix(mix(mix(mix(1, code), s.count), std::bit_cast<std::uint64_t>(s.scale)), s.plan), number);
+  return mix_hash(mix_hash(mix_hash(mix_hash(1, code), s.count), std::bit_cast<std::uint64_t>(s.scale)),
+                  s.plan);
 }
 
 }  // namespace
@@ -84,7 +82,11 @@ void DirectLane::prepare() {
   plain_ = without_counts(s.operation);
   element_ = size_of(s.type);
   shape_ = DirectShape(s, size_, first_->offsets(), direct_slot_bytes(lane_));
-  check_ = check_of(s, first_->number);
+  if (signature_hash_ == 0 || s != hashed_) {
+    hashed_ = s;
+    signature_hash_ = hash_of(s);
+  }
+  check_ = mix_hash(signature_hash_, first_->number);
   seen_ = 0;
   agreed_ = in_windows_ = out_windows_ = false;
   slots_ = true;

@@ -100,6 +100,8 @@ class DirectLane {
   Collective plain_ = Collective::barrier;  // without counts
   std::size_t element_ = 1;
   std::uint64_t check_ = 0;
+  Signature hashed_;  // most calls are like the one before
+  std::uint64_t signature_hash_ = 0;
   std::size_t seen_ = 0;  // ranks whose posts agree, in rank order
   bool agreed_ = false, eager_ = false, reducing_ = false;
   bool in_windows_ = false, out_windows_ = false, slots_ = true;

@@ -254,7 +254,7 @@ Header Engine::arrived(Link& link, const HeaderBytes& header) {
   if (failure_ || suspicion_) return Header::refuse;
   if (link.lane() == point_lane) return point_.arrived(link, header);
   Channel& c = channel(link);
-  const auto frame = decode(header);
+  auto frame = decode(header);
   if (!frame) {
     suspect({Errc::corrupt, lost_text(c, "a frame header is damaged")});
     return Header::refuse;

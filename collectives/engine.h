@@ -140,7 +140,7 @@ class Engine final : private Sink, private PointHost {
   void move_on();
   void deliver(std::unique_lock<std::mutex>& lock);
 
-  bool check_frame(Channel& channel, const Frame& frame);
+  bool check_frame(Channel& channel, Frame& frame);
   void check_held(Channel& channel);
   void check_peers(Operation& operation);
   void suspect_left(Priority lane);

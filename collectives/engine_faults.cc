@@ -241,16 +241,20 @@ void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
 }
 
 // A header that comes while its own operation cannot take it, or that belongs to no operation this rank expects from the peer.
-bool Engine::check_frame(Channel& c, const Frame& frame) {
+// Fills in the payload's length, of which the header has only the lower half.
+bool Engine::check_frame(Channel& c, Frame& frame) {
   const Operation* mine = c.receiving;
   if (mine == nullptr || frame.number != mine->number || frame.signature != mine->signature) {
     mismatch(c.peer, c.lane, mine, frame);
     return false;
   }
   const FramePlace place = mine->run.next_receive(c.receiving_index);
+  const std::size_t bytes = mine->run.bytes_of(place);
   if (frame.segment == place.segment && frame.frame == place.frame &&
-      frame.bytes == mine->run.bytes_of(place))
+      frame.bytes == static_cast<std::uint32_t>(bytes)) {
+    frame.bytes = bytes;
     return true;
+  }
   suspect({Errc::corrupt, lost_text(c, fmt::format("frame {} of segment {} came out of order", frame.frame,
                                                    frame.segment))});
   return false;

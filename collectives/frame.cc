@@ -2,11 +2,13 @@
 //
 // frame   := header payload                     ; little endian, fixed width
 // header  := magic:u32 operation:u8 type:u8 op:u8 algorithm:u8 number:u64 count:u64 root:u32 segment:u32 frame:u32
-//            checksum:u32 bytes:u64 scale:u64 plan:u32 crc:u32                     ; 64 bytes
-// magic   := 0x31464e52                          ; "RNF1", the digit is the version
+//            checksum:u32 bytes:u32 scale:u64 plan:u64 crc:u32                     ; 64 bytes
+// magic   := 0x32464e52                          ; "RNF2", the digit is the version
+// bytes   := of the payload, modulo 2^32: both ends know it from the call
 // scale   := bits of an IEEE f64
+// plan    := a hash of what else must be the same (Signature::plan)
 // crc     := CRC32C of the 60 bytes before it
-// payload := bytes*u8                            ; elements in the byte order of a little-endian machine
+// payload := u8*                            ; elements in the byte order of a little-endian machine
 #include "collectives/frame.h"
 
 #include <bit>
@@ -18,7 +20,7 @@ namespace rondo {
 
 namespace {
 
-constexpr std::uint32_t magic = 0x31464e52;
+constexpr std::uint32_t magic = 0x32464e52;
 constexpr std::size_t crc_offset = frame_header_bytes - 4;
 
 }  // namespace
@@ -38,9 +40,9 @@ HeaderBytes encode(const Frame& f) noexcept {
   store_little(to + 28, f.segment);
   store_little(to + 32, f.frame);
   store_little(to + 36, f.checksum);
-  store_little(to + 40, f.bytes);
-  store_little(to + 48, std::bit_cast<std::uint64_t>(s.scale));
-  store_little(to + 56, s.plan);
+  store_little(to + 40, static_cast<std::uint32_t>(f.bytes));
+  store_little(to + 44, std::bit_cast<std::uint64_t>(s.scale));
+  store_little(to + 52, s.plan);
   seal(bytes);
   return bytes;
 }
@@ -70,9 +72,9 @@ std::optional<Frame> decode(const HeaderBytes& bytes) noexcept {
   f.segment = load_little<std::uint32_t>(from + 28);
   f.frame = load_little<std::uint32_t>(from + 32);
   f.checksum = load_little<std::uint32_t>(from + 36);
-  f.bytes = load_little<std::uint64_t>(from + 40);
-  f.signature.scale = std::bit_cast<double>(load_little<std::uint64_t>(from + 48));
-  f.signature.plan = load_little<std::uint32_t>(from + 56);
+  f.bytes = load_little<std::uint32_t>(from + 40);
+  f.signature.scale = std::bit_cast<double>(load_little<std::uint64_t>(from + 44));
+  f.signature.plan = load_little<std::uint64_t>(from + 52);
   return f;
 }
 

@@ -15,7 +15,7 @@ struct Frame {
   std::uint64_t number = 0;  // of the operation in its lane, from 1
   std::uint32_t segment = 0;
   std::uint32_t frame = 0;     // of the segment on this link, in link order
-  std::uint64_t bytes = 0;     // of the payload
+  std::uint64_t bytes = 0;     // of the payload; on the wire modulo 2^32
   std::uint32_t checksum = 0;  // CRC32C of the payload; 0 when checksums are off
 
   bool operator==(const Frame&) const = default;

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/bytes.h"
-#include "base/crc32c.h"
+#include "base/mix.h"
 #include "lib/constants.h"
 #include "lib/measure_links.h"
 
@@ -260,26 +260,12 @@ Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type
   return plans.emplace(bytes, choose_plan(operation, bytes, topology_, constants_, options)).first->second;
 }
 
-// Whatever shapes the frames without showing in the arguments: ranks whose options differ must notice.
-std::uint32_t CommunicatorState::plan_hash(const Call& call) const noexcept {
-  std::byte bytes[32];
-  store_little(bytes, static_cast<std::uint64_t>(call.segment_elements));
-  store_little(bytes + 8, static_cast<std::uint64_t>(call.depth));
-  store_little(bytes + 16, static_cast<std::uint64_t>(options_.checksum));
-  store_little(bytes + 24, static_cast<std::uint64_t>(options_.reproducible));
-  return crc32c(bytes);
-}
-
 namespace {
 
-std::uint32_t checksum(std::span<const std::size_t> counts) noexcept {
-  std::uint32_t sum = 0;
-  for (const std::size_t count : counts) {
-    std::byte bytes[8];
-    store_little(bytes, static_cast<std::uint64_t>(count));
-    sum = crc32c(bytes, sum);
-  }
-  return sum;
+std::uint64_t hash_of(std::span<const std::size_t> counts) noexcept {
+  std::uint64_t hash = counts.size();
+  for (const std::size_t count : counts) hash = mix_hash(hash, count);
+  return hash;
 }
 
 // Elements that the segments cut.
@@ -290,21 +276,31 @@ std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
 
 }  // namespace
 
+// Whatever shapes the frames without showing in the arguments, and all counts: ranks that differ in them must notice.
+std::uint64_t CommunicatorState::plan_hash(const Call& call, std::uint64_t counts) const noexcept {
+  const std::uint64_t settings = static_cast<std::uint64_t>(call.depth) |
+                                 static_cast<std::uint64_t>(options_.checksum) << 32 |
+                                 static_cast<std::uint64_t>(options_.reproducible) << 33;
+  return mix_hash(mix_hash(counts, call.segment_elements), settings);
+}
+
 Work CommunicatorState::start(const Arguments& a) {
   check_arguments(a);
   const bool shape_of_out = a.operation == Collective::reduce_scatter || a.operation == Collective::scatter ||
                             a.operation == Collective::all_gather_v || !a.reads_in;
   const Buffer& shape = shape_of_out ? a.out : a.in;
   const Plan chosen = plan(a.operation, shape.count, shape.type);
+  const std::uint64_t counts = has_counts(a.operation) ? hash_of(a.counts) : 1;
   Call call;
-  call.signature = {a.operation,
-                    shape.type,
-                    a.op,
-                    chosen.algorithm,
-                    has_counts(a.operation) ? checksum(a.counts) : static_cast<std::uint32_t>(a.root),
-                    shape.count,
-                    a.options->scale.value_or(1.0),
-                    0};
+  call.signature = {
+      a.operation,
+      shape.type,
+      a.op,
+      chosen.algorithm,
+      static_cast<std::uint32_t>(has_counts(a.operation) ? counts : static_cast<std::uint64_t>(a.root)),
+      shape.count,
+      a.options->scale.value_or(1.0),
+      0};
   call.in = static_cast<const std::byte*>(a.reads_in ? a.in.data : a.out.data);
   call.out = static_cast<std::byte*>(a.out.data);
   call.in_bytes = a.reads_in ? a.in.count * size_of(a.in.type) : 0;
@@ -320,7 +316,7 @@ Work CommunicatorState::start(const Arguments& a) {
   call.time_limit =
       std::min(a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline, longest_deadline);
   call.tag = a.options->tag;
-  call.signature.plan = plan_hash(call);
+  call.signature.plan = plan_hash(call, counts);
   return Work(engine_->start(call));
 }
 

@@ -61,7 +61,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   Blob make_record();
   void settle_constants(const std::vector<Transport*>& routes, bool crowded);
   std::vector<Transport*> connect_transports();
-  std::uint32_t plan_hash(const Call& call) const noexcept;
+  std::uint64_t plan_hash(const Call& call, std::uint64_t counts) const noexcept;
 
   void failure(const Failure& failure) override;
   void stalled(Priority lane, std::uint64_t number) override;

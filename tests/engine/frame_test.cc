@@ -11,12 +11,18 @@ namespace {
 
 Frame example() {
   Frame frame;
-  frame.signature = {
-      Collective::reduce, DType::bf16, ReduceOp::max, Algorithm::tree, 3, std::uint64_t{5} << 32, 0.125, 77};
+  frame.signature = {Collective::reduce,
+                     DType::bf16,
+                     ReduceOp::max,
+                     Algorithm::tree,
+                     3,
+                     std::uint64_t{5} << 32,
+                     0.125,
+                     (std::uint64_t{77} << 40) + 1};
   frame.number = std::numeric_limits<std::uint64_t>::max();
   frame.segment = 1'000'000;
   frame.frame = 9;
-  frame.bytes = (std::uint64_t{1} << 40) + 1;
+  frame.bytes = (std::uint64_t{1} << 31) + 1;
   frame.checksum = 0xdeadbeef;
   return frame;
 }
