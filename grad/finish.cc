@@ -101,7 +101,7 @@ void GradientBuckets::State::take_in(std::size_t bucket) {
   const Buffer travelled = storage_.travelling(layout_, bucket);
   const DType type = layout_.arenas[range.arena].type;
   for (const std::size_t parameter : range.parameters) {
-    const Piece piece = layout_.piece(bucket, parameter);
+    const GradientPiece piece = layout_.piece(bucket, parameter);
     std::byte* const values = storage_.gradients(range.arena) + piece.offset;
     const std::size_t count = piece.bytes / size_of(type);
     if (untouched(parameter)) {

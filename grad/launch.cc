@@ -91,7 +91,7 @@ void GradientBuckets::State::contribute(std::size_t bucket) {
   if (!plan_.silent && !any_unused_)
     return scale_values(gradients + range.offset, type, plan_.factor, range.bytes / size_of(type));
   for (const std::size_t parameter : range.parameters) {
-    const Piece piece = layout_.piece(bucket, parameter);
+    const GradientPiece piece = layout_.piece(bucket, parameter);
     if (piece.bytes == 0) continue;
     std::byte* const values = gradients + piece.offset;
     if (!contributes_zero(parameter)) {
@@ -107,7 +107,7 @@ void GradientBuckets::State::contribute_wire(std::size_t bucket) {
   const BucketRange& range = layout_.buckets[bucket];
   const Buffer wire = storage_.travelling(layout_, bucket);
   for (const std::size_t parameter : range.parameters) {
-    const Piece piece = layout_.piece(bucket, parameter);
+    const GradientPiece piece = layout_.piece(bucket, parameter);
     const std::size_t count = piece.bytes / sizeof(float);
     if (count == 0) continue;
     std::byte* const to = static_cast<std::byte*>(wire.data) +

@@ -20,11 +20,11 @@ std::size_t arena_of(std::vector<Arena>& arenas, DType type) {
   return arenas.size() - 1;
 }
 
-void place_parameters(Layout& layout, std::span<const Parameter> parameters) {
+void place_parameters(GradientLayout& layout, std::span<const Parameter> parameters) {
   layout.places.resize(parameters.size());
   for (std::size_t position = 0; position < layout.order.size(); ++position) {
     const Parameter& parameter = parameters[layout.order[position]];
-    Place& place = layout.places[layout.order[position]];
+    GradientPlace& place = layout.places[layout.order[position]];
     place.arena = arena_of(layout.arenas, parameter.type);
     Arena& arena = layout.arenas[place.arena];
     place.offset = arena.bytes;
@@ -47,14 +47,14 @@ std::vector<BucketRange> cut(const std::vector<Arena>& arenas, std::size_t first
 }
 
 // A gradient without bytes belongs to the bucket at its address, or to the last one.
-void fill(const Layout& layout, std::vector<BucketRange>& buckets) {
+void fill(const GradientLayout& layout, std::vector<BucketRange>& buckets) {
   std::vector<std::size_t> next(layout.arenas.size(), 0);  // bucket of each arena that is being filled
   for (std::size_t arena = 0, bucket = 0; arena < next.size(); ++arena) {
     next[arena] = bucket;
     while (bucket < buckets.size() && buckets[bucket].arena == arena) ++bucket;
   }
   for (const std::size_t parameter : layout.order) {
-    const Place& place = layout.places[parameter];
+    const GradientPlace& place = layout.places[parameter];
     if (layout.arenas[place.arena].bytes == 0) continue;
     std::size_t& bucket = next[place.arena];
     const auto has_next = [&] {
@@ -70,9 +70,9 @@ void fill(const Layout& layout, std::vector<BucketRange>& buckets) {
 
 }  // namespace
 
-Layout make_layout(std::span<const Parameter> parameters, std::vector<std::size_t> order,
-                   std::size_t first_bucket_bytes, std::size_t bucket_bytes) {
-  Layout layout;
+GradientLayout make_layout(std::span<const Parameter> parameters, std::vector<std::size_t> order,
+                           std::size_t first_bucket_bytes, std::size_t bucket_bytes) {
+  GradientLayout layout;
   layout.order = std::move(order);
   place_parameters(layout, parameters);
   layout.buckets = cut(layout.arenas, first_bucket_bytes, bucket_bytes);
@@ -88,9 +88,9 @@ Layout make_layout(std::span<const Parameter> parameters, std::vector<std::size_
   return layout;
 }
 
-Piece Layout::piece(std::size_t bucket, std::size_t parameter) const noexcept {
+GradientPiece GradientLayout::piece(std::size_t bucket, std::size_t parameter) const noexcept {
   const BucketRange& range = buckets[bucket];
-  const Place& place = places[parameter];
+  const GradientPlace& place = places[parameter];
   const std::size_t first = std::max(range.offset, place.offset);
   const std::size_t end = std::min(range.offset + range.bytes, place.offset + place.bytes);
   return {first, end > first ? end - first : 0};
@@ -111,15 +111,15 @@ bool is_permutation(std::span<const std::size_t> order) {
   return true;
 }
 
-std::string describe(const Layout& layout, std::span<const Parameter> parameters) {
+std::string describe(const GradientLayout& layout, std::span<const Parameter> parameters) {
   std::string text;
   for (std::size_t bucket = 0; bucket < layout.buckets.size(); ++bucket) {
     const BucketRange& range = layout.buckets[bucket];
     fmt::format_to(std::back_inserter(text), "bucket {}: {} bytes of {} gradients, at {}\n", bucket,
                    range.bytes, name_of(layout.arenas[range.arena].type), range.offset);
     for (const std::size_t parameter : range.parameters) {
-      const Place& place = layout.places[parameter];
-      const Piece piece = layout.piece(bucket, parameter);
+      const GradientPlace& place = layout.places[parameter];
+      const GradientPiece piece = layout.piece(bucket, parameter);
       fmt::format_to(std::back_inserter(text), "  {}: ", parameters[parameter].name);
       if (piece.bytes == place.bytes)
         fmt::format_to(std::back_inserter(text), "{} bytes\n", place.bytes);

@@ -19,7 +19,7 @@ struct Arena {
   std::size_t bytes = 0;
 };
 
-struct Place {
+struct GradientPlace {
   std::size_t arena = 0;
   std::size_t offset = 0, bytes = 0;
   std::size_t position = 0;          // in the expected order
@@ -35,25 +35,25 @@ struct BucketRange {
 };
 
 // The part of a parameter in a bucket.
-struct Piece {
+struct GradientPiece {
   std::size_t offset = 0, bytes = 0;  // in the arena
 };
 
-struct Layout {
+struct GradientLayout {
   std::vector<std::size_t> order;  // expected order of readiness
   std::vector<Arena> arenas;
-  std::vector<Place> places;         // by parameter
-  std::vector<BucketRange> buckets;  // in the order in which they start
+  std::vector<GradientPlace> places;  // by parameter
+  std::vector<BucketRange> buckets;   // in the order in which they start
 
-  Piece piece(std::size_t bucket, std::size_t parameter) const noexcept;
+  GradientPiece piece(std::size_t bucket, std::size_t parameter) const noexcept;
 };
 
 inline constexpr std::size_t cap_unit = 64;
 
 // Caps are multiples of cap_unit. The first bucket of each arena has the smaller cap. Buckets start in the order in which their last
 // gradients are expected.
-Layout make_layout(std::span<const Parameter> parameters, std::vector<std::size_t> order,
-                   std::size_t first_bucket_bytes, std::size_t bucket_bytes);
+GradientLayout make_layout(std::span<const Parameter> parameters, std::vector<std::size_t> order,
+                           std::size_t first_bucket_bytes, std::size_t bucket_bytes);
 
 // Reverse of registration: backward passes go from the last layer to the first.
 std::vector<std::size_t> reverse_order(std::size_t parameters);
@@ -62,6 +62,6 @@ std::vector<std::size_t> reverse_order(std::size_t parameters);
 bool is_permutation(std::span<const std::size_t> order);
 
 // One line for each bucket and each parameter in it.
-std::string describe(const Layout& layout, std::span<const Parameter> parameters);
+std::string describe(const GradientLayout& layout, std::span<const Parameter> parameters);
 
 }  // namespace rondo

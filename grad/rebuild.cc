@@ -30,7 +30,7 @@ void GradientBuckets::State::agree_on_order() {
 }
 
 void GradientBuckets::State::rebuild() {
-  Layout layout =
+  GradientLayout layout =
       make_layout(parameters_, std::move(next_order_), options_.first_bucket_bytes, options_.bucket_bytes);
   next_order_.clear();
   storage_.rearrange(layout_, layout);

@@ -25,7 +25,7 @@ void settle(Work& work) {
 }
 
 // All ranks need as much memory, but one alone may not get it.
-Storage allocated(Communicator& communicator, const Layout& layout, const GradientOptions& options) {
+Storage allocated(Communicator& communicator, const GradientLayout& layout, const GradientOptions& options) {
   try {
     Storage storage(communicator, layout, options.wire, options.error_feedback);
     if (options.find_unused) storage.make_room_to_save();
@@ -103,7 +103,7 @@ void GradientBuckets::State::check_usable() const {
 
 Buffer GradientBuckets::State::gradient(std::size_t parameter) const {
   check_index("gradient", parameter);
-  const Place& place = layout_.places[parameter];
+  const GradientPlace& place = layout_.places[parameter];
   const DType type = parameters_[parameter].type;
   return {storage_.gradients(place.arena) + place.offset, place.bytes / size_of(type), type};
 }

@@ -116,7 +116,7 @@ class GradientBuckets::State {
   Communicator& communicator_;
   const std::vector<Parameter> parameters_;
   const GradientOptions options_;
-  Layout layout_;
+  GradientLayout layout_;
   Storage storage_;
   const std::uint64_t number_;  // tells these buckets from others on the communicator
   std::uint64_t layout_number_ = 0;

@@ -7,7 +7,7 @@
 
 namespace rondo {
 
-Storage::Storage(Communicator& communicator, const Layout& layout, std::optional<DType> wire,
+Storage::Storage(Communicator& communicator, const GradientLayout& layout, std::optional<DType> wire,
                  bool residuals) {
   for (const Arena& arena : layout.arenas) {
     Block& block = blocks_.emplace_back();
@@ -29,7 +29,7 @@ std::byte* Storage::saved(std::size_t arena) const noexcept {
   return static_cast<std::byte*>(blocks_[arena].saved.data());
 }
 
-Buffer Storage::travelling(const Layout& layout, std::size_t bucket) const noexcept {
+Buffer Storage::travelling(const GradientLayout& layout, std::size_t bucket) const noexcept {
   const BucketRange& range = layout.buckets[bucket];
   const Block& block = blocks_[range.arena];
   const std::size_t first = range.offset / size_of(block.type), count = range.bytes / size_of(block.type);
@@ -54,7 +54,7 @@ void Storage::zero() {
 }
 
 // Through a copy, so that the arenas stay what all transports already reach.
-void Storage::rearrange(const Layout& from, const Layout& to) {
+void Storage::rearrange(const GradientLayout& from, const GradientLayout& to) {
   std::vector<Block> blocks(blocks_.size());
   for (std::size_t old = 0; old < blocks_.size(); ++old) {
     const auto same_type = [&](const Arena& arena) { return arena.type == blocks_[old].type; };
@@ -65,7 +65,7 @@ void Storage::rearrange(const Layout& from, const Layout& to) {
       const Memory copy(blocks_[old].bytes);
       std::memcpy(copy.data(), memory->data(), blocks_[old].bytes);
       for (std::size_t parameter = 0; parameter < to.places.size(); ++parameter) {
-        const Place& before = from.places[parameter];
+        const GradientPlace& before = from.places[parameter];
         if (before.arena == old && before.bytes != 0)
           std::memcpy(static_cast<std::byte*>(memory->data()) + to.places[parameter].offset,
                       static_cast<const std::byte*>(copy.data()) + before.offset, before.bytes);

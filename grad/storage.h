@@ -17,11 +17,12 @@ namespace rondo {
 class Storage {
  public:
   // Gradients of f32 get a second arena in the wire type when there is one, and with `residuals` one for what rounding loses.
-  Storage(Communicator& communicator, const Layout& layout, std::optional<DType> wire, bool residuals);
+  Storage(Communicator& communicator, const GradientLayout& layout, std::optional<DType> wire,
+          bool residuals);
 
   std::byte* gradients(std::size_t arena) const noexcept;
   // What travels of a bucket: the gradients themselves, or their wire form.
-  Buffer travelling(const Layout& layout, std::size_t bucket) const noexcept;
+  Buffer travelling(const GradientLayout& layout, std::size_t bucket) const noexcept;
   bool has_wire(std::size_t arena) const noexcept { return blocks_[arena].wire.data() != nullptr; }
   // Null without error feedback.
   float* residual(std::size_t arena, std::size_t offset) const noexcept;
@@ -32,7 +33,7 @@ class Storage {
 
   void zero();
   // Contents follow their gradients to where they lie in the new layout, which has the same arenas, perhaps in another order.
-  void rearrange(const Layout& from, const Layout& to);
+  void rearrange(const GradientLayout& from, const GradientLayout& to);
 
  private:
   struct Block {

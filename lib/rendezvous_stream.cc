@@ -90,7 +90,7 @@ bool Stream::take(std::span<std::byte> to) {
   return true;
 }
 
-std::optional<Frame> Stream::take_frame() {
+std::optional<StreamFrame> Stream::take_frame() {
   const auto here = std::span(input_).subspan(taken_);
   if (here.size() < frame_prefix_bytes) return std::nullopt;
   Reader reader(here);
@@ -105,7 +105,7 @@ std::optional<Frame> Stream::take_frame() {
   }
   const auto payload = reader.get_bytes(length);
   if (!reader.ok()) return std::nullopt;
-  Frame frame{type, {payload.begin(), payload.end()}};
+  StreamFrame frame{type, {payload.begin(), payload.end()}};
   taken_ += frame_prefix_bytes + length;
   return frame;
 }

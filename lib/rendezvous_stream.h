@@ -21,7 +21,7 @@ namespace rondo {
 inline constexpr std::size_t most_record_bytes = std::size_t{64} << 10;
 inline constexpr std::size_t most_payload_bytes = most_record_bytes + 64;
 
-struct Frame {
+struct StreamFrame {
   std::uint16_t type = 0;
   std::vector<std::byte> payload;
 };
@@ -50,7 +50,7 @@ class Stream {
   // Exactly that many bytes when they are here.
   bool take(std::span<std::byte> to);
   // The next frame when it is here whole. A length beyond the bound ends the stream.
-  std::optional<Frame> take_frame();
+  std::optional<StreamFrame> take_frame();
 
   bool ended() const noexcept { return !why_.empty(); }
   // "connection reset by peer", "connection closed by peer".

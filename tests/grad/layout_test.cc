@@ -9,7 +9,7 @@ namespace rondo::testing {
 namespace {
 
 // Whatever the layout: buckets cut each arena exactly, and each gradient lies in one piece in the buckets that it names.
-void check_layout(const Layout& layout, const Model& model, std::size_t first, std::size_t cap) {
+void check_layout(const GradientLayout& layout, const Model& model, std::size_t first, std::size_t cap) {
   std::vector<std::size_t> covered(layout.arenas.size(), 0), completed(model.size(), 0),
       pieces(model.size(), 0);
   std::size_t last_position = 0;
@@ -47,7 +47,7 @@ void check_layout(const Layout& layout, const Model& model, std::size_t first, s
 
 TEST_CASE("buckets are cut exactly") {
   const Model model = Model::of({10, 100, 7});  // 468 bytes, from the last to the first
-  const Layout layout = make_layout(model.parameters(), reverse_order(3), 64, 128);
+  const GradientLayout layout = make_layout(model.parameters(), reverse_order(3), 64, 128);
   REQUIRE(layout.buckets.size() == 5);
   const std::size_t bytes[] = {64, 128, 128, 128, 20};
   for (std::size_t b = 0; b < 5; ++b) CHECK(layout.buckets[b].bytes == bytes[b]);
@@ -69,7 +69,7 @@ TEST_CASE("buckets are cut exactly") {
 
 TEST_CASE("buckets of several types start in the order of their last gradients") {
   const Model model({{16, DType::f32}, {8, DType::f64}, {16, DType::f32}, {8, DType::f64}});
-  const Layout layout = make_layout(model.parameters(), reverse_order(4), 64, 64);
+  const GradientLayout layout = make_layout(model.parameters(), reverse_order(4), 64, 64);
   std::vector<std::size_t> order;
   for (const BucketRange& bucket : layout.buckets) order.push_back(bucket.completed.at(0));
   CHECK(order == std::vector<std::size_t>{3, 2, 1, 0});

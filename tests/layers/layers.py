@@ -10,6 +10,8 @@ import pathlib
 import re
 import sys
 
+import definitions
+
 ORDER = ["include", "base", "transports", "collectives", "lib"]
 PUBLIC_ONLY = ["grad", "bn", "tools", "examples", "python"]
 EVERYTHING = ["tests", "bench"]
@@ -109,7 +111,7 @@ def source_files(root):
 def check_tree(root):
     """All violations below root, a pathlib.Path."""
     folders = ORDER + PUBLIC_ONLY + EVERYTHING
-    problems, cuda_in_lib = [], []
+    problems, cuda_in_lib, texts = [], [], []
     for name, path in source_files(root):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         if not any(SPDX in line for line in lines[:2]):
@@ -122,14 +124,16 @@ def check_tree(root):
             problems.append(f"{name}:1: there is no folder {folder_of(name)} in the design; the folders are {', '.join(folders)}")
             continue
         problems += check_includes(name, lines, folders)
+        if folder_of(name) not in EVERYTHING:
+            texts.append((name, "\n".join(lines)))
         if folder_of(name) == "lib" and path.suffix != ".cu" and uses_cuda(lines):
             cuda_in_lib.append(name)
     if len(cuda_in_lib) > 1:
         problems.append(f"{cuda_in_lib[1]}:1: one file of lib may include CUDA headers, not {len(cuda_in_lib)}: {', '.join(cuda_in_lib)}")
-    return problems
+    return problems + list(definitions.twice(texts))
 
 
 if __name__ == "__main__":
     found = check_tree(pathlib.Path(sys.argv[1]))
-    print("\n".join(found) if found else "every include points to the left")
+    print("\n".join(found) if found else "every include points to the left, every type has one definition")
     sys.exit(1 if found else 0)

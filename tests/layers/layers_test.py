@@ -94,6 +94,45 @@ class LayersTest(unittest.TestCase):
             self.assertEqual(len(self.problems({"base/x.h": line})), 1, line)
         self.assertEqual(self.problems({"base/x.h": '// #include "lib/a.h"'}), [])
 
+    def twice(self, files, name):
+        found = self.problems(files)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(f": {name} is defined in {min(files)}:", found[0])
+
+    def test_one_type_one_definition(self):
+        for keyword in ("struct", "class", "union", "enum", "enum class"):
+            for rest in ("{};", " final : public Base<int> {};", "\n{\n};"):
+                self.twice({"base/a.h": f"namespace rondo {{\n{keyword} Frame {rest}\n}}",
+                            "lib/b.h": f"namespace rondo {{\n{keyword} Frame {rest}\n}}"}, "rondo::Frame")
+        frame = "struct Frame {};"
+        self.twice({"grad/a.cc": f"namespace rondo {{ {frame} }}",
+                    "tools/b.h": f"namespace rondo {{ struct RONDO_API alignas(sizeof(int)) [[nodiscard]] {frame[7:]} }}"},
+                   "rondo::Frame")
+        self.twice({"base/a.h": f"namespace rondo {{ namespace tcp {{ {frame} }} }}",
+                    "lib/b.h": f"namespace rondo::tcp {{ template <class T, typename = std::pair<T, int>> {frame} }}"},
+                   "rondo::tcp::Frame")
+        self.twice({"base/a.h": f"namespace rondo {{ class Link {{ {frame} }}; }}",
+                    "lib/b.h": "namespace rondo { struct Link::Frame {}; }"}, "rondo::Link::Frame")
+        # What stands before a definition does not hide it.
+        for before in ("const char c = '{';", 'auto s = "{ \\" {";', "// {", "/* { \n { */", 'auto r = R"x( { ")x";',
+                       "#define OPEN { \\\n {", "constexpr int n = 1'000'000;", "void f() { if (true) {} }",
+                       "enum class A : int { a, b };", "int values[]{1, 2};"):
+            self.twice({"base/a.h": f"namespace rondo {{\n{before}\n{frame} }}",
+                        "lib/b.h": f"namespace rondo {{ {frame} }}"}, "rondo::Frame")
+
+    def test_types_that_differ(self):
+        frame = "struct Frame {};"
+        for other in ("struct Frame;", "namespace tcp { struct Frame {}; }", "namespace { struct Frame {}; }",
+                      "class Link { struct Frame {}; };", "void f() { struct Frame {}; }", "// struct Frame {};",
+                      "Frame frame() { return {}; }", "struct Frame frame{};", "template <class Frame> struct Other {};",
+                      "struct Other : Frame {};", 'auto s = "struct Frame {};";', "template <> struct Frame<int> {};",
+                      "struct Other { Frame f; } frame;", "friend class Frame; void g() {}"):
+            self.assertEqual(self.problems({"base/a.h": f"namespace rondo {{ {frame} }}",
+                                            "lib/b.h": f"namespace rondo {{ {other} }}"}), [], other)
+        # Each test is a program of its own.
+        for folder in layers.EVERYTHING:
+            self.assertEqual(self.problems({f"{folder}/a.h": frame, f"{folder}/b.h": frame}), [])
+
     def test_unknown_folder(self):
         self.assertIn("no folder misc", self.problems({"misc/x.cc": ""})[0])
 
