@@ -11,7 +11,7 @@
 //
 //   challenge.proof = HMAC-SHA256(secret, "rondo acceptor 1" hello challenge[0..64))
 //   proof           = HMAC-SHA256(secret, "rondo initiator 1" hello challenge)
-//   flags: bit 0 = the sender has a secret (an empty one is an empty key)
+//   flags: bit 0 = the sender has a job secret (an empty one is an empty key); bit 1 = it has none and uses the key of its user
 //
 // Each proof covers everything said before it and the role of who gives it, so it can be neither replayed (fresh nonces of
 // both) nor reflected (roles) nor moved to another rank, lane or job. An initiator that finds the acceptor's proof wrong
@@ -37,7 +37,7 @@ namespace {
 using Nonce = std::array<std::byte, 32>;
 
 constexpr std::string_view hello_magic = "rondohel", challenge_magic = "rondocha", verdict_magic = "rondover";
-constexpr std::uint32_t has_secret = 1;
+constexpr std::uint32_t has_secret = 1, proves_user = 2;
 constexpr std::size_t hello_nonce = 48, challenge_proof = 64;
 static_assert(hello_nonce + sizeof(Nonce) + 16 == hello_bytes);
 static_assert(challenge_proof + proof_bytes == challenge_bytes);
@@ -95,7 +95,12 @@ std::array<std::byte, size> to_array(std::vector<std::byte> bytes) {
   return array;
 }
 
-HelloBytes write_hello(const Claim& claim, std::uint32_t peer, bool secret, const Nonce& nonce) {
+std::uint32_t flags_of(std::string_view secret, SecretOf of) noexcept {
+  if (secret.empty()) return 0;
+  return of == SecretOf::user ? proves_user : has_secret;
+}
+
+HelloBytes write_hello(const Claim& claim, std::uint32_t peer, std::uint32_t flags, const Nonce& nonce) {
   Writer writer;
   writer.put_bytes(bytes_of(hello_magic));
   writer.put(wire_version);
@@ -106,7 +111,7 @@ HelloBytes write_hello(const Claim& claim, std::uint32_t peer, bool secret, cons
   writer.put(claim.job);
   writer.put(claim.lane);
   writer.put(claim.connection);
-  writer.put(secret ? has_secret : std::uint32_t{0});
+  writer.put(flags);
   writer.put(std::uint32_t{0});
   writer.put_bytes(nonce);
   return to_array<hello_bytes>(writer.take());
@@ -134,15 +139,18 @@ std::string explain(Verdict verdict) {
       return "there is such a connection between the two ranks already";
     case Verdict::secret_needed:
       return "a job secret is needed: set RONDO_SECRET to the same value on all ranks";
+    case Verdict::other_user:
+      return "the two ends run as different users, or with different XDG_RUNTIME_DIR, and no job secret is "
+             "set: start all ranks as one user, or set RONDO_SECRET to the same value on all ranks";
   }
   return "unknown verdict " + std::to_string(static_cast<std::uint32_t>(verdict));
 }
 
-Initiator::Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret)
-    : claim_(claim), peer_(peer), secret_(secret), nonce_(fresh_nonce()) {}
+Initiator::Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, SecretOf of)
+    : claim_(claim), peer_(peer), secret_(secret), secret_of_(of), nonce_(fresh_nonce()) {}
 
 HelloBytes Initiator::hello() const {
-  return write_hello(claim_, peer_, !secret_.empty(), nonce_);
+  return write_hello(claim_, peer_, flags_of(secret_, secret_of_), nonce_);
 }
 
 ProofBytes Initiator::answer(const ChallengeBytes& challenge) {
@@ -162,8 +170,12 @@ ProofBytes Initiator::answer(const ChallengeBytes& challenge) {
   const HelloBytes said = hello();
   if (!equal_in_constant_time(acceptor_proof(secret_, said, challenge),
                               std::span(challenge).subspan(challenge_proof))) {
-    const bool needed = secret_.empty() && (flags & has_secret) != 0;
-    throw Error(Errc::authentication, explain(needed ? Verdict::secret_needed : Verdict::bad_secret));
+    const std::uint32_t mine = flags_of(secret_, secret_of_);
+    const bool needed = (mine & has_secret) == 0 && (flags & has_secret) != 0;
+    const bool user = (mine & flags & proves_user) != 0;
+    throw Error(Errc::authentication, explain(needed ? Verdict::secret_needed
+                                              : user ? Verdict::other_user
+                                                     : Verdict::bad_secret));
   }
   if (rank != peer_)
     throw Error(Errc::rendezvous,
@@ -175,13 +187,13 @@ Verdict Initiator::read_verdict(const VerdictBytes& bytes) {
   Reader reader(bytes);
   reader.get_bytes(verdict_magic.size());
   const auto value = reader.get<std::uint32_t>();
-  if (!starts_with(bytes, verdict_magic) || value > static_cast<std::uint32_t>(Verdict::secret_needed))
+  if (!starts_with(bytes, verdict_magic) || value > static_cast<std::uint32_t>(Verdict::other_user))
     throw Error(Errc::rendezvous, "the other end ended the handshake with something that is not a verdict");
   return static_cast<Verdict>(value);
 }
 
-Acceptor::Acceptor(std::uint32_t rank, std::string_view secret)
-    : rank_(rank), secret_(secret), nonce_(fresh_nonce()) {}
+Acceptor::Acceptor(std::uint32_t rank, std::string_view secret, SecretOf of)
+    : rank_(rank), secret_(secret), secret_of_(of), nonce_(fresh_nonce()) {}
 
 ChallengeBytes Acceptor::challenge(const HelloBytes& hello) {
   if (!starts_with(hello, hello_magic))
@@ -196,7 +208,9 @@ ChallengeBytes Acceptor::challenge(const HelloBytes& hello) {
   claim_.job = reader.get<std::uint64_t>();
   claim_.lane = reader.get<std::uint32_t>();
   claim_.connection = reader.get<std::uint32_t>();
-  peer_has_secret_ = (reader.get<std::uint32_t>() & has_secret) != 0;
+  const auto flags = reader.get<std::uint32_t>();
+  peer_has_secret_ = (flags & has_secret) != 0;
+  peer_proves_user_ = (flags & proves_user) != 0;
   hello_ = hello;
   meant_for_this_rank_ = peer == rank_;
 
@@ -205,7 +219,7 @@ ChallengeBytes Acceptor::challenge(const HelloBytes& hello) {
   writer.put(wire_version);
   writer.put(std::uint16_t{0});
   writer.put(rank_);
-  writer.put(secret_.empty() ? std::uint32_t{0} : has_secret);
+  writer.put(flags_of(secret_, secret_of_));
   writer.put(std::uint32_t{0});
   writer.put(std::uint64_t{0});
   writer.put_bytes(nonce_);
@@ -221,7 +235,9 @@ bool Acceptor::proves(const ProofBytes& proof) const {
 
 Verdict Acceptor::refusal() const noexcept {
   if (version_ != wire_version) return Verdict::bad_version;
-  return !secret_.empty() && !peer_has_secret_ ? Verdict::secret_needed : Verdict::bad_secret;
+  const std::uint32_t mine = flags_of(secret_, secret_of_);
+  if ((mine & has_secret) != 0 && !peer_has_secret_) return Verdict::secret_needed;
+  return mine == proves_user && peer_proves_user_ ? Verdict::other_user : Verdict::bad_secret;
 }
 
 VerdictBytes Acceptor::write_verdict(Verdict verdict) {

@@ -24,6 +24,9 @@ enum class Purpose : std::uint16_t { rendezvous = 1, data = 2, memory = 3 };
 
 inline constexpr ProofBytes refused_proof{};
 
+// What knowing the secret proves: that the end was given the job's, or that it runs as this user on this host.
+enum class SecretOf { job, user };
+
 // What the initiator says of itself. job is 0 until the rendezvous has given it.
 struct Claim {
   Purpose purpose = Purpose::rendezvous;
@@ -44,6 +47,7 @@ enum class Verdict : std::uint32_t {
   wrong_job,
   duplicate_link,
   secret_needed,
+  other_user,
 };
 // "the job secrets differ: give all ranks the same RONDO_SECRET"
 std::string explain(Verdict verdict);
@@ -52,7 +56,7 @@ std::string explain(Verdict verdict);
 class Initiator {
  public:
   // peer: the rank it means to reach.
-  Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret);
+  Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, SecretOf of = SecretOf::job);
   HelloBytes hello() const;
   // Checks the acceptor's proof; throws Error: authentication when it is wrong (the caller may then send refused_proof, so
   // that the acceptor learns why the connection ends), unsupported for another version, rendezvous when it is
@@ -64,13 +68,14 @@ class Initiator {
   Claim claim_;
   std::uint32_t peer_;
   std::string secret_;
+  SecretOf secret_of_;
   std::array<std::byte, 32> nonce_;
 };
 
 // The side that listens.
 class Acceptor {
  public:
-  Acceptor(std::uint32_t rank, std::string_view secret);
+  Acceptor(std::uint32_t rank, std::string_view secret, SecretOf of = SecretOf::job);
   // Throws Error(rendezvous) when the bytes are not a Rondo hello at all (the caller closes without an answer). A hello
   // of another version is answered: the claim's version() tells.
   ChallengeBytes challenge(const HelloBytes& hello);
@@ -80,17 +85,18 @@ class Acceptor {
   bool meant_for_this_rank() const noexcept { return meant_for_this_rank_; }
   bool peer_has_secret() const noexcept { return peer_has_secret_; }
   bool proves(const ProofBytes& proof) const;  // constant time
-  // The verdict for a claim whose proof is wrong: the secrets differ, or the peer has none.
+  // The verdict for a claim whose proof is wrong: the secrets differ, the peer has none, or it is another user.
   Verdict refusal() const noexcept;
   static VerdictBytes write_verdict(Verdict verdict);
 
  private:
   std::uint32_t rank_;
   std::string secret_;
+  SecretOf secret_of_;
   Claim claim_;
   std::uint16_t version_ = 0;
   bool meant_for_this_rank_ = false;
-  bool peer_has_secret_ = false;
+  bool peer_has_secret_ = false, peer_proves_user_ = false;
   std::array<std::byte, 32> nonce_;
   HelloBytes hello_{};
   ChallengeBytes challenge_{};

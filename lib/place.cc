@@ -56,7 +56,7 @@ void resolve_ranks(Place& place, const Options& options, const EnvironmentRanks&
                                             std::to_string(place.size - 1));
 }
 
-// The secret of ranks that were given none but share a file: known to the processes of one user on one host.
+// The secret of ranks that were given none: known to the processes of one user on one host.
 void lend_secret(Place& place, std::string_view name) {
   if (!place.secret.empty()) return;
   place.secret = user_secret(name);
@@ -86,7 +86,9 @@ void resolve_url(Place& place, const Options& options, const std::optional<Launc
     ask_for_rendezvous(place, launcher);
   }
   const RendezvousUrl parsed = parse_rendezvous(place.url, "the rendezvous");
-  if (parsed.kind == RendezvousUrl::Kind::file) lend_secret(place, parsed.path);
+  // Ranks may name one address in several ways, but its port in one.
+  lend_secret(place,
+              parsed.kind == RendezvousUrl::Kind::file ? parsed.path : "port " + std::to_string(parsed.port));
 }
 
 }  // namespace
@@ -103,6 +105,7 @@ Place resolve_place(const Options& options) {
   resolve_ranks(place, options, environment);
   place.secret = options.secret.empty() ? secret_from_environment() : options.secret;
   if (place.size > 1 && options.store == nullptr) resolve_url(place, options, environment.launcher);
+  if (place.size > 1 && options.store != nullptr) lend_secret(place, "store");
   return place;
 }
 

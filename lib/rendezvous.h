@@ -12,6 +12,7 @@
 
 #include <rondo/options.h>
 
+#include "base/handshake.h"
 #include "lib/control.h"
 #include "transports/transport.h"
 
@@ -27,13 +28,16 @@ struct Joined {
 struct Place {
   int rank = 0;
   int size = 1;
-  std::string url;  // tcp:// or file://; empty with a store or when alone
-  std::string
-      secret;  // the job's; of ranks that share a file and were given none: that of their user on this host
+  std::string url;              // tcp:// or file://; empty with a store or when alone
+  std::string secret;           // the job's; of ranks that were given none: that of their user on this host
   bool this_host_only = false;  // the secret is one that other hosts cannot know
   std::string source;           // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
   std::optional<CostConstants> constants;  // agreed before, in the communicator that this one is a part of
   std::string group;  // which communicator of the job: empty, or "/1.0/2.7": by splits and colors
+
+  // Without a job secret only ranks of this host can meet.
+  bool stays_here() const noexcept { return secret.empty() || this_host_only; }
+  SecretOf secret_of() const noexcept { return this_host_only ? SecretOf::user : SecretOf::job; }
 };
 Place resolve_place(const Options& options);
 

@@ -91,7 +91,7 @@ class Attendee {
     std::string why;
     std::vector<Endpoint> endpoints = resolve(url.host, url.port, why);
     if (endpoints.empty()) throw Obstacle{why};
-    if (!place_.secret.empty()) return endpoints;
+    if (!place_.stays_here()) return endpoints;
     std::erase_if(endpoints, [](const Endpoint& endpoint) { return !endpoint.is_local(); });
     if (endpoints.empty()) demand_secret(prefix() + ": it is not an address of this host");
     return endpoints;
@@ -103,8 +103,7 @@ class Attendee {
     if (!announcement) throw Obstacle{why};
     job = announcement->job;
     const bool here = announcement->host == host_identity();
-    if (!here && (place_.secret.empty() || place_.this_host_only))
-      demand_secret(prefix() + ": rank 0 is on another host than this rank");
+    if (!here && place_.stays_here()) demand_secret(prefix() + ": rank 0 is on another host than this rank");
     std::vector<Endpoint> endpoints;
     for (const std::string& address : announcement->addresses)
       for (const Endpoint& endpoint : parse_endpoint(address))
@@ -123,7 +122,7 @@ class Attendee {
     std::string why;
     FileDescriptor socket = connect_to(endpoint, std::min(deadline_, after(Clock::now(), connect_time)), why);
     if (!socket) throw Obstacle{why};
-    if (place_.secret.empty() && !same_host(socket.get()))
+    if (place_.stays_here() && !same_host(socket.get()))
       demand_secret(prefix() + ": " + endpoint.text() + " is on another host");
     Stream stream(std::move(socket));
     shake_hands(stream, job);
@@ -135,7 +134,7 @@ class Attendee {
     const TimePoint until = std::min(deadline_, after(Clock::now(), handshake_time));
     const auto rank = static_cast<std::uint32_t>(place_.rank);
     Initiator initiator({Purpose::rendezvous, rank, static_cast<std::uint32_t>(place_.size), job, 0, 0}, 0,
-                        place_.secret);
+                        place_.secret, place_.secret_of());
     stream.send(initiator.hello());
     ChallengeBytes challenge;
     take(stream, challenge, until);
@@ -169,6 +168,7 @@ class Attendee {
         return;
       case Verdict::bad_secret:
       case Verdict::secret_needed:
+      case Verdict::other_user:
         refuse(Errc::authentication, explain(verdict));
       case Verdict::bad_version:
         refuse(Errc::unsupported, explain(verdict));

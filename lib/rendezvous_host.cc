@@ -9,6 +9,7 @@
 
 #include <rondo/error.h>
 
+#include "base/descriptor_share.h"
 #include "base/handshake.h"
 #include "base/quota_log.h"
 #include "lib/control_messages.h"
@@ -36,9 +37,9 @@ enum class Stage {
 };
 
 struct Guest {
-  Guest(FileDescriptor descriptor, std::string_view secret)
+  Guest(FileDescriptor descriptor, const Place& place)
       : stream(std::move(descriptor)),
-        acceptor(0, secret),
+        acceptor(0, place.secret, place.secret_of()),
         handshake_until(after(Clock::now(), handshake_time)) {}
 
   Stream stream;
@@ -115,10 +116,10 @@ class Gathering {
     for (int count = 0; count < 64; ++count) {
       FileDescriptor socket = accept_from(listener);
       if (!socket) {
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-          dismiss_oldest_stranger();
-          accept_again_ = after(Clock::now(), accept_pause);
-        }
+        const bool short_of_something =
+            errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (short_of_something && dismiss_oldest_stranger()) continue;
+        if (short_of_something) accept_again_ = after(Clock::now(), accept_pause);
         return;
       }
       if (reception_.this_host_only && !same_host(socket.get())) {
@@ -128,8 +129,8 @@ class Gathering {
                                          ": it is on another host, and no RONDO_SECRET is set");
         continue;
       }
-      if (strangers() >= most_strangers_) dismiss_oldest_stranger();
-      guests_.emplace_back(std::move(socket), place_.secret);
+      if (strangers() >= std::min(most_strangers_, most_unproved_descriptors())) dismiss_oldest_stranger();
+      guests_.emplace_back(std::move(socket), place_);
     }
   }
 
@@ -139,11 +140,12 @@ class Gathering {
   }
 
   // A rank that is dismissed so tries again; somebody who only holds connections open loses them.
-  void dismiss_oldest_stranger() {
+  bool dismiss_oldest_stranger() {
     const auto oldest = std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.proved(); });
-    if (oldest == guests_.end()) return;
+    if (oldest == guests_.end()) return false;
     ++attendance_.foreign;
     guests_.erase(oldest);
+    return true;
   }
 
   void advance(Guest& guest) {

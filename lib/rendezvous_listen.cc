@@ -15,50 +15,74 @@ namespace {
 
 constexpr std::size_t most_announced = 32;
 
-// Without a secret: the addresses of the host in the URL, which must be this one. With one: every address of this machine, since
-// the name may mean another of them to other hosts; loopback alone where the URL says loopback.
-std::vector<Endpoint> tcp_endpoints(const Place& place, const RendezvousUrl& url) {
-  std::string why;
-  std::vector<Endpoint> named = resolve(url.host, url.port, why);
-  const bool loopback_only = !named.empty() && std::ranges::all_of(named, &Endpoint::is_loopback);
-  const bool says_loopback = loopback_only && (url.host == "localhost" || url.host == named.front().host());
-  if (!place.secret.empty() && !says_loopback) {
-    if (std::ranges::none_of(named, &Endpoint::is_local))
-      log_line(LogLevel::warning,
-               "rank 0 listens on all addresses of this host, but " + place.url + " names none of them");
-    return any_address(url.port);
+// The addresses of this host that the interface filters choose, loopback last: so of a list that is cut loopback goes first.
+// Link-local addresses mean nothing on another host.
+std::vector<Endpoint> chosen_addresses(const Options& options, std::uint16_t port) {
+  std::vector<Endpoint> chosen, loopback;
+  for (const InterfaceInfo& interface : describe_interfaces(options.interfaces)) {
+    if (!interface.chosen || interface.address.starts_with("fe80:")) continue;
+    const bool v6 = interface.address.find(':') != std::string::npos;
+    for (Endpoint endpoint :
+         parse_endpoint(v6 ? "[" + interface.address + "]:1" : interface.address + ":1")) {
+      endpoint.set_port(port);
+      (interface.loopback ? loopback : chosen).push_back(endpoint);
+    }
   }
-  if (named.empty()) throw Error(Errc::rendezvous, "rank 0 cannot listen at " + place.url + ": " + why);
-  std::erase_if(named, [](const Endpoint& endpoint) { return !endpoint.is_local(); });
-  if (named.empty()) demand_secret(place.url + " is not an address of this host");
+  chosen.insert(chosen.end(), loopback.begin(), loopback.end());
+  return chosen;
+}
+
+// Those of the endpoints that the filters choose; all of them when there is no such one: an address in the URL says more.
+std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named, const std::vector<Endpoint>& chosen) {
+  const auto left_out = [&](const Endpoint& endpoint) {
+    return std::ranges::none_of(chosen, [&](const auto& one) { return one.host() == endpoint.host(); });
+  };
+  if (!std::ranges::all_of(named, left_out)) std::erase_if(named, left_out);
   return named;
 }
 
+// Where the URL says. The name in it may mean another address of this host to other hosts (Debian gives a host's own name to
+// 127.0.1.1), or the address of something in front of this host: then what the interface filters choose.
+std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options, const RendezvousUrl& url) {
+  std::string why;
+  std::vector<Endpoint> named = resolve(url.host, url.port, why);
+  if (named.empty() && place.stays_here())
+    throw Error(Errc::rendezvous, "rank 0 cannot listen at " + place.url + ": " + why);
+  std::erase_if(named, [](const Endpoint& endpoint) { return !endpoint.is_local(); });
+  if (named.empty() && place.stays_here()) demand_secret(place.url + " is not an address of this host");
+  const bool loopback_only = std::ranges::all_of(named, &Endpoint::is_loopback);
+  const bool says_loopback =
+      loopback_only && !named.empty() && (url.host == "localhost" || url.host == named.front().host());
+  if (place.stays_here() || says_loopback) return named;
+  const std::vector<Endpoint> chosen = chosen_addresses(options, url.port);
+  const bool any = std::ranges::any_of(named, &Endpoint::is_any);
+  if (!loopback_only && !any) return prefer_chosen(std::move(named), chosen);
+  if (any && options.interfaces.empty()) return named;
+  if (named.empty())
+    log_line(LogLevel::warning, "rank 0 listens on the chosen interfaces of this host, but " + place.url +
+                                    " names none of its addresses");
+  return chosen;
+}
+
 // Loopback first: ranks of the same host try them in this order.
-std::vector<std::string> reachable_addresses(const Options& options, std::uint16_t port,
-                                             bool this_host_only) {
-  std::vector<std::string> addresses{"127.0.0.1:" + std::to_string(port)};
-  if (this_host_only) return addresses;
-  for (const InterfaceInfo& interface : describe_interfaces(options.interfaces)) {
-    if (interface.loopback || !interface.chosen || addresses.size() == most_announced) continue;
-    const bool v6 = interface.address.find(':') != std::string::npos;
-    const std::string text =
-        (v6 ? "[" + interface.address + "]:" : interface.address + ":") + std::to_string(port);
-    // Link-local addresses mean nothing on another host.
-    if (!interface.address.starts_with("fe80:") && !parse_endpoint(text).empty()) addresses.push_back(text);
-  }
+std::vector<std::string> addresses_of(const std::vector<FileDescriptor>& listeners) {
+  std::vector<Endpoint> endpoints;
+  for (const FileDescriptor& listener : listeners) endpoints.push_back(own_endpoint(listener.get()));
+  std::ranges::stable_partition(endpoints, &Endpoint::is_loopback);
+  std::vector<std::string> addresses;
+  for (const Endpoint& endpoint : endpoints)
+    if (addresses.size() < most_announced) addresses.push_back(endpoint.text());
   return addresses;
 }
 
 Reception announce_reception(const Place& place, const Options& options, std::uint64_t job) {
   Reception reception;
-  reception.this_host_only = place.secret.empty() || place.this_host_only;
-  reception.listeners = listen_on(reception.this_host_only ? loopback_address(0) : any_address(0),
-                                  options.port_first, options.port_last);
+  reception.this_host_only = place.stays_here();
+  reception.listeners =
+      listen_on(reception.this_host_only ? loopback_address(0) : chosen_addresses(options, 0),
+                options.port_first, options.port_last);
   reception.board = board_of(place, options);
-  const std::uint16_t port = own_endpoint(reception.listeners.front().get()).port();
-  reception.board->announce({job, host_identity(), process_identity(),
-                             reachable_addresses(options, port, reception.this_host_only)});
+  reception.board->announce({job, host_identity(), process_identity(), addresses_of(reception.listeners)});
   return reception;
 }
 
@@ -85,9 +109,9 @@ Reception open_reception(const Place& place, const Options& options, std::uint64
   try {
     if (board_of(place, options)) return announce_reception(place, options, job);
     Reception reception;
-    reception.this_host_only = place.secret.empty();
+    reception.this_host_only = place.stays_here();
     const RendezvousUrl url = parse_rendezvous(place.url, "the rendezvous");
-    reception.listeners = listen_on(tcp_endpoints(place, url), 0, 0);
+    reception.listeners = listen_on(tcp_endpoints(place, options, url), 0, 0);
     return reception;
   } catch (const Error& error) {
     if (error.code() != Errc::system || options.store != nullptr) throw;

@@ -89,6 +89,12 @@ bool Endpoint::is_loopback() const noexcept {
   return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
 }
 
+bool Endpoint::is_any() const noexcept {
+  if (storage.ss_family == AF_INET) return as<V4>(*this).sin_addr.s_addr == 0;
+  const V6 v6 = as<V6>(*this);
+  return IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr);
+}
+
 bool Endpoint::is_local() const {
   if (is_loopback()) return true;
   Endpoint any_port = *this;

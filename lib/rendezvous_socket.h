@@ -22,6 +22,7 @@ struct Endpoint {
 
   const sockaddr* address() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
   bool is_loopback() const noexcept;
+  bool is_any() const noexcept;  // 0.0.0.0, ::
   // An address of this machine: it can be bound.
   bool is_local() const;
   std::uint16_t port() const noexcept;

@@ -49,9 +49,10 @@ void add_run(CLI::App& app, int& exit_code) {
       "three seconds later SIGKILL (default 10)");
   command->footer(
       "rondo run -n RANKS [flags] [--] PROGRAM [ARGUMENTS]\n\n"
-      "Each rank gets RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_RENDEZVOUS and RONDO_SECRET. The exit "
-      "status is that of\n"
-      "the first rank that failed, 128 + signal when a signal killed it. For several hosts use mpirun, srun "
+      "Each rank gets RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_RENDEZVOUS and RONDO_SECRET,\n"
+      "and RONDO_INTERFACE=lo unless it is set: the ranks listen on loopback only.\n"
+      "The exit status is that of the first rank that failed, 128 + signal when a signal killed it. For "
+      "several hosts use mpirun, srun "
       "or torchrun.\n");
   command->prefix_command();
   command->callback([command, flags, &exit_code] {

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <system_error>
 
@@ -79,12 +80,16 @@ class Job {
 
 bool Job::start_all() {
   const std::string secret = random_secret();
+  // All ranks are on this host: they need not listen elsewhere, unless the user says so.
+  const char* chosen = std::getenv("RONDO_INTERFACE");
+  const std::string interface = chosen != nullptr && *chosen != 0 ? chosen : "lo";
   for (int rank = 0; rank < options_.ranks; ++rank) {
     Child child = start_child(options_.command,
                               {{"RONDO_RANK", std::to_string(rank)},
                                {"RONDO_SIZE", std::to_string(options_.ranks)},
                                {"RONDO_LOCAL_RANK", std::to_string(rank)},
                                {"RONDO_RENDEZVOUS", "file://" + (directory_.path() / "rendezvous").string()},
+                               {"RONDO_INTERFACE", interface},
                                {"RONDO_SECRET", secret},
                                {"RONDO_SECRET_FILE", ""}},
                               options_.label, descriptors_.before());

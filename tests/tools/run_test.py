@@ -6,11 +6,13 @@ import pathlib
 import re
 import signal
 import subprocess
+import sys
 import tempfile
+import textwrap
 import time
 import unittest
 
-from program import RONDO, clean_environment, main, rondo
+from program import QUICK, RONDO, clean_environment, main, rondo
 
 
 class Run(unittest.TestCase):
@@ -27,6 +29,36 @@ class Run(unittest.TestCase):
             for rank, line in enumerate(lines):
                 self.assertRegex(line, rf"^{rank} 3 {rank} file://{folder}/rondo-\w{{6}}/rendezvous 64 700$")
             self.assertEqual(os.listdir(folder), [], "the private directory is gone")
+
+    def test_ranks_listen_on_loopback_only(self):
+        # The other rank looks at what rank 0 has opened before it takes part itself.
+        other = textwrap.dedent("""
+            import os, pathlib, sys, time
+            if os.environ["RONDO_RANK"] == "1":
+                place = pathlib.Path(os.environ["RONDO_RENDEZVOUS"].removeprefix("file://"))
+                until = time.monotonic() + 60
+                while not place.exists() and time.monotonic() < until:
+                    time.sleep(0.01)
+                process = place.read_text().split("process=")[1].split(".")[0]
+                mine = {os.readlink(one) for one in pathlib.Path(f"/proc/{process}/fd").iterdir()}
+                for table in "tcp", "tcp6":
+                    for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                        words = line.split()
+                        if words[3] == "0A" and f"socket:[{words[9]}]" in mine:
+                            print("listens at", words[1].split(":")[0], flush=True)
+            os.execv(sys.argv[1], sys.argv[1:])
+        """)
+        result = rondo("run", "-n", 2, "--", sys.executable, "-c", other, RONDO, "bench", "all_reduce", "-b", "4K", "-e", "4K", *QUICK,
+                       RONDO_TRANSPORT="tcp")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        found = set(re.findall(r"^listens at (\w+)$", result.stdout, re.MULTILINE))
+        self.assertTrue(found)
+        self.assertLessEqual(found, {"0100007F", "00000000000000000000000001000000"})
+
+    def test_interfaces_that_the_user_names_stay(self):
+        for given, wanted in ({}, "lo"), ({"RONDO_INTERFACE": "eth*"}, "eth*"):
+            result = self.shell("echo $RONDO_INTERFACE", ranks=1, **given)
+            self.assertEqual(result.stdout, wanted + "\n", result.stderr)
 
     def test_arguments_reach_the_program(self):
         for separator in [], ["--"]:

@@ -72,8 +72,9 @@ Listener::Listener(boost::asio::io_context& context, const TcpOptions& options)
   if (acceptors_.empty()) throw Error(Errc::system, problem);
 }
 
-void Listener::start(Accepted accepted) {
+void Listener::start(Accepted accepted, MakeRoom make_room) {
   accepted_ = std::move(accepted);
+  make_room_ = std::move(make_room);
   for (std::size_t i = 0; i < acceptors_.size(); ++i) wait(i);
 }
 
@@ -106,6 +107,7 @@ void Listener::accept_all(std::size_t which) {
     const int error = errno;
     if (error == EINTR || error == ECONNABORTED) continue;
     if (error == EAGAIN) return wait(which);
+    if (error == EMFILE && make_room_()) continue;
     log_.line(LogLevel::warning, fmt::format("cannot accept a connection at {}: {}; trying again",
                                              to_text(endpoints_[which]), reason(error)));
     pauses_[which].expires_after(std::chrono::milliseconds(100));

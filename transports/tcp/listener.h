@@ -21,10 +21,12 @@ namespace rondo {
 class Listener {
  public:
   using Accepted = std::function<void(FileDescriptor)>;
+  // Gives up a connection because this process has no descriptor left. False: there is none to give up.
+  using MakeRoom = std::function<bool()>;
   Listener(boost::asio::io_context& context, const TcpOptions& options);
   // From now on `accepted` is called, on the thread that runs the context, with every connection that comes. What it
   // throws costs that connection alone.
-  void start(Accepted accepted);
+  void start(Accepted accepted, MakeRoom make_room);
   const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept { return endpoints_; }
   // What is behind each endpoint.
   const std::vector<Rail>& rails() const noexcept { return rails_; }
@@ -44,6 +46,7 @@ class Listener {
   std::vector<boost::asio::steady_timer> pauses_;
   QuotaLog log_;
   Accepted accepted_;
+  MakeRoom make_room_;
 };
 
 }  // namespace rondo

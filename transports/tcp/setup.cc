@@ -14,6 +14,7 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
+#include "base/descriptor_share.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "transports/tcp/socket.h"
@@ -21,7 +22,8 @@
 namespace rondo {
 namespace {
 
-// Connections that have proved nothing are bounded in time and, beyond what the job's own ranks can cause, in number.
+// Connections that have proved nothing are bounded in time and, beyond what the job's own ranks can cause, in number. They never
+// hold more than their share of this process's descriptors.
 constexpr milliseconds handshake_limit{5000};
 constexpr std::size_t strangers = 128;
 
@@ -80,7 +82,8 @@ void Setup::start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t jo
       slots.resize(paths(peer, lane));
       slot_count_ += slots.size();
     }
-  listener_.start([this](FileDescriptor socket) { came_in(std::move(socket)); });
+  listener_.start([this](FileDescriptor socket) { came_in(std::move(socket)); },
+                  [this] { return drop_oldest_stranger(); });
   interfaces_.start([this](const std::string& interface, const std::string& what) {
     if (std::ranges::none_of(own(), [&](const auto& one) { return device_of(one.interface) == interface; }))
       return;
@@ -140,13 +143,18 @@ void Setup::publish(SetupEvent event) {
   [[maybe_unused]] const auto written = ::write(wakeup_.get(), &one, sizeof one);
 }
 
+bool Setup::drop_oldest_stranger() {
+  if (incoming_.empty()) return false;
+  strangers_log_.line(LogLevel::warning,
+                      "too many connections that have not proved the job secret: the oldest is dropped");
+  incoming_.front()->cancel();
+  incoming_.pop_front();
+  return true;
+}
+
 void Setup::came_in(FileDescriptor socket) {
-  if (incoming_.size() >= strangers + slot_count_) {
-    strangers_log_.line(LogLevel::warning,
-                        "too many connections that have not proved the job secret: the oldest is dropped");
-    incoming_.front()->cancel();
-    incoming_.pop_front();
-  }
+  if (incoming_.size() >= std::min(strangers + slot_count_, most_unproved_descriptors()))
+    drop_oldest_stranger();
   Incoming::Owner& owner = *this;
   auto session =
       std::make_shared<Incoming>(owner, context_, std::move(socket),

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// With a job secret rank 0 listened on every address of its host, whatever the URL and the interface filters said.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "catch.h"
+#include "lib/ranks.h"
+#include "lib/reachability.h"
+#include "lib/rendezvous_listen.h"
+
+namespace rondo::tests {
+namespace {
+
+std::vector<std::string> hosts_of(const Reception& reception) {
+  std::vector<std::string> hosts;
+  for (const FileDescriptor& listener : reception.listeners)
+    hosts.push_back(own_endpoint(listener.get()).host());
+  return hosts;
+}
+
+// An IPv4 address of this host other than loopback, if it has one.
+std::string other_address() {
+  for (const InterfaceInfo& one : describe_interfaces({}))
+    if (!one.loopback && one.chosen && one.address.find(':') == std::string::npos) return one.address;
+  return {};
+}
+
+bool all_loopback(const Reception& reception) {
+  return std::ranges::all_of(reception.listeners, [](const FileDescriptor& listener) {
+    return own_endpoint(listener.get()).is_loopback();
+  });
+}
+
+// A name that no test of another process has.
+std::string free_file() {
+  return "file://" +
+         (std::filesystem::temp_directory_path() / ("rondo-listens-" + std::to_string(::getpid()))).string();
+}
+
+}  // namespace
+
+TEST_CASE("rank 0 listens at the address in the URL and nowhere else") {
+  const std::string address = other_address();
+  if (address.empty()) {
+    WARN("skipped: this host has no IPv4 address other than loopback");
+    return;
+  }
+  const std::string url = "tcp://" + address + ":" + std::to_string(free_port());
+  const Options options;
+  const Reception reception = open_reception(place_of(0, 2, url, "secret"), options, 1);
+  CHECK(hosts_of(reception) == std::vector<std::string>{address});
+}
+
+TEST_CASE("an announced rank 0 listens on the chosen interfaces alone") {
+  Options options;
+  options.interfaces = {"lo"};
+  const Reception reception = open_reception(place_of(0, 2, free_file(), "secret"), options, 1);
+  REQUIRE(!reception.listeners.empty());
+  CHECK(all_loopback(reception));
+}
+
+TEST_CASE("a URL that names every address leaves the choice to the interface filters") {
+  Options options;
+  options.interfaces = {"lo"};
+  const std::string url = "tcp://0.0.0.0:" + std::to_string(free_port());
+  const Reception reception = open_reception(place_of(0, 2, url, "secret"), options, 1);
+  REQUIRE(!reception.listeners.empty());
+  CHECK(all_loopback(reception));
+}
+
+TEST_CASE("ranks meet where an announced rank 0 listens") {
+  const std::string url = free_file();
+  Options options = with_deadline(milliseconds{20'000});
+  options.interfaces = {"lo"};
+  CHECK(what_is_wrong(join_all(all_places(3, url, "secret"), options)).empty());
+  options.interfaces.clear();
+  CHECK(what_is_wrong(join_all(all_places(3, url, "secret"), options)).empty());
+}
+
+}  // namespace rondo::tests

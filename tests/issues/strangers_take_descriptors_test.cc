@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Connections that prove nothing took descriptors until the process had none left, and a rank that came then waited for their
+// handshakes to run out of time.
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "base/handshake.h"
+#include "catch.h"
+#include "lib/ranks.h"
+#include "transports/tcp/address.h"
+#include "transports/tcp/tcp.h"
+
+namespace rondo::tests {
+namespace {
+
+constexpr std::uint64_t job = 7;
+
+// The soft limit of open files for as long as the object lives.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t soft) {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit now{std::min(soft, before_.rlim_max), before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &now) == 0);
+  }
+  ~FileLimit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// Rank 0 of 2, alone: it accepts once it is started.
+struct Lonely {
+  Lonely() {
+    TcpOptions options;
+    options.size = 2;
+    options.secret = "secret";
+    options.host = "one host";
+    options.interfaces = {"lo"};
+    transport = make_tcp(options);
+    const auto address = decode_tcp_address(transport->address());
+    REQUIRE(address);
+    const auto& first = address->endpoints.front();
+    at.bytes = static_cast<socklen_t>(first.size());
+    std::memcpy(&at.storage, first.data(), first.size());
+  }
+  void start() { transport->start({transport->address(), transport->address()}, job); }
+
+  std::unique_ptr<Transport> transport;
+  Endpoint at;
+};
+
+FileDescriptor connect(const Lonely& rank) {
+  std::string why;
+  FileDescriptor socket = connect_to(rank.at, after(Clock::now(), milliseconds{20'000}), why);
+  INFO(why);
+  REQUIRE(socket);
+  return socket;
+}
+
+std::size_t dismissed(const std::vector<FileDescriptor>& clients) {
+  return static_cast<std::size_t>(std::ranges::count_if(clients, [](const FileDescriptor& client) {
+    std::byte byte{};
+    return ::recv(client.get(), &byte, 1, MSG_PEEK) == 0;
+  }));
+}
+
+template <class Bytes>
+std::optional<Bytes> read_exactly(const FileDescriptor& socket, TimePoint until) {
+  Bytes bytes{};
+  for (std::size_t have = 0; have < bytes.size();) {
+    if (!wait_for(socket.get(), POLLIN, until)) return std::nullopt;
+    const ssize_t count = ::recv(socket.get(), bytes.data() + have, bytes.size() - have, 0);
+    if (count <= 0) return std::nullopt;
+    have += static_cast<std::size_t>(count);
+  }
+  return bytes;
+}
+
+// The handshake of rank 1; no value when it is not over in time.
+std::optional<Verdict> shake_hands(const FileDescriptor& socket, TimePoint until) {
+  Initiator initiator({.purpose = Purpose::data, .rank = 1, .size = 2, .job = job}, 0, "secret");
+  const HelloBytes hello = initiator.hello();
+  REQUIRE(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == hello_bytes);
+  const auto challenge = read_exactly<ChallengeBytes>(socket, until);
+  if (!challenge) return std::nullopt;
+  const ProofBytes proof = initiator.answer(*challenge);
+  REQUIRE(::send(socket.get(), proof.data(), proof.size(), MSG_NOSIGNAL) == proof_bytes);
+  const auto verdict = read_exactly<VerdictBytes>(socket, until);
+  if (!verdict) return std::nullopt;
+  return Initiator::read_verdict(*verdict);
+}
+
+}  // namespace
+
+// Handshakes are given up after 5 s; whoever is so slow that this happens here sees fewer strangers, not more.
+TEST_CASE("connections that prove nothing hold a quarter of the descriptors at most") {
+  Lonely rank;
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 100; ++i) strangers.push_back(connect(rank));
+  const FileDescriptor client = connect(rank);
+  REQUIRE(client.get() < 180);
+  const FileLimit limit(280);
+  rank.start();
+  // Connections are accepted in the order in which they came: when this one is through, all others have been.
+  REQUIRE(shake_hands(client, after(Clock::now(), milliseconds{20'000})) == Verdict::welcome);
+  CHECK(strangers.size() - dismissed(strangers) <= 280 / 4);
+}
+
+TEST_CASE("a rank that comes when there are no descriptors left takes the place of a stranger") {
+  Lonely rank;
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 60; ++i) strangers.push_back(connect(rank));
+  const FileDescriptor client = connect(rank);
+  rank.start();
+  // Six descriptors are left: who waits until as many handshakes have run out of time waits for 50 s.
+  const FileLimit limit(static_cast<rlim_t>(client.get()) + 7);
+  CHECK(shake_hands(client, after(Clock::now(), milliseconds{25'000})) == Verdict::welcome);
+}
+
+}  // namespace rondo::tests
