@@ -3,7 +3,7 @@
 #
 # Programs of somebody else against an install of Rondo into a scratch prefix that is then moved.
 #
-#   install_test.sh pkg-config|cmake|subproject|symbols SOURCE BUILD LIBDIR BINDIR
+#   install_test.sh pkg-config|cmake|subproject|symbols|readme|alone SOURCE BUILD LIBDIR BINDIR
 #
 # BUILD is a finished build; LIBDIR and BINDIR are relative to the prefix. The environment names MESON and CXX (one word or more, as in make).
 set -euo pipefail
@@ -27,9 +27,11 @@ install_rondo() {
   # The prefix is wherever include/ has come to lie; moving it there shows that the package files find their way.
   local include
   include=$(find "$scratch/staged" -type d -path '*/include/rondo')
-  prefix="$scratch/moved here"
+  prefix="$scratch/${1:-moved here}"
   mv "${include%/include/rondo}" "$prefix"
-  export LD_LIBRARY_PATH=$prefix/$libdir PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig
+  export PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig
+  # Nothing but what is installed may tell where the library is.
+  unset LD_LIBRARY_PATH
 }
 
 # Runs a program alone, and as two ranks.
@@ -48,7 +50,7 @@ test_pkg_config() {
   install_rondo
   # The paths have a blank in them, which pkg-config escapes for a shell: hence eval.
   eval "shared=($(pkg-config --cflags --libs rondo))"
-  "${cxx[@]}" -std=c++20 "$here/outside.cc" -o "$scratch/shared" "${shared[@]}"
+  "${cxx[@]}" -std=c++20 "$here/outside.cc" -o "$scratch/shared" "${shared[@]}" "-Wl,-rpath,$prefix/$libdir"
   needs_librondo "$scratch/shared"
   try_program "$scratch/shared"
   eval "static=($(pkg-config --cflags --static --libs rondo))"
@@ -78,6 +80,32 @@ test_subproject() {
     CXX=${cxx[*]} "$MESON" setup "$scratch/build" "$scratch" >"$scratch/setup.log" || { cat "$scratch/setup.log"; return 1; }
   ninja -C "$scratch/build" outside >"$scratch/ninja.log" || { cat "$scratch/ninja.log"; return 1; }
   "$scratch/build/outside"
+}
+
+# README's example with README's own commands. Its prefix has no blank in its name, which $(pkg-config ...) would split.
+test_readme() {
+  command -v pkg-config >/dev/null || skip "no pkg-config"
+  install_rondo moved
+  cd "$scratch"
+  awk '/^```cpp$/ { inside = 1; next } /^```$/ { if (inside) exit } inside' "$source/README.md" >example.cc
+  local build_line run_line output
+  build_line=$(grep -m1 '^    g++ .*example\.cc' "$source/README.md")
+  run_line=$(grep -m1 '^    rondo run .*example' "$source/README.md")
+  # The words of README, with the compiler of this build.
+  eval "${build_line/g++/${cxx[*]}}"
+  needs_librondo example
+  output=$(PATH=$prefix/$bindir:$PATH eval "$run_line")
+  [[ $(grep -c '^rank [0-3]: 1.5$' <<<"$output") == 4 ]] || { echo "'$run_line' printed: $output"; return 1; }
+}
+
+# The program starts from where it was installed, and pkg-config needs no package but rondo for the flags of a program.
+test_alone() {
+  install_rondo
+  "$prefix/$bindir/rondo" --version
+  "$prefix/$bindir/rondo" bench -b 8 -e 8 -n 1 --ranks 2 --no-ceiling
+  if needs_librondo "$prefix/$bindir/rondo"; then echo "the installed program needs librondo.so"; return 1; fi
+  command -v pkg-config >/dev/null || skip "no pkg-config: its part was not tried"
+  PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR=$prefix/$libdir/pkgconfig pkg-config --cflags --libs rondo
 }
 
 # Only what is Rondo's leaves the library.
