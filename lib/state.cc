@@ -37,6 +37,14 @@ struct Record {
   CostConstants constants;
 };
 
+// Why a transport that this rank allows does not lead to that one.
+std::string allowed_by(int rank, const Record& record) {
+  std::string names;
+  for (const auto& one : record.addresses) names += (names.empty() ? "" : ",") + one.first;
+  return fmt::format("rank {} allows only {}; set RONDO_TRANSPORT (Options::transports) alike on all ranks",
+                     rank, names);
+}
+
 Record read_record(int rank, const Blob& bytes) {
   Reader reader(bytes);
   Record record;
@@ -201,7 +209,7 @@ std::vector<Transport*> CommunicatorState::connect_transports() {
       const auto address = records[static_cast<std::size_t>(peer)].addresses.find(t->name());
       const Reach reach = address != records[static_cast<std::size_t>(peer)].addresses.end()
                               ? t->reach(peer, address->second)
-                              : Reach{{}, "the peer has no address"};
+                              : Reach{{}, allowed_by(peer, records[static_cast<std::size_t>(peer)])};
       if (!reach.distance) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", t->name(), reach.why);
       if (!reach.distance || (best && *best <= *reach.distance)) continue;
       best = reach.distance;

@@ -5,11 +5,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -21,8 +17,10 @@
 #include "tools/copy_ceiling.h"
 #include "tools/launch.h"
 #include "tools/measure.h"
+#include "tools/output.h"
 #include "tools/report.h"
-#include "tools/report_file.h"
+#include "tools/result_file.h"
+#include "tools/results.h"
 #include "tools/spawn.h"
 #include "tools/text.h"
 
@@ -37,6 +35,7 @@ class Bench {
  public:
   Bench(const BenchOptions& options, Communicator communicator)
       : options_(options), communicator_(std::move(communicator)), progress_(communicator_.rank() == 0) {
+    setting_.table = options.shows_table();
     setting_.operation = options.operation;
     setting_.ranks = communicator_.size();
     setting_.reduces = options.reduces();
@@ -47,12 +46,16 @@ class Bench {
 
  private:
   bool is_first() const { return communicator_.rank() == 0; }
-  void agree_on_files();
+  void open_files();
+  template <class Function>
+  void deliver(Function function);
+  bool delivered();
   void find_transports();
   void describe();
   void describe_peers();
-  void measure_all(Measurement& measurement);
-  void measure_size(Measurement& measurement, std::uint64_t bytes);
+  bool measure_all(Measurement& measurement);
+  bool measure_size(Measurement& measurement, std::uint64_t bytes);
+  void measure();
   int verdict() const;
 
   const BenchOptions& options_;
@@ -61,20 +64,37 @@ class Bench {
   Progress progress_;
   std::string now_;  // what is being measured, for the progress line
   std::vector<Row> rows_;
+  std::optional<Results> results_;  // of rank 0
+  std::exception_ptr lost_;         // why rank 0 can deliver no more
 };
 
 // Rank 0 tries the files before anything is measured, and all stop when it cannot write them.
-void Bench::agree_on_files() {
+void Bench::open_files() {
   std::string trouble;
   try {
-    if (is_first()) try_file("--json", options_.json);
-    if (is_first()) try_file("--csv", options_.csv);
-    if (is_first()) try_file("--write-constants", options_.constants);
+    if (is_first()) results_.emplace(options_.json, options_.csv);
+    if (is_first() && !options_.constants.empty()) ResultFile("--write-constants", options_.constants);
   } catch (const UsageError& error) {
     trouble = error.what();
   }
   if (maximum_over_ranks(communicator_, trouble.empty() ? 0 : 1) == 0) return;
   throw UsageError(is_first() ? trouble : "rank 0 cannot write its files");
+}
+
+// What rank 0 prints and writes. Nothing more when one of them has failed.
+template <class Function>
+void Bench::deliver(Function function) {
+  if (!is_first() || lost_) return;
+  try {
+    function();
+  } catch (const std::exception&) {
+    lost_ = std::current_exception();
+  }
+}
+
+// The same on all ranks, so that all end together: what nobody can read need not be measured.
+bool Bench::delivered() {
+  return maximum_over_ranks(communicator_, lost_ ? 1 : 0) == 0;
 }
 
 // The transports over which any of the ranks reaches another.
@@ -101,7 +121,7 @@ void Bench::describe_peers() {
   for (int peer = 1; peer < communicator_.size() && shown < most_peers_shown; ++peer) {
     const std::string how = communicator_.describe_peer(peer);
     if (how.find(" paths") == std::string::npos) continue;
-    fmt::print("# rank 0 to rank {}: {}\n", peer, how);
+    print("# rank 0 to rank {}: {}\n", peer, how);
     ++shown;
   }
 }
@@ -118,19 +138,21 @@ void Bench::describe() {
       .all_gather(Buffer{mine.data(), mine.size(), DType::u8, -1},
                   Buffer{hosts.data(), hosts.size() * mine.size(), DType::u8, -1})
       .wait();
-  if (!is_first()) return;
-  fmt::print("# rondo {}: {} over {}, {} {}{}\n", version(), name_of(options_.operation), setting_.transport,
-             setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks",
-             setting_.allocated ? ", buffers from Communicator::allocate" : "");
-  for (std::size_t first = 0, end; first < hosts.size(); first = end) {
-    for (end = first + 1; end < hosts.size() && hosts[end] == hosts[first];) ++end;
-    hosts[first].back() = 0;
-    fmt::print("# ranks {} to {} on {}\n", first, end - 1, hosts[first].data());
-  }
-  describe_peers();
+  if (!setting_.table) return;
+  deliver([&] {
+    print("# rondo {}: {} over {}, {} {}{}\n", version(), name_of(options_.operation), setting_.transport,
+          setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks",
+          setting_.allocated ? ", buffers from Communicator::allocate" : "");
+    for (std::size_t first = 0, end; first < hosts.size(); first = end) {
+      for (end = first + 1; end < hosts.size() && hosts[end] == hosts[first];) ++end;
+      hosts[first].back() = 0;
+      print("# ranks {} to {} on {}\n", first, end - 1, hosts[first].data());
+    }
+    describe_peers();
+  });
 }
 
-void Bench::measure_size(Measurement& measurement, std::uint64_t bytes) {
+bool Bench::measure_size(Measurement& measurement, std::uint64_t bytes) {
   now_ = format_bytes(bytes);
   const Row out_of_place = measurement.measure(bytes, false);
   rows_.push_back(out_of_place);
@@ -140,41 +162,46 @@ void Bench::measure_size(Measurement& measurement, std::uint64_t bytes) {
     rows_.push_back(*in_place);
   }
   progress_.erase();
-  if (is_first()) print_rows(setting_, out_of_place, in_place);
+  deliver([&] {
+    results_->add(setting_, out_of_place);
+    if (in_place) results_->add(setting_, *in_place);
+    results_->store();
+    if (setting_.table) print_rows(setting_, out_of_place, in_place);
+  });
+  return delivered();
 }
 
-void Bench::measure_all(Measurement& measurement) {
+bool Bench::measure_all(Measurement& measurement) {
   for (const DType type : options_.types)
     for (const ReduceOp op : options_.ops) {
       if (!supports(type, op)) continue;
       for (const int root : options_.roots) {
         measurement.choose(type, op, root);
-        for (const std::uint64_t bytes : options_.sizes) measure_size(measurement, bytes);
+        for (const std::uint64_t bytes : options_.sizes)
+          if (!measure_size(measurement, bytes)) return false;
       }
     }
+  return true;
 }
 
 int Bench::verdict() const {
   int status = exit_fine;
   for (const Row& row : rows_) {
     if (row.wrong > 0) {
-      fmt::print(stderr, "rondo bench: {}: {} wrong elements\n", describe_row(setting_, row), row.wrong);
+      say("rondo bench: {}: {} wrong elements\n", describe_row(setting_, row), row.wrong);
       status = exit_missed;
     }
     // A row without bytes has no bandwidth.
     if (options_.min_bandwidth && row.bytes > 0 && row.busbw < *options_.min_bandwidth) {
-      fmt::print(stderr, "rondo bench: {}: {:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}\n",
-                 describe_row(setting_, row), row.busbw, *options_.min_bandwidth);
+      say("rondo bench: {}: {:.4g} GB/s bus bandwidth, below --min-bandwidth {:.4g}\n",
+          describe_row(setting_, row), row.busbw, *options_.min_bandwidth);
       status = exit_missed;
     }
   }
   return status;
 }
 
-int Bench::run() {
-  agree_on_files();
-  find_transports();
-  describe();
+void Bench::measure() {
   std::unique_ptr<Ceiling> ceiling;
   if (options_.ceiling && communicator_.size() > 1) {
     progress_.show(setting_.shared_memory ? "measuring what memcpy reaches"
@@ -186,23 +213,46 @@ int Bench::run() {
     setting_.ceiling = ceiling->measure();
     progress_.erase();
     if (!ceiling->trouble().empty())
-      fmt::print(stderr, "rondo bench: rank {}: the ceiling was not measured: {}\n", communicator_.rank(),
-                 ceiling->trouble());
+      say("rondo bench: rank {}: the ceiling was not measured: {}\n", communicator_.rank(),
+          ceiling->trouble());
   }
-  if (is_first()) print_header(setting_);
+  deliver([&] {
+    if (setting_.table) print_header(setting_);
+  });
+  if (!delivered()) return;
   Measurement measurement(communicator_, options_, [this](std::uint64_t iteration, std::uint64_t of) {
     if (progress_.active()) progress_.show(fmt::format("{}: iteration {} of {}", now_, iteration + 1, of));
   });
-  measure_all(measurement);
+  if (!measure_all(measurement)) return;
   const double ceiling_after = ceiling ? ceiling->measure() : 0;
   communicator_.barrier().wait();
+  deliver([&] {
+    if (setting_.table) print_summary(setting_, rows_, ceiling_after);
+    results_->finish();
+    if (!options_.constants.empty())
+      write_report("--write-constants", options_.constants, format_constants(communicator_.constants()));
+  });
+}
+
+int Bench::run() {
+  open_files();
+  find_transports();
+  deliver([&] { results_->begin(setting_); });
+  try {
+    describe();
+    measure();
+  } catch (const std::exception& error) {
+    if (results_) results_->fail(error.what());
+    throw;
+  }
   if (!is_first()) return exit_fine;
-  print_summary(setting_, rows_, ceiling_after);
-  if (!options_.json.empty()) write_json(options_.json, setting_, rows_);
-  if (!options_.csv.empty()) write_csv(options_.csv, setting_, rows_);
-  if (!options_.constants.empty())
-    write_report(options_.constants, format_constants(communicator_.constants()));
-  return verdict();
+  if (!lost_) return verdict();
+  try {
+    std::rethrow_exception(lost_);
+  } catch (const std::exception& error) {
+    results_->fail(error.what());
+    throw;
+  }
 }
 
 int run_rank(BenchOptions& options, const PlaceInfo& place) {
@@ -211,41 +261,29 @@ int run_rank(BenchOptions& options, const PlaceInfo& place) {
                                  place.source, place.size));
   settle(options, place.size);
   if (place.size == 1)
-    fmt::print(stderr,
-               "rondo bench: {} says that there is 1 rank: nothing will cross a link. Start more (mpirun -n "
-               "4, srun -n 4, "
-               "rondo run -n 4), or none: then rondo bench starts its own\n",
-               place.source);
+    say("rondo bench: {}: nothing will cross a link, so there is no bus bandwidth. {}\n",
+        options.ranks ? "--ranks 1" : place.source + " says that there is 1 rank",
+        options.ranks ? "Measure with --ranks 2 or more"
+                      : "Start more (mpirun -n 4, srun -n 4, rondo run -n 4), or none: then rondo bench "
+                        "starts its own");
   try {
     return Bench(options, Communicator::connect(options.connect)).run();
+  } catch (const OutputLost&) {
+    throw;
   } catch (const UsageError& error) {
-    if (place.rank == 0) fmt::print(stderr, "rondo bench: {}\n", error.what());
+    if (place.rank == 0) say("rondo bench: {}\n", error.what());
     return exit_usage;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "rondo bench: rank {}: {}\n", place.rank, error.what());
+    say("rondo bench: rank {}: {}\n", place.rank, error.what());
     return exit_failed;
   }
 }
 
-std::vector<std::string> own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::vector<std::string> words;
-  for (std::size_t begin = 0, end; begin < text.size(); begin = end + 1) {
-    end = std::min(text.find('\0', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-  }
-  if (words.empty()) throw std::runtime_error("/proc/self/cmdline cannot be read; is /proc mounted?");
-  words.front() = std::filesystem::read_symlink("/proc/self/exe").string();
-  return words;
-}
-
-int start_ranks(BenchOptions& options) {
+int start_ranks(BenchOptions& options, const std::vector<std::string>& command) {
   const int ranks = options.ranks.value_or(default_ranks);
   settle(options, ranks);
-  try_file("--json", options.json);
-  try_file("--csv", options.csv);
-  try_file("--write-constants", options.constants);
+  Results(options.json, options.csv);
+  if (!options.constants.empty()) ResultFile("--write-constants", options.constants);
   const SystemInfo info = gather_info(options.connect);
   const double needed = 2.0 * static_cast<double>(options.sizes.back()) * ranks;
   if (info.memory_bytes > 0 && needed > static_cast<double>(info.memory_bytes))
@@ -255,7 +293,7 @@ int start_ranks(BenchOptions& options) {
                                  format_bytes(info.memory_bytes)));
   SpawnOptions spawn;
   spawn.ranks = ranks;
-  spawn.command = own_command_line();
+  spawn.command = command;
   spawn.name = "rondo bench";
   spawn.explained = true;
   return spawn_ranks(spawn);
@@ -263,7 +301,7 @@ int start_ranks(BenchOptions& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& app, int& exit_code) {
+void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
   auto* command =
       app.add_subcommand("bench", "Measure an operation: time, bandwidth, and whether every result is right");
   auto flags = std::make_shared<BenchFlags>();
@@ -289,10 +327,10 @@ void add_bench(CLI::App& app, int& exit_code) {
       "  broadcast, all_gather, _v  2(n-1)S (+2S)        2nS (+2S)\n"
       "  gather, scatter            2(n-1)/n S (+2S/n)   4(n-1)/n S (+2S/n)\n"
       "  all_to_all                 2nS (in place: ->)   4(n-1)S (+2S)\n");
-  command->callback([flags, &exit_code] {
+  command->callback([flags, own = std::move(own), &exit_code] {
     BenchOptions options = interpret(*flags);
     const auto place = find_launch(options.connect);
-    exit_code = place ? run_rank(options, *place) : start_ranks(options);
+    exit_code = place ? run_rank(options, *place) : start_ranks(options, own);
   });
 }
 

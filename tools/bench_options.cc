@@ -7,9 +7,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <utility>
 
 #include "tools/operations.h"
+#include "tools/result_file.h"
 #include "tools/spawn.h"
 #include "tools/text.h"
 
@@ -29,7 +32,8 @@ std::vector<std::string> all_names(int count) {
 
 [[noreturn]] void unknown(std::string_view flag, std::string_view given,
                           const std::vector<std::string>& possible) {
-  throw UsageError(fmt::format("{} {}: unknown; possible: {}", flag, given, join(possible)));
+  throw UsageError(
+      fmt::format("{} {}: unknown{}; possible: {}", flag, given, suggest(given, possible), join(possible)));
 }
 
 Collective read_operation(const std::string& text) {
@@ -114,6 +118,18 @@ std::vector<int> read_roots(const BenchFlags& flags) {
   return {static_cast<int>(parse_number("--root", flags.root, 0, std::numeric_limits<int>::max()))};
 }
 
+// Two results in one file would be neither.
+void refuse_one_file(const BenchFlags& flags) {
+  const std::array<std::pair<const char*, const std::string*>, 3> files{
+      {{"--json", &flags.json}, {"--csv", &flags.csv}, {"--write-constants", &flags.constants}}};
+  for (std::size_t i = 0; i < files.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (!files[i].second->empty() && !files[j].second->empty() &&
+          is_one_file(*files[j].second, *files[i].second))
+        throw UsageError(fmt::format("{} {} and {} {}: one place cannot take both; give each its own",
+                                     files[j].first, *files[j].second, files[i].first, *files[i].second));
+}
+
 Options read_connect(const BenchFlags& flags, Collective operation) {
   Options options = Options::from_environment();
   options.rank = -1;  // both are read again when connecting, which then knows and says who has set them
@@ -142,6 +158,10 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
 
 bool BenchOptions::reduces() const {
   return tools::reduces(operation);
+}
+
+bool BenchOptions::shows_table() const {
+  return !is_standard_output(json) && !is_standard_output(csv) && !is_standard_output(constants);
 }
 
 bool BenchOptions::rooted() const {
@@ -179,10 +199,12 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "Rondo plans)");
   add("--interfaces", flags.interfaces,
       "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but one");
-  add("--json", flags.json, "Write the results to this file as JSON");
-  add("--csv", flags.csv, "Write the results to this file as CSV");
+  add("--json", flags.json,
+      "Write the results to this file as JSON, after each row; - is the standard output, without the table");
+  add("--csv", flags.csv, "Write the results to this file as CSV, likewise");
   add("--write-constants", flags.constants,
-      "Measure what the links cost, and write the planner's constants to this file (for RONDO_CONSTANTS)");
+      "Measure what the links cost, and write the planner's constants to this file (for RONDO_CONSTANTS), or "
+      "-");
   add("--min-bandwidth", flags.min_bandwidth,
       "GB/s of bus bandwidth that every row with data must reach, else exit status 1; not for barrier");
   add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
@@ -211,6 +233,7 @@ BenchOptions interpret(const BenchFlags& flags) {
     throw UsageError("--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
   options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
   options.allocate = flags.allocate;
+  refuse_one_file(flags);
   options.json = flags.json;
   options.csv = flags.csv;
   options.constants = flags.constants;

@@ -37,12 +37,14 @@ struct BenchOptions {
   bool ceiling = true;
   bool allocate = false;                // buffers from Communicator::allocate
   std::optional<int> ranks;             // as asked for
-  std::string json, csv, constants;     // files; empty: none
+  std::string json, csv, constants;     // files; empty: none; - is the standard output
   std::optional<double> min_bandwidth;  // GB/s
   Options connect;
 
   bool reduces() const;
   bool rooted() const;
+  // Else the standard output is one of the files.
+  bool shows_table() const;
 };
 
 // Throws UsageError that says what was given and what is possible.

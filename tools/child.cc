@@ -12,7 +12,6 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <string_view>
 #include <system_error>
 
@@ -89,19 +88,6 @@ int read_exec_error(int descriptor) {
 }
 
 }  // namespace
-
-PrivateDirectory::PrivateDirectory() {
-  const char* base = std::getenv("TMPDIR");
-  std::string name = fmt::format("{}/rondo-XXXXXX", base != nullptr && base[0] == '/' ? base : "/tmp");
-  if (::mkdtemp(name.data()) == nullptr)
-    throw std::system_error(errno, std::generic_category(), "cannot make the directory " + name);
-  path_ = name;
-}
-
-PrivateDirectory::~PrivateDirectory() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 std::string random_secret() {
   std::array<unsigned char, 32> bytes{};

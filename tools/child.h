@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
-#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,19 +11,6 @@
 #include "tools/descriptor.h"
 
 namespace rondo::tools {
-
-// A directory of mode 0700 under $TMPDIR or /tmp, removed with all that is in it.
-class PrivateDirectory {
- public:
-  PrivateDirectory();
-  PrivateDirectory(const PrivateDirectory&) = delete;
-  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
-  ~PrivateDirectory();
-  const std::filesystem::path& path() const noexcept { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // 32 random bytes from the system, in hexadecimal.
 std::string random_secret();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The subcommands of `rondo`. Each registers its flags and, when chosen, runs and sets exit_code: 0 fine, 1 the result is not what
-// was asked for (wrong elements, too little bandwidth), 2 bad input, 3 the ranks failed. UsageError becomes status 2 in main.
+// was asked for (wrong elements, too little bandwidth), 2 bad input, 3 the ranks failed or the output was lost. UsageError becomes status 2 in main.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -15,12 +15,9 @@ namespace rondo::tools {
 
 inline constexpr int exit_fine = 0, exit_missed = 1, exit_usage = 2, exit_failed = 3;
 
-void add_bench(CLI::App& app, int& exit_code);
+// `command` starts this program once more, with the same arguments: so `rondo bench` makes its ranks.
+void add_bench(CLI::App& app, std::vector<std::string> command, int& exit_code);
 void add_run(CLI::App& app, int& exit_code);
-// The arguments of the process without its name, and without the "--" that may stand before the program of `rondo run`: CLI11 knows
-// programs with flags of their own only when nothing separates them.
-std::vector<std::string> normalize_arguments(int argc, char** argv);
-
 void add_info(CLI::App& app, int& exit_code);
 void add_plan(CLI::App& app, int& exit_code);
 

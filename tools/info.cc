@@ -3,18 +3,18 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
 #include <memory>
 #include <string>
 
 #include "tools/commands.h"
+#include "tools/output.h"
 #include "tools/text.h"
 
 namespace rondo::tools {
 namespace {
 
 void line(std::string_view name, std::string_view value) {
-  fmt::print("{:<18} {}\n", name, value);
+  print("{:<18} {}\n", name, value);
 }
 
 std::string limit_text(const std::optional<std::uint64_t>& value) {

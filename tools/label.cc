@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 
+#include "tools/output.h"
+
 namespace rondo::tools {
 namespace {
 
@@ -14,7 +16,12 @@ constexpr std::size_t longest_line = std::size_t{64} << 10;
 }  // namespace
 
 void LabelledStream::write_line(std::string_view line) {
-  fmt::print(to_, "[{}] {}\n", rank_, line);
+  if (discards_) return;
+  const std::string text = fmt::format("[{}] {}\n", rank_, line);
+  if (to_ == To::output)
+    print_text(text);
+  else
+    say_text(text);
 }
 
 void LabelledStream::write_lines() {
@@ -37,14 +44,25 @@ void LabelledStream::forward() {
     if (got > 0) pending_.append(chunk.data(), static_cast<std::size_t>(got));
     write_lines();
   }
-  std::fflush(to_);
+  if (to_ == To::output && !discards_) flush_output();
+}
+
+void LabelledStream::close() {
+  from_.close();
+  pending_.clear();
+  discards_ = true;
+}
+
+void LabelledStream::discard() {
+  pending_.clear();
+  discards_ = true;
 }
 
 void LabelledStream::finish() {
   forward();
   from_.close();
   write_lines();
-  std::fflush(to_);
+  if (to_ == To::output && !discards_) flush_output();
 }
 
 }  // namespace rondo::tools

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,26 +9,34 @@
 
 namespace rondo::tools {
 
-// One captured stream of a rank: whole lines go on to a file with the rank in front.
+// One captured stream of a rank: whole lines go on with the rank in front.
 class LabelledStream {
  public:
-  // `from` must not block.
-  LabelledStream(Descriptor from, std::FILE* to, int rank) : from_(std::move(from)), to_(to), rank_(rank) {}
+  enum class To { output, error };
 
+  // `from` must not block.
+  LabelledStream(Descriptor from, To to, int rank) : from_(std::move(from)), to_(to), rank_(rank) {}
+
+  To to() const noexcept { return to_; }
   bool open() const noexcept { return static_cast<bool>(from_); }
   int descriptor() const noexcept { return from_.get(); }
-  // What is there now; closes at the end of the stream.
+  // What is there now; closes at the end of the stream. Throws OutputLost.
   void forward();
   // As forward(), and the last line even when it is not whole; what a process left behind may still write is lost.
   void finish();
+  // For what cannot go on any more. With close() the rank's next write ends as it would without this process: by SIGPIPE.
+  // With discard() the rank goes on and what it writes is lost.
+  void close();
+  void discard();
 
  private:
   void write_line(std::string_view line);
   void write_lines();
 
   Descriptor from_;
-  std::FILE* to_;
+  To to_;
   int rank_;
+  bool discards_ = false;
   std::string pending_;
 };
 

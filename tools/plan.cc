@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +13,7 @@
 
 #include "tools/commands.h"
 #include "tools/operations.h"
+#include "tools/output.h"
 #include "tools/plan_explain.h"
 #include "tools/plan_hosts.h"
 #include "tools/plan_simulate.h"
@@ -45,7 +45,8 @@ std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
   if (operation && std::count(operations.begin(), operations.end(), *operation) != 0) return {*operation};
   std::vector<std::string> names;
   for (const Collective each : operations) names.emplace_back(name_of(each));
-  throw UsageError(fmt::format("operation {}: possible are {}", flags.operation, join(names)));
+  throw UsageError(fmt::format("operation {}: unknown{}; possible: {}", flags.operation,
+                               suggest(flags.operation, names), join(names)));
 }
 
 HostFlags host_flags(const PlanFlags& flags) {
@@ -69,8 +70,8 @@ void print_schedule(const PlanFlags& flags) {
   if (!flags.rank.empty()) first = last = number("--rank", flags.rank, 0, static_cast<std::uint64_t>(last));
   for (int rank = first; rank <= last; ++rank) {
     const std::vector<std::string> lines = describe_schedule(query, rank);
-    fmt::print("rank {} of {}, {} {}\n", rank, query.ranks, query.algorithm, name_of(query.operation));
-    for (const std::string& line : lines) fmt::print("  {}\n", line);
+    print("rank {} of {}, {} {}\n", rank, query.ranks, query.algorithm, name_of(query.operation));
+    for (const std::string& line : lines) print("  {}\n", line);
   }
 }
 
@@ -97,17 +98,16 @@ struct CheckRun {
       ++wrong;
       clear_progress();
       const auto host = std::max_element(query.hosts.begin(), query.hosts.end());
-      fmt::print("WRONG {} {}, {} ranks on {} hosts, root {}, depth {}: {}\n", query.algorithm,
-                 name_of(query.operation), query.ranks, host == query.hosts.end() ? 1 : *host + 1, query.root,
-                 depth, proof.problem);
+      print("WRONG {} {}, {} ranks on {} hosts, root {}, depth {}: {}\n", query.algorithm,
+            name_of(query.operation), query.ranks, host == query.hosts.end() ? 1 : *host + 1, query.root,
+            depth, proof.problem);
     }
   }
   void progress(const ScheduleQuery& query) const {
-    if (terminal)
-      fmt::print(stderr, "\r\033[K{} {}, {} ranks", query.algorithm, name_of(query.operation), query.ranks);
+    if (terminal) say("\r\033[K{} {}, {} ranks", query.algorithm, name_of(query.operation), query.ranks);
   }
   void clear_progress() const {
-    if (terminal) fmt::print(stderr, "\r\033[K");
+    if (terminal) say("\r\033[K");
   }
 };
 
@@ -138,10 +138,9 @@ void check_one(CheckRun& run, ScheduleQuery query, const std::vector<int>& sizes
     for (query.root = 0; query.root < (rooted ? ranks : 1); query.root += step) run.prove(query);
   }
   run.clear_progress();
-  fmt::print("{:<9} {:<14} {}\n", query.algorithm, name_of(query.operation),
-             run.wrong == wrong
-                 ? fmt::format("{} cases proved", run.proved - before)
-                 : fmt::format("{} of {} cases wrong", run.wrong - wrong, run.proved - before));
+  print("{:<9} {:<14} {}\n", query.algorithm, name_of(query.operation),
+        run.wrong == wrong ? fmt::format("{} cases proved", run.proved - before)
+                           : fmt::format("{} of {} cases wrong", run.wrong - wrong, run.proved - before));
 }
 
 int check_schedules(const PlanFlags& flags) {
@@ -170,7 +169,7 @@ int check_schedules(const PlanFlags& flags) {
         fmt::format("--algorithm {}: no operation has it; possible are ring, tree, star, doubling, chain, "
                     "halving, two_shot, two_level",
                     flags.algorithm));
-  fmt::print("{} cases, {} wrong\n", run.proved, run.wrong);
+  print("{} cases, {} wrong\n", run.proved, run.wrong);
   return run.wrong == 0 ? exit_fine : exit_missed;
 }
 

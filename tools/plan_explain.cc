@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "tools/output.h"
 #include "tools/quantity.h"
-#include "tools/report_file.h"
+#include "tools/result_file.h"
 #include "tools/text.h"
 
 namespace rondo::tools {
@@ -73,25 +73,25 @@ nlohmann::json to_json(const PlanQuery& query, const std::vector<PlanCandidate>&
           {"candidates", rows}};
 }
 
-void print(const PlanQuery& query, const std::vector<PlanCandidate>& candidates) {
-  fmt::print("{} of {} over {} ranks on {}\n", name_of(query.operation), format_bytes(query.bytes),
-             query.ranks, query.hosts > 1 ? fmt::format("{} hosts", query.hosts) : "one host");
-  fmt::print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", "algorithm", "segment", "depth",
-             "predicted", "latency", "bytes", "frames", "reduction", "why");
+void print_table(const PlanQuery& query, const std::vector<PlanCandidate>& candidates) {
+  print("{} of {} over {} ranks on {}\n", name_of(query.operation), format_bytes(query.bytes), query.ranks,
+        query.hosts > 1 ? fmt::format("{} hosts", query.hosts) : "one host");
+  print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", "algorithm", "segment", "depth",
+        "predicted", "latency", "bytes", "frames", "reduction", "why");
   for (const PlanCandidate& c : candidates)
-    fmt::print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", c.algorithm,
-               format_bytes(c.segment_bytes), c.depth, format_seconds(c.seconds),
-               format_seconds(c.latency_seconds), format_seconds(c.byte_seconds),
-               format_seconds(c.frame_seconds), format_seconds(c.reduce_seconds),
-               &c == &candidates.front() ? "<- chosen" : compare(candidates.front(), c));
+    print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", c.algorithm,
+          format_bytes(c.segment_bytes), c.depth, format_seconds(c.seconds),
+          format_seconds(c.latency_seconds), format_seconds(c.byte_seconds), format_seconds(c.frame_seconds),
+          format_seconds(c.reduce_seconds),
+          &c == &candidates.front() ? "<- chosen" : compare(candidates.front(), c));
 }
 
 }  // namespace
 
 void explain(const PlanQuery& query, const std::string& json) {
   const std::vector<PlanCandidate> candidates = explain_plan(query);
-  if (!json.empty()) write_report(json, to_json(query, candidates).dump(2) + "\n");
-  if (json != "-") print(query, candidates);
+  if (!json.empty()) write_report("--json", json, to_json(query, candidates).dump(2) + "\n");
+  if (!is_standard_output(json)) print_table(query, candidates);
 }
 
 }  // namespace rondo::tools

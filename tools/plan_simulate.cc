@@ -4,14 +4,14 @@
 #include <fmt/format.h>
 #include <rondo/plan.h>
 
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include <rondo/error.h>
 
+#include "tools/output.h"
 #include "tools/quantity.h"
-#include "tools/report_file.h"
+#include "tools/result_file.h"
 #include "tools/text.h"
 
 namespace rondo::tools {
@@ -105,32 +105,31 @@ std::string percent(double share) {
   return fmt::format("{:.0f}%", 100 * share);
 }
 
-void print(const SimulationQuery& query, const std::vector<Row>& rows) {
+void print_table(const SimulationQuery& query, const std::vector<Row>& rows) {
   const SimulatedHosts& h = query.hosts;
-  fmt::print("{} of {} over {} ranks on {} hosts\n", name_of(query.operation), format_bytes(query.bytes),
-             h.hosts * h.ranks_per_host, h.hosts);
+  print("{} of {} over {} ranks on {} hosts\n", name_of(query.operation), format_bytes(query.bytes),
+        h.hosts * h.ranks_per_host, h.hosts);
   for (const Row& row : rows)
     if (row.problem.empty() && !row.result.stragglers.empty()) {
-      fmt::print("stragglers: {}", query.stragglers.hosts ? "hosts" : "ranks");
+      print("stragglers: {}", query.stragglers.hosts ? "hosts" : "ranks");
       for (const int one : row.result.stragglers)
-        fmt::print("{} {}", one == row.result.stragglers.front() ? "" : ",", one);
-      fmt::print("\n");
+        print("{} {}", one == row.result.stragglers.front() ? "" : ",", one);
+      print("\n");
       break;
     }
-  fmt::print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  {}\n", "algorithm",
-             "segment", "depth", "simulated", "formula", "frames", "link max", "links", "link", "rank",
-             "critical");
+  print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  {}\n", "algorithm", "segment",
+        "depth", "simulated", "formula", "frames", "link max", "links", "link", "rank", "critical");
   for (const Row& row : rows) {
     const Simulation& s = row.result;
     if (!row.problem.empty()) {
-      fmt::print("{:<10} {}\n", row.algorithm, row.problem);
+      print("{:<10} {}\n", row.algorithm, row.problem);
       continue;
     }
-    fmt::print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  rank {}{}\n", s.algorithm,
-               format_bytes(s.segment_bytes), s.depth, format_seconds(s.seconds),
-               format_seconds(s.predicted_seconds), s.frames, format_bytes(s.busiest_link_bytes),
-               format_bytes(s.link_bytes), percent(s.busiest_link_share), percent(s.busiest_rank_share),
-               s.critical_rank, s.one_host ? "; one host for all" : "");
+    print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  rank {}{}\n", s.algorithm,
+          format_bytes(s.segment_bytes), s.depth, format_seconds(s.seconds),
+          format_seconds(s.predicted_seconds), s.frames, format_bytes(s.busiest_link_bytes),
+          format_bytes(s.link_bytes), percent(s.busiest_link_share), percent(s.busiest_rank_share),
+          s.critical_rank, s.one_host ? "; one host for all" : "");
   }
 }
 
@@ -221,8 +220,8 @@ void add_simulate_flags(CLI::App& command, SimulateFlags& flags) {
 void simulate(const SimulateFlags& flags, const SimulateCall& call) {
   const SimulationQuery query = read_query(flags, call);
   const std::vector<Row> rows = simulate_all(query, call.algorithms);
-  if (!call.json.empty()) write_report(call.json, to_json(query, rows).dump(2) + "\n");
-  if (call.json != "-") print(query, rows);
+  if (!call.json.empty()) write_report("--json", call.json, to_json(query, rows).dump(2) + "\n");
+  if (!is_standard_output(call.json)) print_table(query, rows);
 }
 
 }  // namespace rondo::tools

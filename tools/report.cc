@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/report.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <stdexcept>
 
-#include "tools/descriptor.h"
+#include "tools/output.h"
 #include "tools/text.h"
 
 namespace rondo::tools {
@@ -42,16 +36,11 @@ std::string half(const Setting& setting, const Row& row) {
                      setting.checked ? std::to_string(row.wrong) : "N/A");
 }
 
+}  // namespace
+
 std::string op_name(const Setting& setting, const Row& row) {
   return setting.reduces ? std::string(name_of(row.op)) : "none";
 }
-
-void finish(std::ofstream& file, const std::string& path) {
-  file.close();
-  if (!file) throw std::runtime_error(fmt::format("cannot write {}: {}", path, std::strerror(errno)));
-}
-
-}  // namespace
 
 void print_header(const Setting& setting) {
   constexpr auto names = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>5} {:>6}";
@@ -60,31 +49,31 @@ void print_header(const Setting& setting) {
   const std::string units =
       fmt::format(fmt::runtime(names), "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "");
   const bool both = setting.operation != Collective::barrier;
-  fmt::print(
+  print(
       "# time: mean of the iterations, each that of its slowest rank; algbw and busbw: from p50; 1 GB = 1e9 "
       "B\n");
   if (setting.ceiling > 0 && setting.shared_memory)
-    fmt::print(
+    print(
         "# ceiling: {:.3f} GB/s loaded and stored by all ranks together, measured with memcpy from memory to "
         "memory\n# %ceil: what the operation loads and stores over p50, by the formulas of rondo bench "
         "--help\n",
         setting.ceiling);
   else if (setting.ceiling > 0)
-    fmt::print("# ceiling: {:.3f} GB/s each way at every rank at once, measured with plain TCP sockets\n",
-               setting.ceiling);
-  fmt::print("#\n#{:>53} {:^58} {:^58}\n", "", "out-of-place", both ? "in-place" : "");
-  fmt::print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "size", "count", "type", "redop", "root", titles,
-             both ? titles : "");
-  fmt::print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "(B)", "(elements)", "", "", "", units,
-             both ? units : "");
-  std::fflush(stdout);
+    print("# ceiling: {:.3f} GB/s each way at every rank at once, measured with plain TCP sockets\n",
+          setting.ceiling);
+  print("#\n#{:>53} {:^58} {:^58}\n", "", "out-of-place", both ? "in-place" : "");
+  print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "size", "count", "type", "redop", "root", titles,
+        both ? titles : "");
+  print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "(B)", "(elements)", "", "", "", units,
+        both ? units : "");
+  flush_output();
 }
 
 void print_rows(const Setting& setting, const Row& out_of_place, const std::optional<Row>& in_place) {
-  fmt::print("{:>12} {:>13} {:>7} {:>8} {:>5}   {} {}\n", out_of_place.bytes, out_of_place.count,
-             name_of(out_of_place.type), op_name(setting, out_of_place), out_of_place.root,
-             half(setting, out_of_place), in_place ? half(setting, *in_place) : "");
-  std::fflush(stdout);
+  print("{:>12} {:>13} {:>7} {:>8} {:>5}   {} {}\n", out_of_place.bytes, out_of_place.count,
+        name_of(out_of_place.type), op_name(setting, out_of_place), out_of_place.root,
+        half(setting, out_of_place), in_place ? half(setting, *in_place) : "");
+  flush_output();
 }
 
 void print_summary(const Setting& setting, const std::vector<Row>& rows, double ceiling_after) {
@@ -99,59 +88,17 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows, double 
   const double count = static_cast<double>(std::max<std::size_t>(rows.size(), 1));
   const double average = sum / count;
   if (setting.checked)
-    fmt::print("# Wrong elements       : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
+    print("# Wrong elements       : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   else
-    fmt::print("# Wrong elements       : not checked\n");
-  fmt::print("# Avg bus bandwidth    : {:.4f} GB/s\n", average);
+    print("# Wrong elements       : not checked\n");
+  print("# Avg bus bandwidth    : {:.4f} GB/s\n", average);
   const double ceiling = std::max(setting.ceiling, ceiling_after);
   if (ceiling > 0)
-    fmt::print(
+    print(
         "# Ceiling              : {:.4f} GB/s ({:.4f} before, {:.4f} after); average {:.1f} %, best row "
         "{:.1f} % of it\n",
         ceiling, setting.ceiling, ceiling_after, 100 * reached / count / ceiling, 100 * best / ceiling);
-  std::fflush(stdout);
-}
-
-void try_file(const std::string& flag, const std::string& path) {
-  if (path.empty()) return;
-  const Descriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
-  if (!file) throw UsageError(fmt::format("{} {}: cannot be written: {}", flag, path, std::strerror(errno)));
-}
-
-void write_json(const std::string& path, const Setting& setting, const std::vector<Row>& rows) {
-  nlohmann::ordered_json document;
-  document["operation"] = name_of(setting.operation);
-  document["transport"] = setting.transport;
-  document["ranks"] = setting.ranks;
-  document["results"] = nlohmann::ordered_json::array();
-  for (const Row& row : rows)
-    document["results"].push_back({{"bytes", row.bytes},
-                                   {"count", row.count},
-                                   {"type", name_of(row.type)},
-                                   {"op", op_name(setting, row)},
-                                   {"in_place", row.in_place},
-                                   {"algorithm", row.algorithm},
-                                   {"min_us", row.min_us},
-                                   {"p50_us", row.p50_us},
-                                   {"p99_us", row.p99_us},
-                                   {"algbw", row.algbw},
-                                   {"busbw", row.busbw},
-                                   {"wrong", row.wrong}});
-  std::ofstream file(path);
-  file << document.dump(2) << '\n';
-  finish(file, path);
-}
-
-void write_csv(const std::string& path, const Setting& setting, const std::vector<Row>& rows) {
-  std::ofstream file(path);
-  file << "operation,transport,ranks,bytes,count,type,op,in_place,algorithm,min_us,p50_us,p99_us,algbw,busbw,"
-          "wrong\n";
-  for (const Row& row : rows)
-    file << fmt::format("{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{}\n",
-                        name_of(setting.operation), setting.transport, setting.ranks, row.bytes, row.count,
-                        name_of(row.type), op_name(setting, row), row.in_place, row.algorithm, row.min_us,
-                        row.p50_us, row.p99_us, row.algbw, row.busbw, row.wrong);
-  finish(file, path);
+  flush_output();
 }
 
 std::string describe_row(const Setting& setting, const Row& row) {
@@ -165,16 +112,14 @@ Progress::Progress(bool wanted) : active_(wanted && ::isatty(STDERR_FILENO) == 1
 void Progress::show(const std::string& text) {
   const auto now = std::chrono::steady_clock::now();
   if (!active_ || now < next_) return;
-  fmt::print(stderr, "\r{}\033[K", text);
-  std::fflush(stderr);
+  say("\r{}\033[K", text);
   shown_ = true;
   next_ = now + std::chrono::milliseconds(100);
 }
 
 void Progress::erase() {
   if (!shown_) return;
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  say("\r\033[K");
   shown_ = false;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What rank 0 shows and writes: the table of nccl-tests, JSON, CSV, and the progress line on a terminal.
+// What rank 0 shows: the table of nccl-tests, and the progress line on a terminal.
 #pragma once
 
 #include <chrono>
@@ -22,17 +22,16 @@ struct Setting {
   bool allocated = false;
   bool shared_memory = false;  // the ceiling is one of memory traffic, else of bus bandwidth
   double ceiling = 0;          // GB/s; 0: not known
+  bool table = true;           // else the standard output is for a file
 };
 
+// Each throws OutputLost.
 void print_header(const Setting& setting);
 void print_rows(const Setting& setting, const Row& out_of_place, const std::optional<Row>& in_place);
 void print_summary(const Setting& setting, const std::vector<Row>& rows, double ceiling_after);
 
-// Throws UsageError when the file cannot be written; leaves what is in it.
-void try_file(const std::string& flag, const std::string& path);
-void write_json(const std::string& path, const Setting& setting, const std::vector<Row>& rows);
-void write_csv(const std::string& path, const Setting& setting, const std::vector<Row>& rows);
-
+// "none" where nothing is reduced.
+std::string op_name(const Setting& setting, const Row& row);
 // "64 MiB f32 sum, in place"
 std::string describe_row(const Setting& setting, const Row& row);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tools/commands.h"
@@ -16,26 +17,9 @@ struct RunFlags {
   bool label = false;
 };
 
-// The value of such a flag is the next argument.
-bool takes_next(std::string_view flag) {
-  if (flag == "--ranks" || flag == "--grace") return true;
-  return flag.size() > 1 && flag[1] != '-' && flag.back() == 'n';
-}
+const std::vector<std::string> run_flags{"-n", "--ranks", "-l", "--label", "--grace"};
 
 }  // namespace
-
-std::vector<std::string> normalize_arguments(int argc, char** argv) {
-  std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.empty() || arguments.front() != "run") return arguments;
-  for (std::size_t i = 1; i < arguments.size() && arguments[i].starts_with('-'); ++i) {
-    if (arguments[i] == "--") {
-      arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
-      break;
-    }
-    if (takes_next(arguments[i])) ++i;
-  }
-  return arguments;
-}
 
 void add_run(CLI::App& app, int& exit_code) {
   auto* command =
@@ -63,7 +47,8 @@ void add_run(CLI::App& app, int& exit_code) {
     options.label = flags->label;
     options.command = command->remaining();
     if (!options.command.empty() && options.command.front().starts_with('-'))
-      throw UsageError(options.command.front() + ": unknown; flags: -n, --ranks, -l, --label, --grace");
+      throw UsageError(fmt::format("unknown flag {}{}\nflags: {}", options.command.front(),
+                                   suggest(options.command.front(), run_flags), join(run_flags, " ")));
     if (options.command.empty()) throw UsageError("no program given: rondo run -n 4 -- PROGRAM ARGUMENTS");
     exit_code = spawn_ranks(options);
   });

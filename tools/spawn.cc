@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <system_error>
@@ -19,6 +18,8 @@
 #include "tools/child.h"
 #include "tools/descriptor_limit.h"
 #include "tools/label.h"
+#include "tools/output.h"
+#include "tools/private_directory.h"
 #include "tools/signals.h"
 #include "tools/text.h"
 
@@ -58,6 +59,8 @@ class Job {
   void signal_all(int signal);
   void wait_for_events();
   void kill_strays();
+  void forward_labels(void (LabelledStream::*how)());
+  void lose_output(const OutputLost& lost);
   int running() const {
     return static_cast<int>(
         std::count_if(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; }));
@@ -71,6 +74,8 @@ class Job {
   std::vector<Rank> ranks_;
   std::vector<LabelledStream> labels_;
   int status_ = 0;       // of the first failure
+  int lost_status_ = 0;  // where lines of ranks could not be written
+  bool closed_ = false;  // the reader of the lines is gone
   bool ending_ = false;  // a rank has failed or a signal has come
   int passed_on_ = 0;    // the signal that came from outside
   Clock::time_point passed_on_at_;
@@ -94,8 +99,8 @@ bool Job::start_all() {
                                {"RONDO_SECRET_FILE", ""}},
                               options_.label, descriptors_.before());
     if (child.exec_error != 0) {
-      fmt::print(stderr, "{}: cannot start '{}': {}\n", options_.name, options_.command[0],
-                 std::generic_category().message(child.exec_error));
+      say("{}: cannot start '{}': {}\n", options_.name, options_.command[0],
+          std::generic_category().message(child.exec_error));
       begin_end(child.exec_error == ENOENT ? 127 : 126, milliseconds{0});
       return false;
     }
@@ -103,8 +108,8 @@ bool Job::start_all() {
     if (!options_.label) continue;
     ::fcntl(child.out.get(), F_SETFL, O_NONBLOCK);
     ::fcntl(child.error.get(), F_SETFL, O_NONBLOCK);
-    labels_.emplace_back(std::move(child.out), stdout, rank);
-    labels_.emplace_back(std::move(child.error), stderr, rank);
+    labels_.emplace_back(std::move(child.out), LabelledStream::To::output, rank);
+    labels_.emplace_back(std::move(child.error), LabelledStream::To::error, rank);
   }
   return true;
 }
@@ -130,8 +135,8 @@ void Job::begin_end(int status, milliseconds grace) {
 
 void Job::next_stage() {
   if (running() > 0)
-    fmt::print(stderr, "{}: {} still running, sending {}\n", options_.name, running_names(),
-               stage_ == 0 ? "SIGTERM" : "SIGKILL");
+    say("{}: {} still running, sending {}\n", options_.name, running_names(),
+        stage_ == 0 ? "SIGTERM" : "SIGKILL");
   signal_all(stage_ == 0 ? SIGTERM : SIGKILL);
   ++stage_;
   next_ = stage_ == 1 ? Clock::now() + kill_after_term : Clock::time_point::max();
@@ -144,11 +149,13 @@ void Job::ended(int rank, int status) {
   const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   if (code == 0) return;
   // After the first failure the others are expected to fail; what this process sent is no news.
-  const bool news = killed ? stage_ == 0 && WTERMSIG(status) != passed_on_ : !options_.explained && !ending_;
+  const bool expected =
+      killed && (WTERMSIG(status) == passed_on_ || (closed_ && WTERMSIG(status) == SIGPIPE));
+  const bool news = killed ? stage_ == 0 && !expected : !options_.explained && !ending_;
   if (news)
-    fmt::print(stderr, "{}: rank {} (pid {}) {}\n", options_.name, rank, pid,
-               killed ? "was killed by " + signal_name(WTERMSIG(status))
-                      : fmt::format("exited with status {}", code));
+    say("{}: rank {} (pid {}) {}\n", options_.name, rank, pid,
+        killed ? "was killed by " + signal_name(WTERMSIG(status))
+               : fmt::format("exited with status {}", code));
   begin_end(code, options_.grace);
 }
 
@@ -163,8 +170,7 @@ void Job::reap() {
 
 // No child is left, so waiting for one would never end; what became of the ranks is not known, hence no success.
 void Job::lost_all() {
-  fmt::print(stderr, "{}: {} ended, but the system did not tell with what status\n", options_.name,
-             running_names());
+  say("{}: {} ended, but the system did not tell with what status\n", options_.name, running_names());
   for (Rank& rank : ranks_) rank.running = false;
   begin_end(1, options_.grace);
 }
@@ -196,6 +202,30 @@ void Job::wait_for_events() {
   ::poll(watched.data(), watched.size(), timeout);
 }
 
+void Job::forward_labels(void (LabelledStream::*how)()) {
+  for (LabelledStream& stream : labels_) try {
+      (stream.*how)();
+    } catch (const OutputLost& lost) {
+      lose_output(lost);
+    }
+}
+
+// Without labels a rank would get the error of its own write. It can be given SIGPIPE; a full disk it can not be told, and no
+// job ends for a lost line, so the ranks go on and this process says at once and in its status what was lost.
+void Job::lose_output(const OutputLost& lost) {
+  if (lost_status_ == 0 && !lost.reader_is_gone())
+    say("{}: lines of the ranks are lost: {}\n", options_.name, lost.what());
+  lost_status_ = lost.exit_status();
+  closed_ = lost.reader_is_gone();
+  for (LabelledStream& stream : labels_) {
+    if (stream.to() == LabelledStream::To::error) continue;
+    if (closed_)
+      stream.close();
+    else
+      stream.discard();
+  }
+}
+
 // Processes that ranks started and left behind came to this process (it is their subreaper): they end with the job.
 void Job::kill_strays() {
   for (int round = 0; round < 100; ++round) {
@@ -205,8 +235,10 @@ void Job::kill_strays() {
       ::kill(pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
     }
-    if (!found) return;
+    if (!found) break;
   }
+  if (::waitpid(-1, nullptr, WNOHANG) == 0)
+    say("{}: ranks have left processes behind, which cannot be found without /proc\n", options_.name);
 }
 
 int Job::run() {
@@ -215,14 +247,13 @@ int Job::run() {
   while (running() > 0) {
     wait_for_events();
     while (const auto info = signals_.take()) handle(*info);
-    for (LabelledStream& stream : labels_) stream.forward();
+    forward_labels(&LabelledStream::forward);
     reap();
     if (Clock::now() >= next_) next_stage();
   }
   kill_strays();
-  for (LabelledStream& stream : labels_) stream.finish();
-  std::fflush(nullptr);
-  return status_;
+  forward_labels(&LabelledStream::finish);
+  return status_ != 0 ? status_ : lost_status_;
 }
 
 }  // namespace

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace rondo::tools {
@@ -20,6 +22,22 @@ int power_of_suffix(std::string_view suffix) {
   const std::string_view rest = suffix.substr(1);
   const bool known = rest.empty() || rest == "B" || rest == "b" || rest == "iB" || rest == "ib";
   return at == std::string_view::npos || !known ? -1 : static_cast<int>(at) + 1;
+}
+
+// How many letters are inserted, left out, replaced or swapped with their neighbour (the optimal string alignment distance).
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);
+  std::iota(last.begin(), last.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before = std::exchange(last, row);
+  }
+  return last[b.size()];
 }
 
 }  // namespace
@@ -74,6 +92,18 @@ std::vector<std::string> split(std::string_view text, char separator) {
     text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
   }
   return parts;
+}
+
+std::string suggest(std::string_view word, const std::vector<std::string>& names) {
+  constexpr std::size_t longest = 64;  // of what a user may have meant
+  if (word.size() > longest) return {};
+  std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
+  std::string_view nearest;
+  for (const std::string& name : names)
+    if (const std::size_t here = distance(word, name); here < best) best = here, nearest = name;
+  // Two letters for two letters is no likeness.
+  if (nearest.empty() || best >= std::min(word.size(), nearest.size())) return {};
+  return fmt::format("; did you mean {}?", nearest);
 }
 
 std::string join(const std::vector<std::string>& words, std::string_view between) {

@@ -122,7 +122,7 @@ class Bench(unittest.TestCase):
             path.write_text("something longer than nothing" * 1000)
             self.bench("-b", "1K", "-e", "2K", "-i", "1K", "--ranks", 2, "--json", path, "--csv", table, *QUICK)
             document = json.loads(path.read_text())
-            self.assertEqual(list(document), ["operation", "transport", "ranks", "results"])
+            self.assertEqual(list(document), ["operation", "transport", "ranks", "results", "complete"])
             self.assertEqual((document["operation"], document["transport"], document["ranks"]), ("all_reduce", "shm", 2))
             self.assertEqual([row["bytes"] for row in document["results"]], [1024, 1024, 2048, 2048])
             self.assertEqual([row["in_place"] for row in document["results"]], [False, True] * 2)

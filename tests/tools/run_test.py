@@ -27,7 +27,7 @@ class Run(unittest.TestCase):
             lines = sorted(result.stdout.split("\n")[:-1])
             self.assertEqual(len(lines), 3)
             for rank, line in enumerate(lines):
-                self.assertRegex(line, rf"^{rank} 3 {rank} file://{folder}/rondo-\w{{6}}/rendezvous 64 700$")
+                self.assertRegex(line, rf"^{rank} 3 {rank} file://{folder}/rondo-run-\w{{6}}/rendezvous 64 700$")
             self.assertEqual(os.listdir(folder), [], "the private directory is gone")
 
     def test_ranks_listen_on_loopback_only(self):

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+
+#include "tools/descriptor.h"
+
+namespace rondo::tools {
+
+// A directory rondo-run-XXXXXX of mode 0700 under $TMPDIR or /tmp, removed with all that is in it. A process that is killed leaves
+// its own behind; who makes the next one clears it away. The lock on a file in it tells which are in use.
+class PrivateDirectory {
+ public:
+  // Throws std::system_error.
+  PrivateDirectory();
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  ~PrivateDirectory();
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+ private:
+  bool make(const std::string& pattern);
+
+  std::filesystem::path path_;
+  Descriptor lock_;
+};
+
+}  // namespace rondo::tools

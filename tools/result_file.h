@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "tools/descriptor.h"
+
+namespace rondo::tools {
+
+// "-" and the names that the system gives to it.
+bool is_standard_output(const std::string& path);
+// Whether both name one regular file, or a file that would be made.
+bool is_one_file(const std::string& path, const std::string& other);
+
+// A file of results that grows while they come. Whoever opens it finds what was there before or a whole document: it is written
+// beside and takes the place of the old one. What cannot be replaced (the standard output, a pipe, a device, a file in a folder
+// where nothing can be made) gets the text as it comes and the end at the end.
+class ResultFile {
+ public:
+  // Throws UsageError that names the flag when the file cannot be written. Changes nothing yet.
+  ResultFile(std::string_view flag, const std::string& path);
+
+  // The whole text so far, which begins with that of the call before, and the end that makes a document of it; after the last
+  // call nothing follows. Throws OutputLost for the standard output, else std::system_error that names the file.
+  void update(std::string_view text, std::string_view end, bool last);
+
+ private:
+  void replace(std::string_view text, std::string_view end) const;
+  void append(std::string_view text);
+
+  std::string path_;
+  bool replaced_ = false;  // else it grows in place:
+  Descriptor file_;
+  std::size_t written_ = 0;  // of the text
+};
+
+// Writes the text to the file, or to the standard output for "-". Throws as ResultFile does.
+void write_report(std::string_view flag, const std::string& path, std::string_view text);
+
+}  // namespace rondo::tools

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/results.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <exception>
+
+#include "tools/output.h"
+
+namespace rondo::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// On one line, whatever bytes a message has.
+std::string one_line(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string json_end(std::string_view missing) {
+  if (missing.empty()) return "\n  ],\n  \"complete\": true\n}\n";
+  return fmt::format("\n  ],\n  \"complete\": false,\n  \"error\": {}\n}}\n", one_line(std::string(missing)));
+}
+
+std::string csv_end(std::string_view missing) {
+  if (missing.empty()) return {};
+  std::string line = fmt::format("# incomplete: {}", missing);
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line + "\n";
+}
+
+std::string json_row(const Setting& setting, const Row& row) {
+  return one_line(Json{{"bytes", row.bytes},
+                       {"count", row.count},
+                       {"type", name_of(row.type)},
+                       {"op", op_name(setting, row)},
+                       {"in_place", row.in_place},
+                       {"algorithm", row.algorithm},
+                       {"min_us", row.min_us},
+                       {"p50_us", row.p50_us},
+                       {"p99_us", row.p99_us},
+                       {"algbw", row.algbw},
+                       {"busbw", row.busbw},
+                       {"wrong", row.wrong}});
+}
+
+std::string csv_row(const Setting& setting, const Row& row) {
+  return fmt::format("{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{}\n",
+                     name_of(setting.operation), setting.transport, setting.ranks, row.bytes, row.count,
+                     name_of(row.type), op_name(setting, row), row.in_place, row.algorithm, row.min_us,
+                     row.p50_us, row.p99_us, row.algbw, row.busbw, row.wrong);
+}
+
+}  // namespace
+
+Results::Results(const std::string& json, const std::string& csv) {
+  if (!json.empty()) json_.emplace(Document{ResultFile("--json", json), {}});
+  if (!csv.empty()) csv_.emplace(Document{ResultFile("--csv", csv), {}});
+}
+
+void Results::begin(const Setting& setting) {
+  begun_ = true;
+  if (json_)
+    json_->text =
+        fmt::format("{{\n  \"operation\": \"{}\",\n  \"transport\": {},\n  \"ranks\": {},\n  \"results\": [",
+                    name_of(setting.operation), one_line(setting.transport), setting.ranks);
+  if (csv_)
+    csv_->text =
+        "operation,transport,ranks,bytes,count,type,op,in_place,algorithm,min_us,p50_us,p99_us,algbw,busbw,"
+        "wrong\n";
+}
+
+void Results::add(const Setting& setting, const Row& row) {
+  if (json_) json_->text += fmt::format("{}\n    {}", first_ ? "" : ",", json_row(setting, row));
+  if (csv_) csv_->text += csv_row(setting, row);
+  first_ = false;
+}
+
+void Results::write(std::string_view missing, bool last) {
+  if (json_) json_->file.update(json_->text, json_end(missing), last);
+  if (csv_) csv_->file.update(csv_->text, csv_end(missing), last);
+}
+
+void Results::store() {
+  write("the benchmark has not ended", false);
+}
+
+void Results::finish() {
+  write({}, true);
+}
+
+void Results::fail(std::string_view why) noexcept {
+  if (!begun_) return;
+  try {
+    write(why, true);
+  } catch (const std::exception& error) {
+    say_text("rondo bench: the results so far: ");
+    say_text(error.what());
+    say_text("\n");
+  }
+}
+
+}  // namespace rondo::tools

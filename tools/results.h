@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tools/report.h"
+#include "tools/result_file.h"
+
+namespace rondo::tools {
+
+// The rows of a benchmark in the files that the user asked for. Between two calls of store() and the end these are whole documents
+// which say that they are not complete: what was measured is kept, whatever ends the benchmark.
+class Results {
+ public:
+  // Empty paths: no file. Throws UsageError when one cannot be written. Changes nothing yet.
+  Results(const std::string& json, const std::string& csv);
+
+  void begin(const Setting& setting);
+  void add(const Setting& setting, const Row& row);
+  // To be called when rows have been added. Throws as ResultFile::update does.
+  void store();
+  // The last call is one of these. fail() does nothing before begin(), and keeps what goes wrong now to itself.
+  void finish();
+  void fail(std::string_view why) noexcept;
+
+ private:
+  struct Document {
+    ResultFile file;
+    std::string text;
+  };
+  void write(std::string_view missing, bool last);
+
+  std::optional<Document> json_, csv_;
+  bool begun_ = false, first_ = true;
+};
+
+}  // namespace rondo::tools
