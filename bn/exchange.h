@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <rondo/agreement.h>
 #include <rondo/batch_norm.h>
 
 namespace rondo::bn {
@@ -27,7 +28,7 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  static constexpr std::size_t head = 7;  // elements of a section before the sums
+  static constexpr std::size_t head = 1 + 3 * agreement_elements;  // elements of a section before the sums
 
   // Packs and starts. The layers have begun the pass. Throws Error.
   void start(std::span<Layer* const> layers, Pass pass);

@@ -20,8 +20,15 @@ namespace {
 constexpr std::size_t said_bytes = 240;
 __extension__ typedef unsigned __int128 Wide;
 
-std::uint64_t fold(std::uint64_t number) noexcept {
-  return (number ^ number >> 20 ^ number >> 40 ^ number >> 60) & 0xfffff;
+constexpr std::size_t parts = agreement_elements / 2;
+constexpr unsigned part_bits = 64 / parts;
+
+// All summands are whole and small enough that f64 has added them without rounding. By Cauchy and Schwarz equality holds only when all
+// summands are equal.
+bool equal_summands(double part_sum, double square_sum, unsigned size) noexcept {
+  if (!(part_sum >= 0 && part_sum < 0x1p53 && square_sum >= 0 && square_sum < 0x1p53)) return false;
+  const Wide sum = static_cast<std::uint64_t>(part_sum), squares = static_cast<std::uint64_t>(square_sum);
+  return sum * sum == squares * static_cast<Wide>(size);
 }
 
 std::string clause_of(const std::vector<int>& ranks, std::string_view said) {
@@ -32,17 +39,17 @@ std::string clause_of(const std::vector<int>& ranks, std::string_view said) {
 }  // namespace
 
 void put_agreement(std::span<double, agreement_elements> out, std::uint64_t number) noexcept {
-  const auto folded = static_cast<double>(fold(number));
-  out[0] = folded;
-  out[1] = folded * folded;
+  for (std::size_t i = 0; i < parts; ++i) {
+    const std::uint64_t part = number >> (i * part_bits) & ((std::uint64_t{1} << part_bits) - 1);
+    out[2 * i] = static_cast<double>(part);
+    out[2 * i + 1] = static_cast<double>(part * part);
+  }
 }
 
 bool agreed(std::span<const double, agreement_elements> sums, int size) noexcept {
-  // All summands are whole and small enough that f64 has added them without rounding. By Cauchy and Schwarz equality holds only when all
-  // summands are equal.
-  if (!(sums[0] >= 0 && sums[0] < 0x1p53 && sums[1] >= 0 && sums[1] < 0x1p53)) return false;
-  const Wide sum = static_cast<std::uint64_t>(sums[0]), squares = static_cast<std::uint64_t>(sums[1]);
-  return sum * sum == squares * static_cast<Wide>(static_cast<unsigned>(size));
+  for (std::size_t i = 0; i < parts; ++i)
+    if (!equal_summands(sums[2 * i], sums[2 * i + 1], static_cast<unsigned>(size))) return false;
+  return true;
 }
 
 void throw_disagreement(Communicator& communicator, std::string_view subject, std::string_view mine,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether all ranks gave the same number, shown by a sum that is under way anyway: two f64 elements more in its payload, and no message of
-// its own. Only when they did not is there another collective, which names them.
+// Whether all ranks gave the same number, shown by a sum that is under way anyway: eight f64 elements more in its payload, and no message
+// of its own. Only when they did not is there another collective, which names them.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace rondo {
 
-inline constexpr std::size_t agreement_elements = 2;
+inline constexpr std::size_t agreement_elements = 8;
 
-// Writes what this rank gives: the number, folded to 20 bits, and its square. Different numbers fold alike once in 2^20, which is why small
-// ones (a layer, a step) are folded into themselves.
+// Writes what this rank gives: each of the four 16-bit parts of the number, and its square. All 64 bits travel: different numbers never
+// agree.
 RONDO_API void put_agreement(std::span<double, agreement_elements> out, std::uint64_t number) noexcept;
 
-// Of the two sums over `size` ranks (at most 8192), whether all gave the same: the same answer on every rank.
+// Of the sums over `size` ranks (at most 2^21), whether all gave the same: the same answer on every rank.
 RONDO_API bool agreed(std::span<const double, agreement_elements> sums, int size) noexcept;
 
 // For when they did not: collective, on every rank of the communicator. Throws Error(mismatch): subject, then what each group of ranks

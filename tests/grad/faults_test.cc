@@ -136,6 +136,25 @@ TEST_CASE("a rank whose check differs is named also where the others wait for it
   }));
 }
 
+// Numbers that differ in bits 20 apart.
+TEST_CASE("checks and options that differ in any bit are noticed") {
+  const Model model = Model::of({10});
+  using Two = std::pair<std::uint64_t, std::uint64_t>;
+  const Two two = GENERATE(Two{1, std::uint64_t{1} << 20}, Two{0, 0x100001}, Two{7, 0x7000000000000000});
+  CHECK_NOTHROW(run_communicators(ranks(), "bits", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    const std::string message = error_of(Errc::mismatch, [&] {
+      run_step(buckets, model, 0, rank, {.check = rank == 1 ? two.second : two.first});
+    });
+    expect_contains(message, "gradient buckets: ranks differ: rank 1 in step 1 with check 0x");
+    GradientOptions options;
+    options.bucket_bytes = rank == 1 ? std::size_t{64} << 20 : 64;
+    const std::string of_options =
+        error_of(Errc::mismatch, [&] { GradientBuckets(communicator, model.parameters(), options); });
+    expect_contains(of_options, "rank 1 with first_bucket_bytes 1048576, bucket_bytes 67108864, ");
+  }));
+}
+
 TEST_CASE("different models and options are named before the first step") {
   CHECK_NOTHROW(run_communicators(ranks(), "constructor", [&](Communicator& communicator, int rank) {
     const Model model = rank == 2 ? Model::of({10, 21}) : Model::of({10, 20});
