@@ -64,6 +64,7 @@ std::exception_ptr GradientBuckets::State::synchronize() {
   }
   if (options_.find_unused && !buckets_.empty()) start_usage();
   if (tells_unused()) usage_work_.wait();
+  std::fill(squares_.begin(), squares_.end(), SquareSum());
   std::exception_ptr thrown;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     const Clock::time_point ended = await(bucket);
@@ -106,17 +107,29 @@ void GradientBuckets::State::take_in(std::size_t bucket) {
     const std::size_t count = piece.bytes / size_of(type);
     if (untouched(parameter)) {
       if (!wire && count != 0) std::memcpy(values, storage_.saved(range.arena) + piece.offset, piece.bytes);
-      if (options_.norms) squares_[parameter] = SquareSum();
       continue;
     }
     const std::size_t before = (piece.offset - range.offset) / size_of(type) * size_of(travelled.type);
     if (wire)
       decode_wire(static_cast<const std::byte*>(travelled.data) + before, travelled.type, plan_.wire_scale,
                   reinterpret_cast<float*>(values), count);
-    if (options_.norms)
-      squares_[parameter].add(values, type, (piece.offset - layout_.places[parameter].offset) / size_of(type),
-                              count);
+    // Squares are added in the order of addresses, while the piece is in the cache; what has arrived too early for that follows below.
+    const std::size_t first = (piece.offset - layout_.places[parameter].offset) / size_of(type);
+    if (options_.norms && first == squares_[parameter].elements())
+      squares_[parameter].add(values, type, first, count);
   }
+  if (options_.norms)
+    for (const std::size_t parameter : range.completed) add_rest_of_squares(parameter);
+}
+
+void GradientBuckets::State::add_rest_of_squares(std::size_t parameter) {
+  if (untouched(parameter)) return;
+  const Buffer view = gradient(parameter);
+  SquareSum& squares = squares_[parameter];
+  const std::size_t first = squares.elements();
+  if (first == view.count) return;
+  squares.add(static_cast<const std::byte*>(view.data) + first * size_of(view.type), view.type, first,
+              view.count - first);
 }
 
 std::exception_ptr GradientBuckets::State::call_back(std::size_t bucket) noexcept {

@@ -22,16 +22,17 @@ std::size_t arena_of(std::vector<Arena>& arenas, DType type) {
 
 void place_parameters(GradientLayout& layout, std::span<const Parameter> parameters) {
   layout.places.resize(parameters.size());
-  for (std::size_t position = 0; position < layout.order.size(); ++position) {
-    const Parameter& parameter = parameters[layout.order[position]];
-    GradientPlace& place = layout.places[layout.order[position]];
+  for (const std::size_t index : reverse_order(parameters.size())) {
+    const Parameter& parameter = parameters[index];
+    GradientPlace& place = layout.places[index];
     place.arena = arena_of(layout.arenas, parameter.type);
     Arena& arena = layout.arenas[place.arena];
     place.offset = arena.bytes;
     place.bytes = element_count(parameter) * size_of(parameter.type);
-    place.position = position;
     arena.bytes += place.bytes;
   }
+  for (std::size_t position = 0; position < layout.order.size(); ++position)
+    layout.places[layout.order[position]].position = position;
 }
 
 // Of each arena by itself.
@@ -53,7 +54,7 @@ void fill(const GradientLayout& layout, std::vector<BucketRange>& buckets) {
     next[arena] = bucket;
     while (bucket < buckets.size() && buckets[bucket].arena == arena) ++bucket;
   }
-  for (const std::size_t parameter : layout.order) {
+  for (const std::size_t parameter : reverse_order(layout.places.size())) {
     const GradientPlace& place = layout.places[parameter];
     if (layout.arenas[place.arena].bytes == 0) continue;
     std::size_t& bucket = next[place.arena];
@@ -64,7 +65,17 @@ void fill(const GradientLayout& layout, std::vector<BucketRange>& buckets) {
     while (place.offset >= end() && has_next()) ++bucket;
     buckets[bucket].parameters.push_back(parameter);
     while (place.offset + place.bytes > end()) buckets[++bucket].parameters.push_back(parameter);
-    buckets[bucket].completed.push_back(parameter);
+  }
+}
+
+// Names in each bucket the gradients that are complete with it. Buckets are in the order in which they start.
+void name_buckets(GradientLayout& layout) {
+  for (std::size_t bucket = 0; bucket < layout.buckets.size(); ++bucket)
+    for (const std::size_t parameter : layout.buckets[bucket].parameters)
+      layout.places[parameter].buckets.push_back(bucket);
+  for (const std::size_t parameter : reverse_order(layout.places.size())) {
+    const GradientPlace& place = layout.places[parameter];
+    if (!place.buckets.empty()) layout.buckets[place.buckets.back()].completed.push_back(parameter);
   }
 }
 
@@ -78,13 +89,14 @@ GradientLayout make_layout(std::span<const Parameter> parameters, std::vector<st
   layout.buckets = cut(layout.arenas, first_bucket_bytes, bucket_bytes);
   fill(layout, layout.buckets);
   const auto when = [&](const BucketRange& bucket) {
-    return std::tuple(layout.places[bucket.parameters.back()].position, bucket.arena, bucket.offset);
+    std::size_t last = 0;
+    for (const std::size_t parameter : bucket.parameters)
+      last = std::max(last, layout.places[parameter].position);
+    return std::tuple(last, bucket.arena, bucket.offset);
   };
   std::sort(layout.buckets.begin(), layout.buckets.end(),
             [&](const BucketRange& a, const BucketRange& b) { return when(a) < when(b); });
-  for (std::size_t bucket = 0; bucket < layout.buckets.size(); ++bucket)
-    for (const std::size_t parameter : layout.buckets[bucket].parameters)
-      layout.places[parameter].buckets.push_back(bucket);
+  name_buckets(layout);
   return layout;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which gradient lies where, and what travels together. A pure function of parameters, caps and the expected order of readiness, so that
-// all ranks come to the same.
+// all ranks come to the same. Where gradients lie and how they are cut follows from parameters and caps alone; the order of readiness
+// decides in which order buckets start, and moves nothing.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace rondo {
 
-// All gradients of one type, back to back in the expected order.
+// All gradients of one type, back to back in the reverse of their registration.
 struct Arena {
   DType type = DType::f32;
   std::size_t bytes = 0;
@@ -31,7 +32,7 @@ struct BucketRange {
   std::size_t arena = 0;
   std::size_t offset = 0, bytes = 0;
   std::vector<std::size_t> parameters;  // that lie in it, at least with a part, ascending by address
-  std::vector<std::size_t> completed;   // those whose last part it has
+  std::vector<std::size_t> completed;   // those that lie in no bucket after this one
 };
 
 // The part of a parameter in a bucket.
@@ -50,8 +51,8 @@ struct GradientLayout {
 
 inline constexpr std::size_t cap_unit = 64;
 
-// Caps are multiples of cap_unit. The first bucket of each arena has the smaller cap. Buckets start in the order in which their last
-// gradients are expected.
+// Caps are multiples of cap_unit. The bucket at the start of each arena has the smaller cap. Buckets start in the order in which their last
+// gradients are expected, which need not be that of their addresses.
 GradientLayout make_layout(std::span<const Parameter> parameters, std::vector<std::size_t> order,
                            std::size_t first_bucket_bytes, std::size_t bucket_bytes);
 

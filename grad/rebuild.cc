@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buckets in the order in which gradients really become ready: rank 0 tells the others what it has seen, once.
-#include <algorithm>
+// Buckets start in the order in which gradients really become ready: rank 0 tells the others what it has seen, once. Gradients stay where
+// they are.
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "grad/state.h"
@@ -25,19 +27,19 @@ void GradientBuckets::State::agree_on_order() {
   order_wanted_ = false;
   std::vector<std::size_t> order(told.begin() + 1, told.end());
   if (!is_permutation(order))
-    throw Error(Errc::corrupt, "gradient buckets: the order of readiness that rank 0 has told is none");
+    throw Error(Errc::corrupt,
+                fmt::format("gradient buckets: rank 0 sent an invalid order of readiness: it does not name "
+                            "each of the {} parameters once",
+                            parameters_.size()));
   if (order != layout_.order) next_order_ = std::move(order);
 }
 
 void GradientBuckets::State::rebuild() {
-  GradientLayout layout =
+  layout_ =
       make_layout(parameters_, std::move(next_order_), options_.first_bucket_bytes, options_.bucket_bytes);
   next_order_.clear();
-  storage_.rearrange(layout_, layout);
-  layout_ = std::move(layout);
   ++layout_number_;
   prepare_buckets();
-  trace_.expect(buckets_.size());
 }
 
 }  // namespace rondo

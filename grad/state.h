@@ -103,6 +103,7 @@ class GradientBuckets::State {
   [[noreturn]] void disagree();
   Clock::time_point await(std::size_t bucket);
   void take_in(std::size_t bucket);
+  void add_rest_of_squares(std::size_t parameter);
   std::exception_ptr call_back(std::size_t bucket) noexcept;
   void release_works();
   void warn_of_weights();

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grad/storage.h"
 
-#include <algorithm>
 #include <cstring>
-#include <utility>
 
 namespace rondo {
 
@@ -51,29 +49,6 @@ void Storage::make_room_to_save() {
 void Storage::zero() {
   for (const Block& block : blocks_)
     if (block.bytes != 0) std::memset(block.gradients.data(), 0, block.bytes);
-}
-
-// Through a copy, so that the arenas stay what all transports already reach.
-void Storage::rearrange(const GradientLayout& from, const GradientLayout& to) {
-  std::vector<Block> blocks(blocks_.size());
-  for (std::size_t old = 0; old < blocks_.size(); ++old) {
-    const auto same_type = [&](const Arena& arena) { return arena.type == blocks_[old].type; };
-    const auto now = static_cast<std::size_t>(std::find_if(to.arenas.begin(), to.arenas.end(), same_type) -
-                                              to.arenas.begin());
-    for (Memory* memory : {&blocks_[old].gradients, &blocks_[old].residual}) {
-      if (memory->data() == nullptr) continue;
-      const Memory copy(blocks_[old].bytes);
-      std::memcpy(copy.data(), memory->data(), blocks_[old].bytes);
-      for (std::size_t parameter = 0; parameter < to.places.size(); ++parameter) {
-        const GradientPlace& before = from.places[parameter];
-        if (before.arena == old && before.bytes != 0)
-          std::memcpy(static_cast<std::byte*>(memory->data()) + to.places[parameter].offset,
-                      static_cast<const std::byte*>(copy.data()) + before.offset, before.bytes);
-      }
-    }
-    blocks[now] = std::move(blocks_[old]);
-  }
-  blocks_ = std::move(blocks);
 }
 
 }  // namespace rondo

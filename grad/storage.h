@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory behind a layout: arenas of gradients, and beside them what the options and steps ask for.
+// The memory behind a layout: arenas of gradients, and beside them what the options and steps ask for. It never moves, so that views of
+// gradients stay valid.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,6 @@ class Storage {
   std::byte* saved(std::size_t arena) const noexcept;
 
   void zero();
-  // Contents follow their gradients to where they lie in the new layout, which has the same arenas, perhaps in another order.
-  void rearrange(const GradientLayout& from, const GradientLayout& to);
 
  private:
   struct Block {

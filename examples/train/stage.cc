@@ -86,7 +86,6 @@ const std::vector<T>& Stage<T>::forward(const T* x, std::size_t samples, bool tr
 template <class T>
 void Stage<T>::backward_norm(std::vector<T>& dy, std::size_t samples, rondo::GradientBuckets& buckets) {
   if (norm_) {
-    // Buckets may have moved their views since the last step.
     norm_->bind_gradients(buckets.gradient(first_ + 1), buckets.gradient(first_ + 2));
     norm_->backward(activations(raw_, samples), activations(dy, samples), activations(dy, samples));
     buckets.ready(first_ + 2);

@@ -56,7 +56,7 @@ struct RONDO_API GradientOptions {
   std::optional<DType> wire{};
   bool error_feedback = false;  // what rounding to the wire type loses is added in the next step; needs wire
   bool find_unused = false;     // a gradient that is not ready at finish() counts as unused, not as a mistake
-  bool rebuild = true;  // after the first synchronized step buckets follow rank 0's order of readiness
+  bool rebuild = true;  // after the first synchronized step buckets start in rank 0's order of readiness
   bool norms = false;   // norms are computed as buckets arrive
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
   // Called by finish(), on its thread, in the order of buckets, while later buckets are under way (with find_unused: once all have arrived).
@@ -106,9 +106,10 @@ class RONDO_API GradientBuckets {
   ~GradientBuckets();
 
   std::size_t parameter_count() const noexcept;
-  // Where the gradient of this parameter is to be written; moves only when layout() changes.
+  // Where the gradient of this parameter is to be written: the same place as long as the buckets live, so that a view may be taken once
+  // (SyncBatchNorm::bind_gradients).
   Buffer gradient(std::size_t parameter) const;
-  // Counts rebuilds: begin_step() may raise it once, and then every view has moved, with its contents.
+  // Counts changes of the order in which buckets start: begin_step() may raise it once. Bucket numbers change with it, addresses do not.
   std::uint64_t layout() const noexcept;
   void zero();  // all gradients; not after buckets have started
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grad/layout.h"
 
+#include <algorithm>
+#include <tuple>
+
 #include "catch.h"
 #include "grad/model.h"
 #include "support/draw.h"
@@ -8,18 +11,16 @@
 namespace rondo::testing {
 namespace {
 
-// Whatever the layout: buckets cut each arena exactly, and each gradient lies in one piece in the buckets that it names.
+// Whatever the layout: buckets cut each arena exactly, start in the order of their last gradients, and each gradient lies in one piece in
+// the buckets that it names.
 void check_layout(const GradientLayout& layout, const Model& model, std::size_t first, std::size_t cap) {
-  std::vector<std::size_t> covered(layout.arenas.size(), 0), completed(model.size(), 0),
-      pieces(model.size(), 0);
+  std::vector<std::size_t> completed(model.size(), 0), pieces(model.size(), 0);
   std::size_t last_position = 0;
   for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
     const BucketRange& bucket = layout.buckets[b];
-    REQUIRE(bucket.offset == covered[bucket.arena]);  // buckets of an arena start in their order
     const std::size_t wanted =
         std::min(bucket.offset == 0 ? first : cap, layout.arenas[bucket.arena].bytes - bucket.offset);
     REQUIRE(bucket.bytes == wanted);
-    covered[bucket.arena] += bucket.bytes;
     std::size_t position = 0, bytes = 0;
     for (const std::size_t parameter : bucket.parameters) {
       position = std::max(position, layout.places[parameter].position);
@@ -36,6 +37,15 @@ void check_layout(const GradientLayout& layout, const Model& model, std::size_t 
     }
     REQUIRE(position >= last_position);
     last_position = position;
+  }
+  std::vector<BucketRange> by_address = layout.buckets;
+  std::sort(by_address.begin(), by_address.end(), [](const BucketRange& a, const BucketRange& b) {
+    return std::tuple(a.arena, a.offset) < std::tuple(b.arena, b.offset);
+  });
+  std::vector<std::size_t> covered(layout.arenas.size(), 0);
+  for (const BucketRange& bucket : by_address) {
+    REQUIRE(bucket.offset == covered[bucket.arena]);
+    covered[bucket.arena] += bucket.bytes;
   }
   for (std::size_t a = 0; a < covered.size(); ++a) REQUIRE(covered[a] == layout.arenas[a].bytes);
   for (std::size_t p = 0; p < model.size(); ++p) {
@@ -87,7 +97,12 @@ TEST_CASE("layouts of drawn models") {
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw(i)]);
     const std::size_t first = 64 * (1 + draw(5)), cap = 64 * (1 + draw(40));
     INFO("seed " << seed);
-    check_layout(make_layout(model.parameters(), order, first, cap), model, first, cap);
+    const GradientLayout layout = make_layout(model.parameters(), order, first, cap);
+    check_layout(layout, model, first, cap);
+    const GradientLayout other = make_layout(model.parameters(), reverse_order(model.size()), first, cap);
+    for (std::size_t p = 0; p < model.size(); ++p)
+      REQUIRE((layout.places[p].arena == other.places[p].arena &&
+               layout.places[p].offset == other.places[p].offset));
   }
 }
 

@@ -135,7 +135,7 @@ TEST_CASE("a rank of weight 0 keeps what rounding has taken for its next step") 
   }));
 }
 
-TEST_CASE("what rounding has taken follows its gradient when buckets are rebuilt") {
+TEST_CASE("what rounding has taken stays with its gradient when buckets start in another order") {
   const Model model = Model::of({8, 24, 40});
   CHECK_NOTHROW(run_communicators(three(), "rebuilt", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), options_of(DType::bf16, Averaging::sum, true));
@@ -149,7 +149,7 @@ TEST_CASE("what rounding has taken follows its gradient when buckets are rebuilt
         buckets.ready(i);
       }
       buckets.finish();
-      expect(buckets.layout() == step, "rebuilt at another time");
+      expect(buckets.layout() == step, "another order at another time");
       for (std::size_t i = 0; i < model.size(); ++i) {
         const Buffer view = buckets.gradient(i);
         for (std::size_t j = 0; j < view.count; ++j)

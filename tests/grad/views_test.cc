@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A view of a gradient that was taken once stays right, whatever order of readiness buckets learn.
+#include <rondo/batch_norm.h>
+
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "catch.h"
+#include "grad/model.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+// Parameters of a batch norm layer among others. Gradients become ready in an order that is not the reverse of their registration.
+TEST_CASE("gradients of batch norm that are bound once are right in every step") {
+  constexpr std::size_t channels = 6, samples = 5;
+  const Model model = Model::of({40, channels, channels, 30});
+  Setup setup;
+  setup.size = 2;
+  setup.over = GENERATE(Over::mem, Over::shm);
+  const bool find_unused = GENERATE(false, true);
+  CHECK_NOTHROW(run_communicators(setup, "bound once", [&](Communicator& communicator, int rank) {
+    GradientOptions options;
+    options.averaging = Averaging::sum;
+    options.first_bucket_bytes = options.bucket_bytes = 64;
+    options.find_unused = find_unused;
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    SyncBatchNorm norm(communicator, channels, {.name = "bn"});
+    norm.bind_gradients(buckets.gradient(1), buckets.gradient(2));
+    std::vector<float> x(channels * samples), y(x.size()), dy(x.size());
+    for (std::size_t step = 0; step < 5; ++step) {
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        x[i] = static_cast<float>(model.value(step, rank, 0, i));
+        dy[i] = static_cast<float>(model.value(step, rank, 1, i));
+      }
+      buckets.begin_step();
+      buckets.zero();
+      norm.forward({x.data(), samples}, {y.data(), samples});
+      norm.backward({x.data(), samples}, {dy.data(), samples}, {dy.data(), samples});
+      for (const std::size_t parameter : {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{2}}) {
+        if (parameter == 0 || parameter == 3) model.write(buckets.gradient(parameter), step, rank, parameter);
+        buckets.ready(parameter);
+      }
+      buckets.finish();
+      for (std::size_t c = 0; c < channels; ++c) {
+        expect(std::abs(element_of(buckets.gradient(1), c) - norm.gamma_gradient_sum()[c]) < 1e-4,
+               "the gradient of gamma in step " + std::to_string(step));
+        expect(std::abs(element_of(buckets.gradient(2), c) - norm.beta_gradient_sum()[c]) < 1e-4,
+               "the gradient of beta in step " + std::to_string(step));
+      }
+      for (const std::size_t parameter : {std::size_t{0}, std::size_t{3}})
+        for (std::size_t j = 0; j < model.count(parameter); ++j)
+          expect(std::abs(element_of(buckets.gradient(parameter), j) - model.value(step, 0, parameter, j) -
+                          model.value(step, 1, parameter, j)) < 1e-5,
+                 "the gradient of another parameter in step " + std::to_string(step));
+    }
+    expect(buckets.layout() == 1, "no other order was learnt, so that this shows nothing");
+  }));
+}
+
+// Parts of a gradient may arrive in another order than that of their addresses.
+TEST_CASE("norms do not depend on the order in which buckets start") {
+  const Model model = Model::of({100, 77, 300, 5});
+  Setup setup;
+  setup.size = 2;
+  CHECK_NOTHROW(run_communicators(setup, "norms", [&](Communicator& communicator, int rank) {
+    std::vector<double> norms;
+    for (const bool reversed : {true, false}) {
+      GradientOptions options;
+      options.first_bucket_bytes = options.bucket_bytes = 64;
+      options.norms = true;
+      GradientBuckets buckets(communicator, model.parameters(), options);
+      for (int step = 0; step < 2; ++step) {
+        buckets.begin_step();
+        for (std::size_t i = 0; i < model.size(); ++i) {
+          const std::size_t parameter = reversed ? model.size() - 1 - i : i;
+          model.write(buckets.gradient(parameter), 0, rank, parameter);
+          buckets.ready(parameter);
+        }
+        buckets.finish();
+        norms.push_back(buckets.norm());
+        norms.push_back(buckets.norm(2));
+      }
+      expect(buckets.layout() == (reversed ? 0 : 1), "the order that was learnt");
+    }
+    for (std::size_t i = 2; i < norms.size(); ++i) expect(norms[i] == norms[i % 2], "another norm");
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing
