@@ -3,7 +3,6 @@
 #include <rondo/agreement.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <iterator>
 
@@ -18,10 +17,17 @@ void GradientBuckets::State::finish() {
   launched_.wait(lock, [this] { return !launching_; });
   check_usable();
   if (phase_ == Phase::idle) refuse("finish() outside of a step: call begin_step() first");
+  if (phase_ == Phase::local && accumulations_ == 0)
+    refuse(
+        fmt::format("finish(): the Accumulation of step {} has ended before it: let it live until after "
+                    "finish(), so that it is plain which steps stay local",
+                    step_));
   mark_missing(lock);
   std::exception_ptr thrown;
   if (phase_ == Phase::synchronized) {
     phase_ = Phase::finishing;
+    finishing_ = Clock::now();
+    in_callbacks_ = {};
     lock.unlock();
     try {
       thrown = synchronize();
@@ -64,7 +70,7 @@ std::exception_ptr GradientBuckets::State::synchronize() {
   }
   if (options_.find_unused && !buckets_.empty()) start_usage();
   if (tells_unused()) usage_work_.wait();
-  std::fill(squares_.begin(), squares_.end(), SquareSum());
+  forget_norms();
   std::exception_ptr thrown;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     const Clock::time_point ended = await(bucket);
@@ -78,6 +84,7 @@ std::exception_ptr GradientBuckets::State::synchronize() {
   note_statistics();
   agree_on_order();
   release_works();
+  note_step();
   return thrown;
 }
 
@@ -113,33 +120,23 @@ void GradientBuckets::State::take_in(std::size_t bucket) {
     if (wire)
       decode_wire(static_cast<const std::byte*>(travelled.data) + before, travelled.type, plan_.wire_scale,
                   reinterpret_cast<float*>(values), count);
-    // Squares are added in the order of addresses, while the piece is in the cache; what has arrived too early for that follows below.
-    const std::size_t first = (piece.offset - layout_.places[parameter].offset) / size_of(type);
-    if (options_.norms && first == squares_[parameter].elements())
-      squares_[parameter].add(values, type, first, count);
+    if (options_.norms) add_squares(parameter, piece);
   }
   if (options_.norms)
     for (const std::size_t parameter : range.completed) add_rest_of_squares(parameter);
 }
 
-void GradientBuckets::State::add_rest_of_squares(std::size_t parameter) {
-  if (untouched(parameter)) return;
-  const Buffer view = gradient(parameter);
-  SquareSum& squares = squares_[parameter];
-  const std::size_t first = squares.elements();
-  if (first == view.count) return;
-  squares.add(static_cast<const std::byte*>(view.data) + first * size_of(view.type), view.type, first,
-              view.count - first);
-}
-
 std::exception_ptr GradientBuckets::State::call_back(std::size_t bucket) noexcept {
   if (!options_.on_bucket) return {};
+  const Clock::time_point called = Clock::now();
+  std::exception_ptr thrown;
   try {
     options_.on_bucket({bucket, layout_.buckets[bucket].completed});
-    return {};
   } catch (...) {  // the step goes on: the other ranks wait for this one's part
-    return std::current_exception();
+    thrown = std::current_exception();
   }
+  in_callbacks_ += Clock::now() - called;
+  return thrown;
 }
 
 void GradientBuckets::State::warn_of_weights() {
@@ -150,19 +147,6 @@ void GradientBuckets::State::warn_of_weights() {
       "gradient buckets: ranks give different weights (step {}), but Averaging::mean takes all ranks "
       "alike, so that samples of ranks with fewer of them count more: use Averaging::weighted",
       step_));
-}
-
-double GradientBuckets::State::norm(std::size_t parameter) const {
-  check_index("norm", parameter);
-  if (!options_.norms) refuse("norm() needs GradientOptions::norms");
-  return std::sqrt(squares_[parameter].total());
-}
-
-double GradientBuckets::State::norm() const {
-  if (!options_.norms) refuse("norm() needs GradientOptions::norms");
-  double squares = 0;
-  for (const SquareSum& sum : squares_) squares += sum.total();
-  return std::sqrt(squares);
 }
 
 std::string GradientBuckets::State::describe() const {

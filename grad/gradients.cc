@@ -43,8 +43,11 @@ void GradientBuckets::step_without_data() {
   finish();
 }
 
-GradientBuckets::Accumulation::Accumulation(GradientBuckets& buckets) noexcept
-    : state_(buckets.state_.get()) {
+void GradientBuckets::abandon_step(std::string_view why) noexcept {
+  state_->abandon_step(why);
+}
+
+GradientBuckets::Accumulation::Accumulation(GradientBuckets& buckets) : state_(buckets.state_.get()) {
   state_->begin_accumulation();
 }
 GradientBuckets::Accumulation::~Accumulation() {
@@ -57,6 +60,12 @@ double GradientBuckets::norm() const {
 double GradientBuckets::norm(std::size_t parameter) const {
   return state_->norm(parameter);
 }
+void GradientBuckets::count_in_norm(const Buffer& gradient) {
+  state_->count_in_norm(gradient);
+}
+bool GradientBuckets::finite() const {
+  return std::isfinite(norm());
+}
 double GradientBuckets::clip_factor(double max_norm) const {
   const double factor = max_norm / (norm() + 1e-6);
   return factor > 1 ? 1 : factor;  // NaN stays NaN
@@ -64,8 +73,11 @@ double GradientBuckets::clip_factor(double max_norm) const {
 std::span<const BucketStatistics> GradientBuckets::statistics() const noexcept {
   return state_->statistics();
 }
+StepStatistics GradientBuckets::step_statistics() const noexcept {
+  return state_->step_statistics();
+}
 std::string GradientBuckets::table() const {
-  return table_of(state_->statistics());
+  return table_of(state_->statistics(), state_->step_statistics());
 }
 std::string GradientBuckets::describe() const {
   return state_->describe();

@@ -24,6 +24,13 @@ void settle(Work& work) {
   }
 }
 
+void settle(Work& work, std::chrono::nanoseconds patience) {
+  try {
+    (void)work.wait_for(patience);
+  } catch (const std::exception&) {  // it has ended
+  }
+}
+
 // All ranks need as much memory, but one alone may not get it.
 Storage allocated(Communicator& communicator, const GradientLayout& layout, const GradientOptions& options) {
   try {
@@ -57,11 +64,12 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
 }
 
 // Buffers are borrowed until operations have ended, and so is the place where their end is written. Where an exception leaves a step, the
-// other ranks may wait for this one elsewhere, so that these operations would not end before the deadline.
+// other ranks may wait for this one elsewhere, so that nothing here would end before the deadline: in every phase they are told first.
 GradientBuckets::State::~State() {
   const auto pends = [](const Bucket& bucket) { return !bucket.work.done(); };
-  if (std::uncaught_exceptions() > exceptions_ && std::any_of(buckets_.begin(), buckets_.end(), pends))
-    leave_step();
+  const bool all_told = failure_ && std::none_of(buckets_.begin(), buckets_.end(), pends);
+  if (std::uncaught_exceptions() > exceptions_ && phase_ != Phase::idle && !all_told)
+    abandon_step("GradientBuckets::step() would have told all ranks which");
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     settle(buckets_[bucket].work);
     if (bucket < next_) ended_[bucket].wait(0, std::memory_order_acquire);
@@ -70,11 +78,16 @@ GradientBuckets::State::~State() {
   settle(usage_work_);
 }
 
-void GradientBuckets::State::leave_step() noexcept {
+void GradientBuckets::State::abandon_step(std::string_view why) noexcept {
   try {
-    tell_all(communicator_, fmt::format("rank {}: an exception has left step {} of gradient buckets before "
-                                        "finish()",
-                                        communicator_.rank(), step_));
+    std::unique_lock lock(mutex_);
+    if (phase_ == Phase::idle) return;
+    const std::string text =
+        fmt::format("rank {}: an exception has left step {} of gradient buckets before finish(): {}",
+                    communicator_.rank(), step_, why);
+    if (!failure_) failure_ = Failure{Errc::aborted, text};
+    lock.unlock();
+    tell_all(communicator_, text);
   } catch (const std::exception&) {  // no memory for the text: the deadline remains
   }
 }
@@ -123,6 +136,12 @@ void GradientBuckets::State::check_step(const StepOptions& options) {
   if (!(options.weight >= 0 && options.weight <= largest_weight))
     refuse(fmt::format("begin_step(): the weight is {}, it must be from 0 to {}", options.weight,
                        largest_weight));
+  if (accumulations_ > 0 && options_.averaging == Averaging::weighted && options.weight != 0 &&
+      options.weight != 1)
+    refuse(
+        fmt::format("begin_step(): the weight {} of a local step would not count: leave it out, and give "
+                    "the step that travels the weight of all steps that it adds up",
+                    options.weight));
   std::fill(marks_.begin(), marks_.end(), Mark::waiting);
   for (const std::size_t parameter : options.unused) {
     check_index("unused", parameter);
@@ -131,6 +150,14 @@ void GradientBuckets::State::check_step(const StepOptions& options) {
                          parameters_[parameter].name));
     marks_[parameter] = Mark::unused;
   }
+}
+
+void GradientBuckets::State::begin_accumulation() {
+  const std::lock_guard lock(mutex_);
+  if (phase_ != Phase::idle)
+    refuse(fmt::format("an Accumulation in step {}, which began without it: make it before begin_step()",
+                       step_));
+  ++accumulations_;
 }
 
 void GradientBuckets::State::begin_step(const StepOptions& options) {
@@ -238,7 +265,9 @@ void GradientBuckets::State::mistake(std::unique_lock<std::mutex>& lock, const s
   failure_ = Failure{Errc::invalid_argument, text};
   const bool travels = phase_ == Phase::synchronized;
   lock.unlock();
-  if (travels) settle(header_work_);  // then all ranks have left the step before, and hear of it in this one
+  // Once the header is there, all ranks have left the step before and hear of it in this one. Some may never come, because they wait
+  // for this rank elsewhere.
+  if (travels) settle(header_work_, std::chrono::seconds{2});
   tell_all(communicator_, text);
   throw Error(Errc::invalid_argument, text);
 }

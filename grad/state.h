@@ -43,11 +43,14 @@ class GradientBuckets::State {
   void ready(std::size_t parameter);
   void ready(std::size_t parameter, const void* gradient);
   void finish();
-  void begin_accumulation() noexcept { ++accumulations_; }
+  void abandon_step(std::string_view why) noexcept;
+  void begin_accumulation();
   void end_accumulation() noexcept { --accumulations_; }
+  void count_in_norm(const Buffer& gradient);
   double norm() const;
   double norm(std::size_t parameter) const;
   std::span<const BucketStatistics> statistics() const noexcept { return statistics_; }
+  const StepStatistics& step_statistics() const noexcept { return step_statistics_; }
   std::string describe() const;
   void keep_trace(std::size_t steps);
   void save_trace(const std::string& path) const;
@@ -70,7 +73,6 @@ class GradientBuckets::State {
 
   // state.cc
   void prepare_buckets();
-  void leave_step() noexcept;
   void check_index(std::string_view call, std::size_t parameter) const;
   void check_step(const StepOptions& options);  // leaves marks of what is unused
   void check_usable() const;
@@ -103,12 +105,18 @@ class GradientBuckets::State {
   [[noreturn]] void disagree();
   Clock::time_point await(std::size_t bucket);
   void take_in(std::size_t bucket);
-  void add_rest_of_squares(std::size_t parameter);
   std::exception_ptr call_back(std::size_t bucket) noexcept;
   void release_works();
   void warn_of_weights();
   void note_statistics();
+  void note_step();
   std::string where() const;
+
+  // step_norms.cc
+  void forget_norms();
+  void add_squares(std::size_t parameter, const GradientPiece& piece);
+  void add_rest_of_squares(std::size_t parameter);
+  void check_norms(std::string_view call) const;
 
   // rebuild.cc
   void agree_on_order();
@@ -152,8 +160,12 @@ class GradientBuckets::State {
   std::vector<std::uint64_t> usage_;  // a bit for each parameter: some rank has given something for it
   Work usage_work_;
 
-  std::vector<SquareSum> squares_;
+  std::vector<SquareSum> squares_;  // by parameter
+  double other_squares_ = 0;        // of gradients that are not in buckets
+  Clock::time_point finishing_;     // when finish() was called
+  Clock::duration in_callbacks_{};  // in this step
   std::vector<BucketStatistics> statistics_;
+  StepStatistics step_statistics_;
   Trace trace_;
 };
 

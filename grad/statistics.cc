@@ -31,7 +31,15 @@ void GradientBuckets::State::note_statistics() {
     if (s.wire_us > 0) s.bus_bandwidth = static_cast<double>(s.bytes) * 2 * (n - 1) / n / s.wire_us * 1e6;
     trace_.add(i, s.bytes, bucket.ready, bucket.started, ended);
   }
-  trace_.finish(Clock::now());
+}
+
+void GradientBuckets::State::note_step() {
+  const auto microseconds = [](Clock::duration time) {
+    return std::chrono::duration<double, std::micro>(time).count();
+  };
+  const Clock::time_point now = Clock::now();
+  step_statistics_ = {step_, microseconds(now - begun_), microseconds(now - finishing_ - in_callbacks_)};
+  trace_.finish(finishing_, now);
 }
 
 void GradientBuckets::State::keep_trace(std::size_t steps) {
@@ -44,7 +52,7 @@ void GradientBuckets::State::save_trace(const std::string& path) const {
   trace_.save(communicator_, path);
 }
 
-std::string table_of(std::span<const BucketStatistics> statistics) {
+std::string table_of(std::span<const BucketStatistics> statistics, const StepStatistics& step) {
   std::string text =
       fmt::format("{:>6} {:>5} {:>10} {:>12} {:>10} {:>10} {:>10} {:>10} {:>8}\n", "bucket", "type",
                   "parameters", "bytes", "ready us", "queued us", "wire us", "exposed us", "GB/s");
@@ -60,6 +68,10 @@ std::string table_of(std::span<const BucketStatistics> statistics) {
   }
   fmt::format_to(std::back_inserter(text), "{:>6} {:>5} {:>10} {:>12} {:>10} {:>10} {:>10.0f} {:>10.0f}\n",
                  "all", "", "", sum.bytes, "", "", sum.wire_us, sum.exposed_us);
+  const double percent = step.step_us > 0 ? 100 * step.exposed_us / step.step_us : 0;
+  fmt::format_to(std::back_inserter(text),
+                 "step {}: {:.0f} us, of which finish() took {:.0f} us ({:.1f} %)\n", step.step, step.step_us,
+                 step.exposed_us, percent);
   return text;
 }
 

@@ -8,7 +8,7 @@
 
 namespace rondo {
 
-// A line for each bucket and one for their sum.
-std::string table_of(std::span<const BucketStatistics> statistics);
+// A line for each bucket, one for their sum, and one for the step.
+std::string table_of(std::span<const BucketStatistics> statistics, const StepStatistics& step);
 
 }  // namespace rondo

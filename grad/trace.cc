@@ -37,7 +37,7 @@ void Trace::expect(std::size_t buckets_per_step) {
 void Trace::begin_step(std::uint64_t step, Time at) {
   kept_.buckets.resize(finished_buckets_);  // without those of a step that was given up
   keeping_ = kept_.steps.size() < most_steps_;
-  current_ = {step, nanoseconds(at), 0};
+  current_ = {step, nanoseconds(at), 0, 0};
 }
 
 void Trace::add(std::size_t bucket, std::size_t bytes, Time ready, Time started, Time ended) {
@@ -46,9 +46,10 @@ void Trace::add(std::size_t bucket, std::size_t bytes, Time ready, Time started,
       {current_.step, bucket, bytes, nanoseconds(ready), nanoseconds(started), nanoseconds(ended)});
 }
 
-void Trace::finish(Time at) {
+void Trace::finish(Time called, Time at) {
   if (!keeping_) return;
   keeping_ = false;
+  current_.waited = nanoseconds(called);
   current_.finished = nanoseconds(at);
   kept_.steps.push_back(current_);
   finished_buckets_ = kept_.buckets.size();

@@ -18,7 +18,7 @@ struct TracedBucket {
 };
 struct TracedStep {
   std::uint64_t step = 0;
-  std::int64_t began = 0, finished = 0;
+  std::int64_t began = 0, waited = 0, finished = 0;  // waited: finish() was called
 };
 struct RankTrace {
   std::vector<TracedStep> steps;
@@ -41,10 +41,10 @@ class Trace {
   // `step` is what messages call it. Steps beyond those to be kept are ignored, with their buckets.
   void begin_step(std::uint64_t step, Time at);
   void add(std::size_t bucket, std::size_t bytes, Time ready, Time started, Time ended);
-  void finish(Time at);  // a step that never finishes is not kept
+  void finish(Time called, Time at);  // a step that never finishes is not kept
   std::size_t steps() const noexcept { return kept_.steps.size(); }
 
-  // Collective: writes what all ranks have kept to a file on rank 0, in Chrome trace format. One process for each rank, with tracks for steps,
+  // Collective: writes what all ranks have kept to a file on rank 0, in Chrome trace format. One process for each rank, with tracks for steps and what finish() took of them,
   // for buckets in the queue, and for those on the wire (several where they overlap). Clocks are set by rank 0's, up to half the fastest of
   // some round trips; how much that was is in the name of the process. Uses messages between rank 0 and the others with tag
   // message_tag. The file appears whole or not at all (PATH.tmp, then renamed). Throws Error on every rank: (system), naming the path and

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The message of a rank: u64 words: clock_error; for each step: step, began, finished; for each bucket: step, bucket, bytes, ready, started,
+// The message of a rank: u64 words: clock_error; for each step: step, began, waited, finished; for each bucket: step, bucket, bytes, ready, started,
 // ended. How many of each there are is all-gathered before.
 #include "grad/trace_exchange.h"
 
@@ -18,7 +18,7 @@ namespace rondo {
 namespace {
 
 constexpr int round_trips = 16;
-constexpr std::size_t step_words = 3, bucket_words = 6;
+constexpr std::size_t step_words = 4, bucket_words = 6;
 using Words = std::vector<std::uint64_t>;
 
 struct Counts {
@@ -100,7 +100,7 @@ Words words_of(const RankTrace& trace, const ClockOffset& clock) {
   Words words{static_cast<std::uint64_t>(clock.error)};
   words.reserve(Counts{trace.steps.size(), trace.buckets.size()}.words());
   for (const TracedStep& each : trace.steps)
-    words.insert(words.end(), {each.step, there(each.began), there(each.finished)});
+    words.insert(words.end(), {each.step, there(each.began), there(each.waited), there(each.finished)});
   for (const TracedBucket& each : trace.buckets)
     words.insert(words.end(), {each.step, each.bucket, each.bytes, there(each.ready), there(each.started),
                                there(each.ended)});
@@ -114,7 +114,7 @@ RankTrace trace_of(const Words& words, const Counts& counts) {
   const auto time = [&] { return static_cast<std::int64_t>(words[at++]); };
   trace.clock_error = time();
   trace.steps.resize(counts.steps);
-  for (TracedStep& each : trace.steps) each = {next(), time(), time()};
+  for (TracedStep& each : trace.steps) each = {next(), time(), time(), time()};
   trace.buckets.resize(counts.buckets);
   for (TracedBucket& each : trace.buckets) each = {next(), next(), next(), time(), time(), time()};
   return trace;

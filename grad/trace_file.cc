@@ -89,6 +89,18 @@ Json instant(const char* name, std::uint64_t step, std::int64_t at, int rank) {
           {"args", {{"step", step}}}};
 }
 
+// What communication has added to a step.
+Json exposed_event(const TracedStep& step, int rank) {
+  return {{"ph", "X"},
+          {"name", "exposed"},
+          {"cat", "exposed"},
+          {"pid", rank},
+          {"tid", track_of(steps, 0)},
+          {"ts", microseconds(step.waited)},
+          {"dur", microseconds(step.finished) - microseconds(step.waited)},
+          {"args", {{"step", step.step}}}};
+}
+
 Json name_of_track(int rank, int track, const std::string& name) {
   return {{"ph", "M"}, {"name", "thread_name"}, {"pid", rank}, {"tid", track}, {"args", {{"name", name}}}};
 }
@@ -128,6 +140,7 @@ void TraceFile::add_rank(int rank, int size, const RankTrace& trace) {
   put(name_of_track(rank, track_of(steps, 0), "steps"));
   for (const TracedStep& each : trace.steps) {
     put(instant("begin_step", each.step, each.began, rank));
+    put(exposed_event(each, rank));
     put(instant("finish", each.step, each.finished, rank));
   }
   for (const Kind kind : {queued, wire}) {

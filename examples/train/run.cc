@@ -213,10 +213,9 @@ void Run<T>::conclude() {
     console_.line(fmt::format("test accuracy {:.2f} %, {:.0f} samples/s", 100 * tested_->right.mean(),
                               pace_.per_second()));
   const Overlap& overlap = trainer_.overlap();
-  if (communicator_.size() > 1 && overlap.wire_us > 0)
-    console_.line(fmt::format(
-        "buckets of gradients were under way for {:.2f} s in all, {:.1f} % of it behind the backward pass",
-        overlap.wire_us / 1e6, 100 * (1 - overlap.exposed_us / overlap.wire_us)));
+  if (communicator_.size() > 1 && overlap.step_us > 0)
+    console_.line(fmt::format("steps took {:.2f} s, {:.1f} % of it in finish(), waiting for gradients",
+                              overlap.step_us / 1e6, 100 * overlap.exposed_us / overlap.step_us));
   if (!options_.csv.empty()) console_.line(fmt::format("loss of every step: {}", options_.csv));
   if (!options_.checkpoint.empty()) console_.line(fmt::format("checkpoint: {}", options_.checkpoint));
   if (!options_.trace.empty())

@@ -46,10 +46,9 @@ Result Trainer<T>::step(const Batch<T>& batch, std::size_t global_samples, doubl
   const double divisor = together ? static_cast<double>(global_samples) : own;
   network_.backward(batch, divisor > 0 ? 1 / divisor : 0, buckets_);
   buckets_.finish();
-  for (const rondo::BucketStatistics& bucket : buckets_.statistics()) {
-    overlap_.wire_us += bucket.wire_us;
-    overlap_.exposed_us += bucket.exposed_us;
-  }
+  const rondo::StepStatistics took = buckets_.step_statistics();
+  overlap_.step_us += took.step_us;
+  overlap_.exposed_us += took.exposed_us;
   optimizer_.step(buckets_, rate, options_.clip > 0 ? buckets_.clip_factor(options_.clip) : 1);
   return reduced(result);
 }

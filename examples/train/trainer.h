@@ -22,9 +22,9 @@ struct TrainerOptions {
   std::optional<rondo::DType> wire;
 };
 
-// Where gradients' communication went, in microseconds summed over buckets and steps.
+// What gradients' communication has cost, in microseconds summed over steps.
 struct Overlap {
-  double wire_us = 0;     // between start and end of collectives
+  double step_us = 0;     // from begin_step() until the end of finish()
   double exposed_us = 0;  // of it, while the step had nothing else to do
 };
 

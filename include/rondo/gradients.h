@@ -6,11 +6,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <rondo/communicator.h>
@@ -41,6 +44,14 @@ struct BucketStatistics {
   double bus_bandwidth = 0;    // bytes * 2(n-1)/n / wire time, in bytes/s
 };
 
+// One step, in microseconds on this rank's steady clock.
+struct StepStatistics {
+  std::uint64_t step = 0;  // as messages count them; 0: none has travelled yet
+  double step_us = 0;      // from begin_step() until the end of finish()
+  double exposed_us =
+      0;  // of it, what finish() took, without on_bucket: what communication has added to the step
+};
+
 // Handed to GradientOptions::on_bucket: the gradients of these parameters are final.
 struct CompletedBucket {
   std::size_t bucket = 0;
@@ -67,6 +78,7 @@ struct RONDO_API GradientOptions {
 
 struct StepOptions {
   // From 0 to 1e100. 0: this rank has nothing to give in this step, whatever lies in its gradients. When all say 0 gradients become 0.
+  // In a local step (see Accumulation) with Averaging::weighted only 0 and 1 are taken: the step that travels has the weight of all of them.
   double weight = 1;
   // Parameters that get no gradient on this rank in this step: it gives zeros for them, or what local steps before have given (see
   // Accumulation), and must not call ready(). Gradients that no rank gives stay as they are on every rank.
@@ -101,8 +113,8 @@ class RONDO_API GradientBuckets {
   GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
                   GradientOptions options = {});
   GradientBuckets(GradientBuckets&&) noexcept;
-  // Waits for what is under way; bounded by deadlines. When an exception leaves a step whose buckets are under way, ends them on all ranks
-  // with that as the cause.
+  // Waits for what is under way; bounded by deadlines. Destroyed by an exception that leaves a step, ends the step on all ranks at once. A
+  // destructor cannot know the exception's what(): see step().
   ~GradientBuckets();
 
   std::size_t parameter_count() const noexcept;
@@ -124,12 +136,19 @@ class RONDO_API GradientBuckets {
   void finish();
   // A whole step of a rank that has no data left: begin_step with weight 0, and finish.
   void step_without_data();
+  // begin_step, body(), finish. What body throws ends the step on all ranks at once, with its what() as the cause, and comes out here.
+  template <class Body>
+  void step(const StepOptions& options, Body&& body);
+  // Ends the step under way, a local one too, on all ranks at once with this as the cause; every later call here throws it. For the
+  // handler of an exception; outside of a step it does nothing.
+  void abandon_step(std::string_view why) noexcept;
 
   // While it lives, steps on this rank stay local: begin_step, ready and finish check and count, but nothing travels. For gradient
-  // accumulation; all ranks alike. The next step that travels sends what they have added up. Must not outlive the buckets.
+  // accumulation; all ranks alike. The next step that travels sends what they have added up. Made before begin_step(), destroyed after
+  // finish(): Error(invalid_argument) otherwise, from the constructor or from finish(). Must not outlive the buckets.
   class RONDO_API Accumulation {
    public:
-    explicit Accumulation(GradientBuckets& buckets) noexcept;
+    explicit Accumulation(GradientBuckets& buckets);
     Accumulation(const Accumulation&) = delete;
     Accumulation& operator=(const Accumulation&) = delete;
     ~Accumulation();
@@ -142,11 +161,21 @@ class RONDO_API GradientBuckets {
   // memory.
   double norm() const;
   double norm(std::size_t parameter) const;
-  // What the optimizer multiplies gradients with so that their norm is at most this: min(1, max_norm / (norm() + 1e-6)), as PyTorch.
+  // Counts a gradient that is not in buckets into norm(), finite() and clip_factor() until the next finish(): one that is the same on all
+  // ranks, as SyncBatchNorm::gamma_gradient_sum(). f64, f32, f16 or bf16, host memory; it is read and not kept. Throws
+  // Error(invalid_argument) in a step, or without GradientOptions::norms.
+  void count_in_norm(const Buffer& gradient);
+  // False when a gradient has an element that is infinite or NaN (or so large that the sum of squares is more than an f64): on all ranks
+  // alike. Skip the optimizer's step then: no factor mends Inf or NaN.
+  //   if (buckets.finite()) optimizer.step(buckets.clip_factor(1.0));
+  bool finite() const;
+  // What the optimizer multiplies gradients with so that their norm is at most this: min(1, max_norm / (norm() + 1e-6)), as PyTorch. Of no
+  // use unless finite(): 0 x Inf is NaN.
   double clip_factor(double max_norm) const;
 
-  // Of the last synchronized step, by bucket.
+  // Of the last synchronized step, by bucket, and as a whole.
   std::span<const BucketStatistics> statistics() const noexcept;
+  StepStatistics step_statistics() const noexcept;
   std::string table() const;  // the same as text
   // Which parameters lie where, and in which order buckets start.
   std::string describe() const;
@@ -158,5 +187,20 @@ class RONDO_API GradientBuckets {
  private:
   std::unique_ptr<State> state_;
 };
+
+template <class Body>
+void GradientBuckets::step(const StepOptions& options, Body&& body) {
+  begin_step(options);
+  try {
+    std::forward<Body>(body)();
+  } catch (const std::exception& error) {
+    abandon_step(error.what());
+    throw;
+  } catch (...) {
+    abandon_step("an exception that is no std::exception");
+    throw;
+  }
+  finish();
+}
 
 }  // namespace rondo

@@ -44,6 +44,9 @@ Tensors train_job(Communicator& communicator, const Job& job) {
       batch.add(digits, (step * together + before + i) % digits.count());
     trainer.step(batch, together, schedule.rate(step));
   }
+  const std::size_t buckets = trainer.buckets().statistics().size();
+  expect(buckets >= job.least_buckets,
+         std::to_string(buckets) + " buckets, so that nothing is shown of them");
   std::vector<Parameter> all = trainer.network().parameters();
   if (job.norms != train::NormMode::local)
     for (const Parameter& buffer : trainer.network().buffers()) all.push_back(buffer);

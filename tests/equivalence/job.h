@@ -21,7 +21,8 @@ struct Job {
   train::NormMode norms = train::NormMode::sync;
   std::size_t bucket_bytes = 4096;
   double clip = 0;
-  std::uint64_t seed = 7;  // of pictures
+  std::uint64_t seed = 7;         // of pictures
+  std::size_t least_buckets = 1;  // with fewer the run shows nothing of buckets, and fails
 };
 
 // A tensor at the end of a run: values, and the bits they have.

@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 #include "catch.h"
 #include "grad/model.h"
@@ -88,6 +90,12 @@ TEST_CASE("buckets start while the backward pass runs") {
       ready = s.ready_us;
     }
     expect_contains(buckets.table(), "\n   499   f32          1           64 ");
+    const StepStatistics step = buckets.step_statistics();
+    double waited = 0;
+    for (const BucketStatistics& s : buckets.statistics()) waited += s.exposed_us;
+    expect(step.step == 1 && step.exposed_us >= waited && step.step_us >= step.exposed_us + ready,
+           "a step is the time until finish() and what finish() took");
+    expect_contains(buckets.table(), "\nstep 1: ");
     expect_contains(buckets.describe(), "bucket 499: 64 bytes of f32 gradients");
   }));
 }
@@ -125,10 +133,9 @@ TEST_CASE("buckets start in the order that rank 0 has seen, and no gradient move
       if (step > 0 && !wire) expect_gradients(buckets, model, step, threes, 1.0 / 3);
     }
     expect(buckets.describe() != first_order, "the order of starting has not changed");
-    // The order of rank 0 is 3, 4, ... 9, 0, 1, 2. The bucket of p4 and p6 (bf16) starts first, the last ones are those of p2, the f16 that
-    // is ready last.
+    // The order of rank 0 is 3, 4, ... 9, 0, 1, 2. The first bucket of p5 alone starts first, the last one has p2.
     const std::string order = buckets.describe();
-    expect_contains(order.substr(0, order.find("bucket 1:")), "bf16");
+    expect_contains(order.substr(0, order.find("bucket 1:")), "p5: ");
     expect_contains(order.substr(order.rfind("bucket ")), "p2: ");
   }));
 }
@@ -320,15 +327,32 @@ TEST_CASE("a trace holds the buckets of all ranks") {
     buckets.save_trace(path);
     if (rank != 0) return;
     std::ifstream file(path);
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    std::size_t events = 0;
-    for (std::size_t at = text.find("\"ph\""); at != std::string::npos; at = text.find("\"ph\"", at + 1))
-      ++events;
-    // Numbers as in messages: the first step is 1.
-    expect(text.find("\"step\":1") == std::string::npos, "a step from before keep_trace()");
-    expect_contains(text, "\"step\":3");
-    // At least three ranks, two steps, each bucket on the wire.
-    expect(events >= 3 * 2 * buckets.statistics().size(), std::to_string(events) + " events");
+    const auto trace = nlohmann::json::parse(file);
+    const auto number = [](const auto& event, const char* key) {
+      return event["args"][key].template get<std::size_t>();
+    };
+    // What each rank has of each step: buckets queued, buckets on the wire, what was exposed.
+    std::map<std::tuple<int, std::size_t, std::string>, std::vector<std::string>> seen;
+    for (const auto& event : trace["traceEvents"])
+      if (event["ph"] == "X")
+        seen[{event["pid"].template get<int>(), number(event, "step"), event["cat"]}].push_back(
+            event["name"]);
+    // Numbers as in messages: the first step, before keep_trace(), is 1; two are kept.
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < buckets.statistics().size(); ++i)
+      names.push_back("bucket " + std::to_string(i));
+    std::sort(names.begin(), names.end());
+    expect(seen.size() == 3 * 2 * 3,
+           std::to_string(seen.size()) + " kinds of spans of three ranks in two steps");
+    for (int r = 0; r < 3; ++r)
+      for (const std::size_t step : {std::size_t{2}, std::size_t{3}}) {
+        for (const char* kind : {"queued", "wire"}) {
+          auto& named = seen[{r, step, kind}];
+          std::sort(named.begin(), named.end());
+          expect(named == names, "rank " + std::to_string(r) + " lacks buckets, or has some twice");
+        }
+        expect(seen[{r, step, "exposed"}] == std::vector<std::string>{"exposed"}, "what was exposed");
+      }
   }));
   std::remove(path.c_str());
 }

@@ -78,7 +78,7 @@ TEST_CASE("sums that no ranks can have given agree with nothing") {
 TEST_CASE("numbers agree or not within a sum, and the few are named first") {
   CHECK_NOTHROW(run_communicators(ranks(4), "agreement", [](Communicator& c, int rank) {
     const auto sum_of = [&](std::uint64_t number) {
-      std::vector<double> payload(7, 1.0);
+      std::vector<double> payload(5 + agreement_elements, 1.0);
       put_agreement(std::span(payload).last<agreement_elements>(), number);
       c.all_reduce(buffer_of(std::span(payload)), buffer_of(std::span(payload)), ReduceOp::sum).wait();
       return agreed(std::span<const double>(payload).last<agreement_elements>(), c.size());

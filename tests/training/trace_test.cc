@@ -51,7 +51,7 @@ void keep_steps(Trace& trace, Trace::Time start, int steps) {
     trace.begin_step(static_cast<std::uint64_t>(step) + 7, at);
     trace.add(0, 4000, at + microseconds(10), at + microseconds(15), at + microseconds(115));
     trace.add(1, 8000, at + microseconds(60), at + microseconds(70), at + microseconds(170));
-    trace.finish(at + microseconds(200));
+    trace.finish(at + microseconds(120), at + microseconds(200));
   }
 }
 
@@ -86,17 +86,22 @@ TEST_CASE("a trace has every bucket of every rank, on tracks where nothing overl
   for (int rank = 0; rank < size; ++rank) {
     const std::vector<Json> spans = events_of(file, rank, "X"), instants = events_of(file, rank, "i");
     const std::size_t steps = rank == 0 ? 3 : 4;  // as many as it was to keep
-    REQUIRE(spans.size() == steps * 4);
+    REQUIRE(spans.size() == steps * 5);
     REQUIRE(instants.size() == steps * 2);
     CHECK(instants[0]["name"] == "begin_step");
     CHECK(instants[1]["name"] == "finish");
     CHECK(instants[1]["ts"].get<double>() - instants[0]["ts"].get<double>() == Approx(200).margin(0.1));
-    CHECK(spans[0]["name"] == "bucket 0");
-    CHECK(spans[0]["cat"] == "queued");
-    CHECK(spans[0]["dur"].get<double>() == Approx(5).margin(0.1));
-    CHECK(spans[0]["args"]["bytes"] == 4000);
-    CHECK(track_name(file, spans[0]) == "queued");
-    const Json &first = spans[steps * 2], &second = spans[steps * 2 + 1];
+    CHECK(spans[0]["name"] == "exposed");
+    CHECK(spans[0]["ts"].get<double>() - instants[0]["ts"].get<double>() == Approx(120).margin(0.1));
+    CHECK(spans[0]["dur"].get<double>() == Approx(80).margin(0.1));
+    CHECK(track_name(file, spans[0]) == "steps");
+    const Json& queued = spans[steps];
+    CHECK(queued["name"] == "bucket 0");
+    CHECK(queued["cat"] == "queued");
+    CHECK(queued["dur"].get<double>() == Approx(5).margin(0.1));
+    CHECK(queued["args"]["bytes"] == 4000);
+    CHECK(track_name(file, queued) == "queued");
+    const Json &first = spans[steps * 3], &second = spans[steps * 3 + 1];
     CHECK(first["cat"] == "wire");
     CHECK(first["dur"].get<double>() == Approx(100).margin(0.1));
     CHECK(second["args"]["bus bandwidth, GB/s"].get<double>() ==
@@ -149,7 +154,7 @@ TEST_CASE("a trace keeps whole steps only, and no more than it was made for") {
     nothing.save(c, folder.file("none"));
     expect(trace.steps() == 2 && nothing.steps() == 0, "steps");
   }));
-  CHECK(events_of(read(folder.file("two")), 0, "X").size() == 8);
+  CHECK(events_of(read(folder.file("two")), 0, "X").size() == 10);
   CHECK(events_of(read(folder.file("two")), 0, "i")[0]["args"]["step"] == 7);
   CHECK(events_of(read(folder.file("none")), 0, "X").empty());
   CHECK_THROWS_AS(Trace(Trace::most_buckets, 2), Error);

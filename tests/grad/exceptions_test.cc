@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// An exception that leaves a step ends it on all ranks at once, in whatever phase it is. The communicator of the rank that throws outlives
+// the step, so that the others cannot learn it from a rank that has left; and the deadline is too far to be waited for.
+#include <latch>
+#include <optional>
+#include <stdexcept>
+
+#include "catch.h"
+#include "grad/model.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr int size = 3;
+constexpr OpOptions urgent{.priority = Priority::urgent};
+
+Setup ranks() {
+  Setup setup;
+  setup.size = size;
+  setup.over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  setup.options.deadline = std::chrono::minutes{10};  // the test itself ends before
+  return setup;
+}
+
+using Body = std::function<void(GradientBuckets&, Communicator&, int)>;
+
+// Runs body on all ranks with buckets that die when it throws. Rank 1 must throw "no more batches", the others get an Error that says who
+// left and `said`.
+void check_told(const Setup& setup, const std::string& said, const Body& body) {
+  const Model model(std::vector<Tensor>(20, {16, DType::f32}));
+  std::latch told(size);
+  CHECK_NOTHROW(run_communicators(setup, "exception", [&](Communicator& communicator, int rank) {
+    GradientOptions options;
+    options.first_bucket_bytes = options.bucket_bytes = 64;
+    std::string message = "no error";
+    try {
+      GradientBuckets buckets(communicator, model.parameters(), options);
+      communicator.barrier(urgent).wait();  // nobody is in the constructor any more
+      body(buckets, communicator, rank);
+    } catch (const std::exception& error) {
+      message = error.what();
+    }
+    told.arrive_and_wait();
+    if (rank == 1) return expect(message == "no more batches", message);
+    expect_contains(message, "rank 1 called abort: rank 1: an exception has left step 1 of gradient buckets");
+    expect_contains(message, said);
+  }));
+}
+
+void all_ready(GradientBuckets& buckets) {
+  for (std::size_t i = buckets.parameter_count(); i-- > 0;) buckets.ready(i);
+}
+
+TEST_CASE("an exception before the others have begun the step") {
+  check_told(ranks(), "", [](GradientBuckets& buckets, Communicator& communicator, int rank) {
+    if (rank == 1) {
+      buckets.begin_step();
+      throw std::runtime_error("no more batches");
+    }
+    communicator.barrier(urgent).wait();  // where rank 1 never comes
+  });
+}
+
+TEST_CASE("an exception when no bucket is under way") {
+  check_told(ranks(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
+    buckets.begin_step();
+    if (rank == 1) throw std::runtime_error("no more batches");
+    all_ready(buckets);
+    buckets.finish();
+  });
+}
+
+TEST_CASE("an exception between the first bucket and the last") {
+  check_told(ranks(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
+    buckets.begin_step();
+    for (std::size_t i = buckets.parameter_count(); i-- > (rank == 1 ? 10u : 0u);) buckets.ready(i);
+    if (rank == 1) throw std::runtime_error("no more batches");
+    buckets.finish();
+  });
+}
+
+TEST_CASE("an exception in a local step") {
+  check_told(ranks(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
+    {
+      const GradientBuckets::Accumulation accumulation(buckets);
+      buckets.begin_step();
+      if (rank == 1) throw std::runtime_error("no more batches");
+      all_ready(buckets);
+      buckets.finish();
+    }
+    buckets.begin_step();
+    all_ready(buckets);
+    buckets.finish();
+  });
+}
+
+TEST_CASE("step() tells all ranks what the exception says") {
+  const bool begun = GENERATE(false, true);
+  check_told(ranks(), "before finish(): no more batches",
+             [&](GradientBuckets& buckets, Communicator& communicator, int rank) {
+               if (!begun && rank != 1) communicator.barrier(urgent).wait();
+               buckets.step({}, [&] {
+                 if (rank == 1) throw std::runtime_error("no more batches");
+                 all_ready(buckets);
+               });
+             });
+}
+
+// As a loop that catches, reports and goes on.
+TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from then on") {
+  const Model model = Model::of({30, 40});
+  std::latch stepped(size), told(size);
+  CHECK_NOTHROW(run_communicators(ranks(), "abandon", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters());
+    buckets.abandon_step("outside of a step this does nothing");
+    run_step(buckets, model, 0, rank);
+    stepped.arrive_and_wait();  // all have left step 1
+    const std::string text =
+        "rank 1: an exception has left step 2 of gradient buckets before finish(): batch 7 is torn";
+    std::string message = "no error";
+    try {
+      buckets.begin_step();
+      if (rank == 1) buckets.abandon_step("batch 7 is torn");
+      all_ready(buckets);
+      buckets.finish();
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    told.arrive_and_wait();
+    expect_contains(message, text);
+    expect_contains(error_of(Errc::aborted, [&] { buckets.begin_step(); }), text);
+  }));
+}
+
+// The rank that is mistaken does not wait for the others to begin the step: they wait for it elsewhere.
+TEST_CASE("a mistake is told also where the others never begin the step") {
+  const Model model = Model::of({30, 40});
+  std::latch told(size);
+  CHECK_NOTHROW(run_communicators(ranks(), "mistake", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters());
+    std::string message = "no error";
+    try {
+      communicator.barrier(urgent).wait();
+      if (rank != 1) communicator.barrier(urgent).wait();
+      buckets.begin_step();
+      buckets.ready(0);
+      buckets.ready(0);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    told.arrive_and_wait();
+    expect_contains(message, "rank 1: parameter 'p0' became ready twice in step 1");
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which steps stay local is plain, and what would not count there is refused.
+#include <optional>
+
+#include "catch.h"
+#include "grad/model.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+void all_ready(GradientBuckets& buckets) {
+  for (std::size_t i = buckets.parameter_count(); i-- > 0;) buckets.ready(i);
+}
+
+TEST_CASE("an Accumulation lives around whole steps") {
+  const Model model = Model::of({30, 40});
+  CHECK_NOTHROW(run_communicators({}, "whole steps", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters());
+    buckets.begin_step();
+    expect_contains(
+        error_of(Errc::invalid_argument, [&] { const GradientBuckets::Accumulation late(buckets); }),
+        "an Accumulation in step 1, which began without it: make it before begin_step()");
+    all_ready(buckets);
+    buckets.finish();
+    std::optional<GradientBuckets::Accumulation> early(buckets);
+    buckets.begin_step();
+    all_ready(buckets);
+    early.reset();
+    expect_contains(error_of(Errc::invalid_argument, [&] { buckets.finish(); }),
+                    "finish(): the Accumulation of step 2 has ended before it");
+    // Nothing has been harmed: with another one the step ends.
+    expect_contains(
+        error_of(Errc::invalid_argument, [&] { const GradientBuckets::Accumulation late(buckets); }),
+        "an Accumulation in step 2");
+    (void)rank;
+  }));
+}
+
+TEST_CASE("a weight that would not count is refused") {
+  const Model model = Model::of({30, 40});
+  CHECK_NOTHROW(run_communicators({}, "weights", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), {.averaging = Averaging::weighted});
+    {
+      const GradientBuckets::Accumulation accumulation(buckets);
+      expect_contains(error_of(Errc::invalid_argument, [&] { buckets.begin_step({.weight = 8}); }),
+                      "the weight 8 of a local step would not count");
+      for (const double weight : {0.0, 1.0}) {
+        buckets.begin_step({.weight = weight});
+        all_ready(buckets);
+        buckets.finish();
+      }
+    }
+    run_step(buckets, model, 0, rank, {.weight = 8});
+    const double weights[] = {8, 8};
+    expect_gradients(buckets, model, 0, weights, 1.0 / 16);
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing
