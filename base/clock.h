@@ -12,12 +12,14 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// now + time without overflow: a time of a century or more means "never".
+// now + time without overflow: a time of a century or more, or one that goes beyond the clock, means "never".
 template <class Rep, class Period>
 TimePoint after(TimePoint now, std::chrono::duration<Rep, Period> time) noexcept {
   constexpr double century_s = 3.2e9;
   if (std::chrono::duration<double>(time).count() >= century_s) return TimePoint::max();
-  return now + std::chrono::duration_cast<nanoseconds>(time);
+  const auto step = std::chrono::duration_cast<nanoseconds>(time);
+  if (step > nanoseconds::zero() && now > TimePoint::max() - step) return TimePoint::max();
+  return now + step;
 }
 
 // A timeout for poll() and friends: rounded up to whole milliseconds, never negative, at most `cap`.

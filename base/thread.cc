@@ -3,8 +3,32 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
+
+#include <string>
+#include <system_error>
+
+#include <rondo/error.h>
 
 namespace rondo {
+namespace {
+
+[[noreturn]] void explain(const char* name, const std::error_code& code) {
+  std::string text = std::string("thread ") + name + " cannot be started: " + code.message();
+  rlimit limit{};
+  if (code == std::errc::resource_unavailable_try_again && ::getrlimit(RLIMIT_NPROC, &limit) == 0) {
+    if (limit.rlim_cur == RLIM_INFINITY)
+      text +=
+          "; the container or the system allows no more (pids.max of its cgroup, kernel.threads-max): raise "
+          "it";
+    else
+      text += "; this user may have " + std::to_string(limit.rlim_cur) +
+              " threads and processes: raise the limit (ulimit -u), or that of the container (pids.max)";
+  }
+  throw Error(Errc::system, text);
+}
+
+}  // namespace
 
 std::thread start_thread(const char* name, std::function<void()> body) {
   sigset_t all, before;
@@ -13,6 +37,9 @@ std::thread start_thread(const char* name, std::function<void()> body) {
   std::thread thread;
   try {
     thread = std::thread(std::move(body));
+  } catch (const std::system_error& error) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    explain(name, error.code());
   } catch (...) {
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     throw;

@@ -102,6 +102,7 @@ Place resolve_place(const Options& options) {
                                             ": it must be 1 or more, or 0 for the launcher's");
   const EnvironmentRanks environment = ranks_from_environment(options);
   Place place;
+  place.deadline = after(Clock::now(), options.connect_deadline);
   resolve_ranks(place, options, environment);
   place.secret = options.secret.empty() ? secret_from_environment() : options.secret;
   if (place.size > 1 && options.store == nullptr) resolve_url(place, options, environment.launcher);

@@ -33,6 +33,8 @@ struct Place {
   bool this_host_only = false;  // the secret is one that other hosts cannot know
   std::string source;           // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
   std::optional<CostConstants> constants;  // agreed before, in the communicator that this one is a part of
+  // One point in time for all of connect(): joining, sharing memory and measuring together.
+  TimePoint deadline = TimePoint::max();
   std::string group;  // which communicator of the job: empty, or "/1.0/2.7": by splits and colors
 
   // Without a job secret only ranks of this host can meet.
@@ -41,7 +43,7 @@ struct Place {
 };
 Place resolve_place(const Options& options);
 
-// Joins by options.connect_deadline. Throws Error with the ranks that are missing, came twice or disagree (about size, version or
+// Joins by place.deadline. Throws Error with the ranks that are missing, came twice or disagree (about size, version or
 // secret), the same on every rank that did come. Records may be up to 64 KiB each.
 Joined join(const Place& place, const Options& options, const Blob& record);
 

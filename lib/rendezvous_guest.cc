@@ -9,6 +9,7 @@
 
 #include "base/handshake.h"
 #include "lib/control_messages.h"
+#include "lib/name_lookup.h"
 #include "lib/rendezvous_attendance.h"
 #include "lib/rendezvous_listen.h"
 #include "lib/rendezvous_socket.h"
@@ -36,7 +37,7 @@ class Attendee {
         url_(meeting_place(place, options)),
         record_(record),
         connect_deadline_(options.connect_deadline),
-        deadline_(after(Clock::now(), options.connect_deadline)),
+        deadline_(place.deadline),
         board_(board_of(place, options)) {}
 
   Company run() {
@@ -89,7 +90,7 @@ class Attendee {
   std::vector<Endpoint> named() const {
     const RendezvousUrl url = parse_rendezvous(place_.url, "the rendezvous");
     std::string why;
-    std::vector<Endpoint> endpoints = resolve(url.host, url.port, why);
+    std::vector<Endpoint> endpoints = resolve(url.host, url.port, deadline_, why);
     if (endpoints.empty()) throw Obstacle{why};
     if (!place_.stays_here()) return endpoints;
     std::erase_if(endpoints, [](const Endpoint& endpoint) { return !endpoint.is_local(); });

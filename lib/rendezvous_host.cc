@@ -61,7 +61,7 @@ class Gathering {
       : place_(place),
         url_(meeting_place(place, options)),
         connect_deadline_(options.connect_deadline),
-        deadline_(after(Clock::now(), options.connect_deadline)),
+        deadline_(place.deadline),
         job_(fresh_job()),
         reception_(open_reception(place, options, job_)),
         seats_(static_cast<std::size_t>(place.size), nullptr),

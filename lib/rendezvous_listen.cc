@@ -6,6 +6,7 @@
 #include <rondo/error.h>
 
 #include "base/log.h"
+#include "lib/name_lookup.h"
 #include "lib/reachability.h"
 #include "lib/rendezvous_socket.h"
 #include "lib/rendezvous_url.h"
@@ -45,7 +46,7 @@ std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named, const std::vect
 // 127.0.1.1), or the address of something in front of this host: then what the interface filters choose.
 std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options, const RendezvousUrl& url) {
   std::string why;
-  std::vector<Endpoint> named = resolve(url.host, url.port, why);
+  std::vector<Endpoint> named = resolve(url.host, url.port, place.deadline, why);
   if (named.empty() && place.stays_here())
     throw Error(Errc::rendezvous, "rank 0 cannot listen at " + place.url + ": " + why);
   std::erase_if(named, [](const Endpoint& endpoint) { return !endpoint.is_local(); });
@@ -115,10 +116,7 @@ Reception open_reception(const Place& place, const Options& options, std::uint64
     return reception;
   } catch (const Error& error) {
     if (error.code() != Errc::system || options.store != nullptr) throw;
-    throw Error(
-        Errc::system,
-        "rank 0 cannot listen at " + place.url + ": " + error.what() +
-            "; if the address is in use, another rank 0 or another program has it: take another port");
+    throw Error(Errc::system, "rank 0 cannot listen at " + place.url + ": " + error.what());
   }
 }
 

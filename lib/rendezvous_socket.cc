@@ -2,7 +2,6 @@
 #include "lib/rendezvous_socket.h"
 
 #include <arpa/inet.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -11,7 +10,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <memory>
 #include <system_error>
 
 #include <rondo/error.h>
@@ -76,8 +74,26 @@ FileDescriptor try_listen_in_range(Endpoint endpoint, std::uint16_t first, std::
   for (std::uint32_t port = first; port <= std::max(first, last); ++port) {
     endpoint.set_port(static_cast<std::uint16_t>(port));
     if (FileDescriptor socket = try_listen(endpoint, error)) return socket;
+    if (error != EADDRINUSE && error != EACCES) break;  // the next port would not do either
   }
   return {};
+}
+
+std::string remedy_of(int error, const Endpoint& endpoint) {
+  if (error == EADDRINUSE) return "; another rank 0 or another program has it: take another port";
+  if (error == EMFILE) return "; raise this process's limit of open files (ulimit -n)";
+  if (error == ENFILE) return "; raise the system's limit of open files (fs.file-max)";
+  if (error == EACCES && endpoint.port() != 0 && endpoint.port() < 1024)
+    return "; ports below 1024 need CAP_NET_BIND_SERVICE: take a greater one";
+  return {};
+}
+
+std::string why_not(const Endpoint& endpoint, std::uint16_t first, std::uint16_t last, int error) {
+  if (endpoint.port() != 0 || first == 0 || (error != EADDRINUSE && error != EACCES))
+    return endpoint.text() + ": " + describe_errno(error) + remedy_of(error, endpoint);
+  return "no port from " + std::to_string(first) + " to " + std::to_string(std::max(first, last)) +
+         " is free at " + endpoint.host() + ": " + describe_errno(error) +
+         "; the range must hold a free port for every rank of this host and one more for rank 0";
 }
 
 }  // namespace
@@ -136,31 +152,6 @@ std::string Endpoint::text() const {
   return (brackets ? "[" + host_text + "]" : host_text) + ":" + std::to_string(port());
 }
 
-std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, std::string& why) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* list = nullptr;
-  const int result = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
-  if (result != 0) {
-    why = "the name '" + host + "' has no address: " +
-          (result == EAI_SYSTEM ? describe_errno(errno) : std::string(::gai_strerror(result)));
-    return {};
-  }
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
-  std::vector<Endpoint> endpoints;
-  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
-    Endpoint endpoint;
-    std::memcpy(&endpoint.storage, entry->ai_addr, entry->ai_addrlen);
-    endpoint.bytes = entry->ai_addrlen;
-    endpoint.set_port(port);
-    endpoints.push_back(endpoint);
-  }
-  if (endpoints.empty()) why = "the name '" + host + "' has no IPv4 or IPv6 address";
-  return endpoints;
-}
-
 std::vector<Endpoint> parse_endpoint(std::string_view text) {
   const auto colon = text.rfind(':');
   if (colon == std::string_view::npos) return {};
@@ -208,7 +199,7 @@ std::vector<FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints, st
       listeners.push_back(std::move(listener));
       continue;
     }
-    why = endpoint.text() + ": " + describe_errno(error);
+    why = why_not(endpoint, port_first, port_last, error);
     // One family of a name may be missing here; a port that somebody else has must not be shared with him by halves.
     if (error == EADDRINUSE && endpoint.port() != 0) throw Error(Errc::system, why);
   }

@@ -33,8 +33,6 @@ struct Endpoint {
   std::string host() const;
 };
 
-// Of a name or a number; empty, with `why` set, when there is none. Names may block for as long as the resolver of the system does.
-std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, std::string& why);
 // Only numbers: "10.0.0.7:41022" or "[::1]:41022"; empty for anything else.
 std::vector<Endpoint> parse_endpoint(std::string_view text);
 // All addresses of this machine on that port: IPv6 with IPv4, or IPv4 alone where there is no IPv6.
@@ -42,7 +40,7 @@ std::vector<Endpoint> any_address(std::uint16_t port);
 std::vector<Endpoint> loopback_address(std::uint16_t port);  // 127.0.0.1
 
 // Listens on each of the endpoints that can be bound; ports of 0 become the first free one of the range, or any. Throws
-// Error(system) with the reason of the last when none can.
+// Error(system) with the reason of the last, and what to do, when none can.
 std::vector<FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints, std::uint16_t port_first,
                                       std::uint16_t port_last);
 Endpoint own_endpoint(int descriptor);

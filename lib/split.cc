@@ -134,6 +134,7 @@ std::unique_ptr<CommunicatorState> join_group(CommunicatorState& parent, const G
   place.size = options.size;
   place.url.clear();
   place.source = "split";
+  place.deadline = after(Clock::now(), options.connect_deadline);
   place.constants = parent.constants();
   place.group = fmt::format("{}/{}.{}", parent.place().group, number, group.color);
   return std::make_unique<CommunicatorState>(options, place, parent.factory());

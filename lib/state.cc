@@ -162,7 +162,7 @@ CostSource CommunicatorState::find_cost_source() {
 void CommunicatorState::settle_constants(const std::vector<Transport*>& routes, bool crowded) {
   if (cost_source_ == CostSource::measured_between_hosts && hosts_.count() == 1) return;
   if (cost_source_ == CostSource::defaults || cost_source_ == CostSource::given) return;
-  const TimePoint until = after(Clock::now(), options_.connect_deadline);
+  const TimePoint until = place_.deadline;
   const MeasurePlan plan = plan_measurement(hosts_, place_.size, crowded);
   if (place_.rank == 0) {
     constants_ = make_sane(measure_links(plan, routes, {}, until));

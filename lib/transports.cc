@@ -22,13 +22,13 @@ bool is_allowed(std::string_view name, const Options& options) {
   return allowed.empty() || std::ranges::find(allowed, name) != allowed.end();
 }
 
-std::unique_ptr<Transport> shm_transport(const Place& place, const Options& options) {
+std::unique_ptr<Transport> shm_transport(const Place& place) {
   ShmOptions shm;
   shm.rank = place.rank;
   shm.size = place.size;
   shm.secret = place.secret;
   shm.host = host_identity();
-  shm.connect_deadline = options.connect_deadline;
+  shm.deadline = place.deadline;
   return make_shm(shm);
 }
 
@@ -58,7 +58,7 @@ TransportList default_transports(const Place& place, const Options& options) {
       throw Error(Errc::invalid_argument,
                   fmt::format("transport '{}' is unknown; this build has: shm, tcp", name));
   TransportList list;
-  if (is_allowed("shm", options)) list.push_back(shm_transport(place, options));
+  if (is_allowed("shm", options)) list.push_back(shm_transport(place));
   if (is_allowed("tcp", options)) list.push_back(tcp_transport(place, options));
   return list;
 }

@@ -55,9 +55,10 @@ struct Outcome {
   double seconds = 0;
 };
 
-inline Outcome join_one(const Place& place, const Options& options, const Blob& record) {
+inline Outcome join_one(Place place, const Options& options, const Blob& record) {
   Outcome outcome;
   const TimePoint start = Clock::now();
+  place.deadline = after(start, options.connect_deadline);
   try {
     outcome.joined = join(place, options, record);
   } catch (const Error& error) {

@@ -42,7 +42,7 @@ ShmOptions options_of(int rank, int size) {
   options.rank = rank;
   options.size = size;
   options.host = "one host";
-  options.connect_deadline = patience;
+  options.deadline = after(Clock::now(), patience);
   return options;
 }
 
@@ -162,10 +162,10 @@ TEST_CASE("a rank that has ended is not waited for") {
 
 TEST_CASE("a rank that never comes is named at the deadline") {
   ShmOptions options = options_of(0, 2);
-  options.connect_deadline = milliseconds{300};
+  options.deadline = after(Clock::now(), milliseconds{300});
   auto transport = make_shm(options), other = make_shm(options_of(1, 2));
   CHECK_THAT(failure_of(*transport, {transport->address(), other->address()}),
-             Contains("300 ms") && Contains("rank 1"));
+             Contains("until the deadline for joining") && Contains("rank 1"));
 }
 
 TEST_CASE("why one rank gives up is what the others say too") {

@@ -31,7 +31,7 @@ class Meeting {
       open_.emplace(one.rank, Open{one, nullptr, one.rank < own.rank ? TimePoint{} : later});
   }
 
-  void run(std::chrono::milliseconds limit);
+  void run(TimePoint until);
   void give_up(std::string_view why) const noexcept {
     for (const Encounter& one : encounters_) one.give_up(why);
   }
@@ -164,8 +164,8 @@ void Meeting::settle(Encounter& encounter) {
   if (const auto found = open_.find(rank); found != open_.end()) found->second.encounter = nullptr;
 }
 
-void Meeting::run(std::chrono::milliseconds limit) {
-  const TimePoint until = after(Clock::now(), limit);
+void Meeting::run(TimePoint until) {
+  const TimePoint start = Clock::now();
   for (;;) {
     const TimePoint now = Clock::now();
     call_all(now);
@@ -173,8 +173,10 @@ void Meeting::run(std::chrono::milliseconds limit) {
     go_on(now);
     if (open_.empty()) break;
     if (now >= until)
-      throw Error(Errc::deadline_exceeded, fmt::format("rank {} waited {} ms to share memory with {}",
-                                                       own_.rank, limit.count(), missing()));
+      throw Error(
+          Errc::deadline_exceeded,
+          fmt::format("rank {} waited {} ms, until the deadline for joining, to share memory with {}",
+                      own_.rank, std::chrono::duration_cast<milliseconds>(now - start).count(), missing()));
     wait(Clock::now(), until);
   }
 }
@@ -182,10 +184,10 @@ void Meeting::run(std::chrono::milliseconds limit) {
 }  // namespace
 
 std::vector<ShmMet> meet(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
-                         std::chrono::milliseconds limit) {
+                         TimePoint until) {
   Meeting meeting(own, listener, neighbours);
   try {
-    meeting.run(limit);
+    meeting.run(until);
   } catch (const std::exception& error) {
     meeting.give_up(error.what());
     throw;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "transports/shm/encounter.h"
 
@@ -17,8 +17,8 @@ struct ShmNeighbour {
 };
 
 // Meets every neighbour, in the order given. The one with the higher rank connects to the other. Throws Error when one of
-// them ends meanwhile, is somebody else, or has not come within the limit; those met already are told why.
+// them ends meanwhile, is somebody else, or has not come by then; those met already are told why.
 std::vector<ShmMet> meet(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
-                         std::chrono::milliseconds limit);
+                         TimePoint until);
 
 }  // namespace rondo

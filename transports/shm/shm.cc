@@ -138,7 +138,7 @@ void Shm::start(std::vector<Blob> addresses, std::uint64_t job) {
   const ShmOwn own{options_.rank, options_.size, options_.secret, job, memory_.get(), bell_.get()};
   // When this fails too: those that look for this rank must learn of it.
   const FileDescriptor listener = std::move(listener_.socket);
-  auto met = meet(own, listener.get(), neighbours, options_.connect_deadline);
+  auto met = meet(own, listener.get(), neighbours, options_.deadline);
   memory_.reset();
   std::vector<int> sockets;
   for (std::size_t i = 0; i < met.size(); ++i) {

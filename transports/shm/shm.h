@@ -4,10 +4,10 @@
 // over Unix sockets in the abstract name space. What a rank has to say it writes into its own segment; the others only read that.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -15,9 +15,9 @@ namespace rondo {
 struct ShmOptions {
   int rank = 0;
   int size = 1;
-  std::string secret;                                  // empty: reaches only ranks of the same user
-  std::string host;                                    // host_identity() of this rank
-  std::chrono::milliseconds connect_deadline{30'000};  // for start(), which meets all ranks of this host
+  std::string secret;                     // empty: reaches only ranks of the same user
+  std::string host;                       // host_identity() of this rank
+  TimePoint deadline = TimePoint::max();  // of start(), which meets all ranks of this host
 };
 
 // Listens at once. When this process can do nothing of that (no memfd, no socket), the address is empty and no rank is reached.

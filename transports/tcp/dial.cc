@@ -43,7 +43,7 @@ auto Dial::step(Handler handler) {
 }
 
 void Dial::start(nanoseconds limit) {
-  deadline_.expires_after(limit);
+  deadline_.expires_at(after(Clock::now(), limit));
   deadline_.async_wait([self = shared_from_this(), limit](const error_code& failed) {
     if (failed || self->done_) return;
     self->fail(Errc::deadline_exceeded, fmt::format("{} within {} ms", self->last_problem_,

@@ -222,7 +222,8 @@ void Setup::dial(int peer, int lane, std::size_t path) {
   mine.state = Slot::State::dialing;
   mine.dial = std::make_shared<Dial>(owner, context_, claim, static_cast<std::uint32_t>(peer),
                                      options_.secret, std::move(routes));
-  mine.dial->start(options_.connect_deadline);
+  // Longer than a year: for ever. Nanoseconds hold no more than three centuries.
+  mine.dial->start(std::min<milliseconds>(options_.connect_deadline, std::chrono::hours{24 * 365}));
 }
 
 void Setup::dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket) {

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/needs.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <memory>
+
+#include <rondo/error.h>
+
+#include "base/log.h"
+
+namespace rondo {
+namespace {
+
+constexpr std::size_t control_thread = 1, engine = 2;
+// epoll and the listener; the bell when somebody is reached; the segment until all have it.
+constexpr std::size_t shm_listening = 2, shm_bell = 1, shm_segment = 1;
+// epoll, the bell of the set-up thread and its three of Boost.Asio; netlink once it runs. Each address is listened at.
+constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
+// While joining rank 0 listens, as a rule at few addresses, and writes or reads a file.
+constexpr std::size_t rendezvous = 8;
+// Socket, bell and segment of a peer on this host; the segment is closed when all have been met.
+constexpr std::size_t met = 3, neighbour = 2;
+
+// Where /proc is missing: those among the first few thousand.
+std::size_t probe_descriptors(std::size_t limit) {
+  std::size_t count = 0;
+  for (int descriptor = 0; descriptor < static_cast<int>(std::min<std::size_t>(limit, 4096)); ++descriptor)
+    if (::fcntl(descriptor, F_GETFD) >= 0) ++count;
+  return count;
+}
+
+std::string text_of(rlim_t limit) {
+  return limit == RLIM_INFINITY ? "none" : fmt::format("{}", limit);
+}
+
+}  // namespace
+
+DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
+  DescriptorNeeds needs;
+  if (shape.ranks == 1) return {0, engine, engine, engine};
+  const auto count = [](int number) { return static_cast<std::size_t>(std::max(0, number)); };
+  const std::size_t control = shape.rank == 0 ? count(shape.ranks - 1) : 1;
+  const std::size_t listening =
+      (shape.shm ? shm_listening : 0) + (shape.tcp ? tcp_listening + count(shape.tcp_addresses) : 0);
+  const std::size_t running = control + control_thread + listening + (shape.tcp ? tcp_netlink : 0);
+  const std::size_t peers = count(shape.shm_peers);
+  needs.join = control + listening + rendezvous;
+  // The listener of the shared memory goes when all have been met.
+  const std::size_t sharing = peers != 0 ? shm_bell : 0;
+  const std::size_t listener = shape.shm ? 1 : 0;
+  needs.connect =
+      std::max(needs.join, running + engine + sharing + (peers != 0 ? shm_segment : 0) + met * peers);
+  needs.idle = running + engine + sharing + neighbour * peers - listener;
+  // Bulk and messages have all connections, urgent frames one.
+  needs.most = needs.idle + count(shape.tcp_peers) * (2 * count(shape.connections) + 1);
+  return needs;
+}
+
+std::size_t open_descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const std::unique_ptr<DIR, decltype(&::closedir)> folder(::opendir("/proc/self/fd"), &::closedir);
+  if (!folder) return probe_descriptors(limit.rlim_cur);
+  std::size_t count = 0;
+  while (const dirent* const entry = ::readdir(folder.get()))
+    if (entry->d_name[0] != '.') ++count;
+  return count - 1;  // the folder itself
+}
+
+void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+  const std::size_t open = open_descriptors();
+  const rlim_t least = open + necessary, good = open + std::max(necessary, wanted);
+  if (limit.rlim_cur >= good) return;
+  const rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = std::min<rlim_t>(good, limit.rlim_max);
+  if (limit.rlim_cur > before && ::setrlimit(RLIMIT_NOFILE, &limit) == 0)
+    log_line(LogLevel::info, fmt::format("{}: raised the limit of open files (RLIMIT_NOFILE) from {} to {}",
+                                         what, before, limit.rlim_cur));
+  else
+    limit.rlim_cur = before;
+  if (limit.rlim_cur >= least) return;
+  throw Error(
+      Errc::system,
+      fmt::format("{} needs {} open files more than the {} that this process has, and the limit is {} "
+                  "(hard limit {}): raise it to at least {} (ulimit -n, LimitNOFILE=, --ulimit nofile=)",
+                  what, necessary, open, limit.rlim_cur, text_of(limit.rlim_max), least));
+}
+
+void reserve_descriptors_to_join(const Place& place, const Options& options) {
+  const auto allowed = [&](std::string_view name) {
+    return options.transports.empty() ||
+           std::ranges::find(options.transports, name) != options.transports.end();
+  };
+  DescriptorShape shape;
+  shape.ranks = place.size;
+  shape.rank = place.rank;
+  shape.shm = allowed("shm");
+  shape.tcp = allowed("tcp");
+  shape.connections = std::max(1, options.connections);
+  const std::size_t necessary = descriptors_of(shape).join;
+  // Not known yet is who shares this host: what all of them would take is wanted, not necessary.
+  shape.shm_peers = shape.shm ? place.size - 1 : 0;
+  shape.tcp_peers = shape.tcp ? place.size - 1 : 0;
+  const DescriptorNeeds all = descriptors_of(shape);
+  reserve_descriptors(necessary, std::max(all.connect, all.most),
+                      fmt::format("rank {} of {} to join", place.rank, place.size));
+}
+
+}  // namespace rondo

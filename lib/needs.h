@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a communicator takes of the limits of its process, and whether they allow it. The table of docs/scale.md and a test
+// (tests/issues/descriptors_test.cc) keep to these functions.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "lib/rendezvous.h"
+
+namespace rondo {
+
+struct DescriptorShape {
+  int ranks = 1;
+  int rank = 0;
+  int shm_peers = 0;      // other ranks that are reached through shared memory
+  int tcp_peers = 0;      // other ranks that are reached over tcp
+  int tcp_addresses = 1;  // at which this rank listens
+  int connections = 1;    // tcp connections of a link to one peer
+  bool shm = true;        // the transport is there, whether or not it reaches anybody
+  bool tcp = true;
+};
+
+struct DescriptorNeeds {
+  std::size_t join = 0;     // until all have met at the rendezvous
+  std::size_t connect = 0;  // at most before connect() returns: also for sharing memory
+  std::size_t idle = 0;     // after connect()
+  std::size_t most = 0;     // when every link of every lane has been used
+};
+// Without Memory from allocate(), which keeps one descriptor for each allocation.
+DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;
+
+// Descriptors that this process has open.
+std::size_t open_descriptors();
+
+// Sees to it that `necessary` more descriptors can be opened, and `wanted` where the hard limit (RLIMIT_NOFILE) allows it: raises
+// the soft limit where it is lower. Throws Error(system), which says what to set, when the necessary ones cannot be had. `what` is who needs
+// them: "rank 0 of 64 to join".
+void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what);
+
+// For joining. Thread-safe.
+void reserve_descriptors_to_join(const Place& place, const Options& options);
+
+}  // namespace rondo

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// connect_deadline was spent up to three times (joining, sharing memory, measuring), failed at once when it meant "for ever", and
+// did not bound a name that resolves slowly.
+#include <dlfcn.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <future>
+
+#include "base/bytes.h"
+#include "base/file_descriptor.h"
+#include "base/thread.h"
+#include "catch.h"
+#include "lib/connect.h"
+#include "lib/name_lookup.h"
+#include "lib/ranks.h"
+#include "transports/shm/shm.h"
+
+using namespace rondo;
+using namespace rondo::tests;
+using Catch::Contains;
+
+namespace {
+
+constexpr const char* slow_name = "slow.test.rondo.invalid";
+
+// Readable: the slow name may be answered.
+const FileDescriptor& gate() {
+  static const FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
+  return event;
+}
+
+}  // namespace
+
+// Instead of the system's, which it calls for every other name.
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** list) {
+  using Call = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  static const auto system_call = reinterpret_cast<Call>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  const bool asks = hints == nullptr || (hints->ai_flags & AI_NUMERICHOST) == 0;
+  if (asks && node != nullptr && std::string_view(node) == slow_name) {
+    pollfd entry{gate().get(), POLLIN, 0};
+    ::poll(&entry, 1, 60'000);
+    node = "127.0.0.1";
+  }
+  return system_call(node, service, hints, list);
+}
+
+TEST_CASE("a deadline beyond the clock means never", "[deadline]") {
+  const TimePoint now = Clock::now();
+  CHECK(after(now, milliseconds::max()) == TimePoint::max());
+  CHECK(after(TimePoint::max(), milliseconds{1000}) == TimePoint::max());
+  CHECK(after(TimePoint::max() - milliseconds{1}, milliseconds{1000}) == TimePoint::max());
+  CHECK(after(now, milliseconds{1000}) == now + milliseconds{1000});
+  CHECK(after(now, milliseconds{-1000}) == now - milliseconds{1000});
+}
+
+TEST_CASE("connect_deadline may be for ever", "[deadline]") {
+  const auto outcomes = join_all(all_places(3, free_url(), "secret"), with_deadline(milliseconds::max()));
+  CHECK(what_is_wrong(outcomes) == "");
+
+  const std::string url = free_url();
+  std::vector<std::future<float>> sums;
+  for (int rank = 0; rank < 2; ++rank)
+    sums.push_back(std::async(std::launch::async, [&, rank] {
+      Options options = with_deadline(milliseconds::max());
+      options.rank = rank;
+      options.size = 2;
+      options.rendezvous = url;
+      options.transports = {rank == 0 ? "tcp" : "tcp"};
+      options.measure = true;
+      auto communicator = Communicator::connect(options);
+      std::vector<float> one{1};
+      communicator.all_reduce(buffer_of(std::span(one)), buffer_of(std::span(one)), ReduceOp::sum).wait();
+      return one[0];
+    }));
+  for (auto& sum : sums) CHECK(sum.get() == 2);
+}
+
+TEST_CASE("joining and sharing memory have one deadline together", "[deadline]") {
+  constexpr milliseconds limit{4000}, late{3000};
+  const std::string url = free_url();
+  const TimePoint start = Clock::now();
+  // Joins late, and then shares no memory.
+  auto other = std::async(std::launch::async, [&] {
+    const auto listening = make_shm({.rank = 1, .size = 2, .secret = "secret", .host = host_identity()});
+    pause_until(after(start, late));
+    Writer record;
+    record.put_string(host_identity());
+    record.put(std::uint32_t{1});
+    record.put(std::uint8_t{1});
+    const Blob address = listening->address();
+    record.put_string("shm");
+    record.put_string({reinterpret_cast<const char*>(address.data()), address.size()});
+    record.put(std::uint8_t{0});
+    const Outcome joined =
+        join_one(place_of(1, 2, url, "secret"), with_deadline(milliseconds{60'000}), record.take());
+    if (!joined.joined) return joined.message;
+    // Lives until rank 0 has given up.
+    pause_until(after(start, 2 * limit));
+    return std::string();
+  });
+  Options options = with_deadline(limit);
+  options.rank = 0;
+  options.size = 2;
+  options.rendezvous = url;
+  options.secret = "secret";
+  options.transports = {"shm"};
+  CHECK_THROWS_WITH(Communicator::connect(options),
+                    Contains("until the deadline for joining") && Contains("rank 1"));
+  CHECK(Clock::now() - start < late + limit - milliseconds{500});
+  CHECK(other.get() == "");
+}
+
+TEST_CASE("a name that resolves slowly is given up at the deadline", "[deadline]") {
+  const std::uint16_t port = free_port();
+  for (const int rank : {0, 1}) {
+    Place place = place_of(rank, 2, std::string("tcp://") + slow_name + ":" + std::to_string(port));
+    auto outcome =
+        std::async(std::launch::async, [&] { return join_one(place, with_deadline(milliseconds{200}), {}); });
+    // Far less than the resolver takes.
+    REQUIRE(outcome.wait_for(milliseconds{30'000}) == std::future_status::ready);
+    const Outcome result = outcome.get();
+    CHECK_FALSE(result.joined);
+    CHECK_THAT(result.message, Contains("has not answered for the name 'slow.test.rondo.invalid'"));
+  }
+  // The threads that were left behind end when the resolver does.
+  const std::uint64_t one = 1;
+  REQUIRE(::write(gate().get(), &one, sizeof one) == sizeof one);
+  std::string why;
+  CHECK(resolve(slow_name, port, after(Clock::now(), milliseconds{30'000}), why).size() == 1);
+}
