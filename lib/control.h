@@ -52,6 +52,11 @@ class Control {
   virtual void publish(const CostConstants& constants) = 0;
   // The others wait for it. Nothing when the time is up, or when the communicator has failed: the client hears of that.
   virtual std::optional<CostConstants> await_constants(TimePoint until) = 0;
+  // This rank's connect() has done its part. Blocks until that of every rank has: then nothing, else the communicator's first failure. Ranks
+  // that have not come so far by `until` are one.
+  virtual std::optional<Failure> await_ready(TimePoint until) = 0;
+  // The communicator's first failure, when there is one by `until`. Blocks until then at most.
+  virtual std::optional<Failure> await_failure(TimePoint until) = 0;
   // Tells the others that this rank leaves in order, having finished these operations, and lets rank 0, the hub, stay until the
   // others have finished as many or `until` has passed. Blocks until then at most.
   virtual void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) = 0;

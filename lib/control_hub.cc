@@ -4,9 +4,11 @@
 #include <algorithm>
 
 #include "base/thread.h"
+#include "lib/connect_failure.h"
 #include "lib/control_culprits.h"
 #include "lib/control_parties.h"
 #include "lib/control_thread.h"
+#include "lib/rendezvous_attendance.h"
 
 namespace rondo {
 namespace {
@@ -20,8 +22,9 @@ struct Peer {
   explicit Peer(Stream s) : stream(std::move(s)) {}
 
   Stream stream;
-  bool left = false;  // in order
-  bool gone = false;  // the connection has ended
+  bool left = false;   // in order
+  bool gone = false;   // the connection has ended
+  bool ready = false;  // its connect() has done its part
   bool known = false;
   RankStatus status;                      // as far as known
   std::uint64_t asked = 0, answered = 0;  // the newest query put to it, and the newest it answered
@@ -29,8 +32,16 @@ struct Peer {
 
 class Hub final : public Control {
  public:
-  explicit Hub(std::vector<Stream> streams)
-      : peers_(take(streams)), thread_(start_thread("rondo-control", [this] { run(); })) {}
+  Hub(std::vector<Stream> streams, Blob shared) : shared_(std::move(shared)), peers_(take(streams)) {
+    try {
+      thread_ = start_thread("rondo-control", [this] { run(); });
+    } catch (const Error& error) {
+      const Failure failure{Errc::system, could_not_connect(0, error.what())};
+      send_to_all(VerdictMessage{failure});
+      flush(all_streams());
+      throw Error(failure.code, failure.cause);
+    }
+  }
   ~Hub() override {
     queue_.post(StopCommand{});
     thread_.join();
@@ -48,6 +59,15 @@ class Hub final : public Control {
   }
   void publish(const CostConstants& constants) override { queue_.post(ConstantsMessage{constants}); }
   std::optional<CostConstants> await_constants(TimePoint) override { return std::nullopt; }
+  std::optional<Failure> await_ready(TimePoint until) override {
+    queue_.post(ReadyCommand{until});
+    std::optional<Failure> failure;
+    if (outlet_.ready().wait_until(after(until, ready_grace), failure)) return failure;
+    return Failure{Errc::deadline_exceeded, "rank 0 was too busy to finish connect() by its deadline"};
+  }
+  std::optional<Failure> await_failure(TimePoint until) override {
+    return outlet_.ready().wait_for_failure(until);
+  }
   void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
     LeaveCommand command;
     std::ranges::copy(finished, command.finished);
@@ -86,20 +106,27 @@ class Hub final : public Control {
       for (std::size_t peer = 0; peer < peers_.size(); ++peer)
         if (entries[peer + 1].revents != 0) listen_to(peer);
       for (Command& command : queue_.take_all()) std::visit([this](auto& what) { obey(what); }, command);
+      tell_farewells();
+      look_after_ready();
       conclude_inquiry();
       look_after_loss();
       look_after_leave();
       for (std::size_t peer = 0; peer < peers_.size(); ++peer)
         if (peers_[peer].stream.ended()) listen_to(peer);
     }
+    tell_farewells();
+    flush(all_streams());
+  }
+
+  std::vector<Stream*> all_streams() {
     std::vector<Stream*> streams;
     for (Peer& peer : peers_) streams.push_back(&peer.stream);
-    flush(std::move(streams));
+    return streams;
   }
 
   TimePoint next_time() const {
-    return std::min({inquiry_ ? inquiry_->until : TimePoint::max(), leave_ ? next_look_ : TimePoint::max(),
-                     loss_ ? loss_->due : TimePoint::max()});
+    return std::min({ready_until_, inquiry_ ? inquiry_->until : TimePoint::max(),
+                     leave_ ? next_look_ : TimePoint::max(), loss_ ? loss_->due : TimePoint::max()});
   }
 
   void listen_to(std::size_t index) {
@@ -129,14 +156,14 @@ class Hub final : public Control {
   void hear(std::size_t index, const LeavingMessage& message) {
     Peer& peer = peers_[index];
     if (std::exchange(peer.left, true)) return;
-    LeftMessage left;
-    left.rank = static_cast<std::uint32_t>(rank_of(index));
-    std::ranges::copy(message.finished, left.finished);
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       peer.status.lanes[lane].finished = message.finished[lane];
-    // The rank itself gets it too: then it knows that its leave has come through.
-    send_to_all(left);
+    farewells_.push_back(index);
     outlet_.peer_left(rank_of(index), message.finished);
+  }
+  void hear(std::size_t index, const ReadyMessage&) {
+    peers_[index].ready = true;
+    go_when_all_are_ready();
   }
   template <class Other>
   void hear(std::size_t index, const Other&) {
@@ -165,8 +192,48 @@ class Hub final : public Control {
     send_to_all(message);
     next_look_ = Clock::now();
   }
+  void obey(const ReadyCommand& command) {
+    ready_ = true;
+    ready_until_ = command.until;
+    go_when_all_are_ready();
+  }
   void obey(const StopCommand&) { stopped_ = true; }
   void obey(const ConstantsMessage& message) { send_to_all(message); }
+
+  // Ranks tend to leave at about the same time. All that have said so since the last turn are told in one go, to those who stay: n^2
+  // messages would be far too many. Whoever leaves hears of itself alone: then it knows that its leave has come through.
+  void tell_farewells() {
+    if (farewells_.empty()) return;
+    std::vector<std::byte> news;
+    for (const std::size_t index : std::exchange(farewells_, {})) {
+      LeftMessage left;
+      left.rank = static_cast<std::uint32_t>(rank_of(index));
+      for (std::size_t lane = 0; lane < lane_count; ++lane)
+        left.finished[lane] = peers_[index].status.lanes[lane].finished;
+      const auto bytes = encode(left);
+      news.insert(news.end(), bytes.begin(), bytes.end());
+      send(peers_[index], bytes);
+    }
+    for (Peer& peer : peers_)
+      if (!peer.left) send(peer, news);
+  }
+
+  void go_when_all_are_ready() {
+    if (!ready_ || !std::ranges::all_of(peers_, &Peer::ready)) return;
+    ready_until_ = TimePoint::max();
+    send_to_all(GoMessage{});
+    outlet_.ready().open();
+  }
+
+  void look_after_ready() {
+    if (Clock::now() < ready_until_) return;
+    ready_until_ = TimePoint::max();
+    std::vector<int> late;
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer)
+      if (!peers_[peer].ready) late.push_back(rank_of(peer));
+    judge({Errc::deadline_exceeded,
+           list_ranks(late) + " met the others and then did not finish connect() by its deadline"});
+  }
 
   // The first that comes here is the cause for everybody.
   void judge(const Failure& failure) {
@@ -255,6 +322,7 @@ class Hub final : public Control {
   }
 
   void send_to_all(const ControlMessage& message) {
+    tell_farewells();
     const auto bytes = encode(message);
     for (Peer& peer : peers_) send(peer, bytes);
   }
@@ -269,8 +337,12 @@ class Hub final : public Control {
   CommandQueue queue_;
   Gate left_;
   // The rest belongs to the thread.
+  const Blob shared_;        // what streams send parts of
   std::vector<Peer> peers_;  // of ranks 1, 2, ...
   Outlet outlet_;
+  std::vector<std::size_t> farewells_;  // peers whose leaving the others do not know yet
+  bool ready_ = false;                  // this rank's connect() has done its part
+  TimePoint ready_until_ = TimePoint::max();
   std::uint64_t last_query_ = 0;
   std::optional<Inquiry> inquiry_;
   std::optional<std::pair<DeadlineMessage, int>> kept_[lane_count];  // with their reporters
@@ -284,8 +356,8 @@ class Hub final : public Control {
 
 }  // namespace
 
-std::unique_ptr<Control> make_hub(std::vector<Stream> streams) {
-  return std::make_unique<Hub>(std::move(streams));
+std::unique_ptr<Control> make_hub(std::vector<Stream> streams, Blob shared) {
+  return std::make_unique<Hub>(std::move(streams), std::move(shared));
 }
 
 }  // namespace rondo

@@ -10,6 +10,7 @@
 //    2 members   = job:u64 size:u32                 ; from rank 0
 //    3 member    = rank:u32 bytes                   ; from rank 0; at most 64 KiB
 //    4 refusal   = failure                          ; from rank 0
+//    5 unable    = failure                          ; to rank 0, instead of a record
 //   16 report    = failure                          ; to rank 0
 //   17 deadline  = lane:u8 operation:u64 deadline_ns:u64 what:text                               ; to rank 0
 //   18 status    = query:u64 lane lane              ; to rank 0; bulk, urgent
@@ -18,6 +19,8 @@
 //   21 query     = query:u64                        ; from rank 0
 //   22 left      = rank:u32 finished:u64 finished:u64                                            ; from rank 0
 //   23 constants = f64 * 7                          ; from rank 0: what links cost (lib/constants.cc)
+//   24 ready     =                                  ; to rank 0: this rank's connect() has done its part
+//   25 go        =                                  ; from rank 0: that of all ranks has
 #include "lib/control_messages.h"
 
 #include <algorithm>
@@ -34,6 +37,7 @@ enum class Type : std::uint16_t {
   members,
   member,
   refusal,
+  unable,
   report = 16,
   deadline,
   status,
@@ -42,6 +46,8 @@ enum class Type : std::uint16_t {
   query,
   left,
   constants,
+  ready,
+  go,
 };
 
 // Cut at the boundary of a UTF-8 character.
@@ -133,6 +139,9 @@ struct Encoder {
     return Type::member;
   }
   Type operator()(const RefusalMessage& message) const { return put(writer, message.failure), Type::refusal; }
+  Type operator()(const UnableMessage& message) const { return put(writer, message.failure), Type::unable; }
+  Type operator()(const ReadyMessage&) const { return Type::ready; }
+  Type operator()(const GoMessage&) const { return Type::go; }
   Type operator()(const ReportMessage& message) const { return put(writer, message.failure), Type::report; }
   Type operator()(const DeadlineMessage& message) const {
     writer.put(static_cast<std::uint8_t>(message.lane));
@@ -176,6 +185,15 @@ bool read(Reader& reader, MemberMessage& message) {
 }
 bool read(Reader& reader, RefusalMessage& message) {
   return get(reader, message.failure);
+}
+bool read(Reader& reader, UnableMessage& message) {
+  return get(reader, message.failure);
+}
+bool read(Reader&, ReadyMessage&) {
+  return true;
+}
+bool read(Reader&, GoMessage&) {
+  return true;
 }
 bool read(Reader& reader, ReportMessage& message) {
   return get(reader, message.failure);
@@ -240,6 +258,12 @@ std::optional<ControlMessage> decode(std::uint16_t type, std::span<const std::by
       return read_whole<MemberMessage>(payload);
     case Type::refusal:
       return read_whole<RefusalMessage>(payload);
+    case Type::unable:
+      return read_whole<UnableMessage>(payload);
+    case Type::ready:
+      return read_whole<ReadyMessage>(payload);
+    case Type::go:
+      return read_whole<GoMessage>(payload);
     case Type::report:
       return read_whole<ReportMessage>(payload);
     case Type::deadline:

@@ -25,6 +25,10 @@ struct RecordMessage {
   std::uint64_t milliseconds_left = 0;  // until this rank's deadline for joining
   Blob record;
 };
+// Instead of a record: this rank cannot take part, and so nobody can.
+struct UnableMessage {
+  Failure failure;
+};
 // From rank 0, when all are there: members, then one member for each rank in order.
 struct MembersMessage {
   std::uint64_t job = 0;
@@ -40,6 +44,8 @@ struct RefusalMessage {
 };
 
 // Afterwards. To rank 0:
+// This rank's connect() has done its part.
+struct ReadyMessage {};
 struct ReportMessage {
   Failure failure;
 };
@@ -57,6 +63,8 @@ struct LeavingMessage {
   std::uint64_t finished[lane_count] = {};
 };
 // From rank 0:
+// All ranks are ready: connect() returns.
+struct GoMessage {};
 struct VerdictMessage {
   Failure failure;
 };
@@ -73,7 +81,8 @@ struct LeftMessage {
 
 using ControlMessage =
     std::variant<RecordMessage, MembersMessage, MemberMessage, RefusalMessage, ReportMessage, DeadlineMessage,
-                 StatusMessage, LeavingMessage, VerdictMessage, QueryMessage, LeftMessage, ConstantsMessage>;
+                 StatusMessage, LeavingMessage, VerdictMessage, QueryMessage, LeftMessage, ConstantsMessage,
+                 UnableMessage, ReadyMessage, GoMessage>;
 
 // The bytes of the whole frame.
 std::vector<std::byte> encode(const ControlMessage& message);

@@ -9,8 +9,10 @@
 
 namespace rondo {
 
-// Rank 0, the hub. streams: of ranks 1, 2, ... .
-std::unique_ptr<Control> make_hub(std::vector<Stream> streams);
+// Both throw Error(system) when the thread cannot be started; the other ranks hear of it before.
+//
+// Rank 0, the hub. streams: of ranks 1, 2, ...; shared: what they may still have to send.
+std::unique_ptr<Control> make_hub(std::vector<Stream> streams, Blob shared);
 // The others. stream: to rank 0.
 std::unique_ptr<Control> make_spoke(Stream stream, int rank);
 

@@ -5,18 +5,42 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "lib/connect_failure.h"
 #include "lib/control_parties.h"
 #include "lib/control_thread.h"
+#include "lib/rendezvous_socket.h"
 
 namespace rondo {
 namespace {
 
 constexpr milliseconds hub_time{500};
 
+// Without a thread: reports the failure and waits, for a bounded time, for what rank 0 makes of it.
+Failure report_alone(Stream& stream, const Failure& failure) {
+  stream.send(encode(ReportMessage{failure}));
+  const TimePoint until = after(Clock::now(), hub_time);
+  while (!stream.ended() && wait_for(stream.descriptor(), stream.events(), until)) {
+    stream.write();
+    stream.read();
+    while (const auto frame = stream.take_frame()) {
+      const auto message = decode(frame->type, frame->payload);
+      if (!message) return failure;
+      if (const auto* verdict = std::get_if<VerdictMessage>(&*message)) return verdict->failure;
+    }
+  }
+  return failure;
+}
+
 class Spoke final : public Control {
  public:
-  Spoke(Stream stream, int rank)
-      : stream_(std::move(stream)), rank_(rank), thread_(start_thread("rondo-control", [this] { run(); })) {}
+  Spoke(Stream stream, int rank) : stream_(std::move(stream)), rank_(rank) {
+    try {
+      thread_ = start_thread("rondo-control", [this] { run(); });
+    } catch (const Error& error) {
+      const Failure failure = report_alone(stream_, {Errc::system, could_not_connect(rank, error.what())});
+      throw Error(failure.code, failure.cause);
+    }
+  }
   ~Spoke() override {
     queue_.post(StopCommand{});
     thread_.join();
@@ -35,6 +59,18 @@ class Spoke final : public Control {
   void publish(const CostConstants&) override {}
   std::optional<CostConstants> await_constants(TimePoint until) override {
     return constants_.wait_until(until);
+  }
+  std::optional<Failure> await_ready(TimePoint until) override {
+    queue_.post(ReadyCommand{until});
+    std::optional<Failure> failure;
+    if (outlet_.ready().wait_until(after(until, ready_grace), failure)) return failure;
+    return Failure{Errc::deadline_exceeded,
+                   "rank 0 at " + hub_ +
+                       " did not say by the deadline of connect() that all ranks are "
+                       "connected: is it stopped, or unreachable?"};
+  }
+  std::optional<Failure> await_failure(TimePoint until) override {
+    return outlet_.ready().wait_for_failure(until);
   }
   void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
     LeaveCommand command;
@@ -81,6 +117,7 @@ class Spoke final : public Control {
   }
 
   void hear(const ConstantsMessage& message) { constants_.put(message.constants); }
+  void hear(const GoMessage&) { outlet_.ready().open(); }
   void hear(const VerdictMessage& message) {
     constants_.close();
     verdict_due_.reset();
@@ -144,6 +181,7 @@ class Spoke final : public Control {
     stream_.send(encode(message));
     if (hub_gone_) left_.open();
   }
+  void obey(const ReadyCommand&) { stream_.send(encode(ReadyMessage{})); }
   void obey(const StopCommand&) { stopped_ = true; }
   void obey(const ConstantsMessage&) {}
 
@@ -174,6 +212,7 @@ class Spoke final : public Control {
   // The rest belongs to the thread.
   Stream stream_;
   const int rank_;
+  const std::string hub_ = stream_.peer();
   Outlet outlet_;
   bool hub_left_ = false;  // in order
   bool hub_gone_ = false;  // the connection has ended

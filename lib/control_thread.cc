@@ -70,6 +70,35 @@ void Gate::wait_until(TimePoint until) {
   opened_.wait_until(lock, until, [this] { return open_; });
 }
 
+void ReadySlot::open() {
+  {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+  }
+  changed_.notify_all();
+}
+
+void ReadySlot::fail(const Failure& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = failure;
+  }
+  changed_.notify_all();
+}
+
+bool ReadySlot::wait_until(TimePoint until, std::optional<Failure>& failure) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, until, [this] { return open_ || failure_; });
+  failure = failure_;
+  return open_ || failure_;
+}
+
+std::optional<Failure> ReadySlot::wait_for_failure(TimePoint until) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, until, [this] { return failure_.has_value(); });
+  return failure_;
+}
+
 void Outlet::start(ControlClient& client) {
   client_ = &client;
   for (const LeftMessage& message : std::exchange(left_, {}))
@@ -80,6 +109,7 @@ void Outlet::start(ControlClient& client) {
 void Outlet::failed(const Failure& failure) {
   if (failure_) return;
   failure_ = failure;
+  ready_.fail(failure);
   if (client_ != nullptr) client_->failed(failure);
 }
 

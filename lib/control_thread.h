@@ -28,6 +28,9 @@ struct LeaveCommand {
   TimePoint until;
 };
 struct StopCommand {};
+struct ReadyCommand {
+  TimePoint until;
+};
 // A process that ends without a farewell may have finished its operations: what it sent last is still on its way to the others, who
 // should be able to finish them too.
 inline constexpr milliseconds last_words_time{150};
@@ -36,8 +39,8 @@ struct Loss {
   TimePoint due;
 };
 
-using Command =
-    std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand, StopCommand, ConstantsMessage>;
+using Command = std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand, StopCommand,
+                             ConstantsMessage, ReadyCommand>;
 
 // Commands on their way to the thread. Thread-safe; the descriptor is readable while there are any.
 class CommandQueue {
@@ -79,6 +82,22 @@ class Gate {
   bool open_ = false;
 };
 
+// Where connect() waits for the thread: until all ranks are ready, or the communicator has failed. Thread-safe.
+class ReadySlot {
+ public:
+  void open();  // all are ready
+  void fail(const Failure& failure);
+  // False when the time is up; else `failure` says whether and how the communicator has failed.
+  bool wait_until(TimePoint until, std::optional<Failure>& failure);
+  std::optional<Failure> wait_for_failure(TimePoint until);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  std::optional<Failure> failure_;
+};
+
 // Keeps what happens before the client is there. Thread-bound to the control thread.
 class Outlet {
  public:
@@ -89,12 +108,17 @@ class Outlet {
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
   bool has_client() const noexcept { return client_ != nullptr; }
   RankStatus status() const { return client_ == nullptr ? RankStatus{} : client_->status(); }
+  ReadySlot& ready() noexcept { return ready_; }  // any thread may use it
 
  private:
   ControlClient* client_ = nullptr;
+  ReadySlot ready_;
   std::optional<Failure> failure_;
   std::vector<LeftMessage> left_;
 };
+
+// How much longer than its deadline a rank waits for rank 0 to say how connect() ends.
+inline constexpr milliseconds ready_grace{1'000};
 
 // Sends what the streams still hold, for a short bounded time, and then the end.
 void flush(std::vector<Stream*> streams);

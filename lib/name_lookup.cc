@@ -23,6 +23,10 @@ struct Found {
   std::string why;
 };
 
+struct FreeList {
+  void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
+};
+
 Found look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -34,7 +38,7 @@ Found look_up(const std::string& host, std::uint16_t port, int flags) {
     return {{},
             "the name '" + host + "' has no address: " +
                 (result == EAI_SYSTEM ? describe_errno(errno) : std::string(::gai_strerror(result)))};
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  const std::unique_ptr<addrinfo, FreeList> owner(list);
   Found found;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
     if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;

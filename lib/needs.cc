@@ -34,6 +34,10 @@ std::size_t probe_descriptors(std::size_t limit) {
   return count;
 }
 
+struct CloseFolder {
+  void operator()(DIR* folder) const noexcept { ::closedir(folder); }
+};
+
 std::string text_of(rlim_t limit) {
   return limit == RLIM_INFINITY ? "none" : fmt::format("{}", limit);
 }
@@ -64,7 +68,7 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
 std::size_t open_descriptors() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  const std::unique_ptr<DIR, decltype(&::closedir)> folder(::opendir("/proc/self/fd"), &::closedir);
+  const std::unique_ptr<DIR, CloseFolder> folder(::opendir("/proc/self/fd"));
   if (!folder) return probe_descriptors(limit.rlim_cur);
   std::size_t count = 0;
   while (const dirent* const entry = ::readdir(folder.get()))

@@ -3,6 +3,8 @@
 
 #include <openssl/rand.h>
 
+#include <algorithm>
+
 #include <rondo/error.h>
 
 #include "lib/control_parties.h"
@@ -27,9 +29,25 @@ Joined join(const Place& place, const Options& options, const Blob& record) {
   if (place.size == 1) return {fresh_job(), {record}, nullptr};
   Company company = place.rank == 0 ? gather(place, options, record) : attend(place, options, record);
   Joined joined{company.job, std::move(company.records), nullptr};
-  joined.control = place.rank == 0 ? make_hub(std::move(company.streams))
+  joined.control = place.rank == 0 ? make_hub(std::move(company.streams), std::move(company.members))
                                    : make_spoke(std::move(company.streams.front()), place.rank);
   return joined;
+}
+
+Failure fail_to_join(const Place& place, const Options& options, const Failure& failure) {
+  // The groups of a split have a way of their own to tell it: over the parent.
+  if (place.size == 1 || !place.group.empty()) return failure;
+  const Failure told{failure.code,
+                     "rank " + std::to_string(place.rank) + " cannot take part: " + failure.cause};
+  const TimePoint until = std::min(place.deadline, after(Clock::now(), failure_grace));
+  try {
+    if (place.rank == 0) return refuse_all(place, options, told, until);
+    Place hasty = place;
+    hasty.deadline = until;
+    return attend_to_fail(hasty, options, told);
+  } catch (const std::exception&) {  // nobody is there to hear it
+    return told;
+  }
 }
 
 }  // namespace rondo

@@ -13,6 +13,7 @@
 #include <rondo/options.h>
 
 #include "base/handshake.h"
+#include "collectives/failure.h"
 #include "lib/control.h"
 #include "transports/transport.h"
 
@@ -46,6 +47,11 @@ Place resolve_place(const Options& options);
 // Joins by place.deadline. Throws Error with the ranks that are missing, came twice or disagree (about size, version or
 // secret), the same on every rank that did come. Records may be up to 64 KiB each.
 Joined join(const Place& place, const Options& options, const Blob& record);
+
+// This rank cannot join. Tells the others at the rendezvous, so that they end at once, and returns what all ranks have for a cause:
+// "rank 2 cannot take part: WHY". Takes failure_grace at most.
+Failure fail_to_join(const Place& place, const Options& options, const Failure& failure);
+inline constexpr milliseconds failure_grace{5'000};
 
 // Which host this process is on, as far as sharing loopback goes: boot id and network namespace.
 std::string host_identity();

@@ -51,6 +51,8 @@ Failure describe(const Attendance& attendance, const std::string& url, const std
   if (!attendance.missing.empty())
     text += fmt::format("; {}: {}", attendance.hopeless() ? "not there yet" : "missing",
                         list_ranks(attendance.missing));
+  if (!attendance.shortage.empty())
+    text += fmt::format("; rank 0 could not accept connections: {}", attendance.shortage);
   list(text, "; came twice: ", attendance.doubled, [](const Attendance::Doubled& item) {
     return fmt::format("rank {} (from {} and from {})", item.rank, item.first, item.second);
   });

@@ -40,6 +40,7 @@ struct Attendance {
   std::vector<Disagreeing> disagreeing;
   std::vector<Turned> turned;
   std::size_t foreign = 0;  // connections that were not from Rondo
+  std::string shortage;     // why rank 0 could not accept connections, the last time, and what to do
 
   // Nothing that happens later can repair it.
   bool hopeless() const noexcept { return !doubled.empty() || !disagreeing.empty(); }

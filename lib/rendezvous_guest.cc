@@ -40,6 +40,10 @@ class Attendee {
         deadline_(place.deadline),
         board_(board_of(place, options)) {}
 
+  void fail_with(const Failure& failure) { failure_ = failure; }
+  // Rank 0 has told why nobody can join.
+  bool has_heard() const noexcept { return heard_; }
+
   Company run() {
     milliseconds pause = first_pause;
     std::string obstacle = "there was no time to look for it";
@@ -119,7 +123,7 @@ class Attendee {
     return !now || now->job != job;
   }
 
-  Company talk(const Endpoint& endpoint, std::uint64_t job) const {
+  Company talk(const Endpoint& endpoint, std::uint64_t job) {
     std::string why;
     FileDescriptor socket = connect_to(endpoint, std::min(deadline_, after(Clock::now(), connect_time)), why);
     if (!socket) throw Obstacle{why};
@@ -191,12 +195,13 @@ class Attendee {
   }
 
   void hand_in_record(Stream& stream) const {
+    if (failure_) return stream.send(encode(UnableMessage{*failure_}));
     const auto left =
         std::max(std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now()), milliseconds{0});
     stream.send(encode(RecordMessage{static_cast<std::uint64_t>(left.count()), record_}));
   }
 
-  Company receive_company(Stream& stream) const {
+  Company receive_company(Stream& stream) {
     const TimePoint until = after(deadline_, verdict_grace);
     Company company;
     std::size_t expected = 0;
@@ -211,8 +216,10 @@ class Attendee {
       if (!message)
         throw Obstacle{"rank 0 at " + stream.peer() +
                        " went away while the ranks were joining: " + stream.why()};
-      if (const auto* refusal = std::get_if<RefusalMessage>(&*message))
+      if (const auto* refusal = std::get_if<RefusalMessage>(&*message)) {
+        heard_ = true;
         throw Error(refusal->failure.code, refusal->failure.cause);
+      }
       if (!accept(*message, company, expected, first))
         throw Obstacle{"rank 0 at " + stream.peer() + " sent something else than the records of the ranks"};
     }
@@ -264,12 +271,27 @@ class Attendee {
   const std::chrono::milliseconds connect_deadline_;
   const TimePoint deadline_;
   const std::unique_ptr<Board> board_;
+  std::optional<Failure> failure_;  // what this rank has to say instead of its record
+  bool heard_ = false;
 };
 
 }  // namespace
 
 Company attend(const Place& place, const Options& options, const Blob& record) {
   return Attendee(place, options, record).run();
+}
+
+Failure attend_to_fail(const Place& place, const Options& options, const Failure& failure) {
+  const Blob nothing;
+  Attendee attendee(place, options, nothing);
+  attendee.fail_with(failure);
+  try {
+    attendee.run();
+  } catch (const Error& error) {
+    if (attendee.has_heard()) return {static_cast<Errc>(error.code().value()), error.what()};
+    throw;
+  }
+  return failure;
 }
 
 }  // namespace rondo

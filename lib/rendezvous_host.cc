@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <list>
+#include <set>
 
 #include <rondo/error.h>
 
@@ -33,6 +34,7 @@ enum class Stage {
   record,  // has proved the secret; its record is to come
   ready,
   heard,  // disagrees: waits for the end of the join, to hear why
+  told,   // has been told why nobody can join; is read until it goes
   gone,
 };
 
@@ -50,7 +52,7 @@ struct Guest {
   Blob record;
 
   bool proved() const noexcept {
-    return stage == Stage::record || stage == Stage::ready || stage == Stage::heard;
+    return stage == Stage::record || stage == Stage::ready || stage == Stage::heard || stage == Stage::told;
   }
   std::uint32_t rank() const noexcept { return acceptor.claim().rank; }
 };
@@ -71,6 +73,11 @@ class Gathering {
 
   Company run(const Blob& record) {
     for (;;) {
+      if (end_) {
+        if (all_are_told() || Clock::now() >= end_until_) throw Error(end_->code, end_->cause);
+        turn(end_until_);
+        continue;
+      }
       const bool all = taken_ + 1 == seats_.size();
       if (all && !attendance_.hopeless()) return finish(record);
       if (attendance_.hopeless() && !hopeless_until_) hopeless_until_ = after(Clock::now(), hopeless_grace);
@@ -80,7 +87,35 @@ class Gathering {
     }
   }
 
+  // Nobody can join, for this cause: those who are there and those who come by then hear it at once.
+  void end_with(const Failure& failure, TimePoint until) {
+    if (end_) return;
+    end_ = failure;
+    end_until_ = until;
+    for (Guest& guest : guests_)
+      if (guest.proved()) tell_end(guest);
+  }
+
  private:
+  void tell_end(Guest& guest) {
+    guest.stream.send(encode(RefusalMessage{*end_}));
+    guest.stage = Stage::told;
+    if (guest.rank() != 0 && guest.rank() < seats_.size()) told_.insert(guest.rank());
+    finish_telling(guest);
+  }
+
+  // The connection is open until the guest has gone: what it still sends must not cost it what it was told.
+  void finish_telling(Guest& guest) {
+    if (!guest.stream.has_unsent()) guest.stream.finish_sending();
+    while (guest.stream.take_frame()) {
+    }
+  }
+
+  bool all_are_told() const {
+    return told_.size() + 1 == seats_.size() &&
+           std::ranges::none_of(guests_, [](const Guest& guest) { return guest.stage == Stage::told; });
+  }
+
   TimePoint earliest_end() const {
     TimePoint until = std::min(deadline_, hopeless_until_.value_or(TimePoint::max()));
     for (const Guest& guest : guests_)
@@ -118,8 +153,10 @@ class Gathering {
       if (!socket) {
         const bool short_of_something =
             errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-        if (short_of_something && dismiss_oldest_stranger()) continue;
-        if (short_of_something) accept_again_ = after(Clock::now(), accept_pause);
+        if (!short_of_something) return;
+        note_shortage(errno);
+        if (dismiss_oldest_stranger()) continue;
+        accept_again_ = after(Clock::now(), accept_pause);
         return;
       }
       if (reception_.this_host_only && !same_host(socket.get())) {
@@ -129,7 +166,11 @@ class Gathering {
                                          ": it is on another host, and no RONDO_SECRET is set");
         continue;
       }
-      if (strangers() >= std::min(most_strangers_, most_unproved_descriptors())) dismiss_oldest_stranger();
+      // More than the ranks can cause are strangers; fewer may be ranks for which there is no room yet.
+      const std::size_t unproved = strangers();
+      if (unproved >= std::min(most_strangers_, most_unproved_descriptors()) && dismiss_oldest_stranger() &&
+          unproved >= most_strangers_)
+        ++attendance_.foreign;
       guests_.emplace_back(std::move(socket), place_);
     }
   }
@@ -139,11 +180,16 @@ class Gathering {
         std::ranges::count_if(guests_, [](const Guest& guest) { return !guest.proved(); }));
   }
 
+  // This process is short of something: that is no fault of those who are not let in.
+  void note_shortage(int error) {
+    attendance_.shortage = describe_errno(error) + remedy_of_shortage(error);
+    log_.line(LogLevel::warning, "rank 0 cannot accept connections at " + url_ + ": " + attendance_.shortage);
+  }
+
   // A rank that is dismissed so tries again; somebody who only holds connections open loses them.
   bool dismiss_oldest_stranger() {
     const auto oldest = std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.proved(); });
     if (oldest == guests_.end()) return false;
-    ++attendance_.foreign;
     guests_.erase(oldest);
     return true;
   }
@@ -154,6 +200,7 @@ class Gathering {
     if (guest.stage == Stage::hello) hear_hello(guest);
     if (guest.stage == Stage::proof) hear_proof(guest);
     if (guest.stage == Stage::record) hear_record(guest);
+    if (guest.stage == Stage::told) finish_telling(guest);
     if (guest.stage != Stage::gone && guest.stream.ended()) lose(guest);
   }
 
@@ -196,12 +243,15 @@ class Gathering {
     seats_[claim.rank] = &guest;
     guest.stage = Stage::record;
     guest.stream.send(Acceptor::write_verdict(Verdict::welcome));
+    if (end_) tell_end(guest);
   }
 
   void hear_record(Guest& guest) {
     auto frame = guest.stream.take_frame();
     if (!frame) return;
     auto message = decode(frame->type, frame->payload);
+    if (const auto* unable = message ? std::get_if<UnableMessage>(&*message) : nullptr)
+      return end_with(unable->failure, std::min(deadline_, after(Clock::now(), failure_grace)));
     auto* const record = message ? std::get_if<RecordMessage>(&*message) : nullptr;
     if (record == nullptr) return guest.stream.end("it sent something else than its record");
     constexpr auto most =
@@ -222,6 +272,7 @@ class Gathering {
   void keep_for_the_end(Guest& guest, Verdict verdict) {
     guest.stream.send(Acceptor::write_verdict(verdict));
     guest.stage = Stage::heard;
+    if (end_) tell_end(guest);
   }
 
   void turn_away(Guest& guest, const std::string& why) {
@@ -237,7 +288,9 @@ class Gathering {
       seats_[guest.rank()] = nullptr;
       if (guest.stage == Stage::ready) --taken_;
     }
-    if (guest.stage != Stage::heard) turn_away(guest, guest.stream.why());
+    if (guest.stage == Stage::told && guest.rank() < seats_.size() && seats_[guest.rank()] == &guest)
+      seats_[guest.rank()] = nullptr;
+    if (guest.stage != Stage::heard && guest.stage != Stage::told) turn_away(guest, guest.stream.why());
     guest.stage = Stage::gone;
   }
 
@@ -255,14 +308,15 @@ class Gathering {
     company.records.push_back(record);
     for (std::size_t rank = 1; rank < seats_.size(); ++rank)
       company.records.push_back(std::move(seats_[rank]->record));
-    std::vector<std::byte> answer = encode(MembersMessage{job_, static_cast<std::uint32_t>(seats_.size())});
+    // The records of all for all: n^2 of them would be far too many to keep. There is one copy, and each stream has a place in it.
+    company.members = encode(MembersMessage{job_, static_cast<std::uint32_t>(seats_.size())});
     for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
       const auto part = encode(MemberMessage{static_cast<std::uint32_t>(rank), company.records[rank]});
-      answer.insert(answer.end(), part.begin(), part.end());
+      company.members.insert(company.members.end(), part.begin(), part.end());
     }
     // What does not fit into the sockets at once, and a rank that is lost now, are the control plane's business.
     for (std::size_t rank = 1; rank < seats_.size(); ++rank) {
-      seats_[rank]->stream.send(answer);
+      seats_[rank]->stream.send_shared(company.members);
       company.streams.push_back(std::move(seats_[rank]->stream));
     }
     return company;
@@ -308,6 +362,9 @@ class Gathering {
   const std::size_t most_strangers_;
   TimePoint accept_again_ = TimePoint::min();
   std::optional<TimePoint> hopeless_until_;
+  std::optional<Failure> end_;  // a rank cannot take part
+  TimePoint end_until_;
+  std::set<std::uint32_t> told_;  // ranks that have been told so
   Attendance attendance_;
   QuotaLog log_;
 };
@@ -316,6 +373,17 @@ class Gathering {
 
 Company gather(const Place& place, const Options& options, const Blob& record) {
   return Gathering(place, options).run(record);
+}
+
+Failure refuse_all(const Place& place, const Options& options, const Failure& failure, TimePoint until) {
+  Gathering gathering(place, options);
+  gathering.end_with(failure, until);
+  try {
+    gathering.run({});
+  } catch (const Error& error) {
+    return {static_cast<Errc>(error.code().value()), error.what()};
+  }
+  return failure;
 }
 
 }  // namespace rondo

@@ -14,7 +14,8 @@ namespace rondo {
 // What the joining leaves behind: the job, everybody's record, and the connections over which they came.
 struct Company {
   std::uint64_t job = 0;
-  std::vector<Blob> records;    // by rank
+  std::vector<Blob> records;  // by rank
+  Blob members;  // on rank 0: everybody's record as frames; streams may still have to send parts of it
   std::vector<Stream> streams;  // on rank 0: of ranks 1, 2, ...; elsewhere: the one to rank 0
 };
 
@@ -23,5 +24,9 @@ std::uint64_t fresh_job();
 
 // Listens until all have come or the earliest deadline of those who came has passed; then all who came hear the same.
 Company gather(const Place& place, const Options& options, const Blob& record);
+
+// This rank cannot join: tells that to all who come by `until`, and returns when all have heard it. A rank that failed earlier has the
+// cause that is returned.
+Failure refuse_all(const Place& place, const Options& options, const Failure& failure, TimePoint until);
 
 }  // namespace rondo

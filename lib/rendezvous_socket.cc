@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <cctype>
 #include <cerrno>
@@ -81,11 +82,9 @@ FileDescriptor try_listen_in_range(Endpoint endpoint, std::uint16_t first, std::
 
 std::string remedy_of(int error, const Endpoint& endpoint) {
   if (error == EADDRINUSE) return "; another rank 0 or another program has it: take another port";
-  if (error == EMFILE) return "; raise this process's limit of open files (ulimit -n)";
-  if (error == ENFILE) return "; raise the system's limit of open files (fs.file-max)";
   if (error == EACCES && endpoint.port() != 0 && endpoint.port() < 1024)
     return "; ports below 1024 need CAP_NET_BIND_SERVICE: take a greater one";
-  return {};
+  return remedy_of_shortage(error);
 }
 
 std::string why_not(const Endpoint& endpoint, std::uint16_t first, std::uint16_t last, int error) {
@@ -283,6 +282,16 @@ bool wait_for(int descriptor, short events, TimePoint until) {
 void pause_until(TimePoint until) {
   for (TimePoint now = Clock::now(); now < until; now = Clock::now())
     ::poll(nullptr, 0, poll_timeout(now, until));
+}
+
+std::string remedy_of_shortage(int number) {
+  rlimit limit{};
+  if (number == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0)
+    return "; this process may have " + std::to_string(limit.rlim_cur) +
+           " open files: raise the limit (ulimit -n)";
+  if (number == ENFILE) return "; raise the system's limit of open files (fs.file-max)";
+  if (number == ENOBUFS || number == ENOMEM) return "; the system is short of memory";
+  return {};
 }
 
 std::string describe_errno(int number) {

@@ -62,12 +62,30 @@ void Stream::send(std::span<const std::byte> bytes) {
   write();
 }
 
+void Stream::send_shared(std::span<const std::byte> bytes) {
+  if (ended()) return;
+  if (!shared_.empty()) return send(bytes);
+  shared_ = bytes;
+  shared_at_ = output_.size();
+  write();
+}
+
+std::span<const std::byte> Stream::next_part() const noexcept {
+  if (!shared_.empty() && sent_ == shared_at_) return shared_;
+  const std::size_t end = shared_.empty() ? output_.size() : shared_at_;
+  return std::span(output_).subspan(sent_, end - sent_);
+}
+
 void Stream::write() {
   while (!ended() && has_unsent()) {
-    const ssize_t count =
-        ::send(descriptor_.get(), output_.data() + sent_, output_.size() - sent_, MSG_NOSIGNAL);
+    const auto part = next_part();
+    const ssize_t count = ::send(descriptor_.get(), part.data(), part.size(), MSG_NOSIGNAL);
     if (count >= 0) {
-      sent_ += static_cast<std::size_t>(count);
+      const auto bytes = static_cast<std::size_t>(count);
+      if (part.data() == shared_.data())
+        shared_ = shared_.subspan(bytes);
+      else
+        sent_ += bytes;
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
@@ -79,7 +97,7 @@ void Stream::write() {
   }
   if (!has_unsent()) {
     output_.clear();
-    sent_ = 0;
+    sent_ = shared_at_ = 0;
   }
 }
 

@@ -43,8 +43,12 @@ class Stream {
   void read();
   // Sends at once as much as the kernel takes and keeps the rest for write().
   void send(std::span<const std::byte> bytes);
+  // Likewise, of bytes that the caller keeps, unchanged, for as long as the stream lives: what is not sent at once is not copied. At most
+  // one such part at a time; a second one is copied.
+  void send_shared(std::span<const std::byte> bytes);
   void write();
-  bool has_unsent() const noexcept { return sent_ < output_.size(); }
+  bool has_unsent() const noexcept { return sent_ < output_.size() || !shared_.empty(); }
+  // Memory of this stream that is taken by them.
   std::size_t unsent_bytes() const noexcept { return output_.size() - sent_; }
 
   // Exactly that many bytes when they are here.
@@ -60,6 +64,8 @@ class Stream {
   void finish_sending() noexcept;
 
  private:
+  std::span<const std::byte> next_part() const noexcept;
+
   FileDescriptor descriptor_;
   std::string peer_;
   std::string why_;
@@ -67,6 +73,8 @@ class Stream {
   std::size_t taken_ = 0;
   std::vector<std::byte> output_;
   std::size_t sent_ = 0;
+  std::span<const std::byte> shared_;  // what is left of it; its place is before output_[shared_at_]
+  std::size_t shared_at_ = 0;
 };
 
 }  // namespace rondo

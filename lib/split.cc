@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -73,6 +74,12 @@ Group find_group(CommunicatorState& parent, int color, int key) {
   return group;
 }
 
+// The parent has failed in the middle of the join of a group. It is no std::exception, so that nothing on its way takes it for an error
+// of the group's own: an expired deadline of the parent, for instance, for "nothing in the store yet".
+struct ParentFailed {
+  std::exception_ptr cause;
+};
+
 // What the join of the group uses as the program's store. One exchange answers both its put and its get.
 class Meeting final : public Store {
  public:
@@ -94,12 +101,20 @@ class Meeting final : public Store {
     mine[1] = static_cast<std::byte>(code.category() == error_category() ? code.value() : 0);
     store_little(mine.data() + 2, static_cast<std::uint16_t>(length));
     std::copy_n(reinterpret_cast<const std::byte*>(text.data()), length, mine.begin() + message_head);
-    const Blob all = gather(parent_, mine, parent_.options().connect_deadline);
+    const Blob all = gather_from_all(mine);
     for (const int rank : group_.members)
       read(rank, all.data() + static_cast<std::size_t>(rank) * message_bytes);
   }
 
  private:
+  Blob gather_from_all(const Blob& mine) {
+    try {
+      return gather(parent_, mine, parent_.options().connect_deadline);
+    } catch (const std::exception&) {
+      throw ParentFailed{std::current_exception()};
+    }
+  }
+
   void read(int rank, const std::byte* message) {
     const auto kind = static_cast<Kind>(message[0]);
     const auto length = load_little<std::uint16_t>(message + 2);
@@ -142,12 +157,13 @@ std::unique_ptr<CommunicatorState> join_group(CommunicatorState& parent, const G
 
 }  // namespace
 
-std::unique_ptr<CommunicatorState> split(CommunicatorState& parent, int color, int key,
-                                         std::uint64_t number) {
-  const Group group = find_group(parent, color, key);
+namespace {
+
+std::unique_ptr<CommunicatorState> split_in_groups(CommunicatorState& parent, const Group& group,
+                                                   std::uint64_t number) {
   Meeting meeting(parent, group);
   std::unique_ptr<CommunicatorState> result;
-  if (color >= 0) {
+  if (group.color >= 0 && !group.members.empty()) {
     try {
       result = join_group(parent, group, meeting, number);
     } catch (const Error& error) {
@@ -162,6 +178,18 @@ std::unique_ptr<CommunicatorState> split(CommunicatorState& parent, int color, i
   }
   if (!meeting.exchanged()) meeting.exchange(Kind::nothing, {}, {});
   return result;
+}
+
+}  // namespace
+
+std::unique_ptr<CommunicatorState> split(CommunicatorState& parent, int color, int key,
+                                         std::uint64_t number) {
+  const Group group = find_group(parent, color, key);
+  try {
+    return split_in_groups(parent, group, number);
+  } catch (const ParentFailed& failed) {
+    std::rethrow_exception(failed.cause);
+  }
 }
 
 }  // namespace rondo

@@ -10,8 +10,10 @@
 
 #include "base/bytes.h"
 #include "base/mix.h"
+#include "lib/connect_failure.h"
 #include "lib/constants.h"
 #include "lib/measure_links.h"
+#include "lib/needs.h"
 
 namespace rondo {
 
@@ -93,10 +95,33 @@ CommunicatorState::CommunicatorState(const Options& options, const TransportFact
 CommunicatorState::CommunicatorState(const Options& options, const Place& place,
                                      const TransportFactory& factory)
     : options_(options), place_(place), factory_(factory) {
-  plan_options_ = {options_.algorithm.empty() ? std::nullopt : parse_algorithm(options_.algorithm),
-                   options_.segment_bytes, options_.depth, options_.staging_bytes / lane_count,
-                   options_.reproducible};
-  if (!options_.algorithm.empty() && !plan_options_.algorithm)
+  Blob record;
+  try {
+    check_options();
+    if (place_.size > 1) {
+      reserve_descriptors_to_join(place_, options_);
+      transports_ = factory_(place_, options_);
+      record = make_record();
+    }
+  } catch (const std::exception& error) {
+    fail_before_joining(place_, options_, error);
+  }
+  if (place_.size > 1) joined_ = join(place_, options_, record);
+  try {
+    connect_all();
+  } catch (const std::exception& error) {
+    if (!joined_.control) throw;
+    fail_together(*joined_.control, place_.rank, error);
+  }
+  if (!joined_.control) return;
+  // Either connect() returns on every rank, or it fails on every rank, with one cause.
+  if (const auto failure = joined_.control->await_ready(place_.deadline))
+    throw Error(failure->code, failure->cause);
+  joined_.control->start(*this);
+}
+
+void CommunicatorState::check_options() const {
+  if (!options_.algorithm.empty() && !parse_algorithm(options_.algorithm))
     throw Error(Errc::invalid_argument,
                 fmt::format("algorithm is '{}'; possible are {}", options_.algorithm, algorithm_names()));
   if (options_.deadline.count() <= 0)
@@ -105,23 +130,21 @@ CommunicatorState::CommunicatorState(const Options& options, const Place& place,
   if (options_.depth < 0 || options_.depth > most_depth)
     throw Error(Errc::invalid_argument,
                 fmt::format("depth is {}, it must be from 0 to {}", options_.depth, most_depth));
+}
+
+void CommunicatorState::connect_all() {
+  plan_options_ = {options_.algorithm.empty() ? std::nullopt : parse_algorithm(options_.algorithm),
+                   options_.segment_bytes, options_.depth, options_.staging_bytes / lane_count,
+                   options_.reproducible};
   topology_.ranks = place_.size;
   std::vector<Transport*> routes(static_cast<std::size_t>(place_.size), nullptr), all;
   bool crowded = false;
   if (place_.size > 1) {
-    transports_ = factory(place_, options_);
-    joined_ = join(place_, options_, make_record());
-    try {
-      routes = connect_transports();
-      routes_.assign(routes.begin(), routes.end());
-      settle_constants(routes, topology_.ranks_per_host > topology_.cores_per_host);
-    } catch (const std::exception& error) {
-      // The others may have come further: their first operation fails with this cause.
-      joined_.control->report({Errc::rendezvous, error.what()});
-      throw;
-    }
-    for (const auto& t : transports_) all.push_back(t.get());
+    routes = connect_transports();
+    routes_.assign(routes.begin(), routes.end());
     crowded = topology_.ranks_per_host > topology_.cores_per_host;
+    settle_constants(routes, crowded);
+    for (const auto& t : transports_) all.push_back(t.get());
   }
   EngineObserver* const observer = place_.size > 1 ? this : nullptr;
   engine_ = std::make_unique<Engine>(EngineOptions{place_.rank, place_.size, crowded, options_.checksum,
@@ -131,7 +154,6 @@ CommunicatorState::CommunicatorState(const Options& options, const Place& place,
     throw Error(Errc::unsupported,
                 fmt::format("algorithm direct needs all ranks on one host over shm; these are over {}",
                             transport_name_));
-  if (joined_.control) joined_.control->start(*this);
 }
 
 CommunicatorState::~CommunicatorState() {

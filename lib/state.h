@@ -56,6 +56,8 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
  private:
   static constexpr milliseconds longest_deadline = std::chrono::hours{24 * 365};
 
+  void check_options() const;
+  void connect_all();
   Work start_transfers(const PointShape& shape, const OpOptions& options);
   CostSource find_cost_source();
   Blob make_record();

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The deadline of the parent was taken for "nothing in the store", and rank 0 of the group, which was innocent, was accused.
+#include <condition_variable>
+#include <mutex>
+
+#include "catch.h"
+#include "lib/connect.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+
+using Catch::Contains;
+
+TEST_CASE("a split that meets its deadline names the rank that did not come", "[split]") {
+  constexpr int size = 4, late = 2;
+  MemoryStore store;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int failed = 0;
+  std::vector<std::string> causes(size);
+  CHECK_NOTHROW(run_ranks(size, "late split", [&](int rank) {
+    Options options = Setup::quick_options();
+    options.rank = rank;
+    options.size = size;
+    options.store = &store;
+    options.transports = {"tcp"};
+    options.connect_deadline = std::chrono::seconds{5};
+    const auto factory = [&](const Place& place, const Options& o) {
+      std::unique_lock lock(mutex);
+      // Until the others have given it up.
+      if (!place.group.empty() && rank == late) changed.wait(lock, [&] { return failed == size - 1; });
+      return default_transports(place, o);
+    };
+    Communicator c = connect_with(options, factory);
+    try {
+      (void)c.split(0, 0);
+    } catch (const Error& error) {
+      causes[static_cast<std::size_t>(rank)] = error.what();
+    }
+    const std::lock_guard lock(mutex);
+    ++failed;
+    changed.notify_all();
+  }));
+  for (int rank = 0; rank < size; ++rank) {
+    INFO("rank " << rank);
+    CHECK_THAT(causes[static_cast<std::size_t>(rank)], Contains("all_gather") && Contains("\"split\"") &&
+                                                           Contains("rank 2 has not called") &&
+                                                           !Contains("rank 0 is not to be found"));
+  }
+}
+
+}  // namespace rondo::testing

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The control plane at size: rank 0 is the library's own, in a process of its own; the others are played, all by one process, byte
+// for byte, and read nothing before all have handed in their records. So rank 0 has the records of all to send to all at once.
+//
+//   join_scale [--check] RANKS ...        ; --check: rank 0 stays below 64 MB, else 1 is returned
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <rondo/error.h>
+
+#include "base/handshake.h"
+#include "lib/control_messages.h"
+#include "lib/needs.h"
+#include "lib/rendezvous_socket.h"
+#include "lib/rendezvous_stream.h"
+
+namespace rondo {
+namespace {
+
+constexpr const char* secret = "a secret for the table";
+// As long as that of a rank with three tcp addresses and shared memory.
+constexpr std::size_t record_bytes = 400;
+constexpr milliseconds limit{200'000};
+constexpr std::size_t most_megabytes = 64;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool memory_counts = false;  // sanitizers keep what has been freed
+#else
+constexpr bool memory_counts = true;
+#endif
+
+double seconds_since(TimePoint start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Report {
+  double joined = 0, ready = 0, left = 0;  // seconds of each phase at rank 0
+  std::size_t peak_kilobytes = 0;
+};
+
+std::size_t peak_kilobytes() {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;)
+    if (word == "VmHWM:") {
+      std::size_t kilobytes = 0;
+      file >> kilobytes;
+      return kilobytes;
+    }
+  return 0;
+}
+
+Blob record() {
+  return Blob(record_bytes, std::byte{7});
+}
+
+// Rank 0, in the child. Says over the pipe when it has joined, and everything at the end.
+int be_rank_0(int ranks, const std::string& url, int pipe) {
+  try {
+    Place place;
+    place.size = ranks;
+    place.url = url;
+    place.secret = secret;
+    place.deadline = after(Clock::now(), limit);
+    Report report;
+    TimePoint start = Clock::now();
+    Joined joined = join(place, Options{}, record());
+    report.joined = seconds_since(start);
+    if (::write(pipe, "J", 1) != 1) return 2;
+    start = Clock::now();
+    if (const auto failure = joined.control->await_ready(place.deadline))
+      throw Error(failure->code, failure->cause);
+    report.ready = seconds_since(start);
+    start = Clock::now();
+    const std::uint64_t finished[lane_count] = {};
+    joined.control->leave(finished, place.deadline);
+    report.left = seconds_since(start);
+    report.peak_kilobytes = peak_kilobytes();
+    return ::write(pipe, &report, sizeof report) == sizeof report ? 0 : 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank 0: %s\n", error.what());
+    return 2;
+  }
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(Errc::system, what);
+}
+
+// One of the others.
+struct Guest {
+  Guest(FileDescriptor socket, int rank, int ranks)
+      : stream(std::move(socket)),
+        initiator({Purpose::rendezvous, static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(ranks),
+                   0, 0, 0},
+                  0, secret),
+        rank(rank) {
+    stream.send(initiator.hello());
+  }
+
+  // True when the record is on its way.
+  bool shake_hands() {
+    stream.write();
+    stream.read();
+    if (ChallengeBytes challenge; !answered && stream.take(challenge)) {
+      stream.send(initiator.answer(challenge));
+      answered = true;
+    }
+    if (VerdictBytes verdict; answered && stream.take(verdict)) {
+      if (Initiator::read_verdict(verdict) != Verdict::welcome) fail("rank 0 refuses a rank");
+      stream.send(encode(RecordMessage{static_cast<std::uint64_t>(limit.count()), record()}));
+      return true;
+    }
+    return ended();
+  }
+  bool ended() {
+    if (stream.ended()) fail("rank " + std::to_string(rank) + ": " + stream.why());
+    return false;
+  }
+  // True when exactly `expected` bytes of records are here.
+  bool drain(std::size_t expected) {
+    static std::array<std::byte, 1 << 16> scratch;
+    while (drained < expected) {
+      const ssize_t count =
+          ::recv(stream.descriptor(), scratch.data(), std::min(scratch.size(), expected - drained), 0);
+      if (count > 0)
+        drained += static_cast<std::size_t>(count);
+      else if (count == 0)
+        fail("rank 0 has gone");
+      else if (errno == EAGAIN)
+        return false;
+      else if (errno != EINTR)
+        fail(describe_errno(errno));
+    }
+    return true;
+  }
+  // True when a message of that kind has come.
+  template <class Message>
+  bool hear() {
+    stream.write();
+    stream.read();
+    while (const auto frame = stream.take_frame())
+      if (const auto message = decode(frame->type, frame->payload);
+          message && std::holds_alternative<Message>(*message))
+        return true;
+    return ended();
+  }
+
+  Stream stream;
+  Initiator initiator;
+  int rank;
+  bool answered = false;
+  std::size_t drained = 0;
+};
+
+using Guests = std::vector<std::unique_ptr<Guest>>;
+
+// Calls step(guest) on those that have something, until it has been true for each.
+template <class Step>
+void until_all(Guests& guests, const Step& step) {
+  const TimePoint until = after(Clock::now(), limit);
+  std::vector<Guest*> open;
+  for (const auto& guest : guests) open.push_back(guest.get());
+  while (!open.empty()) {
+    std::vector<pollfd> entries;
+    for (const Guest* guest : open) entries.push_back({guest->stream.descriptor(), POLLIN, 0});
+    if (Clock::now() >= until) fail("a phase takes too long");
+    ::poll(entries.data(), entries.size(), 1000);
+    std::vector<Guest*> still;
+    for (std::size_t i = 0; i < open.size(); ++i)
+      if (entries[i].revents == 0 || !step(*open[i])) still.push_back(open[i]);
+    open = std::move(still);
+  }
+}
+
+void read_whole(int pipe, void* to, std::size_t bytes) {
+  for (std::size_t had = 0; had < bytes;) {
+    const ssize_t count = ::read(pipe, static_cast<std::byte*>(to) + had, bytes - had);
+    if (count <= 0) fail("rank 0 has failed");
+    had += static_cast<std::size_t>(count);
+  }
+}
+
+Guests connect_guests(int ranks, const std::string& address) {
+  const Endpoint endpoint = parse_endpoint(address).front();
+  const TimePoint until = after(Clock::now(), limit);
+  Guests guests;
+  for (int rank = 1; rank < ranks; ++rank)
+    for (;;) {
+      std::string why;
+      if (FileDescriptor socket = connect_to(endpoint, until, why)) {
+        guests.push_back(std::make_unique<Guest>(std::move(socket), rank, ranks));
+        break;
+      }
+      if (Clock::now() >= until) fail(why);
+      pause_until(after(Clock::now(), milliseconds{2}));
+    }
+  return guests;
+}
+
+std::string free_address() {
+  const auto listener = listen_on(loopback_address(0), 0, 0);
+  return own_endpoint(listener.front().get()).text();
+}
+
+Report measure(int ranks, std::size_t& sent, double& drained) {
+  const std::string address = free_address();
+  int ends[2];
+  if (::pipe(ends) != 0) fail("pipe");
+  const FileDescriptor reading(ends[0]);
+  FileDescriptor writing(ends[1]);
+  const TimePoint start = Clock::now();
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(be_rank_0(ranks, "tcp://" + address, writing.get()));
+  if (child < 0) fail("fork");
+  writing.reset();
+
+  Guests guests = connect_guests(ranks, address);
+  until_all(guests, [](Guest& guest) { return guest.shake_hands(); });
+  char joined = 0;
+  read_whole(reading.get(), &joined, 1);
+  std::size_t expected = encode(MembersMessage{1, 1}).size();
+  expected += static_cast<std::size_t>(ranks) * encode(MemberMessage{0, record()}).size();
+  until_all(guests, [&](Guest& guest) { return guest.drain(expected); });
+  drained = seconds_since(start);
+  sent = expected * guests.size();
+  for (const auto& guest : guests) guest->stream.send(encode(ReadyMessage{}));
+  until_all(guests, [](Guest& guest) { return guest.hear<GoMessage>(); });
+  for (const auto& guest : guests) guest->stream.send(encode(LeavingMessage{}));
+  // Whoever has heard of its own leave goes.
+  until_all(guests, [](Guest& guest) {
+    if (!guest.hear<LeftMessage>()) return false;
+    guest.stream.finish_sending();
+    return true;
+  });
+  Report report;
+  read_whole(reading.get(), &report, sizeof report);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) fail("rank 0 has failed");
+  return report;
+}
+
+int run(int count, char** arguments) {
+  bool check = false, good = true;
+  std::printf(
+      "| ranks | all have all records, s | of that rank 0 joins, s | go, s | leave, s | rank 0 sends, MB | "
+      "rank 0 peak, MB |\n");
+  std::printf("|---|---|---|---|---|---|---|\n");
+  for (int i = 1; i < count; ++i) {
+    if (std::strcmp(arguments[i], "--check") == 0) {
+      check = true;
+      continue;
+    }
+    const int ranks = std::atoi(arguments[i]);
+    if (ranks < 2) fail("RANKS is 2 or more");
+    try {
+      reserve_descriptors(static_cast<std::size_t>(ranks) + 32, 0, std::to_string(ranks) + " played ranks");
+    } catch (const Error& error) {
+      std::printf("skipped: %s\n", error.what());
+      return 77;
+    }
+    std::size_t sent = 0;
+    double drained = 0;
+    const Report report = measure(ranks, sent, drained);
+    const double megabytes = static_cast<double>(report.peak_kilobytes) / 1024;
+    std::printf("| %d | %.3f | %.3f | %.3f | %.3f | %.1f | %.1f |\n", ranks, drained, report.joined,
+                report.ready, report.left, static_cast<double>(sent) / 1e6, megabytes);
+    std::fflush(stdout);
+    good = good && (!memory_counts || megabytes < most_megabytes);
+  }
+  if (check && !good) std::printf("rank 0 takes more than %zu MB\n", most_megabytes);
+  return check && !good ? 1 : 0;
+}
+
+}  // namespace
+}  // namespace rondo
+
+int main(int count, char** arguments) {
+  try {
+    return rondo::run(count, arguments);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "join_scale: %s\n", error.what());
+    return 1;
+  }
+}
