@@ -182,6 +182,7 @@ class Gathering {
 
   // This process is short of something: that is no fault of those who are not let in.
   void note_shortage(int error) {
+    if (!attendance_.shortage.empty()) return;
     attendance_.shortage = describe_errno(error) + remedy_of_shortage(error);
     log_.line(LogLevel::warning, "rank 0 cannot accept connections at " + url_ + ": " + attendance_.shortage);
   }

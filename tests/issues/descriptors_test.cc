@@ -1,16 +1,145 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Out of descriptors was told as something else.
+// Out of descriptors was told as something else: rank 0 with too few said that ranks are missing, and that their connections were not
+// from Rondo.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <barrier>
+#include <numeric>
+
 #include "catch.h"
 #include "lib/needs.h"
+#include "lib/ranks.h"
+#include "lib/reachability.h"
+#include "support/ranks.h"
 
 using namespace rondo;
+using namespace rondo::tests;
 using Catch::Contains;
+
+namespace {
+
+// Leaves so many descriptors to this process while it lives.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t left) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const FileDescriptor lowest(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const rlimit few{static_cast<rlim_t>(lowest.get()) + left, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
 
 TEST_CASE("too few descriptors are told with what to set", "[descriptors]") {
   const std::size_t beyond = std::size_t{1} << 40;
-  CHECK_NOTHROW(reserve_descriptors(1, beyond, "rank 0 of 2"));
   CHECK_THROWS_WITH(reserve_descriptors(beyond, 0, "rank 0 of 2 to join"),
                     Contains("rank 0 of 2 to join needs 1099511627776 open files more than") &&
                         Contains("raise it to at least") && Contains("ulimit -n"));
 }
+
+TEST_CASE("the soft limit is raised to what is needed, and as far as the hard one allows", "[descriptors]") {
+  const FewDescriptors few(4);
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const auto before = limit.rlim_cur;
+  reserve_descriptors(2, 3, "somebody");
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(limit.rlim_cur >= before);
+  reserve_descriptors(10, 20, "somebody");
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(limit.rlim_cur >= std::min<rlim_t>(open_descriptors() + 20, limit.rlim_max));
+}
+
+TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[descriptors]") {
+  const std::string url = free_url();
+  const pid_t others = ::fork();
+  REQUIRE(others >= 0);
+  if (others == 0) {
+    join_all({place_of(1, 4, url, "secret"), place_of(2, 4, url, "secret"), place_of(3, 4, url, "secret")},
+             with_deadline(milliseconds{20'000}));
+    ::_exit(0);
+  }
+  Outcome outcome;
+  {
+    const FewDescriptors few(2);  // the listener and one rank
+    outcome = join_one(place_of(0, 4, url, "secret"), with_deadline(milliseconds{4'000}), {});
+  }
+  ::kill(others, SIGKILL);
+  ::waitpid(others, nullptr, 0);
+  CHECK_FALSE(outcome.joined);
+  CHECK_THAT(outcome.message, Contains("missing: rank") &&
+                                  Contains("rank 0 could not accept connections: too many open files") &&
+                                  Contains("ulimit -n") && !Contains("not from Rondo"));
+}
+
+namespace rondo::testing {
+
+TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]") {
+  constexpr int size = 4;
+  const Over over = GENERATE(Over::tcp, Over::shm);
+  const auto interfaces = describe_interfaces({});
+  const auto loopback = std::ranges::count_if(interfaces, &InterfaceInfo::loopback);
+  std::size_t idle = 0, most = 0, idle_told = 0, most_told = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    DescriptorShape shape;
+    shape.ranks = size;
+    shape.rank = rank;
+    shape.tcp = over == Over::tcp;
+    shape.shm = over == Over::shm;
+    (shape.tcp ? shape.tcp_peers : shape.shm_peers) = size - 1;
+    shape.tcp_addresses = static_cast<int>(loopback);
+    idle_told += descriptors_of(shape).idle;
+    most_told += descriptors_of(shape).most;
+  }
+  const std::size_t before = open_descriptors();
+  // What the ranks have, once what is only on its way is closed.
+  const auto count = [&](std::size_t told) {
+    const TimePoint until = after(Clock::now(), std::chrono::seconds{20});
+    std::size_t had = open_descriptors() - before;
+    for (; had > told && Clock::now() < until; had = open_descriptors() - before)
+      pause_until(after(Clock::now(), milliseconds{5}));
+    return had;
+  };
+  std::barrier all(size);
+  Setup setup;
+  setup.size = size;
+  setup.over = over;
+  CHECK_NOTHROW(run_communicators(setup, "descriptors", [&](Communicator& c, int rank) {
+    all.arrive_and_wait();
+    if (rank == 0) idle = count(idle_told);
+    all.arrive_and_wait();
+    std::vector<float> in(size, 1), out(size);
+    for (const Priority lane : {Priority::bulk, Priority::urgent}) {
+      OpOptions options;
+      options.priority = lane;
+      c.all_to_all(buffer_of(std::span(in)), buffer_of(std::span(out)), options).wait();
+    }
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      Work sent = c.send(buffer_of(std::span(in)), peer, 1);
+      c.receive(buffer_of(std::span(out)), peer, 1).wait();
+      sent.wait();
+    }
+    all.arrive_and_wait();
+    if (rank == 0) most = count(most_told);
+    all.arrive_and_wait();
+  }));
+  INFO(name_of(over));
+  CHECK(idle <= idle_told);
+  CHECK(idle + size >= idle_told);
+  CHECK(most <= most_told);
+  CHECK(most + 2 * size >= most_told);
+}
+
+}  // namespace rondo::testing
