@@ -95,6 +95,7 @@ void DirectLane::prepare() {
   copied_in_ = combined_ = copied_out_ = 0;
   in_cursor_ = combined_cursor_ = out_cursor_ = free_cursor_ = 0;
   reduce_ = reducing_ ? find_reduce(s.type, s.op) : nullptr;
+  if (in_steps_ && reducing_) pair_ = PairReduction(s.type, s.op, s.scale, size_);
   finish_ = Finish{s.scale, s.op == ReduceOp::mean && reducing_ ? static_cast<double>(size_) : 1.0};
 }
 

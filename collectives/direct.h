@@ -14,6 +14,7 @@
 #include "collectives/direct_shape.h"
 #include "collectives/frame.h"
 #include "collectives/operation.h"
+#include "collectives/pair.h"
 #include "collectives/reduce.h"
 
 namespace rondo {
@@ -109,6 +110,7 @@ class DirectLane {
   DirectShape shape_;
   Finish finish_;
   ReduceFunction reduce_ = nullptr;
+  PairReduction pair_;  // where sums are rounded after every source
   std::size_t in_cursor_ = 0, combined_cursor_ = 0, out_cursor_ = 0, free_cursor_ = 0;
   struct Places {
     WindowPlace in, out;

@@ -101,17 +101,14 @@ void DirectLane::reduce(std::byte* out, std::size_t count) {
     return reduce_(out, sources_.data(), size_, count, finish_);
   // One source at a time from a copy of the first two's sum: out may be one of the sources that follow.
   alignas(64) std::byte sum[block_bytes];
-  static constexpr Finish unfinished{};
   for (std::size_t at = 0; at < count; at += block_bytes / element_) {
     const std::size_t length = std::min(count - at, block_bytes / element_);
-    const std::byte* pair[] = {sources_[0] + at * element_, sources_[1] + at * element_};
+    PairReduction::Value before{sources_[0] + at * element_, true};
     for (std::size_t i = 1; i < size_; ++i) {
       const bool last = i + 1 == size_;
-      reduce_(last ? out + at * element_ : sum, pair, 2, length, last ? finish_ : unfinished);
-      if (!last) {
-        pair[0] = sum;
-        pair[1] = sources_[i + 1] + at * element_;
-      }
+      pair_.combine(last ? out + at * element_ : sum, before, {sources_[i] + at * element_, true}, length,
+                    last);
+      before = {sum, false};
     }
   }
 }

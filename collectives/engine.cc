@@ -36,6 +36,7 @@ Engine::Engine(const EngineOptions& options, std::vector<Transport*> routes,
       observer_(observer),
       idle_program_(options.size),
       point_({options.rank, options.size, options.checksum}, *this),
+      pool_(std::make_shared<OperationPool>()),
       wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {
   lane(Priority::bulk).prepare(Priority::bulk, options_.size);
@@ -54,7 +55,7 @@ Engine::Engine(const EngineOptions& options, std::vector<Transport*> routes,
 
 Engine::~Engine() {
   stop();
-  for (Operation* operation : pool_) operation->drop();
+  pool_->close();
 }
 
 const Program& Engine::program(const Call& call) {
@@ -67,14 +68,12 @@ const Program& Engine::program(const Call& call) {
   return *programs_.back();
 }
 
+// With one reference: the engine's, until it has ended.
 Operation* Engine::take_operation() {
-  for (std::size_t probe = 0; probe < std::min<std::size_t>(pool_.size(), 32); ++probe) {
-    pool_hint_ = (pool_hint_ + 1) % pool_.size();
-    Operation* operation = pool_[pool_hint_];
-    if (operation->unshared() && operation->state() != Operation::State::running) return operation;
-  }
-  pool_.push_back(new Operation(*this));
-  return pool_.back();
+  Operation* const operation = pool_->take();
+  if (operation == nullptr) return new Operation(*this, pool_);
+  operation->renew();
+  return operation;
 }
 
 // Operations overlap in time, so one must not begin on memory that another still writes, or write what another still reads.
@@ -98,7 +97,8 @@ Operation* Engine::start(const Call& call) {
   std::unique_lock lock = Guard::acquire(*this);
   wait_for_buffers(lock, call);
   const TimePoint now = Clock::now();
-  Operation& operation = *take_operation();
+  TakenOperation taken(take_operation());
+  Operation& operation = *taken;
   Lane& its_lane = lane(call.priority);
   // What can throw comes first: a number that has been taken must be used, or the ranks no longer agree.
   const bool by_direct = call.signature.algorithm == Algorithm::direct;
@@ -109,10 +109,12 @@ Operation* Engine::start(const Call& call) {
   }
   operation.keep_counts(call);
   operation.begin(call, its_lane.begin_number(), now);
+  static_cast<void>(taken.release());
   operation.add_reference();
   ++statistics_.operations;
   if (failure_) {
     operation.end(Operation::State::failed, failure_->code, text(operation) + ": " + failure_->cause);
+    operation.drop();
     return &operation;
   }
   its_lane.append(operation);

@@ -19,6 +19,7 @@
 #include "collectives/failure.h"
 #include "collectives/lane.h"
 #include "collectives/operation.h"
+#include "collectives/operation_pool.h"
 #include "collectives/point.h"
 #include "transports/transport.h"
 
@@ -174,8 +175,7 @@ class Engine final : private Sink, private PointHost {
   const Program idle_program_;
   Point point_;
   std::vector<std::unique_ptr<Program>> programs_;
-  std::vector<Operation*> pool_;  // one reference each
-  std::size_t pool_hint_ = 0;
+  const std::shared_ptr<OperationPool> pool_;
   Run::Room room_;
   std::uint64_t pending_ = 0;
   int waiters_ = 0;

@@ -60,6 +60,7 @@ void Engine::end(Operation& operation, Operation::State state, std::error_code c
   }
   --pending_;
   operation.end(state, code, std::move(message));
+  operation.drop();  // the engine's reference: from here on it may belong to another call
   tell_waiters();
   if (sleeping_ > 0) wake();
 }

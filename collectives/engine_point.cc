@@ -35,6 +35,7 @@ Operation* Engine::start(const PointCall& call) {
   ++statistics_.operations;
   if (failure_) {
     operation.end(Operation::State::failed, failure_->code, text(operation) + ": " + failure_->cause);
+    operation.drop();
     return &operation;
   }
   ++pending_;

@@ -15,6 +15,11 @@ bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::s
 
 }  // namespace
 
+// A closed pool deletes the operation, and with the last of them goes the pool: give() does not touch it after that.
+void Operation::give_back() noexcept {
+  pool_->give(*this);
+}
+
 bool Operation::conflicts(const Call& call) const noexcept {
   return overlap(out, out_bytes, call.out, call.out_bytes) ||
          overlap(out, out_bytes, call.in, call.in_bytes) || overlap(in, in_bytes, call.out, call.out_bytes);

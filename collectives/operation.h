@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Work handle points to. The engine owns one reference, each handle another; the last one frees it, and the engine uses an
-// operation again when nobody else refers to it, so that none is allocated on the hot path.
+// What a Work handle points to. The engine owns one reference while it runs, each handle another; whoever drops the last one gives it
+// back to the pool, from which the engine takes it again: so none is allocated on the hot path, however many handles are held.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <system_error>
@@ -14,6 +15,7 @@
 
 #include "base/clock.h"
 #include "collectives/call.h"
+#include "collectives/operation_pool.h"
 #include "collectives/point_call.h"
 #include "collectives/run.h"
 
@@ -25,15 +27,22 @@ class Operation {
  public:
   enum class State : std::uint8_t { running, done, failed };
 
-  explicit Operation(Engine& engine) noexcept : engine_(&engine) {}
+  // With one reference, as after renew().
+  Operation(Engine& engine, std::shared_ptr<OperationPool> pool) noexcept
+      : engine_(&engine), pool_(std::move(pool)) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  // Whoever holds the only reference needs no other thread's word for it.
   void drop() noexcept {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    if (references_.load(std::memory_order_acquire) == 1 ||
+        references_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+      give_back();
   }
-  bool unshared() const noexcept { return references_.load(std::memory_order_acquire) == 1; }
+  // Out of the pool, where nobody refers to it.
+  void renew() noexcept { references_.store(1, std::memory_order_relaxed); }
+  void destroy() noexcept { delete this; }  // the pool's
 
   // Thread-safe. The engine may be used only while running: its destructor ends every operation first.
   State state() const noexcept { return state_.load(std::memory_order_acquire); }
@@ -66,6 +75,7 @@ class Operation {
   Operation* next = nullptr;         // in the lane, in start order
   Operation* next_ended = nullptr;   // among those whose callback is to be made
   Operation* next_direct = nullptr;  // among those without a schedule
+  Operation* next_free = nullptr;    // in the pool
   // Of operations in point_lane: the other neighbour, what it is, and how much of it is under way.
   Operation* before = nullptr;
   PointShape point;
@@ -73,11 +83,19 @@ class Operation {
 
  private:
   ~Operation() = default;
+  void give_back() noexcept;
 
   Engine* engine_;
+  std::shared_ptr<OperationPool> pool_;
   std::vector<std::size_t> offsets_;
   std::atomic<std::uint32_t> references_{1};
   std::atomic<State> state_{State::done};
 };
+
+// One reference, until it is released.
+struct DropReference {
+  void operator()(Operation* operation) const noexcept { operation->drop(); }
+};
+using TakenOperation = std::unique_ptr<Operation, DropReference>;
 
 }  // namespace rondo

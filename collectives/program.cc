@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/program.h"
 
+#include "collectives/call.h"
+
 namespace rondo {
 
 Program::Program(Collective operation, Algorithm algorithm, int root, int rank, int size, std::uint32_t depth,
@@ -20,7 +22,7 @@ Program::Program(Collective operation, Algorithm algorithm, int root, int rank, 
     auto& chain = chains_[step.slice];
     steps_.push_back({step.slice, static_cast<std::uint32_t>(chain.size()),
                       step.slice == slices_ ? number : fence, step.round, step.from, step.to, step.reduce,
-                      step.keep, written[step.slice]});
+                      step.keep, written[step.slice], false});
     if (step.slice == slices_) fence = number + 1;
     chain.push_back(number);
     if (steps_.back().writes()) written[step.slice] = true;
@@ -28,6 +30,24 @@ Program::Program(Collective operation, Algorithm algorithm, int root, int rank, 
     if (step.to != no_rank) peer(step.to).sends.push_back(number);
   }
   order_links(schedule.rounds);
+  if (is_reducing(operation)) find_inputs(rank, size, hosts);
+}
+
+// From the schedules of the peers that this rank receives from: both ends list the frames of a link in one order.
+void Program::find_inputs(int rank, int size, const Hosts& hosts) {
+  std::vector<bool> written(slices_ + 1);
+  for (const ProgramPeer& p : peers_) {
+    if (p.receives.empty()) continue;
+    const Schedule theirs = make_schedule(algorithm_, operation_, p.rank, size, root_, hosts);
+    written.assign(slices_ + 1, false);
+    std::size_t frame = 0;
+    for (const Step& step : theirs.steps) {
+      if (step.from != no_rank || step.keep) written[step.slice] = true;
+      if (step.to != rank || frame == p.receives.size()) continue;
+      ProgramStep& mine = steps_[p.receives[frame++]];
+      mine.input = mine.reduce && !written[step.slice];
+    }
+  }
 }
 
 void Program::order_links(std::uint32_t rounds) {

@@ -22,6 +22,8 @@ struct ProgramStep {
   bool written =
       false;  // an earlier step of the slice has left its value in the accumulator; else it is the input's
 
+  bool input = false;  // what a reducing step receives is its sender's input; else a sum of several
+
   bool local() const noexcept { return from == no_rank && keep; }
   bool writes() const noexcept { return from != no_rank || keep; }
 };
@@ -55,6 +57,7 @@ class Program {
  private:
   ProgramPeer& peer(int rank);
   void order_links(std::uint32_t rounds);
+  void find_inputs(int rank, int size, const Hosts& hosts);
 
   Collective operation_ = Collective::barrier;
   Algorithm algorithm_ = Algorithm::direct;

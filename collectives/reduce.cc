@@ -65,4 +65,17 @@ ReduceFunction find_reduce(DType type, ReduceOp op, Isa isa) noexcept {
   return nullptr;
 }
 
+ScaledSum find_scaled_sum(DType type, Isa isa) noexcept {
+  if (isa > isa_of_processor()) return nullptr;
+  switch (isa) {
+    case Isa::scalar:
+      return kernels::scalar_scaled_sum(type);
+    case Isa::avx2:
+      return kernels::avx2_scaled_sum(type);
+    case Isa::avx512:
+      return kernels::avx512_scaled_sum(type);
+  }
+  return nullptr;
+}
+
 }  // namespace rondo

@@ -14,9 +14,10 @@ void Run::begin(const Program& program, const Call& call, int rank, int size, Ro
   rank_ = static_cast<std::uint32_t>(rank);
   element_ = size_of(signature_.type);
   lay_out(call, size);
-  finish_ = Finish{signature_.scale,
-                   signature_.op == ReduceOp::mean && is_reducing(signature_.operation) ? size : 1.0};
-  reduce_ = is_reducing(signature_.operation) ? find_reduce(signature_.type, signature_.op) : nullptr;
+  reducing_ = is_reducing(signature_.operation);
+  pair_ = reducing_ ? PairReduction(signature_.type, signature_.op, signature_.scale,
+                                    static_cast<std::size_t>(size))
+                    : PairReduction();
   segments_ = layout_.segments();
   window_ = std::min<std::uint64_t>(program.window(), segments_);
   base_ = 0;
@@ -137,8 +138,8 @@ void Run::keep_local(std::uint64_t segment, const ProgramStep& step) noexcept {
   if (elements == 0) return;
   std::byte* to = value(segment, step.slice);
   const std::byte* from = step.written ? to : input(segment, step.slice);
-  if (reduce_ != nullptr && finish_.needed()) {
-    reduce_(to, &from, 1, elements, finish_);
+  if (reducing_ && pair_.finishes()) {
+    pair_.finish(to, {from, !step.written}, elements);
   } else if (from != to) {
     std::memcpy(to, from, elements * element_);
   }
@@ -177,9 +178,8 @@ std::size_t Run::consume(int peer, std::span<const std::byte> view) noexcept {
   const std::byte* own = s.written ? to : input(place.segment, s.slice) + state.consumed;
   // In rank order, so that ranks which combine the same two values do it the same way, NaNs included.
   const bool theirs_first = s.from < static_cast<int>(rank_);
-  const std::byte* sources[] = {theirs_first ? view.data() : own, theirs_first ? own : view.data()};
-  static constexpr Finish unfinished{};
-  reduce_(to, sources, 2, elements, s.keep ? finish_ : unfinished);
+  const PairReduction::Value theirs{view.data(), s.input}, mine{own, !s.written};
+  pair_.combine(to, theirs_first ? theirs : mine, theirs_first ? mine : theirs, elements, s.keep);
   state.consumed += elements * element_;
   return elements * element_;
 }

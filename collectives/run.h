@@ -12,8 +12,8 @@
 #include "collectives/call.h"
 #include "collectives/layout.h"
 #include "collectives/order.h"
+#include "collectives/pair.h"
 #include "collectives/program.h"
-#include "collectives/reduce.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -100,8 +100,8 @@ class Run {
   Signature signature_;
   Layout layout_;
   std::vector<std::size_t> offsets_;  // of the blocks, where each rank has a count of its own
-  Finish finish_;
-  ReduceFunction reduce_ = nullptr;
+  bool reducing_ = false;
+  PairReduction pair_;
   const std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;
   std::byte* staging_ = nullptr;

@@ -41,6 +41,10 @@ ReduceFunction avx2_kernel(DType type, ReduceOp op) noexcept {
   return pick_kernel<Avx2>(type, op);
 }
 
+ScaledSum avx2_scaled_sum(DType type) noexcept {
+  return pick_scaled_sum<Avx2>(type);
+}
+
 ConvertFunction avx2_convert(DType from, DType to) noexcept {
   return pick_conversion<Avx2>(from, to);
 }

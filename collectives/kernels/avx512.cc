@@ -38,6 +38,10 @@ ReduceFunction avx512_kernel(DType type, ReduceOp op) noexcept {
   return pick_kernel<Avx512>(type, op);
 }
 
+ScaledSum avx512_scaled_sum(DType type) noexcept {
+  return pick_scaled_sum<Avx512>(type);
+}
+
 ConvertFunction avx512_convert(DType from, DType to) noexcept {
   return pick_conversion<Avx512>(from, to);
 }

@@ -137,6 +137,20 @@ struct F8E4M3Codec : EightBitCodec<M> {
 };
 
 template <class M>
+ScaledSum pick_scaled_sum(DType type) noexcept {
+  switch (type) {
+    case DType::f16:
+      return &scaled_sum<ShortFloats<HalfCodec<M>, M>>;
+    case DType::f8e4m3:
+      return &scaled_sum<ShortFloats<F8E4M3Codec<M, false>, M>>;
+    case DType::f8e5m2:
+      return &scaled_sum<ShortFloats<F8E5M2Codec<M>, M>>;
+    default:
+      return nullptr;
+  }
+}
+
+template <class M>
 ReduceFunction pick_kernel(DType type, ReduceOp op) noexcept {
   switch (type) {
     case DType::f64:

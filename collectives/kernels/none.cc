@@ -15,6 +15,12 @@ ReduceFunction avx2_kernel(DType, ReduceOp) noexcept {
 ReduceFunction avx512_kernel(DType, ReduceOp) noexcept {
   return nullptr;
 }
+ScaledSum avx2_scaled_sum(DType) noexcept {
+  return nullptr;
+}
+ScaledSum avx512_scaled_sum(DType) noexcept {
+  return nullptr;
+}
 ConvertFunction avx2_convert(DType, DType) noexcept {
   return nullptr;
 }

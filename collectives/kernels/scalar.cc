@@ -130,6 +130,25 @@ void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std
   }
 }
 
+template <class Element>
+void scaled_sum(std::byte* out, const std::byte* const* in, const float* factors, std::size_t count,
+                const Finish& finish) {
+  using Stored = typename Element::Stored;
+  const bool finishing = finish.multiply != 1 || finish.divide != 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    float sum = 0;
+    for (std::size_t s = 0; s < 2; ++s) {
+      Stored stored;
+      std::memcpy(&stored, in[s] + i * sizeof stored, sizeof stored);
+      const float value = Element::decode(stored) * factors[s];
+      sum = s == 0 ? value : sum + value;
+    }
+    if (finishing) sum = Element::finish(sum, finish);
+    const Stored stored = Element::encode(sum);
+    std::memcpy(out + i * sizeof stored, &stored, sizeof stored);
+  }
+}
+
 // Through the value that both types hold, so that there is one rounding: one of them is f32.
 template <class From, class To>
 void convert(std::byte* out, const std::byte* in, std::size_t count) {
@@ -199,6 +218,19 @@ ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept {
       return pick<Native<std::uint8_t>>(op);
   }
   return nullptr;
+}
+
+ScaledSum scalar_scaled_sum(DType type) noexcept {
+  switch (type) {
+    case DType::f16:
+      return &scaled_sum<Short<F16, std::uint16_t>>;
+    case DType::f8e4m3:
+      return &scaled_sum<Short<F8E4M3, std::uint8_t>>;
+    case DType::f8e5m2:
+      return &scaled_sum<Short<F8E5M2, std::uint8_t>>;
+    default:
+      return nullptr;
+  }
 }
 
 ConvertFunction scalar_convert(DType from, DType to) noexcept {

@@ -225,6 +225,9 @@ struct ShortFloats {
 
   RONDO_INLINE void load(const std::byte* from) { Codec::decode(from, value); }
   RONDO_INLINE void store(std::byte* to) const { Codec::encode(to, value); }
+  RONDO_INLINE void multiply(float factor) {
+    for (std::size_t i = 0; i < count; ++i) value[i] = value[i] * factor;
+  }
   template <class Op>
   RONDO_INLINE void combine(const ShortFloats& other) {
     for (std::size_t i = 0; i < count; ++i)
@@ -300,6 +303,34 @@ void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std
   }
   for (; bytes - at >= width; at += width) reduce_units<Unit, Op, 1>(out, in, sources, at, scaling);
   if (at < bytes) reduce_rest<Unit, Op>(out, in, sources, at, bytes - at, scaling);
+}
+
+// Less than a register goes through copies that are a full one, as above.
+template <class Unit>
+void scaled_sum(std::byte* out, const std::byte* const* in, const float* factors, std::size_t count,
+                const Finish& finish) {
+  constexpr std::size_t width = Unit::Machine::bytes;
+  const std::size_t bytes = count * Unit::element_bytes;
+  const typename Unit::Scaling plan(finish.multiply, finish.divide);
+  const auto* const scaling = plan.needed() ? &plan : nullptr;
+  const auto add = [&](const std::byte* first, const std::byte* second, std::byte* to) {
+    Unit sum, next;
+    sum.load(first);
+    sum.multiply(factors[0]);
+    next.load(second);
+    next.multiply(factors[1]);
+    sum.template combine<Sum>(next);
+    sum.template settle<Sum>(scaling);
+    sum.store(to);
+  };
+  std::size_t at = 0;
+  for (; bytes - at >= width; at += width) add(in[0] + at, in[1] + at, out + at);
+  if (at == bytes) return;
+  alignas(width) std::byte first[width] = {}, second[width] = {};
+  std::memcpy(first, in[0] + at, bytes - at);
+  std::memcpy(second, in[1] + at, bytes - at);
+  add(first, second, first);
+  std::memcpy(out + at, first, bytes - at);
 }
 
 template <class Unit, class ProductUnit = Unit>

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "catch.h"
@@ -147,6 +148,21 @@ void check_all(Isa isa) {
       check(isa, static_cast<DType>(type), static_cast<ReduceOp>(op));
 }
 
+// Which NaN comes of two is not defined.
+bool same_but_for_nans(DType type, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+  const std::size_t bytes = size_of(type);
+  const auto is_nan = [&](const std::vector<std::byte>& from, std::size_t at) {
+    std::uint32_t code = 0;
+    std::memcpy(&code, from.data() + at, bytes);
+    if (type == DType::f16) return (code & 0x7fffU) > 0x7c00U;
+    return type == DType::f8e4m3 ? (code & 0x7fU) == 0x7fU : (code & 0x7fU) > 0x7cU;
+  };
+  for (std::size_t at = 0; at < a.size(); at += bytes)
+    if (std::memcmp(a.data() + at, b.data() + at, bytes) != 0 && !(is_nan(a, at) && is_nan(b, at)))
+      return false;
+  return true;
+}
+
 }  // namespace
 
 TEST_CASE("avx2 gives the bits of the scalar kernels", "[reduce]") {
@@ -157,6 +173,33 @@ TEST_CASE("avx2 gives the bits of the scalar kernels", "[reduce]") {
 TEST_CASE("avx512 gives the bits of the scalar kernels", "[reduce]") {
   if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx512) == nullptr) return;
   check_all(Isa::avx512);
+}
+
+TEST_CASE("scaled sums of every instruction set give the bits of the scalar ones, at every length",
+          "[reduce]") {
+  constexpr std::size_t most = 300;
+  for (const DType type : {DType::f16, DType::f8e4m3, DType::f8e5m2}) {
+    std::vector<std::byte> first(most * size_of(type)), second(first.size());
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      first[i] = static_cast<std::byte>(i * 37 + 11);
+      second[i] = static_cast<std::byte>(i * 101 + 7);
+    }
+    const std::byte* const in[] = {first.data(), second.data()};
+    for (const Isa isa : isas_here())
+      for (const auto& [left, right, finish] :
+           {std::tuple{0.125F, 0.125F, Finish{1, 1}}, std::tuple{1.0F, 0.25F, Finish{4, 3}},
+            std::tuple{1.0F, 1.0F, Finish{1, 1}}})
+        for (std::size_t count = 0; count <= most; ++count) {
+          const float factors[] = {left, right};
+          std::vector<std::byte> wanted(first.size(), std::byte{0x5a}), out = wanted;
+          find_scaled_sum(type, Isa::scalar)(wanted.data(), in, factors, count, finish);
+          find_scaled_sum(type, isa)(out.data(), in, factors, count, finish);
+          INFO(name_of(isa) << " " << name_of(type) << ", " << count << " elements, factors " << left << ", "
+                            << right);
+          REQUIRE(same_but_for_nans(type, wanted, out));
+        }
+  }
+  CHECK(find_scaled_sum(DType::f32) == nullptr);
 }
 
 // Run by meson with RONDO_ISA=scalar and with a name that there is not.

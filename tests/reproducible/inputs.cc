@@ -45,17 +45,32 @@ Blob random_values(DType type, int rank, std::size_t count) {
   return values;
 }
 
+// What inputs of types that overflow soon are multiplied by: a power of two, no less than the result is, or than the sum needs.
+float load_of(double factor, int size) {
+  float load = 1;
+  while (static_cast<double>(load) > factor && load * static_cast<float>(size) > 1) load /= 2;
+  return load;
+}
+
 }  // namespace
 
 Inputs::Inputs(DType its_type, int size, std::size_t its_count) : type(its_type), count(its_count) {
   for (int rank = 0; rank < size; ++rank) by_rank.push_back(random_values(type, rank, count));
   for (const Reduction& reduction : reductions) {
     const ReduceFunction add = find_reduce(type, reduction.op, Isa::scalar);
-    const Finish finish{reduction.scale.value_or(1), reduction.op == ReduceOp::mean ? double(size) : 1.0};
+    const ScaledSum add_scaled = find_scaled_sum(type, Isa::scalar);
+    const double scale = reduction.scale.value_or(1), divide = reduction.op == ReduceOp::mean ? size : 1.0;
+    const float load = add_scaled != nullptr ? load_of(scale / divide, size) : 1.0F;
+    const Finish finish{scale / static_cast<double>(load), divide};
     Blob sum = by_rank[0];
     for (int rank = 1; rank < size; ++rank) {
       const std::byte* const pair[] = {sum.data(), by_rank[static_cast<std::size_t>(rank)].data()};
-      add(sum.data(), pair, 2, count, rank + 1 == size ? finish : Finish{});
+      const float factors[] = {rank == 1 ? load : 1.0F, load};
+      const Finish last = rank + 1 == size ? finish : Finish{};
+      if (load == 1)
+        add(sum.data(), pair, 2, count, last);
+      else
+        add_scaled(sum.data(), pair, factors, count, last);
     }
     sums.push_back(std::move(sum));
   }

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations on the same memory follow each other, also from lane to lane. Each case gives the second operation every chance to go
+// first: rank 0 calls it before the first one, and gives it time to end, which it must not take.
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "catch.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+// Too many for a value that travels with the call.
+constexpr std::size_t count = std::size_t{1} << 18;
+constexpr std::chrono::milliseconds chance{300};
+
+Buffer all_of(std::vector<float>& values) {
+  return {values.data(), values.size(), DType::f32};
+}
+
+OpOptions urgent() {
+  OpOptions options;
+  options.priority = Priority::urgent;
+  return options;
+}
+
+void expect_all(const std::vector<float>& values, float wanted, const std::string& what) {
+  for (const float value : values)
+    expect(value == wanted, what + ": " + std::to_string(value) + " instead of " + std::to_string(wanted));
+}
+
+// Rank 0: the second operation has no reason to wait here, so it ends in that time only if it did not wait for the first there.
+void call_second_then_first(Work second, const std::function<Work()>& first) {
+  expect(!second.wait_for(chance), "the second operation has ended before the first was called by all");
+  first().wait();
+  second.wait();
+}
+
+void read_after_write(Communicator& c) {
+  std::vector<float> shared(count, 1), out(count), own(count, 5);
+  if (c.rank() == 0)
+    return call_second_then_first(c.all_reduce(all_of(own), all_of(out), ReduceOp::sum, urgent()),
+                                  [&] { return c.broadcast(all_of(shared), all_of(shared), 0); });
+  shared.assign(count, 7);
+  Work first = c.broadcast(all_of(shared), all_of(shared), 0);
+  Work second = c.all_reduce(all_of(shared), all_of(out), ReduceOp::sum, urgent());
+  second.wait();
+  first.wait();
+  expect_all(out, 6, "a sum of what was received before");
+}
+
+void write_after_read(Communicator& c) {
+  std::vector<float> shared(count, 1), out(count), own(count, 5);
+  if (c.rank() == 0) {
+    call_second_then_first(c.broadcast(all_of(own), all_of(own), 0, urgent()),
+                           [&] { return c.reduce(all_of(shared), all_of(out), ReduceOp::sum, 0); });
+    return expect_all(out, 2, "a sum of what was there before");
+  }
+  Work first = c.reduce(all_of(shared), all_of(out), ReduceOp::sum, 0);
+  Work second = c.broadcast(all_of(shared), all_of(shared), 0, urgent());
+  second.wait();
+  first.wait();
+}
+
+void write_after_write(Communicator& c) {
+  std::vector<float> shared(count, 1), own(count, 5);
+  if (c.rank() == 0)
+    return call_second_then_first(c.broadcast(all_of(own), all_of(own), 0, urgent()),
+                                  [&] { return c.broadcast(all_of(shared), all_of(shared), 0); });
+  Work first = c.broadcast(all_of(shared), all_of(shared), 0);
+  Work second = c.broadcast(all_of(shared), all_of(shared), 0, urgent());
+  second.wait();
+  first.wait();
+  expect_all(shared, 5, "what was received last");
+}
+
+}  // namespace
+
+TEST_CASE("operations on the same memory follow each other from lane to lane") {
+  Setup setup;
+  setup.over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  run_communicators(setup, "read after write", [](Communicator& c, int) { read_after_write(c); });
+  run_communicators(setup, "write after read", [](Communicator& c, int) { write_after_read(c); });
+  run_communicators(setup, "write after write", [](Communicator& c, int) { write_after_write(c); });
+}
+
+}  // namespace rondo::testing
