@@ -64,6 +64,7 @@ std::exception_ptr GradientBuckets::State::synchronize() {
   header_work_.wait();
   if (!header_arrived()) disagree();
   warn_of_weights();
+  if (measuring_) measure_sizes();
   {
     std::unique_lock lock(mutex_);
     launch_ready(lock);
@@ -106,6 +107,7 @@ void GradientBuckets::State::take_in(std::size_t bucket) {
   const BucketRange& range = layout_.buckets[bucket];
   const bool wire = storage_.has_wire(range.arena);
   if (!wire && !options_.norms && !tells_unused()) return;
+  if (wire) send_again_if_too_large(bucket);
   const Buffer travelled = storage_.travelling(layout_, bucket);
   const DType type = layout_.arenas[range.arena].type;
   for (const std::size_t parameter : range.parameters) {
@@ -118,8 +120,8 @@ void GradientBuckets::State::take_in(std::size_t bucket) {
     }
     const std::size_t before = (piece.offset - range.offset) / size_of(type) * size_of(travelled.type);
     if (wire)
-      decode_wire(static_cast<const std::byte*>(travelled.data) + before, travelled.type, plan_.wire_scale,
-                  reinterpret_cast<float*>(values), count);
+      decode_wire(static_cast<const std::byte*>(travelled.data) + before, travelled.type,
+                  plan_.wire_scale / unit_of(bucket, parameter), reinterpret_cast<float*>(values), count);
     if (options_.norms) add_squares(parameter, piece);
   }
   if (options_.norms)

@@ -4,6 +4,7 @@
 // meanwhile, and looks again before it gives up its role, so that none of their buckets is forgotten.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -29,8 +30,11 @@ void GradientBuckets::State::start_header() {
 bool GradientBuckets::State::header_arrived() {
   if (planned_) return plan_.agreed;
   if (!header_work_.done() || header_work_.error()) return false;
-  plan_ = make_plan(header_, options_.averaging, weight_, communicator_.size());
+  HeaderValues values;
+  std::copy_n(header_.begin(), values.size(), values.begin());
+  plan_ = make_plan(values, options_.averaging, weight_, communicator_.size());
   if (tells_unused()) storage_.make_room_to_save();
+  if (plan_.agreed) take_sizes();
   planned_ = true;
   return plan_.agreed;
 }
@@ -45,7 +49,7 @@ void GradientBuckets::State::launch_ready(std::unique_lock<std::mutex>& lock) {
     const std::size_t bucket = next_;
     lock.unlock();
     try {
-      going = header_arrived();
+      going = header_arrived() && !measuring_;
       if (going) launch(bucket);
     } catch (...) {
       thrown = std::current_exception();
@@ -116,7 +120,8 @@ void GradientBuckets::State::contribute_wire(std::size_t bucket) {
       std::memset(to, 0, count * size_of(wire.type));
     else
       encode_wire(reinterpret_cast<const float*>(storage_.gradients(range.arena) + piece.offset),
-                  storage_.residual(range.arena, piece.offset), plan_.wire_factor, to, wire.type, count);
+                  storage_.residual(range.arena, piece.offset), plan_.wire_factor, to, wire.type, count,
+                  unit_of(bucket, parameter), exponents_.empty() ? nullptr : &largest_[parameter]);
   }
 }
 

@@ -58,8 +58,11 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
       marks_(parameters_.size()),
       accumulated_(parameters_.size()),
       usage_((parameters_.size() + 63) / 64),
+      exponents_(options_.wire == DType::f16 ? parameters_.size() : 0),
+      largest_(exponents_.size()),
       squares_(options_.norms ? parameters_.size() : 0) {
   observed_.reserve(parameters_.size());
+  header_.resize(header_elements + exponents_.size());
   prepare_buckets();
 }
 
@@ -183,8 +186,10 @@ void GradientBuckets::State::open_step(const StepOptions& options) {
   observed_.clear();
   next_ = 0;
   planned_ = false;
+  measuring_ = false;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     buckets_[bucket].waiting = layout_.buckets[bucket].parameters.size();
+    buckets_[bucket].exponent.reset();
     ended_[bucket].store(0, std::memory_order_relaxed);
   }
   any_unused_ = !options.unused.empty();
@@ -194,7 +199,9 @@ void GradientBuckets::State::open_step(const StepOptions& options) {
     return;
   }
   trace_.begin_step(step_, begun_);
-  header_ = make_header(number_, step_, options);
+  const HeaderValues values = make_header(number_, step_, options);
+  std::copy(values.begin(), values.end(), header_.begin());
+  put_sizes();
   start_header();
   phase_ = Phase::synchronized;
 }

@@ -68,6 +68,7 @@ class GradientBuckets::State {
     std::size_t waiting = 0;  // for so many gradients
     Clock::time_point ready, started;
     std::chrono::nanoseconds exposed{};
+    std::optional<int> exponent;  // it had to travel again, with this power of two
     Work work;
   };
 
@@ -94,6 +95,13 @@ class GradientBuckets::State {
   void contribute_wire(std::size_t bucket);
   bool contributes_zero(std::size_t parameter) const noexcept;
   OpOptions operation_options(std::string_view tag) const;
+
+  // units.cc
+  void put_sizes();
+  void take_sizes();
+  void measure_sizes();
+  float unit_of(std::size_t bucket, std::size_t parameter) const noexcept;
+  void send_again_if_too_large(std::size_t bucket);
 
   // unused.cc
   bool tells_unused() const noexcept { return plan_.hints || options_.find_unused; }
@@ -153,12 +161,19 @@ class GradientBuckets::State {
   double weight_ = 1;
   bool any_unused_ = false;
   Clock::time_point begun_;
-  HeaderValues header_{};
+  std::vector<double>
+      header_;  // HeaderValues, and behind them the size of each parameter, where it travels as f16
   Work header_work_;
   bool planned_ = false;
   StepPlan plan_;
   std::vector<std::uint64_t> usage_;  // a bit for each parameter: some rank has given something for it
   Work usage_work_;
+
+  // Of gradients that travel as f16, by parameter; empty otherwise.
+  std::vector<std::optional<int>>
+      exponents_;  // of the power of two that they travel with; none: nothing is known of their size
+  std::vector<float> largest_;  // finite element that this rank has sent in the last step that travelled
+  bool measuring_ = false;      // buckets wait for finish(), which finds out about sizes
 
   std::vector<SquareSum> squares_;  // by parameter
   double other_squares_ = 0;        // of gradients that are not in buckets

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 #include <rondo/convert.h>
@@ -35,6 +37,18 @@ void keep_loss(const Tile& wanted, const Tile& given, float* residual, std::size
   }
 }
 
+// As bits, which rise with the absolute value: compilers compare integers many at a time.
+float larger_finite(const float* values, std::size_t count, float largest) noexcept {
+  constexpr std::uint32_t infinity = 0x7f800000;
+  auto most = std::bit_cast<std::uint32_t>(largest);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffff;
+    const std::uint32_t finite = bits < infinity ? bits : 0;
+    most = finite > most ? finite : most;
+  }
+  return std::bit_cast<float>(most);
+}
+
 void scale_short(std::byte* data, DType type, double factor, std::size_t count) {
   Tile values;
   const auto narrow = static_cast<float>(factor);
@@ -50,9 +64,11 @@ void scale_short(std::byte* data, DType type, double factor, std::size_t count) 
 }  // namespace
 
 void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,
-                 std::size_t count) {
-  if (residual == nullptr && scale == 1) return convert(gradient, DType::f32, wire, wire_type, count);
+                 std::size_t count, float unit, float* largest) {
+  if (residual == nullptr && largest == nullptr && scale == 1 && unit == 1)
+    return convert(gradient, DType::f32, wire, wire_type, count);
   const auto factor = static_cast<float>(scale);  // the wire type will not tell it from the f64
+  const float back = 1 / unit;
   Tile wanted, given;
   for (std::size_t at = 0; at < count; at += tile) {
     const std::size_t now = std::min(tile, count - at);
@@ -60,11 +76,26 @@ void encode_wire(const float* gradient, float* residual, double scale, void* wir
     for (std::size_t i = 0; i < now; ++i) wanted[i] = gradient[at + i] * factor;
     if (residual != nullptr)
       for (std::size_t i = 0; i < now; ++i) wanted[i] += residual[at + i];
-    convert(wanted.data(), DType::f32, to, wire_type, now);
+    if (largest != nullptr) *largest = larger_finite(wanted.data(), now, *largest);
+    for (std::size_t i = 0; i < now; ++i) given[i] = wanted[i] * unit;
+    convert(given.data(), DType::f32, to, wire_type, now);
     if (residual == nullptr) continue;
     convert(to, wire_type, given.data(), DType::f32, now);
+    for (std::size_t i = 0; i < now; ++i) given[i] *= back;
     keep_loss(wanted, given, residual + at, now);
   }
+}
+
+float largest_finite(const float* values, std::size_t count) noexcept {
+  return larger_finite(values, count, 0);
+}
+
+bool has_non_finite_f16(const void* values, std::size_t count) noexcept {
+  const auto* const halves = static_cast<const std::uint16_t*>(values);
+  constexpr std::uint16_t exponent = 0x7c00;
+  unsigned found = 0;
+  for (std::size_t i = 0; i < count; ++i) found |= (halves[i] & exponent) == exponent ? 1u : 0u;
+  return found != 0;
 }
 
 void decode_wire(const void* wire, DType wire_type, double scale, float* gradient, std::size_t count) {

@@ -63,7 +63,8 @@ struct RONDO_API GradientOptions {
   std::size_t first_bucket_bytes = std::size_t{1} << 20;  // small, so that the link starts early
   std::size_t bucket_bytes = std::size_t{4} << 20;        // the last one is exposed: see docs/gradients.md
   Averaging averaging = Averaging::mean;
-  // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever they meet. None: as they are.
+  // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever they meet. None: as they are. Of f16 each
+  // parameter travels with a power of two of its own, so that small gradients keep their digits and sums do not overflow.
   std::optional<DType> wire{};
   bool error_feedback = false;  // what rounding to the wire type loses is added in the next step; needs wire
   bool find_unused = false;     // a gradient that is not ready at finish() counts as unused, not as a mistake

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "catch.h"
 #include "grad/model.h"
@@ -131,7 +132,7 @@ Bits bits_of(const Setup& setup, const Model& model, GradientOptions options) {
 
 TEST_CASE("reproducible: the same bits for every bucket size and transport") {
   const Averaging averaging = GENERATE(Averaging::mean, Averaging::weighted);
-  const bool wire = GENERATE(false, true);
+  const auto wire = GENERATE(std::optional<DType>(), std::optional(DType::bf16), std::optional(DType::f16));
   const Model model = Model::mixed();
   Bits first;
   for (const Over over : {Over::mem, Over::tcp, Over::shm})
@@ -143,9 +144,9 @@ TEST_CASE("reproducible: the same bits for every bucket size and transport") {
       GradientOptions options;
       options.averaging = averaging;
       options.first_bucket_bytes = options.bucket_bytes = cap;
-      if (wire) options.wire = DType::bf16;
+      options.wire = wire;
       options.warn = [](const std::string&) {};
-      options.error_feedback = wire;
+      options.error_feedback = wire.has_value();
       Bits bits;
       REQUIRE_NOTHROW(bits = bits_of(setup, model, options));
       if (first.empty()) first = bits;

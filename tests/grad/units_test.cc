@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients that travel as f16 keep their digits, however small or large they are.
+#include <cmath>
+#include <numeric>
+
+#include "catch.h"
+#include "grad/model.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr int size = 3;
+
+Setup three() {
+  Setup setup;
+  setup.size = size;
+  return setup;
+}
+
+GradientOptions options_of(Averaging averaging, bool feedback) {
+  GradientOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 256;
+  options.wire = DType::f16;
+  options.averaging = averaging;
+  options.error_feedback = feedback;
+  options.norms = true;
+  return options;
+}
+
+// One step with gradients of magnitudes[parameter]; throws unless each average is right to f16's digits.
+void check_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank, Averaging averaging,
+                const std::vector<double>& magnitudes) {
+  const double weight = averaging == Averaging::weighted ? rank + 1 : 1;
+  buckets.begin_step({.weight = weight});
+  for (std::size_t i = model.size(); i-- > 0;) {
+    model.write(buckets.gradient(i), step, rank, i, magnitudes[i]);
+    buckets.ready(i);
+  }
+  buckets.finish();
+  for (std::size_t i = 0; i < model.size(); ++i)
+    for (std::size_t j = 0; j < model.count(i); ++j) {
+      double wanted = 0;
+      for (int r = 0; r < size; ++r) {
+        const double part = averaging == Averaging::sum    ? 1
+                            : averaging == Averaging::mean ? 1.0 / 3
+                                                           : (r + 1) / 6.0;
+        wanted += part * magnitudes[i] * model.value(step, r, i, j);
+      }
+      const double is = element_of(buckets.gradient(i), j);
+      expect(std::abs(is - wanted) <= 4e-3 * magnitudes[i],
+             "step " + std::to_string(step) + ", parameter " + std::to_string(i) + " of magnitude " +
+                 std::to_string(magnitudes[i]) + ": " + std::to_string(is) + ", not " +
+                 std::to_string(wanted));
+    }
+  expect(buckets.finite(), "finite");
+}
+
+TEST_CASE("f16 on the wire keeps small and large gradients side by side, from the first step on") {
+  const Averaging averaging = GENERATE(Averaging::mean, Averaging::sum, Averaging::weighted);
+  const bool feedback = GENERATE(false, true);
+  const Model model = Model::of({100, 30, 64, 7, 300});
+  const std::vector<double> magnitudes{1e-6, 3e-8, 1, 5e4, 1e-30};
+  CHECK_NOTHROW(run_communicators(three(), "small", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), options_of(averaging, feedback));
+    for (std::size_t step = 0; step < 4; ++step)
+      check_step(buckets, model, step, rank, averaging, magnitudes);
+  }));
+}
+
+// By more than there is room for: the bucket travels again. Shrinking takes effect in the next step.
+TEST_CASE("gradients that grow a million times in a step are right in that step") {
+  const bool feedback = GENERATE(false, true);
+  const Model model = Model::of({100, 30, 64});
+  CHECK_NOTHROW(run_communicators(three(), "grow", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, feedback));
+    std::size_t step = 0;
+    for (const std::vector<double>& magnitudes :
+         {std::vector<double>{1e-6, 1e-3, 1}, {1, 1e-3, 1e6}, {1e6, 1e4, 1e12}, {1e6, 1e4, 1e12}})
+      check_step(buckets, model, step++, rank, Averaging::mean, magnitudes);
+  }));
+}
+
+TEST_CASE("an infinite gradient comes through as f16, and the steps after it are right") {
+  const Model model = Model::of({100, 30});
+  CHECK_NOTHROW(run_communicators(three(), "infinite", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, false));
+    check_step(buckets, model, 0, rank, Averaging::mean, {1e-5, 1e-5});
+    buckets.begin_step();
+    for (std::size_t i = 0; i < 2; ++i) {
+      model.write(buckets.gradient(i), 1, rank, i, 1e-5);
+      if (rank == 1 && i == 0) set_element(buckets.gradient(i), 70, HUGE_VAL);
+      buckets.ready(i);
+    }
+    buckets.finish();
+    expect(std::isinf(element_of(buckets.gradient(0), 70)) && !buckets.finite(), "infinite");
+    expect(std::isfinite(element_of(buckets.gradient(0), 69)), "its neighbour");
+    check_step(buckets, model, 2, rank, Averaging::mean, {1e-5, 1e-5});
+  }));
+}
+
+TEST_CASE("a parameter that is first used later keeps its digits then") {
+  const Model model = Model::of({100, 30});
+  CHECK_NOTHROW(run_communicators(three(), "later", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, false));
+    const std::size_t unused[] = {1};
+    for (std::size_t step = 0; step < 2; ++step) {
+      buckets.begin_step({.unused = unused});
+      model.write(buckets.gradient(0), step, rank, 0);
+      buckets.ready(0);
+      buckets.finish();
+    }
+    buckets.step_without_data();
+    for (std::size_t step = 2; step < 4; ++step)
+      check_step(buckets, model, step, rank, Averaging::mean, {1, 3e-8});
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing
