@@ -13,6 +13,7 @@
 #include "base/descriptor_share.h"
 #include "base/handshake.h"
 #include "base/quota_log.h"
+#include "base/shortage.h"
 #include "lib/control_messages.h"
 #include "lib/rendezvous_attendance.h"
 #include "lib/rendezvous_listen.h"
@@ -151,9 +152,7 @@ class Gathering {
     for (int count = 0; count < 64; ++count) {
       FileDescriptor socket = accept_from(listener);
       if (!socket) {
-        const bool short_of_something =
-            errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-        if (!short_of_something) return;
+        if (!is_shortage(errno)) return;
         note_shortage(errno);
         if (dismiss_oldest_stranger()) continue;
         accept_again_ = after(Clock::now(), accept_pause);

@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/resource.h>
 
 #include <cctype>
 #include <cerrno>
@@ -14,6 +13,8 @@
 #include <system_error>
 
 #include <rondo/error.h>
+
+#include "base/shortage.h"
 
 namespace rondo {
 namespace {
@@ -282,16 +283,6 @@ bool wait_for(int descriptor, short events, TimePoint until) {
 void pause_until(TimePoint until) {
   for (TimePoint now = Clock::now(); now < until; now = Clock::now())
     ::poll(nullptr, 0, poll_timeout(now, until));
-}
-
-std::string remedy_of_shortage(int number) {
-  rlimit limit{};
-  if (number == EMFILE && ::getrlimit(RLIMIT_NOFILE, &limit) == 0)
-    return "; this process may have " + std::to_string(limit.rlim_cur) +
-           " open files: raise the limit (ulimit -n)";
-  if (number == ENFILE) return "; raise the system's limit of open files (fs.file-max)";
-  if (number == ENOBUFS || number == ENOMEM) return "; the system is short of memory";
-  return {};
 }
 
 std::string describe_errno(int number) {

@@ -59,8 +59,6 @@ bool wait_for(int descriptor, short events, TimePoint until);
 // Waits for nothing; used between two attempts.
 void pause_until(TimePoint until);
 
-// What to do when the system is out of something: "; raise ...", with the limit. Empty for other errors.
-std::string remedy_of_shortage(int number);
 // "connection refused", in small letters as they stand in a sentence.
 std::string describe_errno(int number);
 

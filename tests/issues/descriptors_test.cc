@@ -8,7 +8,7 @@
 
 #include <algorithm>
 #include <barrier>
-#include <numeric>
+#include <optional>
 
 #include "catch.h"
 #include "lib/needs.h"
@@ -84,6 +84,30 @@ TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[desc
 }
 
 namespace rondo::testing {
+
+TEST_CASE("a rank that runs out of descriptors while links are opened says so", "[descriptors]") {
+  Setup setup;
+  setup.over = Over::tcp;
+  std::barrier all(setup.size);
+  std::optional<FewDescriptors> few;
+  std::vector<std::string> causes(2);
+  CHECK_NOTHROW(run_communicators(setup, "descriptors", [&](Communicator& c, int rank) {
+    all.arrive_and_wait();
+    if (rank == 0) few.emplace(1);  // for one that connects, and none to accept it
+    all.arrive_and_wait();
+    try {
+      c.barrier().wait();
+    } catch (const Error& error) {
+      causes[static_cast<std::size_t>(rank)] = error.what();
+    }
+    all.arrive_and_wait();
+    if (rank == 0) few.reset();
+    all.arrive_and_wait();
+  }));
+  for (const std::string& cause : causes)
+    CHECK_THAT(cause, Contains("cannot accept connections at") && Contains("too many open files") &&
+                          Contains("ulimit -n"));
+}
 
 TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]") {
   constexpr int size = 4;

@@ -10,6 +10,7 @@
 #include <rondo/error.h>
 
 #include "base/log.h"
+#include "base/shortage.h"
 #include "transports/tcp/address.h"
 #include "transports/tcp/socket.h"
 
@@ -17,6 +18,9 @@ namespace rondo {
 namespace {
 
 using boost::asio::ip::tcp;
+
+// Those who wait to connect try again at least twice a second.
+constexpr milliseconds longest_shortage{5'000}, shortage_gap{2'000};
 
 // Sorted so that the first is the one to show to people: another host's view before loopback, IPv4 before IPv6.
 std::vector<LocalAddress> choose(const TcpOptions& options, const std::vector<LocalAddress>& existing) {
@@ -72,9 +76,10 @@ Listener::Listener(boost::asio::io_context& context, const TcpOptions& options)
   if (acceptors_.empty()) throw Error(Errc::system, problem);
 }
 
-void Listener::start(Accepted accepted, MakeRoom make_room) {
+void Listener::start(Accepted accepted, MakeRoom make_room, Starved starved) {
   accepted_ = std::move(accepted);
   make_room_ = std::move(make_room);
+  starved_ = std::move(starved);
   for (std::size_t i = 0; i < acceptors_.size(); ++i) wait(i);
 }
 
@@ -95,6 +100,17 @@ void Listener::hand_on(FileDescriptor socket, std::size_t which) {
   }
 }
 
+// A moment without descriptors does no harm. When it lasts, those who connect would only see a rank that does not answer.
+void Listener::note_shortage(int error, std::size_t which) {
+  const TimePoint now = Clock::now();
+  if (!short_since_ || now - short_last_ > shortage_gap) short_since_ = now;
+  short_last_ = now;
+  if (now - *short_since_ < longest_shortage) return;
+  short_since_.reset();
+  starved_(fmt::format("cannot accept connections at {}: {}{}", to_text(endpoints_[which]), reason(error),
+                       remedy_of_shortage(error)));
+}
+
 // accept4 rather than Asio's accept: the socket must never be inherited by a program that the user starts meanwhile.
 void Listener::accept_all(std::size_t which) {
   for (;;) {
@@ -107,6 +123,7 @@ void Listener::accept_all(std::size_t which) {
     const int error = errno;
     if (error == EINTR || error == ECONNABORTED) continue;
     if (error == EAGAIN) return wait(which);
+    if (is_shortage(error)) note_shortage(error, which);
     if (error == EMFILE && make_room_()) continue;
     log_.line(LogLevel::warning, fmt::format("cannot accept a connection at {}: {}; trying again",
                                              to_text(endpoints_[which]), reason(error)));

@@ -6,8 +6,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "base/quota_log.h"
 #include "transports/tcp/address.h"
@@ -23,10 +26,14 @@ class Listener {
   using Accepted = std::function<void(FileDescriptor)>;
   // Gives up a connection because this process has no descriptor left. False: there is none to give up.
   using MakeRoom = std::function<bool()>;
+  // This process has been short of something for some seconds, and connections wait: why, and what to do.
+  using Starved = std::function<void(const std::string& what)>;
   Listener(boost::asio::io_context& context, const TcpOptions& options);
   // From now on `accepted` is called, on the thread that runs the context, with every connection that comes. What it
   // throws costs that connection alone.
-  void start(Accepted accepted, MakeRoom make_room);
+  void start(Accepted accepted, MakeRoom make_room, Starved starved);
+  // A connection has come to its end well: whatever was short is there again.
+  void relieved() noexcept { short_since_.reset(); }
   const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept { return endpoints_; }
   // What is behind each endpoint.
   const std::vector<Rail>& rails() const noexcept { return rails_; }
@@ -38,6 +45,7 @@ class Listener {
   void wait(std::size_t which);
   void accept_all(std::size_t which);
   void hand_on(FileDescriptor socket, std::size_t which);
+  void note_shortage(int error, std::size_t which);
 
   std::vector<LocalAddress> existing_, chosen_;
   std::vector<boost::asio::ip::tcp::endpoint> endpoints_;
@@ -47,6 +55,9 @@ class Listener {
   QuotaLog log_;
   Accepted accepted_;
   MakeRoom make_room_;
+  Starved starved_;
+  std::optional<TimePoint> short_since_;
+  TimePoint short_last_;
 };
 
 }  // namespace rondo

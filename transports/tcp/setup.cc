@@ -83,7 +83,8 @@ void Setup::start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t jo
       slot_count_ += slots.size();
     }
   listener_.start([this](FileDescriptor socket) { came_in(std::move(socket)); },
-                  [this] { return drop_oldest_stranger(); });
+                  [this] { return drop_oldest_stranger(); },
+                  [this](const std::string& what) { give_up_connecting(what); });
   interfaces_.start([this](const std::string& interface, const std::string& what) {
     if (std::ranges::none_of(own(), [&](const auto& one) { return device_of(one.interface) == interface; }))
       return;
@@ -161,6 +162,26 @@ void Setup::came_in(FileDescriptor socket) {
                                  static_cast<std::uint32_t>(options_.rank), options_.secret, strangers_log_);
   incoming_.push_back(session);
   session->start(handshake_limit);
+}
+
+// The connections that are open go on; those that are not there yet will not come.
+void Setup::give_up_connecting(const std::string& what) {
+  const std::string text = fmt::format("rank {} {}", options_.rank, what);
+  log_line(LogLevel::error, text);
+  for (int peer = 0; peer < options_.size; ++peer)
+    for (int lane = 0; lane < link_lane_count; ++lane)
+      for (std::size_t path = 0; path < paths(peer, lane); ++path) {
+        Slot& mine = slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path);
+        if (mine.state == Slot::State::ready || peer == options_.rank) continue;
+        if (mine.dial) std::exchange(mine.dial, nullptr)->cancel();
+        mine.state = Slot::State::ready;
+        publish({.kind = SetupEvent::Kind::failed,
+                 .peer = peer,
+                 .lane = lane,
+                 .path = static_cast<int>(path),
+                 .code = Errc::system,
+                 .what = text});
+      }
 }
 
 void Setup::finished(Incoming& incoming) {
@@ -244,6 +265,7 @@ void Setup::dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const
 }
 
 void Setup::hand_over(int peer, int lane, std::size_t path, FileDescriptor socket) {
+  listener_.relieved();
   slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path).state = Slot::State::ready;
   const auto& address = peers_[static_cast<std::size_t>(peer)];
   const bool same_host = address && address->host == options_.host;

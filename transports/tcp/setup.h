@@ -91,6 +91,7 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   void came_in(FileDescriptor socket);
   // Drops the connection that has waited longest without a proof. False: there is none.
   bool drop_oldest_stranger();
+  void give_up_connecting(const std::string& what);
   void keep_vigil();
   void dial(int peer, int lane, std::size_t path);
   std::vector<Dial::Route> routes(int peer, std::size_t path) const;
