@@ -165,6 +165,10 @@ std::uint64_t SyncBatchNorm::count() const noexcept {
   return static_cast<std::uint64_t>(state_->moments().count);
 }
 
+Buffer SyncBatchNorm::point() noexcept {
+  return state_->point();
+}
+
 std::vector<Parameter> SyncBatchNorm::parameters() {
   std::vector<Parameter> result;
   const auto add = [&](const char* suffix, const Buffer& buffer) {
@@ -176,6 +180,7 @@ std::vector<Parameter> SyncBatchNorm::parameters() {
   add("bias", beta());
   add("running_mean", running_mean());
   add("running_var", running_variance());
+  add("point", point());
   return result;
 }
 

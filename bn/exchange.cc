@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "bn/layer.h"
+#include "bn/settings.h"
 
 namespace rondo::bn {
 
@@ -110,11 +111,17 @@ void Exchange::check_agreement() const {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const std::span<const double> section = payload().subspan(at, section_elements(*layers_[i]));
     at += section.size();
-    const bool places =
-        agree(section, of_place, communicator.size()) && agree(section, of_layer, communicator.size());
-    if (!places || !agree(section, of_history, communicator.size()))
-      throw_disagreement(communicator, "batch norm", position(i, places));
+    const bool place = agree(section, of_place, communicator.size());
+    const bool layer = agree(section, of_layer, communicator.size());
+    if (!place || !layer || !agree(section, of_history, communicator.size())) tell_apart(i, place, layer);
   }
+}
+
+void Exchange::tell_apart(std::size_t index, bool same_place, bool same_layer) const {
+  const Layer& layer = *layers_[index];
+  std::string mine = position(index, same_place && same_layer);
+  if (!same_layer) mine += differing_settings(layer.communicator(), layer.name_hash(), layer.options());
+  throw_disagreement(layer.communicator(), "batch norm", mine);
 }
 
 std::string Exchange::position(std::size_t index, bool history) const {

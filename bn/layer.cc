@@ -8,15 +8,11 @@
 #include <cmath>
 #include <utility>
 
+#include "bn/settings.h"
+
 namespace rondo::bn {
 
 namespace {
-
-std::uint64_t hash_of(std::string_view text) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
 
 void fill(const Buffer& buffer, double value) noexcept {
   for (std::size_t i = 0; i < buffer.count; ++i) {
@@ -69,12 +65,14 @@ Layer::Layer(Communicator& communicator, std::size_t channels, BatchNormOptions 
     : communicator_(&communicator),
       channels_(checked_channels(channels)),
       options_(checked(std::move(options))),
-      identity_(hash_of(options_.name) + channels),
       parameter_type_(options_.type == DType::f64 ? DType::f64 : DType::f32),
       shared_(Shared::of(communicator)),
+      name_(shared_->names(), options_.name),
+      name_hash_(mixed(mixed(hash_of(options_.name), name_.number()), channels)),
+      identity_(mixed(name_hash_, hash_of_settings(options_))),
       passes_(shared_->pool(), checked_threads(options_, *shared_), options_.type, options_.layout, channels),
       parameters_(array_count * channels * size_of(parameter_type_)),
-      lines_(4 * channels * size_of(parameter_type_)),
+      lines_(5 * channels * size_of(parameter_type_)),
       gamma_gradient_(affine(gamma_gradient_at)),
       beta_gradient_(affine(beta_gradient_at)),
       local_(channels),
@@ -96,7 +94,11 @@ std::string Layer::who() const {
 }
 
 std::string Layer::title() const {
-  return options_.name.empty() ? "an unnamed layer" : fmt::format("layer {}", options_.name);
+  const std::size_t number = name_.number() + 1;
+  if (options_.name.empty()) return fmt::format("unnamed layer {}", number);
+  if (number == 1) return fmt::format("layer {}", options_.name);
+  const char* const suffix = number == 2 ? "nd" : number == 3 ? "rd" : "th";
+  return fmt::format("layer {} ({}{} of this name)", options_.name, number, suffix);
 }
 
 Buffer Layer::parameter(Array which) const noexcept {

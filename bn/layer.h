@@ -28,7 +28,7 @@ class Layer {
   Communicator& communicator() const noexcept { return *communicator_; }
   std::size_t channels() const noexcept { return channels_; }
   const BatchNormOptions& options() const noexcept { return options_; }
-  // "layer bn3"
+  // "layer bn3"; "layer bn3 (2nd of this name)"; "unnamed layer 1"
   std::string title() const;
   // "rank 2: batch norm layer bn3", for what this rank alone does wrong
   std::string who() const;
@@ -61,7 +61,9 @@ class Layer {
   double local_count() const noexcept { return local_.count; }
   // Of what must be the same on all ranks for the next sums to be about the same thing.
   std::uint64_t history() const noexcept;
-  // Of what must be the same on all ranks for this to be the same layer.
+  Buffer point() noexcept { return {global_.point.data(), channels_, DType::f64}; }
+  // Of what must be the same on all ranks for this to be the same layer: name, number and channels; then also its options.
+  std::uint64_t name_hash() const noexcept { return name_hash_; }
   std::uint64_t identity() const noexcept { return identity_; }
 
   Buffer gamma() noexcept { return affine(gamma_at); }
@@ -99,16 +101,18 @@ class Layer {
   template <class P>
   Affine<P> affine_parameters() const noexcept;
   Statistics statistics() const noexcept;
+  std::size_t bytes_of(const Activations& x) const noexcept;
   void map_forward(const Activations& x, void* y, const Statistics& statistics);
 
   Communicator* communicator_;
   std::size_t channels_;
   BatchNormOptions options_;
-  std::uint64_t identity_;
   DType parameter_type_;
   std::shared_ptr<Shared> shared_;
+  LayerNames::Use name_;
+  std::uint64_t name_hash_, identity_;
   Passes passes_;
-  Memory parameters_, lines_;  // lines_: center, scale, slope and shift of the pass under way
+  Memory parameters_, lines_;  // lines_: the Lines of the pass under way
   Buffer gamma_gradient_, beta_gradient_;
   LocalMoments local_;
   LocalMoments evaluated_;  // what an evaluation goes by
@@ -117,9 +121,10 @@ class Layer {
   std::vector<double> local_sums_,
       global_sums_;           // of dy, of dy * (x - mean); then those as gradients of beta, gamma
   std::uint64_t steps_ = 0;   // forward passes begun
-  bool knows_mean_ = false;   // global_.point is near one
   bool has_forward_ = false;  // that has ended well and whose backward pass has not begun
   std::size_t samples_ = 0, spatial_ = 0;  // of the last forward pass
+  std::uint64_t x_fingerprint_ = 0;        // likewise
+  bool in_place_ = false;                  // likewise: y lay over x
   Activations x_, dy_;                     // of the pass under way
   Exchange* under_way_ = nullptr;
   Exchange own_;

@@ -5,8 +5,10 @@
 
 #include <rondo/error.h>
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "bn/fingerprint.h"
 #include "bn/layer.h"
 
 namespace rondo::bn {
@@ -40,6 +42,13 @@ void Layer::check_backward(const Activations& x, const Activations& dy) const {
                   fmt::format("{}: {} has {} samples of {} positions, the forward pass had {} of {}", who(),
                               which, given->samples, given->spatial, samples_, spatial_));
   }
+  if (fingerprint(x.data, bytes_of(x)) != x_fingerprint_)
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("{}: x is not what the last forward pass was given{}", who(),
+                    in_place_ ? ": that pass wrote its output over it; give forward another y where "
+                                "backward follows"
+                              : "; keep x unchanged until backward, which belongs to the last forward"));
 }
 
 void Layer::check_output(const Activations& in, const Activations& out, const char* what) const {
@@ -48,7 +57,7 @@ void Layer::check_output(const Activations& in, const Activations& out, const ch
     throw Error(Errc::invalid_argument,
                 fmt::format("{}: {} has {} samples of {} positions, the input has {} of {}", who(), what,
                             out.samples, out.spatial, in.samples, in.spatial));
-  if (overlap_in_part(in.data, out.data, in.samples * in.spatial * channels_ * size_of(options_.type)))
+  if (overlap_in_part(in.data, out.data, bytes_of(in)))
     throw Error(
         Errc::invalid_argument,
         fmt::format("{}: {} overlaps the input in part; it must be the same memory or other", who(), what));
@@ -63,9 +72,16 @@ void Layer::begin_forward(const Activations& x) {
   x_ = x;
   samples_ = x.samples;
   spatial_ = x.spatial;
+  x_fingerprint_ = fingerprint(x.data, bytes_of(x));
   has_forward_ = false;
-  passes_.moments(x, local_,
-                  knows_mean_ ? std::span<const double>(global_.point) : std::span<const double>());
+  // The points are all that a step leaves to the sums of the next. Where all are 0 there has been none, or nothing is lost by taking it
+  // so. From outside (SyncBatchNorm::point) may come what is no finite number.
+  bool known = false;
+  for (double& point : global_.point) {
+    if (!std::isfinite(point)) point = 0;
+    known |= point != 0;
+  }
+  passes_.moments(x, local_, known ? std::span<const double>(global_.point) : std::span<const double>());
   ++steps_;
 }
 
@@ -74,10 +90,13 @@ void Layer::put_forward(std::span<double> sums) const noexcept {
 }
 
 bool Layer::take_forward(std::span<const double> sums, double count) noexcept {
-  knows_mean_ |= count > 0;
   if (count > 0) return take_sums(global_, count, sums.first(channels_), sums.last(channels_));
   global_.count = 0;
   return true;
+}
+
+std::size_t Layer::bytes_of(const Activations& x) const noexcept {
+  return x.samples * x.spatial * channels_ * size_of(options_.type);
 }
 
 // Calls function with a parameter of the type of parameters: P{}.
@@ -96,7 +115,8 @@ P* Layer::array(const Memory& memory, std::size_t number) const noexcept {
 
 template <class P>
 Lines<P> Layer::lines() const noexcept {
-  return {array<P>(lines_, 0), array<P>(lines_, 1), array<P>(lines_, 2), array<P>(lines_, 3)};
+  return {array<P>(lines_, 0), array<P>(lines_, 1), array<P>(lines_, 2), array<P>(lines_, 3),
+          array<P>(lines_, 4)};
 }
 
 template <class P>
@@ -119,6 +139,7 @@ void Layer::map_forward(const Activations& x, void* y, const Statistics& statist
 
 void Layer::end_forward(const Activations& y) {
   has_forward_ = true;
+  in_place_ = x_.samples > 0 && y.data == x_.data;
   if (global_.count == 0) return;
   for (std::size_t c = 0; c < channels_; ++c) variance_[c] = global_.m2[c] / global_.count;
   ++batches;
@@ -160,7 +181,8 @@ void Layer::end_backward(const Activations& dx) {
         gamma[c] = static_cast<P>(static_cast<double>(gamma[c]) + local_sums_[channels_ + c]);
       }
     }
-    passes_.backward(x_, dy_.data, dx.data, {all.center, all.scale, all.slope, all.shift});
+    passes_.backward(x_, dy_.data, dx.data,
+                     {all.center, all.scale, all.slope, all.shift, all.gradient_center});
   });
 }
 

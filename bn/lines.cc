@@ -5,7 +5,7 @@
 //   dx    = gamma inv (dy - sum(dy) / N - d inv^2 sum(dy d) / N)
 //   dbeta = sum(dy),  dgamma = inv sum(dy d)
 // (Ioffe and Szegedy 2015, section 3). The center that x is taken from is the mean in the type of the computation; what that rounds away is
-// part of the shift, so that a mean far larger than the deviation costs no digits.
+// part of the shift, so that a mean far larger than the deviation costs no digits. The same holds for dy and its mean, sum(dy) / N.
 #include "bn/lines.h"
 
 #include <cmath>
@@ -43,7 +43,11 @@ void backward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>
     lines.center[c] = center;
     lines.scale[c] = static_cast<P>(factor);
     lines.slope[c] = static_cast<P>(along);
-    lines.shift[c] = static_cast<P>(-factor * sums[c] * part - along * rounded_away);
+    const double mean_gradient = sums[c] * part;
+    const P gradient_center = static_cast<P>(mean_gradient);
+    lines.gradient_center[c] = gradient_center;
+    lines.shift[c] = static_cast<P>(-factor * (mean_gradient - static_cast<double>(gradient_center)) -
+                                    along * rounded_away);
     products[c] = gamma_gradient;
     local_products[c] = inverse * (local_products[c] - of.rest[c] * local[c]);
   }

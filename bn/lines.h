@@ -11,7 +11,7 @@ namespace rondo::bn {
 // The coefficients of kernels/table.h.
 template <class P>
 struct Lines {
-  P *center, *scale, *slope, *shift;
+  P *center, *scale, *slope, *shift, *gradient_center;
 };
 
 // By channel. gamma and beta may be null: 1 and 0.

@@ -36,6 +36,13 @@ std::shared_ptr<Shared> Shared::of(Communicator& communicator) {
   return shared;
 }
 
+LayerNames::Use::Use(LayerNames& names, std::string_view name) : names_(&names) {
+  std::pair<std::string, std::size_t> key{name, 0};
+  auto& used = names.used_;
+  for (auto at = used.lower_bound(key); at != used.end() && *at == key; ++at) ++key.second;
+  used_ = used.insert(std::move(key)).first;
+}
+
 Shared::Shared(const Communicator& communicator)
     : threads_(std::max(
           1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_on_this_host(communicator))) {}

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <rondo/communicator.h>
@@ -15,6 +17,28 @@ namespace rondo::bn {
 
 class Layer;
 
+// Names in use on a communicator. Layers of one name, or without any, are told apart by a number: the lowest that is free when a layer is
+// made, so that ranks which make the same layers in the same order number them alike. Thread-bound.
+class LayerNames {
+ public:
+  // Holds the number of one layer while the layer lives.
+  class Use {
+   public:
+    Use(LayerNames& names, std::string_view name);
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() { names_->used_.erase(used_); }
+    std::size_t number() const noexcept { return used_->second; }
+
+   private:
+    LayerNames* names_;
+    std::set<std::pair<std::string, std::size_t>>::iterator used_;
+  };
+
+ private:
+  std::set<std::pair<std::string, std::size_t>> used_;
+};
+
 // What the layers of one communicator have together: threads, and a note of what this rank only evaluated. Thread-bound.
 class Shared {
  public:
@@ -23,6 +47,7 @@ class Shared {
 
   explicit Shared(const Communicator& communicator);
   Pool& pool() noexcept { return pool_; }
+  LayerNames& names() noexcept { return names_; }
   // Cores of this host for each of the communicator's ranks on it, at least 1.
   int threads_per_rank() const noexcept { return threads_; }
 
@@ -37,6 +62,7 @@ class Shared {
   static constexpr std::size_t most_named = 3;
 
   Pool pool_;
+  LayerNames names_;
   int threads_;
   std::size_t evaluations_ = 0;
   std::string evaluated_[most_named];  // the first ones

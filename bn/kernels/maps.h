@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The elementwise passes: forward y = (x - center) * scale + shift, backward dx = dy * scale + (x - center) * slope + shift.
+// The elementwise passes: forward y = (x - center) * scale + shift, backward
+// dx = (dy - gradient_center) * scale + (x - center) * slope + shift.
 #pragma once
 
 #include "bn/kernels/elements.h"
@@ -11,9 +12,11 @@ namespace {
 
 template <class V>
 struct Line {
-  V center, scale, slope, shift;
+  V center, scale, slope, shift, gradient_center;
   RONDO_INLINE V forward(V x) const { return (x - center) * scale + shift; }
-  RONDO_INLINE V backward(V x, V dy) const { return dy * scale + ((x - center) * slope + shift); }
+  RONDO_INLINE V backward(V x, V dy) const {
+    return (dy - gradient_center) * scale + ((x - center) * slope + shift);
+  }
 };
 
 template <class Machine, class T>
@@ -29,7 +32,7 @@ struct Maps {
     const T* x = static_cast<const T*>(in);
     T* y = static_cast<T*>(out);
     const Line<Number> one = line<Number>(by_channel, channel, false);
-    const Line<V> all{V{} + one.center, V{} + one.scale, V{}, V{} + one.shift};
+    const Line<V> all{V{} + one.center, V{} + one.scale, V{}, V{} + one.shift, V{}};
     over_run(
         y, count, streamed, [&](std::size_t i) { return all.forward(R::read(x + i)); },
         [&](std::size_t i) { return one.forward(widen(x[i])); });
@@ -40,7 +43,8 @@ struct Maps {
     const T *x = static_cast<const T*>(in), *dy = static_cast<const T*>(gradients);
     T* dx = static_cast<T*>(out);
     const Line<Number> one = line<Number>(by_channel, channel, true);
-    const Line<V> all{V{} + one.center, V{} + one.scale, V{} + one.slope, V{} + one.shift};
+    const Line<V> all{V{} + one.center, V{} + one.scale, V{} + one.slope, V{} + one.shift,
+                      V{} + one.gradient_center};
     over_run(
         dx, count, streamed, [&](std::size_t i) { return all.backward(R::read(x + i), R::read(dy + i)); },
         [&](std::size_t i) { return one.backward(widen(x[i]), widen(dy[i])); });
@@ -80,7 +84,8 @@ struct Maps {
   template <class Value>
   RONDO_INLINE static Line<Value> line(const Coefficients& of, std::size_t channel, bool backward) {
     return {at<Value>(of.center, channel), at<Value>(of.scale, channel),
-            backward ? at<Value>(of.slope, channel) : Value{}, at<Value>(of.shift, channel)};
+            backward ? at<Value>(of.slope, channel) : Value{}, at<Value>(of.shift, channel),
+            backward ? at<Value>(of.gradient_center, channel) : Value{}};
   }
 
   RONDO_INLINE static void put(T* out, V value) {

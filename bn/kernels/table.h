@@ -10,13 +10,14 @@
 
 namespace rondo::bn {
 
-// By channel, in the type of the computation: forward y = (x - center) * scale + shift, backward dx = dy * scale + (x - center) * slope +
-// shift.
+// By channel, in the type of the computation: forward y = (x - center) * scale + shift, backward
+// dx = (dy - gradient_center) * scale + (x - center) * slope + shift.
 struct Coefficients {
   const void* center = nullptr;
   const void* scale = nullptr;
   const void* slope = nullptr;
   const void* shift = nullptr;
+  const void* gradient_center = nullptr;  // backward only
 };
 
 // Outputs may be the inputs. streamed: outputs pass the cache by.

@@ -32,6 +32,13 @@ Tolerance tolerance_of(DType type) {
   }
 }
 
+// One number a channel, each by its own scale.
+void expect_each(std::span<const double> got, const Numbers& wanted, const Numbers& scales, double tolerance,
+                 const std::string& what) {
+  const double apart = difference_of_scales({got.begin(), got.end()}, wanted, scales);
+  expect(apart <= tolerance, fmt::format("{}: {} apart in a channel, {} allowed", what, apart, tolerance));
+}
+
 std::string describe(const Shape& shape, const std::vector<std::size_t>& split) {
   std::string text = fmt::format("{} {} {} channels, {} positions, split",
                                  shape.layout == TensorLayout::nchw ? "nchw" : "nhwc", name_of(shape.type),
@@ -78,14 +85,13 @@ void check_equal(const Shape& shape, const std::vector<std::size_t>& split) {
       Tensor y(shape.type, shape.layout, split[r], shape.channels, shape.spatial), dx = y;
       layer.forward(x.view(), y.view());
       expect(layer.count() == total * shape.spatial, "count");
-      expect_near({layer.mean().begin(), layer.mean().end()}, references[k].mean, allowed.sums, "mean");
-      expect_near({layer.variance().begin(), layer.variance().end()}, references[k].variance, allowed.sums,
-                  "variance");
+      const Reference& wanted = references[k];
+      expect_each(layer.mean(), wanted.mean, wanted.deviation, allowed.sums, "mean");
+      expect_each(layer.variance(), wanted.variance, wanted.variance, allowed.sums, "variance");
       layer.backward(x.view(), dy.view(), dx.view());
-      expect_near({layer.gamma_gradient_sum().begin(), layer.gamma_gradient_sum().end()},
-                  references[k].dgamma, allowed.sums, "sum of dgamma");
-      expect_near({layer.beta_gradient_sum().begin(), layer.beta_gradient_sum().end()}, references[k].dbeta,
-                  allowed.sums, "sum of dbeta");
+      expect_each(layer.gamma_gradient_sum(), wanted.dgamma, wanted.dgamma_scale, allowed.sums,
+                  "sum of dgamma");
+      expect_each(layer.beta_gradient_sum(), wanted.dbeta, wanted.dbeta_scale, allowed.sums, "sum of dbeta");
       y.unpack(ys[k], first);
       dx.unpack(dxs[k], first);
     }
@@ -100,13 +106,17 @@ void check_equal(const Shape& shape, const std::vector<std::size_t>& split) {
   Numbers dgamma(shape.channels), dbeta(shape.channels), dgamma_got(shape.channels),
       dbeta_got(shape.channels);
   Numbers mean(shape.channels), variance(shape.channels, 1.0);
+  Numbers dgamma_scale(shape.channels), dbeta_scale(shape.channels), deviation(shape.channels);
   const auto n = static_cast<double>(total * shape.spatial);
   for (std::size_t k = 0; k < steps; ++k) {
-    CHECK(difference(ys[k].values, references[k].y) <= allowed.activations);
-    CHECK(difference(dxs[k].values, references[k].dx) <= allowed.activations);
+    CHECK(difference_by_channel(ys[k], references[k].y) <= allowed.activations);
+    CHECK(difference_by_channel(dxs[k], references[k].dx) <= allowed.activations);
     for (std::size_t c = 0; c < shape.channels; ++c) {
       dgamma[c] += references[k].dgamma[c];
       dbeta[c] += references[k].dbeta[c];
+      dgamma_scale[c] += references[k].dgamma_scale[c];
+      dbeta_scale[c] += references[k].dbeta_scale[c];
+      deviation[c] += 0.1 * references[k].deviation[c];
       mean[c] = 0.9 * mean[c] + 0.1 * references[k].mean[c];
       variance[c] = 0.9 * variance[c] + 0.1 * references[k].variance[c] * n / (n - 1);
     }
@@ -119,10 +129,10 @@ void check_equal(const Shape& shape, const std::vector<std::size_t>& split) {
       dbeta_got[c] += dbetas[r][c];
     }
   }
-  CHECK(difference(means[0], mean) <= allowed.parameters);
-  CHECK(difference(variances[0], variance) <= allowed.parameters);
-  CHECK(difference(dgamma_got, dgamma) <= allowed.parameters);
-  CHECK(difference(dbeta_got, dbeta) <= allowed.parameters);
+  CHECK(difference_of_scales(means[0], mean, deviation) <= allowed.parameters);
+  CHECK(difference_of_scales(variances[0], variance, variance) <= allowed.parameters);
+  CHECK(difference_of_scales(dgamma_got, dgamma, dgamma_scale) <= allowed.parameters);
+  CHECK(difference_of_scales(dbeta_got, dbeta, dbeta_scale) <= allowed.parameters);
 }
 
 TEST_CASE("ranks with parts of a batch get what one process gets with all of it") {

@@ -104,18 +104,18 @@ void check_maps(const Case& of, bool streamed) {
   std::vector<Numbers> lines;
   std::vector<Elements> stored_lines;
   const DType computed = of.type == DType::f64 ? DType::f64 : DType::f32;
-  for (std::uint64_t k = 0; k < 4; ++k) {
+  for (std::uint64_t k = 0; k < 5; ++k) {
     lines.push_back(coefficients(of.channels, 6 + k));
     stored_lines.emplace_back(computed, lines.back());
   }
   const bn::Coefficients all{stored_lines[0].data(), stored_lines[1].data(), stored_lines[2].data(),
-                             stored_lines[3].data()};
+                             stored_lines[3].data(), stored_lines[4].data()};
   Numbers forward, backward;
   for (std::size_t i = 0; i < of.count(); ++i) {
     const std::size_t c = i % of.channels;
     const double d = x[i] - lines[0][c];
     forward.push_back(d * lines[1][c] + lines[3][c]);
-    backward.push_back(dy[i] * lines[1][c] + d * lines[2][c] + lines[3][c]);
+    backward.push_back((dy[i] - lines[4][c]) * lines[1][c] + d * lines[2][c] + lines[3][c]);
   }
   Elements xs(of.type, x), dys(of.type, dy), y(of.type, Numbers(of.count())), dx = y;
   of.kernels.rows_forward(xs.data(), y.data(), of.rows, of.channels, all, streamed);
@@ -161,7 +161,7 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       std::vector<std::uint16_t> all(65536), out(65536);
       for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
       const float zero = 0, one = 1;
-      const bn::Coefficients identity{&zero, &one, &zero, &zero};
+      const bn::Coefficients identity{&zero, &one, &zero, &zero, &zero};
       kernels.run_forward(all.data(), out.data(), all.size(), identity, 0, false);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < all.size(); ++i) {
@@ -176,7 +176,7 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       CHECK(wrong == 0);
       // scale 1 + 2^-12 puts results between two values.
       const float scale = 1 + 0x1p-12F;
-      const bn::Coefficients rounding{&zero, &scale, &zero, &zero};
+      const bn::Coefficients rounding{&zero, &scale, &zero, &zero, &zero};
       kernels.run_forward(all.data(), out.data(), all.size(), rounding, 0, false);
       for (std::size_t i = 0; i < all.size(); ++i) {
         double value = 0;

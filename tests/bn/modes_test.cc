@@ -67,6 +67,46 @@ TEST_CASE("running statistics: momentum, cumulative, and a checkpoint in between
   }));
 }
 
+// What a checkpoint holds: parameters() and batches().
+void restore(SyncBatchNorm& to, SyncBatchNorm& from) {
+  const std::vector<Parameter> have = from.parameters(), want = to.parameters();
+  for (std::size_t i = 0; i < have.size(); ++i)
+    std::memcpy(want[i].value, have[i].value, element_count(have[i]) * size_of(have[i].type));
+  to.set_batches(from.batches());
+}
+
+TEST_CASE("a run resumed from a checkpoint goes on with the same bits") {
+  for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    CHECK_NOTHROW(run_communicators(ranks(2), "resumed", [type](Communicator& c, int rank) {
+      SyncBatchNorm whole(c, channels, {.name = "whole", .type = type});
+      std::optional<SyncBatchNorm> resumed;
+      for (std::uint64_t step = 1; step <= 4; ++step) {
+        Share share(step, rank, 6, 5, type), other = share;
+        whole.forward(share.x.view(), share.y.view());
+        whole.backward(share.x.view(), share.dy.view(), share.dx.view());
+        if (resumed) {
+          resumed->forward(other.x.view(), other.y.view());
+          resumed->backward(other.x.view(), other.dy.view(), other.dx.view());
+          const std::string what = fmt::format("{} step {}", name_of(type), step);
+          expect(std::ranges::equal(whole.mean(), resumed->mean()), what + ", mean");
+          expect(std::ranges::equal(whole.variance(), resumed->variance()), what + ", variance");
+          expect(numbers(whole.point()) == numbers(resumed->point()), what + ", point");
+          expect(std::ranges::equal(whole.gamma_gradient_sum(), resumed->gamma_gradient_sum()),
+                 what + ", dgamma");
+          expect(share.y.bytes() == other.y.bytes() && share.dx.bytes() == other.dx.bytes(),
+                 what + ", y, dx");
+        }
+        if (step == 2) {
+          resumed.emplace(c, channels, BatchNormOptions{.name = "resumed", .type = type});
+          restore(*resumed, whole);
+        }
+      }
+      expect(numbers(whole.running_mean()) == numbers(resumed->running_mean()), "running mean");
+      expect(numbers(whole.running_variance()) == numbers(resumed->running_variance()), "running variance");
+    }));
+  }
+}
+
 TEST_CASE("evaluation uses running statistics and no communication") {
   CHECK_NOTHROW(run_communicators(ranks(2), "evaluation", [](Communicator& c, int rank) {
     SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64});
@@ -144,8 +184,8 @@ TEST_CASE("a layer without gamma and beta") {
       for (const Parameter& parameter : layer.parameters()) all += parameter.name + " ";
       return all;
     };
-    expect(names(plain) == "plain.running_mean plain.running_var ", names(plain));
-    expect(names(affine) == "affine.weight affine.bias affine.running_mean affine.running_var ",
+    expect(names(plain) == "plain.running_mean plain.running_var plain.point ", names(plain));
+    expect(names(affine) == "affine.weight affine.bias affine.running_mean affine.running_var affine.point ",
            names(affine));
   }));
 }

@@ -51,6 +51,8 @@ inline Batch draw_batch(std::size_t samples, std::size_t channels, std::size_t s
 
 struct Reference {
   Numbers mean, variance, y, dx, dgamma, dbeta;
+  // What rounding of a channel's sums is measured by: its deviation, and the sums of the magnitudes.
+  Numbers deviation, dgamma_scale, dbeta_scale;
   Reference(const Batch& x, const Batch& dy, const Numbers& gamma, const Numbers& beta, double epsilon)
       : y(x.size()), dx(x.size()) {
     for (std::size_t c = 0; c < x.channels; ++c) channel(c, x, dy, gamma, beta, epsilon);
@@ -65,7 +67,7 @@ struct Reference {
   void channel(std::size_t c, const Batch& x, const Batch& dy, const Numbers& gamma, const Numbers& beta,
                double epsilon) {
     const auto count = static_cast<long double>(x.samples * x.spatial);
-    long double sum = 0, squares = 0, gradients = 0, products = 0;
+    long double sum = 0, squares = 0, gradients = 0, products = 0, all_gradients = 0, all_products = 0;
     each(x, c, [&](std::size_t i) { sum += x.values[i]; });
     const long double m = sum / count;
     each(x, c, [&](std::size_t i) {
@@ -73,6 +75,8 @@ struct Reference {
       squares += d * d;
       gradients += dy.values[i];
       products += dy.values[i] * d;
+      all_gradients += std::abs(dy.values[i]);
+      all_products += std::abs(dy.values[i] * d);
     });
     const long double var = squares / count, inverse = 1 / std::sqrt(var + epsilon),
                       factor = gamma[c] * inverse;
@@ -86,6 +90,9 @@ struct Reference {
     variance.push_back(static_cast<double>(var));
     dgamma.push_back(static_cast<double>(products * inverse));
     dbeta.push_back(static_cast<double>(gradients));
+    deviation.push_back(static_cast<double>(std::sqrt(var)));
+    dgamma_scale.push_back(static_cast<double>(all_products * inverse));
+    dbeta_scale.push_back(static_cast<double>(all_gradients));
   }
 };
 
@@ -177,7 +184,7 @@ inline void assign(const Buffer& buffer, const Numbers& values) {
   }
 }
 
-// The largest difference, as a part of the largest value.
+// The largest difference, as a part of the largest value. For numbers of one size: a large channel hides what is wrong in a small one.
 inline double difference(const Numbers& got, const Numbers& wanted) {
   double largest = 0, most = 0;
   if (got.size() != wanted.size()) return INFINITY;
@@ -188,6 +195,36 @@ inline double difference(const Numbers& got, const Numbers& wanted) {
     largest = std::max(largest, std::abs(wanted[i]));
   }
   return largest == 0 ? most : most / largest;
+}
+// For batches: each channel by its own largest value, the worst of them.
+inline double difference_by_channel(const Batch& got, const Numbers& wanted) {
+  double worst = 0;
+  if (got.values.size() != wanted.size()) return INFINITY;
+  for (std::size_t c = 0; c < got.channels; ++c) {
+    Numbers of_channel, wanted_of_channel;
+    for (std::size_t n = 0; n < got.samples; ++n)
+      for (std::size_t s = 0; s < got.spatial; ++s) {
+        of_channel.push_back(got.values[got.at(n, c, s)]);
+        wanted_of_channel.push_back(wanted[got.at(n, c, s)]);
+      }
+    worst = std::max(worst, difference(of_channel, wanted_of_channel));
+  }
+  return worst;
+}
+// For what is one number a channel: each difference as a part of that channel's scale, the worst of them.
+inline double difference_of_scales(const Numbers& got, const Numbers& wanted, const Numbers& scales) {
+  double worst = 0;
+  if (got.size() != wanted.size() || got.size() != scales.size()) return INFINITY;
+  for (std::size_t c = 0; c < got.size(); ++c) {
+    const double apart = std::abs(got[c] - wanted[c]);
+    worst = std::max(worst, apart == 0 ? 0 : apart <= INFINITY ? apart / scales[c] : INFINITY);
+  }
+  return worst;
+}
+inline void expect_near_by_channel(const Batch& got, const Numbers& wanted, double tolerance,
+                                   const std::string& what) {
+  const double apart = difference_by_channel(got, wanted);
+  expect(apart <= tolerance, fmt::format("{}: {} apart in a channel, {} allowed", what, apart, tolerance));
 }
 inline void expect_near(const Numbers& got, const Numbers& wanted, double tolerance,
                         const std::string& what) {

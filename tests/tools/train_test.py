@@ -101,6 +101,7 @@ class Train(unittest.TestCase):
 
     def test_resume(self):
         self.check_resumes("--reproducible")
+        self.check_resumes("--reproducible", "--dtype", "f64")
         self.check_resumes("--reproducible", "--batch-norm", "none", "--clip", "1")
 
     def test_resume_on_other_ranks(self):

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks whose layers are not the same layer, or not made alike, are told in the first step: which rank, and what differs.
+#include <functional>
+
+#include <rondo/error.h>
+
+#include "bn/reference.h"
+#include "catch.h"
+
+namespace rondo::testing {
+namespace {
+
+constexpr std::size_t samples = 3, channels = 4;
+
+// Every rank must get Error(mismatch) with this text.
+void check_told(const std::string& text, const std::function<void(Communicator&, int)>& step) {
+  Setup setup;
+  setup.size = 3;
+  CHECK_NOTHROW(run_communicators(setup, text, [&](Communicator& c, int rank) {
+    try {
+      step(c, rank);
+    } catch (const Error& error) {
+      const std::string message = error.what();
+      expect(error.code() == Errc::mismatch, message);
+      expect(message.find(text) != std::string::npos, text + " in " + message);
+      return;
+    }
+    throw std::runtime_error("nothing was noticed");
+  }));
+}
+
+void forward(SyncBatchNorm& layer) {
+  std::vector<double> x(samples * channels, 2.0), y(x.size());  // room for every type
+  layer.forward({x.data(), samples, 1}, {y.data(), samples, 1});
+}
+
+void check_option(const std::string& odd_text, const std::string& usual_text, const BatchNormOptions& odd,
+                  const BatchNormOptions& usual = {}) {
+  check_told(fmt::format("batch norm: ranks differ: rank 1 at layer bn1 forward step 1 with {}; "
+                         "ranks 0, 2 at layer bn1 forward step 1 with {}",
+                         odd_text, usual_text),
+             [&](Communicator& c, int rank) {
+               BatchNormOptions options = rank == 1 ? odd : usual;
+               options.name = "bn1";
+               SyncBatchNorm layer(c, channels, options);
+               forward(layer);
+             });
+}
+
+TEST_CASE("an option that differs is named with the rank and both values") {
+  check_option("epsilon 0.001", "epsilon 1e-05", {.epsilon = 1e-3});
+  check_option("momentum 0.2", "momentum 0.1", {.momentum = 0.2});
+  check_option("momentum none (cumulative average)", "momentum 0.1", {.momentum = std::nullopt});
+  check_option("affine false", "affine true", {.affine = false});
+  check_option("layout nhwc", "layout nchw", {.layout = TensorLayout::nhwc});
+  check_option("type bf16", "type f32", {.type = DType::bf16});
+  check_option("track_running false", "track_running true", {.track_running = false});
+  check_option("type f64, epsilon 0", "type f32, epsilon 1e-05", {.type = DType::f64, .epsilon = 0});
+}
+
+TEST_CASE("threads and deadline may differ") {
+  Setup setup;
+  setup.size = 2;
+  CHECK_NOTHROW(run_communicators(setup, "may differ", [](Communicator& c, int rank) {
+    SyncBatchNorm layer(
+        c, channels,
+        {.name = "bn", .threads = 1 + rank, .deadline = std::chrono::milliseconds{60'000 + rank}});
+    forward(layer);
+  }));
+}
+
+void check_swapped(const std::string& name, const std::string& text) {
+  check_told(text, [&](Communicator& c, int rank) {
+    SyncBatchNorm first(c, channels, {.name = name}), second(c, channels, {.name = name});
+    forward(rank == 2 ? second : first);
+    forward(rank == 2 ? first : second);
+  });
+}
+
+TEST_CASE("two layers of one name, or of none, that are swapped on one rank are told apart") {
+  check_swapped("bn", "rank 2 at layer bn (2nd of this name) forward step 1; ranks 0, 1 at layer bn forward");
+  check_swapped("", "rank 2 at unnamed layer 2 forward step 1; ranks 0, 1 at unnamed layer 1 forward step 1");
+}
+
+TEST_CASE("a layer made where another has gone has its number") {
+  Setup setup;
+  setup.size = 2;
+  CHECK_NOTHROW(run_communicators(setup, "numbers", [](Communicator& c, int rank) {
+    SyncBatchNorm stays(c, channels, {.name = "stays"});
+    for (int i = 0; i < 3; ++i) {
+      std::optional<SyncBatchNorm> first(std::in_place, c, channels), second(std::in_place, c, channels);
+      forward(*first);
+      forward(*second);
+      // Which of them goes first does not matter.
+      if (rank == 0) first.reset();
+    }
+    forward(stays);
+  }));
+}
+
+}  // namespace
+}  // namespace rondo::testing
