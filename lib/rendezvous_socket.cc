@@ -22,6 +22,10 @@ namespace {
 using V4 = sockaddr_in;
 using V6 = sockaddr_in6;
 
+// Rank 0 has the records of all to send to all, n^2 of them. The kernel would take some megabytes for each rank that does not read yet:
+// gigabytes for some thousand ranks.
+constexpr int send_buffer = 64 << 10;
+
 template <class T>
 T as(const Endpoint& endpoint) noexcept {
   T value{};
@@ -257,7 +261,10 @@ FileDescriptor connect_to(const Endpoint& endpoint, TimePoint until, std::string
 
 FileDescriptor accept_from(int listener) {
   FileDescriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (socket) tune(socket.get());
+  if (socket) {
+    tune(socket.get());
+    set_option(socket.get(), SOL_SOCKET, SO_SNDBUF, send_buffer);
+  }
   return socket;
 }
 

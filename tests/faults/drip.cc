@@ -88,6 +88,8 @@ int main() {
   Joined joined = join(place, options, make_record(*transport));
   Busy busy;
   joined.control->start(busy);
+  if (const auto failure = joined.control->await_ready(place.deadline))
+    throw Error(failure->code, failure->cause);
   boost::asio::io_context context;
   tcp::socket socket(context);
   boost::asio::connect(socket, address_in(joined.records[0]).endpoints);
