@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -13,6 +14,10 @@ import time
 import unittest
 
 from program import QUICK, RONDO, clean_environment, main, rondo
+
+
+# Says that its traps are set, and stays until a signal comes.
+STAY = 'echo ready; sleep 1000 & wait; wait'
 
 
 class Run(unittest.TestCase):
@@ -70,15 +75,24 @@ class Run(unittest.TestCase):
         self.assertEqual(sorted(result.stdout.splitlines()), ["[0] out", "[1] out", "[2] out"])
         self.assertEqual(sorted(result.stderr.splitlines()), ["[0] err", "[1] err", "[2] err"])
 
+    def first_failure(self, script):
+        """Starts three ranks, and lets those that wait for the end of their input go on when the first failure has been told."""
+        with subprocess.Popen([RONDO, "run", "-n", "3", "--", "sh", "-c", script], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, env=clean_environment()) as process:
+            message = process.stderr.readline()
+            process.stdin.close()
+            self.assertEqual(process.stderr.read(), "")
+            return process.wait(timeout=60), message
+
     def test_status_of_the_first_that_fails(self):
-        result = self.shell("[ $RONDO_RANK = 1 ] && exit 7; sleep 0.5; exit 9")
-        self.assertEqual(result.returncode, 7)
-        self.assertRegex(result.stderr, r"^rondo run: rank 1 \(pid \d+\) exited with status 7\n$")
+        status, message = self.first_failure("[ $RONDO_RANK = 1 ] && exit 7; read line; exit 9")
+        self.assertEqual(status, 7)
+        self.assertRegex(message, r"^rondo run: rank 1 \(pid \d+\) exited with status 7\n$")
 
     def test_killed_rank(self):
-        result = self.shell("[ $RONDO_RANK = 2 ] && kill -9 $$; sleep 0.5")
-        self.assertEqual(result.returncode, 128 + 9)
-        self.assertRegex(result.stderr, r"^rondo run: rank 2 \(pid \d+\) was killed by signal 9 \(SIGKILL\)\n$")
+        status, message = self.first_failure("[ $RONDO_RANK = 2 ] && kill -9 $$; read line; exit 0")
+        self.assertEqual(status, 128 + 9)
+        self.assertRegex(message, r"^rondo run: rank 2 \(pid \d+\) was killed by signal 9 \(SIGKILL\)\n$")
 
     def test_grace(self):
         begin = time.monotonic()
@@ -88,19 +102,20 @@ class Run(unittest.TestCase):
         self.assertLess(time.monotonic() - begin, 30)
 
     def test_sigkill_where_sigterm_is_ignored(self):
-        result = self.shell('trap "" TERM; [ $RONDO_RANK = 1 ] && exit 7; while :; do sleep 1; done', "--grace", 1, ranks=2)
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkfifo(f"{folder}/ready")
+            result = self.shell('if [ $RONDO_RANK = 1 ]; then read line <"$FIFO"; exit 7; fi; trap "" TERM; echo ready >"$FIFO"; '
+                                'exec sleep 1000', "--grace", 1, ranks=2, FIFO=f"{folder}/ready")
         self.assertEqual(result.returncode, 7)
         self.assertIn("rank 0 still running, sending SIGKILL", result.stderr)
 
     def test_signals_go_on(self):
-        process = subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c",
-                                    'trap "exit 3" TERM; echo ready; while :; do sleep 0.1; done'],
+        process = subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", f'trap "exit 3" TERM; {STAY}'],
                                    stdout=subprocess.PIPE, text=True, env=clean_environment())
-        for _ in range(2):
-            self.assertEqual(process.stdout.readline(), "ready\n")
+        self.until_ready(process, 2)
         process.send_signal(signal.SIGTERM)
         process.stdout.close()
-        self.assertEqual(process.wait(timeout=30), 3)
+        self.assertEqual(process.wait(timeout=60), 3)
 
     def until_ready(self, process, ranks):
         for _ in range(ranks):
@@ -125,28 +140,42 @@ class Run(unittest.TestCase):
             process.stdin.close()
             self.assertEqual(process.wait(timeout=30), 0, process.stderr.read())
 
+    def until_taken(self, process):
+        """rondo run has taken what was sent to it."""
+        status = pathlib.Path(f"/proc/{process.pid}/status")
+        while not re.search(r"ShdPnd:\s*0+\n", status.read_text()):
+            os.sched_yield()
+
     def test_the_same_signal_at_once_again(self):
-        script = 'trap "sleep 0.3; exit 3" TERM; echo ready; while :; do sleep 0.1; done'
-        with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", script], stdout=subprocess.PIPE, text=True,
-                              env=clean_environment()) as process:
+        # The ranks end when their input does, which is after the second signal.
+        with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", f'trap "read line; exit 3" TERM; {STAY}'],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment()) as process:
             self.until_ready(process, 2)
-            process.send_signal(signal.SIGTERM)
-            status = pathlib.Path(f"/proc/{process.pid}/status")
-            while not re.search(r"ShdPnd:\s*0+\n", status.read_text()):  # two that are pending would be one
-                pass
-            process.send_signal(signal.SIGTERM)
-            self.assertEqual(process.wait(timeout=30), 3)
+            for _ in range(2):  # two that are pending would be one
+                process.send_signal(signal.SIGTERM)
+                self.until_taken(process)
+            process.stdin.close()
+            self.assertEqual(process.wait(timeout=60), 3)
+
+    def until_it_ends(self, process, again):
+        """The same signal within a second counts as one, so it is sent until that second is over."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            process.send_signal(again)
+            try:
+                return process.wait(timeout=0.2)
+            except subprocess.TimeoutExpired:
+                continue
+        self.fail("the signal has no effect")
 
     def test_a_second_signal_kills(self):
-        script = 'trap "" TERM INT; echo ready; while :; do sleep 0.1; done'
-        for first, wait in (signal.SIGTERM, 1.1), (signal.SIGINT, 0):
-            with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", script], stdout=subprocess.PIPE,
+        for first in signal.SIGTERM, signal.SIGINT:
+            with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", f'trap "" TERM INT; {STAY}'], stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, env=clean_environment()) as process:
                 self.until_ready(process, 2)
                 process.send_signal(first)
-                time.sleep(wait)
-                process.send_signal(signal.SIGTERM)
-                self.assertEqual(process.wait(timeout=30), 128 + 9)
+                self.until_taken(process)
+                self.assertEqual(self.until_it_ends(process, signal.SIGTERM), 128 + 9)
                 self.assertIn("ranks 0, 1 still running, sending SIGKILL", process.stderr.read())
 
     def test_labels_of_more_ranks_than_open_files(self):
@@ -156,12 +185,17 @@ class Run(unittest.TestCase):
         self.assertEqual(sorted(result.stdout.splitlines()), sorted(f"[{rank}] 40" for rank in range(30)))
 
     def gone(self, pids):
-        until = time.monotonic() + 10
-        while time.monotonic() < until:
-            if not any(pathlib.Path(f"/proc/{pid}/exe").exists() for pid in pids):
-                return True
-            time.sleep(0.02)
-        return False
+        """Whether all of them end soon."""
+        for pid in pids:
+            try:
+                handle = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            ended = select.select([handle], [], [], 60)[0]
+            os.close(handle)
+            if not ended:
+                return False
+        return True
 
     def test_no_orphans(self):
         with tempfile.TemporaryDirectory() as folder:
