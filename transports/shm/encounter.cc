@@ -9,6 +9,7 @@
 #include "transports/shm/encounter.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,8 +31,11 @@ bool is_bell(const FileDescriptor& descriptor) {
   std::array<char, 64> target{};
   const std::string path = fmt::format("/proc/self/fd/{}", descriptor.get());
   const auto length = ::readlink(path.c_str(), target.data(), target.size());
-  return length > 0 &&
-         std::string_view(target.data(), static_cast<std::size_t>(length)) == "anon_inode:[eventfd]";
+  if (length > 0)
+    return std::string_view(target.data(), static_cast<std::size_t>(length)) == "anon_inode:[eventfd]";
+  // Without /proc: what has no type of file is of the eventfd's kind, and none of that kind sends SIGPIPE.
+  struct stat status {};
+  return ::fstat(descriptor.get(), &status) == 0 && (status.st_mode & S_IFMT) == 0;
 }
 
 bool begins_with(std::span<const std::byte> message, std::string_view magic) noexcept {

@@ -64,14 +64,31 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
+using InterfaceList = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
+
 }  // namespace
+
+std::string describe_interfaces_down() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return {};
+  const InterfaceList owner(first, &freeifaddrs);
+  std::vector<std::string_view> names;
+  // An interface that is down has no addresses, but an entry of its own.
+  for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next)
+    if ((one->ifa_flags & IFF_UP) == 0 && std::ranges::find(names, one->ifa_name) == names.end())
+      names.emplace_back(one->ifa_name);
+  if (names.empty()) return {};
+  std::string text;
+  for (const std::string_view name : names) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+  return fmt::format("; not up: {} (ip link set {} up)", text, names.front());
+}
 
 std::vector<LocalAddress> local_addresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0)
     throw Error(Errc::system,
                 fmt::format("cannot list the network interfaces: getifaddrs: {}", std::strerror(errno)));
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, &freeifaddrs);
+  const InterfaceList owner(first, &freeifaddrs);
   std::vector<LocalAddress> found;
   for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
     if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
@@ -160,8 +177,9 @@ InterfaceFilter::InterfaceFilter(const std::vector<std::string>& filters,
   for (const Pattern& pattern : included_)
     if (std::none_of(existing.begin(), existing.end(),
                      [&](const LocalAddress& one) { return pattern.matches(one); }))
-      throw Error(Errc::invalid_argument, fmt::format("no network interface matches '{}'; there are: {}",
-                                                      pattern.text, names_of(existing)));
+      throw Error(Errc::invalid_argument,
+                  fmt::format("no network interface matches '{}'; there are: {}{}", pattern.text,
+                              names_of(existing), describe_interfaces_down()));
 }
 
 std::string InterfaceFilter::refusal(const LocalAddress& one) const {

@@ -18,6 +18,8 @@ struct LocalAddress {
   bool loopback = false;
 };
 std::vector<LocalAddress> local_addresses();
+// For a message: "; not up: lo (ip link set lo up)", or nothing when all interfaces are up. Does not throw.
+std::string describe_interfaces_down();
 
 // Made by container and virtual machine software: it joins processes of one host, or runs over another interface.
 bool is_for_containers(std::string_view interface);

@@ -28,6 +28,8 @@ std::vector<LocalAddress> choose(const TcpOptions& options, const std::vector<Lo
   std::vector<LocalAddress> chosen;
   for (const LocalAddress& one : existing)
     if (filter.refusal(one).empty()) chosen.push_back(one);
+  if (existing.empty())
+    throw Error(Errc::invalid_argument, "no network interface is up" + describe_interfaces_down());
   if (chosen.empty())
     throw Error(Errc::invalid_argument,
                 "the interface filters leave no interface at all; `rondo info` shows what exists");
@@ -38,8 +40,8 @@ std::vector<LocalAddress> choose(const TcpOptions& options, const std::vector<Lo
       throw Error(
           Errc::invalid_argument,
           fmt::format("the chosen interfaces ({}) leave out loopback, and without a job secret Rondo listens "
-                      "nowhere else: set RONDO_SECRET to the same value on all ranks, or choose lo as well",
-                      others));
+                      "nowhere else: set RONDO_SECRET to the same value on all ranks, or choose lo as well{}",
+                      others, describe_interfaces_down()));
   }
   std::ranges::stable_sort(chosen, {}, [](const LocalAddress& one) {
     return (one.loopback ? 2 : 0) + (one.address.is_v6() ? 1 : 0);
