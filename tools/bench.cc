@@ -8,6 +8,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tools/agree.h"
@@ -55,6 +56,7 @@ class Bench {
   void describe_peers();
   bool measure_all(Measurement& measurement);
   bool measure_size(Measurement& measurement, std::uint64_t bytes);
+  double measure_ceiling(const Row& row);
   void measure();
   int verdict() const;
 
@@ -64,6 +66,8 @@ class Bench {
   Progress progress_;
   std::string now_;  // what is being measured, for the progress line
   std::vector<Row> rows_;
+  std::unique_ptr<Ceiling> ceiling_;
+  bool trouble_told_ = false;
   std::optional<Results> results_;  // of rank 0
   std::exception_ptr lost_;         // why rank 0 can deliver no more
 };
@@ -152,13 +156,33 @@ void Bench::describe() {
   });
 }
 
+// What the machine gives for such a row now; 0 where it cannot be measured.
+double Bench::measure_ceiling(const Row& row) {
+  progress_.show(fmt::format("{}: {}", now_,
+                             setting_.shared_memory ? "what memcpy reaches" : "what plain sockets reach"));
+  const double rate = ceiling_->measure(row);
+  if (rate <= 0 && !std::exchange(trouble_told_, true) && !ceiling_->trouble().empty())
+    say("rondo bench: rank {}: the ceiling was not measured: {}\n", communicator_.rank(),
+        ceiling_->trouble());
+  return rate;
+}
+
 bool Bench::measure_size(Measurement& measurement, std::uint64_t bytes) {
   now_ = format_bytes(bytes);
-  const Row out_of_place = measurement.measure(bytes, false);
-  rows_.push_back(out_of_place);
+  const Row described = measurement.describe(bytes, false);
+  const bool held = ceiling_ && described.bytes > 0;
+  const double before = held ? measure_ceiling(described) : 0;
+  Row out_of_place = measurement.measure(bytes, false);
   std::optional<Row> in_place;
-  if (options_.operation != Collective::barrier) {
-    in_place = measurement.measure(bytes, true);
+  if (options_.operation != Collective::barrier) in_place = measurement.measure(bytes, true);
+  if (held) {
+    const double after = measure_ceiling(described);
+    // Where one of both failed there is none.
+    out_of_place.ceiling = before > 0 && after > 0 ? std::max(before, after) : 0;
+  }
+  rows_.push_back(out_of_place);
+  if (in_place) {
+    in_place->ceiling = out_of_place.ceiling;
     rows_.push_back(*in_place);
   }
   progress_.erase();
@@ -202,32 +226,23 @@ int Bench::verdict() const {
 }
 
 void Bench::measure() {
-  std::unique_ptr<Ceiling> ceiling;
+  Measurement measurement(communicator_, options_, [this](std::uint64_t iteration, std::uint64_t of) {
+    if (progress_.active()) progress_.show(fmt::format("{}: iteration {} of {}", now_, iteration + 1, of));
+  });
   if (options_.ceiling && communicator_.size() > 1) {
-    progress_.show(setting_.shared_memory ? "measuring what memcpy reaches"
-                                          : "measuring what plain sockets reach");
     if (setting_.shared_memory)
-      ceiling = std::make_unique<CopyCeiling>(communicator_);
+      ceiling_ = std::make_unique<CopyCeiling>(communicator_, measurement.in(), measurement.out());
     else
-      ceiling = std::make_unique<SocketCeiling>(communicator_, options_.connect);
-    setting_.ceiling = ceiling->measure();
-    progress_.erase();
-    if (!ceiling->trouble().empty())
-      say("rondo bench: rank {}: the ceiling was not measured: {}\n", communicator_.rank(),
-          ceiling->trouble());
+      ceiling_ = std::make_unique<SocketCeiling>(communicator_, options_.connect, options_.operation);
+    setting_.has_ceiling = true;
   }
   deliver([&] {
     if (setting_.table) print_header(setting_);
   });
-  if (!delivered()) return;
-  Measurement measurement(communicator_, options_, [this](std::uint64_t iteration, std::uint64_t of) {
-    if (progress_.active()) progress_.show(fmt::format("{}: iteration {} of {}", now_, iteration + 1, of));
-  });
-  if (!measure_all(measurement)) return;
-  const double ceiling_after = ceiling ? ceiling->measure() : 0;
+  if (!delivered() || !measure_all(measurement)) return;
   communicator_.barrier().wait();
   deliver([&] {
-    if (setting_.table) print_summary(setting_, rows_, ceiling_after);
+    if (setting_.table) print_summary(setting_, rows_);
     results_->finish();
     if (!options_.constants.empty())
       write_report("--write-constants", options_.constants, format_constants(communicator_.constants()));
@@ -284,7 +299,10 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
   settle(options, ranks);
   Results(options.json, options.csv);
   if (!options.constants.empty()) ResultFile("--write-constants", options.constants);
-  const SystemInfo info = gather_info(options.connect);
+  Options ranks_options = options.connect;
+  if (ranks_options.interfaces.empty()) ranks_options.interfaces = {"lo"};  // as spawn_ranks() sets it
+  const SystemInfo info = gather_info(ranks_options);
+  if (!info.interface_error.empty()) throw UsageError(info.interface_error);
   const double needed = 2.0 * static_cast<double>(options.sizes.back()) * ranks;
   if (info.memory_bytes > 0 && needed > static_cast<double>(info.memory_bytes))
     throw UsageError(fmt::format("--maxbytes {}: {} ranks need {} for their buffers, this machine has {}",
@@ -311,22 +329,21 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
       "joins them. The flags\n"
       "are those of nccl-tests. Exit status: 0 fine, 1 wrong elements or a row below --min-bandwidth, 2 bad "
       "input,\n"
-      "3 the ranks failed.\n"
+      "3 the ranks failed or the output could not be written, 141 its reader has closed it.\n"
       "\n"
-      "%ceil is busbw in percent of what plain TCP sockets reach in the same run. Where all ranks share "
-      "memory it "
-      "is what they load and\n"
-      "store in one operation, over p50, in percent of what they load and store (2 bytes for each byte "
-      "copied) "
-      "when all call memcpy on\n"
-      "large memory at once; caches make it more than 100. S: size, n: ranks, +: out of place only\n"
-      "                             --allocate           ordinary buffers\n"
-      "  all_reduce                 2nS                  (5n-2)S\n"
-      "  reduce                     (n+1)S               (3n-1)S + 2(n-1)/n S\n"
-      "  reduce_scatter, _v         (n+1)S               (3n-1)S\n"
-      "  broadcast, all_gather, _v  2(n-1)S (+2S)        2nS (+2S)\n"
-      "  gather, scatter            2(n-1)/n S (+2S/n)   4(n-1)/n S (+2S/n)\n"
-      "  all_to_all                 2nS (in place: ->)   4(n-1)S (+2S)\n");
+      "%ceil is busbw in percent of what plain TCP sockets reach over the same links at once. Where all "
+      "ranks "
+      "share memory it\n"
+      "is what they must at least load and store together, over p50, in percent of what they reach when all "
+      "memcpy as much at\n"
+      "once. Both are measured before and after each row, and the better one counts. S: size, n: ranks, +: "
+      "out "
+      "of place only\n"
+      "  all_reduce                                2nS\n"
+      "  reduce, reduce_scatter, reduce_scatter_v  (n+1)S\n"
+      "  broadcast, all_gather, all_gather_v       2(n-1)S (+2S)\n"
+      "  all_to_all                                2(n-1)S (+2S)\n"
+      "  gather, scatter                           2(n-1)/n S (+2S/n)\n");
   command->callback([flags, own = std::move(own), &exit_code] {
     BenchOptions options = interpret(*flags);
     const auto place = find_launch(options.connect);

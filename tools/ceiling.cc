@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tools/agree.h"
+#include "tools/operations.h"
 #include "tools/socket.h"
 
 namespace rondo::tools {
@@ -22,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds patience{10}, stranger_patience{2};
 constexpr std::size_t first_bytes = std::size_t{4} << 20, chunk_bytes = std::size_t{256} << 10,
                       bounded_bytes = std::size_t{128} << 10;
-constexpr double round_seconds = 0.08;
-constexpr int rounds = 4;
+constexpr double round_seconds = 0.05;
+constexpr std::size_t least_moved = std::size_t{1} << 20, most_short_rounds = 20;
 
 using Token = std::array<std::uint8_t, 16>;
 
@@ -54,6 +55,7 @@ struct SocketCeiling::Ring {
   Announcement mine;
   Descriptor listener, right, left;
   std::vector<std::byte> chunk = std::vector<std::byte>(chunk_bytes);
+  std::size_t bytes = 0;  // of a round; 0 before the first
 
   void listen(const std::string& address, const Options& options) {
     Endpoint endpoint = parse_endpoint(address);
@@ -75,8 +77,21 @@ struct SocketCeiling::Ring {
   }
 };
 
-SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options)
-    : communicator_(communicator), adapting_(std::make_unique<Ring>()), bounded_(std::make_unique<Ring>()) {
+SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options, Collective operation)
+    : communicator_(communicator),
+      operation_(operation),
+      sends_(true),
+      receives_(true),
+      adapting_(std::make_unique<Ring>()),
+      bounded_(std::make_unique<Ring>()) {
+  const int rank = communicator.rank();
+  if (operation == Collective::broadcast || operation == Collective::reduce) {
+    sends_ = rank + 1 < communicator.size();
+    receives_ = rank > 0;
+  } else if (is_rooted(operation)) {
+    sends_ = rank == 0;
+    receives_ = rank == 1;
+  }
   if (communicator.size() < 2) return;
   usable_ = connect(*adapting_, options) && connect(*bounded_, options);
   if (!usable_ && trouble_.empty()) trouble_ = "another rank could not connect its neighbours";
@@ -111,7 +126,7 @@ double SocketCeiling::round(Ring& ring, std::size_t bytes) {
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   try {
-    stream(ring.right, ring.left, bytes, ring.chunk, begin + patience);
+    stream(ring.right, sends_ ? bytes : 0, ring.left, receives_ ? bytes : 0, ring.chunk, begin + patience);
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   } catch (const std::exception& error) {
     trouble_ = error.what();
@@ -121,20 +136,33 @@ double SocketCeiling::round(Ring& ring, std::size_t bytes) {
   return maximum_over_ranks(communicator_, seconds);
 }
 
-double SocketCeiling::measure(Ring& ring) {
-  std::size_t bytes = first_bytes;
+double SocketCeiling::measure(Ring& ring, std::size_t moved) {
   double best = 0;
-  for (int i = 0; i < rounds && usable_; ++i) {
+  const auto try_round = [&](std::size_t bytes) {
+    if (!usable_) return;
     const double seconds = round(ring, bytes);
     usable_ = std::isfinite(seconds);
-    best = std::max(best, static_cast<double>(bytes) / seconds / 1e9);
-    bytes = static_cast<std::size_t>(std::clamp(best * 1e9 * round_seconds, 65536.0, 1e9));
+    if (usable_) best = std::max(best, static_cast<double>(bytes) / seconds / 1e9);
+  };
+  const auto adapt = [&] {
+    ring.bytes = static_cast<std::size_t>(std::clamp(best * 1e9 * round_seconds, 65536.0, 1e9));
+  };
+  // The first round of all finds out how much fits into one, and warms the connections.
+  if (ring.bytes == 0) {
+    try_round(first_bytes);
+    adapt();
   }
+  try_round(ring.bytes);
+  const std::size_t few = std::max(moved, least_moved);
+  for (std::size_t i = 0; i < std::min(most_short_rounds, ring.bytes / few); ++i) try_round(few);
+  adapt();
   return best;
 }
 
-double SocketCeiling::measure() {
-  const double adapting = measure(*adapting_), bounded = measure(*bounded_);  // in this order on every rank
+double SocketCeiling::measure(const Row& row) {
+  const auto moved =
+      static_cast<std::size_t>(static_cast<double>(row.bytes) * bus_factor(operation_, communicator_.size()));
+  const double adapting = measure(*adapting_, moved), bounded = measure(*bounded_, moved);
   if (!usable_ && trouble_.empty()) trouble_ = "another rank lost its neighbours";
   return usable_ ? std::max(adapting, bounded) : 0;
 }

@@ -6,40 +6,48 @@
 #include <memory>
 #include <string>
 
+#include "tools/measure.h"
+
 namespace rondo::tools {
 
-// What the machine gives without a library: the measure that Rondo is held against, taken in the same run, before and after it.
+// What the machine gives without a library: the measure that the rows of Rondo are held against. Measured before and after each row,
+// since machines have fast and slow minutes.
 class Ceiling {
  public:
   virtual ~Ceiling() = default;
-  // GB/s; 0 when it could not be measured. Called by all ranks together; the same result on all.
-  virtual double measure() = 0;
+  // GB/s that such a row (its size and what it moves) is held against; 0 when it could not be measured. Called by all ranks together;
+  // the same result on all.
+  virtual double measure(const Row& row) = 0;
   // Why it could not be measured, as far as this rank knows.
   virtual const std::string& trouble() const noexcept = 0;
 };
 
-// For bus bandwidth: what plain TCP sockets give between these ranks: all at once stream to their right neighbour and receive from their left one,
-// which is the traffic of a ring. Once with socket buffers that the kernel adapts, the better choice between hosts, once with small
-// ones that stay in the cache, the better choice within a host.
+// For bus bandwidth: what plain TCP sockets give between these ranks at once, over the links that the operation loads: all stream to
+// their right neighbour and receive from their left one, which is the traffic of a ring; for broadcast and reduce the same without
+// the link that closes the ring; for gather and scatter two of them one way. Once with socket buffers that the kernel adapts, the
+// better choice between hosts, once with small ones that stay in the cache, the better choice within a host.
 class SocketCeiling final : public Ceiling {
  public:
   // Connects the ring, from and to the addresses over which the communicator works. Called by all ranks together.
-  SocketCeiling(Communicator& communicator, const Options& options);
+  SocketCeiling(Communicator& communicator, const Options& options, Collective operation);
   SocketCeiling(const SocketCeiling&) = delete;
   SocketCeiling& operator=(const SocketCeiling&) = delete;
   ~SocketCeiling() override;
 
-  // In one direction at the slowest rank, the best of some rounds, in about half a second.
-  double measure() override;
+  // In one direction, the best of a long round and of some that move what the row moves, in about a fifth of a second. A round is timed as
+  // a row is: from a barrier on, at the slowest rank. Short ones may do better: on a busy machine less comes between.
+  double measure(const Row& row) override;
   const std::string& trouble() const noexcept override { return trouble_; }
 
  private:
   struct Ring;
   bool connect(Ring& ring, const Options& options);
-  double measure(Ring& ring);
+  double measure(Ring& ring, std::size_t moved);
   double round(Ring& ring, std::size_t bytes);
 
   Communicator& communicator_;
+  Collective operation_;
+  bool sends_, receives_;
   std::unique_ptr<Ring> adapting_, bounded_;
   bool usable_ = false;
   std::string trouble_;

@@ -2,10 +2,10 @@
 #include "tools/copy_ceiling.h"
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
-#include <exception>
+#include <limits>
 
 #include "tools/agree.h"
 
@@ -13,45 +13,43 @@ namespace rondo::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t all_bytes = std::size_t{256} << 20, least_bytes = std::size_t{4} << 20,
-                      most_bytes = std::size_t{64} << 20;
-constexpr std::size_t rounds = 9;
+constexpr std::size_t least_bytes = 4096;
+constexpr double round_seconds = 0.01;
+constexpr int rounds = 5, most_trials = 20;
 
 }  // namespace
 
-CopyCeiling::CopyCeiling(Communicator& communicator)
-    : communicator_(communicator),
-      bytes_(std::clamp(all_bytes / static_cast<std::size_t>(communicator.size()), least_bytes, most_bytes)) {
-  try {
-    from_ = Memory(bytes_);
-    to_ = Memory(bytes_);
-    // Pages that nobody has written share one page of zeros, which would stay in the cache.
-    std::memset(from_.data(), 1, bytes_);
-    std::memset(to_.data(), 2, bytes_);
-  } catch (const std::exception& error) {
-    trouble_ = error.what();
-  }
-  usable_ = maximum_over_ranks(communicator_, trouble_.empty() ? 0 : 1) == 0;
-  if (!usable_ && trouble_.empty()) trouble_ = "another rank has no memory for it";
-}
-
 // The rank that leaves the first barrier first sees all of the round, since the second one ends when the last rank has copied.
-double CopyCeiling::seconds_of_a_round() {
+double CopyCeiling::seconds_of_a_round(std::size_t bytes, std::size_t copies) {
   communicator_.barrier().wait();
   const auto begin = Clock::now();
-  std::memcpy(to_.data(), from_.data(), bytes_);
+  for (std::size_t i = 0; i < copies; ++i) {
+    std::memcpy(to_.data(), from_.data(), bytes);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // else the compiler may leave out all but the last
+  }
   communicator_.barrier().wait();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
+  return maximum_over_ranks(communicator_, std::chrono::duration<double>(Clock::now() - begin).count());
 }
 
-double CopyCeiling::measure() {
-  if (!usable_) return 0;
-  seconds_of_a_round();
-  std::array<double, rounds> seconds{};
-  for (double& round : seconds) round = seconds_of_a_round();
-  maximum_over_ranks(communicator_, seconds);
-  std::sort(seconds.begin(), seconds.end());
-  return 2.0 * static_cast<double>(bytes_) * communicator_.size() / seconds[rounds / 2] / 1e9;
+double CopyCeiling::measure(const Row& row) {
+  const double wanted = row.traffic / (2.0 * communicator_.size());
+  const std::size_t bytes =
+      std::min(std::max(static_cast<std::size_t>(wanted), least_bytes), std::min(from_.size(), to_.size()));
+  // Pages that nobody has written share one page of zeros, which would stay in the cache.
+  std::memset(from_.data(), 1, bytes);
+  std::memset(to_.data(), 2, bytes);
+  // More copies until a round is so long that the barriers around it do not count. The first one warms the caches.
+  std::size_t copies = 1;
+  seconds_of_a_round(bytes, copies);
+  for (int i = 0; i < most_trials; ++i) {
+    const double seconds = seconds_of_a_round(bytes, copies);
+    if (seconds > round_seconds / 2) break;
+    copies *= static_cast<std::size_t>(std::clamp(round_seconds / seconds, 2.0, 100.0));
+  }
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < rounds; ++i)
+    best = std::min(best, seconds_of_a_round(bytes, copies) / static_cast<double>(copies));
+  return 2.0 * static_cast<double>(bytes) * communicator_.size() / best / 1e9;
 }
 
 }  // namespace rondo::tools

@@ -4,30 +4,31 @@
 #include <rondo/communicator.h>
 
 #include <cstddef>
+#include <span>
 #include <string>
 
 #include "tools/ceiling.h"
 
 namespace rondo::tools {
 
-// For the traffic of shared memory (traffic.h): all ranks, which are on one host, copy with memcpy at once, from memory of their own to memory
-// of their own, more of it than caches hold. Every byte copied counts twice, as one that is loaded and one that is stored.
+// For the traffic of shared memory (traffic.h): all ranks, which are on one host, call memcpy at once, each on memory of its own, and as
+// many bytes as the row moves: small ones stay in caches here as there. Every byte copied counts twice, as one that is loaded and one
+// that is stored.
 class CopyCeiling final : public Ceiling {
  public:
-  // Takes memory, at most 512 MiB on all ranks together up to 64 ranks. Called by all ranks together.
-  explicit CopyCeiling(Communicator& communicator);
+  // The memory is that of the benchmark, whose content is lost by measure(). Two of one size, the same on all ranks.
+  CopyCeiling(Communicator& communicator, std::span<std::byte> from, std::span<std::byte> to)
+      : communicator_(communicator), from_(from), to_(to) {}
 
-  // By all ranks together, the median of some rounds.
-  double measure() override;
+  // The best of some rounds of ten milliseconds, or of one copy where that takes longer.
+  double measure(const Row& row) override;
   const std::string& trouble() const noexcept override { return trouble_; }
 
  private:
-  double seconds_of_a_round();
+  double seconds_of_a_round(std::size_t bytes, std::size_t copies);
 
   Communicator& communicator_;
-  std::size_t bytes_;  // that each rank copies in a round
-  Memory from_, to_;
-  bool usable_ = false;
+  std::span<std::byte> from_, to_;
   std::string trouble_;
 };
 

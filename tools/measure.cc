@@ -184,7 +184,7 @@ std::uint64_t Measurement::choose_iterations(const Operands& operands, bool in_p
   return std::max(fewest_iterations, static_cast<std::uint64_t>(seconds_per_row / seconds));
 }
 
-Row Measurement::measure(std::uint64_t bytes, bool in_place) {
+Row Measurement::describe(std::uint64_t bytes, bool in_place) const {
   const std::size_t width = size_of(call_.type);
   const std::size_t ranks = static_cast<std::size_t>(call_.size);
   const std::size_t parts = counts_one_block(call_.operation) ? ranks : 1;
@@ -197,6 +197,12 @@ Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   row.root = options_.rooted() ? call_.root : -1;
   row.in_place = in_place;
   row.algorithm = communicator_.algorithm(call_.operation, row.count, call_.type);
+  row.traffic = traffic_of(call_.operation, call_.size, row.bytes, in_place);
+  return row;
+}
+
+Row Measurement::measure(std::uint64_t bytes, bool in_place) {
+  Row row = describe(bytes, in_place);
   cut(row.count);
   const Operands operands = place(row.count, in_place);
   checked_ = options_.check && row.bytes > 0;
@@ -216,9 +222,6 @@ Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   row.p99_us = percentile(times, 0.99);
   row.algbw = row.p50_us > 0 ? static_cast<double>(row.bytes) / row.p50_us / 1e3 : 0;
   row.busbw = row.algbw * bus_factor(call_.operation, call_.size);
-  if (row.algorithm == "direct" && row.p50_us > 0)
-    row.traffic =
-        traffic_of(call_.operation, call_.size, row.bytes, options_.allocate, in_place) / row.p50_us / 1e3;
   return row;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct Row {
   std::string algorithm;
   double mean_us = 0, min_us = 0, p50_us = 0, p99_us = 0;
   double algbw = 0, busbw = 0;  // GB/s, from p50_us
-  double traffic = 0;           // GB/s that all ranks load and store; 0 where it is not known
+  double traffic = 0;           // bytes that all ranks load and store at least, where they share memory
+  double ceiling = 0;           // GB/s that the row is held against; 0: not known
   std::uint64_t wrong = 0;      // elements, over all ranks and timed iterations
 };
 
@@ -41,6 +43,11 @@ class Measurement {
   // The patterns of a type, op and root; for the rows that follow.
   void choose(DType type, ReduceOp op, int root);
   Row measure(std::uint64_t bytes, bool in_place);
+  // What measure() of this size would return without having measured.
+  Row describe(std::uint64_t bytes, bool in_place) const;
+  // The memory of all rows; their content is made anew for each.
+  std::span<std::byte> in() { return {static_cast<std::byte*>(in_.data()), in_.bytes()}; }
+  std::span<std::byte> out() { return {static_cast<std::byte*>(out_.data()), out_.bytes()}; }
 
  private:
   // Where the operands of a call are.

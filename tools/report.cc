@@ -21,16 +21,9 @@ std::string short_number(double value) {
   return fmt::format("{:.2f}", value);
 }
 
-// What is held against the ceiling.
-double rate(const Setting& setting, const Row& row) {
-  return setting.shared_memory ? row.traffic : row.busbw;
-}
-
 std::string half(const Setting& setting, const Row& row) {
-  const double reached = rate(setting, row);
-  const std::string percent = setting.ceiling > 0 && row.bytes > 0 && reached > 0
-                                  ? fmt::format("{:.0f}", 100 * reached / setting.ceiling)
-                                  : "-";
+  const double reached = percent_of_ceiling(setting, row);
+  const std::string percent = reached > 0 ? fmt::format("{:.0f}", reached) : "-";
   return fmt::format(" {:>9} {:>9} {:>9} {:>7.3f} {:>7.3f} {:>5} {:>6}", short_number(row.mean_us),
                      short_number(row.p50_us), short_number(row.p99_us), row.algbw, row.busbw, percent,
                      setting.checked ? std::to_string(row.wrong) : "N/A");
@@ -38,9 +31,46 @@ std::string half(const Setting& setting, const Row& row) {
 
 }  // namespace
 
+double percent_of_ceiling(const Setting& setting, const Row& row) {
+  if (row.ceiling <= 0 || row.bytes == 0 || row.p50_us <= 0) return 0;
+  const double rate = setting.shared_memory ? row.traffic / row.p50_us / 1e3 : row.busbw;
+  return 100 * rate / row.ceiling;
+}
+
 std::string op_name(const Setting& setting, const Row& row) {
   return setting.reduces ? std::string(name_of(row.op)) : "none";
 }
+
+namespace {
+
+// What may exceed a ceiling.
+std::string_view explain_excess(const Setting& setting) {
+  if (setting.shared_memory)
+    return "what one rank loads comes to others from a cache that they share, or the machine was faster then";
+  return "the machine was faster while they were measured than before and after";
+}
+
+void print_ceilings(const Setting& setting, const std::vector<Row>& rows) {
+  double least = 0, most = 0, sum = 0, best = 0;
+  std::size_t count = 0, above = 0;
+  for (const Row& row : rows) {
+    const double percent = percent_of_ceiling(setting, row);
+    if (percent <= 0) continue;
+    least = count == 0 ? row.ceiling : std::min(least, row.ceiling);
+    most = std::max(most, row.ceiling);
+    sum += percent;
+    best = std::max(best, percent);
+    ++count;
+    // Less is the noise of a measurement, and shown as 100.
+    if (percent >= 100.5) ++above;
+  }
+  if (count == 0) return;
+  print("# Ceiling              : {:.4f} to {:.4f} GB/s; %ceil on average {:.1f}, at most {:.1f}\n", least,
+        most, sum / static_cast<double>(count), best);
+  if (above > 0) print("# Above 100 %ceil      : {} of {}: {}\n", above, count, explain_excess(setting));
+}
+
+}  // namespace
 
 void print_header(const Setting& setting) {
   constexpr auto names = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>5} {:>6}";
@@ -52,15 +82,18 @@ void print_header(const Setting& setting) {
   print(
       "# time: mean of the iterations, each that of its slowest rank; algbw and busbw: from p50; 1 GB = 1e9 "
       "B\n");
-  if (setting.ceiling > 0 && setting.shared_memory)
+  if (setting.has_ceiling && setting.shared_memory)
     print(
-        "# ceiling: {:.3f} GB/s loaded and stored by all ranks together, measured with memcpy from memory to "
-        "memory\n# %ceil: what the operation loads and stores over p50, by the formulas of rondo bench "
-        "--help\n",
-        setting.ceiling);
-  else if (setting.ceiling > 0)
-    print("# ceiling: {:.3f} GB/s each way at every rank at once, measured with plain TCP sockets\n",
-          setting.ceiling);
+        "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent of what "
+        "all "
+        "ranks\n#   reach when they memcpy as much at once; measured before and after each row, the better "
+        "of "
+        "both\n");
+  else if (setting.has_ceiling)
+    print(
+        "# %ceil: busbw in percent of what plain TCP sockets reach over the same links at once; measured\n#  "
+        " "
+        "before and after each row, the better of both\n");
   print("#\n#{:>53} {:^58} {:^58}\n", "", "out-of-place", both ? "in-place" : "");
   print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "size", "count", "type", "redop", "root", titles,
         both ? titles : "");
@@ -76,28 +109,20 @@ void print_rows(const Setting& setting, const Row& out_of_place, const std::opti
   flush_output();
 }
 
-void print_summary(const Setting& setting, const std::vector<Row>& rows, double ceiling_after) {
+void print_summary(const Setting& setting, const std::vector<Row>& rows) {
   std::uint64_t wrong = 0;
-  double sum = 0, reached = 0, best = 0;
+  double sum = 0;
   for (const Row& row : rows) {
     wrong += row.wrong;
     sum += row.busbw;
-    reached += rate(setting, row);
-    best = std::max(best, rate(setting, row));
   }
-  const double count = static_cast<double>(std::max<std::size_t>(rows.size(), 1));
-  const double average = sum / count;
   if (setting.checked)
     print("# Wrong elements       : {} {}\n", wrong, wrong == 0 ? "OK" : "FAILED");
   else
     print("# Wrong elements       : not checked\n");
-  print("# Avg bus bandwidth    : {:.4f} GB/s\n", average);
-  const double ceiling = std::max(setting.ceiling, ceiling_after);
-  if (ceiling > 0)
-    print(
-        "# Ceiling              : {:.4f} GB/s ({:.4f} before, {:.4f} after); average {:.1f} %, best row "
-        "{:.1f} % of it\n",
-        ceiling, setting.ceiling, ceiling_after, 100 * reached / count / ceiling, 100 * best / ceiling);
+  print("# Avg bus bandwidth    : {:.4f} GB/s\n",
+        sum / static_cast<double>(std::max<std::size_t>(rows.size(), 1)));
+  print_ceilings(setting, rows);
   flush_output();
 }
 

@@ -20,16 +20,18 @@ struct Setting {
   bool reduces = true;
   bool checked = true;
   bool allocated = false;
-  bool shared_memory = false;  // the ceiling is one of memory traffic, else of bus bandwidth
-  double ceiling = 0;          // GB/s; 0: not known
-  bool table = true;           // else the standard output is for a file
+  bool shared_memory = false;  // the ceilings are of memory traffic, else of bus bandwidth
+  bool has_ceiling = false;
+  bool table = true;  // else the standard output is for a file
 };
 
 // Each throws OutputLost.
 void print_header(const Setting& setting);
 void print_rows(const Setting& setting, const Row& out_of_place, const std::optional<Row>& in_place);
-void print_summary(const Setting& setting, const std::vector<Row>& rows, double ceiling_after);
+void print_summary(const Setting& setting, const std::vector<Row>& rows);
 
+// Of the ceiling; 0 where it is not known.
+double percent_of_ceiling(const Setting& setting, const Row& row);
 // "none" where nothing is reduced.
 std::string op_name(const Setting& setting, const Row& row);
 // "64 MiB f32 sum, in place"

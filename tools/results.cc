@@ -43,14 +43,17 @@ std::string json_row(const Setting& setting, const Row& row) {
                        {"p99_us", row.p99_us},
                        {"algbw", row.algbw},
                        {"busbw", row.busbw},
-                       {"wrong", row.wrong}});
+                       {"wrong", row.wrong},
+                       {"ceiling", row.ceiling},
+                       {"ceiling_percent", percent_of_ceiling(setting, row)}});
 }
 
 std::string csv_row(const Setting& setting, const Row& row) {
-  return fmt::format("{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{}\n",
+  return fmt::format("{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{:.2f}\n",
                      name_of(setting.operation), setting.transport, setting.ranks, row.bytes, row.count,
                      name_of(row.type), op_name(setting, row), row.in_place, row.algorithm, row.min_us,
-                     row.p50_us, row.p99_us, row.algbw, row.busbw, row.wrong);
+                     row.p50_us, row.p99_us, row.algbw, row.busbw, row.wrong, row.ceiling,
+                     percent_of_ceiling(setting, row));
 }
 
 }  // namespace
@@ -69,7 +72,7 @@ void Results::begin(const Setting& setting) {
   if (csv_)
     csv_->text =
         "operation,transport,ranks,bytes,count,type,op,in_place,algorithm,min_us,p50_us,p99_us,algbw,busbw,"
-        "wrong\n";
+        "wrong,ceiling,ceiling_percent\n";
 }
 
 void Results::add(const Setting& setting, const Row& row) {

@@ -179,11 +179,10 @@ Descriptor accept_with_token(const Descriptor& listener, std::span<const std::by
   }
 }
 
-void stream(const Descriptor& to, const Descriptor& from, std::size_t bytes, std::span<std::byte> chunk,
-            Deadline deadline) {
+void stream(const Descriptor& to, std::size_t to_send, const Descriptor& from, std::size_t to_receive,
+            std::span<std::byte> chunk, Deadline deadline) {
   // Where ranks outnumber cores, giving the core away some times is faster than going to sleep at once.
   constexpr int yields = 16;
-  std::size_t to_send = bytes, to_receive = bytes;
   for (int idle = 0; to_send + to_receive > 0;) {
     const std::size_t sent = to_send == 0 ? 0 : try_send(to, chunk.first(std::min(chunk.size(), to_send)));
     const std::size_t got =

@@ -37,8 +37,8 @@ void bound_buffers(const Descriptor& socket, std::size_t bytes);
 void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadline deadline);
 void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline deadline);
 
-// Sends `bytes` to one socket while it receives as many from another.
-void stream(const Descriptor& to, const Descriptor& from, std::size_t bytes, std::span<std::byte> chunk,
-            Deadline deadline);
+// Sends so many bytes to one socket while it receives so many from another; either may be 0.
+void stream(const Descriptor& to, std::size_t to_send, const Descriptor& from, std::size_t to_receive,
+            std::span<std::byte> chunk, Deadline deadline);
 
 }  // namespace rondo::tools

@@ -78,7 +78,7 @@ class Bench(HostCase):
             path = pathlib.Path(folder) / "out.json"
             with Job(self.network, by_host(2, 1), bench("-b", "1M", "-e", "1M", "-n", "3", "--json", path)) as job:
                 table = self.assert_right(job)
-            self.assertRegex(table, r"# ceiling: 0\.\d+ GB/s")
+            self.assertRegex(table, r"# Ceiling              : 0\.\d+ to 0\.\d+ GB/s")
             self.assertEqual(json.loads(path.read_text())["ranks"], 2)
 
     def test_variables_of_torchrun(self):

@@ -38,32 +38,14 @@ class Bench(unittest.TestCase):
                 self.assertEqual(half[6], "0")
         self.assertIn("# Wrong elements       : 0 OK", result.stdout)
         self.assertRegex(result.stdout, r"# Avg bus bandwidth    : [0-9.]+ GB/s")
-        self.assertRegex(result.stdout, r"# Ceiling              : [0-9.]+ GB/s")
+        self.assertRegex(result.stdout, r"# Ceiling              : [0-9.]+ to [0-9.]+ GB/s; ")
         self.assertEqual(result.stderr, "")
 
-    def test_ceiling_of_shared_memory(self):
+    def test_title(self):
         for flags in [], ["--allocate"]:
-            with self.subTest(flags):
-                result = self.bench("--ranks", 2, "-b", "1M", "-e", "1M", "-n", 5, *flags)
-                self.assertIn("all_reduce over shm, 2 ranks" + (", buffers from Communicator::allocate\n" if flags else "\n"), result.stdout)
-                ceiling = float(re.search(r"# ceiling: ([0-9.]+) GB/s loaded and stored by all ranks together", result.stdout)[1])
-                row = rows(result.stdout)[0]
-                passes = 4 if flags else 8  # 2n and 5n - 2
-                for half in row[5:12], row[12:19]:
-                    self.assertEqual(half[6], "0")
-                    percent = 100 * passes * (1 << 20) / float(half[1]) / 1e3 / ceiling
-                    self.assertAlmostEqual(float(half[5]), percent, delta=0.51 + percent * 0.01)
-
-    def test_ceiling_of_sockets(self):
-        result = self.bench("--transport", "tcp", "--ranks", 2, "-b", "64K", "-e", "64K", "-n", 5)
-        self.assertIn("all_reduce over tcp, 2 ranks\n", result.stdout)
-        ceiling = float(re.search(r"# ceiling: ([0-9.]+) GB/s each way at every rank", result.stdout)[1])
-        row = rows(result.stdout)[0]
-        self.assertAlmostEqual(float(row[10]), 100 * float(row[9]) / ceiling, delta=1 + 0.1 / ceiling)
-
-    def test_no_traffic_is_known_of_other_algorithms(self):
-        result = self.bench("--algorithm", "ring", "--ranks", 2, "-b", "64K", "-e", "64K", "-n", 3)
-        self.assertEqual((rows(result.stdout)[0][10], rows(result.stdout)[0][17]), ("-", "-"))
+            result = self.bench("--ranks", 2, "-b", "1K", "-e", "1K", *QUICK, *flags)
+            self.assertIn("all_reduce over shm, 2 ranks" + (", buffers from Communicator::allocate\n" if flags else "\n"), result.stdout)
+            self.assertEqual((rows(result.stdout)[0][10], rows(result.stdout)[0][17]), ("-", "-"))
 
     def test_own_steps_end_with_the_largest_size(self):
         result = self.bench("-b", 8, "-e", 100, "--ranks", 2, *QUICK)

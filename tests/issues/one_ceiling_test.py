@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The percentages of rondo bench: rows and footer speak of the same ceilings, and what lies above is explained.
+Usage: one_ceiling_test.py PATH_OF_RONDO"""
+
+import json
+import pathlib
+import re
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tools"))
+from program import main, rondo, rows  # noqa: E402
+
+
+class OneCeiling(unittest.TestCase):
+    def measured(self, *flags, ranks=2):
+        """The table and the rows of the JSON file."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "out.json"
+            result = rondo("bench", *flags, "--ranks", ranks, "-b", "4K", "-e", "1M", "-f", 16, "-n", 5, "--json", path, timeout=120)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return result.stdout, json.loads(path.read_text())["results"]
+
+    def check_agreement(self, table, results):
+        percents = [row["ceiling_percent"] for row in results]
+        shown = [int(half) for row in rows(table) for half in (row[10], row[17])]
+        self.assertEqual(shown, [int(f"{percent:.0f}") for percent in percents])
+        self.assertGreater(min(percents), 0)
+        footer = re.search(r"(?m)^# Ceiling              : ([0-9.]+) to ([0-9.]+) GB/s; %ceil on average ([0-9.]+), at most ([0-9.]+)$", table)
+        least, most, average, best = map(float, footer.groups())
+        self.assertAlmostEqual(least, min(row["ceiling"] for row in results), delta=1e-4)
+        self.assertAlmostEqual(most, max(row["ceiling"] for row in results), delta=1e-4)
+        self.assertAlmostEqual(average, sum(percents) / len(percents), delta=0.06)
+        self.assertAlmostEqual(best, max(percents), delta=0.06)
+        # A busy machine may exceed what it reached a moment ago: then that is said.
+        above = sum(percent >= 100.5 for percent in percents)
+        told = re.search(r"(?m)^# Above 100 %ceil      : (\d+) of (\d+): .+$", table)
+        self.assertEqual(told.groups() if told else None, (str(above), str(len(percents))) if above else None)
+
+    def test_shared_memory(self):
+        """What every algorithm must load and store: buffers and slots make no difference to it."""
+        for operation, bytes_moved in ("all_reduce", 4), ("reduce", 3), ("all_gather", 4), ("all_to_all", 4):
+            for flags in [], ["--allocate"], ["--algorithm", "ring"]:
+                if flags[:1] == ["--algorithm"] and operation not in ("all_reduce", "all_gather"):
+                    continue
+                with self.subTest(operation=operation, flags=flags):
+                    table, results = self.measured(operation, *flags)
+                    self.check_agreement(table, results)
+                    for row in results:
+                        if row["in_place"]:
+                            continue
+                        rate = bytes_moved * row["bytes"] / row["p50_us"] / 1e3
+                        self.assertAlmostEqual(row["ceiling_percent"], 100 * rate / row["ceiling"], delta=1e-3 * rate + 1e-6)
+
+    def test_sockets(self):
+        table, results = self.measured("--transport", "tcp", ranks=3)
+        self.check_agreement(table, results)
+        for row in results:
+            self.assertAlmostEqual(row["ceiling_percent"], 100 * row["busbw"] / row["ceiling"], delta=1e-3)
+
+
+if __name__ == "__main__":
+    main()
