@@ -52,7 +52,7 @@ class LostOutput(unittest.TestCase):
 
     def test_nobody_reads_the_messages(self):
         with open("/dev/full", "w") as full:
-            for arguments, status in (["run", "-n", "2", "false"], 1), (["bench", "--bogus"], 2), (["run", "-n", "1", "no-such"], 127):
+            for arguments, status in (["run", "-n", "2", "false"], 1), (["bench", "--bogus"], 2), (["run", "-n", "1", "/nonexistent/program"], 127):
                 result = subprocess.run([RONDO, *arguments], stderr=full, stdout=subprocess.PIPE, timeout=120, env=clean_environment())
                 self.assertEqual(result.returncode, status, arguments)
 
