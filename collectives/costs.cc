@@ -139,7 +139,8 @@ Flat chain(Collective operation, double n) {
 Flat halving(Collective operation, int ranks) {
   const double n = ranks, k = n - 1, hops = ceil_log2(ranks), part = k / n;
   const int odd = ranks >> std::countr_zero(static_cast<unsigned>(ranks));
-  const double busy = part + (odd - 1) / 2 / n, frames = 2 * k + (odd - 1) / 2;
+  const int more = (odd - 1) / 2;
+  const double busy = part + more / n, frames = 2 * k + more;
   switch (operation) {
     case Collective::all_reduce:
       return {n, 2 * hops, 2 * busy, busy, 2 * (k - hops), 2 * busy, busy, 2 * frames, 2 * k * n, 2 * k, k};
@@ -229,7 +230,8 @@ double halved_bytes(const Topology& t) {
       t.ranks == t.hosts * t.ranks_per_host && std::has_single_bit(unsigned(t.ranks_per_host));
   if (aligned) return 1 - 1.0 / t.hosts;
   double bytes = 0, distance = 1;
-  for (double hops = ceil_log2(t.ranks); hops > 0; --hops, distance *= 2)
+  const auto hops = static_cast<int>(ceil_log2(t.ranks));
+  for (int hop = 0; hop < hops; ++hop, distance *= 2)
     bytes += most / (2 * distance) * std::min(1.0, distance / most);
   return bytes;
 }

@@ -30,7 +30,7 @@ DirectShape::DirectShape(const Signature& s, std::size_t ranks, std::span<const 
     count_ = 0;
     for (std::size_t i = 0; i < parts_; ++i) count_ = std::max(count_, block_count(i));
   }
-  const std::size_t in_slot = blocked_ && !own_slot_ ? parts_ : 1;
+  const std::size_t in_slot = blocked_ && !own_slot_ ? std::max<std::size_t>(parts_, 1) : 1;
   const std::size_t most = std::max(line, most_bytes / in_slot / line * line) / element_;
   chunk_ = std::min(most, std::max<std::size_t>(count_, 1));
   chunks_ = count_ == 0 ? 0 : (count_ - 1) / chunk_ + 1;

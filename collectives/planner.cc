@@ -213,7 +213,7 @@ Candidates collect(Collective operation, const Topology& topology, const CostCon
 
 // Walks the lower envelope from 0 to `bytes` and returns the last candidate, in their order, that was best on the way.
 const Candidate& walk(const Candidates& candidates, double bytes) {
-  const Candidate* chosen = nullptr;
+  const Candidate* chosen = candidates.begin();
   const Line* line = nullptr;
   double here = 0;
   while (here <= bytes) {
@@ -236,7 +236,7 @@ const Candidate& walk(const Candidates& candidates, double bytes) {
     if (next == nullptr || (line != nullptr && there > bytes)) break;
     if (line != nullptr) here = there;
     line = next;
-    chosen = std::max(chosen == nullptr ? owner : chosen, owner);
+    chosen = std::max(chosen, owner);
   }
   return *chosen;
 }

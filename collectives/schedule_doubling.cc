@@ -12,7 +12,7 @@ namespace rondo {
 // Ranks beyond the largest power of two fold their value into a partner before, and get the result from it after.
 Schedule doubling_all_reduce(int rank, int size) {
   const int exchanges = std::bit_width(static_cast<unsigned>(size)) - 1;
-  const int core = 1 << exchanges;
+  const auto core = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
   const int fold = core < size ? 1 : 0;  // rounds before the first exchange
   Schedule schedule{.slices = 1, .rounds = number(2 * fold + exchanges), .steps = {}};
   if (rank >= core) {

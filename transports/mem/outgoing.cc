@@ -99,9 +99,9 @@ bool MemOutgoing::stalls() {
 std::optional<std::uint64_t> MemOutgoing::take_flip(std::size_t payload_bytes) {
   const std::uint64_t number = frames_ - 1;
   for (auto flip = flips_.begin(); flip != flips_.end(); ++flip) {
-    if (flip->header ? flip->frame != number : flip->frame > number || payload_bytes == 0) continue;
-    const std::uint64_t bit = flip->header ? flip->bit % (8 * frame_header_bytes)
-                                           : 8 * frame_header_bytes + flip->bit % (8 * payload_bytes);
+    const std::size_t bytes = flip->header ? frame_header_bytes : payload_bytes;
+    if (bytes == 0 || (flip->header ? flip->frame != number : flip->frame > number)) continue;
+    const std::uint64_t bit = (flip->header ? 0 : 8 * frame_header_bytes) + flip->bit % (8 * bytes);
     flips_.erase(flip);
     return bit;
   }

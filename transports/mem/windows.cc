@@ -78,6 +78,7 @@ WindowPlace MemWindows::find(const void* data, std::size_t bytes) noexcept {
 }
 
 std::byte* MemWindows::map(int rank, WindowPlace place, std::size_t bytes) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): places are numbers; threads of one process use addresses.
   auto* const data = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(place.offset));
   return place.generation == 1 && table_->holds(rank, data, bytes) ? data : nullptr;
 }

@@ -27,7 +27,8 @@ void ShmImports::take_messages() {
       peer_.ended = peer_.busy = true;
       return;
     }
-    learn(std::move(packet), std::span<const std::byte>(buffer).first(packet.bytes));
+    const auto bytes = std::span<const std::byte>(buffer).first(packet.bytes);
+    learn(std::move(packet), bytes);
   }
 }
 
