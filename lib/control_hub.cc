@@ -22,9 +22,10 @@ struct Peer {
   explicit Peer(Stream s) : stream(std::move(s)) {}
 
   Stream stream;
-  bool left = false;   // in order
-  bool gone = false;   // the connection has ended
-  bool ready = false;  // its connect() has done its part
+  bool left = false;     // in order
+  bool gone = false;     // the connection has ended
+  bool ready = false;    // its connect() has done its part
+  std::size_t told = 0;  // bytes of the farewells that it has been sent
   bool known = false;
   RankStatus status;                      // as far as known
   std::uint64_t asked = 0, answered = 0;  // the newest query put to it, and the newest it answered
@@ -33,6 +34,7 @@ struct Peer {
 class Hub final : public Control {
  public:
   Hub(std::vector<Stream> streams, Blob shared) : shared_(std::move(shared)), peers_(take(streams)) {
+    farewells_.reserve(peers_.size() * encode(LeftMessage{}).size());
     try {
       thread_ = start_thread("rondo-control", [this] { run(); });
     } catch (const Error& error) {
@@ -158,7 +160,13 @@ class Hub final : public Control {
     if (std::exchange(peer.left, true)) return;
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       peer.status.lanes[lane].finished = message.finished[lane];
-    farewells_.push_back(index);
+    LeftMessage left;
+    left.rank = static_cast<std::uint32_t>(rank_of(index));
+    std::ranges::copy(message.finished, left.finished);
+    const auto bytes = encode(left);
+    farewells_.insert(farewells_.end(), bytes.begin(), bytes.end());
+    // Whoever leaves hears of itself alone: then it knows that its leave has come through.
+    send(peer, bytes);
     outlet_.peer_left(rank_of(index), message.finished);
   }
   void hear(std::size_t index, const ReadyMessage&) {
@@ -200,22 +208,14 @@ class Hub final : public Control {
   void obey(const StopCommand&) { stopped_ = true; }
   void obey(const ConstantsMessage& message) { send_to_all(message); }
 
-  // Ranks tend to leave at about the same time. All that have said so since the last turn are told in one go, to those who stay: n^2
-  // messages would be far too many. Whoever leaves hears of itself alone: then it knows that its leave has come through.
+  // Ranks tend to leave at about the same time. All farewells stand in one list, and those who stay have a place in it each: n^2 messages
+  // would be far too many to make and to keep.
   void tell_farewells() {
-    if (farewells_.empty()) return;
-    std::vector<std::byte> news;
-    for (const std::size_t index : std::exchange(farewells_, {})) {
-      LeftMessage left;
-      left.rank = static_cast<std::uint32_t>(rank_of(index));
-      for (std::size_t lane = 0; lane < lane_count; ++lane)
-        left.finished[lane] = peers_[index].status.lanes[lane].finished;
-      const auto bytes = encode(left);
-      news.insert(news.end(), bytes.begin(), bytes.end());
-      send(peers_[index], bytes);
+    for (Peer& peer : peers_) {
+      if (peer.left || peer.gone || peer.told == farewells_.size() || peer.stream.has_shared()) continue;
+      peer.stream.send_shared(std::span(farewells_).subspan(peer.told));
+      peer.told = farewells_.size();
     }
-    for (Peer& peer : peers_)
-      if (!peer.left) send(peer, news);
   }
 
   void go_when_all_are_ready() {
@@ -338,10 +338,10 @@ class Hub final : public Control {
   Gate left_;
   // The rest belongs to the thread.
   const Blob shared_;        // what streams send parts of
+  Blob farewells_;           // likewise: as frames, with room for all from the beginning
   std::vector<Peer> peers_;  // of ranks 1, 2, ...
   Outlet outlet_;
-  std::vector<std::size_t> farewells_;  // peers whose leaving the others do not know yet
-  bool ready_ = false;                  // this rank's connect() has done its part
+  bool ready_ = false;  // this rank's connect() has done its part
   TimePoint ready_until_ = TimePoint::max();
   std::uint64_t last_query_ = 0;
   std::optional<Inquiry> inquiry_;

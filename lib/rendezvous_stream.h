@@ -46,6 +46,7 @@ class Stream {
   // Likewise, of bytes that the caller keeps, unchanged, for as long as the stream lives: what is not sent at once is not copied. At most
   // one such part at a time; a second one is copied.
   void send_shared(std::span<const std::byte> bytes);
+  bool has_shared() const noexcept { return !shared_.empty(); }
   void write();
   bool has_unsent() const noexcept { return sent_ < output_.size() || !shared_.empty(); }
   // Memory of this stream that is taken by them.
