@@ -33,6 +33,8 @@ class EngineObserver {
   virtual void failure(const Failure& failure) = 0;
   // Nothing has arrived for a while although the operation waits: perhaps ranks have called different things.
   virtual void stalled(Priority lane, std::uint64_t number) = 0;
+  // It has waited for EngineOptions::warn_after; said once for each operation. Number 0: messages between two ranks.
+  virtual void slow(Priority lane, std::uint64_t number, nanoseconds waited) = 0;
   virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit, const std::string& view) = 0;
 };
 
@@ -44,6 +46,7 @@ struct EngineOptions {
   bool reproducible = false;       // direct algorithms round as a chain of ranks does
   std::string transport = "self";  // for messages: "tcp"
   Hosts hosts = {};                // which ranks share one; the same on all ranks
+  nanoseconds warn_after{};        // how long an operation waits before somebody is told; 0: nobody is
 };
 
 struct EngineStatistics {
@@ -88,7 +91,7 @@ class Engine final : private Sink, private PointHost {
   // Without a frame for this long the ranks compare their calls.
   static constexpr milliseconds stall_time{500};
   // So long a rank that has reported a failure waits for the cause that holds for all.
-  static constexpr milliseconds verdict_time{900};
+  static constexpr milliseconds verdict_time{3000};
 
   // Counts threads that want the lock, so that a driver that spins lets them in.
   class Guard;
@@ -144,7 +147,7 @@ class Engine final : private Sink, private PointHost {
   bool check_frame(Channel& channel, Frame& frame);
   void check_held(Channel& channel);
   void check_peers(Operation& operation);
-  void suspect_left(Priority lane);
+  const Left* who_left_before(const Operation& operation) const noexcept;
   void notice_lost(Channel& channel);
   void mismatch(int peer, Priority lane, const Operation* mine, const Frame& theirs);
   void append_awaited(const Operation& operation, std::vector<int>& ranks) const;
@@ -156,6 +159,7 @@ class Engine final : private Sink, private PointHost {
   void check_time(TimePoint now);
   void check_farewells(TimePoint now);
   void check_stall(TimePoint now);
+  void check_slow(TimePoint now);
   std::string text(const Operation& operation) const;
   std::string view_of(const Operation& operation) const;
   std::string lost_text(const Channel& channel, std::string_view what) const;
@@ -188,14 +192,15 @@ class Engine final : private Sink, private PointHost {
   std::optional<Failure> failure_;    // holds for the communicator
   std::optional<Failure> suspicion_;  // seen here, not yet confirmed
   TimePoint suspicion_until_ = TimePoint::max();
-  std::optional<Left> left_;                     // the first rank that left in order
+  std::vector<Left> left_;                       // ranks that have left in order
   TimePoint next_deadline_ = TimePoint::max();   // no operation ends before; may be too early
   TimePoint farewell_check_ = TimePoint::max();  // when a link that was closed in order counts as lost
   bool any_held_ = false;
   TimePoint stall_check_ = TimePoint::max();  // when to look whether anything has arrived since the last time
-  std::uint64_t stall_reported_[lane_count] = {};  // the newest operation for which that has been reported
-  std::vector<std::function<void()>> reports_;     // to be made without the lock
-  Operation* first_ended_ = nullptr;               // with callbacks to be made without the lock, in order
+  std::uint64_t stall_reported_[lane_count] = {};     // the newest operation for which that has been reported
+  std::uint64_t slow_reported_[lane_count + 1] = {};  // likewise, and of messages
+  std::vector<std::function<void()>> reports_;        // to be made without the lock
+  Operation* first_ended_ = nullptr;                  // with callbacks to be made without the lock, in order
   Operation* last_ended_ = nullptr;
 
   FileDescriptor wake_, timer_;

@@ -167,6 +167,7 @@ void Engine::expire(const Operation& operation) {
 void Engine::check_stall(TimePoint now) {
   stall_check_ = pending_ > 0 ? now + stall_time : TimePoint::max();
   if (observer_ == nullptr) return;
+  check_slow(now);
   for (std::size_t i = 0; i < lane_count; ++i) {
     Lane& l = lanes_[i];
     const bool moved = std::exchange(l.frames_at_last_look, l.frames_received) != l.frames_received;
@@ -178,12 +179,30 @@ void Engine::check_stall(TimePoint now) {
   }
 }
 
+// Looked at as often as stalls are: a wait of seconds has no need of a time of its own.
+void Engine::check_slow(TimePoint now) {
+  if (options_.warn_after.count() <= 0) return;
+  const auto look = [&](const Operation* operation, std::size_t place, bool moved) {
+    if (operation == nullptr || moved || slow_reported_[place] == operation->number) return;
+    const nanoseconds waited = operation->waited(now);
+    if (waited < options_.warn_after) return;
+    slow_reported_[place] = operation->number;
+    const bool message = place == lane_count;
+    reports_.push_back([this, lane = message ? Priority::bulk : operation->lane,
+                        number = message ? 0 : operation->number,
+                        waited] { observer_->slow(lane, number, waited); });
+  };
+  for (std::size_t i = 0; i < lane_count; ++i)
+    look(lanes_[i].first(), i, lanes_[i].frames_at_last_look != lanes_[i].frames_received);
+  look(point_.oldest(), lane_count, false);
+}
+
 void Engine::check_farewells(TimePoint now) {
   farewell_check_ = TimePoint::max();
   for (Lane& l : lanes_) {
     for (Channel& c : l.channels()) {
       if (c.lost.empty() || !c.lost_in_order || (c.receiving == nullptr && c.sending == nullptr)) continue;
-      if (now >= c.lost_at + farewell_time) return suspect({Errc::peer_lost, c.lost});
+      if (now >= c.lost_at + farewell_time) return suspect({Errc::peer_lost, c.lost, c.peer});
       farewell_check_ = std::min(farewell_check_, c.lost_at + farewell_time);
     }
   }
@@ -202,21 +221,27 @@ void Engine::broken(Link& link, std::error_code code, std::string_view what, boo
 // A lost link matters once an operation needs it.
 void Engine::notice_lost(Channel& c) {
   if (c.receiving == nullptr && c.sending == nullptr) return;
-  if (!c.lost_in_order) return suspect({c.lost_code, c.lost});
+  if (!c.lost_in_order) return suspect({c.lost_code, c.lost, c.lost_code == Errc::peer_lost ? c.peer : -1});
   if (!std::exchange(c.lost_matters, true)) c.lost_at = Clock::now();
   farewell_check_ = std::min(farewell_check_, c.lost_at + farewell_time);
 }
 
-void Engine::suspect_left(Priority lane) {
-  suspect(
-      {Errc::peer_left, fmt::format("rank {} has left: it destroyed its communicator after {}operation #{}",
-                                    left_->rank, lane == Priority::urgent ? "urgent " : "",
-                                    left_->finished[static_cast<std::size_t>(lane)])});
+// Of several the one that has done least: on every rank the same, whichever it heard of first.
+const Engine::Left* Engine::who_left_before(const Operation& operation) const noexcept {
+  const auto lane = static_cast<std::size_t>(operation.lane);
+  const Left* first = nullptr;
+  for (const Left& left : left_) {
+    if (operation.number <= left.finished[lane]) continue;
+    if (first == nullptr ||
+        std::pair(left.finished[lane], left.rank) < std::pair(first->finished[lane], first->rank))
+      first = &left;
+  }
+  return first;
 }
 
 void Engine::check_peers(Operation& operation) {
-  if (left_ && operation.number > left_->finished[static_cast<std::size_t>(operation.lane)])
-    return suspect_left(operation.lane);
+  if (const Left* const left = who_left_before(operation))
+    return suspect(left_failure(left->rank, left->finished));
   for (const ProgramPeer& peer : operation.run.program().peers()) {
     Channel& c = lane(operation.lane).channel(peer.rank);
     if (!c.lost.empty()) notice_lost(c);
@@ -229,13 +254,11 @@ void Engine::check_peers(Operation& operation) {
 
 void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   std::unique_lock lock = Guard::acquire(*this);
-  if (!left_) {
-    left_ = Left{rank, {}};
-    std::copy_n(finished, lane_count, left_->finished);
-    for (const Lane& l : lanes_)
-      for (const Operation* o = l.first(); o != nullptr; o = o->next)
-        if (o->number > finished[static_cast<std::size_t>(o->lane)]) suspect_left(o->lane);
-  }
+  left_.push_back({rank, {}});
+  std::copy_n(finished, lane_count, left_.back().finished);
+  for (const Lane& l : lanes_)
+    for (const Operation* o = l.first(); o != nullptr; o = o->next)
+      if (const Left* const left = who_left_before(*o)) suspect(left_failure(left->rank, left->finished));
   point_.peer_left(rank, Clock::now());
   if (sleeping_ > 0) wake();
   deliver(lock);
@@ -307,6 +330,7 @@ void Engine::set_callback(Operation& operation, std::function<void(std::error_co
 
 RankStatus Engine::status() {
   std::unique_lock lock = Guard::acquire(*this);
+  const TimePoint now = Clock::now();
   RankStatus status;
   for (std::size_t i = 0; i < lane_count; ++i) {
     const Lane& l = lanes_[i];
@@ -316,7 +340,15 @@ RankStatus Engine::status() {
     if (l.last_number != 0) s.last = describe_call(l.last_signature, l.last_number, static_cast<Priority>(i));
     if (l.first() == nullptr) continue;
     s.current = describe_call(l.first()->signature, l.first()->number, static_cast<Priority>(i));
+    s.tag = l.first()->tag;
+    s.waited_ns = static_cast<std::uint64_t>(std::max<std::int64_t>(0, l.first()->waited(now).count()));
     append_awaited(*l.first(), s.waiting_for);
+  }
+  if (const Operation* const oldest = point_.oldest()) {
+    status.messages.current = point_.describe(*oldest) + ")";
+    status.messages.waited_ns =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(0, oldest->waited(now).count()));
+    point_.append_awaited(*oldest, status.messages.waiting_for);
   }
   return status;
 }

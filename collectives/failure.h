@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,12 @@ namespace rondo {
 struct Failure {
   Errc code = Errc::aborted;
   std::string cause;
+  // The rank whose link or connection has ended, where that is the failure: if it has left in order, that is the cause.
+  int lost = -1;
 };
+
+// A rank has destroyed its communicator in order after these operations, by lane. The same words whoever misses it, and for what.
+Failure left_failure(int rank, std::span<const std::uint64_t, lane_count> finished);
 
 // Where a rank stands in one lane. Operations are numbered from 1 in each lane; 0 is "none yet".
 struct LaneStatus {
@@ -24,10 +30,14 @@ struct LaneStatus {
   std::string current;  // "all_reduce #41 (64 MiB f32 sum)": the oldest unfinished; empty when there is none
   std::string last;     // likewise the newest finished one
   std::vector<int> waiting_for;  // ranks whose frames the oldest unfinished operation lacks
+  std::string tag = {};          // of the oldest unfinished operation, and how long ago it was called
+  std::uint64_t waited_ns = 0;
 };
 
 struct RankStatus {
   LaneStatus lanes[lane_count];
+  LaneStatus messages =
+      {};  // between two ranks: current, waiting_for, tag and waited_ns, for they have no numbers in common
 };
 
 }  // namespace rondo

@@ -57,6 +57,7 @@ class Operation {
 
   // Of the blocks and their end, where ranks have counts of their own and there is no schedule; else empty.
   std::span<const std::size_t> offsets() const noexcept { return offsets_; }
+  nanoseconds waited(TimePoint now) const noexcept { return now - (deadline - time_limit); }
   bool direct() const noexcept { return signature.algorithm == Algorithm::direct; }
 
   Run run;

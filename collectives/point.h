@@ -52,6 +52,7 @@ class Point {
   // The operation's transfers are under way from now on; some may end at once.
   void begin(Operation& operation, const PointCall& call);
   Operation* first() const noexcept { return first_; }  // of those under way, linked by next
+  Operation* oldest() const noexcept;                   // of these
   void clear() noexcept;                                // forgets all transfers
 
   bool send_ready();
@@ -70,6 +71,8 @@ class Point {
   std::string describe(const Operation& operation) const;
   // What it still lacks: "rank 1 has not called send with tag 7; ..."
   std::string missing(const Operation& operation) const;
+  // The ranks at the other ends of what it still lacks.
+  void append_awaited(const Operation& operation, std::vector<int>& ranks) const;
   const Counters& counters() const noexcept { return counters_; }
   std::size_t staging_bytes() const noexcept { return blocks_.held(); }
 

@@ -89,19 +89,21 @@ void Point::check_farewells(TimePoint now) {
 void Point::check_peer(PointPeer& peer, TimePoint now) {
   if (peer.pending == 0) return;
   if (!peer.lost.empty() && !peer.lost_in_order && !peer.left)
-    return host_.point_failed({static_cast<Errc>(peer.lost_code.value()), peer.lost});
+    return host_.point_failed({static_cast<Errc>(peer.lost_code.value()), peer.lost,
+                               peer.lost_code == Errc::peer_lost ? peer.rank : -1});
   const bool sends = !peer.waiting.empty() || !peer.announced.empty() || !peer.flowing.empty();
   const bool readable = peer.link != nullptr && peer.lost.empty();
   if (peer.left && (sends || !readable)) {
     const TimePoint limit =
         std::max(peer.lost_at, peer.left_at) + (peer.lost.empty() ? unseen_time : farewell_time);
     if (sends || now >= limit)
-      return host_.point_failed(
-          {Errc::peer_left, fmt::format("rank {} has left: it destroyed its communicator", peer.rank)});
+      return host_.point_failed({Errc::peer_left,
+                                 fmt::format("rank {} has left: it destroyed its communicator", peer.rank),
+                                 peer.rank});
     farewell_check_ = std::min(farewell_check_, limit);
   } else if (!peer.left && !peer.lost.empty()) {
     const TimePoint limit = peer.lost_at + farewell_time;
-    if (now >= limit) return host_.point_failed({Errc::peer_lost, peer.lost});
+    if (now >= limit) return host_.point_failed({Errc::peer_lost, peer.lost, peer.rank});
     farewell_check_ = std::min(farewell_check_, limit);
   }
 }
@@ -144,6 +146,27 @@ std::string Point::missing(const Operation& operation) const {
   if (text.empty()) return fmt::format("rank {} has not sent all of it", options_.rank);
   if (named > most_named) text += fmt::format("; and {} more", named - most_named);
   return text;
+}
+
+Operation* Point::oldest() const noexcept {
+  Operation* operation = first_;
+  while (operation != nullptr && operation->next != nullptr) operation = operation->next;
+  return operation;
+}
+
+void Point::append_awaited(const Operation& operation, std::vector<int>& ranks) const {
+  const auto is_its = [&](const Chain<Parcel>& chain) {
+    for (const Parcel* parcel = chain.first(); parcel != nullptr; parcel = parcel->next)
+      if (parcel->operation == &operation) return true;
+    return false;
+  };
+  for (const auto& p : peers_) {
+    if (!p || p->rank == options_.rank) continue;
+    bool awaited = std::ranges::any_of(p->posted, is_its);
+    for (const Chain<Parcel>* chain : {&p->waiting, &p->announced, &p->flowing, &p->matched, &p->granted})
+      awaited = awaited || is_its(*chain);
+    if (awaited) ranks.push_back(p->rank);
+  }
 }
 
 std::string Point::missing(const PointPeer& peer, const Parcel& parcel) const {

@@ -36,10 +36,11 @@ class Control {
   // From now on events go to the client (those that came before are delivered first).
   virtual void start(ControlClient& client) = 0;
   // This rank saw a failure first-hand. Rank 0 takes the first that reaches it as the cause and tells all; the answer comes as
-  // ControlClient::failed on every rank, this one included. Where rank 0 cannot be reached within half a second this rank's
-  // own control gives its verdict itself: the loss of rank 0 when that is what is wrong. Thread-safe, never blocks.
+  // ControlClient::failed on every rank, this one included. Where rank 0 does not answer within two seconds this rank's
+  // own control gives its verdict itself: in the same words on all ranks, unless it knows the cause first-hand. Failure::lost that has
+  // left in order is the cause then, whatever the report says. Thread-safe, never blocks.
   virtual void report(const Failure& failure) = 0;
-  // A deadline passed on this rank in that lane. Rank 0 asks every rank where it stands (a quarter of a second at most)
+  // A deadline passed on this rank in that lane. Rank 0 asks every rank where it stands (a second at most)
   // and names the culprits: ranks that did not answer (stopped or unreachable), else ranks that have not called the
   // operation, with the last one they finished, else whom the others wait for. `what` is this rank's own view, used when
   // nothing better is found out; operation 0: messages between two ranks, which have no number in common. Thread-safe, never blocks.
@@ -48,6 +49,9 @@ class Control {
   // Nothing has come for this operation for a while. Rank 0 asks as above, and acts only when ranks have called different things
   // under this number: then that is the failure. Thread-safe, never blocks.
   virtual void report_stall(Priority lane, std::uint64_t operation) = 0;
+  // It has waited for so long. Rank 0 asks as above and writes what it finds out to standard error, once for each operation. Thread-safe,
+  // never blocks.
+  virtual void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) = 0;
   // Rank 0 tells all what links cost. Thread-safe, never blocks.
   virtual void publish(const CostConstants& constants) = 0;
   // The others wait for it. Nothing when the time is up, or when the communicator has failed: the client hears of that.

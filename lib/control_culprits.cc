@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "lib/rendezvous_attendance.h"
 
@@ -48,9 +50,11 @@ std::string silent(const Case& of) {
   const auto ranks =
       of.ranks([](const Standing& standing, int) { return standing.state == Standing::State::silent; });
   if (ranks.empty()) return {};
-  return fmt::format("{} {} not answer (stopped or unreachable){}; the deadline of {} of {} has passed",
-                     list_ranks(ranks), ranks.size() == 1 ? "does" : "do",
-                     last_operations(of, ranks, "known of"), of.time, of.operation);
+  return fmt::format("{} {} not answer (stopped or unreachable){}; {}", list_ranks(ranks),
+                     ranks.size() == 1 ? "does" : "do", last_operations(of, ranks, "known of"),
+                     of.deadline.warning
+                         ? fmt::format("{} has waited for {}", of.operation, of.time)
+                         : fmt::format("the deadline of {} of {} has passed", of.time, of.operation));
 }
 
 std::string gone(const Case& of) {
@@ -59,6 +63,85 @@ std::string gone(const Case& of) {
   });
   if (ranks.empty()) return {};
   return fmt::format("{} left the communicator without finishing {}", list_ranks(ranks), of.operation);
+}
+
+// Ranks that wait in one operation: of lane 0 or 1, or in a message to or from another rank.
+struct Queue {
+  std::size_t lane = lane_count;
+  std::uint64_t number = 0;
+  std::vector<int> ranks;
+};
+
+const LaneStatus& status_in(const Case& of, int rank, std::size_t lane) {
+  const RankStatus& status = of.standings[static_cast<std::size_t>(rank)].status;
+  return lane == lane_count ? status.messages : status.lanes[lane];
+}
+
+// "rank 0 has waited for 12 s in urgent all_reduce #7 "metrics" (2 f64 sum), which ranks 1-3 have not called"
+std::string describe(const Case& of, const Queue& queue) {
+  const LaneStatus& first = status_in(of, queue.ranks.front(), queue.lane);
+  std::uint64_t waited = 0;
+  for (const int rank : queue.ranks) waited = std::max(waited, status_in(of, rank, queue.lane).waited_ns);
+  std::string call = first.current;
+  if (const auto at = call.find(" ("); !first.tag.empty() && at != std::string::npos)
+    call.insert(at, fmt::format(" \"{}\"", first.tag));
+  std::string text = fmt::format("{} {} waited for {} in {}", list_ranks(queue.ranks),
+                                 queue.ranks.size() == 1 ? "has" : "have",
+                                 describe_seconds(std::round(static_cast<double>(waited) * 1e-8) / 10), call);
+  if (queue.lane == lane_count) return text + " for " + list_ranks(first.waiting_for);
+  const auto missing = of.ranks([&](const Standing& standing, int rank) {
+    return standing.state == Standing::State::answered &&
+           status_in(of, rank, queue.lane).started < queue.number;
+  });
+  if (missing.empty()) return text + " for " + list_ranks(first.waiting_for);
+  return text +
+         fmt::format(", which {} {} not called", list_ranks(missing), missing.size() == 1 ? "has" : "have");
+}
+
+// Some wait in this operation for ranks that wait in another lane: neither side knows better than the other.
+std::string crossed(const Case& of, int reporter) {
+  const bool messages = of.deadline.operation == 0;
+  Queue here{messages ? lane_count : static_cast<std::size_t>(of.deadline.lane), of.deadline.operation, {}};
+  std::vector<Queue> queues;
+  const auto join = [&](std::size_t lane, std::uint64_t number, int rank) {
+    const auto same = std::ranges::find_if(
+        queues, [&](const Queue& q) { return q.lane == lane && q.number == number && lane != lane_count; });
+    if (same != queues.end())
+      same->ranks.push_back(rank);
+    else
+      queues.push_back({lane, number, {rank}});
+  };
+  std::vector<int> awaited;
+  if (messages && reporter >= 0 && static_cast<std::size_t>(reporter) < of.standings.size()) {
+    here.ranks.push_back(reporter);
+    awaited = status_in(of, reporter, lane_count).waiting_for;
+  } else {
+    here.ranks = of.ranks([&](const Standing& standing, int rank) {
+      const LaneStatus& lane = of.lane(rank);
+      return standing.state == Standing::State::answered && lane.finished + 1 == here.number &&
+             !lane.current.empty();
+    });
+    awaited = of.ranks([&](const Standing&, int rank) { return of.lane(rank).started < here.number; });
+  }
+  for (const int rank : awaited) {
+    if (rank < 0 || static_cast<std::size_t>(rank) >= of.standings.size() || rank == reporter) continue;
+    if (of.standings[static_cast<std::size_t>(rank)].state != Standing::State::answered) continue;
+    for (std::size_t lane = 0; lane <= lane_count; ++lane) {
+      const LaneStatus& status = status_in(of, rank, lane);
+      if (lane == here.lane || status.current.empty()) continue;
+      join(lane, status.finished + 1, rank);
+      break;
+    }
+  }
+  if (queues.empty() || here.ranks.empty()) return {};
+  queues.push_back(here);
+  // Who is alone is more often wrong.
+  std::ranges::stable_sort(queues,
+                           [](const Queue& a, const Queue& b) { return a.ranks.size() < b.ranks.size(); });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(queues.size(), most_named); ++i)
+    text += (text.empty() ? "" : "; ") + describe(of, queues[i]);
+  return text;
 }
 
 std::string uncalled(const Case& of) {
@@ -140,7 +223,9 @@ Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::
   }
   if (deadline.operation == 0) of.operation = "messages between two ranks";
   if (of.operation.empty()) of.operation = fmt::format("operation #{}", deadline.operation);
-  for (const auto& judge : {silent, gone, uncalled, waiting})
+  const auto crossing = [&](const Case& c) { return crossed(c, reporter); };
+  using Judge = std::function<std::string(const Case&)>;
+  for (const Judge& judge : {Judge(silent), Judge(gone), Judge(crossing), Judge(uncalled), Judge(waiting)})
     if (std::string cause = judge(of); !cause.empty()) return {Errc::deadline_exceeded, std::move(cause)};
   const std::string fallback =
       fmt::format("{} did not end within {} on rank {}", of.operation, of.time, reporter);

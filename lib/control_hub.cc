@@ -8,12 +8,13 @@
 #include "lib/control_culprits.h"
 #include "lib/control_parties.h"
 #include "lib/control_thread.h"
+#include "lib/long_waits.h"
 #include "lib/rendezvous_attendance.h"
 
 namespace rondo {
 namespace {
 
-constexpr milliseconds query_time{250};
+constexpr milliseconds query_time{1000};
 constexpr milliseconds first_look{5}, longest_look{100};
 // What a rank that does not read may make rank 0 hold for it.
 constexpr std::size_t most_unsent_bytes = std::size_t{8} << 20;
@@ -59,6 +60,9 @@ class Hub final : public Control {
   void report_stall(Priority lane, std::uint64_t operation) override {
     queue_.post(DeadlineMessage{lane, operation, 0, {}});
   }
+  void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
+    queue_.post(DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
+  }
   void publish(const CostConstants& constants) override { queue_.post(ConstantsMessage{constants}); }
   std::optional<CostConstants> await_constants(TimePoint) override { return std::nullopt; }
   std::optional<Failure> await_ready(TimePoint until) override {
@@ -99,6 +103,7 @@ class Hub final : public Control {
   void run() {
     for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
     while (!stopped_) {
+      pass_sentence();
       std::vector<pollfd> entries{{queue_.descriptor(), POLLIN, 0}};
       for (const Peer& peer : peers_)
         entries.push_back({peer.gone ? -1 : peer.stream.descriptor(), peer.stream.events(), 0});
@@ -116,6 +121,7 @@ class Hub final : public Control {
       for (std::size_t peer = 0; peer < peers_.size(); ++peer)
         if (peers_[peer].stream.ended()) listen_to(peer);
     }
+    pass_sentence();
     tell_farewells();
     flush(all_streams());
   }
@@ -148,6 +154,8 @@ class Hub final : public Control {
   }
 
   void hear(std::size_t, const ReportMessage& message) { judge(message.failure); }
+  // Rank 0 was away for long, and the others have not waited for it: what they have concluded goes before what they reported.
+  void hear(std::size_t, const AloneMessage& message) { alone_ = message.failure; }
   void hear(std::size_t index, const DeadlineMessage& message) { inquire(message, rank_of(index)); }
   void hear(std::size_t index, const StatusMessage& message) {
     Peer& peer = peers_[index];
@@ -182,8 +190,10 @@ class Hub final : public Control {
     Peer& peer = peers_[index];
     if (std::exchange(peer.gone, true) || peer.left) return;
     if (loss_) return;
-    loss_ = Loss{{Errc::peer_lost, "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " +
-                                       peer.stream.peer() + ": " + peer.stream.why()},
+    loss_ = Loss{{Errc::peer_lost,
+                  "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " + peer.stream.peer() + ": " +
+                      peer.stream.why(),
+                  rank_of(index)},
                  after(Clock::now(), last_words_time)};
   }
   void look_after_loss() {
@@ -235,12 +245,18 @@ class Hub final : public Control {
            list_ranks(late) + " met the others and then did not finish connect() by its deadline"});
   }
 
-  // The first that comes here is the cause for everybody.
+  // The first that comes here is the cause for everybody. Before that everything that has come from the others is read.
   void judge(const Failure& failure) {
+    if (!judged_) judged_ = failure;
+  }
+  void pass_sentence() {
+    if (outlet_.has_failed() || (!judged_ && !alone_)) return;
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
     if (outlet_.has_failed()) return;
+    const Failure cause = outlet_.true_cause(alone_ ? *alone_ : *judged_);
     inquiry_.reset();
-    send_to_all(VerdictMessage{failure});
-    outlet_.failed(failure);
+    send_to_all(VerdictMessage{cause});
+    outlet_.failed(cause);
   }
 
   // One inquiry at a time. What comes meanwhile is asked afterwards: the answers to the one under way may be older than it.
@@ -250,8 +266,8 @@ class Hub final : public Control {
       const DeadlineMessage& asked = inquiry_->deadline;
       if (asked.lane != deadline.lane || asked.operation != deadline.operation)
         return keep(deadline, reporter);
-      // A deadline is worth more than a stall; the question is the same.
-      if (asked.deadline_ns == 0) inquiry_->deadline = deadline, inquiry_->reporter = reporter;
+      // The question is the same.
+      if (weight(asked) < weight(deadline)) inquiry_->deadline = deadline, inquiry_->reporter = reporter;
       return;
     }
     inquiry_ = Inquiry{deadline, reporter, ++last_query_, after(Clock::now(), query_time)};
@@ -260,7 +276,11 @@ class Hub final : public Control {
 
   void keep(const DeadlineMessage& deadline, int reporter) {
     auto& kept = kept_[static_cast<std::size_t>(deadline.lane)];
-    if (!kept || kept->first.deadline_ns == 0) kept.emplace(deadline, reporter);
+    if (!kept || weight(kept->first) < weight(deadline)) kept.emplace(deadline, reporter);
+  }
+
+  static int weight(const DeadlineMessage& deadline) {
+    return deadline.deadline_ns == 0 ? 0 : deadline.warning ? 1 : 2;
   }
 
   void inquire_kept() {
@@ -285,7 +305,9 @@ class Hub final : public Control {
     // The other lane's ranks may disagree as well, and a rank reports each stall only once.
     if (!disagreement) disagreement = find_oldest_disagreement(other_lane(inquiry.deadline.lane), standings);
     if (disagreement) return judge(*disagreement);
-    if (inquiry.deadline.deadline_ns != 0)
+    if (inquiry.deadline.warning)
+      long_waits_.tell(inquiry.deadline, inquiry.reporter, standings);
+    else if (inquiry.deadline.deadline_ns != 0)
       return judge(find_culprits(inquiry.deadline, inquiry.reporter, standings));
     inquire_kept();
   }
@@ -346,8 +368,10 @@ class Hub final : public Control {
   std::uint64_t last_query_ = 0;
   std::optional<Inquiry> inquiry_;
   std::optional<std::pair<DeadlineMessage, int>> kept_[lane_count];  // with their reporters
+  std::optional<Failure> judged_, alone_;  // what is to be the cause; what others took for it
   std::optional<Loss> loss_;
   std::optional<LeaveCommand> leave_;
+  LongWaits long_waits_;
   TimePoint next_look_;
   milliseconds look_pause_ = first_look;
   bool stopped_ = false;

@@ -4,16 +4,17 @@
 //
 //   text    = length:u32 bytes                      ; at most 4096, cut by the sender; control characters become blanks
 //   failure = code:u32 cause:text                   ; code: the values of rondo::Errc
-//   lane    = started:u64 finished:u64 current:text last:text waiting:u32 rank:u32 * waiting     ; waiting <= 4096
+//   lane    = started:u64 finished:u64 current:text last:text waiting:u32 rank:u32 * waiting     ; waiting <= 2048
+//             tag:text waited_ns:u64
 //
 //    1 record    = milliseconds_left:u64 bytes      ; to rank 0; at most 64 KiB
 //    2 members   = job:u64 size:u32                 ; from rank 0
 //    3 member    = rank:u32 bytes                   ; from rank 0; at most 64 KiB
 //    4 refusal   = failure                          ; from rank 0
 //    5 unable    = failure                          ; to rank 0, instead of a record
-//   16 report    = failure                          ; to rank 0
-//   17 deadline  = lane:u8 operation:u64 deadline_ns:u64 what:text                               ; to rank 0
-//   18 status    = query:u64 lane lane              ; to rank 0; bulk, urgent
+//   16 report    = failure lost:u32                 ; to rank 0; the rank that is missed, or 0xffffffff
+//   17 deadline  = lane:u8 operation:u64 deadline_ns:u64 what:text warning:u8                    ; to rank 0
+//   18 status    = query:u64 lane lane lane         ; to rank 0; bulk, urgent, messages
 //   19 leaving   = finished:u64 finished:u64        ; to rank 0; bulk, urgent
 //   20 verdict   = failure                          ; from rank 0
 //   21 query     = query:u64                        ; from rank 0
@@ -21,6 +22,7 @@
 //   23 constants = f64 * 7                          ; from rank 0: what links cost (lib/constants.cc)
 //   24 ready     =                                  ; to rank 0: this rank's connect() has done its part
 //   25 go        =                                  ; from rank 0: that of all ranks has
+//   26 alone     = failure                          ; to rank 0: concluded by this rank, which has had no verdict in time
 #include "lib/control_messages.h"
 
 #include <algorithm>
@@ -48,6 +50,7 @@ enum class Type : std::uint16_t {
   constants,
   ready,
   go,
+  alone,
 };
 
 // Cut at the boundary of a UTF-8 character.
@@ -87,6 +90,8 @@ void put(Writer& writer, const LaneStatus& lane) {
   const std::size_t count = std::min(lane.waiting_for.size(), most_waited_ranks);
   writer.put(static_cast<std::uint32_t>(count));
   for (std::size_t i = 0; i < count; ++i) writer.put(static_cast<std::uint32_t>(lane.waiting_for[i]));
+  writer.put_string(cut(lane.tag));
+  writer.put(lane.waited_ns);
 }
 
 bool get(Reader& reader, LaneStatus& lane) {
@@ -101,6 +106,8 @@ bool get(Reader& reader, LaneStatus& lane) {
     if (rank > static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max())) return false;
     lane.waiting_for.push_back(static_cast<int>(rank));
   }
+  lane.tag = get_text(reader);
+  lane.waited_ns = reader.get<std::uint64_t>();
   return true;
 }
 
@@ -142,17 +149,24 @@ struct Encoder {
   Type operator()(const UnableMessage& message) const { return put(writer, message.failure), Type::unable; }
   Type operator()(const ReadyMessage&) const { return Type::ready; }
   Type operator()(const GoMessage&) const { return Type::go; }
-  Type operator()(const ReportMessage& message) const { return put(writer, message.failure), Type::report; }
+  Type operator()(const ReportMessage& message) const {
+    put(writer, message.failure);
+    writer.put(static_cast<std::uint32_t>(message.failure.lost));
+    return Type::report;
+  }
+  Type operator()(const AloneMessage& message) const { return put(writer, message.failure), Type::alone; }
   Type operator()(const DeadlineMessage& message) const {
     writer.put(static_cast<std::uint8_t>(message.lane));
     writer.put(message.operation);
     writer.put(message.deadline_ns);
     writer.put_string(cut(message.what));
+    writer.put(static_cast<std::uint8_t>(message.warning));
     return Type::deadline;
   }
   Type operator()(const StatusMessage& message) const {
     writer.put(message.query);
     for (const LaneStatus& lane : message.status.lanes) put(writer, lane);
+    put(writer, message.status.messages);
     return Type::status;
   }
   Type operator()(const LeavingMessage& message) const {
@@ -196,6 +210,13 @@ bool read(Reader&, GoMessage&) {
   return true;
 }
 bool read(Reader& reader, ReportMessage& message) {
+  const bool valid = get(reader, message.failure);
+  const auto lost = reader.get<std::uint32_t>();
+  const bool is_rank = lost <= static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max());
+  message.failure.lost = is_rank ? static_cast<int>(lost) : -1;
+  return valid && (is_rank || lost == std::numeric_limits<std::uint32_t>::max());
+}
+bool read(Reader& reader, AloneMessage& message) {
   return get(reader, message.failure);
 }
 bool read(Reader& reader, DeadlineMessage& message) {
@@ -204,13 +225,15 @@ bool read(Reader& reader, DeadlineMessage& message) {
   message.operation = reader.get<std::uint64_t>();
   message.deadline_ns = reader.get<std::uint64_t>();
   message.what = get_text(reader);
-  return lane < lane_count;
+  const auto warning = reader.get<std::uint8_t>();
+  message.warning = warning != 0;
+  return lane < lane_count && warning <= 1;
 }
 bool read(Reader& reader, StatusMessage& message) {
   message.query = reader.get<std::uint64_t>();
   for (LaneStatus& lane : message.status.lanes)
     if (!get(reader, lane)) return false;
-  return true;
+  return get(reader, message.status.messages);
 }
 bool read(Reader& reader, LeavingMessage& message) {
   return get(reader, message.finished);
@@ -280,6 +303,8 @@ std::optional<ControlMessage> decode(std::uint16_t type, std::span<const std::by
       return read_whole<LeftMessage>(payload);
     case Type::constants:
       return read_whole<ConstantsMessage>(payload);
+    case Type::alone:
+      return read_whole<AloneMessage>(payload);
   }
   return std::nullopt;
 }

@@ -18,7 +18,7 @@
 namespace rondo {
 
 inline constexpr std::size_t most_text_bytes = 4096;
-inline constexpr std::size_t most_waited_ranks = 4096;
+inline constexpr std::size_t most_waited_ranks = 2048;
 
 // While joining. To rank 0:
 struct RecordMessage {
@@ -49,11 +49,16 @@ struct ReadyMessage {};
 struct ReportMessage {
   Failure failure;
 };
+// This rank has had no verdict in time and has concluded this by itself.
+struct AloneMessage {
+  Failure failure;
+};
 struct DeadlineMessage {
   Priority lane = Priority::bulk;
   std::uint64_t operation = 0;
   std::uint64_t deadline_ns = 0;  // 0: none has passed, the operation only stalls
   std::string what;
+  bool warning = false;  // none has passed, but it has waited so long: worth a line
 };
 struct StatusMessage {
   std::uint64_t query = 0;
@@ -82,7 +87,7 @@ struct LeftMessage {
 using ControlMessage =
     std::variant<RecordMessage, MembersMessage, MemberMessage, RefusalMessage, ReportMessage, DeadlineMessage,
                  StatusMessage, LeavingMessage, VerdictMessage, QueryMessage, LeftMessage, ConstantsMessage,
-                 UnableMessage, ReadyMessage, GoMessage>;
+                 UnableMessage, ReadyMessage, GoMessage, AloneMessage>;
 
 // The bytes of the whole frame.
 std::vector<std::byte> encode(const ControlMessage& message);

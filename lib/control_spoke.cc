@@ -13,7 +13,7 @@
 namespace rondo {
 namespace {
 
-constexpr milliseconds hub_time{500};
+constexpr milliseconds hub_time{2000};
 
 // Without a thread: reports the failure and waits, for a bounded time, for what rank 0 makes of it.
 Failure report_alone(Stream& stream, const Failure& failure) {
@@ -55,6 +55,9 @@ class Spoke final : public Control {
   }
   void report_stall(Priority lane, std::uint64_t operation) override {
     queue_.post(DeadlineMessage{lane, operation, 0, {}});
+  }
+  void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
+    queue_.post(DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
   }
   void publish(const CostConstants&) override {}
   std::optional<CostConstants> await_constants(TimePoint until) override {
@@ -148,16 +151,21 @@ class Spoke final : public Control {
     hub_gone_ = true;
     left_.open();
     constants_.close();
-    const std::string loss =
-        "rank " + std::to_string(rank_) + " lost rank 0 at " + stream_.peer() + ": " + stream_.why();
     if (hub_left_ || leaving_) {
-      if (verdict_due_) outlet_.failed(own_);
-    } else if (verdict_due_ && own_.code != Errc::deadline_exceeded) {
-      // What is waiting for its verdict may be a rank that has ended because it missed rank 0 a moment earlier.
-      if (own_.cause.find(" lost rank 0 ") == std::string::npos) own_.cause += "; " + loss;
-      outlet_.failed(own_);
+      if (verdict_due_) outlet_.failed(outlet_.true_cause(own_));
     } else {
-      loss_ = Loss{{Errc::peer_lost, loss}, after(Clock::now(), last_words_time)};
+      // The same words on every rank, for there is nobody to make them so. What else is missed is missed because of it; only what is
+      // known first-hand about other things goes before.
+      Failure loss{Errc::peer_lost, "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
+                   0};
+      if (const std::string why = stream_.why(); why.find("it sent") != std::string::npos)
+        loss.cause += ": " + why;
+      if (verdict_due_ && is_first_hand(own_)) {
+        own_.cause += "; " + loss.cause;
+        outlet_.failed(own_);
+      } else {
+        loss_ = Loss{loss, after(Clock::now(), last_words_time)};
+      }
     }
     verdict_due_.reset();
   }
@@ -168,7 +176,7 @@ class Spoke final : public Control {
   }
   void obey(const ReportMessage& message) { tell_hub(message, message.failure); }
   void obey(const DeadlineMessage& message) {
-    if (message.deadline_ns == 0) {  // no verdict is owed
+    if (message.deadline_ns == 0 || message.warning) {  // no verdict is owed
       if (!hub_gone_) stream_.send(encode(message));
       return;
     }
@@ -186,23 +194,31 @@ class Spoke final : public Control {
   void obey(const ConstantsMessage&) {}
 
   void tell_hub(const ControlMessage& message, Failure own) {
+    if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
     if (outlet_.has_failed()) return;
     // What breaks after rank 0 has gone, breaks because of that.
-    if (hub_gone_) return outlet_.failed(loss_ ? loss_->failure : own);
+    if (hub_gone_) return outlet_.failed(loss_ ? loss_->failure : outlet_.true_cause(own));
     stream_.send(encode(message));
     if (verdict_due_) return;
     own_ = std::move(own);
     verdict_due_ = after(Clock::now(), hub_time);
   }
 
-  // Rank 0 has had its time: stopped or unreachable, or so busy that it makes no difference.
+  static bool is_first_hand(const Failure& failure) {
+    return failure.code != Errc::deadline_exceeded && failure.code != Errc::peer_lost &&
+           failure.code != Errc::peer_left;
+  }
+
+  // Rank 0 has had its time: stopped or unreachable, or so busy that it makes no difference. The others come to the same conclusion,
+  // and so must the words; rank 0 hears of it, if it ever does. What a rank knows first-hand, or of its way to rank 0, goes before.
   void judge_alone() {
     verdict_due_.reset();
-    const std::string hub = "rank 0 does not answer (stopped or unreachable)";
-    if (own_.code == Errc::deadline_exceeded || own_.cause.empty())
-      own_.cause = hub + (own_.cause.empty() ? "" : "; " + own_.cause);
+    static constexpr const char* hub = "rank 0 does not answer (stopped or unreachable)";
+    if (is_first_hand(own_) || own_.lost == 0)
+      own_.cause += std::string("; ") + hub;
     else
-      own_.cause += "; " + hub;
+      own_ = {Errc::deadline_exceeded, hub};
+    stream_.send(encode(AloneMessage{own_}));
     outlet_.failed(own_);
   }
 

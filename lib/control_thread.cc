@@ -101,7 +101,7 @@ std::optional<Failure> ReadySlot::wait_for_failure(TimePoint until) {
 
 void Outlet::start(ControlClient& client) {
   client_ = &client;
-  for (const LeftMessage& message : std::exchange(left_, {}))
+  for (const LeftMessage& message : left_)
     client_->peer_left(static_cast<int>(message.rank), message.finished);
   if (failure_) client_->failed(*failure_);
 }
@@ -114,11 +114,19 @@ void Outlet::failed(const Failure& failure) {
 }
 
 void Outlet::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
-  if (client_ != nullptr) return client_->peer_left(rank, finished);
   LeftMessage message;
   message.rank = static_cast<std::uint32_t>(rank);
   std::copy(std::begin(finished), std::end(finished), std::begin(message.finished));
   left_.push_back(message);
+  if (client_ != nullptr) client_->peer_left(rank, finished);
+}
+
+Failure Outlet::true_cause(const Failure& failure) const {
+  if (failure.lost < 0) return failure;
+  for (const LeftMessage& left : left_)
+    if (left.rank == static_cast<std::uint32_t>(failure.lost))
+      return left_failure(failure.lost, left.finished);
+  return failure;
 }
 
 void flush(std::vector<Stream*> streams) {

@@ -106,6 +106,8 @@ class Outlet {
   void failed(const Failure& failure);
   bool has_failed() const noexcept { return failure_.has_value(); }
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
+  // The failure, unless the rank that is missed has left in order: then that is it.
+  Failure true_cause(const Failure& failure) const;
   bool has_client() const noexcept { return client_ != nullptr; }
   RankStatus status() const { return client_ == nullptr ? RankStatus{} : client_->status(); }
   ReadySlot& ready() noexcept { return ready_; }  // any thread may use it
@@ -114,7 +116,7 @@ class Outlet {
   ControlClient* client_ = nullptr;
   ReadySlot ready_;
   std::optional<Failure> failure_;
-  std::vector<LeftMessage> left_;
+  std::vector<LeftMessage> left_;  // in the order in which they left
 };
 
 // How much longer than its deadline a rank waits for rank 0 to say how connect() ends.

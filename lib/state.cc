@@ -12,6 +12,7 @@
 #include "base/mix.h"
 #include "lib/connect_failure.h"
 #include "lib/constants.h"
+#include "lib/environment.h"
 #include "lib/measure_links.h"
 #include "lib/needs.h"
 
@@ -19,10 +20,16 @@ namespace rondo {
 
 namespace {
 
-constexpr milliseconds farewell_time{1000};
+constexpr milliseconds farewell_time{1000}, usual_patience{10'000};
 constexpr std::size_t most_plans = 1024;
 constexpr int most_depth = 1024;
 constexpr std::size_t longest_name = 64, longest_address = 16384;
+
+// How long an operation waits before rank 0 says what for.
+nanoseconds warn_after() {
+  constexpr const char* name = "RONDO_WARN_AFTER";
+  return variable(name) == "0" ? milliseconds{} : seconds_variable(name).value_or(usual_patience);
+}
 
 int own_cores() noexcept {
   cpu_set_t set;
@@ -147,9 +154,10 @@ void CommunicatorState::connect_all() {
     for (const auto& t : transports_) all.push_back(t.get());
   }
   EngineObserver* const observer = place_.size > 1 ? this : nullptr;
-  engine_ = std::make_unique<Engine>(EngineOptions{place_.rank, place_.size, crowded, options_.checksum,
-                                                   options_.reproducible, transport_name_, hosts_},
-                                     std::move(routes), std::move(all), observer);
+  engine_ =
+      std::make_unique<Engine>(EngineOptions{place_.rank, place_.size, crowded, options_.checksum,
+                                             options_.reproducible, transport_name_, hosts_, warn_after()},
+                               std::move(routes), std::move(all), observer);
   if (plan_options_.algorithm == Algorithm::direct && place_.size > 1 && !engine_->has_direct())
     throw Error(Errc::unsupported,
                 fmt::format("algorithm direct needs all ranks on one host over shm; these are over {}",
@@ -374,6 +382,9 @@ void CommunicatorState::deadline(Priority lane, std::uint64_t number, nanosecond
 }
 void CommunicatorState::stalled(Priority lane, std::uint64_t number) {
   joined_.control->report_stall(lane, number);
+}
+void CommunicatorState::slow(Priority lane, std::uint64_t number, nanoseconds waited) {
+  joined_.control->report_slow(lane, number, waited);
 }
 RankStatus CommunicatorState::status() {
   return engine_->status();

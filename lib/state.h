@@ -67,6 +67,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
 
   void failure(const Failure& failure) override;
   void stalled(Priority lane, std::uint64_t number) override;
+  void slow(Priority lane, std::uint64_t number, nanoseconds waited) override;
   void deadline(Priority lane, std::uint64_t number, nanoseconds limit, const std::string& view) override;
   RankStatus status() override;
   void failed(const Failure& failure) override;

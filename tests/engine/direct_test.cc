@@ -200,6 +200,7 @@ TEST_CASE("a rank that has reported a failure posts nothing more") {
    public:
     void failure(const Failure&) override {}
     void stalled(Priority, std::uint64_t) override {}
+    void slow(Priority, std::uint64_t, nanoseconds) override {}
     void deadline(Priority, std::uint64_t, nanoseconds, const std::string&) override {}
   } silent;
   Cluster cluster(2, with_windows(), false, false, &silent);

@@ -147,6 +147,19 @@ TEST_CASE("a rank that left fails later operations at once, and earlier ones not
   CHECK(contains(later.message(), "rank 1 has left"));
 }
 
+TEST_CASE("of several ranks that left the one that has done too little is named, not the first") {
+  Cluster cluster(3);
+  Buffers a;
+  cluster[0].peer_left(1, {100, 0});
+  cluster[0].peer_left(2, {0, 0});
+  Call call = make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count);
+  call.time_limit = std::chrono::seconds{10};
+  Work later(cluster[0].start(call));
+  CHECK_THROWS_AS(later.wait_for(std::chrono::seconds{20}), Error);
+  CHECK(later.error() == Errc::peer_left);
+  CHECK(contains(later.message(), "rank 2 has left: it destroyed its communicator after operation #0"));
+}
+
 TEST_CASE("fail ends what is pending and what comes with the first cause") {
   Cluster cluster(2);
   Buffers a;

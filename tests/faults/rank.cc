@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -106,6 +107,12 @@ void run(const Job& job) {
         return;
       }
       if (job.mode == "leave") return;
+      if (job.mode == "throw") {
+        static std::vector<float> kept(job.count);  // borrowed until the communicator has ended
+        const Buffer buffer = buffer_of(std::span(kept));
+        const Work work = communicator.all_reduce(buffer, buffer, ReduceOp::sum);
+        throw std::runtime_error("the program of this rank has thrown");
+      }
       if (job.mode == "expect-root") {
         communicator.broadcast(buffer_of(std::span(in)), buffer_of(std::span(out)), 0).wait();
       } else if (job.mode != "run") {
@@ -150,6 +157,9 @@ int main(int argc, char** argv) {
     run(job);
   } catch (const Error& error) {
     std::printf("error %s %s\n", code_of(error.code()), error.what());
+    return 1;
+  } catch (const std::exception& error) {
+    std::printf("threw %s\n", error.what());
     return 1;
   }
   return 0;

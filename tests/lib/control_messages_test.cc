@@ -19,7 +19,8 @@ std::pair<std::uint16_t, std::span<const std::byte>> parts(const std::vector<std
 RankStatus some_status() {
   RankStatus status;
   status.lanes[0] = {41, 40, "all_reduce #41", "all_reduce #40", {1, 5}};
-  status.lanes[1] = {7, 7, "", "barrier #7", {}};
+  status.lanes[1] = {7, 7, "", "barrier #7", {}, "metrics", 12'000'000'000u};
+  status.messages = {0, 0, "send #3 (8 f32 to rank 1, tag 7)", "", {1}, "", 1};
   return status;
 }
 
@@ -28,8 +29,11 @@ std::vector<ControlMessage> all_messages() {
           MembersMessage{0x1122334455667788u, 64},
           MemberMessage{63, {}},
           RefusalMessage{{Errc::rendezvous, "twice"}},
-          ReportMessage{{Errc::peer_lost, "lost"}},
+          ReportMessage{{Errc::peer_lost, "lost", 3}},
+          ReportMessage{{Errc::mismatch, "nobody is lost"}},
+          AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}},
           DeadlineMessage{Priority::urgent, 41, 5'000'000'000u, "what"},
+          DeadlineMessage{Priority::bulk, 41, 10'000'000'000u, "", true},
           StatusMessage{17, some_status()},
           LeavingMessage{{1, 2}},
           VerdictMessage{{Errc::mismatch, "why"}},
@@ -68,7 +72,7 @@ TEST_CASE("cut and stretched control messages are refused", "[control]") {
     longer.resize(blob ? most_record_bytes + 9 : longer.size() + 1);
     CHECK_FALSE(decode(type, longer));
   }
-  for (const std::uint16_t type : {0, 6, 15, 26, 65535}) CHECK_FALSE(decode(type, {}));
+  for (const std::uint16_t type : {0, 6, 15, 27, 65535}) CHECK_FALSE(decode(type, {}));
 }
 
 TEST_CASE("texts are bounded and of one line", "[control]") {

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lib/control_culprits.h"
+
+namespace rondo {
+
+// What rank 0 writes to standard error about operations that wait for long, in the words that their deadline would find.
+class LongWaits {
+ public:
+  // Once for each operation, whichever rank asks and in whichever lane it waits: one line tells of all that wait.
+  void tell(const DeadlineMessage& slow, int reporter, const std::vector<Standing>& standings);
+
+ private:
+  std::uint64_t told_[lane_count] = {};  // the newest
+  std::string last_;                     // for messages, which have no number in common
+};
+
+}  // namespace rondo

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// A wait that takes long is told on standard error, once, long before its deadline: who waits in what, and for whom. The rank that they
+// wait for, which waits in the other lane, goes on when it has read that.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <barrier>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "catch.h"
+#include "support/ranks.h"
+
+namespace rondo::testing {
+namespace {
+
+// What this program writes to standard error, while the object lives.
+class StandardError {
+ public:
+  StandardError() : before_(::dup(STDERR_FILENO)), file_(::memfd_create("standard error", MFD_CLOEXEC)) {
+    ::dup2(file_.get(), STDERR_FILENO);
+  }
+  ~StandardError() { ::dup2(before_.get(), STDERR_FILENO); }
+  StandardError(const StandardError&) = delete;
+  StandardError& operator=(const StandardError&) = delete;
+
+  std::string text() const {
+    std::string all(1 << 16, '\0');
+    const auto bytes = ::pread(file_.get(), all.data(), all.size(), 0);
+    all.resize(bytes < 0 ? 0 : static_cast<std::size_t>(bytes));
+    return all;
+  }
+
+ private:
+  FileDescriptor before_, file_;
+};
+
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a wait that takes long is told once, across lanes, and the operation goes on") {
+  const char* const patience = GENERATE("0.3", "0");
+  const bool told = std::string(patience) != "0";
+  ::setenv("RONDO_WARN_AFTER", patience, 1);
+  const StandardError error;
+  Setup setup;
+  setup.over = GENERATE(Over::tcp, Over::shm);
+  setup.size = 3;
+  setup.options.deadline = std::chrono::seconds{100};
+  const std::string line =
+      "urgent all_reduce #1 \"metrics\" (1 f32 sum), which ranks 1, 2 have not called; ranks 1, 2 have "
+      "waited for ";
+  std::barrier called(3);
+  run_communicators(setup, "a long wait", [&](Communicator& c, int rank) {
+    float value = 1, sum = 0, metric = 1, metrics = 0;
+    OpOptions urgent;
+    urgent.priority = Priority::urgent;
+    urgent.tag = "metrics";
+    const auto add = [&] {
+      return c.all_reduce({&value, 1, DType::f32}, {&sum, 1, DType::f32}, ReduceOp::sum);
+    };
+    const auto count = [&] {
+      return c.all_reduce({&metric, 1, DType::f32}, {&metrics, 1, DType::f32}, ReduceOp::sum, urgent);
+    };
+    if (rank == 0) {
+      called.arrive_and_wait();
+      Work waiting = count();
+      const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{told ? 60 : 2};
+      while (times(error.text(), line) == 0 && std::chrono::steady_clock::now() < until)
+        waiting.wait_for(std::chrono::milliseconds{100});
+      add().wait();
+      waiting.wait();
+    } else {
+      Work first = add();
+      called.arrive_and_wait();
+      first.wait();
+      count().wait();
+    }
+    expect(sum == 3 && metrics == 3, "the sums are wrong");
+  });
+  ::unsetenv("RONDO_WARN_AFTER");
+  INFO(error.text());
+  CHECK(times(error.text(), line) == (told ? 1 : 0));
+  CHECK(times(error.text(), "rondo warning: rank 0 has waited for ") == (told ? 1 : 0));
+}
+
+}  // namespace rondo::testing
