@@ -3,6 +3,7 @@
 
 #include <netdb.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -73,6 +74,10 @@ class LateLookups {
   LateLookups& operator=(const LateLookups&) = delete;
   // The resolver waits in calls that are cancellation points. What it holds goes with the process.
   ~LateLookups() {
+    if (::getpid() != process_) {
+      leave_behind();
+      return;
+    }
     for (Lookup& one : lookups_) {
       ::pthread_cancel(one.thread.native_handle());
       one.thread.join();
@@ -102,6 +107,10 @@ class LateLookups {
   }
 
  private:
+  // In a child made by fork the threads do not exist: their handles must be neither joined nor destroyed.
+  void leave_behind() { (void)std::make_unique<std::list<Lookup>>(std::move(lookups_)).release(); }
+
+  const pid_t process_ = ::getpid();
   std::mutex mutex_;
   std::list<Lookup> lookups_;
 };
