@@ -112,6 +112,20 @@ class KeptResults(unittest.TestCase):
         reader.join(timeout=60)
         self.assertTrue(json.loads(texts[0])["complete"])
 
+    def test_a_folder_where_nothing_can_be_made(self):
+        """Then the file grows in place."""
+        self.json.write_text("old and longer than nothing" * 100)
+        self.json.chmod(0o666)
+        self.folder.chmod(0o555)
+        # The superuser may make files everywhere.
+        prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+        result = subprocess.run([*prefix, RONDO, *SHORT, "--json", self.json], capture_output=True, text=True, timeout=120,
+                                env=clean_environment())
+        self.folder.chmod(0o755)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(json.loads(self.json.read_text())["complete"])
+        self.assertEqual(os.listdir(self.folder), ["out.json"])
+
     def test_links_and_modes_stay(self):
         self.json.write_text("old")
         self.json.chmod(0o640)
