@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "grad/state.h"
 #include "grad/tell_all.h"
@@ -39,6 +38,7 @@ void GradientBuckets::State::finish() {
   }
   if (phase_ != Phase::local) std::fill(accumulated_.begin(), accumulated_.end(), false);
   phase_ = Phase::idle;
+  communicator_.release_bulk(this);
   if (thrown) std::rethrow_exception(thrown);
 }
 
@@ -47,8 +47,9 @@ void GradientBuckets::State::finish() {
 void GradientBuckets::State::disagree() {
   constexpr std::chrono::seconds patience{2};
   Work meeting = communicator_.barrier(operation_options("gradients differ"));
-  if (meeting.wait_for(patience))
-    throw_disagreement(communicator_, "gradient buckets", where(), Priority::bulk);
+  const bool met = meeting.wait_for(patience);
+  communicator_.release_bulk(this);  // the comparison is an operation of its own
+  if (met) throw_disagreement(communicator_, "gradient buckets", where(), Priority::bulk);
   const std::string text = fmt::format(
       "gradient buckets: ranks differ: rank {} {}, and not all others; some wait elsewhere and have not come "
       "to finish() "
@@ -158,12 +159,7 @@ std::string GradientBuckets::State::describe() const {
 std::string GradientBuckets::State::where() const {
   std::string text = fmt::format("in step {}", step_);
   if (check_ != 0) text += fmt::format(" with check {:#x}", check_);
-  if (!plan_.same_buckets) {
-    fmt::format_to(std::back_inserter(text), " of gradient buckets {} ({} parameters", number_,
-                   parameters_.size());
-    if (!parameters_.empty()) fmt::format_to(std::back_inserter(text), ", first '{}'", parameters_[0].name);
-    text += ')';
-  }
+  if (!plan_.same_buckets) text += " of " + title_;
   return text;
 }
 

@@ -17,6 +17,7 @@ OpOptions GradientBuckets::State::operation_options(std::string_view tag) const 
   OpOptions options;
   options.deadline = options_.deadline;
   options.tag = tag;
+  options.owner = this;
   return options;
 }
 

@@ -54,6 +54,7 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
                           options_.bucket_bytes)),
       storage_(allocated(communicator, layout_, options_)),
       number_(agreed_number(communicator, options_)),
+      title_(make_title()),
       order_wanted_(options_.rebuild && parameters_.size() > 1),
       marks_(parameters_.size()),
       accumulated_(parameters_.size()),
@@ -79,6 +80,7 @@ GradientBuckets::State::~State() {
   }
   settle(header_work_);
   settle(usage_work_);
+  communicator_.release_bulk(this);
 }
 
 void GradientBuckets::State::abandon_step(std::string_view why) noexcept {
@@ -89,10 +91,17 @@ void GradientBuckets::State::abandon_step(std::string_view why) noexcept {
         fmt::format("rank {}: an exception has left step {} of gradient buckets before finish(): {}",
                     communicator_.rank(), step_, why);
     if (!failure_) failure_ = Failure{Errc::aborted, text};
+    communicator_.release_bulk(this);
     lock.unlock();
     tell_all(communicator_, text);
   } catch (const std::exception&) {  // no memory for the text: the deadline remains
   }
+}
+
+std::string GradientBuckets::State::make_title() const {
+  std::string text = fmt::format("gradient buckets {} ({} parameters", number_, parameters_.size());
+  if (!parameters_.empty()) text += fmt::format(", first '{}'", parameters_[0].name);
+  return text + ')';
 }
 
 void GradientBuckets::State::prepare_buckets() {
@@ -167,6 +176,7 @@ void GradientBuckets::State::begin_step(const StepOptions& options) {
   std::unique_lock lock(mutex_);
   check_usable();
   check_step(options);
+  if (accumulations_ == 0) communicator_.reserve_bulk(this, title_);
   try {
     open_step(options);
   } catch (...) {
@@ -270,6 +280,7 @@ void GradientBuckets::State::mark_missing(std::unique_lock<std::mutex>& lock) {
 void GradientBuckets::State::mistake(std::unique_lock<std::mutex>& lock, const std::string& what) {
   const std::string text = fmt::format("rank {}: {}", communicator_.rank(), what);
   failure_ = Failure{Errc::invalid_argument, text};
+  communicator_.release_bulk(this);
   const bool travels = phase_ == Phase::synchronized;
   lock.unlock();
   // Once the header is there, all ranks have left the step before and hear of it in this one. Some may never come, because they wait
@@ -282,6 +293,7 @@ void GradientBuckets::State::mistake(std::unique_lock<std::mutex>& lock, const s
 void GradientBuckets::State::keep_failure(std::error_code code, const std::string& message) {
   const std::lock_guard lock(mutex_);
   if (!failure_) failure_ = Failure{code, message};
+  communicator_.release_bulk(this);
 }
 
 // Of the exception that is being handled. What only this rank may know of ends the step on all; that they differ all know.

@@ -74,6 +74,7 @@ class GradientBuckets::State {
 
   // state.cc
   void prepare_buckets();
+  std::string make_title() const;
   void check_index(std::string_view call, std::size_t parameter) const;
   void check_step(const StepOptions& options);  // leaves marks of what is unused
   void check_usable() const;
@@ -136,6 +137,7 @@ class GradientBuckets::State {
   GradientLayout layout_;
   Storage storage_;
   const std::uint64_t number_;  // tells these buckets from others on the communicator
+  const std::string title_;     // in messages of others that wish to start something in a step
   std::uint64_t layout_number_ = 0;
   bool order_wanted_;                    // rank 0's order of readiness has not been told yet
   std::vector<std::size_t> next_order_;  // of the layout that begin_step will make

@@ -134,6 +134,12 @@ std::optional<Communicator> Communicator::split(int color, int key) {
 Memory Communicator::allocate(std::size_t bytes) {
   return state_->allocate(bytes);
 }
+void Communicator::reserve_bulk(const void* owner, std::string_view who) {
+  state_->bulk_order().reserve(rank(), owner, who);
+}
+void Communicator::release_bulk(const void* owner) noexcept {
+  state_->bulk_order().release(owner);
+}
 void Communicator::abort(std::error_code why) noexcept {
   state_->abort(why);
 }

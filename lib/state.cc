@@ -324,6 +324,7 @@ std::uint64_t CommunicatorState::plan_hash(const Call& call, std::uint64_t count
 
 Work CommunicatorState::start(const Arguments& a) {
   check_arguments(a);
+  if (a.options->priority == Priority::bulk) bulk_order_.check(place_.rank, a.operation, a.options->owner);
   const bool shape_of_out = a.operation == Collective::reduce_scatter || a.operation == Collective::scatter ||
                             a.operation == Collective::all_gather_v || !a.reads_in;
   const Buffer& shape = shape_of_out ? a.out : a.in;

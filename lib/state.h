@@ -15,6 +15,7 @@
 #include "collectives/engine.h"
 #include "collectives/planner.h"
 #include "lib/arguments.h"
+#include "lib/bulk_order.h"
 #include "lib/connect.h"
 #include "lib/rendezvous.h"
 
@@ -39,6 +40,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   std::string address() const;
   std::string describe_peer(int peer) const;
   Engine& engine() noexcept { return *engine_; }
+  BulkOrder& bulk_order() noexcept { return bulk_order_; }
   const std::string& transport_name() const noexcept { return transport_name_; }
 
   Work start(const Arguments& arguments);
@@ -89,6 +91,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   std::mutex plans_mutex_;  // lanes may be started by different threads
   std::unordered_map<std::uint64_t, Plan> plans_[collective_count];  // by bytes
   std::vector<PointTransfer> transfers_;                             // of the call that is being made
+  BulkOrder bulk_order_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include <rondo/constants.h>
@@ -154,6 +155,12 @@ class RONDO_API Communicator {
   // until they have noticed too: what lies in it then is not to be relied on until all ranks have destroyed the communicator. Ranks need not allocate the same, but operations run without
   // copies only where all of them give such memory. From any thread. Throws Error(system).
   Memory allocate(std::size_t bytes);
+  // Reserves the order of bulk operations for one owner, whose operations start by themselves (GradientBuckets in a step): until
+  // release_bulk(owner), Error(invalid_argument) refuses every bulk operation whose OpOptions::owner is another, on whatever thread, and every
+  // other reserve_bulk(). `who` appears in messages and must live until then. Local: all ranks make the same calls. Urgent operations and
+  // messages have orders of their own. release_bulk() does nothing for who is not the owner.
+  void reserve_bulk(const void* owner, std::string_view who);
+  void release_bulk(const void* owner) noexcept;
   // Ends every pending operation on every rank with this cause; from any thread. Bounded.
   void abort(std::error_code why) noexcept;
 

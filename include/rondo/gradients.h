@@ -98,8 +98,9 @@ struct StepOptions {
 //
 // Gradients are views of the buckets' memory (from Communicator::allocate), grouped by type and device; nothing is copied. Every rank
 // must make the same calls. A mistake (a gradient never ready or ready twice, models or steps that differ) gives every rank an Error that
-// names rank and parameter. Operations run in the bulk lane: nobody else may start bulk operations on the communicator between
-// begin_step() and finish().
+// names rank and parameter. Operations run in the bulk lane and start when gradients are ready, so that between begin_step() and
+// finish() every other bulk operation on the communicator is refused with Error(invalid_argument), and so is a step of other buckets: use
+// Priority::urgent, or a communicator of split().
 //
 // The communicator must outlive the buckets and must not be moved meanwhile. After the first Error of a step every later call throws it
 // again. See docs/gradients.md.

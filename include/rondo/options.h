@@ -64,6 +64,7 @@ struct RONDO_API OpOptions {
   std::optional<double>
       scale{};             // the result of a reduction is multiplied by it once; floating-point types only
   std::string_view tag{};  // appears in messages and traces; the first 31 bytes are kept
+  const void* owner = nullptr;  // of the bulk order, for its own operations: see Communicator::reserve_bulk
 };
 
 }  // namespace rondo
