@@ -11,7 +11,14 @@
 //
 //   challenge.proof = HMAC-SHA256(secret, "rondo acceptor 1" hello challenge[0..64))
 //   proof           = HMAC-SHA256(secret, "rondo initiator 1" hello challenge)
-//   flags: bit 0 = the sender has a job secret (an empty one is an empty key); bit 1 = it has none and uses the key of its user
+//   flags: bit 0 = the sender has a job secret (an empty one is an empty key); bit 1 = it has none and uses the key of its user;
+//          bits 2 and 3 = the protection that the sender wants for the frames that follow (0 none, 1 headers, 2 payload)
+//
+//   PRK  = HMAC-SHA256(both nonces, secret)                                                          ; HKDF, RFC 5869
+//   key  = HMAC-SHA256(PRK, "rondo frames of the " role hello challenge proof 0x01)[0..16)           ; role = "initiator" | "acceptor"
+//
+// The keys serve the frames of one direction each (base/frame_tag.h). They follow from the secret and both nonces, so each connection
+// has its own, and from all that was said, so a relay that passes the handshake on cannot make a frame.
 //
 // Each proof covers everything said before it and the role of who gives it, so it can be neither replayed (fresh nonces of
 // both) nor reflected (roles) nor moved to another rank, lane or job. An initiator that finds the acceptor's proof wrong
@@ -26,6 +33,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 
 #include <rondo/error.h>
 
@@ -38,8 +46,10 @@ using Nonce = std::array<std::byte, 32>;
 
 constexpr std::string_view hello_magic = "rondohel", challenge_magic = "rondocha", verdict_magic = "rondover";
 constexpr std::uint32_t has_secret = 1, proves_user = 2;
-constexpr std::size_t hello_nonce = 48, challenge_proof = 64;
+constexpr std::uint32_t protection_shift = 2, protection_mask = 3;
+constexpr std::size_t hello_nonce = 48, challenge_nonce = 32, challenge_proof = 64;
 static_assert(hello_nonce + sizeof(Nonce) + 16 == hello_bytes);
+static_assert(challenge_nonce + sizeof(Nonce) == challenge_proof);
 static_assert(challenge_proof + proof_bytes == challenge_bytes);
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -95,9 +105,36 @@ std::array<std::byte, size> to_array(std::vector<std::byte> bytes) {
   return array;
 }
 
-std::uint32_t flags_of(std::string_view secret, SecretOf of) noexcept {
+std::uint32_t flags_of(std::string_view secret, const Terms& terms) noexcept {
   if (secret.empty()) return 0;
-  return of == SecretOf::user ? proves_user : has_secret;
+  return (terms.secret_of == SecretOf::user ? proves_user : has_secret) |
+         static_cast<std::uint32_t>(terms.protection) << protection_shift;
+}
+
+Protection agree(std::uint32_t mine, std::uint32_t theirs) noexcept {
+  const auto wanted = [](std::uint32_t flags) {
+    return std::min(flags >> protection_shift & protection_mask,
+                    static_cast<std::uint32_t>(Protection::payload));
+  };
+  return static_cast<Protection>(std::max(wanted(mine), wanted(theirs)));
+}
+
+SessionKey session_key(std::string_view secret, std::string_view role, const HelloBytes& hello,
+                       const ChallengeBytes& challenge, const ProofBytes& proof) {
+  std::array<char, 2 * sizeof(Nonce)> salt;
+  std::memcpy(salt.data(), hello.data() + hello_nonce, sizeof(Nonce));
+  std::memcpy(salt.data() + sizeof(Nonce), challenge.data() + challenge_nonce, sizeof(Nonce));
+  const ProofBytes random = hmac({salt.data(), salt.size()}, secret, {}, {});
+  std::array<std::byte, challenge_bytes + proof_bytes + 1> rest;
+  std::ranges::copy(challenge, rest.begin());
+  std::ranges::copy(proof, rest.begin() + challenge_bytes);
+  rest.back() = std::byte{1};
+  const std::string text = "rondo frames of the " + std::string(role);
+  const ProofBytes whole =
+      hmac({reinterpret_cast<const char*>(random.data()), random.size()}, text, hello, rest);
+  SessionKey key;
+  std::copy_n(whole.begin(), key.size(), key.begin());
+  return key;
 }
 
 HelloBytes write_hello(const Claim& claim, std::uint32_t peer, std::uint32_t flags, const Nonce& nonce) {
@@ -146,11 +183,11 @@ std::string explain(Verdict verdict) {
   return "unknown verdict " + std::to_string(static_cast<std::uint32_t>(verdict));
 }
 
-Initiator::Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, SecretOf of)
-    : claim_(claim), peer_(peer), secret_(secret), secret_of_(of), nonce_(fresh_nonce()) {}
+Initiator::Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, Terms terms)
+    : claim_(claim), peer_(peer), secret_(secret), terms_(terms), nonce_(fresh_nonce()) {}
 
 HelloBytes Initiator::hello() const {
-  return write_hello(claim_, peer_, flags_of(secret_, secret_of_), nonce_);
+  return write_hello(claim_, peer_, flags_of(secret_, terms_), nonce_);
 }
 
 ProofBytes Initiator::answer(const ChallengeBytes& challenge) {
@@ -170,7 +207,7 @@ ProofBytes Initiator::answer(const ChallengeBytes& challenge) {
   const HelloBytes said = hello();
   if (!equal_in_constant_time(acceptor_proof(secret_, said, challenge),
                               std::span(challenge).subspan(challenge_proof))) {
-    const std::uint32_t mine = flags_of(secret_, secret_of_);
+    const std::uint32_t mine = flags_of(secret_, terms_);
     const bool needed = (mine & has_secret) == 0 && (flags & has_secret) != 0;
     const bool user = (mine & flags & proves_user) != 0;
     throw Error(Errc::authentication, explain(needed ? Verdict::secret_needed
@@ -180,7 +217,18 @@ ProofBytes Initiator::answer(const ChallengeBytes& challenge) {
   if (rank != peer_)
     throw Error(Errc::rendezvous,
                 "rank " + std::to_string(rank) + " listens there, not rank " + std::to_string(peer_));
-  return initiator_proof(secret_, said, challenge);
+  protection_ = agree(flags_of(secret_, terms_), secret_.empty() ? 0 : flags);
+  challenge_ = challenge;
+  proof_ = initiator_proof(secret_, said, challenge);
+  return proof_;
+}
+
+Agreement Initiator::agreement() const {
+  if (protection_ == Protection::none) return {};
+  const HelloBytes said = hello();
+  return {protection_,
+          {session_key(secret_, "initiator", said, challenge_, proof_),
+           session_key(secret_, "acceptor", said, challenge_, proof_)}};
 }
 
 Verdict Initiator::read_verdict(const VerdictBytes& bytes) {
@@ -192,8 +240,8 @@ Verdict Initiator::read_verdict(const VerdictBytes& bytes) {
   return static_cast<Verdict>(value);
 }
 
-Acceptor::Acceptor(std::uint32_t rank, std::string_view secret, SecretOf of)
-    : rank_(rank), secret_(secret), secret_of_(of), nonce_(fresh_nonce()) {}
+Acceptor::Acceptor(std::uint32_t rank, std::string_view secret, Terms terms)
+    : rank_(rank), secret_(secret), terms_(terms), nonce_(fresh_nonce()) {}
 
 ChallengeBytes Acceptor::challenge(const HelloBytes& hello) {
   if (!starts_with(hello, hello_magic))
@@ -211,6 +259,7 @@ ChallengeBytes Acceptor::challenge(const HelloBytes& hello) {
   const auto flags = reader.get<std::uint32_t>();
   peer_has_secret_ = (flags & has_secret) != 0;
   peer_proves_user_ = (flags & proves_user) != 0;
+  protection_ = agree(flags_of(secret_, terms_), secret_.empty() ? 0 : flags);
   hello_ = hello;
   meant_for_this_rank_ = peer == rank_;
 
@@ -219,7 +268,7 @@ ChallengeBytes Acceptor::challenge(const HelloBytes& hello) {
   writer.put(wire_version);
   writer.put(std::uint16_t{0});
   writer.put(rank_);
-  writer.put(flags_of(secret_, secret_of_));
+  writer.put(flags_of(secret_, terms_));
   writer.put(std::uint32_t{0});
   writer.put(std::uint64_t{0});
   writer.put_bytes(nonce_);
@@ -235,9 +284,16 @@ bool Acceptor::proves(const ProofBytes& proof) const {
 
 Verdict Acceptor::refusal() const noexcept {
   if (version_ != wire_version) return Verdict::bad_version;
-  const std::uint32_t mine = flags_of(secret_, secret_of_);
+  const std::uint32_t mine = flags_of(secret_, terms_);
   if ((mine & has_secret) != 0 && !peer_has_secret_) return Verdict::secret_needed;
-  return mine == proves_user && peer_proves_user_ ? Verdict::other_user : Verdict::bad_secret;
+  return (mine & proves_user) != 0 && peer_proves_user_ ? Verdict::other_user : Verdict::bad_secret;
+}
+
+Agreement Acceptor::agreement(const ProofBytes& proof) const {
+  if (protection_ == Protection::none) return {};
+  return {protection_,
+          {session_key(secret_, "acceptor", hello_, challenge_, proof),
+           session_key(secret_, "initiator", hello_, challenge_, proof)}};
 }
 
 VerdictBytes Acceptor::write_verdict(Verdict verdict) {

@@ -11,9 +11,11 @@
 #include <string>
 #include <string_view>
 
+#include "base/frame_tag.h"
+
 namespace rondo {
 
-inline constexpr std::uint16_t wire_version = 1;
+inline constexpr std::uint16_t wire_version = 2;
 inline constexpr std::size_t hello_bytes = 96, challenge_bytes = 96, proof_bytes = 32, verdict_bytes = 16;
 using HelloBytes = std::array<std::byte, hello_bytes>;
 using ChallengeBytes = std::array<std::byte, challenge_bytes>;
@@ -26,6 +28,22 @@ inline constexpr ProofBytes refused_proof{};
 
 // What knowing the secret proves: that the end was given the job's, or that it runs as this user on this host.
 enum class SecretOf { job, user };
+
+// What the frames behind the handshake carry, under keys that follow from it: nothing; a tag over each header; another over each
+// payload as well. The greater of what the two ends want holds.
+enum class Protection : std::uint32_t { none, headers, payload };
+
+// What was agreed, as one of the two ends sees it. keys only with protection.
+struct Agreement {
+  Protection protection = Protection::none;
+  SessionKeys keys;
+};
+
+// What an end brings into the handshake beside its claim. It is proved with everything else: a relay cannot lower it.
+struct Terms {
+  SecretOf secret_of = SecretOf::job;
+  Protection protection = Protection::none;
+};
 
 // What the initiator says of itself. job is 0 until the rendezvous has given it.
 struct Claim {
@@ -56,26 +74,31 @@ std::string explain(Verdict verdict);
 class Initiator {
  public:
   // peer: the rank it means to reach.
-  Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, SecretOf of = SecretOf::job);
+  Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, Terms terms = {});
   HelloBytes hello() const;
   // Checks the acceptor's proof; throws Error: authentication when it is wrong (the caller may then send refused_proof, so
   // that the acceptor learns why the connection ends), unsupported for another version, rendezvous when it is
   // another rank or not Rondo at all.
   ProofBytes answer(const ChallengeBytes& challenge);
   static Verdict read_verdict(const VerdictBytes& bytes);  // throws Error(rendezvous) for anything else
+  // After answer(). Without a secret there is no protection.
+  Agreement agreement() const;
 
  private:
   Claim claim_;
   std::uint32_t peer_;
   std::string secret_;
-  SecretOf secret_of_;
+  Terms terms_;
+  Protection protection_ = Protection::none;
   std::array<std::byte, 32> nonce_;
+  ChallengeBytes challenge_{};
+  ProofBytes proof_{};
 };
 
 // The side that listens.
 class Acceptor {
  public:
-  Acceptor(std::uint32_t rank, std::string_view secret, SecretOf of = SecretOf::job);
+  Acceptor(std::uint32_t rank, std::string_view secret, Terms terms = {});
   // Throws Error(rendezvous) when the bytes are not a Rondo hello at all (the caller closes without an answer). A hello
   // of another version is answered: the claim's version() tells.
   ChallengeBytes challenge(const HelloBytes& hello);
@@ -88,11 +111,14 @@ class Acceptor {
   // The verdict for a claim whose proof is wrong: the secrets differ, the peer has none, or it is another user.
   Verdict refusal() const noexcept;
   static VerdictBytes write_verdict(Verdict verdict);
+  // As the initiator's, once proves(proof) was true.
+  Agreement agreement(const ProofBytes& proof) const;
 
  private:
   std::uint32_t rank_;
   std::string secret_;
-  SecretOf secret_of_;
+  Terms terms_;
+  Protection protection_ = Protection::none;
   Claim claim_;
   std::uint16_t version_ = 0;
   bool meant_for_this_rank_ = false;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One tcp link between two processes against a plain loop over one socket, in turns within the same run.
-//   tcp_link_bench [seconds per turn] [rounds]
+//   tcp_link_bench [seconds per turn] [rounds] [none | headers | payload]
 // stream: both ends send and receive at once, as in a ring; the figure is GB/s per direction (median over the rounds).
+// The third argument says which tags frames have, as between hosts; first the processor time of a tag by itself is shown.
 // latency: one frame to and fro; the figure is the one-way time in microseconds.
 // placed: into a buffer of the frame's size. borrowed: shown in views and added up as floats into such a buffer.
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,8 +25,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <vector>
 
+#include "base/frame_tag.h"
 #include "transports/tcp/tcp.h"
 
 namespace {
@@ -238,6 +242,32 @@ void run_stream(Rank& me, BenchSink& sink, Barrier& barrier, double seconds, int
   }
 }
 
+// Of this process, without what others took.
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void run_tags() {
+  FrameTag tags(SessionKey{});
+  const std::vector<std::byte> bytes(std::size_t{1} << 20);
+  for (const std::size_t count : {std::size_t{64}, std::size_t{4096}, std::size_t{65536}, bytes.size()}) {
+    const int repeats = static_cast<int>(std::size_t{1} << 28) / static_cast<int>(count + 4096);
+    const double begin = processor_seconds();
+    for (int i = 0; i < repeats; ++i) {
+      tags.begin();
+      tags.add(std::span(bytes).first(count));
+      (void)tags.end();
+      tags.skip(1);
+    }
+    const double each = (processor_seconds() - begin) / repeats;
+    std::printf("tag     %8zu B: %9.0f ns, %6.2f GB/s\n", count, 1e9 * each,
+                1e-9 * static_cast<double>(count) / each);
+  }
+  std::fflush(stdout);
+}
+
 int plain_socket(int rank, int listener, const sockaddr_in& address) {
   const int socket = rank == 0 ? ::accept(listener, nullptr, nullptr) : ::socket(AF_INET, SOCK_STREAM, 0);
   if (rank == 1 && ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
@@ -248,13 +278,16 @@ int plain_socket(int rank, int listener, const sockaddr_in& address) {
   return socket;
 }
 
-void run_rank(int rank, Shared& shared, int listener, const sockaddr_in& address, double seconds,
-              int rounds) {
+void run_rank(int rank, Shared& shared, int listener, const sockaddr_in& address, double seconds, int rounds,
+              Protection protection) {
   Barrier barrier(shared);
   TcpOptions options;
   options.rank = rank;
   options.size = 2;
   options.host = "bench";
+  options.secret = "bench";
+  options.interfaces = {"lo"};
+  options.within_host = protection;
   const auto transport = make_tcp(options);
   const auto mine = static_cast<std::size_t>(rank);
   const Blob blob = transport->address();
@@ -286,6 +319,11 @@ void run_rank(int rank, Shared& shared, int listener, const sockaddr_in& address
 int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 0.05;
   const int rounds = argc > 2 ? std::max(1, std::atoi(argv[2])) : 7;
+  const std::string_view wanted = argc > 3 ? argv[3] : "none";
+  const Protection protection = wanted == "payload"   ? Protection::payload
+                                : wanted == "headers" ? Protection::headers
+                                                      : Protection::none;
+  if (protection != Protection::none) run_tags();
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* shared = new (memory) Shared;
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -298,7 +336,7 @@ int main(int argc, char** argv) {
       ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length) != 0)
     return 1;
   const pid_t child = ::fork();
-  run_rank(child == 0 ? 1 : 0, *shared, listener, address, seconds, rounds);
+  run_rank(child == 0 ? 1 : 0, *shared, listener, address, seconds, rounds, protection);
   if (child == 0) return 0;
   int status = 0;
   ::waitpid(child, &status, 0);

@@ -190,7 +190,7 @@ class Hub final : public Control {
     Peer& peer = peers_[index];
     if (std::exchange(peer.gone, true) || peer.left) return;
     if (loss_) return;
-    loss_ = Loss{{Errc::peer_lost,
+    loss_ = Loss{{peer.stream.code(),
                   "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " + peer.stream.peer() + ": " +
                       peer.stream.why(),
                   rank_of(index)},

@@ -156,9 +156,10 @@ class Spoke final : public Control {
     } else {
       // The same words on every rank, for there is nobody to make them so. What else is missed is missed because of it; only what is
       // known first-hand about other things goes before.
-      Failure loss{Errc::peer_lost, "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
+      Failure loss{stream_.code(), "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
                    0};
-      if (const std::string why = stream_.why(); why.find("it sent") != std::string::npos)
+      const std::string& why = stream_.why();
+      if (stream_.code() == Errc::authentication || why.find("it sent") != std::string::npos)
         loss.cause += ": " + why;
       if (verdict_due_ && is_first_hand(own_)) {
         own_.cause += "; " + loss.cause;

@@ -38,9 +38,16 @@ struct Place {
   TimePoint deadline = TimePoint::max();
   std::string group;  // which communicator of the job: empty, or "/1.0/2.7": by splits and colors
 
+  Protection between_hosts = Protection::headers;  // of data connections: RONDO_INTEGRITY
+  bool protect_all = false;                        // for tests: connections within a host as well
+
   // Without a job secret only ranks of this host can meet.
   bool stays_here() const noexcept { return secret.empty() || this_host_only; }
-  SecretOf secret_of() const noexcept { return this_host_only ? SecretOf::user : SecretOf::job; }
+  // For the handshake of a connection: what leaves this host is protected.
+  Terms terms(bool within_host) const noexcept {
+    return {this_host_only ? SecretOf::user : SecretOf::job,
+            within_host && !protect_all ? Protection::none : Protection::headers};
+  }
 };
 Place resolve_place(const Options& options);
 

@@ -139,7 +139,7 @@ class Attendee {
     const TimePoint until = std::min(deadline_, after(Clock::now(), handshake_time));
     const auto rank = static_cast<std::uint32_t>(place_.rank);
     Initiator initiator({Purpose::rendezvous, rank, static_cast<std::uint32_t>(place_.size), job, 0, 0}, 0,
-                        place_.secret, place_.secret_of());
+                        place_.secret, place_.terms(same_host(stream.descriptor())));
     stream.send(initiator.hello());
     ChallengeBytes challenge;
     take(stream, challenge, until);
@@ -154,7 +154,9 @@ class Attendee {
       if (code == Errc::authentication || code == Errc::unsupported) refuse(code, error.what());
       throw Obstacle{stream.peer() + ": " + error.what()};
     }
-    heed(receive_verdict(stream, until), stream);
+    const Verdict verdict = receive_verdict(stream, until);
+    stream.protect(initiator.agreement());
+    heed(verdict, stream);
   }
 
   static Verdict receive_verdict(Stream& stream, TimePoint until) {
@@ -213,6 +215,8 @@ class Attendee {
                         describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
                         ": rank 0 at " + stream.peer() + " took it in and then did not answer any more");
       }
+      if (!message && stream.code() == Errc::authentication)
+        refuse(Errc::authentication, "rank 0 at " + stream.peer() + ": " + stream.why());
       if (!message)
         throw Obstacle{"rank 0 at " + stream.peer() +
                        " went away while the ranks were joining: " + stream.why()};

@@ -42,11 +42,12 @@ enum class Stage {
 struct Guest {
   Guest(FileDescriptor descriptor, const Place& place)
       : stream(std::move(descriptor)),
-        acceptor(0, place.secret, place.secret_of()),
+        acceptor(0, place.secret, place.terms(same_host(stream.descriptor()))),
         handshake_until(after(Clock::now(), handshake_time)) {}
 
   Stream stream;
   Acceptor acceptor;
+  Agreement agreed;
   Stage stage = Stage::hello;
   TimePoint handshake_until;
   TimePoint deadline = TimePoint::max();
@@ -224,6 +225,7 @@ class Gathering {
     if (!guest.stream.take(proof)) return;
     const Claim& claim = guest.acceptor.claim();
     if (!guest.acceptor.proves(proof)) return refuse(guest, guest.acceptor.refusal());
+    guest.agreed = guest.acceptor.agreement(proof);
     const std::uint64_t expected = reception_.board ? job_ : 0;
     if (claim.purpose != Purpose::rendezvous || !guest.acceptor.meant_for_this_rank() ||
         claim.job != expected)
@@ -243,6 +245,7 @@ class Gathering {
     seats_[claim.rank] = &guest;
     guest.stage = Stage::record;
     guest.stream.send(Acceptor::write_verdict(Verdict::welcome));
+    guest.stream.protect(guest.agreed);
     if (end_) tell_end(guest);
   }
 
@@ -271,6 +274,7 @@ class Gathering {
 
   void keep_for_the_end(Guest& guest, Verdict verdict) {
     guest.stream.send(Acceptor::write_verdict(verdict));
+    guest.stream.protect(guest.agreed);
     guest.stage = Stage::heard;
     if (end_) tell_end(guest);
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "base/bytes.h"
 #include "lib/rendezvous_socket.h"
@@ -15,7 +16,8 @@ namespace rondo {
 namespace {
 
 constexpr std::size_t frame_prefix_bytes = 8;
-constexpr std::size_t most_input_bytes = frame_prefix_bytes + most_payload_bytes;
+constexpr std::size_t refill_bytes = std::size_t{64} << 10;
+constexpr std::size_t most_input_bytes = frame_prefix_bytes + most_payload_bytes + tag_bytes;
 
 }  // namespace
 
@@ -56,9 +58,20 @@ void Stream::read() {
   }
 }
 
+void Stream::protect(const Agreement& agreed) {
+  if (agreed.protection == Protection::none) return;
+  sending_.emplace(agreed.keys.sending);
+  receiving_.emplace(agreed.keys.receiving);
+}
+
 void Stream::send(std::span<const std::byte> bytes) {
   if (ended()) return;
-  output_.insert(output_.end(), bytes.begin(), bytes.end());
+  if (sending_ && !shared_.empty())
+    later_.insert(later_.end(), bytes.begin(), bytes.end());
+  else if (sending_)
+    append_with_tags(bytes);
+  else
+    output_.insert(output_.end(), bytes.begin(), bytes.end());
   write();
 }
 
@@ -76,8 +89,36 @@ std::span<const std::byte> Stream::next_part() const noexcept {
   return std::span(output_).subspan(sent_, end - sent_);
 }
 
+void Stream::append_with_tags(std::span<const std::byte> frames) {
+  while (!frames.empty()) {
+    const auto frame = frames.first(frame_prefix_bytes + load_little<std::uint32_t>(frames.data()));
+    sending_->begin();
+    sending_->add(frame);
+    const Tag tag = sending_->end();
+    sending_->skip(1);
+    output_.insert(output_.end(), frame.begin(), frame.end());
+    output_.insert(output_.end(), tag.begin(), tag.end());
+    frames = frames.subspan(frame.size());
+  }
+}
+
+// Tags are made in the order of the wire: of the shared part a few frames at a time, then what was sent behind it.
+void Stream::refill() {
+  if (!sending_ || shared_.empty() || sent_ < shared_at_) return;
+  output_.clear();
+  sent_ = 0;
+  std::size_t bytes = 0;
+  while (bytes < shared_.size() && bytes < refill_bytes)
+    bytes += frame_prefix_bytes + load_little<std::uint32_t>(shared_.data() + bytes);
+  append_with_tags(shared_.first(bytes));
+  shared_ = shared_.subspan(bytes);
+  shared_at_ = output_.size();
+  if (shared_.empty()) append_with_tags(std::exchange(later_, {}));
+}
+
 void Stream::write() {
   while (!ended() && has_unsent()) {
+    refill();
     const auto part = next_part();
     const ssize_t count = ::send(descriptor_.get(), part.data(), part.size(), MSG_NOSIGNAL);
     if (count >= 0) {
@@ -123,13 +164,28 @@ std::optional<StreamFrame> Stream::take_frame() {
   }
   const auto payload = reader.get_bytes(length);
   if (!reader.ok()) return std::nullopt;
+  if (receiving_ && here.size() < frame_prefix_bytes + length + tag_bytes) return std::nullopt;
+  if (receiving_) {
+    receiving_->begin();
+    receiving_->add(here.first(frame_prefix_bytes + length));
+    if (!receiving_->matches(here.subspan(frame_prefix_bytes + length).first<tag_bytes>())) {
+      // The connection may have ended behind this frame already; this says more.
+      why_.clear();
+      end(wrong_tag, Errc::authentication);
+      taken_ = input_.size();
+      return std::nullopt;
+    }
+    taken_ += tag_bytes;
+  }
   StreamFrame frame{type, {payload.begin(), payload.end()}};
   taken_ += frame_prefix_bytes + length;
   return frame;
 }
 
-void Stream::end(std::string why) {
-  if (!ended()) why_ = std::move(why);
+void Stream::end(std::string why, Errc code) {
+  if (ended()) return;
+  why_ = std::move(why);
+  code_ = code;
 }
 
 void Stream::finish_sending() noexcept {

@@ -2,7 +2,9 @@
 //
 // A non-blocking connection of the rendezvous and the control plane: fixed-size handshake messages first, then frames
 //
-//   frame = length:u32 type:u16 reserved:u16 payload:length bytes      ; length <= most_payload_bytes
+//   frame = length:u32 type:u16 reserved:u16 payload:length bytes [tag:16 bytes]      ; length <= most_payload_bytes
+//
+// On a connection between two hosts each frame ends with a tag over the rest of it (base/frame_tag.h).
 //
 // The input buffer never grows beyond one frame: a peer that sends more is read no further until the frame has been taken.
 #pragma once
@@ -14,7 +16,11 @@
 #include <string>
 #include <vector>
 
+#include <rondo/error.h>
+
 #include "base/file_descriptor.h"
+#include "base/frame_tag.h"
+#include "base/handshake.h"
 
 namespace rondo {
 
@@ -39,43 +45,54 @@ class Stream {
   // For poll().
   short events() const noexcept;
 
+  // Frames have tags from here on, in both directions, if that was agreed. To be called at the same point of the stream on both
+  // ends: behind the handshake, with nothing but whole frames to follow. Throws Error(system) where OpenSSL has no AES-128-GCM.
+  void protect(const Agreement& agreed);
+
   // Reads what has come, as far as there is room. What came before the connection ended can still be taken.
   void read();
-  // Sends at once as much as the kernel takes and keeps the rest for write().
+  // Sends at once as much as the kernel takes and keeps the rest for write(). After protect(): whole frames.
   void send(std::span<const std::byte> bytes);
-  // Likewise, of bytes that the caller keeps, unchanged, for as long as the stream lives: what is not sent at once is not copied. At most
+  // Likewise, of whole frames that the caller keeps, unchanged, for as long as the stream lives: what is not sent at once is not copied. At most
   // one such part at a time; a second one is copied.
   void send_shared(std::span<const std::byte> bytes);
   bool has_shared() const noexcept { return !shared_.empty(); }
   void write();
   bool has_unsent() const noexcept { return sent_ < output_.size() || !shared_.empty(); }
   // Memory of this stream that is taken by them.
-  std::size_t unsent_bytes() const noexcept { return output_.size() - sent_; }
+  std::size_t unsent_bytes() const noexcept { return output_.size() - sent_ + later_.size(); }
 
   // Exactly that many bytes when they are here.
   bool take(std::span<std::byte> to);
-  // The next frame when it is here whole. A length beyond the bound ends the stream.
+  // The next frame when it is here whole. A length beyond the bound and a wrong tag end the stream.
   std::optional<StreamFrame> take_frame();
 
   bool ended() const noexcept { return !why_.empty(); }
   // "connection reset by peer", "connection closed by peer".
   const std::string& why() const noexcept { return why_; }
-  void end(std::string why);
+  // peer_lost, or authentication when a frame did not come from the other end of the handshake.
+  Errc code() const noexcept { return code_; }
+  void end(std::string why, Errc code = Errc::peer_lost);
   // Lets the peer read what was sent and then the end.
   void finish_sending() noexcept;
 
  private:
   std::span<const std::byte> next_part() const noexcept;
+  void refill();
+  void append_with_tags(std::span<const std::byte> frames);
 
   FileDescriptor descriptor_;
   std::string peer_;
   std::string why_;
+  Errc code_ = Errc::peer_lost;
+  std::optional<FrameTag> sending_, receiving_;
   std::vector<std::byte> input_;
   std::size_t taken_ = 0;
   std::vector<std::byte> output_;
   std::size_t sent_ = 0;
   std::span<const std::byte> shared_;  // what is left of it; its place is before output_[shared_at_]
   std::size_t shared_at_ = 0;
+  std::vector<std::byte> later_;  // frames behind the shared ones that have no tags yet
 };
 
 }  // namespace rondo

@@ -38,6 +38,8 @@ std::unique_ptr<Transport> tcp_transport(const Place& place, const Options& opti
   tcp.size = place.size;
   tcp.secret = place.secret;
   tcp.this_host_only = place.this_host_only;
+  tcp.between_hosts = place.between_hosts;
+  if (place.protect_all) tcp.within_host = tcp.between_hosts;
   tcp.host = host_identity();
   tcp.interfaces = options.interfaces;
   if (options.connections < 1 || options.connections > static_cast<int>(most_connections))

@@ -14,6 +14,7 @@
 
 #include "catch.h"
 #include "hot_path/counting.h"
+#include "lib/connect.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {
@@ -228,6 +229,49 @@ TEST_CASE("nothing is allocated while a hundred handles of operations that have 
     }
   });
   INFO(name_of(over));
+  CHECK(least == 0);
+}
+
+TEST_CASE("nothing is allocated on connections whose frames have tags") {
+  const Protection protection = GENERATE(Protection::headers, Protection::payload);
+  const int connections = GENERATE(1, 2);
+  constexpr std::size_t together = std::size(shapes);
+  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
+  std::barrier ready(3), done(3);
+  MemoryStore store;
+  const auto with_tags = [&](Place place, const Options& own) {
+    place.protect_all = true;  // as between hosts
+    place.between_hosts = protection;
+    return default_transports(place, own);
+  };
+  run_ranks(3, "hot path with tags", [&](int rank) {
+    Options options = setup_of(Over::tcp, 3).options;
+    options.rank = rank;
+    options.size = 3;
+    options.store = &store;
+    options.transports = {"tcp"};
+    options.connections = connections;
+    Communicator c = connect_with(options, with_tags);
+    Caller caller(c);
+    Work works[together];
+    const auto round = [&] {
+      for (std::size_t i = 0; i < together; ++i) works[i] = caller.start(shapes[i]);
+      for (Work& work : works) work.wait();
+      for (Work& work : works) work = Work();
+    };
+    for (int i = 0; i < 5; ++i) round();
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      ready.arrive_and_wait();
+      if (rank == 0) before = allocations();
+      ready.arrive_and_wait();
+      for (int i = 0; i < 100; ++i) round();
+      done.arrive_and_wait();
+      if (rank == 0) least = std::min(least, allocations() - before);
+      done.arrive_and_wait();
+      if (least == 0) break;
+    }
+  });
+  INFO((protection == Protection::payload ? "payload" : "headers") << ", " << connections << " connections");
   CHECK(least == 0);
 }
 

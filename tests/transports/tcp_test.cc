@@ -22,4 +22,22 @@ TEST_CASE("tcp over several paths does too") {
       }
 }
 
+// As between hosts: every frame has a tag on its header, or on header and payload.
+TEST_CASE("tcp with tags on every frame does too") {
+  for (const Protection protection : {Protection::headers, Protection::payload})
+    for (const unsigned connections : {1u, 3u})
+      for (const Check& check : conformance())
+        DYNAMIC_SECTION((protection == Protection::payload ? "payload, " : "headers, ")
+                        << connections << " paths: " << check.name) {
+          check.run([&](int size) {
+            return tcp_transports(size, [&](TcpOptions& options) {
+              options.secret = "secret";
+              options.interfaces = {"lo"};
+              options.connections = connections;
+              options.within_host = options.rank == 0 ? protection : Protection::headers;
+            });
+          });
+        }
+}
+
 }  // namespace rondo::testing

@@ -26,14 +26,14 @@ constexpr milliseconds longest_pause{500};
 }  // namespace
 
 Dial::Dial(Owner& owner, asio::io_context& context, const Claim& claim, std::uint32_t peer,
-           std::string secret, std::vector<Route> routes)
+           const TcpOptions& options, std::vector<Route> routes)
     : owner_(owner),
       socket_(context),
       deadline_(context),
       pause_(context),
       claim_(claim),
       peer_(peer),
-      secret_(std::move(secret)),
+      options_(options),
       routes_(std::move(routes)) {}
 
 auto Dial::step(Handler handler) {
@@ -100,7 +100,7 @@ void Dial::connected(const error_code& failed) {
   error_code ignored;
   pause_.cancel(ignored);
   refused_since_.reset();
-  initiator_.emplace(claim_, peer_, secret_);
+  initiator_.emplace(claim_, peer_, options_.secret, terms_for(socket_.native_handle(), options_));
   committed_ = true;
   if (!send_whole(socket_.native_handle(), initiator_->hello()))
     return try_another("it closed the connection", false);
@@ -145,7 +145,7 @@ void Dial::verdict_read(const error_code& failed) {
   FileDescriptor socket(socket_.release(problem));
   if (problem) return fail(Errc::system, reason(problem.value()));
   cancel();
-  owner_.dialed(claim_, peer_, std::move(socket));
+  owner_.dialed(claim_, peer_, std::move(socket), initiator_->agreement());
 }
 
 void Dial::turned_away(Errc code, const std::string& why) {

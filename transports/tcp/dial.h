@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
+#include "transports/tcp/tcp.h"
 
 namespace rondo {
 
@@ -25,7 +26,8 @@ class Dial final : public std::enable_shared_from_this<Dial> {
    public:
     virtual ~Owner() = default;
     // One of the two is called once, last.
-    virtual void dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket) = 0;
+    virtual void dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket,
+                        const Agreement& agreed) = 0;
     virtual void dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) = 0;
   };
 
@@ -36,7 +38,7 @@ class Dial final : public std::enable_shared_from_this<Dial> {
 
   // `peer_claim.rank` is this rank; `routes` must not be empty.
   Dial(Owner& owner, boost::asio::io_context& context, const Claim& claim, std::uint32_t peer,
-       std::string secret, std::vector<Route> routes);
+       const TcpOptions& options, std::vector<Route> routes);
   void start(nanoseconds limit);
   // Silent end, without a call to the owner.
   void cancel();
@@ -66,7 +68,7 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   boost::asio::steady_timer deadline_, pause_;
   const Claim claim_;
   const std::uint32_t peer_;
-  const std::string secret_;
+  const TcpOptions& options_;
   const std::vector<Route> routes_;
   std::size_t next_ = 0;
   std::uint64_t steps_ = 0;

@@ -14,7 +14,7 @@ namespace rondo {
 namespace {
 
 // A whole frame up to this size is read into one piece and copied from there: cheaper than a list of pieces.
-constexpr std::size_t one_piece = 4096 + frame_header_bytes;
+constexpr std::size_t one_piece = 4096 + frame_header_bytes + 2 * tag_bytes;
 // Of one link before the others, the urgent lane above all, have their turn.
 constexpr std::size_t most_at_once = std::size_t{1} << 20;
 
@@ -55,9 +55,9 @@ bool FrameReceiver::receive(Link& link, Sink& sink, bool direct) {
 
 // Without an expectation nothing but the header is read, and only where one is awaited or epoll has seen something.
 bool FrameReceiver::read_header(Link& link, Sink& sink) {
-  const std::size_t wanted = header_.size() - header_bytes_;
+  const std::size_t wanted = head_bytes_ - header_bytes_;
   const ssize_t result =
-      without_interruption([&] { return ::recv(socket_, header_.data() + header_bytes_, wanted, 0); });
+      without_interruption([&] { return ::recv(socket_, head() + header_bytes_, wanted, 0); });
   if (result <= 0) {
     ended(result);
     return end_.has_value();
@@ -70,8 +70,19 @@ bool FrameReceiver::read_header(Link& link, Sink& sink) {
   return true;
 }
 
+bool FrameReceiver::is_genuine() {
+  if (!tags_ || genuine_) return true;
+  tags_->begin();
+  tags_->add(head_.header);
+  genuine_ = tags_->matches(head_.tag);
+  if (!genuine_) end_ = End{wrong_tag, false, Errc::authentication};
+  if (payload_tags_) tags_->begin();
+  return genuine_;
+}
+
 bool FrameReceiver::show_header(Link& link, Sink& sink) {
-  switch (sink.arrived(link, header_)) {
+  if (!is_genuine()) return false;
+  switch (sink.arrived(link, head_.header)) {
     case Header::accept:
       accepted_ = true;
       return true;
@@ -84,35 +95,40 @@ bool FrameReceiver::show_header(Link& link, Sink& sink) {
   return false;
 }
 
-// The rest of the header and the payload in one system call.
-ssize_t FrameReceiver::read(std::span<std::byte> payload) noexcept {
-  const std::size_t header_left = header_.size() - header_bytes_;
-  if (header_left == 0)
+// The rest of the header, the payload and its tag in one system call.
+ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept {
+  const std::span<std::byte> header(head() + header_bytes_, head_bytes_ - header_bytes_);
+  if (header.empty() && tail.empty())
     return without_interruption([&] { return ::recv(socket_, payload.data(), payload.size(), 0); });
-  std::byte* const header = header_.data() + header_bytes_;
-  if (header_left + payload.size() <= one_piece) {
+  const std::size_t all = header.size() + payload.size() + tail.size();
+  if (all <= one_piece) {
     std::array<std::byte, one_piece> piece;
-    const ssize_t result =
-        without_interruption([&] { return ::recv(socket_, piece.data(), header_left + payload.size(), 0); });
-    if (result <= 0) return result;
-    const auto count = static_cast<std::size_t>(result), first = std::min(count, header_left);
-    std::memcpy(header, piece.data(), first);
-    if (count > first) std::memcpy(payload.data(), piece.data() + first, count - first);
+    const ssize_t result = without_interruption([&] { return ::recv(socket_, piece.data(), all, 0); });
+    const std::byte* from = piece.data();
+    for (std::size_t left = result > 0 ? static_cast<std::size_t>(result) : 0;
+         const auto to : {header, payload, tail}) {
+      const std::size_t count = std::min(left, to.size());
+      if (count > 0) std::memcpy(to.data(), from, count);
+      from += count;
+      left -= count;
+    }
     return result;
   }
-  std::array<iovec, 2> parts{iovec{header, header_left}, iovec{payload.data(), payload.size()}};
+  std::array<iovec, 3> parts{iovec{header.data(), header.size()}, iovec{payload.data(), payload.size()},
+                             iovec{tail.data(), tail.size()}};
   msghdr message{};
   message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
+  message.msg_iovlen = tail.empty() ? 2 : 3;
   return without_interruption([&] { return ::recvmsg(socket_, &message, 0); });
 }
 
 // Placed bytes may land before the header has been looked at; it is looked at before anything is said of them.
 bool FrameReceiver::read_frame(Link& link, Sink& sink, const Receive& next) {
   const bool placed = next.destination != nullptr;
-  const std::size_t header_left = header_.size() - header_bytes_;
+  const std::size_t header_left = head_bytes_ - header_bytes_;
   const std::size_t payload_left = next.bytes - std::min(next.bytes, payload_bytes_);
-  std::span<std::byte> to;
+  const std::size_t tail_left = payload_tags_ && next.bytes > 0 ? tail_.size() - tail_bytes_ : 0;
+  std::span<std::byte> to, tail;
   if (placed) {
     to = {next.destination + payload_bytes_, std::min(payload_left, most_at_once)};
   } else {
@@ -120,31 +136,40 @@ bool FrameReceiver::read_frame(Link& link, Sink& sink, const Receive& next) {
     to = std::span(slot_.memory).subspan(carry_bytes_);
     to = to.first(std::min(payload_left, to.size()));
   }
+  if (to.size() == payload_left) tail = std::span(tail_).last(tail_left);
+  const std::size_t wanted = header_left + to.size() + tail.size();
   std::size_t count = 0;
-  if (header_left + to.size() > 0) {
-    const ssize_t result = read(to);
+  if (wanted > 0) {
+    const ssize_t result = read(to, tail);
     if (result <= 0) {
       ended(result);
       return false;
     }
     count = static_cast<std::size_t>(result);
-    readable_ = readable_ && count == header_left + to.size();
+    readable_ = readable_ && count == wanted;
   }
   const std::size_t header_count = std::min(count, header_left);
   header_bytes_ += header_count;
-  if (header_bytes_ < header_.size()) return true;
+  if (header_bytes_ < head_bytes_) return true;
   if (!accepted_ && !show_header(link, sink)) {
-    if (!refused_ && count > header_count) end_ = End{"a frame that was announced has been held back", false};
+    if (!refused_ && !end_ && count > header_count)
+      end_ = End{"a frame that was announced has been held back", false};
     return true;
   }
-  const std::size_t payload_count = count - header_count;
+  const std::size_t payload_count = std::min(count - header_count, to.size());
   payload_bytes_ += payload_count;
+  const std::size_t tail_count = count - header_count - payload_count;
+  tail_bytes_ += tail_count;
+  if (payload_tags_) tags_->add(to.first(payload_count));
   if (!placed && payload_count > 0) show_payload(link, sink, payload_count);
-  if (payload_bytes_ >= next.bytes) {
-    header_bytes_ = payload_bytes_ = carry_bytes_ = 0;
-    accepted_ = false;
-    sink.received(link);
+  if (payload_bytes_ < next.bytes || tail_count < tail_left) return true;
+  if (tail_left > 0 && !tags_->matches(tail_)) {
+    end_ = End{wrong_tag, false, Errc::authentication};
+    return true;
   }
+  header_bytes_ = payload_bytes_ = carry_bytes_ = tail_bytes_ = 0;
+  accepted_ = genuine_ = false;
+  sink.received(link);
   return true;
 }
 

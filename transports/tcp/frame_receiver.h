@@ -9,6 +9,10 @@
 #include <span>
 #include <string>
 
+#include <rondo/error.h>
+
+#include "base/frame_tag.h"
+#include "base/handshake.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -28,10 +32,17 @@ class FrameReceiver {
   struct End {
     std::string what;
     bool clean = false;
+    Errc code = Errc::peer_lost;  // or authentication, for a wrong tag
   };
 
   explicit FrameReceiver(BorrowSlot& slot) noexcept : slot_(slot) {}
-  void attach(int socket) noexcept { socket_ = socket; }
+  void attach(int socket, const Agreement& agreed) {
+    socket_ = socket;
+    if (agreed.protection == Protection::none) return;
+    tags_.emplace(agreed.keys.receiving);
+    payload_tags_ = agreed.protection == Protection::payload;
+    head_bytes_ = sizeof head_;
+  }
   // At most one frame, and a bounded part of a large one. direct: also ask a socket that epoll has not flagged, where the sink
   // expects something. Returns whether anything moved.
   bool receive(Link& link, Sink& sink, bool direct);
@@ -46,12 +57,13 @@ class FrameReceiver {
 
  private:
   bool flagged() const noexcept { return readable_ || hung_up_; }
-  bool held() const noexcept { return header_bytes_ == frame_header_bytes && !accepted_; }
+  bool held() const noexcept { return header_bytes_ == head_bytes_ && !accepted_; }
   bool read_header(Link& link, Sink& sink);
   bool read_frame(Link& link, Sink& sink, const Receive& next);
-  ssize_t read(std::span<std::byte> payload) noexcept;
-  // False when the header was held back or refused.
+  ssize_t read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept;
+  // False when the header was held back or refused, or has a wrong tag.
   bool show_header(Link& link, Sink& sink);
+  bool is_genuine();
   void show_payload(Link& link, Sink& sink, std::size_t count);
   void ended(ssize_t result);
 
@@ -60,8 +72,20 @@ class FrameReceiver {
   bool readable_ = false;  // since the socket was last found empty
   bool hung_up_ = false;   // there is an end to be read, for good
   bool accepted_ = false, refused_ = false, expecting_ = false;
-  HeaderBytes header_{};
-  std::size_t header_bytes_ = 0, payload_bytes_ = 0;
+  struct Head {
+    HeaderBytes header;
+    Tag tag;  // on connections that have tags
+  };
+  std::byte* head() noexcept { return reinterpret_cast<std::byte*>(&head_); }
+
+  std::optional<FrameTag> tags_;
+  bool payload_tags_ = false;
+  bool genuine_ = false;  // the tag of the header has been looked at
+  Head head_{};
+  std::size_t head_bytes_ = frame_header_bytes;  // with the tag, if there is one
+  Tag tail_{};                                   // that of the payload
+  // What is here of the header and its tag, of the payload, and of its tag.
+  std::size_t header_bytes_ = 0, payload_bytes_ = 0, tail_bytes_ = 0;
   std::array<std::byte, 16> carry_{};  // of a borrowed frame: shown, but not used yet
   std::size_t carry_bytes_ = 0;
   std::optional<End> end_;

@@ -4,86 +4,107 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 namespace rondo {
 namespace {
 
 // Up to here a copy into one piece costs less than the kernel's look at a list of pieces.
-constexpr std::size_t one_piece = 4096 + frame_header_bytes;
+constexpr std::size_t one_piece = 4096 + frame_header_bytes + 2 * tag_bytes;
+
+std::span<const std::byte> drop(std::span<const std::byte> part, std::size_t& bytes) noexcept {
+  const std::size_t here = std::min(part.size(), bytes);
+  bytes -= here;
+  return part.subspan(here);
+}
 
 }  // namespace
 
 // Never more than 2 GiB at a time, whatever the frame: the kernel cuts there too.
-ssize_t FrameSender::write(const HeaderBytes& header, std::size_t already,
-                           std::span<const std::byte> payload) noexcept {
+ssize_t FrameSender::write(Parts parts, std::size_t already) noexcept {
+  for (auto* part : {&parts.head, &parts.payload, &parts.tail}) *part = drop(*part, already);
   ssize_t result = 0;
-  if (already >= header.size()) {
-    const auto rest = payload.subspan(already - header.size());
-    do result = ::send(socket_, rest.data(), rest.size(), MSG_NOSIGNAL);
+  if (parts.head.empty() && parts.tail.empty()) {
+    do result = ::send(socket_, parts.payload.data(), parts.payload.size(), MSG_NOSIGNAL);
     while (result < 0 && errno == EINTR);
     return result;
   }
-  const std::size_t header_left = header.size() - already;
-  if (header_left + payload.size() <= one_piece) {
+  if (parts.bytes() <= one_piece) {
     std::array<std::byte, one_piece> piece;
-    std::memcpy(piece.data(), header.data() + already, header_left);
-    if (!payload.empty()) std::memcpy(piece.data() + header_left, payload.data(), payload.size());
-    do result = ::send(socket_, piece.data(), header_left + payload.size(), MSG_NOSIGNAL);
+    std::byte* end = piece.data();
+    for (const auto part : {parts.head, parts.payload, parts.tail})
+      if (!part.empty()) end = std::copy(part.begin(), part.end(), end);
+    do result = ::send(socket_, piece.data(), parts.bytes(), MSG_NOSIGNAL);
     while (result < 0 && errno == EINTR);
     return result;
   }
-  std::array<iovec, 2> parts{iovec{const_cast<std::byte*>(header.data()) + already, header_left},
-                             iovec{const_cast<std::byte*>(payload.data()), payload.size()}};
+  std::array<iovec, 3> list{iovec{const_cast<std::byte*>(parts.head.data()), parts.head.size()},
+                            iovec{const_cast<std::byte*>(parts.payload.data()), parts.payload.size()},
+                            iovec{const_cast<std::byte*>(parts.tail.data()), parts.tail.size()}};
   msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
+  message.msg_iov = list.data();
+  message.msg_iovlen = parts.tail.empty() ? 2 : 3;
   do result = ::sendmsg(socket_, &message, MSG_NOSIGNAL);
   while (result < 0 && errno == EINTR);
   return result;
 }
 
+FrameSender::Parts FrameSender::make_tags(const HeaderBytes& header, std::span<const std::byte> payload) {
+  tags_->begin();
+  tags_->add(header);
+  const Tag tag = tags_->end();
+  std::ranges::copy(tag, std::ranges::copy(header, head_.begin()).out);
+  if (!payload_tags_ || payload.empty()) return {head_, payload, {}};
+  tags_->begin(1);
+  tags_->add(payload);
+  tail_ = tags_->end();
+  return {head_, payload, tail_};
+}
+
 Send FrameSender::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
   refused_ = busy_ || !room_ || error_ != 0;
   if (refused_) return Send::full;
-  const ssize_t result = write(header, 0, payload);
+  Parts parts = tags_ ? make_tags(header, payload) : Parts{header, payload, {}};
+  const ssize_t result = write(parts, 0);
   if (result < 0) {
     if (errno != EAGAIN) error_ = errno;
     room_ = false;
     refused_ = true;
-    return Send::full;
+    return Send::full;  // the tags have not been seen: the next frame has their numbers
   }
+  if (tags_) tags_->skip(parts.tail.empty() ? 1 : 2);
   const auto taken = static_cast<std::size_t>(result);
-  if (taken == header.size() + payload.size()) return Send::done;
+  if (taken == parts.bytes()) return Send::done;
   room_ = false;
   busy_ = true;
-  header_ = header;
+  if (!tags_)
+    parts.head = std::span(head_).first(std::ranges::copy(header, head_.begin()).out - head_.begin());
+  under_way_ = parts;
   sent_ = taken;
-  payload_ = payload;
   cookie_ = cookie;
   if (payload.size() > eager_bytes) return Send::queued;
   kept_.assign(payload.begin(), payload.end());
-  payload_ = kept_;
+  under_way_.payload = kept_;
   return Send::copied;
 }
 
 bool FrameSender::resume(Link& link, Sink& sink) {
   if (!busy_ || !room_ || error_ != 0) return false;
-  const ssize_t result = write(header_, sent_, payload_);
+  const ssize_t result = write(under_way_, sent_);
   if (result < 0) {
     if (errno != EAGAIN) error_ = errno;
     room_ = false;
     return false;
   }
   sent_ += static_cast<std::size_t>(result);
-  if (sent_ < header_.size() + payload_.size()) {
+  if (sent_ < under_way_.bytes()) {
     room_ = false;
     return true;
   }
   busy_ = false;
-  payload_ = {};
+  under_way_ = {};
   sink.sent(link, cookie_);
   return true;
 }

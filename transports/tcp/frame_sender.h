@@ -3,11 +3,15 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "base/frame_tag.h"
+#include "base/handshake.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -16,9 +20,12 @@ namespace rondo {
 // that was taken in part.
 class FrameSender {
  public:
-  void attach(int socket) {
+  // tags: made by attach() alone, so that sending allocates nothing.
+  void attach(int socket, const Agreement& agreed) {
     socket_ = socket;
     kept_.reserve(eager_bytes);
+    if (agreed.protection != Protection::none) tags_.emplace(agreed.keys.sending);
+    payload_tags_ = agreed.protection == Protection::payload;
   }
   Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
   // Goes on with the frame under way. Returns whether anything moved.
@@ -33,15 +40,24 @@ class FrameSender {
   int error() const noexcept { return error_; }
 
  private:
-  ssize_t write(const HeaderBytes& header, std::size_t already, std::span<const std::byte> payload) noexcept;
+  // A frame as it lies in memory, in the order of the wire.
+  struct Parts {
+    std::span<const std::byte> head, payload, tail;
+    std::size_t bytes() const noexcept { return head.size() + payload.size() + tail.size(); }
+  };
+  Parts make_tags(const HeaderBytes& header, std::span<const std::byte> payload);
+  ssize_t write(Parts parts, std::size_t already) noexcept;
 
   int socket_ = -1;
   int error_ = 0;
   bool room_ = true, busy_ = false;
   bool refused_ = false;  // full was answered since there was last room
-  HeaderBytes header_{};
-  std::size_t sent_ = 0;  // header and payload
-  std::span<const std::byte> payload_;
+  std::optional<FrameTag> tags_;
+  bool payload_tags_ = false;
+  std::array<std::byte, frame_header_bytes + tag_bytes> head_{};  // a header and its tag
+  Tag tail_{};                                                    // a payload's
+  Parts under_way_;
+  std::size_t sent_ = 0;         // of its bytes
   std::vector<std::byte> kept_;  // a small payload that the socket took in part
   std::uint64_t cookie_ = 0;
 };

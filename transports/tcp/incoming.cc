@@ -17,9 +17,13 @@ namespace rondo {
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-Incoming::Incoming(Owner& owner, asio::io_context& context, FileDescriptor socket, std::uint32_t rank,
-                   std::string_view secret, QuotaLog& log)
-    : owner_(owner), log_(log), socket_(context), timer_(context), acceptor_(rank, secret) {
+Incoming::Incoming(Owner& owner, asio::io_context& context, FileDescriptor socket, const TcpOptions& options,
+                   QuotaLog& log)
+    : owner_(owner),
+      log_(log),
+      socket_(context),
+      timer_(context),
+      acceptor_(static_cast<std::uint32_t>(options.rank), options.secret, terms_for(socket.get(), options)) {
   const auto remote = remote_endpoint(socket.get());
   remote_ = to_text(remote);
   socket_.assign(remote.protocol(), socket.get());
@@ -76,7 +80,7 @@ void Incoming::conclude(Verdict verdict) {
   error_code failed;
   timer_.cancel(failed);
   FileDescriptor socket(socket_.release(failed));
-  if (!failed) owner_.established(acceptor_.claim(), std::move(socket));
+  if (!failed) owner_.established(acceptor_.claim(), std::move(socket), acceptor_.agreement(proof_));
   owner_.finished(*this);
 }
 

@@ -11,6 +11,7 @@
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
 #include "base/quota_log.h"
+#include "transports/tcp/tcp.h"
 
 namespace rondo {
 
@@ -23,13 +24,13 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
     virtual ~Owner() = default;
     // The peer has proved the secret: may this connection be used? Changes nothing.
     virtual Verdict admit(const Claim& claim) const = 0;
-    virtual void established(const Claim& claim, FileDescriptor socket) = 0;
+    virtual void established(const Claim& claim, FileDescriptor socket, const Agreement& agreed) = 0;
     // The connection is over, or its socket has been handed out. Called once, last.
     virtual void finished(Incoming& incoming) = 0;
   };
 
-  Incoming(Owner& owner, boost::asio::io_context& context, FileDescriptor socket, std::uint32_t rank,
-           std::string_view secret, QuotaLog& log);
+  Incoming(Owner& owner, boost::asio::io_context& context, FileDescriptor socket, const TcpOptions& options,
+           QuotaLog& log);
   void start(nanoseconds limit);
   // Silent end, without Owner::finished.
   void cancel();

@@ -157,9 +157,7 @@ void Setup::came_in(FileDescriptor socket) {
   if (incoming_.size() >= std::min(strangers + slot_count_, most_unproved_descriptors()))
     drop_oldest_stranger();
   Incoming::Owner& owner = *this;
-  auto session =
-      std::make_shared<Incoming>(owner, context_, std::move(socket),
-                                 static_cast<std::uint32_t>(options_.rank), options_.secret, strangers_log_);
+  auto session = std::make_shared<Incoming>(owner, context_, std::move(socket), options_, strangers_log_);
   incoming_.push_back(session);
   session->start(handshake_limit);
 }
@@ -203,10 +201,11 @@ Verdict Setup::admit(const Claim& claim) const {
   return own_is_kept ? Verdict::duplicate_link : Verdict::welcome;
 }
 
-void Setup::established(const Claim& claim, FileDescriptor socket) {
+void Setup::established(const Claim& claim, FileDescriptor socket, const Agreement& agreed) {
   Slot& mine = slot(claim.rank, claim.lane, claim.connection);
   if (mine.dial) std::exchange(mine.dial, nullptr)->cancel();
-  hand_over(static_cast<int>(claim.rank), static_cast<int>(claim.lane), claim.connection, std::move(socket));
+  hand_over(static_cast<int>(claim.rank), static_cast<int>(claim.lane), claim.connection, std::move(socket),
+            agreed);
 }
 
 // First the pair of interfaces that the path is meant for, then whatever routing finds.
@@ -241,15 +240,16 @@ void Setup::dial(int peer, int lane, std::size_t path) {
         fmt::format("cannot connect to rank {}: it has no TCP address that can be reached from here", peer));
   Dial::Owner& owner = *this;
   mine.state = Slot::State::dialing;
-  mine.dial = std::make_shared<Dial>(owner, context_, claim, static_cast<std::uint32_t>(peer),
-                                     options_.secret, std::move(routes));
+  mine.dial = std::make_shared<Dial>(owner, context_, claim, static_cast<std::uint32_t>(peer), options_,
+                                     std::move(routes));
   // Longer than a year: for ever. Nanoseconds hold no more than three centuries.
   mine.dial->start(std::min<milliseconds>(options_.connect_deadline, std::chrono::hours{24 * 365}));
 }
 
-void Setup::dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket) {
+void Setup::dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket, const Agreement& agreed) {
   slot(peer, claim.lane, claim.connection).dial.reset();
-  hand_over(static_cast<int>(peer), static_cast<int>(claim.lane), claim.connection, std::move(socket));
+  hand_over(static_cast<int>(peer), static_cast<int>(claim.lane), claim.connection, std::move(socket),
+            agreed);
 }
 
 void Setup::dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) {
@@ -264,7 +264,7 @@ void Setup::dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const
            .what = what});
 }
 
-void Setup::hand_over(int peer, int lane, std::size_t path, FileDescriptor socket) {
+void Setup::hand_over(int peer, int lane, std::size_t path, FileDescriptor socket, const Agreement& agreed) {
   listener_.relieved();
   slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path).state = Slot::State::ready;
   const auto& address = peers_[static_cast<std::size_t>(peer)];
@@ -286,7 +286,8 @@ void Setup::hand_over(int peer, int lane, std::size_t path, FileDescriptor socke
            .route = std::move(route),
            .interface = std::move(interface),
            .speed = speed,
-           .same_host = same_host});
+           .same_host = same_host,
+           .agreed = agreed});
 }
 
 void Setup::keep_vigil() {

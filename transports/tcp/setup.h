@@ -38,6 +38,7 @@ struct SetupEvent {
   std::string interface {};
   std::uint32_t speed = 0;  // of the interface, in Mbit/s; 0: not known
   bool same_host = false;
+  Agreement agreed{};  // what the frames of this connection carry
   Errc code = Errc::peer_lost;
   std::string what{};
 };
@@ -82,9 +83,10 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   };
 
   Verdict admit(const Claim& claim) const override;
-  void established(const Claim& claim, FileDescriptor socket) override;
+  void established(const Claim& claim, FileDescriptor socket, const Agreement& agreed) override;
   void finished(Incoming& incoming) override;
-  void dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket) override;
+  void dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket,
+              const Agreement& agreed) override;
   void dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) override;
 
   void run();
@@ -95,7 +97,7 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   void keep_vigil();
   void dial(int peer, int lane, std::size_t path);
   std::vector<Dial::Route> routes(int peer, std::size_t path) const;
-  void hand_over(int peer, int lane, std::size_t path, FileDescriptor socket);
+  void hand_over(int peer, int lane, std::size_t path, FileDescriptor socket, const Agreement& agreed);
   void publish(SetupEvent event);
   Slot& slot(std::size_t peer, std::size_t lane, std::size_t path) {
     return slots_[peer * link_lane_count + lane][path];

@@ -95,6 +95,16 @@ Endpoint remote_endpoint(int socket) {
   return endpoint_of(socket, &::getpeername);
 }
 
+bool is_within_host(int socket) {
+  const auto remote = remote_endpoint(socket).address();
+  return remote.is_loopback() || remote == local_endpoint(socket).address();
+}
+
+Terms terms_for(int socket, const TcpOptions& options) {
+  return {options.this_host_only ? SecretOf::user : SecretOf::job,
+          is_within_host(socket) ? options.within_host : options.between_hosts};
+}
+
 void set_connection_options(int socket, std::chrono::milliseconds timeout, bool same_host) {
   constexpr int probes = 3;
   const auto bounded = std::clamp<std::int64_t>(timeout.count(), 1, 3'600'000);

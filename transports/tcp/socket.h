@@ -8,6 +8,8 @@
 #include <string>
 
 #include "base/file_descriptor.h"
+#include "base/handshake.h"
+#include "transports/tcp/tcp.h"
 
 namespace rondo {
 
@@ -27,6 +29,11 @@ FileDescriptor listen_at(const boost::asio::ip::address& address, std::uint16_t 
 
 boost::asio::ip::tcp::endpoint local_endpoint(int socket);
 boost::asio::ip::tcp::endpoint remote_endpoint(int socket);
+
+// The two ends are on one host, going by what the kernel says of their addresses.
+bool is_within_host(int socket);
+// For the handshake of a connection.
+Terms terms_for(int socket, const TcpOptions& options);
 
 // What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished host up after `timeout`;
 // within a host also a small send buffer.

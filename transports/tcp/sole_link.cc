@@ -29,8 +29,8 @@ Watched* SoleLink::attach(SetupEvent& event) {
   name_ = std::move(event.name);
   route_ = std::move(event.route);
   interface_ = std::move(event.interface);
-  sender_.attach(socket_.get());
-  receiver_.attach(socket_.get());
+  sender_.attach(socket_.get(), event.agreed);
+  receiver_.attach(socket_.get(), event.agreed);
   pace_.attach(socket_.get());
   state_ = State::open;
   return this;
@@ -74,7 +74,7 @@ bool SoleLink::progress(Sink& sink, bool direct) {
   // An error that sending has met is told once by the system: the receiving half then sees a mere end. EPIPE alone says that the
   // peer had closed in order before.
   if (end && (error == 0 || error == EPIPE || !end->clean))
-    break_off(sink, end->clean ? Errc::peer_left : Errc::peer_lost, std::string(end->what), end->clean);
+    break_off(sink, end->clean ? Errc::peer_left : end->code, std::string(end->what), end->clean);
   else
     break_off(sink, Errc::peer_lost, reason(error), false);
   return true;

@@ -49,8 +49,8 @@ Watched* StripedLink::attach(SetupEvent& event) {
   path.route = std::move(event.route);
   path.interface = std::move(event.interface);
   if (path.index == 0) name_ = std::move(event.name);
-  sender_.attach(path.index, path.socket.get(), event.speed);
-  receiver_.attach(path.index, path.socket.get());
+  sender_.attach(path.index, path.socket.get(), event.speed, event.agreed);
+  receiver_.attach(path.index, path.socket.get(), event.agreed);
   ++attached_;
   if (state_ == State::closed) state_ = State::opening;
   if (attached_ == paths_.size()) state_ = State::open;
@@ -155,7 +155,7 @@ bool StripedLink::progress(Sink& sink, bool direct) {
   // An error that sending has met is told once by the system: the receiving half then sees a mere end.
   if (end && (!failure || closed_before || !end->clean)) {
     const std::string what = end->clean ? end->what : on_path(end->path, end->what);
-    break_off(sink, end->clean ? Errc::peer_left : Errc::peer_lost, what, end->clean);
+    break_off(sink, end->clean ? Errc::peer_left : end->code, what, end->clean);
   } else {
     break_off(sink, Errc::peer_lost, on_path(failure->path, reason(failure->error)), false);
   }

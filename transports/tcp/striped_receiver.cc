@@ -34,13 +34,13 @@ ssize_t without_interruption(Call call) noexcept {
 bool StripedReceiver::has_work() const noexcept {
   if (refused_ || end_) return false;
   return std::ranges::any_of(paths_, [&](const Path& path) {
-    const bool here = path.known || path.buffered() >= piece_prefix_bytes;
+    const bool here = path.known || path.buffered() >= path.head_bytes;
     if (!here) return path.flagged() && (expecting_ || !shown_);
     if (!path.known) return expecting_ || !shown_;
     if (path.piece.sequence != sequence_) return false;
     if (!accepted_) return !shown_;
     if (borrowed_ && path.piece.index != next_index_) return false;
-    return path.buffered() > 0 || path.flagged();
+    return (path.buffered() > 0 && !path.tail_due) || path.flagged();
   });
 }
 
@@ -110,15 +110,25 @@ bool StripedReceiver::drain(Path& path, Link& link, Sink& sink, const Receive& n
 
 bool StripedReceiver::find_piece(Path& path, bool ask, bool& moved) {
   if (path.known) return true;
-  if (path.buffered() < piece_prefix_bytes) {
+  if (path.buffered() < path.head_bytes) {
     if (path.closed || path.socket < 0 || (!ask && !path.flagged())) return false;
     if (!fill(path)) return false;
     moved = true;
-    if (path.buffered() < piece_prefix_bytes) return false;
+    if (path.buffered() < path.head_bytes) return false;
   }
-  const auto piece = decode_piece(
-      std::span<const std::byte, piece_prefix_bytes>(path.ahead.data() + path.begin, piece_prefix_bytes));
-  path.begin += piece_prefix_bytes;
+  const std::span<const std::byte> head(path.ahead.data() + path.begin, path.head_bytes);
+  const auto prefix = head.first<piece_prefix_bytes>();
+  path.begin += path.head_bytes;
+  if (path.tags) {
+    path.tags->begin();
+    path.tags->add(prefix);
+    if (!path.tags->matches(head.last<tag_bytes>())) {
+      forged(path);
+      return false;
+    }
+    if (path.payload_tags) path.tags->begin();
+  }
+  const auto piece = decode_piece(prefix);
   if (!piece) {
     damaged(path, "it is no piece of a frame");
     return false;
@@ -197,9 +207,25 @@ bool StripedReceiver::take(Path& path, Link& link, Sink& sink, const Receive& ne
   }
   path.done += count;
   budget_ -= std::min(budget_, count);
+  if (path.payload_tags) path.tags->add(to.first(count));
   if (borrowed_ && count > 0) show_payload(link, sink, count);
-  if (path.done == place.bytes) finish_piece(path);
+  if (path.done < place.bytes) return true;
+  path.tail_due = path.payload_tags && place.bytes > 0;
+  if (!take_tail(path)) return count > 0;
+  finish_piece(path);
   return true;
+}
+
+bool StripedReceiver::take_tail(Path& path) {
+  if (!path.tail_due) return true;
+  if (path.buffered() < tag_bytes && !fill(path)) return false;
+  if (path.buffered() < tag_bytes) return false;
+  const std::span<const std::byte> ahead(path.ahead);
+  const bool right = path.tags->matches(ahead.subspan(path.begin).first<tag_bytes>());
+  path.begin += tag_bytes;
+  path.tail_due = false;
+  if (!right) forged(path);
+  return right;
 }
 
 // What has been read ahead, or else the socket. `all`: the piece ends with these bytes, so the next prefix may be read along.
@@ -284,6 +310,10 @@ bool StripedReceiver::ended(Path& path, ssize_t result) {
     if (all && !shown_) end_ = End{which, "the peer closed the connection", true};
   }
   return false;
+}
+
+void StripedReceiver::forged(const Path& path) {
+  end_ = End{static_cast<std::size_t>(&path - paths_.data()), wrong_tag, false, Errc::authentication};
 }
 
 void StripedReceiver::damaged(const Path& path, std::string_view what) {

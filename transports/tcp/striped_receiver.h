@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/frame_tag.h"
+#include "base/handshake.h"
 #include "transports/tcp/frame_receiver.h"
 #include "transports/tcp/piece.h"
 #include "transports/transport.h"
@@ -25,11 +27,19 @@ class StripedReceiver {
   struct End {
     std::size_t path = 0;
     std::string what;
-    bool clean = false;  // every path was closed at a frame boundary
+    bool clean = false;           // every path was closed at a frame boundary
+    Errc code = Errc::peer_lost;  // or authentication, for a wrong tag
   };
 
   StripedReceiver(BorrowSlot& slot, std::size_t paths) : slot_(slot), paths_(paths) {}
-  void attach(std::size_t path, int socket) noexcept { paths_[path].socket = socket; }
+  void attach(std::size_t path, int socket, const Agreement& agreed) {
+    Path& one = paths_[path];
+    one.socket = socket;
+    if (agreed.protection == Protection::none) return;
+    one.tags.emplace(agreed.keys.receiving);
+    one.payload_tags = agreed.protection == Protection::payload;
+    one.head_bytes = piece_prefix_bytes + tag_bytes;
+  }
   // At most one frame, and a bounded part of a large one. direct: also ask sockets that epoll has not flagged.
   bool receive(Link& link, Sink& sink, bool direct);
 
@@ -52,8 +62,12 @@ class StripedReceiver {
     bool known = false;    // `piece` is the one whose payload comes next
     bool checked = false;  // and it is one that may come
     Piece piece;
-    std::size_t done = 0;               // of its payload
-    std::size_t begin = 0, filled = 0;  // what `ahead` holds
+    std::size_t done = 0;  // of its payload
+    std::optional<FrameTag> tags;
+    bool payload_tags = false;
+    bool tail_due = false;                        // the payload is here, and not yet its tag
+    std::size_t head_bytes = piece_prefix_bytes;  // of a piece, with the tag if there is one
+    std::size_t begin = 0, filled = 0;            // what `ahead` holds
     std::array<std::byte, ahead_bytes> ahead;
     std::size_t buffered() const noexcept { return filled - begin; }
     bool flagged() const noexcept { return (readable || hung_up) && !closed; }
@@ -74,6 +88,10 @@ class StripedReceiver {
   void show_payload(Link& link, Sink& sink, std::size_t count);
   bool ended(Path& path, ssize_t result);
   void damaged(const Path& path, std::string_view what);
+  // A tag is not what it should be: ends the link.
+  void forged(const Path& path);
+  // The tag behind a payload that is here whole. False while it is not here, or when it is wrong.
+  bool take_tail(Path& path);
 
   BorrowSlot& slot_;
   std::vector<Path> paths_;

@@ -126,27 +126,50 @@ bool StripedSender::begin(std::size_t which) {
   path.frame = &frame;
   path.index = frame.begun;
   path.sent = 0;
-  path.prefix = encode(Piece{frame.sequence, static_cast<std::uint32_t>(path.index), frame.header});
+  write_head(path, place_of(path.index, frame.payload.size()));
+  const std::size_t tags = path.tags ? (path.tail_bytes > 0 ? 2 : 1) : 0;
   if (!write(which)) {
     path.frame = nullptr;
-    return false;
+    return false;  // nobody has seen the tags: the next piece has their numbers
   }
+  if (path.tags) path.tags->skip(tags);
   ++frame.begun;
   return true;
+}
+
+void StripedSender::write_head(Path& path, const PiecePlace& place) {
+  const Outgoing& frame = *path.frame;
+  const PiecePrefix prefix =
+      encode(Piece{frame.sequence, static_cast<std::uint32_t>(path.index), frame.header});
+  const auto end = std::ranges::copy(prefix, path.head.begin()).out;
+  path.tail_bytes = 0;
+  if (!path.tags) return;
+  path.tags->begin();
+  path.tags->add(prefix);
+  std::ranges::copy(path.tags->end(), end);
+  path.head_bytes = path.head.size();
+  if (!path.payload_tags || place.bytes == 0) return;
+  path.tags->begin(1);
+  path.tags->add(frame.payload.subspan(place.offset, place.bytes));
+  path.tail = path.tags->end();
+  path.tail_bytes = path.tail.size();
 }
 
 // True when the socket took anything; it is asked again once it has room.
 bool StripedSender::write(std::size_t which) {
   Path& path = paths_[which];
   const PiecePlace place = place_of(path.index, path.frame->payload.size());
-  const std::size_t prefix_sent = std::min(path.sent, path.prefix.size());
-  const std::size_t payload_sent = path.sent - prefix_sent;
+  const std::size_t all = path.head_bytes + place.bytes + path.tail_bytes;
+  const std::size_t head_sent = std::min(path.sent, path.head_bytes);
+  const std::size_t payload_sent = std::min(path.sent - head_sent, place.bytes);
+  const std::size_t tail_sent = path.sent - head_sent - payload_sent;
   const auto payload = path.frame->payload.subspan(place.offset + payload_sent, place.bytes - payload_sent);
-  std::array<iovec, 2> parts{iovec{path.prefix.data() + prefix_sent, path.prefix.size() - prefix_sent},
-                             iovec{const_cast<std::byte*>(payload.data()), payload.size()}};
+  std::array<iovec, 3> parts{iovec{path.head.data() + head_sent, path.head_bytes - head_sent},
+                             iovec{const_cast<std::byte*>(payload.data()), payload.size()},
+                             iovec{path.tail.data() + tail_sent, path.tail_bytes - tail_sent}};
   msghdr message{};
   message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
+  message.msg_iovlen = path.tail_bytes > 0 ? 3 : 2;
   ssize_t result = 0;
   do result = ::sendmsg(path.socket, &message, MSG_NOSIGNAL);
   while (result < 0 && errno == EINTR);
@@ -157,7 +180,7 @@ bool StripedSender::write(std::size_t which) {
   }
   path.load.took(Clock::now(), static_cast<std::size_t>(result));
   path.sent += static_cast<std::size_t>(result);
-  if (path.sent < path.prefix.size() + place.bytes) {
+  if (path.sent < all) {
     path.room = false;
   } else {
     ++path.frame->written;

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/frame_tag.h"
+#include "base/handshake.h"
 #include "transports/tcp/path_load.h"
 #include "transports/tcp/piece.h"
 #include "transports/transport.h"
@@ -27,9 +29,11 @@ class StripedSender {
 
   explicit StripedSender(std::size_t paths);
   // speed: of its interface, in Mbit/s; 0: not known.
-  void attach(std::size_t path, int socket, std::uint32_t speed) noexcept {
+  void attach(std::size_t path, int socket, std::uint32_t speed, const Agreement& agreed) {
     paths_[path].socket = socket;
     paths_[path].load = PathLoad(speed);
+    if (agreed.protection != Protection::none) paths_[path].tags.emplace(agreed.keys.sending);
+    paths_[path].payload_tags = agreed.protection == Protection::payload;
   }
   Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
   // Goes on with the frames under way. Returns whether anything moved.
@@ -55,7 +59,12 @@ class StripedSender {
     bool room = true;
     Outgoing* frame = nullptr;  // whose piece is under way here
     std::size_t index = 0, sent = 0;
-    PiecePrefix prefix{};
+    std::optional<FrameTag> tags;
+    bool payload_tags = false;
+    std::array<std::byte, piece_prefix_bytes + tag_bytes> head{};  // a prefix and its tag
+    std::size_t head_bytes = piece_prefix_bytes;
+    Tag tail{};  // that of the piece's payload
+    std::size_t tail_bytes = 0;
     PathLoad load;
   };
 
@@ -69,6 +78,8 @@ class StripedSender {
   void look_at_queues(TimePoint now) noexcept;
   std::optional<std::size_t> earliest(TimePoint now) const noexcept;
   bool begin(std::size_t path);
+  // The prefix of the piece that begins on this path, and what tags there are.
+  void write_head(Path& path, const PiecePlace& place);
   bool write(std::size_t path);
 
   std::vector<Path> paths_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/handshake.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -17,8 +18,10 @@ inline constexpr unsigned most_connections = 16;
 struct TcpOptions {
   int rank = 0;
   int size = 1;
-  std::string secret;                   // empty: listens on loopback only and reaches only ranks of this host
-  bool this_host_only = false;          // likewise although there is a secret: other hosts cannot know it
+  std::string secret;           // empty: listens on loopback only and reaches only ranks of this host
+  bool this_host_only = false;  // likewise although there is a secret: other hosts cannot know it
+  // Of the frames of connections that leave this host, and of the others; the greater of both ends' values holds for a connection.
+  Protection between_hosts = Protection::headers, within_host = Protection::none;
   std::string host;                     // host_identity() of this rank
   std::vector<std::string> interfaces;  // filters as in Options::interfaces
   std::uint16_t port_first = 0, port_last = 0;
