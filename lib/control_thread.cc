@@ -89,7 +89,8 @@ void ReadySlot::fail(const Failure& failure) {
 bool ReadySlot::wait_until(TimePoint until, std::optional<Failure>& failure) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [this] { return open_ || failure_; });
-  failure = failure_;
+  // What fails after all were ready is for the operations: connect() has succeeded on every rank.
+  failure = open_ ? std::nullopt : failure_;
   return open_ || failure_;
 }
 

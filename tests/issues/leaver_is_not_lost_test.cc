@@ -23,9 +23,10 @@ int rounds() {
   return wish != nullptr ? std::atoi(wish) : 12;
 }
 
-// What one rank reads behind its operation; empty where it left.
-std::string run_until_failure(Communicator& c, bool leaves, int operations, std::size_t count) {
-  std::vector<float> in(count, 1), out(count);
+// What one rank reads behind its operation; empty where it left. The memory outlives the communicator: some leave with operations under way.
+std::string run_until_failure(Communicator& c, bool leaves, int operations, std::vector<float>& in,
+                              std::vector<float>& out) {
+  const std::size_t count = in.size();
   std::vector<Work> works(3);
   for (int i = 0; !leaves || i < operations; ++i) {
     Work& work = works[static_cast<std::size_t>(i) % works.size()];
@@ -54,10 +55,13 @@ TEST_CASE("a rank that leaves during operations has left, for all in the same wo
   for (int round = 0; round < rounds(); ++round) {
     const int leaver = static_cast<int>(draw(size)), operations = static_cast<int>(draw(20));
     const std::size_t count = draw(2) == 0 ? 1000 : 200'000;
+    std::vector<std::vector<float>> in(size, std::vector<float>(count, 1)), out = in;
     std::mutex mutex;
     std::set<std::string> causes;
     run_communicators(setup, "round " + std::to_string(round), [&](Communicator& c, int rank) {
-      const std::string cause = run_until_failure(c, rank == leaver, operations, count);
+      const std::string cause =
+          run_until_failure(c, rank == leaver, operations, in[static_cast<std::size_t>(rank)],
+                            out[static_cast<std::size_t>(rank)]);
       const std::lock_guard lock(mutex);
       if (rank != leaver) causes.insert(cause);
     });
