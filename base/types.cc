@@ -15,18 +15,19 @@ struct TypeFacts {
 };
 
 // In the order of the enums.
-constexpr std::array<TypeFacts, dtype_count> type_facts{{{"f64", 8, false},
-                                                         {"f32", 4, false},
-                                                         {"f16", 2, false},
-                                                         {"bf16", 2, false},
-                                                         {"f8e4m3", 1, false},
-                                                         {"f8e5m2", 1, false},
-                                                         {"i64", 8, true},
-                                                         {"u64", 8, true},
-                                                         {"i32", 4, true},
-                                                         {"u32", 4, true},
-                                                         {"i8", 1, true},
-                                                         {"u8", 1, true}}};
+constexpr std::array<TypeFacts, moved_dtype_count> type_facts{{{"f64", 8, false},
+                                                               {"f32", 4, false},
+                                                               {"f16", 2, false},
+                                                               {"bf16", 2, false},
+                                                               {"f8e4m3", 1, false},
+                                                               {"f8e5m2", 1, false},
+                                                               {"i64", 8, true},
+                                                               {"u64", 8, true},
+                                                               {"i32", 4, true},
+                                                               {"u32", 4, true},
+                                                               {"i8", 1, true},
+                                                               {"u8", 1, true},
+                                                               {"u16", 2, true}}};
 constexpr std::array<std::string_view, reduce_op_count> op_names{"sum", "mean",    "product", "min",
                                                                  "max", "bit_and", "bit_or",  "bit_xor"};
 constexpr std::array<std::string_view, collective_count> collective_names{
@@ -44,7 +45,8 @@ constexpr std::array type_synonyms{
     TypeSynonym{"int64", DType::i64},       TypeSynonym{"uint64", DType::u64},
     TypeSynonym{"int", DType::i32},         TypeSynonym{"int32", DType::i32},
     TypeSynonym{"uint32", DType::u32},      TypeSynonym{"int8", DType::i8},
-    TypeSynonym{"uint8", DType::u8},        TypeSynonym{"byte", DType::u8}};
+    TypeSynonym{"uint8", DType::u8},        TypeSynonym{"byte", DType::u8},
+    TypeSynonym{"uint16", DType::u16}};
 
 using OpSynonym = std::pair<std::string_view, ReduceOp>;
 constexpr std::array op_synonyms{OpSynonym{"add", ReduceOp::sum},      OpSynonym{"avg", ReduceOp::mean},
@@ -95,7 +97,7 @@ bool is_integer(DType type) noexcept {
 }
 
 bool supports(DType type, ReduceOp op) noexcept {
-  if (!is_valid(type) || !is_valid(op)) return false;
+  if (static_cast<int>(type) >= dtype_count || !is_valid(op)) return false;
   const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
   return !bits || is_integer(type);
 }
@@ -114,7 +116,7 @@ std::string_view name_of(Collective operation) noexcept {
 }
 
 std::optional<DType> parse_dtype(std::string_view text) noexcept {
-  return find(text, type_synonyms, dtype_count);
+  return find(text, type_synonyms, moved_dtype_count);
 }
 
 std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcept {

@@ -21,7 +21,7 @@ namespace {
 void check_buffer(const Arguments& a, const Buffer& b, std::string_view name) {
   if (!is_valid(b.type))
     refuse(a, fmt::format("{}.type is {}, not a DType (0 to {})", name, static_cast<int>(b.type),
-                          dtype_count - 1));
+                          moved_dtype_count - 1));
   if (b.device >= 0)
     refuse(
         a,
@@ -39,6 +39,11 @@ void check_buffer(const Arguments& a, const Buffer& b, std::string_view name) {
 void check_op(const Arguments& a) {
   if (!is_valid(a.op))
     refuse(a, fmt::format("op is {}, not a ReduceOp (0 to {})", static_cast<int>(a.op), reduce_op_count - 1));
+  if (static_cast<int>(a.in.type) >= dtype_count)
+    refuse(a, fmt::format(
+                  "{} has no arithmetic, it only moves: convert to a type that can be reduced, or give the "
+                  "type that the bits are (f16, bf16)",
+                  name_of(a.in.type)));
   if (!supports(a.in.type, a.op))
     refuse(a, fmt::format("{} is not defined for {}: use sum, mean, product, min or max, or an integer type",
                           name_of(a.op), name_of(a.in.type)));

@@ -67,7 +67,7 @@ std::chrono::milliseconds milliseconds_of(std::uint64_t count) {
 Options read_options(const rondo_options& from) {
   if (from.bytes != sizeof(rondo_options))
     throw Error(Errc::invalid_argument, "options were not made by rondo_options_init() of this version");
-  Options options = Options::from_environment();
+  Options options;
   if (from.rank >= 0) options.rank = from.rank;
   if (from.size > 0) options.size = from.size;
   if (from.rendezvous != nullptr) options.rendezvous = from.rendezvous;
@@ -77,14 +77,18 @@ Options read_options(const rondo_options& from) {
   if (from.transports != nullptr) options.transports = split_list(from.transports);
   if (from.interfaces != nullptr) options.interfaces = split_list(from.interfaces);
   if (from.algorithm != nullptr) options.algorithm = from.algorithm;
-  options.reproducible |= from.reproducible != 0;
-  options.checksum |= from.checksum != 0;
+  if (from.reproducible >= 0) options.reproducible = from.reproducible != 0;
+  if (from.checksum >= 0) options.checksum = from.checksum != 0;
+  options.connections = from.connections;
+  options.port_first = from.port_first;
+  options.port_last = from.port_last != 0 ? from.port_last : from.port_first;
+  if (from.host != nullptr) options.host = from.host;
+  if (from.constants != nullptr) options.constants = from.constants;
+  if (from.measure >= 0) options.measure = from.measure != 0;
+  options.segment_bytes = from.segment_bytes;
+  options.depth = from.depth;
+  options.staging_bytes = from.staging_bytes;
   return options;
-}
-
-template <class T>
-void require(T* pointer, const char* name) {
-  if (pointer == nullptr) throw Error(Errc::invalid_argument, fmt::format("{} is NULL", name));
 }
 
 }  // namespace
@@ -101,7 +105,7 @@ rondo_status rondo_options_init(rondo_options* options) {
     require(options, "options");
     *options = rondo_options{};
     options->bytes = sizeof(rondo_options);
-    options->rank = -1;
+    options->rank = options->reproducible = options->checksum = options->measure = -1;
   });
 }
 
@@ -110,8 +114,7 @@ rondo_status rondo_connect(const rondo_options* from, rondo_communicator** commu
     require(communicator, "communicator");
     *communicator = nullptr;
     std::unique_ptr<rondo::CStore> store;
-    rondo::Options options =
-        from != nullptr ? rondo::read_options(*from) : rondo::Options::from_environment();
+    rondo::Options options = from != nullptr ? rondo::read_options(*from) : rondo::Options{};
     if (from != nullptr && from->store != nullptr) {
       store = std::make_unique<rondo::CStore>(*from->store);
       options.store = store.get();
@@ -140,11 +143,6 @@ rondo_status rondo_split(rondo_communicator* communicator, int color, int key, r
     if (auto made = communicator->value.split(color, key))
       *part = std::make_unique<rondo_communicator>(rondo_communicator{std::move(*made)}).release();
   });
-}
-
-void rondo_abort(rondo_communicator* communicator, rondo_status why) {
-  if (communicator != nullptr)
-    communicator->value.abort(rondo::make_error_code(static_cast<rondo::Errc>(why)));
 }
 
 rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes, rondo_memory** memory) {

@@ -29,7 +29,7 @@ To narrow(From value, From last) noexcept {
 
 // const is for the caller: inputs are only read.
 Buffer buffer(const void* data, std::size_t count, rondo_dtype type) {
-  return {const_cast<void*>(data), count, narrow<DType>(type, RONDO_U8), -1};
+  return {const_cast<void*>(data), count, narrow<DType>(type, RONDO_U16), -1};
 }
 
 OpOptions options_of(const rondo_call* call) {

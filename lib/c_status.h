@@ -8,6 +8,7 @@
 
 #include <exception>
 #include <new>
+#include <string>
 #include <string_view>
 
 namespace rondo {
@@ -30,6 +31,11 @@ rondo_status guarded(const Function& function) noexcept {
   } catch (...) {
     return fail(RONDO_SYSTEM, "a callback threw something that is no std::exception");
   }
+}
+
+template <class T>
+void require(T* pointer, const char* name) {
+  if (pointer == nullptr) throw Error(Errc::invalid_argument, std::string(name) + " is NULL");
 }
 
 }  // namespace rondo

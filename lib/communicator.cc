@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 
 #include "lib/constants.h"
+#include "lib/settings.h"
 #include "lib/split.h"
 #include "lib/state.h"
+#include "lib/variables.h"
 
 namespace rondo {
 
 Communicator connect_with(const Options& options, const TransportFactory& transports) {
-  return Communicator(std::make_unique<CommunicatorState>(options, transports));
+  warn_about_variables();
+  return Communicator(std::make_unique<CommunicatorState>(with_environment(options), transports));
 }
 
 Communicator Communicator::connect(const Options& options) {
@@ -140,8 +143,8 @@ void Communicator::reserve_bulk(const void* owner, std::string_view who) {
 void Communicator::release_bulk(const void* owner) noexcept {
   state_->bulk_order().release(owner);
 }
-void Communicator::abort(std::error_code why) noexcept {
-  state_->abort(why);
+void Communicator::abort(std::error_code why, std::string_view text) noexcept {
+  state_->abort(why, text);
 }
 
 }  // namespace rondo

@@ -22,4 +22,7 @@ Communicator connect_with(const Options& options, const TransportFactory& transp
 // The only place that names concrete transports. Throws Error(invalid_argument) for an unknown name in options.transports.
 TransportList default_transports(const Place& place, const Options& options);
 
+// Whether options.transports leaves none out.
+bool allows_all_transports(const Options& options);
+
 }  // namespace rondo

@@ -19,7 +19,9 @@ Failure failure_of(const std::exception& error) {
 
 std::string could_not_connect(int rank, const std::string& why) {
   const std::string who = "rank " + std::to_string(rank) + " ";
-  return why.starts_with(who) ? why : who + "could not connect: " + why;
+  // What all ranks find out together is nobody's own.
+  const bool known = why.starts_with(who) || why.starts_with("the ranks ");
+  return known ? why : who + "could not connect: " + why;
 }
 
 void fail_before_joining(const Place& place, const Options& options, const std::exception& error) {

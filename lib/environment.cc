@@ -19,6 +19,8 @@
 #include "lib/launcher.h"
 #include "lib/rendezvous_socket.h"
 #include "lib/rendezvous_url.h"
+#include "lib/settings.h"
+#include "lib/variables.h"
 
 namespace rondo {
 namespace {
@@ -58,34 +60,6 @@ std::string read_secret_file(const std::string& path) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.empty()) refuse_variable(name, path, "the file is empty");
   return text;
-}
-
-void read_port_range(Options& options) {
-  constexpr const char* name = "RONDO_PORT_RANGE";
-  const auto text = variable(name);
-  if (!text) return;
-  const auto dash = text->find('-');
-  const auto first = parse_whole<std::uint16_t>(trim(std::string_view(*text).substr(0, dash)));
-  const auto last = dash == std::string::npos
-                        ? first
-                        : parse_whole<std::uint16_t>(trim(std::string_view(*text).substr(dash + 1)));
-  if (!first || !last || *first == 0 || *last < *first)
-    refuse_variable(name, *text,
-                    "it must be FIRST-LAST with 1 <= FIRST <= LAST <= 65535, for instance 42000-42099");
-  options.port_first = *first;
-  options.port_last = *last;
-}
-
-void read_performance(Options& options) {
-  if (const auto value = variable("RONDO_ALGORITHM")) options.algorithm = *value;
-  if (const auto value = variable("RONDO_HOST")) options.host = *value;
-  if (const auto value = bytes_variable("RONDO_SEGMENT_BYTES")) options.segment_bytes = *value;
-  if (const auto value = whole_variable("RONDO_DEPTH", 1, 1024)) options.depth = static_cast<int>(*value);
-  if (const auto value = variable("RONDO_CONSTANTS")) options.constants = *value;
-  if (const auto value = switch_variable("RONDO_MEASURE")) options.measure = *value;
-  if (const auto value = bytes_variable("RONDO_STAGING_BYTES")) options.staging_bytes = *value;
-  if (const auto value = switch_variable("RONDO_REPRODUCIBLE")) options.reproducible = *value;
-  if (const auto value = switch_variable("RONDO_CHECKSUM")) options.checksum = *value;
 }
 
 }  // namespace
@@ -171,6 +145,20 @@ std::optional<std::vector<std::string>> list_variable(const char* name) {
   return parts;
 }
 
+std::optional<std::pair<std::uint16_t, std::uint16_t>> port_range_variable(const char* name) {
+  const auto text = variable(name);
+  if (!text) return std::nullopt;
+  const auto dash = text->find('-');
+  const auto first = parse_whole<std::uint16_t>(trim(std::string_view(*text).substr(0, dash)));
+  const auto last = dash == std::string::npos
+                        ? first
+                        : parse_whole<std::uint16_t>(trim(std::string_view(*text).substr(dash + 1)));
+  if (!first || !last || *first == 0 || *last < *first)
+    refuse_variable(name, *text,
+                    "it must be FIRST-LAST with 1 <= FIRST <= LAST <= 65535, for instance 42000-42099");
+  return std::pair{*first, *last};
+}
+
 std::string secret_from_environment() {
   const char* secret = std::getenv("RONDO_SECRET");
   const auto path = variable("RONDO_SECRET_FILE");
@@ -193,16 +181,8 @@ Options Options::from_environment() {
     options.rendezvous = *url;
   }
   options.secret = secret_from_environment();
-  if (const auto value = seconds_variable("RONDO_DEADLINE")) options.deadline = *value;
-  if (const auto value = seconds_variable("RONDO_CONNECT_DEADLINE")) options.connect_deadline = *value;
-  if (auto value = list_variable("RONDO_TRANSPORT")) options.transports = std::move(*value);
-  // One filter, not one for each comma: a ^ in front of the list is meant for all of it.
-  if (auto value = variable("RONDO_INTERFACE")) options.interfaces = {std::move(*value)};
-  if (const auto value = whole_variable("RONDO_CONNECTIONS", 1, 16))
-    options.connections = static_cast<int>(*value);
-  read_port_range(options);
-  read_performance(options);
-  return options;
+  warn_about_variables();
+  return with_environment(std::move(options));
 }
 
 }  // namespace rondo

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace rondo {
@@ -24,6 +25,9 @@ std::optional<std::size_t> bytes_variable(const char* name);
 std::optional<bool> switch_variable(const char* name);
 // "a,b,c" without blanks around the parts and without empty parts.
 std::optional<std::vector<std::string>> list_variable(const char* name);
+
+// "42000-42099" or one port.
+std::optional<std::pair<std::uint16_t, std::uint16_t>> port_range_variable(const char* name);
 
 // Error(invalid_argument): "NAME is 'value': WHY".
 [[noreturn]] void refuse_variable(const char* name, std::string_view value, const std::string& why);

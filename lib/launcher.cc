@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include <rondo/error.h>
 
+#include "base/log.h"
 #include "lib/environment.h"
 #include "lib/process.h"
 
@@ -183,6 +185,34 @@ std::optional<Launcher> detect_launcher() {
   return launcher;
 }
 
+namespace {
+
+// RONDO_RANK or RONDO_SIZE may be left over in a shell: all ranks of a launcher would then be one rank. A process of `rondo run` has
+// RONDO_LOCAL_RANK: there it is the launcher's that are left over.
+void warn_about_leftovers(const Options& given, std::optional<std::int64_t> rank,
+                          std::optional<std::int64_t> size) {
+  if (variable("RONDO_LOCAL_RANK") || !(rank || size)) return;
+  std::optional<Launcher> launcher;
+  try {
+    launcher = detect_launcher();
+  } catch (const Error&) {  // of no launcher that counts
+  }
+  if (!launcher) return;
+  std::string text;
+  if (given.rank < 0 && rank && *rank != launcher->rank)
+    text = fmt::format("RONDO_RANK={} counts, though {} says rank {}", *rank, launcher->name, launcher->rank);
+  if (given.size == 0 && size && *size != launcher->size)
+    text += fmt::format("{}RONDO_SIZE={} counts, though {} says {} ranks", text.empty() ? "" : "; ", *size,
+                        launcher->name, launcher->size);
+  if (text.empty()) return;
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    log_line(LogLevel::warning, text + ". Unset it (env -u RONDO_RANK -u RONDO_SIZE) if it is left over");
+  });
+}
+
+}  // namespace
+
 EnvironmentRanks ranks_from_environment(const Options& given) {
   EnvironmentRanks ranks;
   const auto rank = whole_variable("RONDO_RANK", 0, most_ranks - 1);
@@ -192,6 +222,7 @@ EnvironmentRanks ranks_from_environment(const Options& given) {
   const bool place_known =
       given.store != nullptr || is_url(given.rendezvous) || is_url(variable("RONDO_RENDEZVOUS").value_or(""));
   if (!ranks_known || !(alone || place_known)) ranks.launcher = detect_launcher();
+  warn_about_leftovers(given, rank, size);
   if (rank || size) {
     if (rank) ranks.rank = static_cast<int>(*rank);
     if (size) ranks.size = static_cast<int>(*size);

@@ -13,6 +13,7 @@
 #include "collectives/schedule.h"
 #include "lib/constants.h"
 #include "lib/plan_checks.h"
+#include "lib/settings.h"
 
 namespace rondo {
 
@@ -119,7 +120,7 @@ std::vector<PlanCandidate> explain_plan(const PlanQuery& query) {
   PlanOptions options{.algorithm = std::nullopt,
                       .segment_bytes = query.segment_bytes,
                       .depth = query.depth,
-                      .staging_bytes = Options{}.staging_bytes / lane_count,
+                      .staging_bytes = default_staging_bytes / lane_count,
                       .reproducible = query.reproducible};
   if (!query.algorithm.empty()) options.algorithm = find_algorithm(query.algorithm, query.operation);
   const CostConstants constants = to_costs(query.constants);

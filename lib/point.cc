@@ -23,7 +23,8 @@ struct Caller {
   }
   void check(const Buffer& b) const {
     if (!is_valid(b.type))
-      refuse(fmt::format("type is {}, not a DType (0 to {})", static_cast<int>(b.type), dtype_count - 1));
+      refuse(
+          fmt::format("type is {}, not a DType (0 to {})", static_cast<int>(b.type), moved_dtype_count - 1));
     if (b.device >= 0)
       refuse(
           fmt::format("device is {}: this build moves host memory only; copy to the host or pass device -1",

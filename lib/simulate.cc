@@ -14,6 +14,7 @@
 #include "collectives/planner.h"
 #include "collectives/simulator.h"
 #include "lib/plan_checks.h"
+#include "lib/settings.h"
 
 namespace rondo {
 
@@ -100,7 +101,7 @@ Plan plan_of(const SimulationQuery& query) {
   PlanOptions options{.algorithm = std::nullopt,
                       .segment_bytes = query.segment_bytes,
                       .depth = query.depth,
-                      .staging_bytes = Options{}.staging_bytes / lane_count,
+                      .staging_bytes = default_staging_bytes / lane_count,
                       .reproducible = query.reproducible};
   if (!query.algorithm.empty()) options.algorithm = find_algorithm(query.algorithm, query.operation);
   return choose_plan(query.operation, query.bytes, topology, constants_of(h), options);

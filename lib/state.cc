@@ -2,10 +2,8 @@
 #include "lib/state.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "base/bytes.h"
@@ -13,8 +11,10 @@
 #include "lib/connect_failure.h"
 #include "lib/constants.h"
 #include "lib/environment.h"
+#include "lib/introduction.h"
 #include "lib/measure_links.h"
 #include "lib/needs.h"
+#include "lib/record.h"
 
 namespace rondo {
 
@@ -23,7 +23,7 @@ namespace {
 constexpr milliseconds farewell_time{1000}, usual_patience{10'000};
 constexpr std::size_t most_plans = 1024;
 constexpr int most_depth = 1024;
-constexpr std::size_t longest_name = 64, longest_address = 16384;
+constexpr std::size_t longest_abort_text = 1000;
 
 // How long an operation waits before rank 0 says what for.
 nanoseconds warn_after() {
@@ -31,67 +31,12 @@ nanoseconds warn_after() {
   return variable(name) == "0" ? milliseconds{} : seconds_variable(name).value_or(usual_patience);
 }
 
-int own_cores() noexcept {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-// record := host:string cores:u32 transports:u8 {name:string address:string}* costs:u8 constants?
-// costs: of CostSource; with `given` seven f64 follow. Only rank 0's count.
-struct Record {
-  std::string host;
-  int cores = 1;
-  std::map<std::string, Blob, std::less<>> addresses;
-  CostSource costs = CostSource::defaults;
-  CostConstants constants;
-};
-
 // Why a transport that this rank allows does not lead to that one.
 std::string allowed_by(int rank, const Record& record) {
   std::string names;
   for (const auto& one : record.addresses) names += (names.empty() ? "" : ",") + one.first;
   return fmt::format("rank {} allows only {}; set RONDO_TRANSPORT (Options::transports) alike on all ranks",
                      rank, names);
-}
-
-Record read_record(int rank, const Blob& bytes) {
-  Reader reader(bytes);
-  Record record;
-  record.host = reader.get_string(longest_address);
-  record.cores = static_cast<int>(std::clamp<std::uint32_t>(reader.get<std::uint32_t>(), 1, 1 << 20));
-  const int count = reader.get<std::uint8_t>();
-  for (int i = 0; i < count && reader.ok(); ++i) {
-    std::string name = reader.get_string(longest_name);
-    const std::string address = reader.get_string(longest_address);
-    const auto span = std::as_bytes(std::span(address.data(), address.size()));
-    record.addresses.emplace(std::move(name), Blob(span.begin(), span.end()));
-  }
-  const auto costs = reader.get<std::uint8_t>();
-  record.costs = static_cast<CostSource>(costs);
-  if (record.costs == CostSource::given) record.constants = get_constants(reader);
-  if (!reader.ok() || reader.left() != 0 || costs > static_cast<int>(CostSource::measured_between_hosts) ||
-      !is_sane(record.constants))
-    throw Error(
-        Errc::rendezvous,
-        fmt::format("the record of rank {} cannot be read: do all ranks run the same version?", rank));
-  return record;
-}
-
-// Every rank has all records, and so all come to the same grouping.
-Hosts group_by_host(std::span<const Record> records) {
-  std::map<std::string_view, int> numbers;
-  std::vector<int> host_of_rank;
-  for (const Record& r : records)
-    host_of_rank.push_back(numbers.try_emplace(r.host, static_cast<int>(numbers.size())).first->second);
-  return Hosts(host_of_rank);
-}
-
-// Of the host with the most ranks.
-int cores_of(std::span<const Record> records, const Hosts& hosts) {
-  for (int host = 0; host < hosts.count(); ++host)
-    if (const auto on = hosts.on(host); static_cast<int>(on.size()) == hosts.most_on_a_host())
-      return records[static_cast<std::size_t>(on.front())].cores;
-  return 1;
 }
 
 }  // namespace
@@ -102,6 +47,7 @@ CommunicatorState::CommunicatorState(const Options& options, const TransportFact
 CommunicatorState::CommunicatorState(const Options& options, const Place& place,
                                      const TransportFactory& factory)
     : options_(options), place_(place), factory_(factory) {
+  const TimePoint began = Clock::now();
   Blob record;
   try {
     check_options();
@@ -125,6 +71,8 @@ CommunicatorState::CommunicatorState(const Options& options, const Place& place,
   if (const auto failure = joined_.control->await_ready(place_.deadline))
     throw Error(failure->code, failure->cause);
   joined_.control->start(*this);
+  introduce({place_, options_, hosts_, routes_, passed_over_, constants_source(), constants_,
+             Clock::now() - began});
 }
 
 void CommunicatorState::check_options() const {
@@ -175,6 +123,22 @@ CommunicatorState::~CommunicatorState() {
   engine_.reset();
 }
 
+std::string CommunicatorState::constants_source() const {
+  switch (cost_source_) {
+    case CostSource::given:
+      return place_.constants ? "those of the communicator that this one is a part of"
+                              : "from " + options_.constants;
+    case CostSource::measured:
+      return "measured while connecting";
+    case CostSource::measured_between_hosts:
+      if (hosts_.count() > 1) return "measured while connecting";
+      break;
+    case CostSource::defaults:
+      break;
+  }
+  return "the defaults (RONDO_MEASURE=1 measures within a host too)";
+}
+
 CostSource CommunicatorState::find_cost_source() {
   if (place_.rank != 0) return CostSource::defaults;
   if (place_.constants)
@@ -205,31 +169,19 @@ void CommunicatorState::settle_constants(const std::vector<Transport*>& routes, 
 }
 
 Blob CommunicatorState::make_record() {
-  Writer writer;
-  writer.put_string(options_.host.empty() ? host_identity() : options_.host);
-  writer.put(static_cast<std::uint32_t>(own_cores()));
-  writer.put(static_cast<std::uint8_t>(transports_.size()));
-  for (const auto& t : transports_) {
-    const Blob address = t->address();
-    writer.put_string(t->name());
-    writer.put_string({reinterpret_cast<const char*>(address.data()), address.size()});
-  }
   cost_source_ = find_cost_source();
-  writer.put(static_cast<std::uint8_t>(cost_source_));
-  if (cost_source_ == CostSource::given) put_constants(writer, constants_);
-  return writer.take();
+  return write_record(options_, transports_, cost_source_, constants_);
 }
 
 // The nearest transport to each peer; both ends come to the same choice because distance is symmetric.
 std::vector<Transport*> CommunicatorState::connect_transports() {
-  std::vector<Record> records;
-  for (int rank = 0; rank < place_.size; ++rank)
-    records.push_back(read_record(rank, joined_.records[static_cast<std::size_t>(rank)]));
+  const std::vector<Record> records = read_records(joined_.records);
   hosts_ = group_by_host(records);
   cost_source_ = records.front().costs;
   if (cost_source_ == CostSource::given) constants_ = records.front().constants;
   topology_ = topology_of(hosts_, place_.size, cores_of(records, hosts_));
   std::vector<Transport*> routes(records.size(), nullptr);
+  passed_over_.resize(records.size());
   std::set<std::string> names;
   for (int peer = 0; peer < place_.size; ++peer) {
     if (peer == place_.rank) continue;
@@ -248,6 +200,7 @@ std::vector<Transport*> CommunicatorState::connect_transports() {
     if (!best)
       throw Error(Errc::rendezvous, fmt::format("rank {} cannot reach rank {}: {}", place_.rank, peer, why));
     names.emplace(routes[static_cast<std::size_t>(peer)]->name());
+    passed_over_[static_cast<std::size_t>(peer)] = std::move(why);
   }
   transport_name_.clear();
   for (const std::string& name : names) transport_name_ += (transport_name_.empty() ? "" : "+") + name;
@@ -289,13 +242,17 @@ Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type
   if (plans.size() >= most_plans) plans.clear();
   if (engine_->has_direct() && has_direct_form(operation) &&
       plan_options_.algorithm.value_or(Algorithm::direct) == Algorithm::direct)
-    return plans
-        .emplace(bytes,
-                 Plan{.algorithm = Algorithm::direct, .segment_bytes = std::max<std::size_t>(bytes, 1)})
-        .first->second;
+    return remember(operation, bytes,
+                    {.algorithm = Algorithm::direct, .segment_bytes = std::max<std::size_t>(bytes, 1)});
   PlanOptions options = plan_options_;  // the wanted algorithm is for the operations that have it
   if (options.algorithm && !supports(*options.algorithm, operation)) options.algorithm.reset();
-  return plans.emplace(bytes, choose_plan(operation, bytes, topology_, constants_, options)).first->second;
+  return remember(operation, bytes, choose_plan(operation, bytes, topology_, constants_, options));
+}
+
+// A size that is new, or was forgotten.
+const Plan& CommunicatorState::remember(Collective operation, std::uint64_t bytes, const Plan& plan) {
+  if (place_.size > 1) log_plan(place_, operation, bytes, plan, transport_name_);
+  return plans_[static_cast<std::size_t>(operation)].emplace(bytes, plan).first->second;
 }
 
 namespace {
@@ -359,9 +316,11 @@ Work CommunicatorState::start(const Arguments& a) {
   return Work(engine_->start(call));
 }
 
-void CommunicatorState::abort(std::error_code why) noexcept {
+void CommunicatorState::abort(std::error_code why, std::string_view text) noexcept {
   try {
-    const Failure failure{Errc::aborted, fmt::format("rank {} called abort: {}", place_.rank, why.message())};
+    const Failure failure{Errc::aborted,
+                          fmt::format("rank {} called abort: {}{}{}", place_.rank, why.message(),
+                                      text.empty() ? "" : ": ", text.substr(0, longest_abort_text))};
     engine_->abort(failure);
   } catch (...) {  // no memory for the message: the deadline remains
   }

@@ -17,12 +17,10 @@
 #include "lib/arguments.h"
 #include "lib/bulk_order.h"
 #include "lib/connect.h"
+#include "lib/record.h"
 #include "lib/rendezvous.h"
 
 namespace rondo {
-
-// Where the planner's constants come from.
-enum class CostSource : std::uint8_t { defaults, given, measured, measured_between_hosts };
 
 class CommunicatorState final : private EngineObserver, private ControlClient {
  public:
@@ -51,7 +49,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
                           std::span<const std::size_t> receive_counts, const OpOptions& options);
   Plan plan(Collective operation, std::size_t count, DType type);
   const CostConstants& constants() const noexcept { return constants_; }
-  void abort(std::error_code why) noexcept;
+  void abort(std::error_code why, std::string_view text) noexcept;
   // From the first transport that has memory for all of its ranks; else memory of this process alone.
   Memory allocate(std::size_t bytes);
 
@@ -62,6 +60,8 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   void connect_all();
   Work start_transfers(const PointShape& shape, const OpOptions& options);
   CostSource find_cost_source();
+  std::string constants_source() const;  // on rank 0, in words
+  const Plan& remember(Collective operation, std::uint64_t bytes, const Plan& plan);
   Blob make_record();
   void settle_constants(const std::vector<Transport*>& routes, bool crowded);
   std::vector<Transport*> connect_transports();
@@ -82,6 +82,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   std::uint64_t splits_ = 0;
   TransportList transports_;
   std::vector<const Transport*> routes_;  // by rank; null for this one
+  std::vector<std::string> passed_over_;  // by rank: why nearer transports do not reach it
   Joined joined_;
   std::string transport_name_ = "self";
   Hosts hosts_;

@@ -65,6 +65,10 @@ TransportList default_transports(const Place& place, const Options& options) {
   return list;
 }
 
+bool allows_all_transports(const Options& options) {
+  return std::ranges::all_of(known_names, [&](std::string_view name) { return is_allowed(name, options); });
+}
+
 std::vector<TransportInfo> describe_transports() {
   const std::string obstacle = shm_obstacle();
   return {{"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},

@@ -57,7 +57,7 @@ std::vector<DType> read_types(const std::string& text) {
   names.emplace_back("all");
   for (const std::string& word : split(text, ',')) {
     const auto type = parse_dtype(word);
-    if (!type) unknown("--datatype", word, names);
+    if (!type || static_cast<int>(*type) >= dtype_count) unknown("--datatype", word, names);
     types.push_back(*type);
   }
   if (types.empty()) unknown("--datatype", text, names);

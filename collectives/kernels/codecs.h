@@ -177,6 +177,8 @@ ReduceFunction pick_kernel(DType type, ReduceOp op) noexcept {
       return pick_integer<Integers<std::int8_t, M>>(op);
     case DType::u8:
       return pick_integer<Integers<std::uint8_t, M>>(op);
+    case DType::u16:
+      break;  // only moves
   }
   return nullptr;
 }

@@ -216,6 +216,8 @@ ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept {
       return pick<Native<std::int8_t>>(op);
     case DType::u8:
       return pick<Native<std::uint8_t>>(op);
+    case DType::u16:
+      break;  // only moves
   }
   return nullptr;
 }

@@ -161,8 +161,9 @@ class RONDO_API Communicator {
   // messages have orders of their own. release_bulk() does nothing for who is not the owner.
   void reserve_bulk(const void* owner, std::string_view who);
   void release_bulk(const void* owner) noexcept;
-  // Ends every pending operation on every rank with this cause; from any thread. Bounded.
-  void abort(std::error_code why) noexcept;
+  // Ends every pending operation on every rank with this cause; from any thread. Bounded. text, at most 1000 bytes of it, is in the message
+  // that every rank gets: "rank 2 called abort: data from the wire is damaged: batch 17 has no labels".
+  void abort(std::error_code why, std::string_view text = {}) noexcept;
 
  private:
   std::unique_ptr<CommunicatorState> state_;

@@ -16,43 +16,61 @@ namespace rondo {
 
 class Store;
 
-// How a communicator is made. from_environment() fills it from the environment: see docs/environment.md. connect(Options{...}) uses
-// what the program gives, and the launcher's variables only for what is needed to join (rank, size, rendezvous, secret).
+// On or off, and whether the program said so: a switch that it did not set leaves the word to the environment.
+class Switch {
+ public:
+  constexpr Switch() noexcept = default;
+  constexpr Switch(bool on) noexcept : on_(on), set_(true) {}
+  constexpr operator bool() const noexcept { return on_; }
+  constexpr bool is_set() const noexcept { return set_; }
+
+ private:
+  bool on_ = false, set_ = false;
+};
+
+// How a communicator is made. One rule for every field: what the program sets comes first, then Rondo's variable (RONDO_*), then the
+// launcher's variables (rank, size, rendezvous), then the default. A field counts as set when it differs from the initial value below.
+// docs/environment.md lists the variables.
+//   connect(Options{.deadline = std::chrono::seconds{20}})  reads RONDO_TRANSPORT, RONDO_ALGORITHM ..., but not RONDO_DEADLINE.
+// "All ranks alike": connect() throws Error(mismatch) on every rank, with the values, when ranks differ.
 struct RONDO_API Options {
-  int rank = -1;  // -1: from the launcher's variables
-  int size = 0;   // 0: likewise
+  int rank = -1;  // -1: not set
+  int size = 0;   // 0: not set
   // env:// (the launcher's variables), tcp://host:port (rank 0 listens there) or file:///path (a file that all ranks share).
   std::string rendezvous = "env://";
   Store* store = nullptr;  // when given, used instead of the URL; outlives connect()
-  std::string secret;      // shared by all ranks; empty: only ranks of this host are accepted
-  std::chrono::milliseconds connect_deadline{30'000};  // for joining
-  std::chrono::milliseconds deadline{300'000};  // for a whole operation, unless OpOptions says otherwise
-  std::vector<std::string>
-      transports;  // those allowed, empty: all; the nearest one that reaches a peer is used
+  std::string secret{};    // shared by all ranks; empty: only ranks of this host are accepted
+  std::chrono::milliseconds connect_deadline{0};  // for joining; 0: RONDO_CONNECT_DEADLINE, else 30 s
+  // For a whole operation, unless OpOptions says otherwise; 0: RONDO_DEADLINE, else 300 s.
+  std::chrono::milliseconds deadline{0};
+  // Those allowed, empty: all; the nearest one that reaches a peer is used. All ranks alike.
+  std::vector<std::string> transports{};
   // Lists of interfaces and networks: "eth0,10.0.0.0/8". A list that begins with ^ excludes all that it names ("^docker0,lo");
   // otherwise ^ before an item excludes that item ("eth*,^eth3"). Empty: any.
-  std::vector<std::string> interfaces;
-  // TCP connections between two interfaces, 1 to 16; where ranks differ the smaller number counts.
-  int connections = 1;
-  std::uint16_t port_first = 0;  // listening ports; 0: any
+  std::vector<std::string> interfaces{};
+  // TCP connections between two interfaces, 1 to 16; where ranks differ the smaller number counts. 0: RONDO_CONNECTIONS, else 1.
+  int connections = 0;
+  std::uint16_t port_first = 0;  // listening ports; 0: RONDO_PORT_RANGE, else any
   std::uint16_t port_last = 0;
-  bool reproducible = false;  // bits depend on the inputs and the number of ranks alone
+  Switch reproducible{};  // bits depend on the inputs and the number of ranks alone. All ranks alike.
   // Ranks that say the same count as ranks of one host when algorithms are chosen and laid out; at most 16384 bytes. Empty: those
   // that share boot and network namespace. What reaches what does not depend on it.
-  std::string host;
-  bool checksum = false;          // CRC32C of every payload, checked by the receiver
-  std::string algorithm;          // ring, tree, star ...; empty: the planner chooses
-  std::size_t segment_bytes = 0;  // unit of pipelining; 0: the planner chooses
-  int depth = 0;                  // segments in flight; 0: the planner chooses
+  std::string host{};
+  Switch checksum{};              // CRC32C of every payload, checked by the receiver. All ranks alike.
+  std::string algorithm{};        // ring, tree, star ...; empty: the planner chooses. All ranks alike.
+  std::size_t segment_bytes = 0;  // unit of pipelining; 0: the planner chooses. All ranks alike.
+  int depth = 0;                  // segments in flight; 0: the planner chooses. All ranks alike.
   // A file of constants for the planner (format_constants() in plan.h, rondo bench --write-constants); rank 0's counts for all.
-  std::string constants;
+  std::string constants{};
   // Whether connect() measures what links cost, a few milliseconds; likewise rank 0's wish. No value: where ranks stand on several
   // hosts, unless there is a file.
-  std::optional<bool> measure;
-  std::size_t staging_bytes = std::size_t{16} << 20;  // bound of staging memory, both lanes together
+  std::optional<bool> measure{};
+  // Bound of staging memory, both lanes together; 0: RONDO_STAGING_BYTES, else 16 MiB. All ranks alike.
+  std::size_t staging_bytes = 0;
 
-  // Reads RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and Slurm. Throws Error(invalid_argument)
-  // that names the variable, its value and what is possible.
+  // What the environment says, with the defaults filled in: RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and
+  // Slurm. connect() reads them too; this is for programs that want to see the values. Throws Error(invalid_argument) that names the
+  // variable, its value and what is possible.
   static Options from_environment();
 };
 

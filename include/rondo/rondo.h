@@ -58,6 +58,7 @@ typedef enum rondo_dtype {
   RONDO_U32,
   RONDO_I8,
   RONDO_U8,
+  RONDO_U16,                    /* only moves: reductions are refused */
   RONDO_DTYPE_BITS = 0x7fffffff /* no type */
 } rondo_dtype;
 
@@ -73,6 +74,25 @@ typedef enum rondo_op {
   RONDO_BIT_XOR,
   RONDO_OP_BITS = 0x7fffffff /* no operation */
 } rondo_op;
+
+/* As rondo::Collective. */
+typedef enum rondo_collective {
+  RONDO_ALL_REDUCE,
+  RONDO_REDUCE,
+  RONDO_BROADCAST,
+  RONDO_ALL_GATHER,
+  RONDO_REDUCE_SCATTER,
+  RONDO_BARRIER,
+  RONDO_GATHER,
+  RONDO_SCATTER,
+  RONDO_ALL_TO_ALL,
+  RONDO_ALL_GATHER_V,
+  RONDO_REDUCE_SCATTER_V,
+  RONDO_ALL_TO_ALL_V,
+  RONDO_SEND,
+  RONDO_RECEIVE,
+  RONDO_COLLECTIVE_BITS = 0x7fffffff /* no operation */
+} rondo_collective;
 
 /* "0.1.0" */
 RONDO_C_API const char* rondo_version(void);
@@ -93,23 +113,31 @@ typedef struct rondo_store {
   int (*get)(void* context, const char* key, char* value, size_t capacity, uint64_t timeout_ms);
 } rondo_store;
 
-/* How a communicator is made. rondo_options_init() makes one that says nothing: then everything comes from the environment when
- * rondo_connect() is called, as with rondo::Options::from_environment(). What is set takes precedence. Strings are read during
- * rondo_connect() only. */
+/* How a communicator is made. rondo_options_init() makes one that says nothing. One rule for every field, as with rondo::Options: what
+ * is set here comes first, then Rondo's variable, then the launcher's, then the default. Strings are read during rondo_connect() only. */
 typedef struct rondo_options {
   size_t bytes;             /* sizeof(rondo_options), set by rondo_options_init() */
-  int rank;                 /* -1: from the launcher's variables */
-  int size;                 /* 0: likewise */
+  int rank;                 /* -1: not set */
+  int size;                 /* 0: not set */
   const char* rendezvous;   /* "tcp://host:port", "file:///path" or "env://" */
   const rondo_store* store; /* used instead of the rendezvous when not NULL */
   const char* secret;
-  uint64_t connect_deadline_ms;
-  uint64_t deadline_ms;   /* of an operation, unless its call says otherwise */
-  const char* transports; /* "shm,tcp": those allowed */
-  const char* interfaces; /* "eth0,10.0.0.0/8" */
+  uint64_t connect_deadline_ms; /* 0: not set */
+  uint64_t deadline_ms;         /* of an operation, unless its call says otherwise; 0: not set */
+  const char* transports;       /* "shm,tcp": those allowed */
+  const char* interfaces;       /* "eth0,10.0.0.0/8" */
   const char* algorithm;
-  int reproducible; /* not 0: on */
-  int checksum;     /* not 0: on */
+  int reproducible;    /* -1: not set, 0: off, else on */
+  int checksum;        /* likewise */
+  int connections;     /* TCP connections between two interfaces, 1 to 16; 0: not set */
+  uint16_t port_first; /* listening ports; 0: not set */
+  uint16_t port_last;
+  const char* host;      /* ranks that say the same count as ranks of one host */
+  const char* constants; /* a file of constants for the planner */
+  int measure;           /* whether connecting measures links: -1: not set, 0: no, else yes */
+  size_t segment_bytes;  /* unit of pipelining; 0: not set */
+  int depth;             /* segments in flight; 0: not set */
+  size_t staging_bytes;  /* bound of staging memory; 0: not set */
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
@@ -124,6 +152,47 @@ RONDO_C_API rondo_status rondo_split(rondo_communicator* communicator, int color
                                      rondo_communicator** part);
 /* Ends every pending operation on every rank with this cause. From any thread. */
 RONDO_C_API void rondo_abort(rondo_communicator* communicator, rondo_status why);
+/* The same with words of the program's own, which are in every rank's message. NULL: none. */
+RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status why, const char* text);
+
+/* The four that follow write text and a zero into `text`, which has room for `capacity` bytes; longer text is cut. From any thread. */
+/* "ring over tcp, segments of 1 MiB, 4 in flight": what the planner chooses for a call with so many elements. */
+RONDO_C_API rondo_status rondo_describe(rondo_communicator* communicator, rondo_collective operation,
+                                        size_t count, rondo_dtype type, char* text, size_t capacity);
+/* The name of the algorithm alone: "ring". */
+RONDO_C_API rondo_status rondo_algorithm(rondo_communicator* communicator, rondo_collective operation,
+                                         size_t count, rondo_dtype type, char* text, size_t capacity);
+/* How a rank is reached: "tcp, 2 paths: 10.1.0.1 -> 10.1.0.2 (eth0) ..."; empty for this rank. */
+RONDO_C_API rondo_status rondo_describe_peer(rondo_communicator* communicator, int peer, char* text,
+                                             size_t capacity);
+/* Where this rank's data connections from other hosts arrive: "host:port". */
+RONDO_C_API rondo_status rondo_address(rondo_communicator* communicator, char* text, size_t capacity);
+
+/* Counters since rondo_connect(). Bytes are payload bytes of this rank. */
+typedef struct rondo_statistics {
+  size_t bytes; /* sizeof(rondo_statistics), set by the caller */
+  uint64_t operations;
+  uint64_t frames_sent;
+  uint64_t frames_received;
+  uint64_t bytes_sent;
+  uint64_t bytes_received;
+  uint64_t staging_bytes; /* held now */
+} rondo_statistics;
+RONDO_C_API rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statistics* statistics);
+
+/* What the planner reckons with, the same on all ranks: seconds, and seconds for each byte. */
+typedef struct rondo_link_costs {
+  double latency_s;
+  double seconds_per_byte;
+  double frame_s;
+} rondo_link_costs;
+typedef struct rondo_constants {
+  size_t bytes; /* sizeof(rondo_constants), set by the caller */
+  rondo_link_costs host;
+  rondo_link_costs network;
+  double reduce_seconds_per_byte;
+} rondo_constants;
+RONDO_C_API rondo_status rondo_get_constants(rondo_communicator* communicator, rondo_constants* constants);
 
 /* Memory in a window: ranks of one host work on it without copies. It may outlive the communicator. */
 RONDO_C_API rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes,

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <rondo/export.h>
+// First: it says so when the compiler is not set to C++20.
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string_view>
-
-#include <rondo/export.h>
+#include <type_traits>
 
 namespace rondo {
 
 // Element types. f8e4m3 and f8e5m2 are the OCP 8-bit floats (OFP8 1.0); bf16 is the upper half of an f32.
-enum class DType : std::uint8_t { f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8 };
-inline constexpr int dtype_count = 12;
+// u16 is 16 bits that only move (broadcast, gather, all_to_all, send ...): reductions of it are refused.
+enum class DType : std::uint8_t { f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, u16 };
+inline constexpr int dtype_count = 12;        // types that can be reduced: the first so many
+inline constexpr int moved_dtype_count = 13;  // all types
 
 // mean is sum divided once by the number of ranks (integers: truncated towards zero). min and max propagate NaN.
 // Integer sums and products wrap. bit_and, bit_or and bit_xor are defined for integer types only.
@@ -57,7 +62,7 @@ RONDO_API std::size_t size_of(DType type) noexcept;
 RONDO_API bool is_integer(DType type) noexcept;
 RONDO_API bool is_valid(DType type) noexcept;
 RONDO_API bool is_valid(ReduceOp op) noexcept;
-// False for the bit operations on floating-point types.
+// False for the bit operations on floating-point types, and for u16.
 RONDO_API bool supports(DType type, ReduceOp op) noexcept;
 
 // Names as they are written above ("bf16", "bit_and", "all_reduce"); "unknown" for a value outside the enum.
@@ -70,8 +75,11 @@ RONDO_API std::optional<DType> parse_dtype(std::string_view text) noexcept;
 RONDO_API std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcept;
 RONDO_API std::optional<Collective> parse_collective(std::string_view text) noexcept;
 
+// The DType of a C++ type: integers by width and sign, float, double; std::byte and char are u8, 16-bit integers are u16, which only moves.
+// Other types have none. A program may give its own half or bfloat16 one:
+//   template <> struct rondo::DTypeOf<my::half> { static constexpr rondo::DType value = rondo::DType::f16; };
 template <class T>
-struct DTypeOf;
+struct DTypeOf {};
 template <>
 struct DTypeOf<double> {
   static constexpr DType value = DType::f64;
@@ -81,34 +89,53 @@ struct DTypeOf<float> {
   static constexpr DType value = DType::f32;
 };
 template <>
-struct DTypeOf<std::int64_t> {
-  static constexpr DType value = DType::i64;
-};
-template <>
-struct DTypeOf<std::uint64_t> {
-  static constexpr DType value = DType::u64;
-};
-template <>
-struct DTypeOf<std::int32_t> {
-  static constexpr DType value = DType::i32;
-};
-template <>
-struct DTypeOf<std::uint32_t> {
-  static constexpr DType value = DType::u32;
-};
-template <>
-struct DTypeOf<std::int8_t> {
-  static constexpr DType value = DType::i8;
-};
-template <>
-struct DTypeOf<std::uint8_t> {
+struct DTypeOf<std::byte> {
   static constexpr DType value = DType::u8;
 };
-
-// A host buffer over contiguous elements: buffer_of(std::span(vector)).
+template <>
+struct DTypeOf<char> {
+  static constexpr DType value = DType::u8;
+};
 template <class T>
-Buffer buffer_of(std::span<T> elements) noexcept {
-  return Buffer{elements.data(), elements.size(), DTypeOf<T>::value, -1};
+requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char> &&
+         (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8)) struct DTypeOf<T> {
+  static constexpr DType value = sizeof(T) == 8        ? (std::is_signed_v<T> ? DType::i64 : DType::u64)
+                                 : sizeof(T) == 4      ? (std::is_signed_v<T> ? DType::i32 : DType::u32)
+                                 : sizeof(T) == 2      ? DType::u16
+                                 : std::is_signed_v<T> ? DType::i8
+                                                       : DType::u8;
+};
+
+template <class T>
+concept HasDType = requires {
+  DTypeOf<std::remove_cv_t<T>>::value;
+};
+
+// A host buffer over contiguous elements: a std::vector, std::array, std::span, array, or any contiguous range that is not a temporary.
+// Elements may be const: then the buffer may only be an input ("in"), since an output is written to.
+template <class Range>
+constexpr Buffer buffer_of(Range&& elements) noexcept {
+  if constexpr (!std::ranges::contiguous_range<Range> || !std::ranges::sized_range<Range>) {
+    static_assert(std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range>,
+                  "rondo::buffer_of takes contiguous elements: std::vector (not of bool), std::array, "
+                  "std::span or an array. For one value: std::span(&value, 1).");
+    return {};
+  } else if constexpr (!std::ranges::borrowed_range<Range>) {
+    static_assert(std::ranges::borrowed_range<Range>,
+                  "rondo::buffer_of borrows memory: name the container first, a temporary one is gone "
+                  "before the operation runs.");
+    return {};
+  } else if constexpr (!HasDType<std::ranges::range_value_t<Range>>) {
+    static_assert(HasDType<std::ranges::range_value_t<Range>>,
+                  "rondo::buffer_of: this element type has no DType. Possible are float, double, integers of "
+                  "8 to 64 bits, std::byte, and types with a rondo::DTypeOf. To move other memory as bytes: "
+                  "rondo::Buffer{pointer, bytes, rondo::DType::u8}.");
+    return {};
+  } else {
+    using Value = std::remove_cv_t<std::ranges::range_value_t<Range>>;
+    return {const_cast<Value*>(std::ranges::data(elements)),
+            static_cast<std::size_t>(std::ranges::size(elements)), DTypeOf<Value>::value, -1};
+  }
 }
 
 }  // namespace rondo

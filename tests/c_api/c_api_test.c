@@ -68,6 +68,7 @@ typedef struct {
   const char* url;
   shared_store* store;
   void (*body)(rondo_communicator* communicator, int rank);
+  void (*change)(rondo_options* options);
 } rank_start;
 
 static void* rank_main(void* argument) {
@@ -81,6 +82,7 @@ static void* rank_main(void* argument) {
   options.deadline_ms = 60000;
   if (start->store != NULL) options.store = &store;
   if (start->url != NULL) options.rendezvous = start->url;
+  if (start->change != NULL) start->change(&options);
   rondo_communicator* communicator = NULL;
   const rondo_status status = rondo_connect(&options, &communicator);
   CHECK(status == RONDO_OK && communicator != NULL);
@@ -92,16 +94,21 @@ static void* rank_main(void* argument) {
   return NULL;
 }
 
-static void run_ranks(const char* url, void (*body)(rondo_communicator*, int)) {
+static void run_with(const char* url, void (*body)(rondo_communicator*, int),
+                     void (*change)(rondo_options*)) {
   shared_store store = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, "", "", 0, 0};
   pthread_t threads[ranks];
   rank_start starts[ranks];
   for (int rank = 0; rank < ranks; ++rank) {
-    const rank_start start = {rank, url, url == NULL ? &store : NULL, body};
+    const rank_start start = {rank, url, url == NULL ? &store : NULL, body, change};
     starts[rank] = start;
     if (pthread_create(&threads[rank], NULL, rank_main, &starts[rank]) != 0) abort();
   }
   for (int rank = 0; rank < ranks; ++rank) pthread_join(threads[rank], NULL);
+}
+
+static void run_ranks(const char* url, void (*body)(rondo_communicator*, int)) {
+  run_with(url, body, NULL);
 }
 
 /* ---- what they do ---- */
@@ -237,42 +244,120 @@ static void bad_input(rondo_communicator* c, int rank) {
   CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK && value == 3);
 }
 
-static void late_rank(rondo_communicator* c, int rank) {
-  float value = 1;
-  if (rank != 0) {
-    rondo_call call = {0};
-    call.bytes = sizeof call;
-    call.deadline_ms = 300;
-    rondo_request* request = NULL;
-    int done = 5;
-    CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, &call, &request) == RONDO_OK);
-    CHECK(rondo_test(request, 0, &done) == RONDO_OK && done == 0);
-    CHECK(rondo_test(request, 30000, &done) == RONDO_DEADLINE_EXCEEDED && done == 1);
-    CHECK(strstr(rondo_message(), "rank 0 has not called") != NULL);
-  } else {
-    struct timespec second = {1, 0};
-    nanosleep(&second, NULL); /* until the others' deadline */
-  }
+/* How many ranks have seen what they were to see; the one that must stay away waits for it. */
+static struct {
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  int ranks;
+} seen = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+
+static void has_seen(void) {
+  pthread_mutex_lock(&seen.mutex);
+  ++seen.ranks;
+  pthread_cond_broadcast(&seen.changed);
+  pthread_mutex_unlock(&seen.mutex);
 }
 
-static void* abort_soon(void* communicator) {
-  struct timespec moment = {0, 50 * 1000 * 1000};
-  nanosleep(&moment, NULL);
-  rondo_abort(communicator, RONDO_CORRUPT);
+static void wait_until_seen(int by) {
+  pthread_mutex_lock(&seen.mutex);
+  while (seen.ranks < by) pthread_cond_wait(&seen.changed, &seen.mutex);
+  seen.ranks = 0;
+  pthread_mutex_unlock(&seen.mutex);
+}
+
+static void late_rank(rondo_communicator* c, int rank) {
+  float value = 1;
+  if (rank == 0) {
+    wait_until_seen(ranks - 1);
+    return;
+  }
+  rondo_call call = {0};
+  call.bytes = sizeof call;
+  call.deadline_ms = 300;
+  rondo_request* request = NULL;
+  int done = 5;
+  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, &call, &request) == RONDO_OK);
+  CHECK(rondo_test(request, 0, &done) == RONDO_OK && done == 0);
+  CHECK(rondo_test(request, 30000, &done) == RONDO_DEADLINE_EXCEEDED && done == 1);
+  CHECK(strstr(rondo_message(), "rank 0 has not called") != NULL);
+  has_seen();
+}
+
+static void* abort_it(void* communicator) {
+  rondo_abort_text(communicator, RONDO_CORRUPT, "batch 17 has no labels");
   return NULL;
 }
 
 static void aborted(rondo_communicator* c, int rank) {
-  pthread_t thread;
-  if (rank == 0 && pthread_create(&thread, NULL, abort_soon, c) != 0) abort();
-  if (rank != 2) {
-    CHECK(rondo_barrier(c, NULL, NULL) == RONDO_ABORTED);
-    CHECK(strstr(rondo_message(), "rank 0 called abort") != NULL);
-  } else {
-    struct timespec moment = {1, 0};
-    nanosleep(&moment, NULL);
+  if (rank == 2) { /* without it the barrier cannot end */
+    wait_until_seen(ranks - 1);
+    return;
   }
+  rondo_request* request = NULL;
+  CHECK(rondo_barrier(c, NULL, &request) == RONDO_OK);
+  pthread_t thread;
+  if (rank == 0 && pthread_create(&thread, NULL, abort_it, c) != 0) abort();
+  CHECK(rondo_wait(request) == RONDO_ABORTED);
+  CHECK(strstr(rondo_message(),
+               "rank 0 called abort: data from the wire is damaged: batch 17 has no labels") != NULL);
   if (rank == 0) pthread_join(thread, NULL);
+  has_seen();
+}
+
+static void says_of_itself(rondo_communicator* c, int rank) {
+  char text[256], small[5];
+  CHECK(rondo_algorithm(c, RONDO_ALL_REDUCE, 100, RONDO_F32, text, sizeof text) == RONDO_OK);
+  CHECK(strcmp(text, "ring") == 0); /* of options.algorithm */
+  CHECK(rondo_describe(c, RONDO_ALL_REDUCE, 100, RONDO_F32, text, sizeof text) == RONDO_OK);
+  CHECK(strstr(text, "ring over tcp, segments of ") == text && strstr(text, ", 2 in flight") != NULL);
+  CHECK(rondo_describe(c, RONDO_ALL_REDUCE, 100, RONDO_F32, small, sizeof small) == RONDO_OK);
+  CHECK(strcmp(small, "ring") == 0);
+  CHECK(rondo_describe(c, RONDO_ALL_REDUCE, 100, (rondo_dtype)256, text, sizeof text) ==
+        RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_describe(c, RONDO_ALL_REDUCE, 100, RONDO_F32, text, 0) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_describe_peer(c, (rank + 1) % ranks, text, sizeof text) == RONDO_OK);
+  CHECK(strstr(text, "tcp") == text && strstr(text, "2 paths") != NULL);
+  CHECK(rondo_describe_peer(c, ranks, text, sizeof text) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_address(c, text, sizeof text) == RONDO_OK);
+  const char* colon = strrchr(text, ':');
+  const int port = colon != NULL ? atoi(colon + 1) : 0;
+  CHECK(port >= 23000 && port <= 31999); /* of options.port_first and port_last */
+  float value = 1;
+  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK);
+  rondo_statistics statistics;
+  statistics.bytes = 0;
+  CHECK(rondo_get_statistics(c, &statistics) == RONDO_INVALID_ARGUMENT);
+  CHECK(strstr(rondo_message(), "sizeof(rondo_statistics)") != NULL);
+  statistics.bytes = sizeof statistics;
+  CHECK(rondo_get_statistics(c, &statistics) == RONDO_OK);
+  CHECK(statistics.operations == 1 && statistics.frames_sent > 0 && statistics.bytes_sent > 0);
+  rondo_constants constants;
+  constants.bytes = sizeof constants;
+  CHECK(rondo_get_constants(c, &constants) == RONDO_OK);
+  CHECK(constants.host.latency_s == 0.25 && constants.network.seconds_per_byte == 0.001); /* of the file */
+  uint16_t bits = (uint16_t)rank;
+  CHECK(rondo_broadcast(c, &bits, &bits, 1, RONDO_U16, 2, NULL, NULL) == RONDO_OK && bits == 2);
+  CHECK(rondo_all_reduce(c, &bits, &bits, 1, RONDO_U16, RONDO_SUM, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+}
+
+static char constants_file[64];
+static const char constants_text[] =
+    "{\"rondo_constants\": 1, \"reduce_seconds_per_byte\": 0.0005,"
+    " \"host\": {\"latency_s\": 0.25, \"seconds_per_byte\": 0.0005, \"frame_s\": 0.5},"
+    " \"network\": {\"latency_s\": 0.5, \"seconds_per_byte\": 0.001, \"frame_s\": 0.5}}";
+
+static void say_much(rondo_options* options) {
+  options->transports = "tcp";
+  options->algorithm = "ring";
+  options->connections = 2;
+  options->port_first = 23000;
+  options->port_last = 31999;
+  options->constants = constants_file;
+  options->segment_bytes = 64;
+  options->depth = 2;
+  options->staging_bytes = 1 << 20;
+  options->host = "one";
+  options->measure = 0;
 }
 
 static void stores_that_fail(void) {
@@ -301,6 +386,13 @@ int main(void) {
   run_ranks(NULL, bad_input);
   run_ranks(NULL, late_rank);
   run_ranks(NULL, aborted);
+  snprintf(constants_file, sizeof constants_file, "/tmp/rondo-c-api-%ld.json", (long)getpid());
+  FILE* file = fopen(constants_file, "w");
+  if (file == NULL) abort();
+  fputs(constants_text, file);
+  fclose(file);
+  run_with(NULL, says_of_itself, say_much);
+  unlink(constants_file);
   stores_that_fail();
   printf("rondo %s: %d failures\n", rondo_version(), failures);
   return failures == 0 ? 0 : 1;

@@ -22,6 +22,7 @@
 
 #include "lib/rendezvous.h"
 #include "lib/rendezvous_socket.h"
+#include "lib/settings.h"
 
 namespace rondo::tests {
 
@@ -60,7 +61,7 @@ inline Outcome join_one(Place place, const Options& options, const Blob& record)
   const TimePoint start = Clock::now();
   place.deadline = after(start, options.connect_deadline);
   try {
-    outcome.joined = join(place, options, record);
+    outcome.joined = join(place, with_environment(options), record);
   } catch (const Error& error) {
     outcome.code = static_cast<Errc>(error.code().value());
     outcome.message = error.what();

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every rank tells all others when it joins, and what follows from all of it together: every rank has all records, and so all come to
+// the same verdict.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <rondo/options.h>
+
+#include "collectives/hosts.h"
+#include "collectives/planner.h"
+#include "lib/connect.h"
+#include "lib/settings.h"
+
+namespace rondo {
+
+// Where the planner's constants come from.
+enum class CostSource : std::uint8_t { defaults, given, measured, measured_between_hosts };
+
+struct Record {
+  std::string host;
+  int cores = 1;
+  std::map<std::string, Blob, std::less<>> addresses;
+  Settings settings;
+  CostSource costs = CostSource::defaults;
+  CostConstants constants;
+};
+
+// constants: written where the source is `given`.
+Blob write_record(const Options& options, const TransportList& transports, CostSource source,
+                  const CostConstants& constants);
+
+// By rank. Throws Error(rendezvous) for one that cannot be read, and Error(mismatch) where settings differ that all ranks must share.
+std::vector<Record> read_records(std::span<const Blob> blobs);
+
+Hosts group_by_host(std::span<const Record> records);
+// Of the host with the most ranks.
+int cores_of(std::span<const Record> records, const Hosts& hosts);
+
+}  // namespace rondo

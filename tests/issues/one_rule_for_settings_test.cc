@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// connect(Options{...}) did not read RONDO_ variables that joining does not need; and ranks whose settings differ failed in the first
+// operation, if at all, without a word of the setting.
+#include <rondo/communicator.h>
+
+#include "../lib/environment_guard.h"
+#include "catch.h"
+#include "lib/settings.h"
+#include "lib/variables.h"
+#include "support/ranks.h"
+
+using namespace rondo;
+using Catch::Contains;
+using rondo::testing::expect;
+using rondo::testing::MemoryStore;
+using rondo::testing::run_ranks;
+using rondo::tests::Environment;
+
+namespace {
+
+Options options_of(MemoryStore& store, int rank, int size) {
+  Options options = rondo::testing::Setup::quick_options();
+  options.rank = rank;
+  options.size = size;
+  options.store = &store;
+  return options;
+}
+
+// What connect() throws on each rank, "" for none.
+std::vector<std::string> messages(int size, Errc code, const std::function<void(Options&, int)>& change) {
+  MemoryStore store;
+  std::vector<std::string> texts(static_cast<std::size_t>(size));
+  run_ranks(size, "ranks with settings of their own", [&](int rank) {
+    Options options = options_of(store, rank, size);
+    change(options, rank);
+    try {
+      Communicator communicator = Communicator::connect(options);
+      communicator.barrier().wait();
+    } catch (const Error& error) {
+      expect(error.code() == code, error.what());
+      texts[static_cast<std::size_t>(rank)] = error.what();
+    }
+  });
+  return texts;
+}
+
+}  // namespace
+
+TEST_CASE("a variable counts where the program has not set the field", "[issues][environment]") {
+  const Environment environment{{"RONDO_ALGORITHM", "star"}, {"RONDO_TRANSPORT", "tcp"}};
+  MemoryStore store;
+  run_ranks(2, "algorithms", [&](int rank) {
+    Options options = options_of(store, rank, 2);
+    const Communicator by_variable = Communicator::connect(options);
+    expect(by_variable.algorithm(Collective::all_reduce, 100, DType::f32) == "star",
+           "the variable is not read");
+  });
+  MemoryStore other;
+  run_ranks(2, "algorithms", [&](int rank) {
+    Options options = options_of(other, rank, 2);
+    options.algorithm = "ring";
+    const Communicator by_field = Communicator::connect(options);
+    expect(by_field.algorithm(Collective::all_reduce, 100, DType::f32) == "ring",
+           "the field does not come first");
+  });
+}
+
+TEST_CASE("every field comes before its variable, and that before the default", "[issues][environment]") {
+  const Options defaults = [] {
+    const Environment none{};
+    return with_environment({});
+  }();
+  CHECK(defaults.deadline == std::chrono::seconds{300});
+  CHECK(defaults.connect_deadline == std::chrono::seconds{30});
+  CHECK(defaults.connections == 1);
+  CHECK(defaults.staging_bytes == std::size_t{16} << 20);
+  CHECK_FALSE(defaults.reproducible);
+
+  const Environment environment{{"RONDO_DEADLINE", "5"},       {"RONDO_CONNECT_DEADLINE", "6"},
+                                {"RONDO_TRANSPORT", "shm"},    {"RONDO_INTERFACE", "lo"},
+                                {"RONDO_CONNECTIONS", "3"},    {"RONDO_PORT_RANGE", "4000-4001"},
+                                {"RONDO_ALGORITHM", "tree"},   {"RONDO_HOST", "a"},
+                                {"RONDO_SEGMENT_BYTES", "4K"}, {"RONDO_DEPTH", "7"},
+                                {"RONDO_CONSTANTS", "/file"},  {"RONDO_MEASURE", "1"},
+                                {"RONDO_STAGING_BYTES", "1M"}, {"RONDO_REPRODUCIBLE", "1"},
+                                {"RONDO_CHECKSUM", "1"}};
+  const Options variables = with_environment({});
+  CHECK(variables.deadline == std::chrono::seconds{5});
+  CHECK(variables.connect_deadline == std::chrono::seconds{6});
+  CHECK(variables.transports == std::vector<std::string>{"shm"});
+  CHECK(variables.interfaces == std::vector<std::string>{"lo"});
+  CHECK(variables.connections == 3);
+  CHECK((variables.port_first == 4000 && variables.port_last == 4001));
+  CHECK(variables.algorithm == "tree");
+  CHECK(variables.host == "a");
+  CHECK(variables.segment_bytes == 4096);
+  CHECK(variables.depth == 7);
+  CHECK(variables.constants == "/file");
+  CHECK(variables.measure == true);
+  CHECK(variables.staging_bytes == std::size_t{1} << 20);
+  CHECK((variables.reproducible && variables.checksum));
+
+  const Options own{.connect_deadline = std::chrono::seconds{1},
+                    .deadline = std::chrono::seconds{2},
+                    .transports = {"tcp"},
+                    .interfaces = {"eth0"},
+                    .connections = 1,
+                    .port_first = 50,
+                    .port_last = 60,
+                    .reproducible = false,
+                    .host = "b",
+                    .checksum = false,
+                    .algorithm = "ring",
+                    .segment_bytes = 1,
+                    .depth = 1,
+                    .constants = "/own",
+                    .measure = false,
+                    .staging_bytes = 2};
+  const Options fields = with_environment(own);
+  CHECK(fields.deadline == own.deadline);
+  CHECK(fields.connect_deadline == own.connect_deadline);
+  CHECK(fields.transports == own.transports);
+  CHECK(fields.interfaces == own.interfaces);
+  CHECK(fields.connections == 1);
+  CHECK((fields.port_first == 50 && fields.port_last == 60));
+  CHECK(fields.algorithm == "ring");
+  CHECK(fields.host == "b");
+  CHECK(fields.segment_bytes == 1);
+  CHECK(fields.depth == 1);
+  CHECK(fields.constants == "/own");
+  CHECK(fields.measure == false);
+  CHECK(fields.staging_bytes == 2);
+  CHECK_FALSE(fields.reproducible);
+  CHECK_FALSE(fields.checksum);
+  // A bad variable harms nobody who does not read it.
+  ::setenv("RONDO_DEADLINE", "soon", 1);
+  CHECK_NOTHROW(with_environment(own));
+  CHECK_THROWS_WITH(with_environment({}), Contains("RONDO_DEADLINE is 'soon'"));
+  CHECK_THROWS_WITH(with_environment({.deadline = std::chrono::seconds{-1}}),
+                    Contains("deadline is -1000 ms"));
+}
+
+TEST_CASE("ranks with different settings are told which, all of them the same", "[issues][environment]") {
+  const Environment environment{{"RONDO_TRANSPORT", "tcp"}};
+  const char* const remedy = ". Set the same on all ranks, in the variable or in Options";
+  const auto same = [&](const std::vector<std::string>& texts, const std::string& wanted) {
+    for (const std::string& text : texts)
+      CHECK(text == "the ranks have different settings: " + wanted + remedy);
+  };
+  same(messages(3, Errc::mismatch,
+                [](Options& o, int rank) { o.algorithm = rank == 2 ? "doubling" : "ring"; }),
+       "RONDO_ALGORITHM: ring on ranks 0, 1, doubling on rank 2");
+  same(messages(2, Errc::mismatch,
+                [](Options& o, int rank) {
+                  if (rank == 1) o.algorithm = "ring";
+                  if (rank == 0) o.checksum = true;
+                }),
+       "RONDO_ALGORITHM: the planner's choice on rank 0, ring on rank 1; RONDO_CHECKSUM: 1 on rank 0, 0 on "
+       "rank 1");
+  same(messages(2, Errc::mismatch, [](Options& o, int rank) { o.depth = rank + 1; }),
+       "RONDO_DEPTH: 1 on rank 0, 2 on rank 1");
+  same(messages(2, Errc::mismatch, [](Options& o, int rank) { o.segment_bytes = rank == 0 ? 0 : 65536; }),
+       "RONDO_SEGMENT_BYTES: the planner's choice on rank 0, 65536 on rank 1");
+  same(messages(2, Errc::mismatch, [](Options& o, int rank) { o.reproducible = rank == 1; }),
+       "RONDO_REPRODUCIBLE: 0 on rank 0, 1 on rank 1");
+  same(messages(2, Errc::mismatch, [](Options& o, int rank) { o.staging_bytes = rank == 0 ? 0 : 1 << 20; }),
+       "RONDO_STAGING_BYTES: 16777216 on rank 0, 1048576 on rank 1");
+  same(messages(2, Errc::mismatch,
+                [](Options& o, int rank) {
+                  if (rank == 1) o.transports = {"shm", "tcp"};
+                }),
+       "RONDO_TRANSPORT: tcp on rank 0, any on rank 1");
+}
+
+TEST_CASE("settings that may differ do not stop anybody", "[issues][environment]") {
+  const Environment environment{};
+  const auto texts = messages(2, Errc::mismatch, [](Options& o, int rank) {
+    o.deadline = std::chrono::seconds{30 + rank};
+    o.connect_deadline = std::chrono::seconds{30 + rank};
+    o.connections = 1 + rank;
+    o.transports =
+        rank == 0 ? std::vector<std::string>{"shm", "tcp"} : std::vector<std::string>{"tcp", "shm"};
+    o.measure = rank == 0;
+  });
+  for (const std::string& text : texts) CHECK(text.empty());
+}
+
+TEST_CASE("what a peer says of its settings is bounded and printable", "[issues][environment]") {
+  Writer writer;
+  put_settings(writer, {{"RONDO_ALGORITHM", "a\033[2Jb"}});
+  const Blob bytes = writer.take();
+  Reader reader(bytes);
+  CHECK(get_settings(reader) == Settings{{"RONDO_ALGORITHM", "(a text that cannot be shown)"}});
+  CHECK(reader.ok());
+  Writer large;
+  put_settings(large, {{"RONDO_ALGORITHM", std::string(257, 'x')}});
+  const Blob more = large.take();
+  Reader second(more);
+  get_settings(second);
+  CHECK_FALSE(second.ok());
+}
+
+TEST_CASE("a name that Rondo does not know leads to the nearest that it has", "[issues][environment]") {
+  CHECK(nearest_variable("RONDO_TRANSPORTS") == "RONDO_TRANSPORT");
+  CHECK(nearest_variable("RONDO_TRANPORT") == "RONDO_TRANSPORT");
+  CHECK(nearest_variable("RONDO_RNAK") == "RONDO_RANK");
+  CHECK(nearest_variable("RONDO_ALGO") == "");
+  CHECK(nearest_variable("RONDO_SEGMENTBYTES") == "RONDO_SEGMENT_BYTES");
+  CHECK(nearest_variable("RONDO_SOMETHING_ELSE") == "");
+  CHECK(nearest_variable("RONDO_XYZ") == "");
+  CHECK(nearest_variable("RONDO_DEPTH") == "");
+  for (const char* name : {"RONDO_RANK", "RONDO_LOCAL_RANK", "RONDO_ISA", "RONDO_LOG", "RONDO_DEPTH"})
+    CHECK(is_variable(name));
+}
