@@ -244,31 +244,34 @@ static void bad_input(rondo_communicator* c, int rank) {
   CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK && value == 3);
 }
 
-/* How many ranks have seen what they were to see; the one that must stay away waits for it. */
-static struct {
+/* How many ranks have come to a point that another one waits for. */
+typedef struct {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   int ranks;
-} seen = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+} counter;
+static counter connected = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+static counter seen = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
 
-static void has_seen(void) {
-  pthread_mutex_lock(&seen.mutex);
-  ++seen.ranks;
-  pthread_cond_broadcast(&seen.changed);
-  pthread_mutex_unlock(&seen.mutex);
+static void count_rank(counter* c) {
+  pthread_mutex_lock(&c->mutex);
+  ++c->ranks;
+  pthread_cond_broadcast(&c->changed);
+  pthread_mutex_unlock(&c->mutex);
 }
 
-static void wait_until_seen(int by) {
-  pthread_mutex_lock(&seen.mutex);
-  while (seen.ranks < by) pthread_cond_wait(&seen.changed, &seen.mutex);
-  seen.ranks = 0;
-  pthread_mutex_unlock(&seen.mutex);
+/* And sets it back for the next time. */
+static void wait_for_ranks(counter* c, int count_of_ranks) {
+  pthread_mutex_lock(&c->mutex);
+  while (c->ranks < count_of_ranks) pthread_cond_wait(&c->changed, &c->mutex);
+  c->ranks = 0;
+  pthread_mutex_unlock(&c->mutex);
 }
 
 static void late_rank(rondo_communicator* c, int rank) {
   float value = 1;
   if (rank == 0) {
-    wait_until_seen(ranks - 1);
+    wait_for_ranks(&seen, ranks - 1);
     return;
   }
   rondo_call call = {0};
@@ -280,7 +283,7 @@ static void late_rank(rondo_communicator* c, int rank) {
   CHECK(rondo_test(request, 0, &done) == RONDO_OK && done == 0);
   CHECK(rondo_test(request, 30000, &done) == RONDO_DEADLINE_EXCEEDED && done == 1);
   CHECK(strstr(rondo_message(), "rank 0 has not called") != NULL);
-  has_seen();
+  count_rank(&seen);
 }
 
 static void* abort_it(void* communicator) {
@@ -289,19 +292,21 @@ static void* abort_it(void* communicator) {
 }
 
 static void aborted(rondo_communicator* c, int rank) {
-  if (rank == 2) { /* without it the barrier cannot end */
-    wait_until_seen(ranks - 1);
+  count_rank(&connected);
+  if (rank == 2) { /* without it the next barrier cannot end */
+    wait_for_ranks(&seen, ranks - 1);
     return;
   }
   rondo_request* request = NULL;
   CHECK(rondo_barrier(c, NULL, &request) == RONDO_OK);
   pthread_t thread;
+  if (rank == 0) wait_for_ranks(&connected, ranks);
   if (rank == 0 && pthread_create(&thread, NULL, abort_it, c) != 0) abort();
   CHECK(rondo_wait(request) == RONDO_ABORTED);
   CHECK(strstr(rondo_message(),
                "rank 0 called abort: data from the wire is damaged: batch 17 has no labels") != NULL);
   if (rank == 0) pthread_join(thread, NULL);
-  has_seen();
+  count_rank(&seen);
 }
 
 static void says_of_itself(rondo_communicator* c, int rank) {

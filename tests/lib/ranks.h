@@ -56,12 +56,13 @@ struct Outcome {
   double seconds = 0;
 };
 
-inline Outcome join_one(Place place, const Options& options, const Blob& record) {
+inline Outcome join_one(Place place, const Options& given, const Blob& record) {
+  const Options options = with_environment(given);
   Outcome outcome;
   const TimePoint start = Clock::now();
   place.deadline = after(start, options.connect_deadline);
   try {
-    outcome.joined = join(place, with_environment(options), record);
+    outcome.joined = join(place, options, record);
   } catch (const Error& error) {
     outcome.code = static_cast<Errc>(error.code().value());
     outcome.message = error.what();
