@@ -77,7 +77,8 @@ void Bench::open_files() {
   std::string trouble;
   try {
     if (is_first()) results_.emplace(options_.json, options_.csv);
-    if (is_first() && !options_.constants.empty()) ResultFile("--write-constants", options_.constants);
+    if (is_first() && !options_.constants.empty())
+      const ResultFile tried("--write-constants", options_.constants);
   } catch (const UsageError& error) {
     trouble = error.what();
   }
@@ -297,8 +298,8 @@ int run_rank(BenchOptions& options, const PlaceInfo& place) {
 int start_ranks(BenchOptions& options, const std::vector<std::string>& command) {
   const int ranks = options.ranks.value_or(default_ranks);
   settle(options, ranks);
-  Results(options.json, options.csv);
-  if (!options.constants.empty()) ResultFile("--write-constants", options.constants);
+  const Results tried(options.json, options.csv);
+  if (!options.constants.empty()) const ResultFile constants("--write-constants", options.constants);
   Options ranks_options = options.connect;
   if (ranks_options.interfaces.empty()) ranks_options.interfaces = {"lo"};  // as spawn_ranks() sets it
   const SystemInfo info = gather_info(ranks_options);

@@ -50,7 +50,8 @@ std::string explain_rest(const CLI::App& app, const CLI::App& place) {
 // Most of CLI11's texts begin with the option.
 std::string explain_kind(const CLI::App& app, const CLI::App& place, const CLI::Error& error) {
   const auto kind = static_cast<CLI::ExitCodes>(error.get_exit_code());
-  const std::string text = error.what(), flag = text.substr(0, text.find_first_of(": "));
+  std::string text = error.what();
+  const std::string flag = text.substr(0, text.find_first_of(": "));
   switch (kind) {
     case CLI::ExitCodes::ArgumentMismatch:
       if (text.ends_with("missing")) return flag + " needs a value after it";
