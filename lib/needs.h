@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a communicator takes of the limits of its process, and whether they allow it. The table of docs/scale.md and a test
+// What a communicator takes of the limits of its process, and whether they allow it. The table of docs/limits.md and a test
 // (tests/issues/descriptors_test.cc) keep to these functions.
 #pragma once
 

@@ -7,6 +7,7 @@
 
 #include "lib/connect.h"
 #include "lib/reachability.h"
+#include "transports/shm/segment.h"
 #include "transports/shm/shm.h"
 #include "transports/tcp/tcp.h"
 
@@ -73,6 +74,10 @@ std::vector<TransportInfo> describe_transports() {
   const std::string obstacle = shm_obstacle();
   return {{"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
           {"tcp", true, "between any ranks"}};
+}
+
+std::size_t shared_segment_bytes(int ranks_on_host) noexcept {
+  return SegmentLayout(static_cast<std::size_t>(ranks_on_host)).bytes();
 }
 
 std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters) {

@@ -52,6 +52,21 @@ void print_info(const SystemInfo& info) {
   print_place(info.place);
 }
 
+// What a communicator of so many ranks takes, for rank 0, which takes most, and for the last.
+void print_needs(int ranks, int on_host, const Options& options) {
+  line("needs of", fmt::format("{} ranks, {} on a host", ranks, on_host));
+  for (const int rank : {0, ranks - 1}) {
+    const NeedsInfo needs = compute_needs(ranks, on_host, rank, options);
+    line(fmt::format("rank {}", rank),
+         fmt::format(
+             "open files {} to connect, {} then, {} with every link used; {} threads; {} ports; staging at "
+             "most {}; shared memory {}",
+             needs.descriptors_to_connect, needs.descriptors_idle, needs.descriptors_most, needs.threads,
+             needs.ports, format_bytes(needs.staging_bytes), format_bytes(needs.shared_bytes)));
+    if (ranks == 1) break;
+  }
+}
+
 }  // namespace
 
 void add_info(CLI::App& app, int& exit_code) {
@@ -60,7 +75,11 @@ void add_info(CLI::App& app, int& exit_code) {
   auto interfaces = std::make_shared<std::string>();
   command->add_option("--interfaces", *interfaces,
                       "As if this were chosen: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3");
-  command->callback([interfaces, &exit_code] {
+  auto ranks = std::make_shared<std::string>();
+  auto on_host = std::make_shared<std::string>();
+  command->add_option("--ranks", *ranks, "Compute what a communicator of so many ranks needs");
+  command->add_option("--ranks-per-host", *on_host, "So many of them on this host (default: all)");
+  command->callback([interfaces, ranks, on_host, &exit_code] {
     Options options;
     std::string trouble;
     try {
@@ -74,6 +93,12 @@ void add_info(CLI::App& app, int& exit_code) {
     SystemInfo info = gather_info(options);
     if (!trouble.empty()) info.place.error = trouble;
     print_info(info);
+    if (!ranks->empty()) {
+      const int count = static_cast<int>(parse_number("--ranks", *ranks, 1, 1'000'000));
+      const int here =
+          on_host->empty() ? count : static_cast<int>(parse_number("--ranks-per-host", *on_host, 1, count));
+      print_needs(count, here, options);
+    }
     exit_code = info.interface_error.empty() && trouble.empty() ? exit_fine : exit_usage;
   });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -62,6 +63,20 @@ struct SystemInfo {
 
 // Never throws for a bad environment or bad filters: the fields say what is wrong.
 RONDO_API SystemInfo gather_info(const Options& options);
+
+// What one rank of a communicator takes of its process and host: the table of docs/limits.md.
+struct NeedsInfo {
+  std::size_t descriptors_to_connect = 0;  // at most, before connect() returns
+  std::size_t descriptors_idle = 0;        // afterwards, while nothing has been sent over tcp
+  std::size_t descriptors_most = 0;  // when every link has been used; Memory from allocate() not counted
+  std::size_t threads = 0;           // of Rondo's own
+  std::size_t ports = 0;          // TCP ports to listen on; rank 0 of a tcp:// or file:// rendezvous one more
+  std::size_t staging_bytes = 0;  // bound of private memory for data on its way
+  std::size_t shared_bytes =
+      0;  // shared memory that this rank makes, and every rank of the host maps; pages count when used
+};
+// Of rank `rank` of `ranks`, `ranks_on_host` of them on its host. Throws Error(invalid_argument).
+RONDO_API NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& options);
 
 // The place alone: cheap.
 RONDO_API PlaceInfo gather_place(const Options& options);
