@@ -5,18 +5,23 @@
 
 #include <utility>
 
+#include "base/own_descriptors.h"
+
 namespace rondo {
 
-// Owns a descriptor.
+// Owns a descriptor. A child made by fork() has it no more: own_descriptors.h closes it there, and the child's copy of this object leaves
+// the number alone.
 class FileDescriptor {
  public:
   FileDescriptor() noexcept = default;
-  explicit FileDescriptor(int number) noexcept : number_(number) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  explicit FileDescriptor(int number) noexcept : number_(number) { add_own_descriptor(number_); }
+  FileDescriptor(FileDescriptor&& other) noexcept
+      : number_(std::exchange(other.number_, -1)), generation_(other.generation_) {}
   FileDescriptor& operator=(FileDescriptor&& other) noexcept {
     if (this != &other) {
       reset();
       number_ = std::exchange(other.number_, -1);
+      generation_ = other.generation_;
     }
     return *this;
   }
@@ -24,13 +29,23 @@ class FileDescriptor {
 
   int get() const noexcept { return number_; }
   explicit operator bool() const noexcept { return number_ >= 0; }
-  int release() noexcept { return std::exchange(number_, -1); }
+  int release() noexcept {
+    if (is_here()) remove_own_descriptor(number_);
+    return std::exchange(number_, -1);
+  }
   void reset() noexcept {
-    if (number_ >= 0) ::close(std::exchange(number_, -1));
+    if (number_ >= 0 && is_here()) {
+      remove_own_descriptor(number_);
+      ::close(number_);
+    }
+    number_ = -1;
   }
 
  private:
+  bool is_here() const noexcept { return generation_ == process_generation(); }
+
   int number_ = -1;
+  unsigned generation_ = process_generation();
 };
 
 }  // namespace rondo

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "base/own_descriptors.h"
 #include "collectives/direct.h"
 #include "collectives/failure.h"
 #include "collectives/lane.h"
@@ -165,6 +166,7 @@ class Engine final : private Sink, private PointHost {
   std::string lost_text(const Channel& channel, std::string_view what) const;
 
   const EngineOptions options_;
+  const unsigned process_ = process_generation();
   const std::vector<Transport*> routes_, transports_;
   EngineObserver* const observer_;
 

@@ -8,6 +8,8 @@
 
 #include <array>
 
+#include <rondo/error.h>
+
 #include "base/pause.h"
 #include "collectives/engine.h"
 #include "collectives/engine_guard.h"
@@ -31,6 +33,7 @@ constexpr std::size_t most_descriptors = 8;
 
 bool Engine::wait(Operation& operation, TimePoint until) {
   if (operation.state() != Operation::State::running) return true;
+  if (process_ != process_generation()) throw Error(Errc::unsupported, std::string(used_in_child));
   std::unique_lock lock = Guard::acquire(*this);
   ++waiters_;
   while (operation.state() == Operation::State::running && Clock::now() < until) {

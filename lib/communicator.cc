@@ -20,8 +20,16 @@ Communicator Communicator::connect(const Options& options) {
 
 Communicator::Communicator(std::unique_ptr<CommunicatorState> state) : state_(std::move(state)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
-Communicator& Communicator::operator=(Communicator&&) noexcept = default;
-Communicator::~Communicator() = default;
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  if (this == &other) return *this;
+  const Communicator before(std::move(*this));
+  state_ = std::move(other.state_);
+  return *this;
+}
+// A forked child has nothing to end: no threads, no connections, and locks that may be held for ever. Its copy is left as it is.
+Communicator::~Communicator() {
+  if (state_ && state_->in_other_process()) static_cast<void>(state_.release());
+}
 
 int Communicator::rank() const noexcept {
   return state_->rank();

@@ -69,6 +69,7 @@ void check_parts(const Caller& caller, const Buffer& b, std::span<const std::siz
 }  // namespace
 
 Work CommunicatorState::start_transfers(const PointShape& shape, const OpOptions& options) {
+  refuse_child();
   PointCall call{transfers_, shape, {}, options.tag};
   call.time_limit =
       std::min(options.deadline.count() > 0 ? options.deadline : options_.deadline, longest_deadline);

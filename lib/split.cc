@@ -184,6 +184,7 @@ std::unique_ptr<CommunicatorState> split_in_groups(CommunicatorState& parent, co
 
 std::unique_ptr<CommunicatorState> split(CommunicatorState& parent, int color, int key,
                                          std::uint64_t number) {
+  parent.refuse_child();
   const Group group = find_group(parent, color, key);
   try {
     return split_in_groups(parent, group, number);

@@ -230,6 +230,7 @@ std::string CommunicatorState::address() const {
 }
 
 Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
+  refuse_child();
   if (static_cast<int>(operation) >= collective_count || !is_valid(type))
     throw Error(Errc::invalid_argument, "there is no such operation or element type");
   if (count > (std::size_t{1} << 50))
@@ -280,6 +281,7 @@ std::uint64_t CommunicatorState::plan_hash(const Call& call, std::uint64_t count
 }
 
 Work CommunicatorState::start(const Arguments& a) {
+  refuse_child();
   check_arguments(a);
   if (a.options->priority == Priority::bulk) bulk_order_.check(place_.rank, a.operation, a.options->owner);
   const bool shape_of_out = a.operation == Collective::reduce_scatter || a.operation == Collective::scatter ||
@@ -317,6 +319,7 @@ Work CommunicatorState::start(const Arguments& a) {
 }
 
 void CommunicatorState::abort(std::error_code why, std::string_view text) noexcept {
+  if (in_other_process()) return;
   try {
     const Failure failure{Errc::aborted,
                           fmt::format("rank {} called abort: {}{}{}", place_.rank, why.message(),
@@ -327,6 +330,7 @@ void CommunicatorState::abort(std::error_code why, std::string_view text) noexce
 }
 
 Memory CommunicatorState::allocate(std::size_t bytes) {
+  refuse_child();
   if (bytes == 0) return Memory();
   for (const auto& transport : transports_)
     if (auto allocation = transport->allocate(bytes)) return Memory(std::move(allocation));

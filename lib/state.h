@@ -12,6 +12,7 @@
 
 #include <rondo/communicator.h>
 
+#include "base/own_descriptors.h"
 #include "collectives/engine.h"
 #include "collectives/planner.h"
 #include "lib/arguments.h"
@@ -37,8 +38,16 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   std::uint64_t next_split() noexcept { return ++splits_; }
   std::string address() const;
   std::string describe_peer(int peer) const;
-  Engine& engine() noexcept { return *engine_; }
   BulkOrder& bulk_order() noexcept { return bulk_order_; }
+  // Throws Error(unsupported) in a child that was forked: there the engine has no threads, and its lock may be held for ever.
+  Engine& engine() {
+    refuse_child();
+    return *engine_;
+  }
+  bool in_other_process() const noexcept { return generation_ != process_generation(); }
+  void refuse_child() const {
+    if (in_other_process()) throw Error(Errc::unsupported, std::string(used_in_child));
+  }
   const std::string& transport_name() const noexcept { return transport_name_; }
 
   Work start(const Arguments& arguments);
@@ -75,6 +84,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   void failed(const Failure& failure) override;
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) override;
 
+  const unsigned generation_ = process_generation();
   const Options options_;
   const Place place_;
   CostSource cost_source_ = CostSource::defaults;  // rank 0's

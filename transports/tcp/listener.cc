@@ -66,7 +66,7 @@ Listener::Listener(boost::asio::io_context& context, const TcpOptions& options)
                                         static_cast<unsigned>(options.rank), std::max(128, 4 * options.size));
       endpoints_.push_back(local_endpoint(socket.get()));
       acceptors_.emplace_back(context, one.address.is_v4() ? tcp::v4() : tcp::v6(), socket.get());
-      (void)socket.release();
+      add_own_descriptor(socket.release());  // the acceptor's now
       pauses_.emplace_back(context);
       chosen_.push_back(one);
       rails_.push_back(rail_of(one, filter));
@@ -76,6 +76,10 @@ Listener::Listener(boost::asio::io_context& context, const TcpOptions& options)
     }
   }
   if (acceptors_.empty()) throw Error(Errc::system, problem);
+}
+
+Listener::~Listener() {
+  for (auto& acceptor : acceptors_) remove_own_descriptor(acceptor.native_handle());
 }
 
 void Listener::start(Accepted accepted, MakeRoom make_room, Starved starved) {

@@ -29,6 +29,7 @@ class Listener {
   // This process has been short of something for some seconds, and connections wait: why, and what to do.
   using Starved = std::function<void(const std::string& what)>;
   Listener(boost::asio::io_context& context, const TcpOptions& options);
+  ~Listener();
   // From now on `accepted` is called, on the thread that runs the context, with every connection that comes. What it
   // throws costs that connection alone.
   void start(Accepted accepted, MakeRoom make_room, Starved starved);
