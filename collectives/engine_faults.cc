@@ -95,6 +95,7 @@ void Engine::adopt(const Failure& failure) {
   if (failure_) return;
   failure_ = failure;
   suspicion_.reset();
+  for (Transport* transport : transports_) transport->halt();
   for (DirectLane& d : direct_) d.clear();
   for (Lane& l : lanes_) {
     Operation* operation = l.first();

@@ -81,7 +81,8 @@ void ReadySlot::open() {
 void ReadySlot::fail(const Failure& failure) {
   {
     const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = failure;
+    // Once all ranks are ready connect() returns everywhere, and an operation tells of the failure.
+    if (!failure_ && !open_) failure_ = failure;
   }
   changed_.notify_all();
 }

@@ -17,14 +17,15 @@ namespace rondo {
 namespace {
 
 constexpr std::size_t control_thread = 1, engine = 2;
-// epoll and the listener; the bell when somebody is reached; the segment until all have it.
-constexpr std::size_t shm_listening = 2, shm_bell = 1, shm_segment = 1;
+// epoll, the listener and what interrupts start(); the bell when somebody is reached; until all have been met the own segment, epoll, and
+// what a peer has just sent.
+constexpr std::size_t shm_listening = 3, shm_bell = 1, shm_segment = 4;
 // epoll, the bell of the set-up thread and its three of Boost.Asio; netlink once it runs. Each address is listened at.
 constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
 // While joining rank 0 listens, as a rule at few addresses, and writes or reads a file.
 constexpr std::size_t rendezvous = 8;
-// Socket, bell and segment of a peer on this host; the segment is closed when all have been met.
-constexpr std::size_t met = 3, neighbour = 2;
+// Socket and bell of a peer on this host.
+constexpr std::size_t met = 2, neighbour = 2;
 
 // Where /proc is missing: those among the first few thousand.
 std::size_t probe_descriptors(std::size_t limit) {

@@ -59,7 +59,10 @@ CommunicatorState::CommunicatorState(const Options& options, const Place& place,
   } catch (const std::exception& error) {
     fail_before_joining(place_, options_, error);
   }
-  if (place_.size > 1) joined_ = join(place_, options_, record);
+  if (place_.size > 1) {
+    joined_ = join(place_, options_, record);
+    joined_.control->start(*this);
+  }
   try {
     connect_all();
   } catch (const std::exception& error) {
@@ -70,7 +73,7 @@ CommunicatorState::CommunicatorState(const Options& options, const Place& place,
   // Either connect() returns on every rank, or it fails on every rank, with one cause.
   if (const auto failure = joined_.control->await_ready(place_.deadline))
     throw Error(failure->code, failure->cause);
-  joined_.control->start(*this);
+  begin_work();
   introduce({place_, options_, hosts_, routes_, passed_over_, constants_source(), constants_,
              Clock::now() - began});
 }
@@ -335,29 +338,6 @@ Memory CommunicatorState::allocate(std::size_t bytes) {
   for (const auto& transport : transports_)
     if (auto allocation = transport->allocate(bytes)) return Memory(std::move(allocation));
   return Memory(bytes);
-}
-
-void CommunicatorState::failure(const Failure& failure) {
-  joined_.control->report(failure);
-}
-void CommunicatorState::deadline(Priority lane, std::uint64_t number, nanoseconds limit,
-                                 const std::string& view) {
-  joined_.control->report_deadline(lane, number, limit, view);
-}
-void CommunicatorState::stalled(Priority lane, std::uint64_t number) {
-  joined_.control->report_stall(lane, number);
-}
-void CommunicatorState::slow(Priority lane, std::uint64_t number, nanoseconds waited) {
-  joined_.control->report_slow(lane, number, waited);
-}
-RankStatus CommunicatorState::status() {
-  return engine_->status();
-}
-void CommunicatorState::failed(const Failure& failure) {
-  engine_->fail(failure);
-}
-void CommunicatorState::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
-  engine_->peer_left(rank, finished);
 }
 
 }  // namespace rondo

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -84,6 +85,9 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   void failed(const Failure& failure) override;
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) override;
 
+  // While this is being made the control plane tells of other ranks already: a failure ends what waits for them.
+  void begin_work();
+
   const unsigned generation_ = process_generation();
   const Options options_;
   const Place place_;
@@ -93,7 +97,16 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   TransportList transports_;
   std::vector<const Transport*> routes_;  // by rank; null for this one
   std::vector<std::string> passed_over_;  // by rank: why nearer transports do not reach it
-  Joined joined_;
+  // What the control plane told before the engine was there.
+  struct Departure {
+    int rank = 0;
+    std::uint64_t finished[lane_count] = {};
+  };
+  std::mutex starting_mutex_;
+  bool working_ = false;
+  std::optional<Failure> early_failure_;
+  std::vector<Departure> early_departures_;
+  Joined joined_;  // its thread uses what stands above
   std::string transport_name_ = "self";
   Hosts hosts_;
   Topology topology_;

@@ -43,4 +43,13 @@ inline std::vector<std::unique_ptr<Transport>> shm_transports(
   return transports;
 }
 
+// Where memory of one rank lies for the others. It takes two turns until all have mapped it: the owner sends its descriptor when it uses
+// the memory, and the others take it when they use any.
+inline WindowPlace find_everywhere(const std::vector<std::unique_ptr<Transport>>& transports,
+                                   std::size_t owner, const void* data, std::size_t bytes) {
+  transports[owner]->windows()->find(data, bytes);
+  for (const auto& transport : transports) transport->windows()->find(nullptr, 0);
+  return transports[owner]->windows()->find(data, bytes);
+}
+
 }  // namespace rondo::testing

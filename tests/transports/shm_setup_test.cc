@@ -30,6 +30,7 @@ namespace rondo::testing {
 namespace {
 
 using Catch::Contains;
+using Catch::Equals;
 
 constexpr milliseconds patience{20'000};
 
@@ -168,6 +169,17 @@ TEST_CASE("a rank that never comes is named at the deadline") {
              Contains("until the deadline for joining") && Contains("rank 1"));
 }
 
+TEST_CASE("ranks that meet end with what the control plane says of the others") {
+  auto rank0 = make_shm(options_of(0, 2)), rank1 = make_shm(options_of(1, 2));
+  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  std::string zero;
+  std::thread waiting([&] { zero = failure_of(*rank0, addresses); });
+  rank0->interrupt("rank 2 has lost rank 1");
+  rank0->interrupt("what follows from it");
+  waiting.join();
+  CHECK(zero == "rank 2 has lost rank 1");
+}
+
 TEST_CASE("why one rank gives up is what the others say too") {
   auto rank0 = make_shm(options_of(0, 3)), rank1 = make_shm(options_of(1, 3)),
        rank2 = make_shm(options_of(2, 3));
@@ -233,7 +245,7 @@ TEST_CASE("what a member of the job sends is checked") {
   }
   SECTION("no descriptor") {
     send_packet(impostor.socket(), std::as_bytes(std::span("rondoseg", 8)));
-    expected = "descriptors could not be received";
+    expected = "without its two descriptors";
   }
   SECTION("something else") {
     send_packet(impostor.socket(), payload_of(5, 200));
@@ -279,20 +291,28 @@ TEST_CASE("counters that cannot be break the link, and nothing is read beyond th
 
 TEST_CASE(
     "the death of a process is noticed, told once for each link, and what it sent before still arrives") {
-  auto mine = make_shm(options_of(0, 2)), theirs = make_shm(options_of(1, 2));
-  const std::vector<Blob> addresses{mine->address(), theirs->address()};
+  auto mine = make_shm(options_of(0, 2));
+  std::vector<Blob> addresses{mine->address(), Blob(1024)};
+  int pipe[2];
+  REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
   const pid_t child = ::fork();
   if (child == 0) {  // rank 1
-    mine.release();  // not this process's to close
     try {
+      auto theirs = make_shm(options_of(1, 2));
+      addresses[1] = theirs->address();
+      if (::write(pipe[1], addresses[1].data(), addresses[1].size()) < 0) ::_exit(1);
       theirs->start(addresses, shm_job);
       theirs->link(0, Priority::bulk).send(header_of(1), payload_of(1, 1000), 1);
+      ::raise(SIGKILL);
     } catch (...) {
-      ::_exit(1);
     }
-    ::raise(SIGKILL);
+    ::_exit(1);
   }
-  theirs.reset();
+  const ssize_t length = ::read(pipe[0], addresses[1].data(), addresses[1].size());
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  REQUIRE(length > 0);
+  addresses[1].resize(static_cast<std::size_t>(length));
   mine->start(addresses, shm_job);
   Node node(std::move(mine));
   node.expect(1, Priority::bulk, {1, 1000, true, 1});
@@ -316,12 +336,28 @@ TEST_CASE(
 
 // The sanitizers themselves cannot do without descriptors.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST_CASE("without descriptors to spare the limit is named") {
-  auto rank0 = make_shm(options_of(0, 2)), rank1 = make_shm(options_of(1, 2));
-  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+TEST_CASE("a rank without descriptors to spare names the limit") {
+  const auto spare = GENERATE(0u, 1u, 2u, 3u, 4u, 5u);
+  ShmOptions short_of = options_of(0, 2);
+  short_of.deadline = after(Clock::now(), milliseconds{1500});
+  auto rank0 = make_shm(short_of);
+  std::vector<Blob> addresses{rank0->address(), Blob(1024)};
+  int told[2], answer[2];
+  REQUIRE((::pipe2(told, O_CLOEXEC) == 0 && ::pipe2(answer, O_CLOEXEC) == 0));
+  const pid_t child = ::fork();
+  if (child == 0) {  // rank 1
+    auto rank1 = make_shm(options_of(1, 2));
+    addresses[1] = rank1->address();
+    if (::write(told[1], addresses[1].data(), addresses[1].size()) < 0) ::_exit(1);
+    const std::string text = failure_of(*rank1, addresses);
+    ::_exit(::write(answer[1], text.data(), text.size()) < 0);
+  }
+  const ssize_t length = ::read(told[0], addresses[1].data(), addresses[1].size());
+  REQUIRE(length > 0);
+  addresses[1].resize(static_cast<std::size_t>(length));
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  std::string zero, one;
+  std::string zero;
   {
     std::vector<FileDescriptor> all;
     rlimit low = before;
@@ -329,13 +365,19 @@ TEST_CASE("without descriptors to spare the limit is named") {
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
     for (FileDescriptor one_more(::dup(0)); one_more; one_more = FileDescriptor(::dup(0)))
       all.push_back(std::move(one_more));
-    all.resize(all.size() - std::min<std::size_t>(all.size(), GENERATE(0u, 1u, 3u, 5u)));
-    std::thread other([&] { one = failure_of(*rank1, addresses); });
+    all.resize(all.size() - spare);
     zero = failure_of(*rank0, addresses);
-    other.join();
   }
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
-  CHECK_THAT(zero + one, Contains("limit of open files"));
+  rank0.reset();
+  std::string one(1024, ' ');
+  const ssize_t letters = ::read(answer[0], one.data(), one.size());
+  one.resize(static_cast<std::size_t>(std::max<ssize_t>(letters, 0)));
+  ::waitpid(child, nullptr, 0);
+  for (const int end : {told[0], told[1], answer[0], answer[1]}) ::close(end);
+  CHECK_THAT(zero, Contains("ulimit -n"));
+  // It has met rank 0 where that could send and not receive; then the control plane tells it.
+  CHECK_THAT(one, Contains("rank 0") || Equals("none"));
 }
 #endif
 

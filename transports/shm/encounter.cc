@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::string_view segment_magic = "rondoseg", end_magic = "rondoend";
 constexpr std::size_t longest_message = 1024, longest_text = 900;
+constexpr milliseconds longest_pause{50};
 
 std::span<const std::byte> bytes_of(std::string_view text) noexcept {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -96,10 +97,15 @@ void Encounter::give_up(std::string_view why) const noexcept {
 }
 
 bool Encounter::step(Wanted wanted) {
+  if (taken_) return false;  // what follows is not for this object
   std::array<std::byte, longest_message> buffer;
   // Descriptors are let in only from a peer that has proved itself.
   Packet packet = receive_packet(socket_.get(), buffer, state_ == State::proved);
   if (packet.error == EAGAIN) return false;
+  if (is_shortage(packet.error)) {
+    try_later(packet.error);
+    return false;
+  }
   if (packet.error != 0 || packet.ended) {
     end(state_ == State::proved ? "its process has ended" : "it closed the connection");
     return false;
@@ -186,11 +192,26 @@ void Encounter::send_segment() {
   state_ = State::proved;
   step_ = Step::segment;
   const std::array<int, 2> descriptors{own_.segment, own_.bell};
-  if (const int error = send_packet(socket_.get(), bytes_of(segment_magic), descriptors); error != 0)
-    end(error == EPIPE || error == ECONNRESET
-            ? std::string("its process has ended")
-            : fmt::format("cannot send descriptors: {}", std::generic_category().message(error)),
-        error == EPIPE || error == ECONNRESET ? Errc::peer_lost : Errc::system);
+  const int error = send_packet(socket_.get(), bytes_of(segment_magic), descriptors);
+  unsent_ = error != 0;
+  if (error == 0) return conclude();
+  if (is_shortage(error)) return try_later(error);
+  const bool gone = error == EPIPE || error == ECONNRESET;
+  end(gone ? std::string("its process has ended")
+           : fmt::format("cannot send descriptors: {}", std::generic_category().message(error)),
+      gone ? Errc::peer_lost : Errc::system);
+}
+
+void Encounter::conclude() {
+  shortage_ = 0;
+  if (taken_ && !unsent_) state_ = State::met;
+}
+
+// Others of this user give descriptors back as they take what they are sent.
+void Encounter::try_later(int error) {
+  shortage_ = error;
+  next_try_ = after(Clock::now(), pause_);
+  pause_ = std::min(longest_pause, pause_ * 2);
 }
 
 void Encounter::take_segment(Packet packet, std::span<const std::byte> message) {
@@ -205,14 +226,15 @@ void Encounter::take_segment(Packet packet, std::span<const std::byte> message) 
   if (message.size() != segment_magic.size() || !begins_with(message, segment_magic))
     return end("it sent something else than its segment", Errc::rendezvous);
   if (packet.cut || !packet.descriptors[0] || !packet.descriptors[1])
-    return end(
-        "its descriptors could not be received: the limit of open files of this process (ulimit -n) may be "
-        "too low",
-        Errc::system);
+    return end("its segment came without its two descriptors", Errc::rendezvous);
   if (!is_bell(packet.descriptors[1])) return end("its bell is no eventfd", Errc::rendezvous);
-  met_.segment = std::move(packet.descriptors[0]);
+  const int memory = packet.descriptors[0].get();
+  if (std::string defect = defect_of_memory(memory, own_.segment_bytes); !defect.empty())
+    return end(std::move(defect), Errc::rendezvous);
+  met_.segment = Mapping(memory, own_.segment_bytes, Mapping::Access::read);
   met_.bell = std::move(packet.descriptors[1]);
-  state_ = State::met;
+  taken_ = true;
+  conclude();
 }
 
 ShmMet Encounter::take() {

@@ -13,14 +13,15 @@
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
 #include "transports/shm/packet.h"
+#include "transports/shm/shared_memory.h"
 
 namespace rondo {
 
 // A rank with which segments have been exchanged.
 struct ShmMet {
   int rank = 0;
-  FileDescriptor socket;
-  FileDescriptor segment, bell;  // the peer's, as sent: the segment is not checked yet
+  FileDescriptor socket, bell;
+  Mapping segment;  // the peer's, to be read
   PeerProcess process;
 };
 
@@ -30,11 +31,13 @@ struct ShmOwn {
   int size = 1;
   std::string_view secret;
   std::uint64_t job = 0;
-  int segment = -1, bell = -1;  // descriptors
+  int segment = -1, bell = -1;    // descriptors
+  std::size_t segment_bytes = 0;  // of every rank's segment
 };
 
 // One connection from its beginning until both ends have the other's segment: the handshake, then one message with the
-// descriptors in each direction.
+// descriptors in each direction. What fails because descriptors are short for a moment, here or on their way, is tried again: see
+// next_try().
 class Encounter {
  public:
   enum class State {
@@ -57,9 +60,15 @@ class Encounter {
   // Takes what has come and answers. wanted(rank): whether an encounter with that rank is still to come.
   template <class Wanted>
   void go_on(Wanted wanted) {
+    next_try_ = TimePoint::max();
+    if (unsent_) send_segment();
     while (state_ != State::met && state_ != State::ended && step([&](int rank) { return wanted(rank); })) {
     }
   }
+  // go_on() is due then although nothing comes: descriptors were short.
+  TimePoint next_try() const noexcept { return next_try_; }
+  // An errno value: why this has not ended yet; 0 when nothing is short.
+  int shortage() const noexcept { return shortage_; }
   ShmMet take();
   // Why it has ended. Without a code it may be tried again: nobody has judged.
   const std::string& why() const noexcept { return why_; }
@@ -89,6 +98,8 @@ class Encounter {
   void take_verdict(std::span<const std::byte> message);
   void take_segment(Packet packet, std::span<const std::byte> message);
   void send_segment();
+  void conclude();
+  void try_later(int error);
   Verdict judge(Wanted wanted) const;
 
   const ShmOwn& own_;
@@ -100,6 +111,11 @@ class Encounter {
   std::optional<Initiator> initiator_;
   std::optional<Acceptor> acceptor_;
   ShmMet met_;
+  bool unsent_ = false;  // this rank's segment, though it is due
+  bool taken_ = false;   // the peer's is here
+  int shortage_ = 0;
+  TimePoint next_try_ = TimePoint::max();
+  milliseconds pause_{1};
   std::string why_;
   std::optional<Errc> code_;
 };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tells the others of an allocation, one packet with one descriptor:
-//   memory = "rondomem" slot:u32 generation:u32 bytes:u64
-// A slot is used again with the next generation once its memory has been freed; that it was freed is not told.
+// What tells the others of this rank's memory file, one packet with one descriptor, once for each peer:
+//   memory = "rondomem"
 #include "transports/shm/exports.h"
 
 #include <fmt/format.h>
@@ -10,119 +9,187 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include <rondo/error.h>
 
-#include "base/bytes.h"
 #include "transports/shm/packet.h"
 
 namespace rondo {
 namespace {
 
-constexpr std::uint64_t memory_magic = 0x6d656d6f646e6f72;  // "rondomem"
-// A peer that counts its slots higher is not believed.
-constexpr std::uint32_t most_slots = 1u << 20;
+constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
+// Of all ranks of a communicator together: descriptors in flight are bounded for each user.
+constexpr std::size_t most_in_flight = 256;
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+constexpr std::size_t alignment_of(std::size_t bytes) noexcept {
+  return bytes >= huge_page ? huge_page : page;
+}
 
 }  // namespace
 
-std::array<std::byte, memory_message_bytes> encode(const MemoryMessage& message) {
-  std::array<std::byte, memory_message_bytes> bytes;
-  store_little(bytes.data(), memory_magic);
-  store_little(bytes.data() + 8, message.slot);
-  store_little(bytes.data() + 12, message.generation);
-  store_little(bytes.data() + 16, message.bytes);
-  return bytes;
-}
-
-std::optional<MemoryMessage> decode_memory_message(std::span<const std::byte> bytes) {
-  if (bytes.size() != memory_message_bytes || load_little<std::uint64_t>(bytes.data()) != memory_magic)
-    return std::nullopt;
-  const MemoryMessage message{load_little<std::uint32_t>(bytes.data() + 8),
-                              load_little<std::uint32_t>(bytes.data() + 12),
-                              load_little<std::uint64_t>(bytes.data() + 16)};
-  if (message.slot >= most_slots || message.generation == 0 || message.bytes == 0) return std::nullopt;
-  return message;
-}
-
 class ShmExports::Owned final : public Allocation {
  public:
-  Owned(std::shared_ptr<ShmExports> exports, std::size_t bytes)
-      : exports_(std::move(exports)), bytes_(bytes) {
-    FileDescriptor memory = make_shared_memory(bytes);
-    mapping_ = Mapping(memory.get(), bytes, Mapping::Access::write);
-    exports_->insert(begin(), bytes, std::move(memory));
-  }
-  // The others may keep their mappings for a while: the pages must go now.
+  Owned(std::shared_ptr<ShmExports> exports, std::byte* data, std::size_t bytes)
+      : exports_(std::move(exports)), data_(data), bytes_(bytes) {}
   // A child that was forked has a copy of this object, and no say in the memory.
   ~Owned() override {
-    if (::getpid() != process_) return;
-    exports_->remove(begin());
-    mapping_.discard();
+    if (::getpid() == process_) exports_->remove(reinterpret_cast<std::uintptr_t>(data_));
   }
-  std::span<std::byte> memory() const noexcept override { return {mapping_.data(), bytes_}; }
+  std::span<std::byte> memory() const noexcept override { return {data_, bytes_}; }
 
  private:
-  std::uintptr_t begin() const noexcept { return reinterpret_cast<std::uintptr_t>(mapping_.data()); }
-
   std::shared_ptr<ShmExports> exports_;
+  std::byte* data_;
   std::size_t bytes_;
-  Mapping mapping_;
   pid_t process_ = ::getpid();
 };
 
+ShmExports::ShmExports(SegmentHead& head, std::vector<ShmNeighbourState*> peers) : head_(&head) {
+  for (ShmNeighbourState* peer : peers) peers_.push_back({peer, false});
+}
+
 std::unique_ptr<Allocation> ShmExports::allocate(std::shared_ptr<ShmExports> exports, std::size_t bytes) {
-  return std::make_unique<Owned>(std::move(exports), bytes);
+  std::byte* const data = exports->insert(bytes);
+  if (data == nullptr) return nullptr;
+  try {
+    return std::make_unique<Owned>(exports, data, bytes);
+  } catch (...) {
+    exports->remove(reinterpret_cast<std::uintptr_t>(data));
+    throw;
+  }
 }
 
 void ShmExports::close() noexcept {
   const std::lock_guard lock(mutex_);
-  sockets_.clear();
-  for (Live& one : live_) one.memory.reset();
+  head_ = nullptr;
+  peers_.clear();
+  memory_.reset();
+  halted_ = true;
   ++version_;
 }
 
-void ShmExports::insert(std::uintptr_t begin, std::size_t bytes, FileDescriptor memory) {
+// Null when no extent has room, or may be opened.
+std::byte* ShmExports::insert(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  // All that can throw comes first.
-  live_.reserve(live_.size() + 1);
-  free_.reserve(generations_.size() + 1);
-  if (free_.empty()) {
-    if (generations_.size() == most_slots)
-      throw Error(Errc::system, fmt::format("there are {} allocations already: free some", most_slots));
-    generations_.push_back(0);
-    free_.push_back(static_cast<std::uint32_t>(generations_.size() - 1));
+  if (head_ == nullptr || bytes > Extent(Extent::count - 1).bytes()) return nullptr;
+  const std::size_t room = round_up(bytes, page);
+  live_.reserve(live_.size() + 1);  // all that can throw comes first
+  for (std::uint32_t i = 0; i < Extent::count; ++i) {
+    if (Extent(i).bytes() < room) continue;
+    if (!extents_[i] && !open(i)) return nullptr;
+    const std::size_t offset = take_range(free_[i], room);
+    if (offset == SIZE_MAX) continue;
+    std::byte* const data = extents_[i].data() + offset;
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    live_.insert(std::ranges::upper_bound(live_, begin, {}, &Live::begin), Live{begin, bytes, i});
+    live_count_ = live_.size();
+    ++version_;
+    return data;
   }
-  const std::uint32_t slot = free_.back();
-  free_.pop_back();
-  std::uint32_t& generation = generations_[slot];
-  generation = generation == UINT32_MAX ? 1 : generation + 1;
-  const auto place = std::ranges::upper_bound(live_, begin, {}, &Live::begin);
-  tell(*live_.insert(place, Live{begin, bytes, slot, generation, 0, std::move(memory)}));
-  live_count_ = live_.size();
-  ++version_;
+  return nullptr;
 }
 
+// False when the limit of file sizes forbids it.
+bool ShmExports::open(std::uint32_t index) {
+  const Extent extent(index);
+  if (!fits_file_limit(extent.end())) return false;
+  if (!memory_) memory_ = make_growing_memory();
+  if (file_bytes_ < extent.end()) grow_memory(memory_.get(), extent.end());
+  file_bytes_ = std::max(file_bytes_, extent.end());
+  Mapping mapping(memory_.get(), extent.bytes(), Mapping::Access::write, extent.offset());
+  free_[index].emplace(0, extent.bytes());
+  extents_[index] = std::move(mapping);
+  head_->extents.fetch_or(extent.bit(), std::memory_order_release);
+  return true;
+}
+
+// The first range with room; SIZE_MAX when there is none.
+std::size_t ShmExports::take_range(Ranges& free, std::size_t bytes) {
+  for (auto one = free.begin(); one != free.end(); ++one) {
+    const auto [begin, length] = *one;
+    const std::size_t offset = round_up(begin, alignment_of(bytes));
+    const std::size_t before = offset - begin;
+    if (before > length || bytes > length - before) continue;
+    const std::size_t behind = length - before - bytes;
+    if (behind != 0) free.emplace(offset + bytes, behind);
+    if (before != 0)
+      one->second = before;
+    else
+      free.erase(one);
+    return offset;
+  }
+  return SIZE_MAX;
+}
+
+void ShmExports::give_range(Ranges& free, std::size_t offset, std::size_t bytes) {
+  auto next = free.lower_bound(offset);
+  if (next != free.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    next = free.erase(next);
+  }
+  if (next != free.begin())
+    if (const auto before = std::prev(next); before->first + before->second == offset) {
+      before->second += bytes;
+      return;
+    }
+  free.emplace_hint(next, offset, bytes);
+}
+
+// The pages go back to the system before the range may be used again.
 void ShmExports::remove(std::uintptr_t begin) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::lower_bound(live_, begin, {}, &Live::begin);
-  free_.push_back(found->slot);  // insert() has made room for it
+  const Live one = *found;
   live_.erase(found);
   live_count_ = live_.size();
   ++version_;
+  const std::size_t room = round_up(one.bytes, page);
+  const std::size_t offset = begin - reinterpret_cast<std::uintptr_t>(extents_[one.extent].data());
+  extents_[one.extent].discard(offset, room);
+  // A peer that has not noticed yet that the communicator has failed may still store there.
+  if (halted_) return;
+  try {
+    give_range(free_[one.extent], offset, room);
+  } catch (...) {  // no memory for the list: addresses are lost, and no pages
+  }
 }
 
-// Goes on where the last attempt found a socket full. True when all have been told; a peer that is gone counts as told.
-bool ShmExports::tell(Live& live) noexcept {
-  if (!live.memory) return true;
-  const auto message = encode(MemoryMessage{live.slot, live.generation, live.bytes});
-  const std::array<int, 1> descriptor{live.memory.get()};
-  for (; live.told < sockets_.size(); ++live.told) {
-    const int error = send_packet(sockets_[live.told], message, descriptor);
-    if (error != 0 && error != EPIPE && error != ECONNRESET && error != ENOTCONN) return false;
+bool ShmExports::is_everywhere(std::uint32_t extent) noexcept {
+  const std::uint32_t bit = Extent(extent).bit();
+  if ((everywhere_ & bit) != 0) return true;
+  std::uint32_t mapped = UINT32_MAX;
+  for (const Peer& peer : peers_)
+    mapped &= static_cast<std::uint32_t>(peer.state->other.extents.load(std::memory_order_acquire));
+  everywhere_ |= mapped;
+  return (everywhere_ & bit) != 0;
+}
+
+// Sends the descriptor to those that do not have it, to a few at a time: the others follow when these have mapped something.
+void ShmExports::tell() noexcept {
+  std::size_t may_send = std::max<std::size_t>(1, most_in_flight / (peers_.size() + 1));
+  for (const Peer& peer : peers_)
+    if (const auto mapped =
+            static_cast<std::uint32_t>(peer.state->other.extents.load(std::memory_order_relaxed));
+        peer.told && mapped == 0 && may_send > 0)
+      --may_send;
+  const std::array<int, 1> descriptor{memory_.get()};
+  const auto message = std::as_bytes(std::span(memory_magic.data(), memory_magic.size()));
+  for (Peer& peer : peers_) {
+    if (peer.told) continue;
+    if (may_send == 0) return;
+    const int error = send_packet(peer.state->socket.get(), message, descriptor);
+    // Whatever it is, it is tried again when the memory is next used.
+    if (error != 0 && error != EPIPE && error != ECONNRESET && error != ENOTCONN) return;
+    peer.told = true;
+    peer.state->mine.extents.fetch_or(descriptor_sent, std::memory_order_release);
+    --may_send;
   }
-  live.memory.reset();
-  return true;
 }
 
 ShmExports::Known ShmExports::look_up(std::uintptr_t begin, std::uintptr_t end) noexcept {
@@ -130,9 +197,14 @@ ShmExports::Known ShmExports::look_up(std::uintptr_t begin, std::uintptr_t end) 
   const std::uint64_t version = version_.load();
   const auto after = std::ranges::upper_bound(live_, begin, {}, &Live::begin);
   if (after == live_.begin()) return {};
-  Live& one = *std::prev(after);
-  if (begin - one.begin > one.bytes || end - one.begin > one.bytes || !tell(one)) return {};
-  return {version, one.begin, one.begin + one.bytes, one.slot, one.generation};
+  const Live& one = *std::prev(after);
+  if (begin - one.begin > one.bytes || end - one.begin > one.bytes) return {};
+  if (!is_everywhere(one.extent)) {
+    tell();
+    return {};
+  }
+  const auto extent = reinterpret_cast<std::uintptr_t>(extents_[one.extent].data());
+  return {version, one.begin, one.begin + one.bytes, one.extent, one.begin - extent};
 }
 
 // The answers of the last few times hold until something is allocated or freed.
@@ -144,7 +216,7 @@ WindowPlace ShmExports::find(const void* data, std::size_t bytes) noexcept {
     known = look_up(begin, end);
     if (known.version == 0) return {};
   }
-  return {known.slot, known.generation, begin - known.begin};
+  return {known.extent, 1, known.offset + (begin - known.begin)};
 }
 
 }  // namespace rondo

@@ -5,66 +5,83 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "transports/shm/extent.h"
+#include "transports/shm/neighbour.h"
 #include "transports/shm/shared_memory.h"
 #include "transports/transport.h"
 
 namespace rondo {
 
-// What this rank has allocated for the others to map. Each allocation has a slot, and each use of a slot a generation; the others
-// are told by a message with its descriptor (memory_message). Thread-safe, but find() is for one thread at a time.
+// What this rank has allocated for the others to load and store, in extents of one memory file (extent.h). The segment's head says which
+// extents there are. A peer is sent the file's descriptor when memory is used in an operation for the first time; it maps the extents and says
+// in its segment which it has. Until all have mapped an extent, memory in it lies nowhere for find(), and operations go through slots: a
+// peer that is short of descriptors or address space costs speed and nothing else. Thread-safe, but find() is for one thread at a
+// time.
 class ShmExports {
  public:
-  // sockets: to all the others. They stay open until close().
-  explicit ShmExports(std::vector<int> sockets) : sockets_(std::move(sockets)) {}
-  // Nobody is told of anything any more.
+  // All of it outlives close().
+  ShmExports(SegmentHead& head, std::vector<ShmNeighbourState*> peers);
+  // Nobody is told of anything any more; head and peers are no longer used.
   void close() noexcept;
-  // Throws Error(system).
+  // Memory that is freed from now on is not used again.
+  void halt() noexcept { halted_ = true; }
+  // Null when the limit of file sizes leaves no room. Throws Error(system).
   static std::unique_ptr<Allocation> allocate(std::shared_ptr<ShmExports> exports, std::size_t bytes);
-  // Nowhere until every other rank has been told.
+  // Nowhere until every other rank has mapped it.
   WindowPlace find(const void* data, std::size_t bytes) noexcept;
 
  private:
   class Owned;
   struct Live {
-    std::uintptr_t begin = 0, bytes = 0;
-    std::uint32_t slot = 0, generation = 0;
-    std::size_t told = 0;   // so many of the sockets
-    FileDescriptor memory;  // until all are told
+    std::uintptr_t begin = 0;
+    std::size_t bytes = 0;
+    std::uint32_t extent = 0;
   };
   struct Known {
     std::uint64_t version = 0;
     std::uintptr_t begin = 1, end = 0;
-    std::uint32_t slot = 0, generation = 0;
+    std::uint32_t extent = 0;
+    std::size_t offset = 0;  // of begin, in the extent
   };
+  // A peer, and whether it has been sent the descriptor.
+  struct Peer {
+    ShmNeighbourState* state = nullptr;
+    bool told = false;
+  };
+  using Ranges = std::map<std::size_t, std::size_t>;  // bytes by offset
 
-  void insert(std::uintptr_t begin, std::size_t bytes, FileDescriptor memory);
+  std::byte* insert(std::size_t bytes);
   void remove(std::uintptr_t begin) noexcept;
-  bool tell(Live& live) noexcept;
+  bool open(std::uint32_t extent);
+  static std::size_t take_range(Ranges& free, std::size_t bytes);
+  static void give_range(Ranges& free, std::size_t offset, std::size_t bytes);
+  bool is_everywhere(std::uint32_t extent) noexcept;
+  void tell() noexcept;
   Known look_up(std::uintptr_t begin, std::uintptr_t end) noexcept;
 
   std::mutex mutex_;
-  std::vector<int> sockets_;
-  std::vector<Live> live_;                  // by address
-  std::vector<std::uint32_t> generations_;  // by slot
-  std::vector<std::uint32_t> free_;         // slots, the last freed at the end
-  std::atomic<std::uint64_t> version_{1};   // of all of this
+  SegmentHead* head_;
+  std::vector<Peer> peers_;
+  FileDescriptor memory_;
+  std::size_t file_bytes_ = 0;
+  std::array<Mapping, Extent::count> extents_;  // those that are open
+  std::array<Ranges, Extent::count> free_;
+  std::vector<Live> live_;                 // by address
+  std::uint32_t everywhere_ = 0;           // mask of extents that all others have mapped
+  std::atomic<std::uint64_t> version_{1};  // of all of this
   std::atomic<std::size_t> live_count_{0};
+  std::atomic<bool> halted_{false};
   std::array<Known, 8> known_;  // find()'s own
 };
 
-// Tells of memory in a slot; with one descriptor.
-struct MemoryMessage {
-  std::uint32_t slot = 0, generation = 0;
-  std::uint64_t bytes = 0;
-};
-inline constexpr std::size_t memory_message_bytes = 24;
-std::array<std::byte, memory_message_bytes> encode(const MemoryMessage& message);
-// Nothing when it is none, or its values are not possible.
-std::optional<MemoryMessage> decode_memory_message(std::span<const std::byte> bytes);
+// The message that carries the descriptor.
+inline constexpr std::string_view memory_magic = "rondomem";
 
 }  // namespace rondo

@@ -13,6 +13,7 @@
 #include <rondo/error.h>
 
 #include "transports/shm/packet.h"
+#include "transports/shm/segment.h"
 #include "transports/shm/shared_memory.h"
 
 namespace rondo {
@@ -21,6 +22,13 @@ ShmListener open_shm_listener(int size) {
   ShmListener listener;
   std::array<std::uint64_t, 2> random{};
   try {
+    // As many ranks as this host can have: how many there are is not known yet, and all must find the same transport between two ranks.
+    if (const std::size_t bytes = SegmentLayout(static_cast<std::size_t>(size)).bytes();
+        !fits_file_limit(bytes))
+      throw Error(Errc::system,
+                  fmt::format("{} ranks need {} bytes of shared memory each, more than the limit of file "
+                              "sizes allows: raise it (ulimit -f)",
+                              size, bytes));
     (void)make_shared_memory(4096);
     if (::getrandom(random.data(), sizeof random, 0) != static_cast<ssize_t>(sizeof random))
       throw Error(Errc::system, fmt::format("getrandom: {}", std::generic_category().message(errno)));

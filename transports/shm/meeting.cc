@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// A rank connects to the ranks below it, the next lower one first, a few at a time: so no rank is called by all others at once, and few
+// descriptors are in flight. Everything is driven by events; the clock is for retries, for connections that prove nothing, and for a
+// meeting in which nothing happens any more.
 #include "transports/shm/meeting.h"
 
 #include <fmt/format.h>
-#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <list>
+#include <functional>
+#include <iterator>
 #include <map>
+#include <utility>
 
 #include "base/quota_log.h"
 
@@ -18,22 +27,23 @@ namespace {
 // Connections that have proved nothing are bounded in time and in number.
 constexpr milliseconds handshake_limit{5000};
 constexpr std::size_t strangers = 128;
-constexpr int most_at_once = 256;
-// How often those that have not come are looked for, and connections tried again.
-constexpr milliseconds look_interval{100}, retry_interval{5};
+constexpr int most_accepted_at_once = 64;
+// Begun here and not over.
+constexpr std::size_t most_calls = 16;
+constexpr milliseconds tick{100}, retry_interval{5};
+// When nobody has been met for so long, ranks that should have called are looked for, a few at a time.
+constexpr milliseconds quiet_time{1000};
+constexpr std::ptrdiff_t most_looked_for = 8;
+constexpr std::uint64_t listener_id = 0, interruption_id = 1, first_id = 2;
 
 class Meeting {
  public:
-  Meeting(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours)
-      : own_(own), listener_(listener) {
-    const TimePoint later = Clock::now() + look_interval;
-    for (const ShmNeighbour& one : neighbours)
-      open_.emplace(one.rank, Open{one, nullptr, one.rank < own.rank ? TimePoint{} : later});
-  }
+  Meeting(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
+          const Interruption& interruption);
 
   void run(TimePoint until);
   void give_up(std::string_view why) const noexcept {
-    for (const Encounter& one : encounters_) one.give_up(why);
+    for (const auto& [id, one] : encounters_) one.give_up(why);
   }
   std::vector<ShmMet> take() { return std::move(met_); }
 
@@ -41,28 +51,66 @@ class Meeting {
   // A neighbour that has not been met.
   struct Open {
     ShmNeighbour neighbour;
-    const Encounter* encounter = nullptr;  // under way, begun here
-    TimePoint next_try;
+    bool called = false;  // an encounter that was begun here is under way
+    TimePoint next_try{};
   };
+  using Encounters = std::map<std::uint64_t, Encounter>;
 
-  void call(Open& open, TimePoint now);
-  void call_all(TimePoint now);
+  void watch(int descriptor, std::uint64_t id, std::uint32_t events) const;
+  template <class... Peer>
+  void begin(FileDescriptor socket, TimePoint now, Peer... peer);
+  FileDescriptor connect(const ShmNeighbour& neighbour);
+  void call(TimePoint now);
+  void look_for_absent(TimePoint now);
   void accept_all(TimePoint now);
+  void pause_listener(bool pause);
   void wait(TimePoint now, TimePoint until);
-  void go_on(TimePoint now);
+  void go_on(Encounters::iterator one);
   void settle(Encounter& encounter);
-  bool is_open(int rank) const { return open_.contains(rank); }
+  void drop_late(TimePoint now);
+  void note(int shortage) noexcept { shortage_ = shortage; }
   std::string name_of(int rank) const;
   std::string missing() const;
+  std::string hindrance() const;
 
   const ShmOwn& own_;
-  int listener_;
-  std::map<int, Open> open_;
-  std::list<Encounter> encounters_;
+  const int listener_;
+  const Interruption& interruption_;
+  FileDescriptor epoll_;
+  std::map<int, Open, std::greater<>> open_;
+  Encounters encounters_;  // by an id of their own, so in the order of their beginning
+  std::uint64_t last_id_ = first_id;
+  std::size_t calls_ = 0;
+  bool listener_paused_ = false;
   std::vector<ShmMet> met_;
-  std::vector<pollfd> watched_;
+  std::array<epoll_event, 64> events_;
+  TimePoint next_try_ = TimePoint::max();  // of what a shortage has stopped
+  TimePoint next_tick_{}, last_met_{};
+  int looked_for_;    // the last rank that was
+  int shortage_ = 0;  // an errno value
   QuotaLog log_;
 };
+
+Meeting::Meeting(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
+                 const Interruption& interruption)
+    : own_(own),
+      listener_(listener),
+      interruption_(interruption),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      looked_for_(own.size) {
+  if (!epoll_) throw Error(Errc::system, "epoll_create1: " + describe_shortage(errno));
+  watch(listener_, listener_id, EPOLLIN);
+  watch(interruption_.descriptor(), interruption_id, EPOLLIN);
+  for (const ShmNeighbour& one : neighbours) open_.emplace(one.rank, Open{one});
+}
+
+void Meeting::watch(int descriptor, std::uint64_t id, std::uint32_t events) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
+    throw Error(Errc::system, "epoll_ctl: " + std::generic_category().message(errno));
+}
 
 std::string Meeting::name_of(int rank) const {
   const auto found = open_.find(rank);
@@ -72,85 +120,138 @@ std::string Meeting::name_of(int rank) const {
 
 std::string Meeting::missing() const {
   std::string text;
-  for (const auto& [rank, open] : open_) text += (text.empty() ? "" : ", ") + name_of(rank);
+  for (auto one = open_.rbegin(); one != open_.rend(); ++one)
+    text += (text.empty() ? "" : ", ") + name_of(one->first);
   return text;
 }
 
-// A rank below this one is connected to; one above is looked for, for it may end before it connects.
-void Meeting::call(Open& open, TimePoint now) {
-  const int rank = open.neighbour.rank;
-  // Its own connection is there: it may have all that it needs, and listen no more.
-  if (std::ranges::any_of(encounters_, [&](const Encounter& one) { return one.rank() == rank; })) {
-    open.next_try = now + look_interval;
-    return;
-  }
-  FileDescriptor socket = connect_to_name(open.neighbour.name);
-  const int error = socket ? 0 : errno;
-  open.next_try = now + (rank < own_.rank && error != 0 ? retry_interval : look_interval);
-  if (error == ECONNREFUSED)
-    throw Error(
-        Errc::peer_lost,
-        fmt::format("cannot share memory with {}: its process has ended, or it has given up", name_of(rank)));
-  if (error != 0 && error != EAGAIN)
-    throw Error(
-        Errc::system,
-        fmt::format("cannot connect to {}: {}{}", name_of(rank), std::generic_category().message(error),
-                    error == EMFILE ? " (raise the limit of open files, ulimit -n)" : ""));
-  if (error == 0 && rank < own_.rank)
-    open.encounter = &encounters_.emplace_back(own_, std::move(socket), rank, now);
+std::string Meeting::hindrance() const {
+  int shortage = shortage_;
+  for (const auto& [id, one] : encounters_)
+    if (one.shortage() != 0) shortage = one.shortage();
+  return shortage == 0 ? std::string() : ": " + describe_shortage(shortage);
 }
 
-void Meeting::call_all(TimePoint now) {
-  for (auto& [rank, open] : open_)
-    if (open.encounter == nullptr && open.next_try <= now) call(open, now);
+// Edge-triggered: go_on() takes all that has come, and what a shortage leaves in the socket waits for next_try().
+template <class... Peer>
+void Meeting::begin(FileDescriptor socket, TimePoint now, Peer... peer) {
+  const int number = socket.get();
+  const auto one = encounters_.try_emplace(++last_id_, own_, std::move(socket), peer..., now).first;
+  if (one->second.state() != Encounter::State::ended)
+    watch(number, one->first, EPOLLIN | EPOLLRDHUP | EPOLLET);
+  go_on(one);
+}
+
+// Invalid when it is to be tried again.
+FileDescriptor Meeting::connect(const ShmNeighbour& neighbour) {
+  FileDescriptor socket = connect_to_name(neighbour.name);
+  const int error = socket ? 0 : errno;
+  if (error == ECONNREFUSED)
+    throw Error(Errc::peer_lost,
+                fmt::format("cannot share memory with {}: its process has ended, or it has given up",
+                            name_of(neighbour.rank)));
+  if (is_shortage(error))
+    note(error);
+  else if (error != 0 && error != EAGAIN)
+    throw Error(Errc::system, fmt::format("cannot connect to {}: {}", name_of(neighbour.rank),
+                                          std::generic_category().message(error)));
+  return socket;
+}
+
+// Those below this rank, from the highest on.
+void Meeting::call(TimePoint now) {
+  for (auto one = open_.upper_bound(own_.rank); one != open_.end() && calls_ < most_calls;) {
+    const int rank = one->first;
+    Open& open = one->second;
+    ++one;  // begin() may end with this neighbour met
+    if (open.called || open.next_try > now) {
+      if (!open.called) next_try_ = std::min(next_try_, open.next_try);
+      continue;
+    }
+    FileDescriptor socket = connect(open.neighbour);
+    if (!socket) {
+      open.next_try = now + retry_interval;
+      next_try_ = std::min(next_try_, open.next_try);
+      continue;
+    }
+    open.called = true;
+    ++calls_;
+    begin(std::move(socket), now, rank);
+  }
+}
+
+// A rank above this one that has ended before it called. A connection that says nothing does it no harm.
+void Meeting::look_for_absent(TimePoint now) {
+  if (now - last_met_ < quiet_time) return;
+  last_met_ = now;
+  auto one = open_.upper_bound(looked_for_);
+  const auto above = std::distance(open_.begin(), open_.upper_bound(own_.rank));
+  for (auto left = std::min<std::ptrdiff_t>(most_looked_for, above); left > 0; --left, ++one) {
+    if (one == open_.end() || one->first < own_.rank) one = open_.begin();
+    looked_for_ = one->first;
+    const auto calls = [&](const auto& entry) { return entry.second.rank() == looked_for_; };
+    // It has what it needs from this rank, and may listen no more.
+    if (std::ranges::any_of(encounters_, calls)) continue;
+    (void)connect(one->second.neighbour);
+  }
 }
 
 void Meeting::accept_all(TimePoint now) {
-  for (int i = 0; i < most_at_once; ++i) {
+  for (int i = 0; i < most_accepted_at_once; ++i) {
     FileDescriptor socket(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!socket && errno == EAGAIN) return;
+    if (!socket && is_shortage(errno)) {
+      note(errno);
+      pause_listener(true);
+      return;
+    }
     if (!socket)
-      throw Error(
-          Errc::system,
-          fmt::format("cannot accept a rank of this host: {}{}", std::generic_category().message(errno),
-                      errno == EMFILE ? " (raise the limit of open files, ulimit -n)" : ""));
-    const auto unproved = [](const Encounter& one) { return one.rank() < 0; };
-    if (std::ranges::count_if(encounters_, unproved) >= static_cast<std::ptrdiff_t>(strangers) + own_.size) {
+      throw Error(Errc::system, fmt::format("cannot accept a rank of this host: {}",
+                                            std::generic_category().message(errno)));
+    const auto unproved = [](const auto& entry) { return entry.second.rank() < 0; };
+    const auto most = strangers + static_cast<std::size_t>(own_.size);
+    if (encounters_.size() >= most &&
+        std::ranges::count_if(encounters_, unproved) >= static_cast<std::ptrdiff_t>(most)) {
       log_.line(LogLevel::warning,
                 "too many local connections that have not proved the job secret: the oldest is dropped");
       encounters_.erase(std::ranges::find_if(encounters_, unproved));
     }
-    encounters_.emplace_back(own_, std::move(socket), now);
+    begin(std::move(socket), now);
   }
 }
 
-void Meeting::wait(TimePoint now, TimePoint until) {
-  watched_.clear();
-  watched_.push_back({listener_, POLLIN, 0});
-  for (const Encounter& one : encounters_) watched_.push_back({one.socket(), POLLIN, 0});
-  TimePoint next = until;
-  for (const auto& [rank, open] : open_)
-    if (open.encounter == nullptr) next = std::min(next, open.next_try);
-  ::poll(watched_.data(), watched_.size(), poll_timeout(now, next, look_interval));
+// Connections that cannot be taken wait in the listening socket until the next tick.
+void Meeting::pause_listener(bool pause) {
+  if (std::exchange(listener_paused_, pause) == pause) return;
+  epoll_event event{};
+  event.events = pause ? 0u : std::uint32_t{EPOLLIN};
+  event.data.u64 = listener_id;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_, &event);
 }
 
-void Meeting::go_on(TimePoint now) {
-  for (auto one = encounters_.begin(); one != encounters_.end();) {
-    one->go_on([this](int rank) { return is_open(rank); });
-    const bool late = one->rank() < 0 && now - one->begun() > handshake_limit;
-    const bool over = one->state() == Encounter::State::met || one->state() == Encounter::State::ended;
-    if (over) settle(*one);
-    if (late)
-      log_.line(LogLevel::warning, "dropped a local connection: it did not finish the handshake in time");
-    one = over || late ? encounters_.erase(one) : std::next(one);
+void Meeting::go_on(Encounters::iterator one) {
+  Encounter& encounter = one->second;
+  encounter.go_on([this](int rank) { return open_.contains(rank); });
+  next_try_ = std::min(next_try_, encounter.next_try());
+  if (encounter.state() != Encounter::State::met && encounter.state() != Encounter::State::ended) return;
+  if (const int rank = encounter.rank(); rank >= 0 && rank < own_.rank) {
+    --calls_;
+    if (const auto open = open_.find(rank); open != open_.end()) {
+      open->second.called = false;
+      open->second.next_try = Clock::now() + retry_interval;
+    }
   }
+  settle(encounter);
+  encounters_.erase(one);
 }
 
 void Meeting::settle(Encounter& encounter) {
   const int rank = encounter.rank();
   if (encounter.state() == Encounter::State::met) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, encounter.socket(), nullptr);
     if (open_.erase(rank) != 0) met_.push_back(encounter.take());
+    last_met_ = Clock::now();
     return;
   }
   const auto code = encounter.code();
@@ -161,31 +262,90 @@ void Meeting::settle(Encounter& encounter) {
   if (code == Errc::aborted) throw Error(Errc::rendezvous, encounter.why());
   if (code)
     throw Error(*code, fmt::format("cannot share memory with {}: {}", name_of(rank), encounter.why()));
-  if (const auto found = open_.find(rank); found != open_.end()) found->second.encounter = nullptr;
+}
+
+void Meeting::drop_late(TimePoint now) {
+  for (auto one = encounters_.begin(); one != encounters_.end();) {
+    const bool late = one->second.rank() < 0 && now - one->second.begun() > handshake_limit;
+    if (late)
+      log_.line(LogLevel::warning, "dropped a local connection: it did not finish the handshake in time");
+    one = late ? encounters_.erase(one) : std::next(one);
+  }
+}
+
+// What has come, and what a shortage has stopped. A connection may end while another one's event is looked at.
+void Meeting::wait(TimePoint now, TimePoint until) {
+  const int timeout = poll_timeout(now, std::min({until, next_try_, next_tick_}), tick);
+  const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
+  now = Clock::now();
+  bool listener = false;
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t id = events_[static_cast<std::size_t>(i)].data.u64;
+    if (id == interruption_id) throw Error(Errc::rendezvous, interruption_.why());
+    listener |= id == listener_id;
+    if (const auto one = encounters_.find(id); one != encounters_.end()) go_on(one);
+  }
+  if (listener) accept_all(now);
+  if (now < next_try_) return;
+  next_try_ = TimePoint::max();
+  for (auto one = encounters_.begin(); one != encounters_.end();) {
+    const auto this_one = one++;
+    if (this_one->second.next_try() <= now)
+      go_on(this_one);
+    else
+      next_try_ = std::min(next_try_, this_one->second.next_try());
+  }
 }
 
 void Meeting::run(TimePoint until) {
   const TimePoint start = Clock::now();
-  for (;;) {
+  last_met_ = start;
+  while (!open_.empty()) {
     const TimePoint now = Clock::now();
-    call_all(now);
-    accept_all(now);
-    go_on(now);
+    if (now >= next_tick_) {
+      next_tick_ = now + tick;
+      pause_listener(false);
+      drop_late(now);
+      look_for_absent(now);
+    }
+    call(now);
     if (open_.empty()) break;
     if (now >= until)
       throw Error(
           Errc::deadline_exceeded,
-          fmt::format("rank {} waited {} ms, until the deadline for joining, to share memory with {}",
-                      own_.rank, std::chrono::duration_cast<milliseconds>(now - start).count(), missing()));
-    wait(Clock::now(), until);
+          fmt::format("rank {} waited {} ms, until the deadline for joining, to share memory with {}{}",
+                      own_.rank, std::chrono::duration_cast<milliseconds>(now - start).count(), missing(),
+                      hindrance()));
+    wait(now, until);
   }
 }
 
 }  // namespace
 
+Interruption::Interruption() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!event_) throw Error(Errc::system, "eventfd: " + describe_shortage(errno));
+}
+
+void Interruption::set(std::string_view why) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!why_.empty()) return;
+  try {
+    why_ = why.empty() ? std::string_view("the communicator has failed") : why;
+  } catch (...) {  // no memory for the text: the deadline remains
+    return;
+  }
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof one);
+}
+
+std::string Interruption::why() const {
+  const std::lock_guard lock(mutex_);
+  return why_;
+}
+
 std::vector<ShmMet> meet(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
-                         TimePoint until) {
-  Meeting meeting(own, listener, neighbours);
+                         TimePoint until, const Interruption& interruption) {
+  Meeting meeting(own, listener, neighbours, interruption);
   try {
     meeting.run(until);
   } catch (const std::exception& error) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,9 +18,24 @@ struct ShmNeighbour {
   std::uint32_t process = 0;
 };
 
-// Meets every neighbour, in the order given. The one with the higher rank connects to the other. Throws Error when one of
-// them ends meanwhile, is somebody else, or has not come by then; those met already are told why.
+// Ends a meeting from another thread: what watches over the ranks knows first that one of them is lost. Thread-safe.
+class Interruption {
+ public:
+  Interruption();  // throws Error(system)
+  // The first text counts.
+  void set(std::string_view why) noexcept;
+  int descriptor() const noexcept { return event_.get(); }
+  std::string why() const;
+
+ private:
+  FileDescriptor event_;  // readable once it is set
+  mutable std::mutex mutex_;
+  std::string why_;
+};
+
+// Meets every neighbour. The one with the higher rank connects to the other. Throws Error when one of them ends meanwhile, is somebody
+// else, or has not come by then, and when it is interrupted; those met already are told why. In order of ranks.
 std::vector<ShmMet> meet(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
-                         TimePoint until);
+                         TimePoint until, const Interruption& interruption);
 
 }  // namespace rondo

@@ -82,7 +82,9 @@ int send_packet(int socket, std::span<const std::byte> message, std::span<const 
   return result < 0 ? errno : 0;
 }
 
-Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descriptors) {
+namespace {
+
+Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descriptors, int flags) {
   iovec part{buffer.data(), buffer.size()};
   ControlBuffer control{};
   msghdr header{};
@@ -93,7 +95,7 @@ Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descrip
     header.msg_controllen = sizeof control.bytes;
   }
   ssize_t result = 0;
-  do result = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  do result = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | flags);
   while (result < 0 && errno == EINTR);
   Packet packet;
   if (result < 0) {
@@ -114,7 +116,25 @@ Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descrip
       if (taken < packet.descriptors.size()) packet.descriptors[taken++] = std::move(owned);
     }
   }
+  // The system hands over as many as there is room for here. Fewer than that: this process had no numbers left.
+  if (with_descriptors && (header.msg_flags & MSG_CTRUNC) != 0 && taken < packet.descriptors.size())
+    packet.error = EMFILE;
   return packet;
+}
+
+}  // namespace
+
+// A message with descriptors is looked at first and taken out only when all of them have come: the system drops those that it cannot
+// hand over. The one thread that reads this socket takes out what it has seen.
+Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descriptors) {
+  if (!with_descriptors) return receive_packet(socket, buffer, false, 0);
+  Packet packet = receive_packet(socket, buffer, true, MSG_PEEK);
+  if (packet.error == 0 && !packet.ended) receive_packet(socket, buffer, false, 0);
+  return packet;
+}
+
+std::string describe_shortage(int error) {
+  return std::generic_category().message(error) + remedy_of_shortage(error);
 }
 
 PeerProcess process_behind(int socket) noexcept {

@@ -18,12 +18,18 @@ namespace rondo {
 struct SegmentHead {
   alignas(64) std::atomic<std::uint64_t> sleeping;  // 0: awake; else which sleep of this rank it is
   alignas(64) std::atomic<std::uint32_t> left;      // not 0: it has closed in order
+  std::atomic<std::uint32_t> extents;               // mask of those that its memory file has (extent.h)
 };
+
+// In SegmentPair::extents: the other rank has been sent the descriptor of this one's memory file.
+inline constexpr std::uint64_t descriptor_sent = std::uint64_t{1} << 63;
 
 struct alignas(64) SegmentPair {
   std::atomic<std::uint64_t> changes;                    // of all that follows
   std::atomic<std::uint64_t> produced[link_lane_count];  // bytes since the start
   std::atomic<std::uint64_t> consumed[link_lane_count];
+  std::atomic<std::uint64_t>
+      extents;  // mask of the other rank's that this one has mapped, and descriptor_sent
 };
 static_assert(sizeof(SegmentPair) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
 

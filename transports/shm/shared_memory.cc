@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -46,15 +47,41 @@ std::byte* reserve_aligned(std::size_t bytes) noexcept {
 
 }  // namespace
 
-FileDescriptor make_shared_memory(std::size_t bytes) {
+namespace {
+
+FileDescriptor make_memory(std::size_t bytes, int seals) {
   // Newer systems can be told to refuse memory that might be executed; older ones do not know the flag.
   FileDescriptor memory(::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING | no_execution));
   if (!memory && errno == EINVAL)
     memory = FileDescriptor(::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) fail("memfd_create", bytes);
-  if (::ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0) fail("ftruncate", bytes);
-  if (::fcntl(memory.get(), F_ADD_SEALS, fixed_size) != 0) fail("F_ADD_SEALS", bytes);
+  grow_memory(memory.get(), bytes);
+  if (::fcntl(memory.get(), F_ADD_SEALS, seals) != 0) fail("F_ADD_SEALS", bytes);
   return memory;
+}
+
+}  // namespace
+
+FileDescriptor make_shared_memory(std::size_t bytes) {
+  return make_memory(bytes, fixed_size);
+}
+
+FileDescriptor make_growing_memory() {
+  return make_memory(0, F_SEAL_SHRINK);
+}
+
+bool fits_file_limit(std::size_t bytes) noexcept {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur;
+}
+
+void grow_memory(int descriptor, std::size_t bytes) {
+  if (!fits_file_limit(bytes))
+    throw Error(Errc::system,
+                fmt::format("shared memory needs {} bytes, more than the limit of file sizes allows: "
+                            "raise it (ulimit -f)",
+                            bytes));
+  if (::ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) fail("ftruncate", bytes);
 }
 
 void forbid_writing(int descriptor) noexcept {
@@ -65,25 +92,39 @@ void forbid_writing(int descriptor) noexcept {
 #endif
 }
 
-std::string defect_of_memory(int descriptor, std::size_t bytes) {
+namespace {
+
+std::string defect_of_memory(int descriptor, std::size_t bytes, int wanted_seals) {
   struct stat status {};
   struct statfs system {};
   if (::fstat(descriptor, &status) != 0 || ::fstatfs(descriptor, &system) != 0)
     return fmt::format("fstat: {}", std::generic_category().message(errno));
   // Pages of other file systems (huge pages among them) can be missing when they are touched.
   if (!S_ISREG(status.st_mode) || system.f_type != TMPFS_MAGIC) return "it is not shared memory";
-  if (static_cast<std::uint64_t>(status.st_size) != bytes)
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (wanted_seals == fixed_size ? size != bytes : size < bytes)
     return fmt::format("it has {} bytes instead of {}", status.st_size, bytes);
   const int seals = ::fcntl(descriptor, F_GET_SEALS);
-  if (seals < 0 || (seals & fixed_size) != fixed_size) return "its size is not sealed";
+  if (seals < 0 || (seals & wanted_seals) != wanted_seals) return "its size is not sealed";
   return {};
 }
 
-Mapping::Mapping(int descriptor, std::size_t bytes, Access access) {
+}  // namespace
+
+std::string defect_of_memory(int descriptor, std::size_t bytes) {
+  return defect_of_memory(descriptor, bytes, fixed_size);
+}
+
+std::string defect_of_growing_memory(int descriptor, std::size_t bytes) {
+  return defect_of_memory(descriptor, bytes, F_SEAL_SHRINK);
+}
+
+Mapping::Mapping(int descriptor, std::size_t bytes, Access access, std::size_t offset) {
   const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
-  std::byte* const wanted = bytes >= huge_page ? reserve_aligned(bytes) : nullptr;
-  void* const data =
-      ::mmap(wanted, bytes, protection, MAP_SHARED | (wanted != nullptr ? MAP_FIXED : 0), descriptor, 0);
+  // What is only read, in small parts, gains nothing from huge pages.
+  std::byte* const wanted = bytes >= huge_page && access == Access::write ? reserve_aligned(bytes) : nullptr;
+  void* const data = ::mmap(wanted, bytes, protection, MAP_SHARED | (wanted != nullptr ? MAP_FIXED : 0),
+                            descriptor, static_cast<off_t>(offset));
   if (data == MAP_FAILED) {
     const int error = errno;
     if (wanted != nullptr) ::munmap(wanted, bytes);
@@ -107,8 +148,8 @@ Mapping::~Mapping() {
   if (bytes_.data() != nullptr) ::munmap(bytes_.data(), bytes_.size());
 }
 
-void Mapping::discard() noexcept {
-  if (bytes_.data() != nullptr) ::madvise(bytes_.data(), bytes_.size(), MADV_REMOVE);
+void Mapping::discard(std::size_t offset, std::size_t bytes) noexcept {
+  ::madvise(bytes_.data() + offset, bytes, MADV_REMOVE);
 }
 
 }  // namespace rondo

@@ -31,6 +31,7 @@ namespace rondo {
 namespace {
 
 constexpr unsigned calls_between_clocks = 128;
+constexpr std::uint64_t bell_id = UINT64_MAX;  // in the epoll set; the peers' sockets have their indices
 constexpr milliseconds look_interval{1};
 
 FileDescriptor checked(int descriptor, const char* call) {
@@ -64,6 +65,10 @@ class Shm final : public Transport {
   bool progress(Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
+  void halt() noexcept override {
+    if (exports_) exports_->halt();
+  }
+  void interrupt(std::string_view why) noexcept override { interruption_.set(why); }
 
  private:
   using Links = std::array<std::unique_ptr<ShmLink>, link_lane_count>;
@@ -79,6 +84,7 @@ class Shm final : public Transport {
   const ShmOptions options_;
   const pid_t process_ = ::getpid();
   ShmListener listener_;
+  Interruption interruption_;
   FileDescriptor epoll_, bell_, memory_;
   std::optional<Segment> own_;
   std::size_t own_index_ = 0;
@@ -135,18 +141,19 @@ void Shm::start(std::vector<Blob> addresses, std::uint64_t job) {
   if (neighbours.empty()) return listener_.socket.reset();
   const SegmentLayout layout(neighbours.size() + 1);
   make_segment(layout);
-  const ShmOwn own{options_.rank, options_.size, options_.secret, job, memory_.get(), bell_.get()};
+  const ShmOwn own{options_.rank, options_.size, options_.secret, job,
+                   memory_.get(), bell_.get(),   layout.bytes()};
   // When this fails too: those that look for this rank must learn of it.
   const FileDescriptor listener = std::move(listener_.socket);
-  auto met = meet(own, listener.get(), neighbours, options_.deadline);
+  auto met = meet(own, listener.get(), neighbours, options_.deadline, interruption_);
   memory_.reset();
-  std::vector<int> sockets;
   for (std::size_t i = 0; i < met.size(); ++i) {
-    sockets.push_back(met[i].socket.get());
     adopt(std::move(met[i]), i < own_index_ ? i : i + 1, layout);
   }
   turn_.reserve(peers_.size());
-  exports_ = std::make_shared<ShmExports>(std::move(sockets));
+  std::vector<ShmNeighbourState*> peers;
+  for (const auto& peer : peers_) peers.push_back(peer.get());
+  exports_ = std::make_shared<ShmExports>(own_->head(), std::move(peers));
   windows_.emplace(options_.rank, *own_, peers_, exports_);
 }
 
@@ -155,16 +162,14 @@ void Shm::make_segment(const SegmentLayout& layout) {
   memory_ = make_shared_memory(layout.bytes());
   own_.emplace(layout, Mapping(memory_.get(), layout.bytes(), Mapping::Access::write));
   forbid_writing(memory_.get());
-  watch(bell_.get(), UINT64_MAX);
+  watch(bell_.get(), bell_id);
 }
 
 void Shm::adopt(ShmMet met, std::size_t index, const SegmentLayout& layout) {
-  if (const std::string defect = defect_of_memory(met.segment.get(), layout.bytes()); !defect.empty())
-    throw Error(Errc::rendezvous, fmt::format("cannot share memory with rank {}: {}", met.rank, defect));
   watch(met.socket.get(), peers_.size());
   peers_.push_back(std::make_unique<ShmNeighbourState>(
-      met.rank, index, Segment(layout, Mapping(met.segment.get(), layout.bytes(), Mapping::Access::read)),
-      own_->pair(index), own_index_, std::move(met.bell), std::move(met.socket), met.process));
+      met.rank, index, Segment(layout, std::move(met.segment)), own_->pair(index), own_index_,
+      std::move(met.bell), std::move(met.socket), met.process));
   Links& links = links_.emplace_back();
   for (const Priority lane : link_lanes)
     links[static_cast<std::size_t>(lane)] =
@@ -174,7 +179,8 @@ void Shm::adopt(ShmMet met, std::size_t index, const SegmentLayout& layout) {
 
 void Shm::watch(int descriptor, std::uint64_t which) {
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLRDHUP;
+  // A message that cannot be taken for want of a descriptor must not keep anybody awake: sockets are edge-triggered.
+  event.events = which == bell_id ? EPOLLIN : EPOLLIN | EPOLLRDHUP | EPOLLET;
   event.data.u64 = which;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
     throw Error(Errc::system, fmt::format("epoll_ctl: {}", std::generic_category().message(errno)));
@@ -203,8 +209,11 @@ void Shm::look() {
       continue;
     }
     windows_->imports(which).take_messages();
+    if ((events[static_cast<std::size_t>(i)].events & (EPOLLHUP | EPOLLRDHUP)) != 0)
+      peers_[which]->ended = peers_[which]->busy = true;
     if (peers_[which]->ended) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peers_[which]->socket.get(), nullptr);
   }
+  windows_->catch_up();
 }
 
 bool Shm::look_due() noexcept {

@@ -16,13 +16,19 @@ namespace rondo {
 
 namespace {
 constexpr int most_messages = 1024;  // at once
-}
+constexpr milliseconds retry_interval{100};
+}  // namespace
 
 void ShmImports::take_messages() {
   for (int i = 0; i < most_messages && !peer_.ended; ++i) {
     std::array<std::byte, 64> buffer;
     Packet packet = receive_packet(peer_.socket.get(), buffer, true);
     if (packet.error == EAGAIN) return;
+    // The message stays in the socket.
+    if (is_shortage(packet.error)) {
+      next_try_ = Clock::now() + retry_interval;
+      return complain(describe_shortage(packet.error));
+    }
     if (packet.error != 0 || packet.ended) {
       peer_.ended = peer_.busy = true;
       return;
@@ -32,48 +38,48 @@ void ShmImports::take_messages() {
   }
 }
 
-// What cannot be used is left out: map() finds nothing then, and says so to its caller.
 void ShmImports::learn(Packet packet, std::span<const std::byte> bytes) {
-  const auto message = decode_memory_message(bytes);
-  const FileDescriptor& memory = packet.descriptors[0];
-  std::string defect;
-  if (!message)
-    defect = "the message is not what it should be";
-  else if (!memory)
-    defect = "its descriptor could not be received: the limit of open files (ulimit -n) may be too low";
-  else
-    defect = defect_of_memory(memory.get(), message->bytes);
+  const auto magic = std::as_bytes(std::span(memory_magic.data(), memory_magic.size()));
+  if (!std::ranges::equal(bytes, magic) || !packet.descriptors[0])
+    return complain("its message is not what it should be");
+  if (!memory_) memory_ = std::move(packet.descriptors[0]);
+}
+
+// The peer reads in this rank's segment what has been mapped.
+void ShmImports::map_more() {
+  if (next_try_ != TimePoint{} && Clock::now() < next_try_) return;
+  if (!memory_) take_messages();
+  if (!memory_) return;
+  const std::uint32_t wanted = peer_.theirs.head().extents.load(std::memory_order_acquire);
   try {
-    if (defect.empty()) {
-      if (slots_.size() <= message->slot) slots_.resize(message->slot + 1);
-      Slot& slot = slots_[message->slot];
-      if (slot.mapping) retired_[next_retired_++ % retired_.size()] = std::exchange(slot.mapping, Mapping());
-      slot.generation = message->generation;
-      slot.mapping = Mapping(memory.get(), message->bytes, Mapping::Access::write);
-      return;
+    for (std::uint32_t i = 0; i < Extent::count; ++i) {
+      const Extent extent(i);
+      if ((wanted & ~mapped_ & extent.bit()) == 0) continue;
+      if (const std::string defect = defect_of_growing_memory(memory_.get(), extent.end()); !defect.empty())
+        throw Error(Errc::corrupt, defect);
+      extents_[i] = Mapping(memory_.get(), extent.bytes(), Mapping::Access::write, extent.offset());
+      mapped_ |= extent.bit();
     }
   } catch (const std::exception& error) {
-    defect = error.what();
+    next_try_ = Clock::now() + retry_interval;
+    complain(error.what());
   }
-  log_line(LogLevel::warning, fmt::format("memory of rank {} cannot be reached: {}", peer_.rank, defect));
+  peer_.mine.extents.fetch_or(mapped_, std::memory_order_release);
 }
 
-const ShmImports::Slot* ShmImports::find(WindowPlace place) const noexcept {
-  if (place.slot >= slots_.size()) return nullptr;
-  const Slot& slot = slots_[place.slot];
-  return slot.generation == place.generation && slot.mapping ? &slot : nullptr;
+void ShmImports::complain(std::string_view why) {
+  log_.line(LogLevel::warning,
+            fmt::format(
+                "memory that rank {} has allocated cannot be mapped: {}; operations on it copy through slots",
+                peer_.rank, why));
 }
 
-std::byte* ShmImports::map(WindowPlace place, std::size_t bytes) {
-  if (place.generation == 0) return nullptr;
-  const Slot* slot = find(place);
-  if (slot == nullptr) {
-    take_messages();
-    slot = find(place);
-  }
-  if (slot == nullptr || place.offset > slot->mapping.size() || bytes > slot->mapping.size() - place.offset)
-    return nullptr;
-  return slot->mapping.data() + place.offset;
+// Null for what this rank has not said that it has mapped: a correct peer does not ask for it.
+std::byte* ShmImports::map(WindowPlace place, std::size_t bytes) const noexcept {
+  if (place.generation == 0 || place.slot >= extents_.size()) return nullptr;
+  const Mapping& extent = extents_[place.slot];
+  if (place.offset > extent.size() || bytes > extent.size() - place.offset) return nullptr;
+  return extent ? extent.data() + place.offset : nullptr;
 }
 
 ShmWindows::ShmWindows(int rank, const Segment& own,

@@ -4,8 +4,11 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/quota_log.h"
 #include "transports/shm/exports.h"
 #include "transports/shm/neighbour.h"
 #include "transports/shm/segment.h"
@@ -13,29 +16,32 @@
 
 namespace rondo {
 
-// What one peer has allocated, as far as this rank has been told, mapped. What comes from the peer is checked.
+// What one peer has allocated, by extents (extent.h), mapped as soon as the peer has sent its descriptor. What comes from the peer is
+// checked. What cannot be mapped for a shortage is tried again; meanwhile the peer's memory lies nowhere (ShmExports).
 class ShmImports {
  public:
   explicit ShmImports(ShmNeighbourState& peer) noexcept : peer_(peer) {}
   // Takes the messages that wait in the socket; notices its end.
   void take_messages();
-  std::byte* map(WindowPlace place, std::size_t bytes);
+  // Maps what the peer has and this rank has not mapped, once the descriptor is there.
+  void catch_up() {
+    if ((peer_.theirs.head().extents.load(std::memory_order_acquire) & ~mapped_) != 0 &&
+        (peer_.other.extents.load(std::memory_order_acquire) & descriptor_sent) != 0)
+      map_more();
+  }
+  std::byte* map(WindowPlace place, std::size_t bytes) const noexcept;
 
  private:
-  struct Slot {
-    std::uint32_t generation = 0;
-    Mapping mapping;
-  };
-
-  const Slot* find(WindowPlace place) const noexcept;
   void learn(Packet packet, std::span<const std::byte> bytes);
+  void map_more();
+  void complain(std::string_view why);
 
   ShmNeighbourState& peer_;
-  std::vector<Slot> slots_;
-  // The last mappings of memory that the peer has freed: where an operation fails there before it fails here, this rank may still
-  // be reading it. The pages are gone, zeros are read.
-  std::array<Mapping, 16> retired_;
-  std::size_t next_retired_ = 0;
+  FileDescriptor memory_;
+  std::array<Mapping, Extent::count> extents_;
+  std::uint32_t mapped_ = 0;  // mask
+  TimePoint next_try_{};
+  QuotaLog log_;
 };
 
 class ShmWindows final : public Windows {
@@ -46,7 +52,12 @@ class ShmWindows final : public Windows {
   std::span<const int> ranks() const noexcept override { return ranks_; }
   std::byte* area(int rank) const noexcept override;
   WindowPlace find(const void* data, std::size_t bytes) noexcept override {
+    catch_up();
     return exports_->find(data, bytes);
+  }
+  // Maps what the peers have allocated since.
+  void catch_up() {
+    for (ShmImports& one : imports_) one.catch_up();
   }
   std::byte* map(int rank, WindowPlace place, std::size_t bytes) override;
   void notify() noexcept override;

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Descriptors on their way between processes are bounded for each user, and numbers for those that come are bounded for each process. Ranks
+// that met took either shortage for the end: 64 ranks of an ordinary user with `ulimit -n 1024` failed in 9 of 14 starts.
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "base/file_descriptor.h"
+#include "catch.h"
+#include "forked_ranks.h"
+#include "transports/shm/encounter.h"
+#include "transports/shm/packet.h"
+#include "transports/shm/segment.h"
+
+namespace rondo::testing {
+namespace {
+
+std::pair<FileDescriptor, FileDescriptor> socket_pair() {
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+// Two ranks of two, on the two ends of one connection.
+struct Pair {
+  SegmentLayout layout{2};
+  FileDescriptor memory[2] = {make_shared_memory(layout.bytes()), make_shared_memory(layout.bytes())};
+  FileDescriptor bells[2] = {FileDescriptor(::eventfd(0, EFD_CLOEXEC)),
+                             FileDescriptor(::eventfd(0, EFD_CLOEXEC))};
+  ShmOwn own[2] = {{0, 2, "secret", 7, memory[0].get(), bells[0].get(), layout.bytes()},
+                   {1, 2, "secret", 7, memory[1].get(), bells[1].get(), layout.bytes()}};
+  std::pair<FileDescriptor, FileDescriptor> ends = socket_pair();
+  Encounter acceptor{own[0], std::move(ends.first), Clock::now()};
+  Encounter initiator{own[1], std::move(ends.second), 0, Clock::now()};
+
+  void go_on() {
+    for (int i = 0; i < 10; ++i)
+      for (Encounter* one : {&acceptor, &initiator})
+        if (one->state() != Encounter::State::met) one->go_on([](int) { return true; });
+  }
+  bool both(Encounter::State state) const { return acceptor.state() == state && initiator.state() == state; }
+};
+
+// Sends descriptors that nobody takes until this user may have no more in flight. An errno value: what ended it.
+int fill_flight(std::vector<std::pair<FileDescriptor, FileDescriptor>>& sockets) {
+  const std::array<std::byte, 1> message{};
+  const FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
+  const std::array<int, 2> descriptors{event.get(), event.get()};
+  for (int i = 0; i < 200; ++i) {
+    sockets.push_back(socket_pair());
+    int error = 0;
+    while ((error = send_packet(sockets.back().first.get(), message, descriptors)) == 0) {
+    }
+    if (error != EAGAIN) return error;
+  }
+  return EAGAIN;
+}
+
+// Exit status 0: all is as it should be; otherwise which step was not.
+int meet_while_flight_is_full() {
+  rlimit limit{256, 256};
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || !become_ordinary()) return 77;
+  Pair pair;
+  std::vector<std::pair<FileDescriptor, FileDescriptor>> sockets;
+  if (fill_flight(sockets) != ETOOMANYREFS) return 3;
+  pair.go_on();
+  if (!pair.both(Encounter::State::proved)) return 4;
+  if (pair.acceptor.shortage() != ETOOMANYREFS || pair.acceptor.next_try() == TimePoint::max()) return 5;
+  sockets.clear();
+  pair.go_on();
+  return pair.both(Encounter::State::met) ? 0 : 6;
+}
+
+// All numbers of this process but so many, for as long as the object lives.
+class NoDescriptors {
+ public:
+  explicit NoDescriptors(std::size_t spare) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit low = before_;
+    low.rlim_cur = 200;
+    ::setrlimit(RLIMIT_NOFILE, &low);
+    for (FileDescriptor one(::dup(0)); one; one = FileDescriptor(::dup(0))) all_.push_back(std::move(one));
+    all_.resize(all_.size() - spare);
+  }
+  ~NoDescriptors() {
+    all_.clear();
+    ::setrlimit(RLIMIT_NOFILE, &before_);
+  }
+
+ private:
+  rlimit before_{};
+  std::vector<FileDescriptor> all_;
+};
+
+}  // namespace
+
+TEST_CASE("ranks that meet wait while this user has too many descriptors in flight", "[shm]") {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(meet_while_flight_is_full());
+  CHECK(status_of(child) == 0);
+}
+
+TEST_CASE("a segment that finds no number free stays in the socket until there are two", "[shm]") {
+  Pair pair;
+  {
+    const NoDescriptors none(GENERATE(0u, 1u));
+    pair.go_on();
+    CHECK(pair.both(Encounter::State::proved));
+    CHECK(pair.acceptor.shortage() == EMFILE);
+    CHECK(pair.initiator.shortage() == EMFILE);
+    CHECK(pair.initiator.next_try() != TimePoint::max());
+  }
+  pair.go_on();
+  CHECK(pair.both(Encounter::State::met));
+}
+
+TEST_CASE("a message with more descriptors than it may have is cut, not waited for", "[shm]") {
+  const auto [one, other] = socket_pair();
+  const std::array<std::byte, 3> message{};
+  std::array<int, 3> descriptors{0, 0, 0};
+  iovec part{const_cast<std::byte*>(message.data()), message.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(sizeof descriptors);
+  std::copy_n(reinterpret_cast<const char*>(descriptors.data()), sizeof descriptors,
+              reinterpret_cast<char*>(CMSG_DATA(rights)));
+  REQUIRE(::sendmsg(one.get(), &header, 0) == 3);
+  std::array<std::byte, 64> buffer;
+  const Packet packet = receive_packet(other.get(), buffer, true);
+  CHECK(packet.error == 0);
+  CHECK(packet.cut);
+  CHECK(receive_packet(other.get(), buffer, true).error == EAGAIN);
+}
+
+}  // namespace rondo::testing

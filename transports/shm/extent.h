@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Where memory from Communicator::allocate lies. A rank has one memory file for all of it, which grows by extents and is never made
+// smaller; an extent is twice as large as the one before it. The others map an extent once, whole, and keep the mapping: what is allocated
+// in it later needs no message and no descriptor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rondo {
+
+class Extent {
+ public:
+  // 64 MiB to 32 TiB. Pages that nobody has touched cost nothing.
+  static constexpr std::uint32_t count = 20;
+
+  explicit constexpr Extent(std::uint32_t index) noexcept : index_(index) {}
+  constexpr std::size_t bytes() const noexcept { return first_bytes << index_; }
+  constexpr std::size_t offset() const noexcept { return bytes() - first_bytes; }
+  constexpr std::size_t end() const noexcept { return offset() + bytes(); }
+  // In a mask of extents.
+  constexpr std::uint32_t bit() const noexcept { return std::uint32_t{1} << index_; }
+
+ private:
+  static constexpr std::size_t first_bytes = std::size_t{64} << 20;
+  std::uint32_t index_;
+};
+
+}  // namespace rondo
