@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# unprivileged.sh FOLDER COMMAND...: runs COMMAND in this folder as an ordinary user with at most 1,024 descriptors. Root becomes user
+# 65534 without any capability; FOLDER/meson-logs belongs to that user for the time. Paths stay the same, also where a
+# folder above this one is closed to others (mktemp -d, /root): a mount namespace of the command's own opens the way.
+set -euo pipefail
+
+folder=$1
+shift
+if ((EUID != 0)); then
+  ulimit -n 1024
+  exec "$@"
+fi
+
+if [[ -z ${RONDO_OWN_MOUNTS:-} ]]; then
+  RONDO_OWN_MOUNTS=1 exec unshare --mount --propagation private "$BASH" "$0" "$folder" "$@"
+fi
+unset RONDO_OWN_MOUNTS
+
+# The uppermost folder on the way that others may not enter is hidden behind an empty one; in it, only this tree can be seen.
+closed="" way=""
+IFS=/ read -ra parts <<<"${PWD#/}"
+for part in "${parts[@]}"; do
+  way+=/$part
+  if [[ $(stat -c %A "$way") != *[xt] ]]; then
+    closed=$way
+    break
+  fi
+done
+tree=$PWD
+if [[ -n $closed ]]; then
+  [[ $closed != "$tree" ]] || { echo "unprivileged.sh: other users may not enter $tree: chmod o+rx it" >&2; exit 1; }
+  hold=$(mktemp -d)
+  mount --bind "$tree" "$hold"
+  mount -t tmpfs -o mode=755 tmpfs "$closed"
+  mkdir -p "$tree"
+  mount --move "$hold" "$tree"
+  rmdir "$hold"
+  cd "$tree"
+fi
+
+home=$(mktemp -d)
+chown -R 65534:65534 "$home" "$folder/meson-logs"
+status=0
+env HOME="$home" USER=nobody setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all --bounding-set=-all \
+  -- "$BASH" -c 'ulimit -n 1024 && exec "$@"' bash "$@" || status=$?
+chown -R 0:0 "$folder/meson-logs"
+rm -rf "$home"
+exit $status
