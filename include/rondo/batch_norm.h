@@ -52,9 +52,11 @@ struct RONDO_API BatchNormOptions {
 // gradients. A rank may have no samples; when no rank has any, nothing changes. Of a single element over all ranks the output is beta, and
 // the running variance stays as it is. Numbers that are none spoil their channel in that step and in the running statistics, not the next.
 //
-// Ranks whose layer, step, direction, past or options (but for threads and deadline) differ all get Error(mismatch), which says where each
-// of them is, which options differ, and what it evaluated since it last trained; so do ranks whose layers have different numbers of channels, by the sizes of their calls. A rank that never makes another
-// training call is named by the deadline; give GradientBuckets a hash of which layers train (StepOptions::check) to be told earlier.
+// Ranks whose layer, step, direction, past or options (but for threads and deadline) differ all get
+// Error(mismatch), which says where each of them is, which options differ, and what it evaluated since it
+// last trained; so do ranks whose layers have different numbers of channels, by the sizes of their calls.
+// A rank that never makes another training call is named by the deadline; give GradientBuckets a hash of
+// which layers train (StepOptions::check) to be told earlier.
 //
 // Parameters and statistics are f64 for activations of f64, else f32. After the second step of a shape nothing is allocated.
 //

@@ -78,7 +78,8 @@ void Setup::start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t jo
   }
   for (int peer = 0; peer < options_.size; ++peer)
     for (int lane = 0; lane < link_lane_count; ++lane) {
-      auto& slots = slots_[static_cast<std::size_t>(peer * link_lane_count + lane)];
+      const int link = peer * link_lane_count + lane;
+      auto& slots = slots_[static_cast<std::size_t>(link)];
       slots.resize(paths(peer, lane));
       slot_count_ += slots.size();
     }

@@ -108,6 +108,7 @@ Reach Tcp::reach(int peer, std::span<const std::byte> bytes) const {
 
 void Tcp::start(std::vector<Blob> addresses, std::uint64_t job) {
   std::vector<std::optional<TcpAddress>> peers;
+  peers.reserve(names_.size());
   for (const Blob& bytes : addresses) peers.push_back(decode_tcp_address(bytes));
   peers.resize(names_.size());
   for (std::size_t i = 0; i < names_.size(); ++i)
