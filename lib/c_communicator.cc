@@ -88,6 +88,7 @@ Options read_options(const rondo_options& from) {
   options.segment_bytes = from.segment_bytes;
   options.depth = from.depth;
   options.staging_bytes = from.staging_bytes;
+  if (from.integrity != nullptr) options.integrity = from.integrity;
   return options;
 }
 

@@ -92,11 +92,12 @@ void resolve_url(Place& place, const Options& options, const std::optional<Launc
 }
 
 // Where ranks differ the greater one counts, connection by connection.
-Protection integrity_from_environment() {
-  constexpr const char* name = "RONDO_INTEGRITY";
-  const auto value = variable(name);
-  if (!value || *value == "headers") return Protection::headers;
-  if (*value != "payload") refuse_variable(name, *value, "it must be headers or payload");
+Protection protection_of(const Options& options) {
+  const char* const name = options.integrity.empty() ? "RONDO_INTEGRITY" : "Options::integrity";
+  const std::string value =
+      options.integrity.empty() ? variable(name).value_or("headers") : options.integrity;
+  if (value == "headers") return Protection::headers;
+  if (value != "payload") refuse_variable(name, value, "it must be headers or payload");
   return Protection::payload;
 }
 
@@ -113,7 +114,7 @@ Place resolve_place(const Options& options) {
   Place place;
   place.deadline = after(Clock::now(), options.connect_deadline);
   resolve_ranks(place, options, environment);
-  place.between_hosts = integrity_from_environment();
+  place.between_hosts = protection_of(options);
   place.secret = options.secret.empty() ? secret_from_environment() : options.secret;
   if (place.size > 1 && options.store == nullptr) resolve_url(place, options, environment.launcher);
   if (place.size > 1 && options.store != nullptr) lend_secret(place, "store");

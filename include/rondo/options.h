@@ -39,7 +39,7 @@ struct RONDO_API Options {
   // env:// (the launcher's variables), tcp://host:port (rank 0 listens there) or file:///path (a file that all ranks share).
   std::string rendezvous = "env://";
   Store* store = nullptr;  // when given, used instead of the URL; outlives connect()
-  std::string secret{};    // shared by all ranks; empty: only ranks of this host are accepted
+  std::string secret{};    // shared by all ranks; empty: only ranks of this user on this host are accepted
   std::chrono::milliseconds connect_deadline{0};  // for joining; 0: RONDO_CONNECT_DEADLINE, else 30 s
   // For a whole operation, unless OpOptions says otherwise; 0: RONDO_DEADLINE, else 300 s.
   std::chrono::milliseconds deadline{0};
@@ -56,6 +56,9 @@ struct RONDO_API Options {
   // Ranks that say the same count as ranks of one host when algorithms are chosen and laid out; at most 16384 bytes. Empty: those
   // that share boot and network namespace. What reaches what does not depend on it.
   std::string host{};
+  // What is bound to the secret on connections between hosts: "headers" (control messages and frame headers) or "payload" (payloads as
+  // well); where ranks differ the latter. Nothing is encrypted: docs/security.md. Empty: RONDO_INTEGRITY, else headers.
+  std::string integrity{};
   Switch checksum{};              // CRC32C of every payload, checked by the receiver. All ranks alike.
   std::string algorithm{};        // ring, tree, star ...; empty: the planner chooses. All ranks alike.
   std::size_t segment_bytes = 0;  // unit of pipelining; 0: the planner chooses. All ranks alike.

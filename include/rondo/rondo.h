@@ -138,6 +138,7 @@ typedef struct rondo_options {
   size_t segment_bytes;  /* unit of pipelining; 0: not set */
   int depth;             /* segments in flight; 0: not set */
   size_t staging_bytes;  /* bound of staging memory; 0: not set */
+  const char* integrity; /* "headers" or "payload": what is bound to the secret between hosts */
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);

@@ -12,6 +12,32 @@ using namespace rondo;
 using namespace rondo::tests;
 using Catch::Contains;
 
+TEST_CASE("RONDO_INTEGRITY and Options::integrity say what is protected between hosts") {
+  Options options;
+  options.rank = 0;
+  options.size = 2;
+  options.rendezvous = "tcp://127.0.0.1:1";
+  const auto wanted = [&] { return resolve_place(options).between_hosts; };
+  {
+    const Environment environment{};
+    CHECK(wanted() == Protection::headers);
+  }
+  {
+    const Environment environment{{"RONDO_INTEGRITY", "payload"}};
+    CHECK(wanted() == Protection::payload);
+  }
+  {
+    const Environment environment{{"RONDO_INTEGRITY", "all"}};
+    CHECK_THROWS_WITH(wanted(), Catch::Contains("RONDO_INTEGRITY is 'all': it must be headers or payload"));
+  }
+  // What the program says comes first.
+  const Environment environment{{"RONDO_INTEGRITY", "payload"}};
+  options.integrity = "headers";
+  CHECK(wanted() == Protection::headers);
+  options.integrity = "none";
+  CHECK_THROWS_WITH(wanted(), Catch::Contains("Options::integrity is 'none'"));
+}
+
 TEST_CASE("every variable of Rondo reaches its option", "[environment]") {
   const Environment environment{{"RONDO_RANK", "3"},
                                 {"RONDO_SIZE", "8"},
