@@ -131,7 +131,7 @@ Failure Outlet::true_cause(const Failure& failure) const {
   return failure;
 }
 
-void flush(std::vector<Stream*> streams) {
+void flush(const std::vector<Stream*>& streams) {
   const TimePoint until = after(Clock::now(), flush_time);
   for (;;) {
     std::vector<pollfd> entries;

@@ -123,6 +123,6 @@ class Outlet {
 inline constexpr milliseconds ready_grace{1'000};
 
 // Sends what the streams still hold, for a short bounded time, and then the end.
-void flush(std::vector<Stream*> streams);
+void flush(const std::vector<Stream*>& streams);
 
 }  // namespace rondo

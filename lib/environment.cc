@@ -164,7 +164,7 @@ std::string secret_from_environment() {
   const auto path = variable("RONDO_SECRET_FILE");
   if (secret == nullptr || *secret == '\0') return path ? read_secret_file(*path) : std::string();
   if (path) refuse_variable("RONDO_SECRET_FILE", *path, "RONDO_SECRET is set too; set only one of them");
-  const std::string value = secret;
+  std::string value = secret;
   if (value.size() > most_secret_bytes)
     throw Error(Errc::invalid_argument,
                 "RONDO_SECRET has " + std::to_string(value.size()) + " bytes: at most 4096 are possible");
