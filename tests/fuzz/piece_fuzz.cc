@@ -66,7 +66,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) return 0;
     ours[i] = FileDescriptor(pair[0]);
     theirs[i] = FileDescriptor(pair[1]);
-    receiver.attach(i, ours[i].get());
+    receiver.attach(i, ours[i].get(), Agreement{});
   }
   FuzzLink link;
   FuzzSink sink;

@@ -10,12 +10,17 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
 #include "catch.h"
 #include "lib/ranks.h"
+#include "transports/shm/address.h"
+#include "transports/shm/packet.h"
+#include "transports/shm/shm.h"
 #include "transports/tcp/address.h"
 #include "transports/tcp/tcp.h"
 
@@ -127,6 +132,38 @@ TEST_CASE("a rank that comes when there are no descriptors left takes the place 
   // Six descriptors are left: who waits until as many handshakes have run out of time waits for 50 s.
   const FileLimit limit(static_cast<rlim_t>(client.get()) + 7);
   CHECK(shake_hands(client, after(Clock::now(), milliseconds{25'000})) == Verdict::welcome);
+}
+
+TEST_CASE("local connections that prove nothing hold a quarter of the descriptors at most") {
+  const auto make = [](int rank) {
+    ShmOptions options;
+    options.rank = rank;
+    options.size = 2;
+    options.host = "one host";
+    options.secret = "secret";
+    options.deadline = after(Clock::now(), milliseconds{60'000});
+    return make_shm(options);
+  };
+  const auto rank0 = make(0), rank1 = make(1);
+  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  const std::string name = decode_shm_address(rank0->address())->name;
+  std::vector<FileDescriptor> strangers;
+  for (int i = 0; i < 100; ++i) {
+    strangers.push_back(connect_to_name(name));
+    REQUIRE(strangers.back());
+  }
+  const FileDescriptor client = connect_to_name(name);
+  REQUIRE(client.get() < 180);
+  const FileLimit limit(280);
+  std::jthread meeting([&] { rank0->start(addresses, job); });
+  // The last of them gets its answer when all have been accepted.
+  Initiator initiator({.purpose = Purpose::memory, .rank = 1, .size = 2, .job = job}, 0, "secret");
+  send_packet(client.get(), initiator.hello());
+  pollfd ready{client.get(), POLLIN, 0};
+  CHECK(::poll(&ready, 1, 20'000) == 1);
+  CHECK(strangers.size() - dismissed(strangers) <= 280 / 4);
+  rank1->start(addresses, job);
+  meeting.join();
 }
 
 }  // namespace rondo::tests

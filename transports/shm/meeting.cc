@@ -19,6 +19,7 @@
 #include <map>
 #include <utility>
 
+#include "base/descriptor_share.h"
 #include "base/quota_log.h"
 
 namespace rondo {
@@ -63,6 +64,8 @@ class Meeting {
   void call(TimePoint now);
   void look_for_absent(TimePoint now);
   void accept_all(TimePoint now);
+  static bool is_unproved(const Encounters::value_type& entry) { return entry.second.rank() < 0; }
+  bool drop_oldest_unproved();
   void pause_listener(bool pause);
   void wait(TimePoint now, TimePoint until);
   void go_on(Encounters::iterator one);
@@ -203,22 +206,29 @@ void Meeting::accept_all(TimePoint now) {
     if (!socket && errno == EAGAIN) return;
     if (!socket && is_shortage(errno)) {
       note(errno);
+      if (drop_oldest_unproved()) continue;
       pause_listener(true);
       return;
     }
     if (!socket)
       throw Error(Errc::system, fmt::format("cannot accept a rank of this host: {}",
                                             std::generic_category().message(errno)));
-    const auto unproved = [](const auto& entry) { return entry.second.rank() < 0; };
-    const auto most = strangers + static_cast<std::size_t>(own_.size);
+    const auto most = std::min(strangers + static_cast<std::size_t>(own_.size), most_unproved_descriptors());
     if (encounters_.size() >= most &&
-        std::ranges::count_if(encounters_, unproved) >= static_cast<std::ptrdiff_t>(most)) {
-      log_.line(LogLevel::warning,
-                "too many local connections that have not proved the job secret: the oldest is dropped");
-      encounters_.erase(std::ranges::find_if(encounters_, unproved));
-    }
+        std::ranges::count_if(encounters_, is_unproved) >= static_cast<std::ptrdiff_t>(most))
+      drop_oldest_unproved();
     begin(std::move(socket), now);
   }
+}
+
+// A rank that this hits calls again.
+bool Meeting::drop_oldest_unproved() {
+  const auto oldest = std::ranges::find_if(encounters_, is_unproved);
+  if (oldest == encounters_.end()) return false;
+  log_.line(LogLevel::warning,
+            "too many local connections that have not proved the job secret: the oldest is dropped");
+  encounters_.erase(oldest);
+  return true;
 }
 
 // Connections that cannot be taken wait in the listening socket until the next tick.
