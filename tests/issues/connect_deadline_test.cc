@@ -9,13 +9,14 @@
 
 #include <future>
 
-#include "base/bytes.h"
 #include "base/file_descriptor.h"
 #include "base/thread.h"
 #include "catch.h"
 #include "lib/connect.h"
 #include "lib/name_lookup.h"
 #include "lib/ranks.h"
+#include "lib/record.h"
+#include "lib/settings.h"
 #include "transports/shm/shm.h"
 
 using namespace rondo;
@@ -85,18 +86,14 @@ TEST_CASE("joining and sharing memory have one deadline together", "[deadline]")
   std::promise<void> given_up;
   // Joins late, and then shares no memory.
   auto other = std::async(std::launch::async, [&] {
-    const auto listening = make_shm({.rank = 1, .size = 2, .secret = "secret", .host = host_identity()});
+    TransportList listening;
+    listening.push_back(make_shm({.rank = 1, .size = 2, .secret = "secret", .host = host_identity()}));
     pause_until(after(start, late));
-    Writer record;
-    record.put_string(host_identity());
-    record.put(std::uint32_t{1});
-    record.put(std::uint8_t{1});
-    const Blob address = listening->address();
-    record.put_string("shm");
-    record.put_string({reinterpret_cast<const char*>(address.data()), address.size()});
-    record.put(std::uint8_t{0});
+    Options same = with_deadline(limit);
+    same.transports = {"shm"};
+    const Blob record = write_record(with_environment(same), listening, CostSource::defaults, {});
     const Outcome joined =
-        join_one(place_of(1, 2, url, "secret"), with_deadline(milliseconds{60'000}), record.take());
+        join_one(place_of(1, 2, url, "secret"), with_deadline(milliseconds{60'000}), record);
     if (!joined.joined) return joined.message;
     given_up.get_future().wait();
     return std::string();
