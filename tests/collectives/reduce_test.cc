@@ -10,6 +10,7 @@
 
 #include "catch.h"
 #include "reduce_reference.h"
+#include "skip.h"
 
 using namespace rondo;
 using namespace reduce_reference;
@@ -165,13 +166,15 @@ bool same_but_for_nans(DType type, const std::vector<std::byte>& a, const std::v
 
 }  // namespace
 
-TEST_CASE("avx2 gives the bits of the scalar kernels", "[reduce]") {
-  if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx2) == nullptr) return;
+TEST_CASE("avx2 gives the bits of the scalar kernels", "[.][avx2]") {
+  if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx2) == nullptr)
+    skip_program("this processor or build has no avx2");
   check_all(Isa::avx2);
 }
 
-TEST_CASE("avx512 gives the bits of the scalar kernels", "[reduce]") {
-  if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx512) == nullptr) return;
+TEST_CASE("avx512 gives the bits of the scalar kernels", "[.][avx512]") {
+  if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx512) == nullptr)
+    skip_program("this processor or build has no avx512");
   check_all(Isa::avx512);
 }
 

@@ -149,12 +149,21 @@ TEST_CASE("after the end everything may still be called", "[control]") {
   auto ranks = parties(2);
   const TimePoint until = after(Clock::now(), milliseconds{20'000});
   ranks[1].control->leave(none, until);
+  CHECK(ranks[0].listener->wait_for_left(1));
   ranks[0].control->leave(none, until);
   for (Party& party : ranks) {
     party.control->report({Errc::aborted, "too late"});
-    party.control->report_deadline(Priority::bulk, 1, milliseconds{5}, "too late");
+    party.control->report_deadline(Priority::bulk, 1, milliseconds{5}, "second");
+    party.control->report_stall(Priority::bulk, 1);
     party.control->leave(none, after(Clock::now(), milliseconds{50}));
   }
+  CHECK(Clock::now() < until);
+  // What is reported after the end fails the rank that reports it, once, and nobody else hears of it.
+  for (const Party& party : ranks) {
+    CHECK(party.wait_for_failure().cause == "too late");
+    CHECK(party.listener->failures() == 1);
+  }
+  CHECK(ranks[0].listener->left().size() == 1);
 }
 
 TEST_CASE("an idle control plane takes no processor time", "[control]") {

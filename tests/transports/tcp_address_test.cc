@@ -10,6 +10,7 @@
 
 #include "catch.h"
 #include "conformance.h"
+#include "skip.h"
 #include "tcp_helpers.h"
 #include "transports/tcp/interfaces.h"
 #include "transports/tcp/socket.h"
@@ -144,8 +145,8 @@ TEST_CASE("a port range is kept to, and its end is told") {
   CHECK_THAT(problem, Catch::Contains(std::to_string(first) + " to " + std::to_string(first + 2)));
 }
 
-TEST_CASE("over IPv6 loopback") {
-  if (!has_ipv6_loopback()) return;
+TEST_CASE("over IPv6 loopback", "[.][ipv6]") {
+  if (!has_ipv6_loopback()) skip_program("this host has no IPv6 loopback");
   const auto edit = [](TcpOptions& options) { options.interfaces = {"::1"}; };
   Group group([&](int size) { return tcp_transports(size, edit); }, 3);
   for (const int from : {0, 1, 2}) {
