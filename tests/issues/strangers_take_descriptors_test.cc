@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Connections that prove nothing took descriptors until the process had none left, and a rank that came then waited for their
-// handshakes to run out of time.
+// handshakes to run out of time. Those that came again and again were taken for a shortage that does not end.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -164,6 +165,21 @@ TEST_CASE("local connections that prove nothing hold a quarter of the descriptor
   CHECK(strangers.size() - dismissed(strangers) <= 280 / 4);
   rank1->start(addresses, job);
   meeting.join();
+}
+
+// For longer than the listener bears a shortage: it must find that there was room each time.
+TEST_CASE("strangers who come again and again when there are no descriptors left do not end the job") {
+  Lonely rank;
+  std::vector<FileDescriptor> sockets;
+  for (int i = 0; i < 61; ++i)
+    sockets.emplace_back(::socket(rank.at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  rank.start();
+  const FileLimit limit(static_cast<rlim_t>(sockets.back().get()) + 4);
+  for (const FileDescriptor& socket : sockets) {
+    if (::connect(socket.get(), rank.at.address(), rank.at.bytes) != 0) REQUIRE(errno == EINPROGRESS);
+    pause_until(after(Clock::now(), milliseconds{110}));
+  }
+  CHECK(shake_hands(sockets.back(), after(Clock::now(), milliseconds{20'000})) == Verdict::welcome);
 }
 
 }  // namespace rondo::tests

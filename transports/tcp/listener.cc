@@ -129,8 +129,9 @@ void Listener::accept_all(std::size_t which) {
     const int error = errno;
     if (error == EINTR || error == ECONNABORTED) continue;
     if (error == EAGAIN) return wait(which);
-    if (is_shortage(error)) note_shortage(error, which);
+    // Whoever comes next has a place then: strangers alone must not look like a shortage that ends the job.
     if (error == EMFILE && make_room_()) continue;
+    if (is_shortage(error)) note_shortage(error, which);
     log_.line(LogLevel::warning, fmt::format("cannot accept a connection at {}: {}; trying again",
                                              to_text(endpoints_[which]), reason(error)));
     pauses_[which].expires_after(std::chrono::milliseconds(100));
