@@ -57,7 +57,16 @@ void Dial::close_attempt() {
   committed_ = false;
   error_code ignored;
   pause_.cancel(ignored);
+  forget_socket();
   socket_.close(ignored);
+}
+
+Dial::~Dial() {
+  forget_socket();
+}
+
+void Dial::forget_socket() {
+  if (socket_.is_open()) remove_own_descriptor(socket_.native_handle());
 }
 
 void Dial::cancel() {
@@ -73,7 +82,7 @@ void Dial::connect_next() {
     FileDescriptor socket = make_socket(endpoint.address());
     if (local) bind_to(socket.get(), *local);
     socket_.assign(endpoint.protocol(), socket.get());
-    (void)socket.release();
+    add_own_descriptor(socket.release());  // until it has been handed out or closed
   } catch (const std::exception& problem) {
     return try_another(problem.what(), false);
   }
@@ -137,7 +146,8 @@ void Dial::verdict_read(const error_code& failed) {
   peer_found_ = peer_found_ || verdict == Verdict::duplicate_link;
   if (verdict == Verdict::duplicate_link) return try_another("it prefers a connection of its own", false);
   if (verdict != Verdict::welcome) {
-    const bool secrets = verdict == Verdict::bad_secret || verdict == Verdict::secret_needed;
+    const bool secrets =
+        verdict == Verdict::bad_secret || verdict == Verdict::secret_needed || verdict == Verdict::other_user;
     return turned_away(secrets ? Errc::authentication : Errc::rendezvous, explain(verdict));
   }
   const auto keep = shared_from_this();

@@ -39,6 +39,9 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   // `peer_claim.rank` is this rank; `routes` must not be empty.
   Dial(Owner& owner, boost::asio::io_context& context, const Claim& claim, std::uint32_t peer,
        const TcpOptions& options, std::vector<Route> routes);
+  ~Dial();
+  Dial(const Dial&) = delete;
+  Dial& operator=(const Dial&) = delete;
   void start(nanoseconds limit);
   // Silent end, without a call to the owner.
   void cancel();
@@ -62,6 +65,8 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   void limit_silence(milliseconds limit);
   void fail(Errc code, const std::string& why);
   void close_attempt();
+  // Before it is closed: its number is no longer one that a forked child closes.
+  void forget_socket();
 
   Owner& owner_;
   boost::asio::ip::tcp::socket socket_;

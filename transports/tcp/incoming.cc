@@ -27,7 +27,15 @@ Incoming::Incoming(Owner& owner, asio::io_context& context, FileDescriptor socke
   const auto remote = remote_endpoint(socket.get());
   remote_ = to_text(remote);
   socket_.assign(remote.protocol(), socket.get());
-  (void)socket.release();
+  add_own_descriptor(socket.release());  // until it has been handed out or closed
+}
+
+Incoming::~Incoming() {
+  forget_socket();
+}
+
+void Incoming::forget_socket() {
+  if (socket_.is_open()) remove_own_descriptor(socket_.native_handle());
 }
 
 template <class Buffer>
@@ -54,6 +62,7 @@ void Incoming::cancel() {
   done_ = true;
   error_code ignored;
   timer_.cancel(ignored);
+  forget_socket();
   socket_.close(ignored);
 }
 

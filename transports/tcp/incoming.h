@@ -31,6 +31,9 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
 
   Incoming(Owner& owner, boost::asio::io_context& context, FileDescriptor socket, const TcpOptions& options,
            QuotaLog& log);
+  ~Incoming();
+  Incoming(const Incoming&) = delete;
+  Incoming& operator=(const Incoming&) = delete;
   void start(nanoseconds limit);
   // Silent end, without Owner::finished.
   void cancel();
@@ -41,6 +44,8 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
   void conclude(Verdict verdict);
   // An empty reason: nothing worth a line in the log.
   void drop(std::string_view why);
+  // Before it is closed: its number is no longer one that a forked child closes.
+  void forget_socket();
   // Reads exactly this many bytes into `buffer`, then calls the member.
   template <class Buffer>
   void read(Buffer& buffer, void (Incoming::*then)());
