@@ -123,7 +123,7 @@ void Stream::write() {
     const ssize_t count = ::send(descriptor_.get(), part.data(), part.size(), MSG_NOSIGNAL);
     if (count >= 0) {
       const auto bytes = static_cast<std::size_t>(count);
-      if (part.data() == shared_.data())
+      if (!shared_.empty() && part.data() == shared_.data())
         shared_ = shared_.subspan(bytes);
       else
         sent_ += bytes;
