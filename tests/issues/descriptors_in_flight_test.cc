@@ -46,6 +46,13 @@ struct Pair {
       for (Encounter* one : {&acceptor, &initiator})
         if (one->state() != Encounter::State::met) one->go_on([](int) { return true; });
   }
+  // Others of this user may have descriptors in flight as well.
+  template <class Done>
+  bool go_on_until(Done done) {
+    const TimePoint until = after(Clock::now(), milliseconds{60'000});
+    for (go_on(); !done() && Clock::now() < until; go_on()) ::poll(nullptr, 0, 1);
+    return done();
+  }
   bool both(Encounter::State state) const { return acceptor.state() == state && initiator.state() == state; }
 };
 
@@ -75,8 +82,7 @@ int meet_while_flight_is_full() {
   if (!pair.both(Encounter::State::proved)) return 4;
   if (pair.acceptor.shortage() != ETOOMANYREFS || pair.acceptor.next_try() == TimePoint::max()) return 5;
   sockets.clear();
-  pair.go_on();
-  return pair.both(Encounter::State::met) ? 0 : 6;
+  return pair.go_on_until([&] { return pair.both(Encounter::State::met); }) ? 0 : 6;
 }
 
 // All numbers of this process but so many, for as long as the object lives.
@@ -105,21 +111,23 @@ class NoDescriptors {
 TEST_CASE("ranks that meet wait while this user has too many descriptors in flight", "[shm]") {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(meet_while_flight_is_full());
-  CHECK(status_of(child) == 0);
+  const int status = status_of(child);
+  if (status == 77)
+    WARN("skipped: this process cannot become one of an ordinary user");
+  else
+    CHECK(status == 0);
 }
 
 TEST_CASE("a segment that finds no number free stays in the socket until there are two", "[shm]") {
   Pair pair;
   {
     const NoDescriptors none(GENERATE(0u, 1u));
-    pair.go_on();
+    CHECK(pair.go_on_until(
+        [&] { return pair.acceptor.shortage() == EMFILE && pair.initiator.shortage() == EMFILE; }));
     CHECK(pair.both(Encounter::State::proved));
-    CHECK(pair.acceptor.shortage() == EMFILE);
-    CHECK(pair.initiator.shortage() == EMFILE);
     CHECK(pair.initiator.next_try() != TimePoint::max());
   }
-  pair.go_on();
-  CHECK(pair.both(Encounter::State::met));
+  CHECK(pair.go_on_until([&] { return pair.both(Encounter::State::met); }));
 }
 
 TEST_CASE("a message with more descriptors than it may have is cut, not waited for", "[shm]") {

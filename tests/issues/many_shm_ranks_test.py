@@ -24,7 +24,7 @@ def main():
     if probe.returncode != 0:
         print('skipped: an ordinary user cannot run', program)
         return 77
-    environment = dict(os.environ, RONDO_TRANSPORT='shm', RONDO_CONNECT_DEADLINE='120')
+    environment = dict(os.environ, RONDO_TRANSPORT='shm', RONDO_CONNECT_DEADLINE='900')
     done = subprocess.run([program, 'run', '-n', ranks, '--', program, 'bench', 'barrier', '-n', '2', '-w', '1', '--no-ceiling'],
                           preexec_fn=become_ordinary, cwd='/', env=environment, capture_output=True, text=True, check=False)
     print(done.stdout[-2000:], done.stderr[-2000:], sep='\n')

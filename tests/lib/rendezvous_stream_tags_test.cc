@@ -18,6 +18,8 @@ struct Connection {
   explicit Connection(Protection protection) {
     int sockets[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
+    const int room = 64 << 10;  // whatever net.core.wmem_default says
+    REQUIRE(::setsockopt(sockets[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
     near.emplace(FileDescriptor(sockets[0]));
     far.emplace(FileDescriptor(sockets[1]));
     Initiator initiator({}, 0, "secret", {.protection = protection});

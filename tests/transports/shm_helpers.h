@@ -23,6 +23,7 @@ inline std::vector<std::unique_ptr<Transport>> shm_transports(
     options.rank = rank;
     options.size = size;
     options.host = "one host";
+    options.deadline = after(Clock::now(), std::chrono::minutes{3});
     if (edit) edit(options);
     transports.push_back(make_shm(options));
     addresses.push_back(transports.back()->address());
