@@ -40,6 +40,7 @@ Operation* Engine::start(const PointCall& call) {
   }
   ++pending_;
   next_deadline_ = std::min(next_deadline_, operation.deadline);
+  if (options_.warn_after.count() > 0) stall_check_ = std::min(stall_check_, now + stall_time);
   try {
     point_.begin(operation, call);
     if (!suspicion_ && !failure_) point_.send_ready();

@@ -88,7 +88,8 @@ std::string describe(const Case& of, const Queue& queue) {
   std::string text = fmt::format("{} {} waited for {} in {}", list_ranks(queue.ranks),
                                  queue.ranks.size() == 1 ? "has" : "have",
                                  describe_seconds(std::round(static_cast<double>(waited) * 1e-8) / 10), call);
-  if (queue.lane == lane_count) return text + " for " + list_ranks(first.waiting_for);
+  if (queue.lane == lane_count)
+    return first.waiting_for.empty() ? text : text + " for " + list_ranks(first.waiting_for);
   const auto missing = of.ranks([&](const Standing& standing, int rank) {
     return standing.state == Standing::State::answered &&
            status_in(of, rank, queue.lane).started < queue.number;
@@ -142,6 +143,15 @@ std::string crossed(const Case& of, int reporter) {
   for (std::size_t i = 0; i < std::min(queues.size(), most_named); ++i)
     text += (text.empty() ? "" : "; ") + describe(of, queues[i]);
   return text;
+}
+
+// A message that takes long is no more than that: nobody has to have called its other end.
+std::string slow_message(const Case& of, int reporter) {
+  if (of.deadline.operation != 0 || !of.deadline.warning || reporter < 0 ||
+      static_cast<std::size_t>(reporter) >= of.standings.size())
+    return {};
+  if (status_in(of, reporter, lane_count).current.empty()) return {};
+  return describe(of, {lane_count, 0, {reporter}});
 }
 
 std::string uncalled(const Case& of) {
@@ -224,8 +234,10 @@ Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::
   if (deadline.operation == 0) of.operation = "messages between two ranks";
   if (of.operation.empty()) of.operation = fmt::format("operation #{}", deadline.operation);
   const auto crossing = [&](const Case& c) { return crossed(c, reporter); };
+  const auto message = [&](const Case& c) { return slow_message(c, reporter); };
   using Judge = std::function<std::string(const Case&)>;
-  for (const Judge& judge : {Judge(silent), Judge(gone), Judge(crossing), Judge(uncalled), Judge(waiting)})
+  for (const Judge& judge :
+       {Judge(silent), Judge(gone), Judge(crossing), Judge(message), Judge(uncalled), Judge(waiting)})
     if (std::string cause = judge(of); !cause.empty()) return {Errc::deadline_exceeded, std::move(cause)};
   const std::string fallback =
       fmt::format("{} did not end within {} on rank {}", of.operation, of.time, reporter);

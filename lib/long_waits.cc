@@ -14,6 +14,8 @@ void LongWaits::tell(const DeadlineMessage& slow, int reporter, const std::vecto
     return standing.status.lanes[lane].finished < slow.operation;
   };
   if (slow.operation != 0 && std::ranges::none_of(standings, still_waits)) return;
+  if (slow.operation == 0 && standings[static_cast<std::size_t>(reporter)].status.messages.current.empty())
+    return;
   std::string text = find_culprits(slow, reporter, standings).cause;
   if (slow.operation == 0 && text == last_) return;
   log_line(LogLevel::warning, text);

@@ -93,4 +93,28 @@ TEST_CASE("a wait that takes long is told once, across lanes, and the operation 
   CHECK(times(error.text(), "rondo warning: rank 0 has waited for ") == (told ? 1 : 0));
 }
 
+// No collective operation is under way here.
+TEST_CASE("a message that takes long is told as well") {
+  ::setenv("RONDO_WARN_AFTER", "0.3", 1);
+  const StandardError error;
+  Setup setup;
+  setup.over = GENERATE(Over::tcp, Over::shm);
+  setup.options.deadline = std::chrono::seconds{100};
+  const std::string line = " s in receive #1 \"answer\" (1 f32 from rank 1, tag 3) for rank 1";
+  run_communicators(setup, "a long message", [&](Communicator& c, int rank) {
+    float value = 1;
+    OpOptions options;
+    options.tag = "answer";
+    if (rank == 0) return c.receive({&value, 1, DType::f32}, 1, 3, options).wait();
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+    while (times(error.text(), line) == 0 && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    c.send({&value, 1, DType::f32}, 0, 3, options).wait();
+  });
+  ::unsetenv("RONDO_WARN_AFTER");
+  INFO(error.text());
+  CHECK(times(error.text(), line) == 1);
+  CHECK(times(error.text(), "rondo warning: rank 0 has waited for ") == 1);
+}
+
 }  // namespace rondo::testing
