@@ -6,8 +6,8 @@
 namespace rondo {
 namespace {
 
-// Rank 0 answers at once, and where it does not, this rank's own control does within half a second.
-constexpr milliseconds verdict_time{1'000};
+// Rank 0 answers at once, and where it does not, this rank's own control does within two seconds.
+constexpr milliseconds verdict_time{3'000};
 
 Failure failure_of(const std::exception& error) {
   const auto* const known = dynamic_cast<const Error*>(&error);

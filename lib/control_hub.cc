@@ -229,7 +229,7 @@ class Hub final : public Control {
   }
 
   void go_when_all_are_ready() {
-    if (!ready_ || !std::ranges::all_of(peers_, &Peer::ready)) return;
+    if (!ready_ || outlet_.has_failed() || !std::ranges::all_of(peers_, &Peer::ready)) return;
     ready_until_ = TimePoint::max();
     send_to_all(GoMessage{});
     outlet_.ready().open();
@@ -253,7 +253,7 @@ class Hub final : public Control {
     if (outlet_.has_failed() || (!judged_ && !alone_)) return;
     for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
     if (outlet_.has_failed()) return;
-    const Failure cause = outlet_.true_cause(alone_ ? *alone_ : *judged_);
+    const Failure cause = as_told(outlet_.true_cause(alone_ ? *alone_ : *judged_));
     inquiry_.reset();
     send_to_all(VerdictMessage{cause});
     outlet_.failed(cause);

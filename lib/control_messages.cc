@@ -62,11 +62,14 @@ std::string_view cut(std::string_view text) {
 }
 
 // The text ends up on terminals and in logs, one line each.
-std::string get_text(Reader& reader) {
-  std::string text = reader.get_string(most_text_bytes);
+std::string in_one_line(std::string text) {
   std::ranges::replace_if(
       text, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
   return text;
+}
+
+std::string get_text(Reader& reader) {
+  return in_one_line(reader.get_string(most_text_bytes));
 }
 
 void put(Writer& writer, const Failure& failure) {
@@ -264,6 +267,11 @@ std::optional<ControlMessage> read_whole(std::span<const std::byte> payload) {
 }
 
 }  // namespace
+
+Failure as_told(Failure failure) {
+  failure.cause = in_one_line(std::string(cut(failure.cause)));
+  return failure;
+}
 
 std::vector<std::byte> encode(const ControlMessage& message) {
   Writer writer;

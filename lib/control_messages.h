@@ -89,6 +89,9 @@ using ControlMessage =
                  StatusMessage, LeavingMessage, VerdictMessage, QueryMessage, LeftMessage, ConstantsMessage,
                  UnableMessage, ReadyMessage, GoMessage, AloneMessage>;
 
+// With the text that the others read: bounded, and of one line.
+Failure as_told(Failure failure);
+
 // The bytes of the whole frame.
 std::vector<std::byte> encode(const ControlMessage& message);
 // No value for anything that encode() cannot have made.

@@ -73,7 +73,7 @@ void Gate::wait_until(TimePoint until) {
 void ReadySlot::open() {
   {
     const std::lock_guard lock(mutex_);
-    open_ = true;
+    open_ = !failure_;  // the first of the two counts
   }
   changed_.notify_all();
 }

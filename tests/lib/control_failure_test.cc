@@ -47,6 +47,28 @@ TEST_CASE("a rank that is missed after it has left in order has left, whoever re
   }
 }
 
+TEST_CASE("connect() fails on every rank where it has failed on one, though all are ready at last",
+          "[control]") {
+  auto ranks = parties(3);
+  ranks[2].control->report({Errc::system, "rank 2 could not connect:\nno memory"});
+  for (int round = 0; round < 2; ++round)
+    for (const Party& party : ranks) {
+      CHECK(party.wait_for_failure().cause == "rank 2 could not connect: no memory");
+      const auto failure = party.control->await_ready(after(Clock::now(), milliseconds{20'000}));
+      REQUIRE(failure);
+      CHECK(failure->cause == "rank 2 could not connect: no memory");
+    }
+}
+
+TEST_CASE("a cause of several lines has one on every rank", "[control]") {
+  auto ranks = parties(2);
+  ranks[static_cast<std::size_t>(GENERATE(0, 1))].control->report(
+      {Errc::aborted, "here\n" + std::string(5000, 'x')});
+  const std::string first = ranks[0].wait_for_failure().cause;
+  CHECK(first.starts_with("here x"));
+  CHECK(ranks[1].wait_for_failure().cause == first);
+}
+
 TEST_CASE("rank 0 that comes back takes the cause on which the others have agreed without it", "[control]") {
   auto half = without_control_of(1, 3);
   std::vector<std::byte> both = encode(ReportMessage{{Errc::peer_lost, "rank 1 lost rank 2", 2}});
