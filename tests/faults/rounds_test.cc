@@ -46,7 +46,7 @@ void play(int round, std::mt19937_64& random) {
   const std::size_t count = random() % 2 == 0 ? 1000 : std::size_t{1} << 18;
   const int at = static_cast<int>(random() % 30);
   const milliseconds moment{random() % 100};
-  Group group(size, fault.signal == SIGSTOP ? "1.5" : "20");
+  Group group(size, fault.signal == SIGSTOP ? "4" : "20");
   group.transport = transports[static_cast<std::size_t>(round) / std::size(faults) % 3];
   INFO("round " << round << ": " << fault.name << " of rank " << victim << " of " << size << " over "
                 << group.transport << ", " << count << " f32, operation " << at << ", " << moment.count()

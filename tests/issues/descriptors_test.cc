@@ -73,7 +73,7 @@ TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[desc
   Outcome outcome;
   {
     const FewDescriptors few(2);  // the listener and one rank
-    outcome = join_one(place_of(0, 4, url, "secret"), with_deadline(milliseconds{4'000}), {});
+    outcome = join_one(place_of(0, 4, url, "secret"), with_deadline(milliseconds{8'000}), {});
   }
   ::kill(others, SIGKILL);
   ::waitpid(others, nullptr, 0);
