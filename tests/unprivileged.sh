@@ -13,12 +13,7 @@ if ((EUID != 0)); then
   exec "$@"
 fi
 
-if [[ -z ${RONDO_OWN_MOUNTS:-} ]]; then
-  RONDO_OWN_MOUNTS=1 exec unshare --mount --propagation private "$BASH" "$0" "$folder" "$@"
-fi
-unset RONDO_OWN_MOUNTS
-
-# The uppermost folder on the way that others may not enter is hidden behind an empty one; in it, only this tree can be seen.
+# The uppermost folder on the way that others may not enter.
 closed="" way=""
 IFS=/ read -ra parts <<<"${PWD#/}"
 for part in "${parts[@]}"; do
@@ -28,9 +23,13 @@ for part in "${parts[@]}"; do
     break
   fi
 done
+# Hidden behind an empty one, in which only this tree can be seen. Where none is closed, the right to mount is not needed.
 tree=$PWD
 if [[ -n $closed ]]; then
   [[ $closed != "$tree" ]] || { echo "unprivileged.sh: other users may not enter $tree: chmod o+rx it" >&2; exit 1; }
+  if [[ -z ${RONDO_OWN_MOUNTS:-} ]]; then
+    RONDO_OWN_MOUNTS=1 exec unshare --mount --propagation private "$BASH" "$0" "$folder" "$@"
+  fi
   hold=$(mktemp -d)
   mount --bind "$tree" "$hold"
   mount -t tmpfs -o mode=755 tmpfs "$closed"
@@ -39,6 +38,8 @@ if [[ -n $closed ]]; then
   rmdir "$hold"
   cd "$tree"
 fi
+
+unset RONDO_OWN_MOUNTS
 
 home=$(mktemp -d)
 chown -R 65534:65534 "$home" "$folder/meson-logs"

@@ -10,14 +10,21 @@ set -euo pipefail
 
 what=$1 source=$2 build=$3 libdir=$4 bindir=$5
 here=$source/tests/install
-# In its own folder of the build; kept, so that a failure can be looked at and the subproject is not built anew.
-scratch=$build/tests/install/$what
 read -ra cxx <<<"$CXX"
 
 skip() {
   echo "skipped: $*"
   exit 77
 }
+
+# In its own folder of the build; kept, so that a failure can be looked at and the subproject is not built anew. Where this user
+# may not write there (./dev unprivileged), in a folder that goes.
+if [[ -w $build/tests/install && (! -e $build/tests/install/$what || -w $build/tests/install/$what) ]]; then
+  scratch=$build/tests/install/$what
+else
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+fi
 
 install_rondo() {
   rm -rf "$scratch"
@@ -72,6 +79,7 @@ test_cmake() {
 }
 
 test_subproject() {
+  [[ $scratch == "$build"/* ]] || skip "this user may not write to $build/tests/install: the whole library would be built anew"
   mkdir -p "$scratch/subprojects"
   ln -sfn "$source" "$scratch/subprojects/rondo"
   cp "$here/outside.cc" "$scratch/outside.cc"

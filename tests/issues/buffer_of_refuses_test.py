@@ -12,7 +12,7 @@ sys.argv[1:] = []
 def errors(code, standard="c++20"):
     """The lines of a compiler that say error."""
     result = subprocess.run([*COMPILER, f"-std={standard}", "-fsyntax-only", "-I", INCLUDE, "-x", "c++", "-"], input=code,
-                            capture_output=True, text=True, timeout=60)
+                            capture_output=True, text=True, timeout=300)
     return [line for line in result.stderr.splitlines() if "error:" in line]
 
 

@@ -45,7 +45,12 @@ class Run(unittest.TestCase):
                 while not place.exists() and time.monotonic() < until:
                     time.sleep(0.01)
                 process = place.read_text().split("process=")[1].split(".")[0]
-                mine = {os.readlink(one) for one in pathlib.Path(f"/proc/{process}/fd").iterdir()}
+                mine = set()
+                for one in pathlib.Path(f"/proc/{process}/fd").iterdir():
+                    try:
+                        mine.add(os.readlink(one))
+                    except FileNotFoundError:  # closed since
+                        pass
                 for table in "tcp", "tcp6":
                     for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
                         words = line.split()
@@ -147,15 +152,22 @@ class Run(unittest.TestCase):
             os.sched_yield()
 
     def test_the_same_signal_at_once_again(self):
-        # The ranks end when their input does, which is after the second signal.
-        with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", f'trap "read line; exit 3" TERM; {STAY}'],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment()) as process:
-            self.until_ready(process, 2)
-            for _ in range(2):  # two that are pending would be one
-                process.send_signal(signal.SIGTERM)
-                self.until_taken(process)
-            process.stdin.close()
-            self.assertEqual(process.wait(timeout=60), 3)
+        """Two within a second are one. On a machine so busy that they were not, once more."""
+        for _ in range(20):
+            # The ranks end when their input does, which is after the second signal.
+            with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", f'trap "read line; exit 3" TERM; {STAY}'],
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment()) as process:
+                self.until_ready(process, 2)
+                begin = time.monotonic()
+                for _ in range(2):  # two that are pending would be one
+                    process.send_signal(signal.SIGTERM)
+                    self.until_taken(process)
+                took = time.monotonic() - begin
+                process.stdin.close()
+                status = process.wait(timeout=60)
+            if took < 0.9:
+                break
+        self.assertEqual(status, 3)
 
     def until_it_ends(self, process, again):
         """The same signal within a second counts as one, so it is sent until that second is over."""
@@ -213,7 +225,8 @@ class Run(unittest.TestCase):
         self.assertTrue(self.gone([int(pid) for pid in result.stdout.split()]))
 
     def test_programs_that_do_not_start(self):
-        result = rondo("run", "-n", 3, "no-such-program")
+        # Of a folder in PATH that this user may not enter execvp says that permission is denied.
+        result = rondo("run", "-n", 3, "no-such-program", PATH="/usr/bin:/bin")
         self.assertEqual(result.returncode, 127)
         self.assertEqual(result.stderr, "rondo run: cannot start 'no-such-program': No such file or directory\n")
         result = rondo("run", "-n", 3, "/etc/passwd")
