@@ -81,9 +81,22 @@ void Results::add(const Setting& setting, const Row& row) {
   first_ = false;
 }
 
+void Results::update(std::optional<Document>& document, std::string_view end, bool last) {
+  if (!document || document->ended) return;
+  document->file.update(document->text, end, last);
+  document->ended = last;
+}
+
+// What goes wrong with one file is no reason to leave the other without its rows.
 void Results::write(std::string_view missing, bool last) {
-  if (json_) json_->file.update(json_->text, json_end(missing), last);
-  if (csv_) csv_->file.update(csv_->text, csv_end(missing), last);
+  std::exception_ptr lost;
+  try {
+    update(json_, json_end(missing), last);
+  } catch (const std::exception&) {
+    lost = std::current_exception();
+  }
+  update(csv_, csv_end(missing), last);
+  if (lost) std::rethrow_exception(lost);
 }
 
 void Results::store() {

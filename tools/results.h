@@ -19,7 +19,7 @@ class Results {
 
   void begin(const Setting& setting);
   void add(const Setting& setting, const Row& row);
-  // To be called when rows have been added. Throws as ResultFile::update does.
+  // To be called when rows have been added. Throws as ResultFile::update does, of the first file that failed and after the other has its rows.
   void store();
   // The last call is one of these. fail() does nothing before begin(), and keeps what goes wrong now to itself.
   void finish();
@@ -29,7 +29,9 @@ class Results {
   struct Document {
     ResultFile file;
     std::string text;
+    bool ended = false;  // whole, with its end
   };
+  static void update(std::optional<Document>& document, std::string_view end, bool last);
   void write(std::string_view missing, bool last);
 
   std::optional<Document> json_, csv_;
