@@ -60,6 +60,7 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
       accumulated_(parameters_.size()),
       usage_((parameters_.size() + 63) / 64),
       exponents_(options_.wire == DType::f16 ? parameters_.size() : 0),
+      again_(exponents_.size()),
       largest_(exponents_.size()),
       squares_(options_.norms ? parameters_.size() : 0) {
   observed_.reserve(parameters_.size());
@@ -199,7 +200,7 @@ void GradientBuckets::State::open_step(const StepOptions& options) {
   measuring_ = false;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     buckets_[bucket].waiting = layout_.buckets[bucket].parameters.size();
-    buckets_[bucket].exponent.reset();
+    buckets_[bucket].again = false;
     ended_[bucket].store(0, std::memory_order_relaxed);
   }
   any_unused_ = !options.unused.empty();

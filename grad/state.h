@@ -68,7 +68,7 @@ class GradientBuckets::State {
     std::size_t waiting = 0;  // for so many gradients
     Clock::time_point ready, started;
     std::chrono::nanoseconds exposed{};
-    std::optional<int> exponent;  // it had to travel again, with this power of two
+    bool again = false;  // it had to travel again, with the powers of two again_
     Work work;
   };
 
@@ -173,7 +173,8 @@ class GradientBuckets::State {
 
   // Of gradients that travel as f16, by parameter; empty otherwise.
   std::vector<std::optional<int>>
-      exponents_;  // of the power of two that they travel with; none: nothing is known of their size
+      exponents_;           // of the power of two that they travel with; none: nothing is known of their size
+  std::vector<int> again_;  // likewise, of the bucket that has travelled again and is being taken in
   std::vector<float> largest_;  // finite element that this rank has sent in the last step that travelled
   bool measuring_ = false;      // buckets wait for finish(), which finds out about sizes
 

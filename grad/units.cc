@@ -4,8 +4,8 @@
 // the buckets. It follows from the sum over ranks of the largest element that each gave in the step before, which is in the header; no sum
 // can be larger than that. Below 2^7 there is room to grow 2^9 times in a step, and above 2^-14, where f16 begins to lose digits, for
 // elements 2^21 times smaller than the largest.
-// Of a parameter that has not travelled yet nothing is known: in such a step finish() compares sizes before buckets start. Where one has grown
-// too much, a sum is infinite on all ranks alike, and its bucket travels again.
+// Of a parameter that has not travelled yet nothing is known: in such a step finish() compares sizes before buckets start, once. Where one has
+// grown too much, a sum is infinite on all ranks alike, and its bucket travels again.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -60,12 +60,17 @@ void GradientBuckets::State::measure_sizes() {
       .all_reduce(buffer_of(sizes), buffer_of(sizes), ReduceOp::sum, operation_options("gradients sizes"))
       .wait();
   take_sizes();
-  measuring_ = false;  // what is all zeros has no size
+  measuring_ = false;
+  // What is all zeros has no size, perhaps for ever (a frozen layer), and later steps must not wait for it. Its first element overflows,
+  // unless it is as small as that, and then its bucket travels again.
+  for (std::size_t parameter = 0; parameter < exponents_.size(); ++parameter)
+    if (!exponents_[parameter] && storage_.has_wire(layout_.places[parameter].arena))
+      exponents_[parameter] = most_exponent;
 }
 
 float GradientBuckets::State::unit_of(std::size_t bucket, std::size_t parameter) const noexcept {
   if (exponents_.empty()) return 1;
-  return std::ldexp(1.0f, buckets_[bucket].exponent.value_or(exponents_[parameter].value_or(0)));
+  return std::ldexp(1.0f, buckets_[bucket].again ? again_[parameter] : exponents_[parameter].value_or(0));
 }
 
 // The gradients themselves are still this rank's own. What earlier rounding has left of the elements of this bucket is given up: it is less
@@ -80,15 +85,15 @@ void GradientBuckets::State::send_again_if_too_large(std::size_t bucket) {
       .wait();
   const BucketRange& range = layout_.buckets[bucket];
   bool too_large = false;  // else a gradient is infinite or NaN, and so is the sum
-  int exponent = most_exponent;
   for (const std::size_t parameter : range.parameters) {
     const double size = sizes[parameter];
+    again_[parameter] = exponents_[parameter].value_or(0);
     if (!(size > 0 && std::isfinite(size))) continue;
     too_large |= size * static_cast<double>(unit_of(bucket, parameter)) > largest_f16 / 2;
-    exponent = std::min(exponent, exponent_of(size));
+    again_[parameter] = exponent_of(size);
   }
   if (!too_large) return;
-  buckets_[bucket].exponent = exponent;
+  buckets_[bucket].again = true;
   for (const std::size_t parameter : range.parameters) {
     const GradientPiece piece = layout_.piece(bucket, parameter);
     float* const residual = storage_.residual(range.arena, piece.offset);

@@ -117,5 +117,31 @@ TEST_CASE("a parameter that is first used later keeps its digits then") {
   }));
 }
 
+// Of zeros nothing is known. Once they have been looked at, buckets start without finish() again.
+TEST_CASE("a gradient that is always zero does not keep buckets from starting early") {
+  const Model model = Model::of({64, 64, 64, 64});
+  CHECK_NOTHROW(run_communicators(three(), "zero", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, false));
+    // A slow header may keep the buckets of a step waiting, but not those of every step.
+    double early = 0;
+    for (std::size_t step = 0; step < 1000 && early == 0; ++step) {
+      buckets.begin_step();
+      for (std::size_t i = model.size(); i-- > 0;) {
+        model.write(buckets.gradient(i), step, rank, i, i == 1 ? 0 : 1);
+        communicator.barrier({.priority = Priority::urgent}).wait();
+        buckets.ready(i);
+      }
+      buckets.finish();
+      const BucketStatistics& first = buckets.statistics()[0];
+      const StepStatistics whole = buckets.step_statistics();
+      if (step > 0 && first.ready_us + first.queued_us < whole.step_us - whole.exposed_us) early = 1;
+      const Buffer flag{&early, 1, DType::f64};
+      communicator.all_reduce(flag, flag, ReduceOp::max).wait();
+    }
+    expect(early == 1, "in 1,000 steps no bucket has started before finish()");
+    check_step(buckets, model, 1000, rank, Averaging::mean, {1, 3e-8, 1, 1});
+  }));
+}
+
 }  // namespace
 }  // namespace rondo::testing
