@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -318,7 +319,8 @@ TEST_CASE("gradients from elsewhere are copied, and buckets may move") {
 
 TEST_CASE("a trace holds the buckets of all ranks") {
   const Model model = Model::mixed();
-  const std::string path = "gradients_trace_" + std::to_string(::getpid()) + ".json";
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("gradients_trace_" + std::to_string(::getpid()) + ".json");
   CHECK_NOTHROW(run_communicators(ranks(), "trace", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), small_buckets(1024));
     run_step(buckets, model, 0, rank);
