@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Whether all ranks gave the same number, shown by a sum that is under way anyway: eight f64 elements more in its payload, and no message
-// of its own. Only when they did not is there another collective, which names them.
+// Shows whether all ranks gave the same number, by a sum that runs anyway: its payload has eight
+// f64 elements more, and there is no message for it. Only when the numbers differ does another
+// collective run, which names the ranks.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +16,12 @@ namespace rondo {
 
 inline constexpr std::size_t agreement_elements = 8;
 
-// Writes what this rank gives: each of the four 16-bit parts of the number, and its square. All 64 bits travel: different numbers never
-// agree.
+// Writes this rank's number: each of its four 16-bit parts, and the square of each. All 64 bits
+// travel, so different numbers never agree.
 RONDO_API void put_agreement(std::span<double, agreement_elements> out, std::uint64_t number) noexcept;
 
-// Of the sums over `size` ranks (at most 2^21), whether all gave the same: the same answer on every rank.
+// Reads the sums over `size` ranks (at most 2^21): true when all gave the same number. The answer
+// is the same on every rank.
 RONDO_API bool agreed(std::span<const double, agreement_elements> sums, int size) noexcept;
 
 // For when they did not: collective, on every rank of the communicator. Throws Error(mismatch): subject, then what each group of ranks

@@ -29,8 +29,8 @@ struct Activations {
 };
 
 struct RONDO_API BatchNormOptions {
-  // Of the layer, for messages; the same on all ranks. Layers of one name, or without any, are numbered in the order in which they are made,
-  // which must then be the same on all ranks.
+  // The layer's name, for messages; the same on all ranks. Layers of one name, or without a name,
+  // are numbered in the order in which they are made: make them in the same order on all ranks.
   std::string name{};
   DType type = DType::f32;  // of activations and their gradients: f64, f32, f16, bf16
   TensorLayout layout = TensorLayout::nchw;
@@ -46,17 +46,21 @@ struct RONDO_API BatchNormOptions {
 // y = (x - mean) / sqrt(var + epsilon) * gamma + beta, for each channel over all samples and positions of all ranks of a communicator (split()
 // makes groups). Variance is biased in y and unbiased in the running statistics.
 //
-// Forward is one collective of counts and sums in f64 about a common point near the mean, computed and merged so that the relative error of
-// the variance stays below 1e-11 (1e-5 for f16 and bf16: docs/batch-norm.md); a second one follows only where that point was far off, as in
-// the first step, and a third where it was off by more than f64 has digits. Backward is one collective. Both are urgent: they pass buckets of
-// gradients. A rank may have no samples; when no rank has any, nothing changes. Of a single element over all ranks the output is beta, and
-// the running variance stays as it is. Numbers that are none spoil their channel in that step and in the running statistics, not the next.
+// Forward is one collective. It sums counts, x and x^2 in f64 about a common point near the mean,
+// so that the relative error of the variance stays below 1e-11 (1e-5 for f16 and bf16:
+// docs/batch-norm.md). A second collective follows only where that point was far off, as in the
+// first step, and a third where it was off by more than f64 has digits. Backward is one collective.
+// Both are urgent: they pass buckets of gradients.
 //
-// Ranks whose layer, step, direction, past or options (but for threads and deadline) differ all get
-// Error(mismatch), which says where each of them is, which options differ, and what it evaluated since it
-// last trained; so do ranks whose layers have different numbers of channels, by the sizes of their calls.
-// A rank that never makes another training call is named by the deadline; give GradientBuckets a hash of
-// which layers train (StepOptions::check) to be told earlier.
+// A rank may have no samples; when no rank has any, nothing changes. Where all ranks together have
+// one element, the output is beta, and the running variance stays as it is. NaN and infinity spoil
+// their channel in that step and in the running statistics, not in the next step.
+//
+// When layer, step, direction, past or options differ between ranks, all get Error(mismatch).
+// (threads and deadline may differ.) Its message says where each rank is, which options differ, and
+// what a rank evaluated since it last trained. Layers with different numbers of channels are found
+// by the sizes of their calls. The deadline names a rank that makes no further training call; give
+// GradientBuckets a hash of which layers train (StepOptions::check) to be told earlier.
 //
 // Parameters and statistics are f64 for activations of f64, else f32. After the second step of a shape nothing is allocated.
 //
@@ -85,11 +89,13 @@ class RONDO_API SyncBatchNorm {
   Buffer running_variance() noexcept;  // 1
   std::uint64_t batches() const noexcept;
   void set_batches(std::uint64_t batches) noexcept;  // from a checkpoint
-  // The point that the sums of the next forward pass are taken about, near the mean of the last one: [channels] of f64, 0 before the first,
-  // the same on all ranks. A run that is resumed with it gives the same bits as one that was not interrupted.
+  // The point about which the next forward pass takes its sums, near the mean of the last batch:
+  // [channels] of f64, 0 before the first pass, the same on all ranks. A run that is resumed with
+  // it gives the same bits as one that was not interrupted.
   Buffer point() noexcept;
-  // gamma, beta, running mean and variance and point() as parameters "name.weight", "name.bias", "name.running_mean", "name.running_var",
-  // "name.point": with batches() all that a checkpoint needs.
+  // A checkpoint needs these and batches(): gamma, beta, running mean, running variance and
+  // point(), named "name.weight", "name.bias", "name.running_mean", "name.running_var" and
+  // "name.point".
   std::vector<Parameter> parameters();
 
   // Training. y may be x where no backward pass follows: that needs x as it was. Throws Error.
@@ -97,8 +103,9 @@ class RONDO_API SyncBatchNorm {
   // The same in two parts: between them the collective is under way and the caller computes; x stays as it is.
   void begin_forward(const Activations& x);
   void end_forward(const Activations& y);
-  // dx from dy and the x of the last forward; dx may be dy, or x. Adds to the gradients of gamma and beta. At most once for each forward.
-  // Throws Error(invalid_argument) where x is not what that forward was given: another batch, or written over (up to 4 KiB are compared).
+  // Writes dx, from dy and the x of the last forward; dx may be dy, or x. Adds to the gradients of
+  // gamma and beta. At most once for each forward. Throws Error(invalid_argument) when x is another
+  // batch than that forward had, or was written over; up to 4 KiB of x are compared.
   void backward(const Activations& x, const Activations& dy, const Activations& dx);
   void begin_backward(const Activations& x, const Activations& dy);
   void end_backward(const Activations& dx);

@@ -151,18 +151,22 @@ class RONDO_API Communicator {
   // destroyed first. Throws Error: the first cause on every rank of the color when one of them fails before they meet, else as connect().
   std::optional<Communicator> split(int color, int key);
 
-  // Memory in a window: ranks of this host work on it directly. When an operation has failed here, others may still read it and write to it
-  // until they have noticed too: what lies in it then is not to be relied on until all ranks have destroyed the communicator. Ranks need not allocate the same, but operations run without
-  // copies only where all of them give such memory. From any thread. Throws Error(system).
+  // Memory in a window: ranks of this host work on it directly. After an operation has failed here,
+  // others may read and write it until they have noticed too: do not rely on its contents before
+  // all ranks have destroyed the communicator. Ranks need not allocate the same, but operations run
+  // without copies only where all of them give such memory. From any thread. Throws Error(system).
   Memory allocate(std::size_t bytes);
-  // Reserves the order of bulk operations for one owner, whose operations start by themselves (GradientBuckets in a step): until
-  // release_bulk(owner), Error(invalid_argument) refuses every bulk operation whose OpOptions::owner is another, on whatever thread, and every
-  // other reserve_bulk(). `who` appears in messages and must live until then. Local: all ranks make the same calls. Urgent operations and
-  // messages have orders of their own. release_bulk() does nothing for who is not the owner.
+  // Reserves the order of bulk operations for one owner whose operations start by themselves, as
+  // those of GradientBuckets in a step. Until release_bulk(owner), a bulk operation with another
+  // OpOptions::owner throws Error(invalid_argument), on whatever thread, and so does another
+  // reserve_bulk(). `who` names the owner in messages and must live until then. Local: all ranks
+  // make the same calls. Urgent operations and messages have orders of their own. release_bulk() by
+  // another owner does nothing.
   void reserve_bulk(const void* owner, std::string_view who);
   void release_bulk(const void* owner) noexcept;
-  // Ends every pending operation on every rank with this cause; from any thread. Bounded. text, at most 1000 bytes of it, is in the message
-  // that every rank gets: "rank 2 called abort: data from the wire is damaged: batch 17 has no labels".
+  // Ends every pending operation on every rank with this cause. From any thread; bounded in time.
+  // The message on every rank has the first 1000 bytes of text: "rank 2 called abort: data from the
+  // wire is damaged: batch 17 has no labels".
   void abort(std::error_code why, std::string_view text = {}) noexcept;
 
  private:

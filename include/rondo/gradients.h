@@ -48,8 +48,8 @@ struct BucketStatistics {
 struct StepStatistics {
   std::uint64_t step = 0;  // as messages count them; 0: none has travelled yet
   double step_us = 0;      // from begin_step() until the end of finish()
-  double exposed_us =
-      0;  // of it, what finish() took, without on_bucket: what communication has added to the step
+  // The part of step_us that finish() took, without on_bucket: what communication has added.
+  double exposed_us = 0;
 };
 
 // Handed to GradientOptions::on_bucket: the gradients of these parameters are final.
@@ -63,8 +63,9 @@ struct RONDO_API GradientOptions {
   std::size_t first_bucket_bytes = std::size_t{1} << 20;  // small, so that the link starts early
   std::size_t bucket_bytes = std::size_t{4} << 20;        // the last one is exposed: see docs/gradients.md
   Averaging averaging = Averaging::mean;
-  // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever they meet. None: as they are. Of f16 each
-  // parameter travels with a power of two of its own, so that small gradients keep their digits and sums do not overflow.
+  // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever
+  // they meet. None: as they are. With f16 each parameter travels with a power of two of its own,
+  // so that small gradients keep their digits and sums do not overflow.
   std::optional<DType> wire{};
   bool error_feedback = false;  // what rounding to the wire type loses is added in the next step; needs wire
   bool find_unused = false;     // a gradient that is not ready at finish() counts as unused, not as a mistake
@@ -78,8 +79,9 @@ struct RONDO_API GradientOptions {
 };
 
 struct StepOptions {
-  // From 0 to 1e100. 0: this rank has nothing to give in this step, whatever lies in its gradients. When all say 0 gradients become 0.
-  // In a local step (see Accumulation) with Averaging::weighted only 0 and 1 are taken: the step that travels has the weight of all of them.
+  // From 0 to 1e100. 0: this rank gives nothing in this step, whatever its gradients hold. When all
+  // ranks give 0, gradients become 0. With Averaging::weighted a local step (see Accumulation)
+  // takes only 0 and 1: the step that travels has the weight of all of them.
   double weight = 1;
   // Parameters that get no gradient on this rank in this step: it gives zeros for them, or what local steps before have given (see
   // Accumulation), and must not call ready(). Gradients that no rank gives stay as they are on every rank.
@@ -96,11 +98,17 @@ struct StepOptions {
 //     backward: add to buckets.gradient(i), then buckets.ready(i), in any order, from any thread
 //     buckets.finish();                              // gradients are averaged: run the optimizer
 //
-// Gradients are views of the buckets' memory (from Communicator::allocate), grouped by type and device; nothing is copied. Every rank
-// must make the same calls. A mistake (a gradient never ready or ready twice, models or steps that differ) gives every rank an Error that
-// names rank and parameter. Operations run in the bulk lane and start when gradients are ready, so that between begin_step() and
-// finish() every other bulk operation on the communicator is refused with Error(invalid_argument), and so is a step of other buckets: use
-// Priority::urgent, or a communicator of split().
+// Gradients are views of the buckets' memory (from Communicator::allocate), grouped by type and
+// device; nothing is copied. Every rank must make the same calls. A mistake (a gradient never ready
+// or ready twice, models or steps that differ) gives every rank an Error that names rank and
+// parameter.
+//
+// Operations run in the bulk lane and start when gradients are ready. So between begin_step() and
+// finish() every other bulk operation on the communicator throws Error(invalid_argument), and so
+// does a step of other buckets. Use Priority::urgent, or a communicator of split().
+//
+//   Wrong: buckets.begin_step(); communicator.all_reduce(loss, loss, ReduceOp::mean).wait();
+//   Right: the same with OpOptions{.priority = Priority::urgent}, or after buckets.finish().
 //
 // The communicator must outlive the buckets and must not be moved meanwhile. After the first Error of a step every later call throws it
 // again. See docs/gradients.md.
@@ -115,15 +123,17 @@ class RONDO_API GradientBuckets {
   GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
                   GradientOptions options = {});
   GradientBuckets(GradientBuckets&&) noexcept;
-  // Waits for what is under way; bounded by deadlines. Destroyed by an exception that leaves a step, ends the step on all ranks at once. A
-  // destructor cannot know the exception's what(): see step().
+  // Waits for what is under way, bounded by deadlines. When an exception leaves a step and destroys
+  // the buckets, the step ends on all ranks at once. A destructor cannot know the exception's
+  // what(): use step() for that.
   ~GradientBuckets();
 
   std::size_t parameter_count() const noexcept;
-  // Where the gradient of this parameter is to be written: the same place as long as the buckets live, so that a view may be taken once
-  // (SyncBatchNorm::bind_gradients).
+  // Where to write the gradient of this parameter. The address stays the same as long as the
+  // buckets live: a view may be taken once (SyncBatchNorm::bind_gradients).
   Buffer gradient(std::size_t parameter) const;
-  // Counts changes of the order in which buckets start: begin_step() may raise it once. Bucket numbers change with it, addresses do not.
+  // Counts changes of the order in which buckets start; begin_step() may raise it once. Bucket
+  // numbers change with the order, addresses do not.
   std::uint64_t layout() const noexcept;
   void zero();  // all gradients; not after buckets have started
 
@@ -138,16 +148,19 @@ class RONDO_API GradientBuckets {
   void finish();
   // A whole step of a rank that has no data left: begin_step with weight 0, and finish.
   void step_without_data();
-  // begin_step, body(), finish. What body throws ends the step on all ranks at once, with its what() as the cause, and comes out here.
+  // Calls begin_step, body() and finish. An exception of body ends the step on all ranks at once,
+  // with its what() as the cause, and is thrown again here.
   template <class Body>
   void step(const StepOptions& options, Body&& body);
-  // Ends the step under way, a local one too, on all ranks at once with this as the cause; every later call here throws it. For the
-  // handler of an exception; outside of a step it does nothing.
+  // Ends the step under way, also a local one, on all ranks at once with `why` as the cause; every
+  // later call here throws it. Call it where you catch an exception; outside of a step it does
+  // nothing.
   void abandon_step(std::string_view why) noexcept;
 
-  // While it lives, steps on this rank stay local: begin_step, ready and finish check and count, but nothing travels. For gradient
-  // accumulation; all ranks alike. The next step that travels sends what they have added up. Made before begin_step(), destroyed after
-  // finish(): Error(invalid_argument) otherwise, from the constructor or from finish(). Must not outlive the buckets.
+  // For gradient accumulation. While it lives, steps on this rank stay local: begin_step, ready and
+  // finish check and count, but nothing travels. All ranks alike. The next step that travels sends
+  // what local steps have added up. Make it before begin_step() and destroy it after finish(), or
+  // the constructor or finish() throws Error(invalid_argument). Must not outlive the buckets.
   class RONDO_API Accumulation {
    public:
     explicit Accumulation(GradientBuckets& buckets);
@@ -163,16 +176,17 @@ class RONDO_API GradientBuckets {
   // memory.
   double norm() const;
   double norm(std::size_t parameter) const;
-  // Counts a gradient that is not in buckets into norm(), finite() and clip_factor() until the next finish(): one that is the same on all
-  // ranks, as SyncBatchNorm::gamma_gradient_sum(). f64, f32, f16 or bf16, host memory; it is read and not kept. Throws
-  // Error(invalid_argument) in a step, or without GradientOptions::norms.
+  // Counts a gradient outside of the buckets into norm(), finite() and clip_factor() until the next
+  // finish(). It must be the same on all ranks, as SyncBatchNorm::gamma_gradient_sum(): f64, f32,
+  // f16 or bf16 in host memory, which is read here and not kept. Throws Error(invalid_argument) in
+  // a step, or without GradientOptions::norms.
   void count_in_norm(const Buffer& gradient);
-  // False when a gradient has an element that is infinite or NaN (or so large that the sum of squares is more than an f64): on all ranks
-  // alike. Skip the optimizer's step then: no factor mends Inf or NaN.
+  // False, on all ranks alike, when a gradient has an element that is infinite or NaN, or when the
+  // sum of squares exceeds f64. Skip the optimizer's step then: no factor mends infinity or NaN.
   //   if (buckets.finite()) optimizer.step(buckets.clip_factor(1.0));
   bool finite() const;
-  // What the optimizer multiplies gradients with so that their norm is at most this: min(1, max_norm / (norm() + 1e-6)), as PyTorch. Of no
-  // use unless finite(): 0 x Inf is NaN.
+  // Multiply gradients with it so that their norm is at most max_norm: min(1, max_norm / (norm() +
+  // 1e-6)), as PyTorch. Of use only when finite(): 0 x infinity is NaN.
   double clip_factor(double max_norm) const;
 
   // Of the last synchronized step, by bucket, and as a whole.

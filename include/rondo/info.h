@@ -64,18 +64,21 @@ struct SystemInfo {
 // Never throws for a bad environment or bad filters: the fields say what is wrong.
 RONDO_API SystemInfo gather_info(const Options& options);
 
-// What one rank of a communicator takes of its process and host: the table of docs/limits.md.
+// What one rank of a communicator needs of its process and host: the table of docs/limits.md.
 struct NeedsInfo {
   std::size_t descriptors_to_connect = 0;  // at most, before connect() returns
   std::size_t descriptors_idle = 0;        // afterwards, while nothing has been sent over tcp
-  std::size_t descriptors_most = 0;  // when every link has been used; Memory from allocate() not counted
-  std::size_t threads = 0;           // of Rondo's own
+  // When every link has been used. allocate() adds one for this rank's memory, and one for each rank
+  // of the host that has allocated, however often they do.
+  std::size_t descriptors_most = 0;
+  std::size_t threads = 0;        // of Rondo's own
   std::size_t ports = 0;          // TCP ports to listen on; rank 0 of a tcp:// or file:// rendezvous one more
   std::size_t staging_bytes = 0;  // bound of private memory for data on its way
-  std::size_t shared_bytes =
-      0;  // shared memory that this rank makes, and every rank of the host maps; pages count when used
+  // Shared memory that this rank makes and every rank of the host maps; pages count once used.
+  std::size_t shared_bytes = 0;
 };
-// Of rank `rank` of `ranks`, `ranks_on_host` of them on its host. Throws Error(invalid_argument).
+// Computes the needs of rank `rank` of `ranks`, with `ranks_on_host` ranks on its host. Throws
+// Error(invalid_argument).
 RONDO_API NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& options);
 
 // The place alone: cheap.

@@ -16,7 +16,8 @@ namespace rondo {
 
 class Store;
 
-// On or off, and whether the program said so: a switch that it did not set leaves the word to the environment.
+// On or off, and whether the program has set it: a switch that it has not set is left to the
+// environment.
 class Switch {
  public:
   constexpr Switch() noexcept = default;
@@ -28,11 +29,13 @@ class Switch {
   bool on_ = false, set_ = false;
 };
 
-// How a communicator is made. One rule for every field: what the program sets comes first, then Rondo's variable (RONDO_*), then the
-// launcher's variables (rank, size, rendezvous), then the default. A field counts as set when it differs from the initial value below.
-// docs/environment.md lists the variables.
-//   connect(Options{.deadline = std::chrono::seconds{20}})  reads RONDO_TRANSPORT, RONDO_ALGORITHM ..., but not RONDO_DEADLINE.
-// "All ranks alike": connect() throws Error(mismatch) on every rank, with the values, when ranks differ.
+// How a communicator is made. One rule for every field: what the program sets comes first, then
+// Rondo's variable (RONDO_*), then the launcher's variables (rank, size, rendezvous), then the
+// default. A field counts as set when it differs from its initial value below. docs/environment.md
+// lists the variables.
+//   connect(Options{.deadline = std::chrono::seconds{20}})  // reads all of RONDO_* but RONDO_DEADLINE
+// "All ranks alike": where ranks differ, connect() throws Error(mismatch) with the values on every
+// rank.
 struct RONDO_API Options {
   int rank = -1;  // -1: not set
   int size = 0;   // 0: not set
@@ -43,37 +46,44 @@ struct RONDO_API Options {
   std::chrono::milliseconds connect_deadline{0};  // for joining; 0: RONDO_CONNECT_DEADLINE, else 30 s
   // For a whole operation, unless OpOptions says otherwise; 0: RONDO_DEADLINE, else 300 s.
   std::chrono::milliseconds deadline{0};
-  // Those allowed, empty: all; the nearest one that reaches a peer is used. All ranks alike.
+  // Allowed transports; empty: all. A peer is reached over the nearest one that can. All ranks
+  // alike.
   std::vector<std::string> transports{};
-  // Lists of interfaces and networks: "eth0,10.0.0.0/8". A list that begins with ^ excludes all that it names ("^docker0,lo");
-  // otherwise ^ before an item excludes that item ("eth*,^eth3"). Empty: any.
+  // Interfaces and networks to use: "eth0,10.0.0.0/8". A list that begins with ^ excludes all that
+  // it names ("^docker0,lo"); otherwise ^ before an item excludes that item ("eth*,^eth3"). Empty:
+  // any.
   std::vector<std::string> interfaces{};
-  // TCP connections between two interfaces, 1 to 16; where ranks differ the smaller number counts. 0: RONDO_CONNECTIONS, else 1.
+  // TCP connections between two interfaces, 1 to 16; where ranks differ the smaller number counts.
+  // 0: RONDO_CONNECTIONS, else 1.
   int connections = 0;
   std::uint16_t port_first = 0;  // listening ports; 0: RONDO_PORT_RANGE, else any
   std::uint16_t port_last = 0;
   Switch reproducible{};  // bits depend on the inputs and the number of ranks alone. All ranks alike.
-  // Ranks that say the same count as ranks of one host when algorithms are chosen and laid out; at most 16384 bytes. Empty: those
-  // that share boot and network namespace. What reaches what does not depend on it.
+  // Ranks with the same text count as ranks of one host when algorithms are chosen and laid out; at
+  // most 16384 bytes. Empty: ranks that share boot and network namespace. It does not change which
+  // transport reaches a peer.
   std::string host{};
-  // What is bound to the secret on connections between hosts: "headers" (control messages and frame headers) or "payload" (payloads as
-  // well); where ranks differ the latter. Nothing is encrypted: docs/security.md. Empty: RONDO_INTEGRITY, else headers.
+  // What the job secret protects on connections between hosts: "headers" (control messages and
+  // frame headers) or "payload" (payloads as well); where ranks differ, payload. Nothing is
+  // encrypted: docs/security.md. Empty: RONDO_INTEGRITY, else headers.
   std::string integrity{};
   Switch checksum{};              // CRC32C of every payload, checked by the receiver. All ranks alike.
   std::string algorithm{};        // ring, tree, star ...; empty: the planner chooses. All ranks alike.
   std::size_t segment_bytes = 0;  // unit of pipelining; 0: the planner chooses. All ranks alike.
   int depth = 0;                  // segments in flight; 0: the planner chooses. All ranks alike.
-  // A file of constants for the planner (format_constants() in plan.h, rondo bench --write-constants); rank 0's counts for all.
+  // A file of constants for the planner (format_constants() in plan.h, rondo bench
+  // --write-constants); rank 0's file counts for all.
   std::string constants{};
-  // Whether connect() measures what links cost, a few milliseconds; likewise rank 0's wish. No value: where ranks stand on several
-  // hosts, unless there is a file.
+  // Whether connect() measures what links cost, a few milliseconds; rank 0's value counts for all.
+  // No value: it measures where ranks are on several hosts and there is no file of constants.
   std::optional<bool> measure{};
   // Bound of staging memory, both lanes together; 0: RONDO_STAGING_BYTES, else 16 MiB. All ranks alike.
   std::size_t staging_bytes = 0;
 
-  // What the environment says, with the defaults filled in: RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and
-  // Slurm. connect() reads them too; this is for programs that want to see the values. Throws Error(invalid_argument) that names the
-  // variable, its value and what is possible.
+  // What the environment says, with the defaults filled in: RONDO_* and the variables of torchrun,
+  // Open MPI, MPICH/Hydra, Intel MPI and Slurm. connect() reads them too; this is for programs that
+  // want to see the values. Throws Error(invalid_argument), which names the variable, its value and
+  // what is possible.
   static Options from_environment();
 };
 
@@ -85,7 +95,7 @@ struct RONDO_API OpOptions {
   std::optional<double>
       scale{};             // the result of a reduction is multiplied by it once; floating-point types only
   std::string_view tag{};  // appears in messages and traces; the first 31 bytes are kept
-  const void* owner = nullptr;  // of the bulk order, for its own operations: see Communicator::reserve_bulk
+  const void* owner = nullptr;  // who holds the bulk order: see Communicator::reserve_bulk
 };
 
 }  // namespace rondo

@@ -58,7 +58,7 @@ typedef enum rondo_dtype {
   RONDO_U32,
   RONDO_I8,
   RONDO_U8,
-  RONDO_U16,                    /* only moves: reductions are refused */
+  RONDO_U16,                    /* reductions refuse it */
   RONDO_DTYPE_BITS = 0x7fffffff /* no type */
 } rondo_dtype;
 
@@ -113,8 +113,9 @@ typedef struct rondo_store {
   int (*get)(void* context, const char* key, char* value, size_t capacity, uint64_t timeout_ms);
 } rondo_store;
 
-/* How a communicator is made. rondo_options_init() makes one that says nothing. One rule for every field, as with rondo::Options: what
- * is set here comes first, then Rondo's variable, then the launcher's, then the default. Strings are read during rondo_connect() only. */
+/* How a communicator is made. rondo_options_init() sets no field. One rule for every field, as with
+ * rondo::Options: what is set here comes first, then Rondo's variable, then the launcher's, then
+ * the default. Strings are read during rondo_connect() only. */
 typedef struct rondo_options {
   size_t bytes;             /* sizeof(rondo_options), set by rondo_options_init() */
   int rank;                 /* -1: not set */
@@ -132,13 +133,13 @@ typedef struct rondo_options {
   int connections;     /* TCP connections between two interfaces, 1 to 16; 0: not set */
   uint16_t port_first; /* listening ports; 0: not set */
   uint16_t port_last;
-  const char* host;      /* ranks that say the same count as ranks of one host */
+  const char* host;      /* ranks with the same text count as ranks of one host */
   const char* constants; /* a file of constants for the planner */
-  int measure;           /* whether connecting measures links: -1: not set, 0: no, else yes */
+  int measure;           /* whether rondo_connect() measures links: -1: not set, 0: no, else yes */
   size_t segment_bytes;  /* unit of pipelining; 0: not set */
   int depth;             /* segments in flight; 0: not set */
   size_t staging_bytes;  /* bound of staging memory; 0: not set */
-  const char* integrity; /* "headers" or "payload": what is bound to the secret between hosts */
+  const char* integrity; /* "headers" or "payload": what the secret protects between hosts */
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
@@ -153,11 +154,13 @@ RONDO_C_API rondo_status rondo_split(rondo_communicator* communicator, int color
                                      rondo_communicator** part);
 /* Ends every pending operation on every rank with this cause. From any thread. */
 RONDO_C_API void rondo_abort(rondo_communicator* communicator, rondo_status why);
-/* The same with words of the program's own, which are in every rank's message. NULL: none. */
+/* The same with a text of the program, which is part of the message on every rank. NULL: none. */
 RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status why, const char* text);
 
-/* The four that follow write text and a zero into `text`, which has room for `capacity` bytes; longer text is cut. From any thread. */
-/* "ring over tcp, segments of 1 MiB, 4 in flight": what the planner chooses for a call with so many elements. */
+/* The next four write text and a final zero into `text`, which has room for `capacity` bytes; longer
+ * text is cut. From any thread. */
+/* "ring over tcp, segments of 1 MiB, 4 in flight": what the planner chooses for a call with `count`
+ * elements. */
 RONDO_C_API rondo_status rondo_describe(rondo_communicator* communicator, rondo_collective operation,
                                         size_t count, rondo_dtype type, char* text, size_t capacity);
 /* The name of the algorithm alone: "ring". */
@@ -181,7 +184,7 @@ typedef struct rondo_statistics {
 } rondo_statistics;
 RONDO_C_API rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statistics* statistics);
 
-/* What the planner reckons with, the same on all ranks: seconds, and seconds for each byte. */
+/* The planner's constants, the same on all ranks: in seconds, and seconds for each byte. */
 typedef struct rondo_link_costs {
   double latency_s;
   double seconds_per_byte;

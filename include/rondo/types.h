@@ -2,7 +2,7 @@
 #pragma once
 
 #include <rondo/export.h>
-// First: it says so when the compiler is not set to C++20.
+// First, because it says so when the compiler is not set to C++20.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,9 @@
 
 namespace rondo {
 
-// Element types. f8e4m3 and f8e5m2 are the OCP 8-bit floats (OFP8 1.0); bf16 is the upper half of an f32.
-// u16 is 16 bits that only move (broadcast, gather, all_to_all, send ...): reductions of it are refused.
+// Element types. f8e4m3 and f8e5m2 are the OCP 8-bit floats (OFP8 1.0); bf16 is the upper half of
+// an f32. u16 is for moving 16-bit values (broadcast, gather, all_to_all, send ...): reductions
+// refuse it.
 enum class DType : std::uint8_t { f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, u16 };
 inline constexpr int dtype_count = 12;        // types that can be reduced: the first so many
 inline constexpr int moved_dtype_count = 13;  // all types
@@ -75,9 +76,12 @@ RONDO_API std::optional<DType> parse_dtype(std::string_view text) noexcept;
 RONDO_API std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcept;
 RONDO_API std::optional<Collective> parse_collective(std::string_view text) noexcept;
 
-// The DType of a C++ type: integers by width and sign, float, double; std::byte and char are u8, 16-bit integers are u16, which only moves.
-// Other types have none. A program may give its own half or bfloat16 one:
-//   template <> struct rondo::DTypeOf<my::half> { static constexpr rondo::DType value = rondo::DType::f16; };
+// The DType of a C++ type: integers by width and sign, float, double. std::byte and char are u8;
+// 16-bit integers are u16, which reductions refuse. Other types have none. A program may add its
+// own half or bfloat16:
+//   template <> struct rondo::DTypeOf<my::half> {
+//     static constexpr rondo::DType value = rondo::DType::f16;
+//   };
 template <class T>
 struct DTypeOf {};
 template <>
@@ -111,8 +115,9 @@ concept HasDType = requires {
   DTypeOf<std::remove_cv_t<T>>::value;
 };
 
-// A host buffer over contiguous elements: a std::vector, std::array, std::span, array, or any contiguous range that is not a temporary.
-// Elements may be const: then the buffer may only be an input ("in"), since an output is written to.
+// A host buffer over contiguous elements: a std::vector, std::array, std::span, array, or another
+// contiguous range that is not a temporary. Elements may be const: such a buffer may only be an
+// input ("in").
 template <class Range>
 constexpr Buffer buffer_of(Range&& elements) noexcept {
   if constexpr (!std::ranges::contiguous_range<Range> || !std::ranges::sized_range<Range>) {
