@@ -40,7 +40,7 @@ FrameTag::FrameTag(const SessionKey& key) : context_(EVP_CIPHER_CTX_new()) {
 
 void FrameTag::begin(std::uint64_t ahead) {
   if (number_ >= std::numeric_limits<std::uint64_t>::max() - ahead)
-    throw Error(Errc::authentication, "the numbers of authenticated frames of a connection have run out");
+    throw Error(Errc::authentication, "the connection has used all numbers of authenticated frames");
   std::array<std::byte, nonce_bytes> nonce{};
   store_little(nonce.data(), number_ + ahead);
   check(EVP_EncryptInit_ex(context_.get(), nullptr, nullptr, nullptr, plain(nonce.data())));

@@ -27,10 +27,9 @@ inline unsigned process_generation() noexcept {
   return internal::forks.load(std::memory_order_relaxed);
 }
 
-// What a program reads that uses a communicator there all the same.
+// The error of a communicator that is used in a forked child.
 inline constexpr std::string_view used_in_child =
-    "this process was forked from the one that made the communicator, and has none of its connections and "
-    "threads: connect in the child "
-    "itself, or leave all communication to the parent";
+    "this process is a forked child, without the connections and threads of the communicator that its "
+    "parent made: connect in the child, or leave all communication to the parent";
 
 }  // namespace rondo

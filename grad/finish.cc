@@ -18,8 +18,8 @@ void GradientBuckets::State::finish() {
   if (phase_ == Phase::idle) refuse("finish() outside of a step: call begin_step() first");
   if (phase_ == Phase::local && accumulations_ == 0)
     refuse(
-        fmt::format("finish(): the Accumulation of step {} has ended before it: let it live until after "
-                    "finish(), so that it is plain which steps stay local",
+        fmt::format("finish(): the Accumulation of step {} was destroyed too early: keep it until "
+                    "finish() has returned",
                     step_));
   mark_missing(lock);
   std::exception_ptr thrown;

@@ -74,7 +74,7 @@ GradientBuckets::State::~State() {
   const auto pends = [](const Bucket& bucket) { return !bucket.work.done(); };
   const bool all_told = failure_ && std::none_of(buckets_.begin(), buckets_.end(), pends);
   if (std::uncaught_exceptions() > exceptions_ && phase_ != Phase::idle && !all_told)
-    abandon_step("GradientBuckets::step() would have told all ranks which");
+    abandon_step("use GradientBuckets::step(), which tells all ranks its what()");
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     settle(buckets_[bucket].work);
     if (bucket < next_) ended_[bucket].wait(0, std::memory_order_acquire);
@@ -168,8 +168,8 @@ void GradientBuckets::State::check_step(const StepOptions& options) {
 void GradientBuckets::State::begin_accumulation() {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::idle)
-    refuse(fmt::format("an Accumulation in step {}, which began without it: make it before begin_step()",
-                       step_));
+    refuse(
+        fmt::format("an Accumulation was made in the middle of step {}: make it before begin_step()", step_));
   ++accumulations_;
 }
 

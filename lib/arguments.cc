@@ -41,8 +41,8 @@ void check_op(const Arguments& a) {
     refuse(a, fmt::format("op is {}, not a ReduceOp (0 to {})", static_cast<int>(a.op), reduce_op_count - 1));
   if (static_cast<int>(a.in.type) >= dtype_count)
     refuse(a, fmt::format(
-                  "{} has no arithmetic, it only moves: convert to a type that can be reduced, or give the "
-                  "type that the bits are (f16, bf16)",
+                  "{} cannot be reduced, only moved: convert to another type, or name the type that the bits "
+                  "have (f16, bf16)",
                   name_of(a.in.type)));
   if (!supports(a.in.type, a.op))
     refuse(a, fmt::format("{} is not defined for {}: use sum, mean, product, min or max, or an integer type",

@@ -12,7 +12,7 @@ void BulkOrder::reserve(int rank, const void* owner, std::string_view who) {
   if (has != nullptr && has != owner)
     throw Error(
         Errc::invalid_argument,
-        fmt::format("{} on rank {}: {} have the bulk operations of this communicator until their step "
+        fmt::format("{} on rank {}: {} hold the bulk operations of this communicator until their step "
                     "ends: call finish() there first, or use a communicator of split() for one of them",
                     who, rank, who_));
   who_ = who;
@@ -26,12 +26,12 @@ void BulkOrder::release(const void* owner) noexcept {
 
 void BulkOrder::refuse(int rank, Collective operation) const {
   const std::lock_guard lock(mutex_);
-  throw Error(
-      Errc::invalid_argument,
-      fmt::format("{} on rank {}: {} have the bulk operations of this communicator until their step "
-                  "ends, and start them at times that differ between ranks: use Priority::urgent, call "
-                  "this before begin_step() or after finish(), or use a communicator of split()",
-                  name_of(operation), rank, who_));
+  throw Error(Errc::invalid_argument,
+              fmt::format("{} on rank {}: {} hold the bulk operations of this communicator until their step "
+                          "ends, because they start them at times that differ between ranks: use "
+                          "Priority::urgent, call this before begin_step() or after finish(), or use a "
+                          "communicator of split()",
+                          name_of(operation), rank, who_));
 }
 
 }  // namespace rondo

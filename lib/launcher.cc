@@ -200,9 +200,10 @@ void warn_about_leftovers(const Options& given, std::optional<std::int64_t> rank
   if (!launcher) return;
   std::string text;
   if (given.rank < 0 && rank && *rank != launcher->rank)
-    text = fmt::format("RONDO_RANK={} counts, though {} says rank {}", *rank, launcher->name, launcher->rank);
+    text =
+        fmt::format("RONDO_RANK={} is used, although {} says rank {}", *rank, launcher->name, launcher->rank);
   if (given.size == 0 && size && *size != launcher->size)
-    text += fmt::format("{}RONDO_SIZE={} counts, though {} says {} ranks", text.empty() ? "" : "; ", *size,
+    text += fmt::format("{}RONDO_SIZE={} is used, although {} says {} ranks", text.empty() ? "" : "; ", *size,
                         launcher->name, launcher->size);
   if (text.empty()) return;
   static std::once_flag told;

@@ -29,8 +29,8 @@ int listening_addresses(const Options& options) {
 
 NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& given) {
   if (ranks < 1 || ranks_on_host < 1 || ranks_on_host > ranks || rank < 0 || rank >= ranks)
-    throw Error(Errc::invalid_argument,
-                fmt::format("rank {} of {} with {} on its host cannot be", rank, ranks, ranks_on_host));
+    throw Error(Errc::invalid_argument, fmt::format("rank {} of {} ranks, with {} on its host, is impossible",
+                                                    rank, ranks, ranks_on_host));
   const Options options = with_environment(given);
   DescriptorShape shape;
   shape.ranks = ranks;

@@ -57,9 +57,9 @@ void warn_about_all() {
     const std::string_view name = text.substr(0, text.find('=')).substr(0, 100);
     if (!name.starts_with(prefix) || name.starts_with(for_tests) || is_variable(name)) continue;
     const std::string meant = nearest_variable(name);
-    log_line(LogLevel::warning,
-             fmt::format("Rondo has no variable {}{}", name,
-                         meant.empty() ? "; docs/environment.md lists them" : ": is " + meant + " meant?"));
+    log_line(LogLevel::warning, fmt::format("Rondo has no variable {}{}", name,
+                                            meant.empty() ? "; docs/environment.md lists them"
+                                                          : "; did you mean " + meant + "?"));
   }
 }
 

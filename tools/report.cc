@@ -46,8 +46,8 @@ namespace {
 // What may exceed a ceiling.
 std::string_view explain_excess(const Setting& setting) {
   if (setting.shared_memory)
-    return "what one rank loads comes to others from a cache that they share, or the machine was faster then";
-  return "the machine was faster while they were measured than before and after";
+    return "ranks loaded from a cache that they share, or the machine was faster during the row";
+  return "the machine was faster during the row than before and after it";
 }
 
 void print_ceilings(const Setting& setting, const std::vector<Row>& rows) {

@@ -21,7 +21,7 @@ TEST_CASE("an Accumulation lives around whole steps") {
     buckets.begin_step();
     expect_contains(
         error_of(Errc::invalid_argument, [&] { const GradientBuckets::Accumulation late(buckets); }),
-        "an Accumulation in step 1, which began without it: make it before begin_step()");
+        "an Accumulation was made in the middle of step 1: make it before begin_step()");
     all_ready(buckets);
     buckets.finish();
     std::optional<GradientBuckets::Accumulation> early(buckets);
@@ -29,7 +29,7 @@ TEST_CASE("an Accumulation lives around whole steps") {
     all_ready(buckets);
     early.reset();
     expect_contains(error_of(Errc::invalid_argument, [&] { buckets.finish(); }),
-                    "finish(): the Accumulation of step 2 has ended before it");
+                    "finish(): the Accumulation of step 2 was destroyed too early");
     // Nothing has been harmed: with another one the step ends.
     expect_contains(
         error_of(Errc::invalid_argument, [&] { const GradientBuckets::Accumulation late(buckets); }),

@@ -39,7 +39,7 @@ TEST_CASE("a bulk operation in a step is refused every time, with the rule") {
             .wait();
       });
       expect_contains(message, "all_reduce on rank " + std::to_string(rank) + ": gradient buckets ");
-      expect_contains(message, "(8 parameters, first 'p0') have the bulk operations of this communicator");
+      expect_contains(message, "(8 parameters, first 'p0') hold the bulk operations of this communicator");
       expect_contains(message, "use Priority::urgent, call this before begin_step() or after finish()");
     };
     for (std::size_t step = 0; step < 3; ++step) {
@@ -51,7 +51,7 @@ TEST_CASE("a bulk operation in a step is refused every time, with the rule") {
       }
       expect_contains(
           error_of(Errc::invalid_argument, [&] { GradientBuckets(communicator, model.parameters()); }),
-          "have the bulk operations");
+          "hold the bulk operations");
       std::vector<float> urgent(4, 1.0f);
       communicator
           .all_reduce(buffer_of(std::span(urgent)), buffer_of(std::span(urgent)), ReduceOp::sum,
@@ -83,7 +83,7 @@ TEST_CASE("steps of two gradient buckets do not interleave on one communicator, 
       apart.begin_step();
       const std::string message = error_of(Errc::invalid_argument, [&] { other.begin_step(); });
       expect_contains(message,
-                      "have the bulk operations of this communicator until their step ends: call finish()");
+                      "hold the bulk operations of this communicator until their step ends: call finish()");
       for (std::size_t i = model.size(); i-- > 0;)
         for (GradientBuckets* buckets : {&one, &apart}) give(*buckets, model, step, rank, i);
       apart.finish();

@@ -81,7 +81,7 @@ TEST_CASE("sixteen bits of no known meaning move and are not reduced", "[issues]
         expect(error.code() == Errc::invalid_argument, "another code");
         message = error.what();
       }
-      expect(message.find("u16 has no arithmetic, it only moves") != std::string::npos, message);
+      expect(message.find("u16 cannot be reduced, only moved") != std::string::npos, message);
       communicator.barrier().wait();
     });
   }

@@ -21,7 +21,7 @@ class Names(unittest.TestCase):
         # rondo bench on the first rank of the host.
         self.assertEqual(sorted(lines), [
             "rondo warning: Rondo has no variable RONDO_SPEED; docs/environment.md lists them",
-            "rondo warning: Rondo has no variable RONDO_TRANPORT: is RONDO_TRANSPORT meant?"])
+            "rondo warning: Rondo has no variable RONDO_TRANPORT; did you mean RONDO_TRANSPORT?"])
 
     def test_names_that_are_read_do_not_warn(self):
         result = rondo("info", RONDO_ISA="scalar", RONDO_LOCAL_RANK="0", RONDO_LOG="warning", RONDO_TEST_ANY="1",
@@ -31,10 +31,10 @@ class Names(unittest.TestCase):
     def test_a_rank_that_is_left_over_is_told(self):
         launcher = dict(OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2", OMPI_COMM_WORLD_LOCAL_SIZE="2", PMIX_NAMESPACE="x")
         result = rondo("info", RONDO_RANK="0", **launcher)
-        self.assertEqual(result.stderr, "rondo warning: RONDO_RANK=0 counts, though Open MPI says rank 1. "
+        self.assertEqual(result.stderr, "rondo warning: RONDO_RANK=0 is used, although Open MPI says rank 1. "
                                         "Unset it (env -u RONDO_RANK -u RONDO_SIZE) if it is left over\n")
         everything = rondo("info", RONDO_RANK="1", RONDO_SIZE="4", RONDO_RENDEZVOUS="tcp://127.0.0.1:1", **launcher)
-        self.assertIn("RONDO_SIZE=4 counts, though Open MPI says 2 ranks", everything.stderr)
+        self.assertIn("RONDO_SIZE=4 is used, although Open MPI says 2 ranks", everything.stderr)
         # The same, and rondo run inside of another launcher, are no mistake.
         self.assertEqual(rondo("info", RONDO_RANK="1", **launcher).stderr, "")
         self.assertEqual(rondo("info", RONDO_RANK="0", RONDO_SIZE="1", RONDO_LOCAL_RANK="0", **launcher).stderr, "")

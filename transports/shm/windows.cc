@@ -41,7 +41,7 @@ void ShmImports::take_messages() {
 void ShmImports::learn(Packet packet, std::span<const std::byte> bytes) {
   const auto magic = std::as_bytes(std::span(memory_magic.data(), memory_magic.size()));
   if (!std::ranges::equal(bytes, magic) || !packet.descriptors[0])
-    return complain("its message is not what it should be");
+    return complain("it sent an invalid message");
   if (!memory_) memory_ = std::move(packet.descriptors[0]);
 }
 
