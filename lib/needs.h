@@ -28,7 +28,7 @@ struct DescriptorNeeds {
   std::size_t idle = 0;     // after connect()
   std::size_t most = 0;     // when every link of every lane has been used
 };
-// Without Memory from allocate(), which keeps one descriptor for each allocation.
+// Without allocate(): one for this rank's memory, and one for each rank of the host that has allocated.
 DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;
 
 // Descriptors that this process has open.
