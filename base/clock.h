@@ -12,7 +12,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-// now + time without overflow: a time of a century or more, or one that goes beyond the clock, means "never".
+// now + time without overflow. A time of a century or more, or beyond the clock's end, means
+// "never".
 template <class Rep, class Period>
 TimePoint after(TimePoint now, std::chrono::duration<Rep, Period> time) noexcept {
   constexpr double century_s = 3.2e9;

@@ -5,8 +5,9 @@
 
 namespace rondo {
 
-// How many connections that have proved nothing yet a listener may hold: a quarter of the descriptors that this process may have
-// (RLIMIT_NOFILE as it is now), at least one. Strangers then cannot take the descriptors that the job needs.
+// The most connections without a proof that a listener may hold: a quarter of the descriptors that
+// this process may have (RLIMIT_NOFILE as it is now), at least one. So strangers cannot take the
+// descriptors that the job needs.
 std::size_t most_unproved_descriptors() noexcept;
 
 }  // namespace rondo

@@ -9,8 +9,8 @@
 
 namespace rondo {
 
-// Owns a descriptor. A child made by fork() has it no more: own_descriptors.h closes it there, and the child's copy of this object leaves
-// the number alone.
+// Owns a descriptor. In a child made by fork() own_descriptors.h has closed it, and the child's
+// copy of this object does not touch the number.
 class FileDescriptor {
  public:
   FileDescriptor() noexcept = default;

@@ -26,20 +26,21 @@ enum class Purpose : std::uint16_t { rendezvous = 1, data = 2, memory = 3 };
 
 inline constexpr ProofBytes refused_proof{};
 
-// What knowing the secret proves: that the end was given the job's, or that it runs as this user on this host.
+// What the secret stands for: the job, or this user on this host.
 enum class SecretOf { job, user };
 
-// What the frames behind the handshake carry, under keys that follow from it: nothing; a tag over each header; another over each
-// payload as well. The greater of what the two ends want holds.
+// What protects the frames behind the handshake, under keys derived from it: nothing, a tag for
+// each header, or also a tag for each payload. The greater wish of the two ends holds.
 enum class Protection : std::uint32_t { none, headers, payload };
 
-// What was agreed, as one of the two ends sees it. keys only with protection.
+// The result of the handshake as one end sees it. It has keys only with protection.
 struct Agreement {
   Protection protection = Protection::none;
   SessionKeys keys;
 };
 
-// What an end brings into the handshake beside its claim. It is proved with everything else: a relay cannot lower it.
+// What an end brings into the handshake beside its claim. The proofs cover it, so a relay cannot
+// lower it.
 struct Terms {
   SecretOf secret_of = SecretOf::job;
   Protection protection = Protection::none;
@@ -108,10 +109,11 @@ class Acceptor {
   bool meant_for_this_rank() const noexcept { return meant_for_this_rank_; }
   bool peer_has_secret() const noexcept { return peer_has_secret_; }
   bool proves(const ProofBytes& proof) const;  // constant time
-  // The verdict for a claim whose proof is wrong: the secrets differ, the peer has none, or it is another user.
+  // The verdict when the proof of a claim is wrong: the secrets differ, the peer has none, or it is
+  // another user.
   Verdict refusal() const noexcept;
   static VerdictBytes write_verdict(Verdict verdict);
-  // As the initiator's, once proves(proof) was true.
+  // As Initiator::agreement(), once proves(proof) was true.
   Agreement agreement(const ProofBytes& proof) const;
 
  private:

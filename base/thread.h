@@ -6,9 +6,9 @@
 
 namespace rondo {
 
-// Every thread of the library is started here: with all signals blocked, so that handlers of the program run on the program's
-// own threads, and with a name (at most 15 characters) that debuggers and top show. Throws Error(system), which names the limit of
-// threads, when the system makes none.
+// Every thread of the library is started here: with all signals blocked, so that handlers of the
+// program run on the program's own threads, and with a name (at most 15 characters) that debuggers
+// and top show. Throws Error(system), with the limit of threads, when the system cannot start one.
 std::thread start_thread(const char* name, std::function<void()> body);
 
 }  // namespace rondo

@@ -9,14 +9,14 @@
 
 namespace rondo {
 
-// Who may start bulk operations on a communicator: everybody, or the one that has reserved their order. Thread-safe; a check that passes
-// takes no lock.
+// Says who may start bulk operations on a communicator: everybody, or the owner that has reserved
+// their order. Thread-safe; a check that passes takes no lock.
 class BulkOrder {
  public:
-  // Throws Error(invalid_argument) when somebody else has it. `who` lives until release().
+  // Throws Error(invalid_argument) when another owner has it. `who` lives until release().
   void reserve(int rank, const void* owner, std::string_view who);
   void release(const void* owner) noexcept;
-  // Throws Error(invalid_argument), which says who has it and what to do instead.
+  // Throws Error(invalid_argument), which names the owner and what to do instead.
   void check(int rank, Collective operation, const void* owner) const {
     const void* const has = owner_.load(std::memory_order_relaxed);
     if (has != nullptr && has != owner) refuse(rank, operation);

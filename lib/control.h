@@ -35,10 +35,11 @@ class Control {
   virtual ~Control() = default;  // stops the thread, closes the connections; bounded
   // From now on events go to the client (those that came before are delivered first).
   virtual void start(ControlClient& client) = 0;
-  // This rank saw a failure first-hand. Rank 0 takes the first that reaches it as the cause and tells all; the answer comes as
-  // ControlClient::failed on every rank, this one included. Where rank 0 does not answer within two seconds this rank's
-  // own control gives its verdict itself: in the same words on all ranks, unless it knows the cause first-hand. Failure::lost that has
-  // left in order is the cause then, whatever the report says. Thread-safe, never blocks.
+  // This rank saw a failure first-hand. Rank 0 takes the first report as the cause and sends it to
+  // all; it arrives as ControlClient::failed on every rank, this one included. When rank 0 does not
+  // answer within two seconds, this rank's own control gives the verdict: in the same words on all
+  // ranks, unless it knows the cause first-hand. When the rank Failure::lost has left in order, its
+  // leaving is the cause, whatever the report says. Thread-safe, never blocks.
   virtual void report(const Failure& failure) = 0;
   // A deadline passed on this rank in that lane. Rank 0 asks every rank where it stands (a second at most)
   // and names the culprits: ranks that did not answer (stopped or unreachable), else ranks that have not called the
@@ -49,17 +50,18 @@ class Control {
   // Nothing has come for this operation for a while. Rank 0 asks as above, and acts only when ranks have called different things
   // under this number: then that is the failure. Thread-safe, never blocks.
   virtual void report_stall(Priority lane, std::uint64_t operation) = 0;
-  // It has waited for so long. Rank 0 asks as above and writes what it finds out to standard error, once for each operation. Thread-safe,
-  // never blocks.
+  // An operation has waited for so long. Rank 0 asks as above and writes the answer to standard
+  // error, once for each operation. Thread-safe, never blocks.
   virtual void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) = 0;
   // Rank 0 tells all what links cost. Thread-safe, never blocks.
   virtual void publish(const CostConstants& constants) = 0;
   // The others wait for it. Nothing when the time is up, or when the communicator has failed: the client hears of that.
   virtual std::optional<CostConstants> await_constants(TimePoint until) = 0;
-  // This rank's connect() has done its part. Blocks until that of every rank has: then nothing, else the communicator's first failure. Ranks
-  // that have not come so far by `until` are one.
+  // This rank's connect() has done its part. Blocks until that of every rank has, and returns
+  // nothing; else returns the communicator's first failure. It is a failure when ranks are not that
+  // far by `until`.
   virtual std::optional<Failure> await_ready(TimePoint until) = 0;
-  // The communicator's first failure, when there is one by `until`. Blocks until then at most.
+  // Waits for the communicator's first failure, until `until` at most; nothing when there is none.
   virtual std::optional<Failure> await_failure(TimePoint until) = 0;
   // Tells the others that this rank leaves in order, having finished these operations, and lets rank 0, the hub, stay until the
   // others have finished as many or `until` has passed. Blocks until then at most.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What people look for first when something is slow or wrong, in the log: RONDO_LOG=info for where the ranks stand, what they use and why;
-// debug for every peer.
+// Writes to the log what people look for first when something is slow or wrong. RONDO_LOG=info:
+// where the ranks are, what they use and why; debug: each peer.
 #pragma once
 
 #include <span>
@@ -30,10 +30,10 @@ struct Introduction {
   nanoseconds took;
 };
 
-// Several lines at info, one for each peer more at debug. Nothing when the level is lower.
+// Writes several lines at info, and one for each peer at debug.
 void introduce(const Introduction& introduction);
 
-// At info on rank 0, at debug on every rank: what the planner has chosen for a size that is new.
+// Writes what the planner has chosen for a new size: at info on rank 0, at debug on every rank.
 void log_plan(const Place& place, Collective operation, std::size_t bytes, const Plan& plan,
               std::string_view transports);
 

@@ -9,10 +9,12 @@
 
 namespace rondo {
 
-// What rank 0 writes to standard error about operations that wait for long, in the words that their deadline would find.
+// Rank 0's warnings on standard error about operations that wait for long, in the words that their
+// deadline would use.
 class LongWaits {
  public:
-  // Once for each operation, whichever rank asks and in whichever lane it waits: one line tells of all that wait.
+  // Writes once for each operation, whichever rank asks and in whichever lane it waits: one line
+  // names all that wait.
   void tell(const DeadlineMessage& slow, int reporter, const std::vector<Standing>& standings);
 
  private:

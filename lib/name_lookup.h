@@ -10,10 +10,12 @@
 
 namespace rondo {
 
-// The addresses of a name or a number; empty, with `why` set, when there is none or the system has not found any by `until`. Thread-safe.
+// The addresses of a name or a number. Empty, with `why` set, when there is none or the system has
+// not found any by `until`. Thread-safe.
 //
-// The system's resolver (getaddrinfo) cannot be interrupted, so a name is looked up on a thread of its own. One whose caller has
-// gone at its deadline is joined by a later lookup, or at the end of the process, which does not wait for the resolver.
+// The system's resolver (getaddrinfo) cannot be interrupted, so a name is looked up on a thread of
+// its own. When its caller has given up at its deadline, a later lookup joins that thread, or the
+// end of the process, which does not wait for the resolver.
 std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, TimePoint until, std::string& why);
 
 }  // namespace rondo

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a communicator takes of the limits of its process, and whether they allow it. The table of docs/limits.md and a test
-// (tests/issues/descriptors_test.cc) keep to these functions.
+// What a communicator needs of the limits of its process, and the check that they allow it. The
+// table of docs/limits.md comes from these functions, and tests/issues/descriptors_test.cc checks
+// them.
 #pragma once
 
 #include <cstddef>
@@ -34,12 +35,12 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;
 // Descriptors that this process has open.
 std::size_t open_descriptors();
 
-// Sees to it that `necessary` more descriptors can be opened, and `wanted` where the hard limit (RLIMIT_NOFILE) allows it: raises
-// the soft limit where it is lower. Throws Error(system), which says what to set, when the necessary ones cannot be had. `what` is who needs
-// them: "rank 0 of 64 to join".
+// Makes sure that the process can open `necessary` more descriptors, and `wanted` where the hard
+// limit (RLIMIT_NOFILE) allows it; raises the soft limit for that. Throws Error(system), which says
+// what to set, when `necessary` is too many. `what` is who needs them: "rank 0 of 64 to join".
 void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what);
 
-// For joining. Thread-safe.
+// Calls reserve_descriptors() for joining. Thread-safe.
 void reserve_descriptors_to_join(const Place& place, const Options& options);
 
 }  // namespace rondo

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every rank tells all others when it joins, and what follows from all of it together: every rank has all records, and so all come to
-// the same verdict.
+// What every rank tells all others when it joins, and what follows from it. Every rank has all
+// records, so all ranks come to the same verdict.
 #pragma once
 
 #include <map>
@@ -34,11 +34,12 @@ struct Record {
 Blob write_record(const Options& options, const TransportList& transports, CostSource source,
                   const CostConstants& constants);
 
-// By rank. Throws Error(rendezvous) for one that cannot be read, and Error(mismatch) where settings differ that all ranks must share.
+// Reads the records, by rank. Throws Error(rendezvous) when one cannot be read, and Error(mismatch)
+// when settings differ that all ranks must share.
 std::vector<Record> read_records(std::span<const Blob> blobs);
 
 Hosts group_by_host(std::span<const Record> records);
-// Of the host with the most ranks.
+// The cores of the host with the most ranks.
 int cores_of(std::span<const Record> records, const Hosts& hosts);
 
 }  // namespace rondo

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything that may be set in a field of Options, in a variable, or not at all: one row each in settings.cc. A row says the variable,
-// the default, and whether all ranks must have the same value.
+// The table of all settings that have a field of Options and a variable. A row in settings.cc has
+// the variable, the default, and whether all ranks must have the same value.
 #pragma once
 
 #include <chrono>
@@ -21,26 +21,27 @@ namespace rondo {
 inline constexpr std::chrono::milliseconds default_connect_deadline{30'000}, default_deadline{300'000};
 inline constexpr std::size_t default_staging_bytes = std::size_t{16} << 20;
 
-// Fills in every field that is not set, from its variable or else with the default; but not rank, size, rendezvous and secret, which
-// resolve_place() settles together with the launcher's variables. Throws Error(invalid_argument).
+// Fills in every field that is not set, from its variable or with the default. Leaves out rank,
+// size, rendezvous and secret, which resolve_place() takes from the launcher as well. Throws
+// Error(invalid_argument).
 Options with_environment(Options options);
 
-// Variable and value of what is not the default, in the order of the table.
+// Variable and value of each setting that differs from its default, in the order of the table.
 using Settings = std::vector<std::pair<std::string, std::string>>;
-// All of them, for the log.
+// All such settings, for the log.
 Settings settings_in_force(const Options& options);
-// Those that all ranks must share.
+// The settings that all ranks must share.
 Settings shared_settings(const Options& options);
 
 // settings := count:u8 {variable:string value:string}*           ; bounded: 64 bytes, 256 bytes
 void put_settings(Writer& writer, const Settings& settings);
 Settings get_settings(Reader& reader);
 
-// Throws Error(mismatch) when ranks differ: "RONDO_ALGORITHM: ring on rank 0, doubling on ranks 1, 2". Every rank that compares the same
-// settings throws the same.
+// Throws Error(mismatch) when ranks differ: "RONDO_ALGORITHM: ring on rank 0, doubling on ranks 1,
+// 2". The same settings give the same message on every rank.
 void compare_settings(std::span<const Settings> by_rank);
 
-// The variables of the table.
+// The names of the variables in the table.
 std::vector<std::string_view> variables_of_settings();
 
 }  // namespace rondo
