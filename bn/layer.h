@@ -62,7 +62,8 @@ class Layer {
   // Of what must be the same on all ranks for the next sums to be about the same thing.
   std::uint64_t history() const noexcept;
   Buffer point() noexcept { return {global_.point.data(), channels_, DType::f64}; }
-  // Of what must be the same on all ranks for this to be the same layer: name, number and channels; then also its options.
+  // Hashes of what makes this the same layer on all ranks: name, number and channels; identity also
+  // covers its options.
   std::uint64_t name_hash() const noexcept { return name_hash_; }
   std::uint64_t identity() const noexcept { return identity_; }
 

@@ -74,8 +74,9 @@ void Layer::begin_forward(const Activations& x) {
   spatial_ = x.spatial;
   x_fingerprint_ = fingerprint(x.data, bytes_of(x));
   has_forward_ = false;
-  // The points are all that a step leaves to the sums of the next. Where all are 0 there has been none, or nothing is lost by taking it
-  // so. From outside (SyncBatchNorm::point) may come what is no finite number.
+  // The sums of a step need only the points of the step before. Where all points are 0 there was no
+  // such step, or it makes no difference. A program may have written infinity or NaN
+  // (SyncBatchNorm::point).
   bool known = false;
   for (double& point : global_.point) {
     if (!std::isfinite(point)) point = 0;

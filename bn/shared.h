@@ -17,8 +17,9 @@ namespace rondo::bn {
 
 class Layer;
 
-// Names in use on a communicator. Layers of one name, or without any, are told apart by a number: the lowest that is free when a layer is
-// made, so that ranks which make the same layers in the same order number them alike. Thread-bound.
+// Names in use on a communicator. Layers of one name, or without a name, get a number each: the
+// lowest that is free when the layer is made. Ranks that make the same layers in the same order
+// number them alike. Thread-bound.
 class LayerNames {
  public:
   // Holds the number of one layer while the layer lives.

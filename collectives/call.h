@@ -16,9 +16,10 @@
 
 namespace rondo {
 
-// What must be the same on all ranks. count: elements of the smaller buffer (one block for all_gather, reduce_scatter, gather and
-// scatter), of each buffer of an all_to_all, and of all blocks together for operations with counts; their root is the short form of a hash
-// of the counts, for messages: the plan holds all of it.
+// What must be the same on all ranks. count: elements of the smaller buffer (one block for
+// all_gather, reduce_scatter, gather and scatter), of each buffer of an all_to_all, and of all
+// blocks together for operations with counts. For these `root` is a short hash of the counts, for
+// messages; the plan covers all counts.
 struct Signature {
   Collective operation = Collective::barrier;
   DType type = DType::u8;
@@ -27,7 +28,8 @@ struct Signature {
   std::uint32_t root = 0;
   std::uint64_t count = 0;
   double scale = 1;
-  // Hash of what else must be the same: the counts of all ranks, segment elements, depth, reproducible, checksum.
+  // A hash of what else must be the same: the counts of all ranks, segment elements, depth,
+  // reproducible, checksum.
   std::uint64_t plan = 0;
 
   bool operator==(const Signature&) const = default;

@@ -180,7 +180,7 @@ void Engine::check_stall(TimePoint now) {
   }
 }
 
-// Looked at as often as stalls are: a wait of seconds has no need of a time of its own.
+// Checked together with stalls: a wait of seconds needs no timer of its own.
 void Engine::check_slow(TimePoint now) {
   if (options_.warn_after.count() <= 0) return;
   const auto look = [&](const Operation* operation, std::size_t place, bool moved) {
@@ -227,7 +227,8 @@ void Engine::notice_lost(Channel& c) {
   farewell_check_ = std::min(farewell_check_, c.lost_at + farewell_time);
 }
 
-// Of several the one that has done least: on every rank the same, whichever it heard of first.
+// Of several ranks that left, takes the one that has done least: the same on every rank, whichever
+// it heard of first.
 const Engine::Left* Engine::who_left_before(const Operation& operation) const noexcept {
   const auto lane = static_cast<std::size_t>(operation.lane);
   const Left* first = nullptr;

@@ -16,11 +16,13 @@ namespace rondo {
 struct Failure {
   Errc code = Errc::aborted;
   std::string cause;
-  // The rank whose link or connection has ended, where that is the failure: if it has left in order, that is the cause.
+  // The rank whose link or connection has ended; -1: none. When that rank has left in order, its
+  // leaving is the cause.
   int lost = -1;
 };
 
-// A rank has destroyed its communicator in order after these operations, by lane. The same words whoever misses it, and for what.
+// The failure when a rank has destroyed its communicator in order after these operations, by lane.
+// The same words on every rank and in every lane.
 Failure left_failure(int rank, std::span<const std::uint64_t, lane_count> finished);
 
 // Where a rank stands in one lane. Operations are numbered from 1 in each lane; 0 is "none yet".

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Work handle points to. The engine owns one reference while it runs, each handle another; whoever drops the last one gives it
-// back to the pool, from which the engine takes it again: so none is allocated on the hot path, however many handles are held.
+// What a Work handle points to. The engine holds one reference while it runs, each handle another.
+// The last one gives the operation back to the pool, from which the engine takes it again: the hot
+// path allocates none, however many handles are held.
 #pragma once
 
 #include <atomic>
@@ -27,20 +28,20 @@ class Operation {
  public:
   enum class State : std::uint8_t { running, done, failed };
 
-  // With one reference, as after renew().
+  // Starts with one reference, as after renew().
   Operation(Engine& engine, std::shared_ptr<OperationPool> pool) noexcept
       : engine_(&engine), pool_(std::move(pool)) {}
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
-  // Whoever holds the only reference needs no other thread's word for it.
+  // A thread that holds the only reference needs no atomic decrement.
   void drop() noexcept {
     if (references_.load(std::memory_order_acquire) == 1 ||
         references_.fetch_sub(1, std::memory_order_acq_rel) == 1)
       give_back();
   }
-  // Out of the pool, where nobody refers to it.
+  // The pool calls it when it hands the operation out: nobody else refers to it.
   void renew() noexcept { references_.store(1, std::memory_order_relaxed); }
   void destroy() noexcept { delete this; }  // the pool's
 

@@ -27,7 +27,7 @@ void OperationPool::give(Operation& operation) noexcept {
       !given_.compare_exchange_weak(head, &operation, std::memory_order_release, std::memory_order_acquire));
 }
 
-// The list is taken as a whole: nobody else takes, so none can come back to its head while it is looked at.
+// Takes the list as a whole. Nobody else takes, so no operation can return to its head meanwhile.
 Operation* OperationPool::take() noexcept {
   if (free_ == nullptr) free_ = given_.exchange(nullptr, std::memory_order_acquire);
   if (free_ == nullptr) return nullptr;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Operations that nobody refers to, linked by Operation::next_free. Any thread gives one back, when it drops the last reference; the
-// engine takes them, one thread at a time. It outlives the engine for as long as there are operations: close() ends it.
+// Free operations, linked by Operation::next_free. Any thread gives one back when it drops the last
+// reference; the engine takes them, one thread at a time. The pool lives as long as any of its
+// operations, also after the engine: see close().
 #pragma once
 
 #include <atomic>
@@ -18,9 +19,10 @@ class OperationPool {
 
   // Thread-safe. After close() the operation is deleted instead.
   void give(Operation& operation) noexcept;
-  // None when there is none. Thread-bound: the engine's, under its lock.
+  // Null when the pool is empty. Thread-bound: the engine calls it under its lock.
   Operation* take() noexcept;
-  // Deletes those that are here, and from now on each that comes. Not together with take().
+  // Deletes the operations in the pool, and from now on each that is given back. Not together with
+  // take().
   void close() noexcept;
 
  private:

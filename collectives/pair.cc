@@ -9,8 +9,8 @@ namespace rondo {
 
 namespace {
 
-// The power of two that each input is multiplied by: none that the finish does not call for, and not less than keeps the sum of all
-// ranks' inputs within the type.
+// The power of two by which each input is multiplied. It is no smaller than the result's own factor,
+// and no smaller than 1 / 2^ceil(log2 ranks), which keeps the sum of all inputs within the type.
 float load_factor(double factor, std::size_t ranks) noexcept {
   const int least = -static_cast<int>(std::bit_width(ranks - 1));
   if (!(std::abs(factor) < 1)) return 1;

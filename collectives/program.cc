@@ -33,7 +33,8 @@ Program::Program(Collective operation, Algorithm algorithm, int root, int rank, 
   if (is_reducing(operation)) find_inputs(rank, size, hosts);
 }
 
-// From the schedules of the peers that this rank receives from: both ends list the frames of a link in one order.
+// Reads the schedules of the peers from which this rank receives: both ends list the frames of a
+// link in one order.
 void Program::find_inputs(int rank, int size, const Hosts& hosts) {
   std::vector<bool> written(slices_ + 1);
   for (const ProgramPeer& p : peers_) {

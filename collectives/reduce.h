@@ -38,7 +38,7 @@ ReduceFunction find_reduce(DType type, ReduceOp op, Isa isa = best_isa()) noexce
 // out[i] = finish(in[0][i] * factors[0] + in[1][i] * factors[1]), otherwise as above. The factors are powers of two, at most 1.
 using ScaledSum = void (*)(std::byte* out, const std::byte* const* in, const float* factors,
                            std::size_t count, const Finish& finish);
-// For the types whose sums overflow long before those of f32: f16, f8e4m3 and f8e5m2. Null for the others.
+// For types whose sums overflow long before f32: f16, f8e4m3 and f8e5m2. Null for the others.
 ScaledSum find_scaled_sum(DType type, Isa isa = best_isa()) noexcept;
 
 }  // namespace rondo

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which gradient lies where, and what travels together. A pure function of parameters, caps and the expected order of readiness, so that
-// all ranks come to the same. Where gradients lie and how they are cut follows from parameters and caps alone; the order of readiness
-// decides in which order buckets start, and moves nothing.
+// Which gradient lies where, and what travels together: a pure function of parameters, caps and the
+// expected order of readiness, so that all ranks have the same layout. Addresses and cuts follow
+// from parameters and caps alone; the order of readiness decides only when buckets start.
 #pragma once
 
 #include <cstddef>

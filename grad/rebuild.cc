@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Buckets start in the order in which gradients really become ready: rank 0 tells the others what it has seen, once. Gradients stay where
-// they are.
+// Buckets start in the order in which gradients become ready: rank 0 sends the order that it has
+// seen, once. Gradients do not move.
 #include <fmt/format.h>
 
 #include <utility>

@@ -68,8 +68,9 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
   prepare_buckets();
 }
 
-// Buffers are borrowed until operations have ended, and so is the place where their end is written. Where an exception leaves a step, the
-// other ranks may wait for this one elsewhere, so that nothing here would end before the deadline: in every phase they are told first.
+// Buffers are borrowed until operations have ended, and so is the place where their end is written.
+// When an exception leaves a step, the other ranks may wait for this one elsewhere, until their
+// deadline. So this rank first tells them, in every phase.
 GradientBuckets::State::~State() {
   const auto pends = [](const Bucket& bucket) { return !bucket.work.done(); };
   const bool all_told = failure_ && std::none_of(buckets_.begin(), buckets_.end(), pends);
@@ -284,8 +285,8 @@ void GradientBuckets::State::mistake(std::unique_lock<std::mutex>& lock, const s
   communicator_.release_bulk(this);
   const bool travels = phase_ == Phase::synchronized;
   lock.unlock();
-  // Once the header is there, all ranks have left the step before and hear of it in this one. Some may never come, because they wait
-  // for this rank elsewhere.
+  // Once the header is there, all ranks have left the step before, and the error reaches them in
+  // this one. Some ranks may never come, because they wait for this rank elsewhere.
   if (travels) settle(header_work_, std::chrono::seconds{2});
   tell_all(communicator_, text);
   throw Error(Errc::invalid_argument, text);

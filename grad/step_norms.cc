@@ -15,8 +15,8 @@ void GradientBuckets::State::forget_norms() {
   other_squares_ = 0;
 }
 
-// Of a piece that has just arrived, while it is in the cache. Squares are added in the order of addresses: a piece that comes too early for
-// that waits for add_rest_of_squares().
+// Adds a piece that has just arrived, while it is in the cache. Squares are added in the order of
+// addresses: a piece that arrives too early waits for add_rest_of_squares().
 void GradientBuckets::State::add_squares(std::size_t parameter, const GradientPiece& piece) {
   const GradientPlace& place = layout_.places[parameter];
   const DType type = layout_.arenas[place.arena].type;
@@ -26,7 +26,7 @@ void GradientBuckets::State::add_squares(std::size_t parameter, const GradientPi
                             piece.bytes / size_of(type));
 }
 
-// With the last piece of a gradient.
+// Called with the last piece of a gradient.
 void GradientBuckets::State::add_rest_of_squares(std::size_t parameter) {
   if (untouched(parameter)) return;
   const Buffer view = gradient(parameter);

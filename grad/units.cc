@@ -34,7 +34,7 @@ void GradientBuckets::State::put_sizes() {
   std::fill(largest_.begin(), largest_.end(), 0.0f);
 }
 
-// What no rank has given keeps the power that it had.
+// A parameter that no rank has given keeps its power.
 void GradientBuckets::State::take_sizes() {
   measuring_ = false;
   for (std::size_t parameter = 0; parameter < exponents_.size(); ++parameter) {
@@ -73,8 +73,8 @@ float GradientBuckets::State::unit_of(std::size_t bucket, std::size_t parameter)
   return std::ldexp(1.0f, buckets_[bucket].again ? again_[parameter] : exponents_[parameter].value_or(0));
 }
 
-// The gradients themselves are still this rank's own. What earlier rounding has left of the elements of this bucket is given up: it is less
-// than half a digit of what they were before they grew.
+// The gradients are still this rank's own. The bucket's residuals of earlier rounding are dropped:
+// they are less than half a digit of what the gradients were before they grew.
 void GradientBuckets::State::send_again_if_too_large(std::size_t bucket) {
   const Buffer wire = storage_.travelling(layout_, bucket);
   if (exponents_.empty() || !has_non_finite_f16(wire.data, wire.count)) return;

@@ -9,11 +9,12 @@
 
 namespace rondo {
 
-// wire[i] = (gradient[i] * scale + residual[i]) * unit, in f32, rounded to nearest even to the wire type; residual[i] becomes what the rounding has lost, or 0
-// where that is not finite (a value too large for the wire type, infinity, NaN), so that one bad step does not spoil those after it.
-// residual may be null: no error feedback. wire_type: any that f32 converts to. wire overlaps neither of the others.
-// unit is a power of two, so that it costs no digits. Where largest is given, it rises to the largest finite |gradient[i] * scale +
-// residual[i]|.
+// wire[i] = (gradient[i] * scale + residual[i]) * unit, in f32, rounded to nearest even to the wire
+// type. residual[i] becomes what the rounding has lost, or 0 where that is not finite (a value too
+// large for the wire type, infinity, NaN), so that one bad step does not spoil those after it.
+// residual may be null: no error feedback. wire_type: any that f32 converts to. wire overlaps
+// neither of the others. unit is a power of two, so it costs no digits. largest, when given, rises
+// to the largest finite |gradient[i] * scale + residual[i]|.
 void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,
                  std::size_t count, float unit = 1, float* largest = nullptr);
 

@@ -19,7 +19,7 @@ Failure failure_of(const std::exception& error) {
 
 std::string could_not_connect(int rank, const std::string& why) {
   const std::string who = "rank " + std::to_string(rank) + " ";
-  // What all ranks find out together is nobody's own.
+  // All ranks find this out together: no rank is to blame.
   const bool known = why.starts_with(who) || why.starts_with("the ranks ");
   return known ? why : who + "could not connect: " + why;
 }

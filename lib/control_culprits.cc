@@ -65,7 +65,7 @@ std::string gone(const Case& of) {
   return fmt::format("{} left the communicator without finishing {}", list_ranks(ranks), of.operation);
 }
 
-// Ranks that wait in one operation: of lane 0 or 1, or in a message to or from another rank.
+// Ranks that wait in one operation of lane 0 or 1, or in a message to or from another rank.
 struct Queue {
   std::size_t lane = lane_count;
   std::uint64_t number = 0;
@@ -99,7 +99,8 @@ std::string describe(const Case& of, const Queue& queue) {
          fmt::format(", which {} {} not called", list_ranks(missing), missing.size() == 1 ? "has" : "have");
 }
 
-// Some wait in this operation for ranks that wait in another lane: neither side knows better than the other.
+// Some wait in this operation for ranks that wait in another lane: neither side can be blamed
+// alone.
 std::string crossed(const Case& of, int reporter) {
   const bool messages = of.deadline.operation == 0;
   Queue here{messages ? lane_count : static_cast<std::size_t>(of.deadline.lane), of.deadline.operation, {}};
@@ -136,7 +137,7 @@ std::string crossed(const Case& of, int reporter) {
   }
   if (queues.empty() || here.ranks.empty()) return {};
   queues.push_back(here);
-  // Who is alone is more often wrong.
+  // The smaller group is more often wrong, so it comes first.
   std::ranges::stable_sort(queues,
                            [](const Queue& a, const Queue& b) { return a.ranks.size() < b.ranks.size(); });
   std::string text;

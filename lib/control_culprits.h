@@ -26,8 +26,9 @@ std::optional<Failure> find_disagreement(const DeadlineMessage& deadline,
 // The same for the oldest operation of this lane that any rank is in.
 std::optional<Failure> find_oldest_disagreement(Priority lane, const std::vector<Standing>& standings);
 
-// A disagreement, if there is one; else names who kept the operation from its end: ranks that do not answer, else ranks that have left, else who waits for whom across the lanes, else ranks that have not called
-// it, else whom the others wait for, else what the reporting rank itself thinks.
+// A disagreement, if there is one. Else names the ranks that kept the operation from its end: ranks
+// that do not answer, ranks that have left, ranks that wait for each other across lanes, ranks that
+// have not called it, ranks for which others wait; else what the reporting rank itself thinks.
 Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::vector<Standing>& standings);
 
 }  // namespace rondo

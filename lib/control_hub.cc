@@ -154,7 +154,8 @@ class Hub final : public Control {
   }
 
   void hear(std::size_t, const ReportMessage& message) { judge(message.failure); }
-  // Rank 0 was away for long, and the others have not waited for it: what they have concluded goes before what they reported.
+  // Rank 0 did not run for long, and the others did not wait for it: their conclusion counts more
+  // than their reports.
   void hear(std::size_t, const AloneMessage& message) { alone_ = message.failure; }
   void hear(std::size_t index, const DeadlineMessage& message) { inquire(message, rank_of(index)); }
   void hear(std::size_t index, const StatusMessage& message) {
@@ -173,7 +174,7 @@ class Hub final : public Control {
     std::ranges::copy(message.finished, left.finished);
     const auto bytes = encode(left);
     farewells_.insert(farewells_.end(), bytes.begin(), bytes.end());
-    // Whoever leaves hears of itself alone: then it knows that its leave has come through.
+    // A rank that leaves gets only its own farewell: then it knows that its leave has come through.
     send(peer, bytes);
     outlet_.peer_left(rank_of(index), message.finished);
   }
@@ -218,8 +219,8 @@ class Hub final : public Control {
   void obey(const StopCommand&) { stopped_ = true; }
   void obey(const ConstantsMessage& message) { send_to_all(message); }
 
-  // Ranks tend to leave at about the same time. All farewells stand in one list, and those who stay have a place in it each: n^2 messages
-  // would be far too many to make and to keep.
+  // Ranks tend to leave at about the same time. All farewells are in one list, with an offset for
+  // each rank that stays: n^2 messages would be too many to make and to keep.
   void tell_farewells() {
     for (Peer& peer : peers_) {
       if (peer.left || peer.gone || peer.told == farewells_.size() || peer.stream.has_shared()) continue;
@@ -245,7 +246,8 @@ class Hub final : public Control {
            list_ranks(late) + " met the others and then did not finish connect() by its deadline"});
   }
 
-  // The first that comes here is the cause for everybody. Before that everything that has come from the others is read.
+  // The first failure that comes here is the cause for all ranks. Everything that has come from the
+  // others is read before.
   void judge(const Failure& failure) {
     if (!judged_) judged_ = failure;
   }
@@ -266,7 +268,7 @@ class Hub final : public Control {
       const DeadlineMessage& asked = inquiry_->deadline;
       if (asked.lane != deadline.lane || asked.operation != deadline.operation)
         return keep(deadline, reporter);
-      // The question is the same.
+      // It is the same question.
       if (weight(asked) < weight(deadline)) inquiry_->deadline = deadline, inquiry_->reporter = reporter;
       return;
     }

@@ -25,7 +25,7 @@ struct RecordMessage {
   std::uint64_t milliseconds_left = 0;  // until this rank's deadline for joining
   Blob record;
 };
-// Instead of a record: this rank cannot take part, and so nobody can.
+// Instead of a record: this rank cannot take part, so the join ends for all.
 struct UnableMessage {
   Failure failure;
 };
@@ -49,7 +49,7 @@ struct ReadyMessage {};
 struct ReportMessage {
   Failure failure;
 };
-// This rank has had no verdict in time and has concluded this by itself.
+// This rank had no verdict in time, and has concluded this by itself.
 struct AloneMessage {
   Failure failure;
 };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr milliseconds hub_time{2000};
 
-// Without a thread: reports the failure and waits, for a bounded time, for what rank 0 makes of it.
+// Works without a thread: reports the failure and waits, for a bounded time, for rank 0's verdict.
 Failure report_alone(Stream& stream, const Failure& failure) {
   stream.send(encode(ReportMessage{failure}));
   const TimePoint until = after(Clock::now(), hub_time);
@@ -154,8 +154,9 @@ class Spoke final : public Control {
     if (hub_left_ || leaving_) {
       if (verdict_due_) outlet_.failed(outlet_.true_cause(own_));
     } else {
-      // The same words on every rank, for there is nobody to make them so. What else is missed is missed because of it; only what is
-      // known first-hand about other things goes before.
+      // Every rank must find the same words, since rank 0 cannot send them. Other ranks may be
+      // missed only because rank 0 died, so a loss counts less than this; a first-hand failure of
+      // another kind counts more.
       Failure loss{stream_.code(), "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
                    0};
       const std::string& why = stream_.why();
@@ -210,8 +211,9 @@ class Spoke final : public Control {
            failure.code != Errc::peer_left;
   }
 
-  // Rank 0 has had its time: stopped or unreachable, or so busy that it makes no difference. The others come to the same conclusion,
-  // and so must the words; rank 0 hears of it, if it ever does. What a rank knows first-hand, or of its way to rank 0, goes before.
+  // Rank 0 had its time: it is stopped, unreachable, or too busy. The other ranks conclude the
+  // same, in the same words, and tell rank 0 in case it goes on. What this rank knows first-hand,
+  // also of its way to rank 0, counts more.
   void judge_alone() {
     verdict_due_.reset();
     static constexpr const char* hub = "rank 0 does not answer (stopped or unreachable)";

@@ -81,7 +81,7 @@ void ReadySlot::open() {
 void ReadySlot::fail(const Failure& failure) {
   {
     const std::lock_guard lock(mutex_);
-    // Once all ranks are ready connect() returns everywhere, and an operation tells of the failure.
+    // Once all ranks are ready connect() returns everywhere, and an operation reports the failure.
     if (!failure_ && !open_) failure_ = failure;
   }
   changed_.notify_all();
@@ -90,7 +90,7 @@ void ReadySlot::fail(const Failure& failure) {
 bool ReadySlot::wait_until(TimePoint until, std::optional<Failure>& failure) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [this] { return open_ || failure_; });
-  // What fails after all were ready is for the operations: connect() has succeeded on every rank.
+  // A failure after all were ready belongs to operations: connect() has succeeded on every rank.
   failure = open_ ? std::nullopt : failure_;
   return open_ || failure_;
 }

@@ -106,7 +106,7 @@ class Outlet {
   void failed(const Failure& failure);
   bool has_failed() const noexcept { return failure_.has_value(); }
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
-  // The failure, unless the rank that is missed has left in order: then that is it.
+  // The failure, unless the missing rank has left in order: then its leaving.
   Failure true_cause(const Failure& failure) const;
   bool has_client() const noexcept { return client_ != nullptr; }
   RankStatus status() const { return client_ == nullptr ? RankStatus{} : client_->status(); }

@@ -66,13 +66,14 @@ struct Lookup {
   std::thread thread;
 };
 
-// Threads whose callers have gone.
+// Threads whose callers have given up.
 class LateLookups {
  public:
   LateLookups() = default;
   LateLookups(const LateLookups&) = delete;
   LateLookups& operator=(const LateLookups&) = delete;
-  // The resolver waits in calls that are cancellation points. What it holds goes with the process.
+  // The resolver waits in calls that are cancellation points. The process's end frees what it
+  // holds.
   ~LateLookups() {
     if (::getpid() != process_) {
       leave_behind();
@@ -107,7 +108,7 @@ class LateLookups {
   }
 
  private:
-  // In a child made by fork the threads do not exist: their handles must be neither joined nor destroyed.
+  // In a child made by fork the threads do not exist: do not join or destroy their handles.
   void leave_behind() { (void)std::make_unique<std::list<Lookup>>(std::move(lookups_)).release(); }
 
   const pid_t process_ = ::getpid();
@@ -126,7 +127,7 @@ constexpr std::size_t most_late = 16;
 
 std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, TimePoint until,
                               std::string& why) {
-  // A number asks nobody.
+  // A number needs no resolver.
   if (Found number = look_up(host, port, AI_NUMERICHOST); !number.endpoints.empty())
     return std::move(number.endpoints);
   LateLookups& late = late_lookups();

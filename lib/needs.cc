@@ -17,8 +17,8 @@ namespace rondo {
 namespace {
 
 constexpr std::size_t control_thread = 1, engine = 2;
-// epoll, the listener and what interrupts start(); the bell when somebody is reached; until all have been met the own segment, epoll, and
-// what a peer has just sent.
+// epoll, the listener, and the event that interrupts start(); the bell when there is a peer; until
+// all have met the own segment, epoll, and what a peer has just sent.
 constexpr std::size_t shm_listening = 3, shm_bell = 1, shm_segment = 4;
 // epoll, the bell of the set-up thread and its three of Boost.Asio; netlink once it runs. Each address is listened at.
 constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
@@ -55,7 +55,7 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
   const std::size_t running = control + control_thread + listening + (shape.tcp ? tcp_netlink : 0);
   const std::size_t peers = count(shape.shm_peers);
   needs.join = control + listening + rendezvous;
-  // The listener of the shared memory goes when all have been met.
+  // The shared memory's listener is closed when all have met.
   const std::size_t sharing = peers != 0 ? shm_bell : 0;
   const std::size_t listener = shape.shm ? 1 : 0;
   needs.connect =
@@ -110,7 +110,8 @@ void reserve_descriptors_to_join(const Place& place, const Options& options) {
   shape.tcp = allowed("tcp");
   shape.connections = std::max(1, options.connections);
   const std::size_t necessary = descriptors_of(shape).join;
-  // Not known yet is who shares this host: what all of them would take is wanted, not necessary.
+  // It is not known yet which ranks share this host: what they would need in all is wanted, not
+  // necessary.
   shape.shm_peers = shape.shm ? place.size - 1 : 0;
   shape.tcp_peers = shape.tcp ? place.size - 1 : 0;
   const DescriptorNeeds all = descriptors_of(shape);

@@ -29,7 +29,7 @@ struct DescriptorNeeds {
   std::size_t idle = 0;     // after connect()
   std::size_t most = 0;     // when every link of every lane has been used
 };
-// Without allocate(): one for this rank's memory, and one for each rank of the host that has allocated.
+// Without allocate(): one for this rank's memory, one for each rank of the host that has allocated.
 DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;
 
 // Descriptors that this process has open.

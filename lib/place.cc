@@ -56,7 +56,7 @@ void resolve_ranks(Place& place, const Options& options, const EnvironmentRanks&
                                             std::to_string(place.size - 1));
 }
 
-// The secret of ranks that were given none: known to the processes of one user on one host.
+// The secret of ranks that were given none: processes of one user on one host know it.
 void lend_secret(Place& place, std::string_view name) {
   if (!place.secret.empty()) return;
   place.secret = user_secret(name);

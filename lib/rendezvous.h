@@ -43,7 +43,7 @@ struct Place {
 
   // Without a job secret only ranks of this host can meet.
   bool stays_here() const noexcept { return secret.empty() || this_host_only; }
-  // For the handshake of a connection: what leaves this host is protected.
+  // Terms for the handshake of a connection: a connection that leaves this host is protected.
   Terms terms(bool within_host) const noexcept {
     return {this_host_only ? SecretOf::user : SecretOf::job,
             within_host && !protect_all ? Protection::none : Protection::headers};
@@ -55,8 +55,9 @@ Place resolve_place(const Options& options);
 // secret), the same on every rank that did come. Records may be up to 64 KiB each.
 Joined join(const Place& place, const Options& options, const Blob& record);
 
-// This rank cannot join. Tells the others at the rendezvous, so that they end at once, and returns what all ranks have for a cause:
-// "rank 2 cannot take part: WHY". Takes failure_grace at most.
+// For a rank that cannot join. Tells the others at the rendezvous, so that they end at once, and
+// returns the cause that all ranks get: "rank 2 cannot take part: WHY". Takes failure_grace at
+// most.
 Failure fail_to_join(const Place& place, const Options& options, const Failure& failure);
 inline constexpr milliseconds failure_grace{5'000};
 

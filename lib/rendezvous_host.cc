@@ -89,7 +89,8 @@ class Gathering {
     }
   }
 
-  // Nobody can join, for this cause: those who are there and those who come by then hear it at once.
+  // The join ends with this cause: ranks that are there, and those that come by `until`, get it at
+  // once.
   void end_with(const Failure& failure, TimePoint until) {
     if (end_) return;
     end_ = failure;
@@ -106,7 +107,8 @@ class Gathering {
     finish_telling(guest);
   }
 
-  // The connection is open until the guest has gone: what it still sends must not cost it what it was told.
+  // Keeps the connection open until the guest has closed it: a reset because of unread bytes would
+  // destroy what was sent.
   void finish_telling(Guest& guest) {
     if (!guest.stream.has_unsent()) guest.stream.finish_sending();
     while (guest.stream.take_frame()) {
@@ -166,7 +168,8 @@ class Gathering {
                                          ": it is on another host, and no RONDO_SECRET is set");
         continue;
       }
-      // More than the ranks can cause are strangers; fewer may be ranks for which there is no room yet.
+      // More connections than the ranks can cause are strangers; fewer may be ranks for which there
+      // is no room yet.
       const std::size_t unproved = strangers();
       if (unproved >= std::min(most_strangers_, most_unproved_descriptors()) && dismiss_oldest_stranger() &&
           unproved >= most_strangers_)
@@ -180,7 +183,7 @@ class Gathering {
         std::ranges::count_if(guests_, [](const Guest& guest) { return !guest.proved(); }));
   }
 
-  // This process is short of something: that is no fault of those who are not let in.
+  // This process is short of something; the connections that it cannot accept are not to blame.
   void note_shortage(int error) {
     if (!attendance_.shortage.empty()) return;
     attendance_.shortage = describe_errno(error) + remedy_of_shortage(error);
@@ -312,7 +315,8 @@ class Gathering {
     company.records.push_back(record);
     for (std::size_t rank = 1; rank < seats_.size(); ++rank)
       company.records.push_back(std::move(seats_[rank]->record));
-    // The records of all for all: n^2 of them would be far too many to keep. There is one copy, and each stream has a place in it.
+    // Every rank gets all records: n^2 of them are too many to keep. There is one copy, with an
+    // offset in it for each stream.
     company.members = encode(MembersMessage{job_, static_cast<std::uint32_t>(seats_.size())});
     for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
       const auto part = encode(MemberMessage{static_cast<std::uint32_t>(rank), company.records[rank]});

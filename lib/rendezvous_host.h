@@ -25,8 +25,8 @@ std::uint64_t fresh_job();
 // Listens until all have come or the earliest deadline of those who came has passed; then all who came hear the same.
 Company gather(const Place& place, const Options& options, const Blob& record);
 
-// This rank cannot join: tells that to all who come by `until`, and returns when all have heard it. A rank that failed earlier has the
-// cause that is returned.
+// For a rank 0 that cannot join: tells the ranks that come by `until`, and returns when all have
+// been told. When another rank failed earlier, returns its cause.
 Failure refuse_all(const Place& place, const Options& options, const Failure& failure, TimePoint until);
 
 }  // namespace rondo

@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t most_announced = 32;
 
-// The addresses of this host that the interface filters choose, loopback last: so of a list that is cut loopback goes first.
-// Link-local addresses mean nothing on another host.
+// The addresses of this host that the interface filters choose. Loopback comes last, so that a list
+// that is cut loses it first. Link-local addresses mean nothing on another host.
 std::vector<Endpoint> chosen_addresses(const Options& options, std::uint16_t port) {
   std::vector<Endpoint> chosen, loopback;
   for (const InterfaceInfo& interface : describe_interfaces(options.interfaces)) {
@@ -33,7 +33,8 @@ std::vector<Endpoint> chosen_addresses(const Options& options, std::uint16_t por
   return chosen;
 }
 
-// Those of the endpoints that the filters choose; all of them when there is no such one: an address in the URL says more.
+// Keeps the endpoints that the filters choose, or all when they choose none: an address in the URL
+// counts more.
 std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named, const std::vector<Endpoint>& chosen) {
   const auto left_out = [&](const Endpoint& endpoint) {
     return std::ranges::none_of(chosen, [&](const auto& one) { return one.host() == endpoint.host(); });
@@ -42,8 +43,9 @@ std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named, const std::vect
   return named;
 }
 
-// Where the URL says. The name in it may mean another address of this host to other hosts (Debian gives a host's own name to
-// 127.0.1.1), or the address of something in front of this host: then what the interface filters choose.
+// The endpoints that the URL names. For other hosts the name may mean another address of this host
+// (Debian maps a host's own name to 127.0.1.1) or of something in front of it: then the addresses
+// that the interface filters choose.
 std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options, const RendezvousUrl& url) {
   std::string why;
   std::vector<Endpoint> named = resolve(url.host, url.port, place.deadline, why);

@@ -22,8 +22,8 @@ namespace {
 using V4 = sockaddr_in;
 using V6 = sockaddr_in6;
 
-// Rank 0 has the records of all to send to all, n^2 of them. The kernel would take some megabytes for each rank that does not read yet:
-// gigabytes for some thousand ranks.
+// Rank 0 sends the records of all to all, n^2 of them. The kernel would keep some megabytes for
+// each rank that does not read yet: gigabytes for some thousand ranks.
 constexpr int send_buffer = 64 << 10;
 
 template <class T>

@@ -102,7 +102,8 @@ void Stream::append_with_tags(std::span<const std::byte> frames) {
   }
 }
 
-// Tags are made in the order of the wire: of the shared part a few frames at a time, then what was sent behind it.
+// Makes tags in the order of the wire: first for a few frames of the shared part at a time, then
+// for what was sent behind it.
 void Stream::refill() {
   if (!sending_ || shared_.empty() || sent_ < shared_at_) return;
   output_.clear();
@@ -169,7 +170,7 @@ std::optional<StreamFrame> Stream::take_frame() {
     receiving_->begin();
     receiving_->add(here.first(frame_prefix_bytes + length));
     if (!receiving_->matches(here.subspan(frame_prefix_bytes + length).first<tag_bytes>())) {
-      // The connection may have ended behind this frame already; this says more.
+      // The connection may have ended behind this frame already; this cause says more.
       why_.clear();
       end(wrong_tag, Errc::authentication);
       taken_ = input_.size();

@@ -45,26 +45,28 @@ class Stream {
   // For poll().
   short events() const noexcept;
 
-  // Frames have tags from here on, in both directions, if that was agreed. To be called at the same point of the stream on both
-  // ends: behind the handshake, with nothing but whole frames to follow. Throws Error(system) where OpenSSL has no AES-128-GCM.
+  // From here on frames have tags in both directions, if that was agreed. Call it at the same point
+  // of the stream on both ends: after the handshake, when only whole frames follow. Throws
+  // Error(system) when OpenSSL has no AES-128-GCM.
   void protect(const Agreement& agreed);
 
   // Reads what has come, as far as there is room. What came before the connection ended can still be taken.
   void read();
   // Sends at once as much as the kernel takes and keeps the rest for write(). After protect(): whole frames.
   void send(std::span<const std::byte> bytes);
-  // Likewise, of whole frames that the caller keeps, unchanged, for as long as the stream lives: what is not sent at once is not copied. At most
-  // one such part at a time; a second one is copied.
+  // As send(), of whole frames that the caller keeps unchanged as long as the stream lives: what is
+  // not sent at once is not copied. At most one such part at a time; a second one is copied.
   void send_shared(std::span<const std::byte> bytes);
   bool has_shared() const noexcept { return !shared_.empty(); }
   void write();
   bool has_unsent() const noexcept { return sent_ < output_.size() || !shared_.empty(); }
-  // Memory of this stream that is taken by them.
+  // Memory that this stream uses for unsent bytes.
   std::size_t unsent_bytes() const noexcept { return output_.size() - sent_ + later_.size(); }
 
   // Exactly that many bytes when they are here.
   bool take(std::span<std::byte> to);
-  // The next frame when it is here whole. A length beyond the bound and a wrong tag end the stream.
+  // The next frame when all of it has come. A length beyond the bound and a wrong tag end the
+  // stream.
   std::optional<StreamFrame> take_frame();
 
   bool ended() const noexcept { return !why_.empty(); }

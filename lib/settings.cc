@@ -30,7 +30,8 @@ struct Setting {
   std::string (*show)(const Options& options);
 };
 
-// For a field whose initial value means "not set". Only then is the variable read, so that a bad one harms nobody else.
+// For a field whose initial value means "not set". The variable is read only then, so that a bad
+// one does no harm otherwise.
 template <class T, class Read>
 void take(T& field, const char* variable, const Read& read, T otherwise = T{}) {
   if (field == T{}) field = read(variable).value_or(otherwise);
@@ -51,7 +52,7 @@ std::string show_time(std::chrono::milliseconds time, std::chrono::milliseconds 
 std::string show_list(std::vector<std::string> list) {
   return fmt::format("{}", fmt::join(list, ","));
 }
-// In whatever order they are named; all of them are as good as none.
+// In any order; a list of all transports counts as no list.
 std::string show_transports(const Options& options) {
   if (allows_all_transports(options)) return {};
   std::vector<std::string> names = options.transports;
@@ -124,7 +125,7 @@ constexpr Setting table[] = {
      [](const O& o) { return show_switch(o.checksum); }},
 };
 
-// What comes from a peer is shown to people.
+// Text from a peer is shown to people.
 bool is_printable(std::string_view text) {
   return std::ranges::all_of(text, [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
 }
@@ -135,7 +136,8 @@ std::string value_of(const Settings& settings, std::string_view variable, std::s
   return std::string(otherwise);
 }
 
-// "ring on rank 0, doubling on ranks 1 and 2", in the order of the ranks; nothing where all have the same.
+// "ring on rank 0, doubling on ranks 1 and 2", in the order of the ranks; empty when all have the
+// same.
 std::string differences(std::span<const Settings> by_rank, const Setting& setting) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   std::map<std::string, std::size_t> found;

@@ -74,8 +74,8 @@ Group find_group(CommunicatorState& parent, int color, int key) {
   return group;
 }
 
-// The parent has failed in the middle of the join of a group. It is no std::exception, so that nothing on its way takes it for an error
-// of the group's own: an expired deadline of the parent, for instance, for "nothing in the store yet".
+// The parent failed while a group joined. This is no std::exception, so that no handler on the way
+// takes the parent's deadline for "nothing in the store yet".
 struct ParentFailed {
   std::exception_ptr cause;
 };

@@ -25,7 +25,7 @@ constexpr std::size_t most_plans = 1024;
 constexpr int most_depth = 1024;
 constexpr std::size_t longest_abort_text = 1000;
 
-// How long an operation waits before rank 0 says what for.
+// How long an operation waits before rank 0 warns about it.
 nanoseconds warn_after() {
   constexpr const char* name = "RONDO_WARN_AFTER";
   return variable(name) == "0" ? milliseconds{} : seconds_variable(name).value_or(usual_patience);
@@ -275,7 +275,8 @@ std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
 
 }  // namespace
 
-// Whatever shapes the frames without showing in the arguments, and all counts: ranks that differ in them must notice.
+// A hash of everything that shapes frames and is not in the arguments, and of all counts: ranks
+// that differ in them must notice.
 std::uint64_t CommunicatorState::plan_hash(const Call& call, std::uint64_t counts) const noexcept {
   const std::uint64_t settings = static_cast<std::uint64_t>(call.depth) |
                                  static_cast<std::uint64_t>(options_.checksum) << 32 |

@@ -85,7 +85,8 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   void failed(const Failure& failure) override;
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) override;
 
-  // While this is being made the control plane tells of other ranks already: a failure ends what waits for them.
+  // While this is being made the control plane already reports on other ranks: a failure ends what
+  // waits for them.
   void begin_work();
 
   const unsigned generation_ = process_generation();
@@ -97,7 +98,7 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   TransportList transports_;
   std::vector<const Transport*> routes_;  // by rank; null for this one
   std::vector<std::string> passed_over_;  // by rank: why nearer transports do not reach it
-  // What the control plane told before the engine was there.
+  // What the control plane reported before the engine was there.
   struct Departure {
     int rank = 0;
     std::uint64_t finished[lane_count] = {};

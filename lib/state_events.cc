@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the engine tells the control plane, and what that tells the engine. The control thread runs before there is an engine: what it
-// tells until then is kept, and a failure ends a transport's start() that waits for other ranks.
+// Passes events between the engine and the control plane. The control thread runs before there is
+// an engine: events until then are kept, and a failure ends a transport's start() that waits for
+// other ranks.
 #include <algorithm>
 
 #include <rondo/error.h>
