@@ -45,7 +45,7 @@ void GradientBuckets::State::count_in_norm(const Buffer& gradient) {
   check_usable();
   check_norms("count_in_norm()");
   if (phase_ != Phase::idle)
-    refuse(fmt::format("count_in_norm() in step {}: call it after finish(), which computes the norms anew", step_));
+    refuse(fmt::format("count_in_norm() in step {}: call it after finish(), which resets the norms", step_));
   if (gradient.device >= 0) refuse("count_in_norm(): the gradient is in device memory; copy it to the host");
   if (gradient.data == nullptr && gradient.count != 0) refuse("count_in_norm(): the gradient is null");
   SquareSum squares;

@@ -86,7 +86,7 @@ void Bench::open_files() {
   throw UsageError(is_first() ? trouble : "rank 0 cannot write its files");
 }
 
-// What rank 0 prints and writes. Nothing more when one of them has failed.
+// Prints and writes on rank 0. Does nothing more once this has failed.
 template <class Function>
 void Bench::deliver(Function function) {
   if (!is_first() || lost_) return;
@@ -97,7 +97,7 @@ void Bench::deliver(Function function) {
   }
 }
 
-// The same on all ranks, so that all end together: what nobody can read need not be measured.
+// The same answer on all ranks, so that all end together when rank 0 cannot write results.
 bool Bench::delivered() {
   return maximum_over_ranks(communicator_, lost_ ? 1 : 0) == 0;
 }
@@ -157,7 +157,7 @@ void Bench::describe() {
   });
 }
 
-// What the machine gives for such a row now; 0 where it cannot be measured.
+// The ceiling of such a row on this machine now; 0 when it cannot be measured.
 double Bench::measure_ceiling(const Row& row) {
   progress_.show(fmt::format("{}: {}", now_,
                              setting_.shared_memory ? "what memcpy reaches" : "what plain sockets reach"));
@@ -178,7 +178,7 @@ bool Bench::measure_size(Measurement& measurement, std::uint64_t bytes) {
   if (options_.operation != Collective::barrier) in_place = measurement.measure(bytes, true);
   if (held) {
     const double after = measure_ceiling(described);
-    // Where one of both failed there is none.
+    // When one of the two failed there is no ceiling.
     out_of_place.ceiling = before > 0 && after > 0 ? std::max(before, after) : 0;
   }
   rows_.push_back(out_of_place);

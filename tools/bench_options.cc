@@ -118,7 +118,7 @@ std::vector<int> read_roots(const BenchFlags& flags) {
   return {static_cast<int>(parse_number("--root", flags.root, 0, std::numeric_limits<int>::max()))};
 }
 
-// Two results in one file would be neither.
+// Two results in one file would destroy each other.
 void refuse_one_file(const BenchFlags& flags) {
   const std::array<std::pair<const char*, const std::string*>, 3> files{
       {{"--json", &flags.json}, {"--csv", &flags.csv}, {"--write-constants", &flags.constants}}};

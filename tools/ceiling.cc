@@ -147,7 +147,7 @@ double SocketCeiling::measure(Ring& ring, std::size_t moved) {
   const auto adapt = [&] {
     ring.bytes = static_cast<std::size_t>(std::clamp(best * 1e9 * round_seconds, 65536.0, 1e9));
   };
-  // The first round of all finds out how much fits into one, and warms the connections.
+  // The very first round finds out how much fits into a round, and warms the connections.
   if (ring.bytes == 0) {
     try_round(first_bytes);
     adapt();

@@ -10,13 +10,13 @@
 
 namespace rondo::tools {
 
-// What the machine gives without a library: the measure that the rows of Rondo are held against. Measured before and after each row,
-// since machines have fast and slow minutes.
+// What the machine reaches without a library, to compare rows of Rondo with. Measured before and
+// after each row, since machines have fast and slow minutes.
 class Ceiling {
  public:
   virtual ~Ceiling() = default;
-  // GB/s that such a row (its size and what it moves) is held against; 0 when it could not be measured. Called by all ranks together;
-  // the same result on all.
+  // GB/s to compare such a row with (its size and what it moves); 0 when it could not be measured.
+  // All ranks call it together and get the same result.
   virtual double measure(const Row& row) = 0;
   // Why it could not be measured, as far as this rank knows.
   virtual const std::string& trouble() const noexcept = 0;
@@ -34,8 +34,9 @@ class SocketCeiling final : public Ceiling {
   SocketCeiling& operator=(const SocketCeiling&) = delete;
   ~SocketCeiling() override;
 
-  // In one direction, the best of a long round and of some that move what the row moves, in about a fifth of a second. A round is timed as
-  // a row is: from a barrier on, at the slowest rank. Short ones may do better: on a busy machine less comes between.
+  // In one direction: the best of a long round and of some that move as much as the row, in about a
+  // fifth of a second. A round is timed like a row: from a barrier on, at the slowest rank. Short
+  // rounds may be faster, because a busy machine disturbs them less.
   double measure(const Row& row) override;
   const std::string& trouble() const noexcept override { return trouble_; }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The subcommands of `rondo`. Each registers its flags and, when chosen, runs and sets exit_code: 0 fine, 1 the result is not what
-// was asked for (wrong elements, too little bandwidth), 2 bad input, 3 the ranks failed or the output was lost. UsageError becomes status 2 in main.
+// was asked for (wrong elements, too little bandwidth), 2 bad input, 3 the ranks failed or the
+// output was lost. UsageError becomes status 2 in main.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -15,7 +16,8 @@ namespace rondo::tools {
 
 inline constexpr int exit_fine = 0, exit_missed = 1, exit_usage = 2, exit_failed = 3;
 
-// `command` starts this program once more, with the same arguments: so `rondo bench` makes its ranks.
+// `command` starts this program again with the same arguments: `rondo bench` makes its ranks this
+// way.
 void add_bench(CLI::App& app, std::vector<std::string> command, int& exit_code);
 void add_run(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);

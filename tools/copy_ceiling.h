@@ -11,12 +11,13 @@
 
 namespace rondo::tools {
 
-// For the traffic of shared memory (traffic.h): all ranks, which are on one host, call memcpy at once, each on memory of its own, and as
-// many bytes as the row moves: small ones stay in caches here as there. Every byte copied counts twice, as one that is loaded and one
-// that is stored.
+// The ceiling of traffic through shared memory (traffic.h). All ranks, which are on one host, call
+// memcpy at once, each on its own memory, for as many bytes as the row moves: small ones stay in
+// caches in both. Every byte copied counts twice, as loaded and as stored.
 class CopyCeiling final : public Ceiling {
  public:
-  // The memory is that of the benchmark, whose content is lost by measure(). Two of one size, the same on all ranks.
+  // Two buffers of the benchmark of one size, the same size on all ranks; measure() overwrites
+  // them.
   CopyCeiling(Communicator& communicator, std::span<std::byte> from, std::span<std::byte> to)
       : communicator_(communicator), from_(from), to_(to) {}
 

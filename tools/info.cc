@@ -52,7 +52,7 @@ void print_info(const SystemInfo& info) {
   print_place(info.place);
 }
 
-// What a communicator of so many ranks takes, for rank 0, which takes most, and for the last.
+// The needs of a communicator: of rank 0, which needs most, and of the last rank.
 void print_needs(int ranks, int on_host, const Options& options) {
   line("needs of", fmt::format("{} ranks, {} on a host", ranks, on_host));
   for (const int rank : {0, ranks - 1}) {

@@ -9,7 +9,7 @@
 
 namespace rondo::tools {
 
-// One captured stream of a rank: whole lines go on with the rank in front.
+// One captured stream of a rank: writes whole lines on, with the rank in front.
 class LabelledStream {
  public:
   enum class To { output, error };
@@ -20,12 +20,13 @@ class LabelledStream {
   To to() const noexcept { return to_; }
   bool open() const noexcept { return static_cast<bool>(from_); }
   int descriptor() const noexcept { return from_.get(); }
-  // What is there now; closes at the end of the stream. Throws OutputLost.
+  // Forwards what has come; closes at the end of the stream. Throws OutputLost.
   void forward();
   // As forward(), and the last line even when it is not whole; what a process left behind may still write is lost.
   void finish();
-  // For what cannot go on any more. With close() the rank's next write ends as it would without this process: by SIGPIPE.
-  // With discard() the rank goes on and what it writes is lost.
+  // For output that cannot be written any more. After close() the rank's next write ends as it
+  // would without this process: by SIGPIPE. After discard() the rank goes on, and its output is
+  // lost.
   void close();
   void discard();
 

@@ -49,7 +49,7 @@ int run(int argc, char** argv) {
   return exit_code;
 }
 
-// The result is there only when it has been written.
+// A command has succeeded only when its result is written.
 int run_and_flush(int argc, char** argv) {
   const int status = run(argc, argv);
   if (status == exit_fine) flush_output();

@@ -43,9 +43,9 @@ class Measurement {
   // The patterns of a type, op and root; for the rows that follow.
   void choose(DType type, ReduceOp op, int root);
   Row measure(std::uint64_t bytes, bool in_place);
-  // What measure() of this size would return without having measured.
+  // The row that measure() of this size returns, without its measurements.
   Row describe(std::uint64_t bytes, bool in_place) const;
-  // The memory of all rows; their content is made anew for each.
+  // The memory of all rows; each row fills it anew.
   std::span<std::byte> in() { return {static_cast<std::byte*>(in_.data()), in_.bytes()}; }
   std::span<std::byte> out() { return {static_cast<std::byte*>(out_.data()), out_.bytes()}; }
 

@@ -24,7 +24,7 @@ int OutputLost::exit_status() const noexcept {
 }
 
 void prepare_output() {
-  // Open in the wrong direction: what reads or writes there fails as it does on a closed descriptor.
+  // Opened in the wrong direction, so that reads and writes fail as on a closed descriptor.
   for (const auto& [descriptor, flags] :
        {std::pair{STDIN_FILENO, O_WRONLY}, std::pair{STDOUT_FILENO, O_RDONLY},
         std::pair{STDERR_FILENO, O_RDONLY}})
@@ -41,12 +41,12 @@ void print_text(std::string_view text) {
 
 void flush_output() {
   if (std::fflush(stdout) != 0) throw OutputLost(errno);
-  // An earlier write has failed and did not tell.
+  // An earlier write failed without an error to its caller.
   if (std::ferror(stdout) != 0) throw OutputLost(EIO);
 }
 
 void say_text(std::string_view text) noexcept {
-  // Nobody is left to be told when this fails.
+  // When this fails too, there is nobody left to tell.
   static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the program says. Standard output is its result: what is printed there is written, or OutputLost tells that it is not.
-// Standard error is for people: when nobody reads it, the program goes on.
+// The program's output. Standard output is its result: it is written, or OutputLost is thrown.
+// Standard error is for people: the program goes on when nobody reads it.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 
 namespace rondo::tools {
 
-// Standard output could not be written. Of a reader that closed it nobody needs to hear: such a program ends as if SIGPIPE had
-// killed it.
+// Standard output could not be written. When its reader has closed it, the program says nothing and
+// ends as if SIGPIPE had killed it.
 class OutputLost : public std::system_error {
  public:
   explicit OutputLost(int cause);
@@ -21,8 +21,9 @@ class OutputLost : public std::system_error {
   int exit_status() const noexcept;
 };
 
-// Blocks SIGPIPE, so that a closed reader is an error of a write, and fills closed standard descriptors, so that no socket
-// becomes one of them. To be called first; programs started from here have SIGPIPE as it was.
+// Blocks SIGPIPE, so that a closed reader is an error of a write. Fills closed standard
+// descriptors, so that no socket becomes one of them. Call it first; programs started from here
+// have SIGPIPE as it was.
 void prepare_output();
 
 // Both throw OutputLost. What print() has accepted may still be in memory until flush_output().

@@ -22,7 +22,7 @@ constexpr std::string_view prefix = "rondo-run-", unknown = "XXXXXX", lock_name 
                            rendezvous_name = "rendezvous";
 constexpr int most_attempts = 100;
 
-// The rendezvous file, or one that has been written to take its place.
+// The rendezvous file, or the temporary one that is renamed to it.
 bool is_rendezvous(std::string_view name) {
   return name == rendezvous_name ||
          (name.starts_with(rendezvous_name) && name[rendezvous_name.size()] == '.');
@@ -43,8 +43,8 @@ bool is_private(const fs::path& directory) {
          status.st_uid == ::geteuid() && (status.st_mode & 07777) == 0700;
 }
 
-// Removes what a killed process has left, and nothing else: not a directory that is in use, nor one that has files that no such
-// process makes.
+// Removes what a killed process has left, and nothing else: no directory in use, and none with
+// files that such a process does not make.
 void clear(const fs::path& directory) {
   if (!is_private(directory)) return;
   const Descriptor file(::open((directory / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
@@ -77,7 +77,7 @@ void clear_all(const fs::path& base) {
 
 }  // namespace
 
-// False when somebody who clears has taken it for one that was left, in the moment before it was locked.
+// False when another process has removed the directory before it was locked, as one that was left.
 bool PrivateDirectory::make(const std::string& pattern) {
   std::string name = pattern;
   if (::mkdtemp(name.data()) == nullptr)
@@ -85,7 +85,7 @@ bool PrivateDirectory::make(const std::string& pattern) {
   path_ = name;
   lock_ = Descriptor(::open((path_ / lock_name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (lock(lock_)) return !is_removed(lock_);
-  // Where files cannot be locked nobody clears either.
+  // Where files cannot be locked, no process clears directories either.
   return !lock_ || errno != EWOULDBLOCK;
 }
 

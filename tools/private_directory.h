@@ -7,8 +7,9 @@
 
 namespace rondo::tools {
 
-// A directory rondo-run-XXXXXX of mode 0700 under $TMPDIR or /tmp, removed with all that is in it. A process that is killed leaves
-// its own behind; who makes the next one clears it away. The lock on a file in it tells which are in use.
+// A directory rondo-run-XXXXXX of mode 0700 under $TMPDIR or /tmp, removed with its contents. A
+// killed process leaves its directory behind, and the next process that makes one removes it. A
+// locked file marks a directory that is in use.
 class PrivateDirectory {
  public:
   // Throws std::system_error.

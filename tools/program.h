@@ -6,8 +6,8 @@
 
 namespace rondo::tools {
 
-// How this process can be started once more: its arguments, with the path of its executable in front. Works without /proc.
-// To be called before the working directory changes.
+// The command that starts this process again: its arguments, with the path of its executable in
+// front. Works without /proc. Call it before the working directory changes.
 std::vector<std::string> own_command_line(int argc, char** argv);
 
 }  // namespace rondo::tools

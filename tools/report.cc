@@ -43,7 +43,7 @@ std::string op_name(const Setting& setting, const Row& row) {
 
 namespace {
 
-// What may exceed a ceiling.
+// Says why a row may exceed its ceiling.
 std::string_view explain_excess(const Setting& setting) {
   if (setting.shared_memory)
     return "ranks loaded from a cache that they share, or the machine was faster during the row";
@@ -61,7 +61,7 @@ void print_ceilings(const Setting& setting, const std::vector<Row>& rows) {
     sum += percent;
     best = std::max(best, percent);
     ++count;
-    // Less is the noise of a measurement, and shown as 100.
+    // Less than half a percent above is noise of the measurement, and is shown as 100.
     if (percent >= 100.5) ++above;
   }
   if (count == 0) return;

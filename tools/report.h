@@ -30,7 +30,7 @@ void print_header(const Setting& setting);
 void print_rows(const Setting& setting, const Row& out_of_place, const std::optional<Row>& in_place);
 void print_summary(const Setting& setting, const std::vector<Row>& rows);
 
-// Of the ceiling; 0 where it is not known.
+// Percent of the ceiling; 0 when it is not known.
 double percent_of_ceiling(const Setting& setting, const Row& row);
 // "none" where nothing is reduced.
 std::string op_name(const Setting& setting, const Row& row);

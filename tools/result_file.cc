@@ -40,7 +40,8 @@ void write_all(const Descriptor& file, std::string_view text, const std::string&
   }
 }
 
-// The file beside it while it is written. The number keeps two processes apart; what one of the same number left is no loss.
+// The temporary file beside it. Its number keeps two processes apart; a file that an ended process
+// of the same number left is no loss.
 std::string beside(const std::string& path) {
   return fmt::format("{}.{}.part", path, ::getpid());
 }
@@ -79,7 +80,7 @@ ResultFile::ResultFile(std::string_view flag, const std::string& path) : path_(p
   if (found && S_ISDIR(found->st_mode)) refuse(EISDIR);
   if (found && ::access(path.c_str(), W_OK) != 0) refuse(errno);
   if (found && !S_ISREG(found->st_mode)) return;
-  // The file that a link leads to is replaced, not the link.
+  // Replaces the file behind a link, not the link.
   std::error_code unknown;
   if (const fs::path real = fs::canonical(path, unknown); !unknown) path_ = real.string();
   replaced_ = static_cast<bool>(make_beside(path_));
@@ -96,7 +97,7 @@ void ResultFile::replace(std::string_view text, std::string_view end) const {
   try {
     write_all(file, text, name);
     write_all(file, end, name);
-    // Who could read the old one can read the new one, as far as the system allows it.
+    // Users who could read the old file can read the new one, as far as the system allows it.
     if (const auto old = look(path_)) {
       [[maybe_unused]] const int owner = ::fchown(file.get(), old->st_uid, old->st_gid);
       [[maybe_unused]] const int mode = ::fchmod(file.get(), old->st_mode & 0777);
@@ -105,7 +106,7 @@ void ResultFile::replace(std::string_view text, std::string_view end) const {
     ::unlink(name.c_str());
     throw;
   }
-  // On failure what is beside stays: it is whole.
+  // On failure the temporary file stays: it is whole.
   if (::rename(name.c_str(), path_.c_str()) != 0)
     fail(fmt::format("the results are in {}, which cannot take the place of {}", name, path_));
 }
@@ -115,7 +116,7 @@ void ResultFile::append(std::string_view text) {
     print_text(text);
     return flush_output();
   }
-  // Open until the end: who reads from a pipe takes a close for the end.
+  // Stays open until the end, because a reader of a pipe takes a close for the end.
   if (!file_) file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC));
   if (!file_) fail("cannot write " + path_);
   write_all(file_, text, path_);

@@ -9,21 +9,23 @@
 
 namespace rondo::tools {
 
-// "-" and the names that the system gives to it.
+// True for "-" and for the names that the system gives to standard output.
 bool is_standard_output(const std::string& path);
 // Whether both name one regular file, or a file that would be made.
 bool is_one_file(const std::string& path, const std::string& other);
 
-// A file of results that grows while they come. Whoever opens it finds what was there before or a whole document: it is written
-// beside and takes the place of the old one. What cannot be replaced (the standard output, a pipe, a device, a file in a folder
-// where nothing can be made) gets the text as it comes and the end at the end.
+// A file of results that grows while they come. A reader finds the old file or a whole document:
+// each version is written beside it and renamed. What cannot be replaced (standard output, a pipe,
+// a device, a file in a folder where no file can be made) gets the text as it comes, and the end at
+// the end.
 class ResultFile {
  public:
   // Throws UsageError that names the flag when the file cannot be written. Changes nothing yet.
   ResultFile(std::string_view flag, const std::string& path);
 
-  // The whole text so far, which begins with that of the call before, and the end that makes a document of it; after the last
-  // call nothing follows. Throws OutputLost for the standard output, else std::system_error that names the file.
+  // Takes the whole text so far, which begins with that of the call before, and the end that makes
+  // it a document; nothing follows after the last call. Throws OutputLost for standard output, else
+  // std::system_error that names the file.
   void update(std::string_view text, std::string_view end, bool last);
 
  private:

@@ -10,8 +10,9 @@
 
 namespace rondo::tools {
 
-// The rows of a benchmark in the files that the user asked for. Between two calls of store() and the end these are whole documents
-// which say that they are not complete: what was measured is kept, whatever ends the benchmark.
+// The rows of a benchmark in the files that the user asked for. After each store() they are whole
+// documents, which say that they are not complete. So measured rows are kept, whatever ends the
+// benchmark.
 class Results {
  public:
   // Empty paths: no file. Throws UsageError when one cannot be written. Changes nothing yet.
@@ -21,7 +22,7 @@ class Results {
   void add(const Setting& setting, const Row& row);
   // To be called when rows have been added. Throws as ResultFile::update does, of the first file that failed and after the other has its rows.
   void store();
-  // The last call is one of these. fail() does nothing before begin(), and keeps what goes wrong now to itself.
+  // Call one of these last. fail() does nothing before begin(), and swallows errors of its own.
   void finish();
   void fail(std::string_view why) noexcept;
 

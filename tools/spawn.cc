@@ -85,7 +85,7 @@ class Job {
 
 bool Job::start_all() {
   const std::string secret = random_secret();
-  // All ranks are on this host: they need not listen elsewhere, unless the user says so.
+  // All ranks are on this host, so they listen on loopback, unless the user says otherwise.
   const char* chosen = std::getenv("RONDO_INTERFACE");
   const std::string interface = chosen != nullptr && *chosen != 0 ? chosen : "lo";
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -210,8 +210,9 @@ void Job::forward_labels(void (LabelledStream::*how)()) {
     }
 }
 
-// Without labels a rank would get the error of its own write. It can be given SIGPIPE; a full disk it can not be told, and no
-// job ends for a lost line, so the ranks go on and this process says at once and in its status what was lost.
+// Without labels a rank would get the error of its own write. Here it can get SIGPIPE, but no error
+// of a full disk. No job ends for a lost line, so the ranks go on, and this process reports the
+// loss at once and in its status.
 void Job::lose_output(const OutputLost& lost) {
   if (lost_status_ == 0 && !lost.reader_is_gone())
     say("{}: lines of the ranks are lost: {}\n", options_.name, lost.what());

@@ -101,7 +101,7 @@ std::string suggest(std::string_view word, const std::vector<std::string>& names
   std::string_view nearest;
   for (const std::string& name : names)
     if (const std::size_t here = distance(word, name); here < best) best = here, nearest = name;
-  // Two letters for two letters is no likeness.
+  // Two letters for two other letters is not similar.
   if (nearest.empty() || best >= std::min(word.size(), nearest.size())) return {};
   return fmt::format("; did you mean {}?", nearest);
 }

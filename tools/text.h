@@ -31,7 +31,7 @@ std::string format_bytes(std::uint64_t bytes);
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& words, std::string_view between = ", ");
 
-// "; did you mean bench?" where one of the names differs by few letters, else nothing.
+// "; did you mean bench?" when one of the names differs by few letters, else nothing.
 std::string suggest(std::string_view word, const std::vector<std::string>& names);
 
 }  // namespace rondo::tools

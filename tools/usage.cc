@@ -58,7 +58,7 @@ std::string explain_kind(const CLI::App& app, const CLI::App& place, const CLI::
       if (text.ends_with("flag override")) return flag + " takes no value";
       return flag + " is given more than once";
     case CLI::ExitCodes::ConversionError: {
-      // Values are read by us; CLI11 converts only what stands behind the = of a switch.
+      // Rondo reads values itself; CLI11 converts only what is behind the = of a switch.
       constexpr std::string_view before = "Could not convert: ";
       if (!text.starts_with(before)) return text;
       return text.substr(before.size(), text.find(' ', before.size()) - before.size()) + " takes no value";

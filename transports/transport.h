@@ -158,10 +158,11 @@ class Transport {
   virtual Reach reach(int peer, std::span<const std::byte> address) const = 0;
   // After rendezvous: everyone's addresses by rank (empty where a rank has none), and the nonce of the job that peers prove.
   virtual void start(std::vector<Blob> addresses, std::uint64_t job) = 0;
-  // The communicator has failed. Peers that do not know it yet may still load and store what allocate() gave: memory that is freed from
-  // now on is not given out again.
+  // The communicator has failed. Peers that do not know it yet may still load and store memory from
+  // allocate(), so memory that is freed from now on must not be given out again.
   virtual void halt() noexcept {}
-  // From any thread: a start() that waits for other ranks ends with Error(rendezvous) and this text.
+  // Makes a start() that waits for other ranks end with Error(rendezvous) and this text. From any
+  // thread.
   virtual void interrupt(std::string_view) noexcept {}
   // The link to a peer; owned by the transport, the same object at every call.
   virtual Link& link(int peer, Priority lane) = 0;

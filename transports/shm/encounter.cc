@@ -34,7 +34,8 @@ bool is_bell(const FileDescriptor& descriptor) {
   const auto length = ::readlink(path.c_str(), target.data(), target.size());
   if (length > 0)
     return std::string_view(target.data(), static_cast<std::size_t>(length)) == "anon_inode:[eventfd]";
-  // Without /proc: what has no type of file is of the eventfd's kind, and none of that kind sends SIGPIPE.
+  // Without /proc: a file without a type is of the same kind as an eventfd, and none of that kind
+  // sends SIGPIPE.
   struct stat status {};
   return ::fstat(descriptor.get(), &status) == 0 && (status.st_mode & S_IFMT) == 0;
 }
@@ -207,7 +208,7 @@ void Encounter::conclude() {
   if (taken_ && !unsent_) state_ = State::met;
 }
 
-// Others of this user give descriptors back as they take what they are sent.
+// Other processes of this user free descriptors as they receive what is sent to them.
 void Encounter::try_later(int error) {
   shortage_ = error;
   next_try_ = after(Clock::now(), pause_);

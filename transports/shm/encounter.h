@@ -35,9 +35,9 @@ struct ShmOwn {
   std::size_t segment_bytes = 0;  // of every rank's segment
 };
 
-// One connection from its beginning until both ends have the other's segment: the handshake, then one message with the
-// descriptors in each direction. What fails because descriptors are short for a moment, here or on their way, is tried again: see
-// next_try().
+// One connection, from its beginning until both ends have the other's segment: the handshake, then
+// one message with the descriptors in each direction. While descriptors are short, here or in
+// flight, it tries again: see next_try().
 class Encounter {
  public:
   enum class State {
@@ -65,9 +65,9 @@ class Encounter {
     while (state_ != State::met && state_ != State::ended && step([&](int rank) { return wanted(rank); })) {
     }
   }
-  // go_on() is due then although nothing comes: descriptors were short.
+  // Call go_on() then although nothing has come: descriptors were short.
   TimePoint next_try() const noexcept { return next_try_; }
-  // An errno value: why this has not ended yet; 0 when nothing is short.
+  // An errno value, the shortage for which this has not ended yet; 0: nothing is short.
   int shortage() const noexcept { return shortage_; }
   ShmMet take();
   // Why it has ended. Without a code it may be tried again: nobody has judged.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tells the others of this rank's memory file, one packet with one descriptor, once for each peer:
+// Each peer gets this rank's memory file once, in one packet with one descriptor:
 //   memory = "rondomem"
 #include "transports/shm/exports.h"
 
@@ -20,7 +20,7 @@ namespace rondo {
 namespace {
 
 constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
-// Of all ranks of a communicator together: descriptors in flight are bounded for each user.
+// For all ranks of a communicator together: the descriptors in flight of each user are bounded.
 constexpr std::size_t most_in_flight = 256;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept {
@@ -74,7 +74,7 @@ void ShmExports::close() noexcept {
   ++version_;
 }
 
-// Null when no extent has room, or may be opened.
+// Null when no extent has room, and none may be opened.
 std::byte* ShmExports::insert(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (head_ == nullptr || bytes > Extent(Extent::count - 1).bytes()) return nullptr;
@@ -152,7 +152,7 @@ void ShmExports::remove(std::uintptr_t begin) noexcept {
   const std::size_t room = round_up(one.bytes, page);
   const std::size_t offset = begin - reinterpret_cast<std::uintptr_t>(extents_[one.extent].data());
   extents_[one.extent].discard(offset, room);
-  // A peer that has not noticed yet that the communicator has failed may still store there.
+  // A peer that does not know yet that the communicator has failed may still store there.
   if (halted_) return;
   try {
     give_range(free_[one.extent], offset, room);
@@ -170,7 +170,8 @@ bool ShmExports::is_everywhere(std::uint32_t extent) noexcept {
   return (everywhere_ & bit) != 0;
 }
 
-// Sends the descriptor to those that do not have it, to a few at a time: the others follow when these have mapped something.
+// Sends the descriptor to peers that do not have it, a few at a time: the next ones get it when
+// these have mapped an extent.
 void ShmExports::tell() noexcept {
   std::size_t may_send = std::max<std::size_t>(1, most_in_flight / (peers_.size() + 1));
   for (const Peer& peer : peers_)
@@ -184,7 +185,7 @@ void ShmExports::tell() noexcept {
     if (peer.told) continue;
     if (may_send == 0) return;
     const int error = send_packet(peer.state->socket.get(), message, descriptor);
-    // Whatever it is, it is tried again when the memory is next used.
+    // Whatever failed, it is tried again when the memory is next used.
     if (error != 0 && error != EPIPE && error != ECONNRESET && error != ENOTCONN) return;
     peer.told = true;
     peer.state->mine.extents.fetch_or(descriptor_sent, std::memory_order_release);

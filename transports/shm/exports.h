@@ -19,18 +19,19 @@
 
 namespace rondo {
 
-// What this rank has allocated for the others to load and store, in extents of one memory file (extent.h). The segment's head says which
-// extents there are. A peer is sent the file's descriptor when memory is used in an operation for the first time; it maps the extents and says
-// in its segment which it has. Until all have mapped an extent, memory in it lies nowhere for find(), and operations go through slots: a
-// peer that is short of descriptors or address space costs speed and nothing else. Thread-safe, but find() is for one thread at a
-// time.
+// Memory that this rank has allocated for the others to load and store, in extents of one memory
+// file (extent.h). The segment's head says which extents there are. A peer gets the file's
+// descriptor when memory is first used in an operation. It maps the extents and says in its segment
+// which it has. Until all have mapped an extent, find() answers "nowhere" for memory in it, and
+// operations go through slots: a peer that is short of descriptors or address space costs speed and
+// nothing else. Thread-safe, but only one thread at a time calls find().
 class ShmExports {
  public:
   // All of it outlives close().
   ShmExports(SegmentHead& head, std::vector<ShmNeighbourState*> peers);
-  // Nobody is told of anything any more; head and peers are no longer used.
+  // Peers get no more messages; head and peers are no longer used.
   void close() noexcept;
-  // Memory that is freed from now on is not used again.
+  // Memory that is freed from now on is not given out again.
   void halt() noexcept { halted_ = true; }
   // Null when the limit of file sizes leaves no room. Throws Error(system).
   static std::unique_ptr<Allocation> allocate(std::shared_ptr<ShmExports> exports, std::size_t bytes);
@@ -50,7 +51,7 @@ class ShmExports {
     std::uint32_t extent = 0;
     std::size_t offset = 0;  // of begin, in the extent
   };
-  // A peer, and whether it has been sent the descriptor.
+  // A peer, and whether it has the descriptor.
   struct Peer {
     ShmNeighbourState* state = nullptr;
     bool told = false;

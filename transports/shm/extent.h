@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where memory from Communicator::allocate lies. A rank has one memory file for all of it, which grows by extents and is never made
-// smaller; an extent is twice as large as the one before it. The others map an extent once, whole, and keep the mapping: what is allocated
-// in it later needs no message and no descriptor.
+// The layout of memory from Communicator::allocate. A rank has one memory file for all of it, which
+// grows by extents and never shrinks; each extent is twice as large as the one before. The others
+// map an extent once, as a whole, and keep the mapping: later allocations in it need no message and
+// no descriptor.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank connects to the ranks below it, the next lower one first, a few at a time: so no rank is called by all others at once, and few
-// descriptors are in flight. Everything is driven by events; the clock is for retries, for connections that prove nothing, and for a
-// meeting in which nothing happens any more.
+// A rank connects to the ranks below it, the next lower one first, a few at a time. So no rank is
+// called by all others at once, and few descriptors are in flight. Events drive everything. The
+// clock is for retries, for connections that prove nothing, and for the case that nothing happens
+// any more.
 #include "transports/shm/meeting.h"
 
 #include <fmt/format.h>
@@ -32,7 +33,7 @@ constexpr int most_accepted_at_once = 64;
 // Begun here and not over.
 constexpr std::size_t most_calls = 16;
 constexpr milliseconds tick{100}, retry_interval{5};
-// When nobody has been met for so long, ranks that should have called are looked for, a few at a time.
+// When no rank was met for so long, a few ranks at a time that should have called are looked for.
 constexpr milliseconds quiet_time{1000};
 constexpr std::ptrdiff_t most_looked_for = 8;
 constexpr std::uint64_t listener_id = 0, interruption_id = 1, first_id = 2;
@@ -135,7 +136,8 @@ std::string Meeting::hindrance() const {
   return shortage == 0 ? std::string() : ": " + describe_shortage(shortage);
 }
 
-// Edge-triggered: go_on() takes all that has come, and what a shortage leaves in the socket waits for next_try().
+// Edge-triggered: go_on() takes all that has come. What a shortage leaves in the socket waits for
+// next_try().
 template <class... Peer>
 void Meeting::begin(FileDescriptor socket, TimePoint now, Peer... peer) {
   const int number = socket.get();
@@ -161,7 +163,7 @@ FileDescriptor Meeting::connect(const ShmNeighbour& neighbour) {
   return socket;
 }
 
-// Those below this rank, from the highest on.
+// Ranks below this one, from the highest on.
 void Meeting::call(TimePoint now) {
   for (auto one = open_.upper_bound(own_.rank); one != open_.end() && calls_ < most_calls;) {
     const int rank = one->first;
@@ -183,7 +185,8 @@ void Meeting::call(TimePoint now) {
   }
 }
 
-// A rank above this one that has ended before it called. A connection that says nothing does it no harm.
+// Looks for a rank above this one that has ended before it called. A connection that says nothing
+// does it no harm.
 void Meeting::look_for_absent(TimePoint now) {
   if (now - last_met_ < quiet_time) return;
   last_met_ = now;
@@ -193,7 +196,7 @@ void Meeting::look_for_absent(TimePoint now) {
     if (one == open_.end() || one->first < own_.rank) one = open_.begin();
     looked_for_ = one->first;
     const auto calls = [&](const auto& entry) { return entry.second.rank() == looked_for_; };
-    // It has what it needs from this rank, and may listen no more.
+    // It has what it needs from this rank, and may have closed its listener.
     if (std::ranges::any_of(encounters_, calls)) continue;
     (void)connect(one->second.neighbour);
   }
@@ -221,7 +224,7 @@ void Meeting::accept_all(TimePoint now) {
   }
 }
 
-// A rank that this hits calls again.
+// A rank whose connection is dropped here calls again.
 bool Meeting::drop_oldest_unproved() {
   const auto oldest = std::ranges::find_if(encounters_, is_unproved);
   if (oldest == encounters_.end()) return false;
@@ -231,7 +234,7 @@ bool Meeting::drop_oldest_unproved() {
   return true;
 }
 
-// Connections that cannot be taken wait in the listening socket until the next tick.
+// Connections that cannot be accepted wait in the listening socket until the next tick.
 void Meeting::pause_listener(bool pause) {
   if (std::exchange(listener_paused_, pause) == pause) return;
   epoll_event event{};
@@ -283,7 +286,8 @@ void Meeting::drop_late(TimePoint now) {
   }
 }
 
-// What has come, and what a shortage has stopped. A connection may end while another one's event is looked at.
+// Handles events, and connections that a shortage has stopped. One connection may end during the
+// event of another.
 void Meeting::wait(TimePoint now, TimePoint until) {
   const int timeout = poll_timeout(now, std::min({until, next_try_, next_tick_}), tick);
   const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);

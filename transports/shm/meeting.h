@@ -18,7 +18,8 @@ struct ShmNeighbour {
   std::uint32_t process = 0;
 };
 
-// Ends a meeting from another thread: what watches over the ranks knows first that one of them is lost. Thread-safe.
+// Ends a meeting from another thread: the control plane is the first to know that a rank is lost.
+// Thread-safe.
 class Interruption {
  public:
   Interruption();  // throws Error(system)
@@ -33,8 +34,9 @@ class Interruption {
   std::string why_;
 };
 
-// Meets every neighbour. The one with the higher rank connects to the other. Throws Error when one of them ends meanwhile, is somebody
-// else, or has not come by then, and when it is interrupted; those met already are told why. In order of ranks.
+// Meets every neighbour; the end with the higher rank connects to the other. Throws Error when a
+// neighbour ends meanwhile, is another rank, or has not come by then, and when it is interrupted;
+// neighbours that were met get the cause. Returns them in order of ranks.
 std::vector<ShmMet> meet(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
                          TimePoint until, const Interruption& interruption);
 

@@ -116,7 +116,8 @@ Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descrip
       if (taken < packet.descriptors.size()) packet.descriptors[taken++] = std::move(owned);
     }
   }
-  // The system hands over as many as there is room for here. Fewer than that: this process had no numbers left.
+  // The system hands over as many descriptors as fit here. Fewer than that: this process had no
+  // numbers left.
   if (with_descriptors && (header.msg_flags & MSG_CTRUNC) != 0 && taken < packet.descriptors.size())
     packet.error = EMFILE;
   return packet;
@@ -124,8 +125,9 @@ Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descrip
 
 }  // namespace
 
-// A message with descriptors is looked at first and taken out only when all of them have come: the system drops those that it cannot
-// hand over. The one thread that reads this socket takes out what it has seen.
+// Looks at a message with descriptors first, and takes it out only when all of them have come: the
+// system drops descriptors that it cannot hand over. Only one thread reads this socket, so it takes
+// out what it has seen.
 Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descriptors) {
   if (!with_descriptors) return receive_packet(socket, buffer, false, 0);
   Packet packet = receive_packet(socket, buffer, true, MSG_PEEK);

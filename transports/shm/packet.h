@@ -24,8 +24,9 @@ FileDescriptor listen_at_name(std::string_view name, int backlog);
 // EAGAIN: too many wait there already).
 FileDescriptor connect_to_name(std::string_view name);
 
-// 0 or an errno value. Descriptors in flight between sockets are bounded for each user by the limit of open files: ETOOMANYREFS says
-// that others have used it up, and that the message may be sent again later.
+// Returns 0 or an errno value. The limit of open files bounds the descriptors in flight between
+// sockets for each user. ETOOMANYREFS means that this bound is reached: send the message again
+// later.
 int send_packet(int socket, std::span<const std::byte> message, std::span<const int> descriptors = {});
 
 struct Packet {
@@ -35,8 +36,9 @@ struct Packet {
   bool cut = false;       // longer than the buffer, or with more descriptors than a message may have
   std::array<FileDescriptor, most_descriptors> descriptors;
 };
-// with_descriptors false: those that come with it are not let in. true: where this process has no number left for a descriptor that
-// comes, the message stays in the socket with all its descriptors, and the error is EMFILE: receive it again later.
+// with_descriptors false: descriptors that come with the message are dropped. true: when this
+// process has no number left for one, the message stays in the socket with all its descriptors, and
+// the error is EMFILE: receive it again later.
 Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descriptors);
 
 // Whose process is at the other end, as the system knows it.
@@ -44,7 +46,7 @@ struct PeerProcess {
   pid_t process = 0;  // 0: not visible from here
   uid_t user = 0;
 };
-// "Too many open files", and what to do (base/shortage.h).
+// "Too many open files", and the remedy (base/shortage.h).
 std::string describe_shortage(int error);
 
 PeerProcess process_behind(int socket) noexcept;

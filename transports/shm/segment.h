@@ -21,7 +21,7 @@ struct SegmentHead {
   std::atomic<std::uint32_t> extents;               // mask of those that its memory file has (extent.h)
 };
 
-// In SegmentPair::extents: the other rank has been sent the descriptor of this one's memory file.
+// In SegmentPair::extents: the other rank has got the descriptor of this rank's memory file.
 inline constexpr std::uint64_t descriptor_sent = std::uint64_t{1} << 63;
 
 struct alignas(64) SegmentPair {

@@ -121,7 +121,7 @@ std::string defect_of_growing_memory(int descriptor, std::size_t bytes) {
 
 Mapping::Mapping(int descriptor, std::size_t bytes, Access access, std::size_t offset) {
   const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
-  // What is only read, in small parts, gains nothing from huge pages.
+  // Small parts that are only read gain nothing from huge pages.
   std::byte* const wanted = bytes >= huge_page && access == Access::write ? reserve_aligned(bytes) : nullptr;
   void* const data = ::mmap(wanted, bytes, protection, MAP_SHARED | (wanted != nullptr ? MAP_FIXED : 0),
                             descriptor, static_cast<off_t>(offset));

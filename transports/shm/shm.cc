@@ -179,7 +179,8 @@ void Shm::adopt(ShmMet met, std::size_t index, const SegmentLayout& layout) {
 
 void Shm::watch(int descriptor, std::uint64_t which) {
   epoll_event event{};
-  // A message that cannot be taken for want of a descriptor must not keep anybody awake: sockets are edge-triggered.
+  // Sockets are edge-triggered, so that a message for which no descriptor is free keeps no thread
+  // awake.
   event.events = which == bell_id ? EPOLLIN : EPOLLIN | EPOLLRDHUP | EPOLLET;
   event.data.u64 = which;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)

@@ -74,7 +74,8 @@ void ShmImports::complain(std::string_view why) {
                 peer_.rank, why));
 }
 
-// Null for what this rank has not said that it has mapped: a correct peer does not ask for it.
+// Null for an extent that this rank has not said that it has mapped: a correct peer does not ask
+// for it.
 std::byte* ShmImports::map(WindowPlace place, std::size_t bytes) const noexcept {
   if (place.generation == 0 || place.slot >= extents_.size()) return nullptr;
   const Mapping& extent = extents_[place.slot];

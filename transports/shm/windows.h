@@ -16,14 +16,15 @@
 
 namespace rondo {
 
-// What one peer has allocated, by extents (extent.h), mapped as soon as the peer has sent its descriptor. What comes from the peer is
-// checked. What cannot be mapped for a shortage is tried again; meanwhile the peer's memory lies nowhere (ShmExports).
+// Memory that one peer has allocated, by extents (extent.h), mapped as soon as the peer has sent
+// its descriptor. Everything from the peer is checked. What cannot be mapped because of a shortage
+// is tried again; meanwhile operations use slots (ShmExports).
 class ShmImports {
  public:
   explicit ShmImports(ShmNeighbourState& peer) noexcept : peer_(peer) {}
   // Takes the messages that wait in the socket; notices its end.
   void take_messages();
-  // Maps what the peer has and this rank has not mapped, once the descriptor is there.
+  // Maps extents of the peer that this rank has not mapped, once the descriptor is there.
   void catch_up() {
     if ((peer_.theirs.head().extents.load(std::memory_order_acquire) & ~mapped_) != 0 &&
         (peer_.other.extents.load(std::memory_order_acquire) & descriptor_sent) != 0)

@@ -20,7 +20,7 @@ namespace rondo {
 // that was taken in part.
 class FrameSender {
  public:
-  // tags: made by attach() alone, so that sending allocates nothing.
+  // tags: attach() makes them, so that sending allocates nothing.
   void attach(int socket, const Agreement& agreed) {
     socket_ = socket;
     kept_.reserve(eager_bytes);

@@ -19,7 +19,7 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-// Those who wait to connect try again at least twice a second.
+// A peer that waits to connect tries again at least twice a second.
 constexpr milliseconds longest_shortage{5'000}, shortage_gap{2'000};
 
 // Sorted so that the first is the one to show to people: another host's view before loopback, IPv4 before IPv6.
@@ -106,7 +106,8 @@ void Listener::hand_on(FileDescriptor socket, std::size_t which) {
   }
 }
 
-// A moment without descriptors does no harm. When it lasts, those who connect would only see a rank that does not answer.
+// A short time without descriptors does no harm. When it lasts, peers would only see a rank that
+// does not answer.
 void Listener::note_shortage(int error, std::size_t which) {
   const TimePoint now = Clock::now();
   if (!short_since_ || now - short_last_ > shortage_gap) short_since_ = now;

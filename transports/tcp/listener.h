@@ -24,16 +24,17 @@ namespace rondo {
 class Listener {
  public:
   using Accepted = std::function<void(FileDescriptor)>;
-  // Gives up a connection because this process has no descriptor left. False: there is none to give up.
+  // Closes a connection because this process has no descriptor left. False: there is none to close.
   using MakeRoom = std::function<bool()>;
-  // This process has been short of something for some seconds, and connections wait: why, and what to do.
+  // Called when this process has been short of something for some seconds while connections wait,
+  // with the cause and the remedy.
   using Starved = std::function<void(const std::string& what)>;
   Listener(boost::asio::io_context& context, const TcpOptions& options);
   ~Listener();
   // From now on `accepted` is called, on the thread that runs the context, with every connection that comes. What it
   // throws costs that connection alone.
   void start(Accepted accepted, MakeRoom make_room, Starved starved);
-  // A connection has come to its end well: whatever was short is there again.
+  // Call it when a connection has ended well: the shortage is over.
   void relieved() noexcept { short_since_.reset(); }
   const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept { return endpoints_; }
   // What is behind each endpoint.

@@ -163,7 +163,7 @@ void Setup::came_in(FileDescriptor socket) {
   session->start(handshake_limit);
 }
 
-// The connections that are open go on; those that are not there yet will not come.
+// Open connections go on; those that are missing will not come.
 void Setup::give_up_connecting(const std::string& what) {
   const std::string text = fmt::format("rank {} {}", options_.rank, what);
   log_line(LogLevel::error, text);
@@ -243,7 +243,7 @@ void Setup::dial(int peer, int lane, std::size_t path) {
   mine.state = Slot::State::dialing;
   mine.dial = std::make_shared<Dial>(owner, context_, claim, static_cast<std::uint32_t>(peer), options_,
                                      std::move(routes));
-  // Longer than a year: for ever. Nanoseconds hold no more than three centuries.
+  // More than a year means "for ever": nanoseconds hold three centuries at most.
   mine.dial->start(std::min<milliseconds>(options_.connect_deadline, std::chrono::hours{24 * 365}));
 }
 

@@ -30,9 +30,9 @@ FileDescriptor listen_at(const boost::asio::ip::address& address, std::uint16_t 
 boost::asio::ip::tcp::endpoint local_endpoint(int socket);
 boost::asio::ip::tcp::endpoint remote_endpoint(int socket);
 
-// The two ends are on one host, going by what the kernel says of their addresses.
+// Whether both ends are on one host, by the addresses that the kernel gives.
 bool is_within_host(int socket);
-// For the handshake of a connection.
+// Terms for the handshake of a connection.
 Terms terms_for(int socket, const TcpOptions& options);
 
 // What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished host up after `timeout`;

@@ -88,9 +88,10 @@ class StripedReceiver {
   void show_payload(Link& link, Sink& sink, std::size_t count);
   bool ended(Path& path, ssize_t result);
   void damaged(const Path& path, std::string_view what);
-  // A tag is not what it should be: ends the link.
+  // Ends the link because of a wrong tag.
   void forged(const Path& path);
-  // The tag behind a payload that is here whole. False while it is not here, or when it is wrong.
+  // Checks the tag of a payload that is here as a whole. False while it is not here, or when the
+  // tag is wrong.
   bool take_tail(Path& path);
 
   BorrowSlot& slot_;

@@ -78,7 +78,7 @@ class StripedSender {
   void look_at_queues(TimePoint now) noexcept;
   std::optional<std::size_t> earliest(TimePoint now) const noexcept;
   bool begin(std::size_t path);
-  // The prefix of the piece that begins on this path, and what tags there are.
+  // The prefix of the piece that begins on this path, and its tags.
   void write_head(Path& path, const PiecePlace& place);
   bool write(std::size_t path);
 

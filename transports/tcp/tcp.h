@@ -20,7 +20,8 @@ struct TcpOptions {
   int size = 1;
   std::string secret;           // empty: listens on loopback only and reaches only ranks of this host
   bool this_host_only = false;  // likewise although there is a secret: other hosts cannot know it
-  // Of the frames of connections that leave this host, and of the others; the greater of both ends' values holds for a connection.
+  // Protection of frames on connections that leave this host, and on the others; the greater of
+  // both ends' values holds.
   Protection between_hosts = Protection::headers, within_host = Protection::none;
   std::string host;                     // host_identity() of this rank
   std::vector<std::string> interfaces;  // filters as in Options::interfaces
