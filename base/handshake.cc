@@ -17,8 +17,9 @@
 //   PRK  = HMAC-SHA256(both nonces, secret)                                                          ; HKDF, RFC 5869
 //   key  = HMAC-SHA256(PRK, "rondo frames of the " role hello challenge proof 0x01)[0..16)           ; role = "initiator" | "acceptor"
 //
-// The keys serve the frames of one direction each (base/frame_tag.h). They follow from the secret and both nonces, so each connection
-// has its own, and from all that was said, so a relay that passes the handshake on cannot make a frame.
+// Each key serves the frames of one direction (base/frame_tag.h). Keys follow from the secret and
+// both nonces, so each connection has its own. They follow from the whole handshake too, so a relay
+// that passes it on cannot make a frame.
 //
 // Each proof covers everything said before it and the role of who gives it, so it can be neither replayed (fresh nonces of
 // both) nor reflected (roles) nor moved to another rank, lane or job. An initiator that finds the acceptor's proof wrong

@@ -32,7 +32,7 @@ void close_all() noexcept {
       ::close(static_cast<int>(word * word_bits) + std::countr_zero(bits));
 }
 
-// When the library is loaded. Without memory for it children keep the descriptors, as they would without this file.
+// Runs when the library is loaded. When there is no memory for it, children keep the descriptors.
 [[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, close_all);
 
 }  // namespace

@@ -15,7 +15,8 @@ bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::s
 
 }  // namespace
 
-// A closed pool deletes the operation, and with the last of them goes the pool: give() does not touch it after that.
+// A closed pool deletes the operation, and the last operation deletes the pool: give() does not
+// touch the pool after that.
 void Operation::give_back() noexcept {
   pool_->give(*this);
 }

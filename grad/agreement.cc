@@ -23,8 +23,8 @@ __extension__ typedef unsigned __int128 Wide;
 constexpr std::size_t parts = agreement_elements / 2;
 constexpr unsigned part_bits = 64 / parts;
 
-// All summands are whole and small enough that f64 has added them without rounding. By Cauchy and Schwarz equality holds only when all
-// summands are equal.
+// All summands are whole, and small enough that f64 has added them without rounding. By Cauchy and
+// Schwarz the two sides are equal only when all summands are equal.
 bool equal_summands(double part_sum, double square_sum, unsigned size) noexcept {
   if (!(part_sum >= 0 && part_sum < 0x1p53 && square_sum >= 0 && square_sum < 0x1p53)) return false;
   const Wide sum = static_cast<std::uint64_t>(part_sum), squares = static_cast<std::uint64_t>(square_sum);

@@ -51,8 +51,9 @@ struct GradientLayout {
 
 inline constexpr std::size_t cap_unit = 64;
 
-// Caps are multiples of cap_unit. The bucket at the start of each arena has the smaller cap. Buckets start in the order in which their last
-// gradients are expected, which need not be that of their addresses.
+// Caps are multiples of cap_unit. The bucket at the start of each arena has the smaller cap.
+// Buckets start in the order in which their last gradients are expected, which need not be the
+// order of addresses.
 GradientLayout make_layout(std::span<const Parameter> parameters, std::vector<std::size_t> order,
                            std::size_t first_bucket_bytes, std::size_t bucket_bytes);
 

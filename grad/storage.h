@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory behind a layout: arenas of gradients, and beside them what the options and steps ask for. It never moves, so that views of
-// gradients stay valid.
+// The memory behind a layout: arenas of gradients, and what options and steps need beside them. It
+// never moves, so views of gradients stay valid.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The message of a rank: u64 words: clock_error; for each step: step, began, waited, finished; for each bucket: step, bucket, bytes, ready, started,
-// ended. How many of each there are is all-gathered before.
+// The message of a rank, in words of u64. First clock_error; for each step: step, began, waited,
+// finished; for each bucket: step, bucket, bytes, ready, started, ended. The numbers of steps and
+// buckets are all-gathered before.
 #include "grad/trace_exchange.h"
 
 #include <fmt/format.h>

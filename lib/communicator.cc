@@ -26,7 +26,8 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   state_ = std::move(other.state_);
   return *this;
 }
-// A forked child has nothing to end: no threads, no connections, and locks that may be held for ever. Its copy is left as it is.
+// A forked child has nothing to end: it has no threads and no connections, and locks may be held
+// for ever. Its copy is left as it is.
 Communicator::~Communicator() {
   if (state_ && state_->in_other_process()) static_cast<void>(state_.release());
 }

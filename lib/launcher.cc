@@ -187,8 +187,9 @@ std::optional<Launcher> detect_launcher() {
 
 namespace {
 
-// RONDO_RANK or RONDO_SIZE may be left over in a shell: all ranks of a launcher would then be one rank. A process of `rondo run` has
-// RONDO_LOCAL_RANK: there it is the launcher's that are left over.
+// RONDO_RANK or RONDO_SIZE may be left over in a shell, and then all processes of a launcher would
+// be one rank. A process of `rondo run` has RONDO_LOCAL_RANK: there the launcher's variables are
+// left over.
 void warn_about_leftovers(const Options& given, std::optional<std::int64_t> rank,
                           std::optional<std::int64_t> size) {
   if (variable("RONDO_LOCAL_RANK") || !(rank || size)) return;

@@ -20,7 +20,8 @@ constexpr std::size_t control_thread = 1, engine = 2;
 // epoll, the listener, and the event that interrupts start(); the bell when there is a peer; until
 // all have met the own segment, epoll, and what a peer has just sent.
 constexpr std::size_t shm_listening = 3, shm_bell = 1, shm_segment = 4;
-// epoll, the bell of the set-up thread and its three of Boost.Asio; netlink once it runs. Each address is listened at.
+// epoll, the bell of the set-up thread and three descriptors of Boost.Asio; netlink once it runs.
+// There is a listening socket for each address.
 constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
 // While joining rank 0 listens, as a rule at few addresses, and writes or reads a file.
 constexpr std::size_t rendezvous = 8;

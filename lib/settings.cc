@@ -21,8 +21,9 @@ namespace {
 
 constexpr std::size_t longest_variable = 64, longest_value = 256;
 
-// take: reads the variable where the field is not set, and fills in the default. show: the value as text; nothing for the default.
-// otherwise: what counts where nobody sets it, in words; null where ranks may differ.
+// take: reads the variable when the field is not set, and fills in the default. show: the value as
+// text; empty for the default. otherwise: what holds when nobody sets it, in words; null when ranks
+// may differ.
 struct Setting {
   const char* variable;
   const char* otherwise;

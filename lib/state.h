@@ -40,7 +40,8 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   std::string address() const;
   std::string describe_peer(int peer) const;
   BulkOrder& bulk_order() noexcept { return bulk_order_; }
-  // Throws Error(unsupported) in a child that was forked: there the engine has no threads, and its lock may be held for ever.
+  // Throws Error(unsupported) in a forked child: there the engine has no threads, and its lock may
+  // be held for ever.
   Engine& engine() {
     refuse_child();
     return *engine_;

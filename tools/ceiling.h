@@ -22,10 +22,12 @@ class Ceiling {
   virtual const std::string& trouble() const noexcept = 0;
 };
 
-// For bus bandwidth: what plain TCP sockets give between these ranks at once, over the links that the operation loads: all stream to
-// their right neighbour and receive from their left one, which is the traffic of a ring; for broadcast and reduce the same without
-// the link that closes the ring; for gather and scatter two of them one way. Once with socket buffers that the kernel adapts, the
-// better choice between hosts, once with small ones that stay in the cache, the better choice within a host.
+// The ceiling for bus bandwidth: what plain TCP sockets reach between these ranks at once, over the
+// links that the operation loads. For most operations all ranks send to their right neighbour and
+// receive from their left one, the traffic of a ring. For broadcast and reduce the link that closes
+// the ring is left out; for gather and scatter one rank sends to one other. Measured once with
+// socket buffers that the kernel adapts (better between hosts) and once with small ones that stay
+// in the cache (better within a host).
 class SocketCeiling final : public Ceiling {
  public:
   // Connects the ring, from and to the addresses over which the communicator works. Called by all ranks together.

@@ -38,7 +38,8 @@ double CopyCeiling::measure(const Row& row) {
   // Pages that nobody has written share one page of zeros, which would stay in the cache.
   std::memset(from_.data(), 1, bytes);
   std::memset(to_.data(), 2, bytes);
-  // More copies until a round is so long that the barriers around it do not count. The first one warms the caches.
+  // Makes more copies until a round is so long that its barriers do not count. The first round
+  // warms the caches.
   std::size_t copies = 1;
   seconds_of_a_round(bytes, copies);
   for (int i = 0; i < most_trials; ++i) {

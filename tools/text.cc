@@ -24,7 +24,8 @@ int power_of_suffix(std::string_view suffix) {
   return at == std::string_view::npos || !known ? -1 : static_cast<int>(at) + 1;
 }
 
-// How many letters are inserted, left out, replaced or swapped with their neighbour (the optimal string alignment distance).
+// The number of letters that are inserted, left out, replaced or swapped with their neighbour
+// (optimal string alignment distance).
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), std::size_t{0});

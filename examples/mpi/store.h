@@ -12,8 +12,9 @@
 #include <rondo/error.h>
 #include <rondo/store.h>
 
-// Rondo's store of a program that has MPI: what rank 0 puts is broadcast once. All ranks of `comm` must connect, once for each MpiStore, and
-// rank 0 of Rondo must be rank 0 of MPI. After MPI_Init; thread-bound to the thread that may call MPI.
+// A Rondo store for a program that has MPI: broadcasts once what rank 0 puts. All ranks of `comm`
+// must connect, once for each MpiStore, and rank 0 of Rondo must be rank 0 of MPI. After MPI_Init;
+// thread-bound to the thread that may call MPI.
 class MpiStore final : public rondo::Store {
  public:
   explicit MpiStore(MPI_Comm comm) { MPI_Comm_dup(comm, &comm_); }

@@ -22,7 +22,8 @@ ShmListener open_shm_listener(int size) {
   ShmListener listener;
   std::array<std::uint64_t, 2> random{};
   try {
-    // As many ranks as this host can have: how many there are is not known yet, and all must find the same transport between two ranks.
+    // For as many ranks as this host can have: their number is not known yet, and both ends of a
+    // link must find the same transport.
     if (const std::size_t bytes = SegmentLayout(static_cast<std::size_t>(size)).bytes();
         !fits_file_limit(bytes))
       throw Error(Errc::system,

@@ -22,8 +22,8 @@
 namespace rondo {
 namespace {
 
-// Connections that have proved nothing are bounded in time and, beyond what the job's own ranks can cause, in number. They never
-// hold more than their share of this process's descriptors.
+// Bounds on connections that have proved nothing: in time and, beyond what the job's own ranks can
+// cause, in number. They never hold more than their share of this process's descriptors.
 constexpr milliseconds handshake_limit{5000};
 constexpr std::size_t strangers = 128;
 
