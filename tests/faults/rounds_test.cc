@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rounds of everything that may befall one of 2 to 8 ranks: nobody hangs, every other rank names the victim, and all name one cause.
-// RONDO_TEST_ROUNDS says how many; 200 take a quarter of an hour on two cores.
+// Rounds of faults of one of 2 to 8 ranks: no rank hangs, every other rank names the victim, and
+// all name one cause. RONDO_TEST_ROUNDS is the number of rounds; 200 take a quarter of an hour on
+// two cores.
 #include <signal.h>
 
 #include <cstdlib>

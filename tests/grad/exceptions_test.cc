@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An exception that leaves a step ends it on all ranks at once, in whatever phase it is. The communicator of the rank that throws outlives
-// the step, so that the others cannot learn it from a rank that has left; and the deadline is too far to be waited for.
+// An exception that leaves a step ends it on all ranks at once, in every phase. The throwing rank's
+// communicator outlives the step, so that the others cannot learn of it by a rank that has left.
+// The deadline is too long to wait for.
 #include <latch>
 #include <optional>
 #include <stdexcept>

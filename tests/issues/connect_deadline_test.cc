@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// connect_deadline was spent up to three times (joining, sharing memory, measuring), failed at once when it meant "for ever", and
-// did not bound a name that resolves slowly.
+// connect_deadline was spent up to three times (joining, sharing memory, measuring). It failed at
+// once when it meant "for ever", and did not bound a name lookup.
 #include <dlfcn.h>
 #include <netdb.h>
 #include <poll.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stopped one rank in connect() was a cause of its own there (a raw std::system_error), and the others waited for their deadline.
+// A failure in connect() had a cause on one rank only (a raw std::system_error), and the others
+// waited for their deadline.
 #include <future>
 
 #include "catch.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Descriptors on their way between processes are bounded for each user, and numbers for those that come are bounded for each process. Ranks
-// that met took either shortage for the end: 64 ranks of an ordinary user with `ulimit -n 1024` failed in 9 of 14 starts.
+// The system bounds descriptors in flight for each user, and numbers of descriptors for each
+// process. Ranks that met failed at either shortage: 64 ranks of an ordinary user with `ulimit -n
+// 1024` failed in 9 of 14 starts.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>

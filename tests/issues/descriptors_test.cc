@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Out of descriptors was told as something else: rank 0 with too few said that ranks are missing, and that their connections were not
-// from Rondo.
+// A lack of descriptors was reported as something else: rank 0 with too few said that ranks were
+// missing, and that their connections were not from Rondo.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

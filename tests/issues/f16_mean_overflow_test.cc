@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mean that its type can hold comes out right, though the sum on the way to it could not be held: over every transport, by every
-// algorithm, and alike where results are reproducible.
+// A mean that its type can hold is right although the sum before it would overflow: on every
+// transport, with every algorithm, and with reproducible results.
 #include <rondo/convert.h>
 
 #include <cmath>

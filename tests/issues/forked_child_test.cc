@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A process that a rank has forked (a data loader) inherited the rank's sockets: when the rank died, its peers saw open connections and
-// noticed only at the deadline.
+// A process that a rank had forked (a data loader) inherited the rank's sockets. When the rank
+// died, its peers saw open connections and noticed only at the deadline.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>

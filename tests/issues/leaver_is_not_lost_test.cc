@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that leaves while the others go on has left, on every rank in the same words: it is never lost, though its connections end in
-// resets. RONDO_TEST_ROUNDS says how often to try; 1,000 rounds of each take some minutes.
+// A rank that leaves while the others go on has left, in the same words on every rank. It is never
+// lost, though its connections end in resets. RONDO_TEST_ROUNDS is the number of rounds; 1,000 of
+// each take some minutes.
 #include <rondo/error.h>
 
 #include <cstdlib>

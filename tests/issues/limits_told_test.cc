@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the system refuses was told as something else: "take another port" behind every error of a listener, and an exhausted range
-// of ports as [::]:0.
+// Messages about limits of the system were wrong: "take another port" behind every error of a
+// listener, and [::]:0 for a range of ports without a free one.
 #include <sys/resource.h>
 
 #include "catch.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wait that takes long is told on standard error, once, long before its deadline: who waits in what, and for whom. The rank that they
-// wait for, which waits in the other lane, goes on when it has read that.
+// A long wait gives one warning on standard error, long before its deadline: which rank waits for
+// whom, and in what. The missing rank, which waits in the other lane, goes on when it has read the
+// warning.
 #include <sys/mman.h>
 #include <unistd.h>
 

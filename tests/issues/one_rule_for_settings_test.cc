@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// connect(Options{...}) did not read RONDO_ variables that joining does not need; and ranks whose settings differ failed in the first
-// operation, if at all, without a word of the setting.
+// connect(Options{...}) did not read RONDO_ variables that joining does not need. Ranks with
+// different settings failed in the first operation, if at all, and the message did not name the
+// setting.
 #include <rondo/communicator.h>
 
 #include "../lib/environment_guard.h"

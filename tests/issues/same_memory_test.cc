@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on the same memory follow each other, also from lane to lane. Each case gives the second operation every chance to go
-// first: rank 0 calls it before the first one, and gives it time to end, which it must not take.
+// Operations on the same memory follow each other, also from lane to lane. Each case lets the
+// second operation go first if it can: rank 0 calls it before the first one, and gives it time to
+// end.
 #include <chrono>
 #include <functional>
 #include <string>

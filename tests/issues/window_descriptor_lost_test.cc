@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank that had no number free when a peer's memory came lost it for good, and the communicator with it when that memory was used.
+// When a rank had no number free for the descriptor of a peer's memory, it lost the memory for
+// good, and the communicator when that memory was used.
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane at size: rank 0 is the library's own, in a process of its own; the others are played, all by one process, byte
-// for byte, and read nothing before all have handed in their records. So rank 0 has the records of all to send to all at once.
+// The control plane at size. Rank 0 is the library's own, in its own process. One process plays all
+// other ranks, byte for byte, and reads nothing before all have sent their records. So rank 0 has
+// all records to send to all ranks at once.
 //
 //   join_scale [--check] RANKS ...        ; --check: rank 0 stays below 64 MB, else 1 is returned
 #include <poll.h>

@@ -29,8 +29,8 @@ namespace rondo::testing {
 
 using RelayBytes = std::vector<std::byte>;
 
-// What the relay does: holds `bytes` bytes of one direction of every connection back, from the offset `from` on, until it has all of
-// them, and passes on what `change` makes of them.
+// What the relay does: in one direction of every connection it holds back `bytes` bytes from the
+// offset `from` on. When all have come it passes on what `change` makes of them.
 struct Attack {
   bool towards_target = true;
   std::size_t from = 0, bytes = 0;
@@ -52,8 +52,8 @@ inline RelayBytes dropped(const RelayBytes&) {
   return {};
 }
 
-// A connection to 127.0.0.1 that comes from another address of this host: the other end takes it for one from another host. Nothing where
-// this host has no such address.
+// A connection to 127.0.0.1 from another address of this host, which the other end takes for a
+// connection from another host. Nothing when this host has no such address.
 inline FileDescriptor connect_from_outside(std::uint16_t port) {
   for (const InterfaceInfo& one : describe_interfaces({})) {
     if (one.loopback || one.address.find(':') != std::string::npos) continue;
