@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# unprivileged.sh FOLDER COMMAND...: runs COMMAND in this folder as an ordinary user with at most 1,024 descriptors. Root becomes user
-# 65534 without any capability; FOLDER/meson-logs belongs to that user for the time. Paths stay the same, also where a
-# folder above this one is closed to others (mktemp -d, /root): a mount namespace of the command's own opens the way.
+# unprivileged.sh FOLDER COMMAND...: runs COMMAND in this folder as an ordinary user with at most 1,024
+# descriptors. Root becomes user 65534 without any capability, who owns FOLDER/meson-logs meanwhile.
+# Paths stay the same, also where a folder above this one is closed to others (mktemp -d, /root): a
+# mount namespace of the command opens the way.
 set -euo pipefail
 
 folder=$1
