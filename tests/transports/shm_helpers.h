@@ -2,7 +2,9 @@
 #pragma once
 
 #include <exception>
+#include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -12,6 +14,11 @@
 namespace rondo::testing {
 
 inline constexpr std::uint64_t shm_job = 0x1234567890abcdefu;
+
+// Of this process.
+inline std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
 
 // `size` shm transports of one host, started at once by as many threads. edit: every rank's options before its transport is made.
 inline std::vector<std::unique_ptr<Transport>> shm_transports(

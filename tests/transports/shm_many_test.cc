@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
+
+#include "catch.h"
+#include "conformance.h"
+#include "shm_helpers.h"
+
+namespace rondo::testing {
+
+// Each has two descriptors for every other one, and all are in this process.
+TEST_CASE("64 ranks of a host meet, and leave nothing open") {
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = limit.rlim_max;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const int ranks = limit.rlim_max >= 10'000 ? 64 : 16;
+  if (ranks < 64) WARN("16 ranks: the hard limit of open files is " << limit.rlim_max);
+  const std::ptrdiff_t before = open_descriptors();
+  {
+    Group group([](int size) { return shm_transports(size); }, ranks);
+    for (int from = 0; from < ranks; ++from) {
+      group[from].send((from + 1) % ranks, Priority::bulk, 1, 1000);
+      group[(from + 1) % ranks].expect(from, Priority::bulk, {1, 1000, false, 8});
+    }
+    group.finish();
+  }
+  CHECK(open_descriptors() == before);
+}
+
+}  // namespace rondo::testing
