@@ -102,6 +102,15 @@ class KeptResults(unittest.TestCase):
         result = self.bench("--json", "/dev/full", status=3)
         self.assertIn("/dev/full: No space left on device", result.stderr)
 
+    def test_what_goes_wrong_with_one_file_does_not_cost_the_other_its_rows(self):
+        self.bench("--json", "/dev/full", "--csv", self.csv, status=3)
+        *table, last = self.csv.read_text().splitlines()
+        self.assertRegex(last, "^# incomplete: .*No space left on device")
+        self.assertEqual(len(list(csv.DictReader(table))), 2)
+        # One that is whole stays so when what comes after it fails.
+        self.bench("--json", self.json, "--write-constants", "/dev/full", status=3)
+        self.assertTrue(json.loads(self.json.read_text())["complete"])
+
     def test_a_pipe(self):
         pipe = self.folder / "pipe"
         os.mkfifo(pipe)
