@@ -18,7 +18,7 @@ def become_ordinary():
 
 
 def main():
-    program = sys.argv[1]
+    program = os.path.abspath(sys.argv[1])
     ranks = sys.argv[2] if len(sys.argv) > 2 else '96'
     probe = subprocess.run([program, '--version'], preexec_fn=become_ordinary, cwd='/', capture_output=True, check=False)
     if probe.returncode != 0:
