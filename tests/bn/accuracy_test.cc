@@ -222,5 +222,18 @@ TEST_CASE("dx is the derivative") {
   }));
 }
 
+TEST_CASE("the mean and its rest are exact, however far the mean is from the point before") {
+  // Each sum has 54 binary digits, one more than a double.
+  const auto [point, away] = GENERATE(
+      table<double, double>({{0x1.99999ap-4, 1e8 + 1}, {1e8 + 1, 0x1.99999ap-4}, {-0x1.99999ap-4, 1e8 + 1}}));
+  bn::GlobalMoments global(1);
+  global.point[0] = point;
+  const double s1[] = {away}, s2[] = {away * away};
+  bn::take_sums(global, 1, s1, s2);
+  CHECK(global.mean_rest[0] != 0);
+  CHECK(static_cast<long double>(global.mean[0]) + static_cast<long double>(global.mean_rest[0]) ==
+        static_cast<long double>(point) + static_cast<long double>(away));
+}
+
 }  // namespace
 }  // namespace rondo::testing

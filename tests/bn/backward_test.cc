@@ -2,6 +2,7 @@
 //
 // Backward passes: that x is the one of the forward pass, and gradients whose mean is far from 0.
 #include <rondo/error.h>
+#include <utility>
 
 #include "bn/reference.h"
 #include "catch.h"
@@ -51,6 +52,25 @@ TEST_CASE("backward with the x of another forward pass is refused") {
       }));
     }
   }
+}
+
+TEST_CASE("backward with an x whose first or last element has changed is refused") {
+  const auto spatial = GENERATE(as<std::size_t>{}, 1, 1000, 1024, 1025, 5000, 40'001);
+  CHECK_NOTHROW(run_communicators(ranks(2), "an end", [&](Communicator& c, int) {
+    SyncBatchNorm layer(c, 1, {.name = "bn"});
+    std::vector<float> x(spatial, 1), y(spatial);
+    x[0] = 2;
+    const Activations in{x.data(), 1, spatial}, out{y.data(), 1, spatial};
+    layer.forward(in, out);
+    for (float* const element : {x.data(), x.data() + spatial - 1}) {
+      const float was = std::exchange(*element, 3.0f);
+      expect(refusal_of(layer, in, out).find("x is not what the last forward pass was given") !=
+                 std::string::npos,
+             "element " + std::to_string(element - x.data()));
+      *element = was;
+    }
+    layer.backward(in, out, out);
+  }));
 }
 
 TEST_CASE("backward after a forward pass in place is refused, and right with a copy of x") {

@@ -194,6 +194,31 @@ TEST_CASE("different direct calls are a mismatch that names both") {
         std::string::npos);
 }
 
+// What a call is like is kept from one to the next.
+TEST_CASE("a direct call that differs from the equal ones before it is a mismatch that names both") {
+  Cluster cluster(2, with_windows());
+  std::vector<float> a(20, 1), b(20, 1), out(20);
+  const auto call = [](std::vector<float>& in, std::vector<float>& to, std::size_t count) {
+    return make_call(Collective::all_reduce, Algorithm::direct, in, to, count);
+  };
+  for (int turn = 0; turn < 2; ++turn)
+    CHECK_NOTHROW(run_ranks(2, "equal", [&](int rank) {
+      std::vector<float>& own = rank == 0 ? a : b;
+      Work(cluster[rank].start(call(own, own, 20))).wait();
+    }));
+  Work first(cluster[0].start(call(a, out, 10)));
+  Work second(cluster[1].start(call(b, b, 20)));
+  std::string message;
+  try {
+    second.wait();
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  CHECK(message.find(
+            "rank 0 called all_reduce #3 (10 f32 sum) where rank 1 called all_reduce #3 (20 f32 sum)") !=
+        std::string::npos);
+}
+
 TEST_CASE("a rank that has reported a failure posts nothing more") {
   // Hears of the failure and gives no verdict, as while rank 0 is thinking.
   class Silent final : public EngineObserver {

@@ -147,6 +147,16 @@ TEST_CASE("a rank that left fails later operations at once, and earlier ones not
   CHECK(contains(later.message(), "rank 1 has left"));
 }
 
+TEST_CASE("a rank that left after its last operation is in that one, whenever this rank calls it") {
+  Cluster cluster(2);
+  Buffers a, b;
+  Work last(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+  cluster[0].peer_left(1, {1, 0});
+  Work own(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  CHECK_NOTHROW(own.wait());
+  CHECK_NOTHROW(last.wait());
+}
+
 TEST_CASE("of several ranks that left the one that has done too little is named, not the first") {
   Cluster cluster(3);
   Buffers a;

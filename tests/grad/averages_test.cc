@@ -213,5 +213,20 @@ TEST_CASE("weights that differ under a plain mean give one warning") {
   CHECK(warnings == wanted);
 }
 
+// By less than sums of weights and of their squares can tell.
+TEST_CASE("weights that differ in their last digits differ") {
+  const Model model = Model::of({10});
+  int warnings = 0;
+  Setup setup;
+  setup.size = 2;
+  CHECK_NOTHROW(run_communicators(setup, "last digits", [&](Communicator& communicator, int rank) {
+    GradientOptions options;
+    options.warn = [&](const std::string&) { ++warnings; };
+    GradientBuckets buckets(communicator, model.parameters(), options);
+    run_step(buckets, model, 0, rank, {.weight = rank == 0 ? 1.0 : 1.0 + 1e-12});
+  }));
+  CHECK(warnings == 1);
+}
+
 }  // namespace
 }  // namespace rondo::testing

@@ -124,6 +124,43 @@ TEST_CASE("a deadline that passes during an inquiry about something else is not 
     CHECK_THAT(party.wait_for_failure().cause, Catch::StartsWith("rank 2 does not answer"));
 }
 
+TEST_CASE("a deadline that passes during an inquiry about a stall of the same operation is not lost",
+          "[control]") {
+  auto half = without_control_of(2, 3);
+  for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
+  half.ranks[0].control->report_stall(Priority{}, 41);
+  half.ranks[0].control->report_deadline(Priority{}, 41, milliseconds{5000}, "own view");
+  for (const auto& [rank, party] : half.ranks)
+    CHECK_THAT(party.wait_for_failure().cause, Catch::StartsWith("rank 2 does not answer"));
+}
+
+TEST_CASE("an answer to a question that rank 0 has not asked answers none", "[control]") {
+  auto half = without_control_of(2, 3);
+  for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
+  std::vector<std::byte> both = encode(StatusMessage{UINT64_MAX, standing(41, 40)});
+  const auto deadline = encode(DeadlineMessage{Priority::bulk, 41, 5'000'000'000u, "its view"});
+  both.insert(both.end(), deadline.begin(), deadline.end());
+  half.streams.front().send(both);
+  for (const auto& [rank, party] : half.ranks)
+    CHECK_THAT(party.wait_for_failure().cause, Catch::StartsWith("rank 2 does not answer"));
+}
+
+TEST_CASE("a rank that leaves twice has left as it said first", "[control]") {
+  auto half = without_control_of(1, 3);
+  const auto last = encode(ReportMessage{{Errc::aborted, "rank 1 has called abort"}});
+  std::vector<std::byte> all;
+  for (const std::uint64_t finished : {7u, 8u, 9u}) {
+    const auto leaving = encode(LeavingMessage{{finished, finished}});
+    all.insert(all.end(), leaving.begin(), leaving.end());
+  }
+  all.insert(all.end(), last.begin(), last.end());
+  half.streams.front().send(all);
+  for (const auto& [rank, party] : half.ranks) {
+    party.wait_for_failure();
+    CHECK(party.listener->left() == std::map<int, std::uint64_t>{{1, 7}});
+  }
+}
+
 TEST_CASE("a rank that does not answer is named", "[control]") {
   auto half = without_control_of(2, 4);
   for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
@@ -167,6 +204,15 @@ TEST_CASE("what a rank knows first-hand is told although rank 0 hangs", "[contro
   CHECK(
       half.ranks[1].wait_for_failure().cause ==
       "rank 2 called barrier where rank 1 called broadcast; rank 0 does not answer (stopped or unreachable)");
+}
+
+TEST_CASE("a rank that has lost its link to rank 0 tells of it although rank 0 hangs", "[control]") {
+  auto half = without_control_of(0, 2);
+  half.ranks[1].control->report(
+      {Errc::peer_lost, "rank 1 lost rank 0 at 10.0.0.7:1: connection reset by peer", 0});
+  CHECK(half.ranks[1].wait_for_failure().cause ==
+        "rank 1 lost rank 0 at 10.0.0.7:1: connection reset by peer; rank 0 does not answer (stopped or "
+        "unreachable)");
 }
 
 TEST_CASE("a late verdict changes nothing any more", "[control]") {
@@ -272,6 +318,15 @@ TEST_CASE("who waits for whom is told across lanes, the one who is alone first",
         "rank 0 has waited for 12 s in urgent all_reduce #7 \"reduce_metrics\" (2 f64 sum), which ranks 1-3 "
         "have not "
         "called; rank 1 has waited for 3 s in receive #3 (8 f32 from rank 0, tag 7) for rank 0");
+}
+
+// What it said of itself last is older than its farewell.
+TEST_CASE("a rank that has left waits for nothing", "[control]") {
+  std::vector<Standing> ranks(3, {Standing::State::answered, true, standing(41, 40)});
+  ranks[2] = {Standing::State::left, true, standing(40, 41)};
+  ranks[2].status.lanes[1] = {7, 6, "urgent barrier #7", "", {0}};
+  CHECK(find_culprits({Priority::bulk, 41, 1'000'000'000u, "own view"}, 0, ranks).cause.find("urgent") ==
+        std::string::npos);
 }
 
 TEST_CASE("culprits of a large job stay readable and indexes from the wire are checked", "[control]") {

@@ -92,4 +92,17 @@ TEST_CASE("a frame without a tag ends a connection that has them") {
   CHECK(connection.far->why() == wrong_tag);
 }
 
+TEST_CASE("a frame without a tag is told although the connection has ended behind it") {
+  Connection connection(Protection::headers);
+  auto frame = frame_of(5);
+  frame.resize(frame.size() + tag_bytes);
+  REQUIRE(::send(connection.near->descriptor(), frame.data(), frame.size(), 0) ==
+          static_cast<ssize_t>(frame.size()));
+  connection.near.reset();
+  while (!connection.far->ended()) connection.far->read();
+  CHECK_FALSE(connection.far->take_frame());
+  CHECK(connection.far->code() == Errc::authentication);
+  CHECK(connection.far->why() == wrong_tag);
+}
+
 }  // namespace rondo::tests

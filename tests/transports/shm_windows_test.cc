@@ -63,6 +63,17 @@ TEST_CASE("ranks of a host share areas and what they allocate, and nothing else"
   CHECK(of1->find(freed, 1).generation == 0);
 }
 
+TEST_CASE("what has been found is found no more once it is freed, whatever else is allocated") {
+  auto transports = shm_transports(2);
+  const auto other = transports[1]->allocate(100);
+  auto memory = transports[1]->allocate(100);
+  const std::byte* const freed = memory->memory().data();
+  CHECK(find_everywhere(transports, 1, freed, 100).generation != 0);
+  memory.reset();
+  CHECK(transports[1]->windows()->find(freed, 100).generation == 0);
+  CHECK(transports[1]->windows()->find(other->memory().data(), 100).generation != 0);
+}
+
 TEST_CASE("memory that is used again is zero, and the others see what is written to it") {
   auto transports = shm_transports(3);
   for (int i = 1; i <= 20; ++i) {
@@ -146,6 +157,26 @@ TEST_CASE("allocations cost one descriptor, also while the peers do nothing") {
     CHECK(transports[2]->windows()->map(1, place, 4096) != nullptr);
   }
   CHECK(open_descriptors() <= before + 3);
+}
+
+TEST_CASE("a descriptor is with a few peers at a time, as long as these have not taken it") {
+  constexpr std::size_t size = 32, at_once = 256 / size;
+  auto transports = shm_transports(size);
+  const auto memory = transports[0]->allocate(4096);
+  const std::byte* const data = memory->memory().data();
+  for (int i = 0; i < 10; ++i) CHECK(transports[0]->windows()->find(data, 1).generation == 0);
+  const auto there = [&] {
+    std::size_t count = 0;
+    for (std::size_t rank = 1; rank < size; ++rank) {
+      transports[rank]->windows()->find(nullptr, 0);
+      if (transports[rank]->windows()->map(0, {0, 1, 0}, 1) != nullptr) ++count;
+    }
+    return count;
+  };
+  CHECK(there() == at_once);
+  for (std::size_t i = 1; i < size / at_once; ++i) find_everywhere(transports, 0, data, 1);
+  CHECK(there() == size - 1);
+  CHECK(transports[0]->windows()->find(data, 1).generation != 0);
 }
 
 TEST_CASE("memory may outlive its transport") {

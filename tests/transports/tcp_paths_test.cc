@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <boost/asio/ip/address.hpp>
+#include <utility>
 
 #include "catch.h"
 #include "transports/tcp/tcp.h"
@@ -54,6 +55,12 @@ TEST_CASE("interfaces of two hosts are paired by network, the fastest first") {
   const auto c = host("c", {{"eth0", "10.1.0.3", 24, 2000}, {"eth1", "10.2.0.3", 24, 1000}});
   CHECK(pairs(plan_paths(a, c)) == "0-0 1-1");
   CHECK(pairs(plan_paths(c, a)) == "0-0 1-1");
+  // An eighth of the fastest is enough, less is not.
+  for (const auto& [speed, wanted] : {std::pair{1250u, "1-1 0-0"}, {1249u, "1-1"}}) {
+    const auto d = host("d", {{"eth0", "10.1.0.4", 24, speed}, {"eth1", "10.2.0.4", 24, 10'000}});
+    const auto e = host("e", {{"eth0", "10.1.0.5", 24, speed}, {"eth1", "10.2.0.5", 24, 10'000}});
+    CHECK(pairs(plan_paths(d, e)) == wanted);
+  }
 }
 
 TEST_CASE("both ends come to the same pairs") {
