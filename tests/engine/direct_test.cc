@@ -2,6 +2,7 @@
 //
 // The direct algorithms on shared memory: every operation, with buffers in windows, elsewhere, and some here and some there.
 #include <cstring>
+#include <future>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -192,6 +193,43 @@ TEST_CASE("different direct calls are a mismatch that names both") {
   CHECK(message.find(
             "rank 0 called all_reduce #1 (10 f32 sum) where rank 1 called all_reduce #1 (20 f32 sum)") !=
         std::string::npos);
+}
+
+// Rank 1 is held in a callback while rank 0 has all that it needs: its input must stay until rank 1 has read it.
+TEST_CASE("a direct call on windows ends when everybody has read this rank's input") {
+  std::promise<void> held, go;  // longer than the thread that runs the callback
+  Cluster cluster(2, with_windows());
+  constexpr std::size_t count = 200'000;
+  std::vector<std::unique_ptr<Allocation>> memory;
+  const auto floats = [&](int rank, std::size_t elements) {
+    memory.push_back(cluster.transport(rank).allocate(elements * sizeof(float)));
+    return reinterpret_cast<std::byte*>(memory.back()->memory().data());
+  };
+  std::vector<float> none;
+  const auto gather = [&](int rank) {
+    Call call = make_call(Collective::all_gather, Algorithm::direct, none, none, count);
+    call.in_bytes = count * sizeof(float);
+    call.out_bytes = 2 * call.in_bytes;
+    call.in = floats(rank, count);
+    call.out = floats(rank, 2 * count);
+    return call;
+  };
+  const Call calls[] = {gather(0), gather(1)};
+  Work before1(cluster[1].start(make_call(Collective::barrier, Algorithm::direct, none, none, 0)));
+  before1.on_done([&](std::error_code) {
+    held.set_value();
+    go.get_future().wait();
+  });
+  Work mine1(cluster[1].start(calls[1]));
+  Work before0(cluster[0].start(make_call(Collective::barrier, Algorithm::direct, none, none, 0)));
+  held.get_future().wait();
+  Work mine0(cluster[0].start(calls[0]));
+  const bool early = mine0.wait_for(std::chrono::milliseconds{50});
+  go.set_value();
+  CHECK_FALSE(early);
+  CHECK_NOTHROW(mine0.wait());
+  CHECK_NOTHROW(mine1.wait());
+  CHECK_NOTHROW(before0.wait());
 }
 
 // What a call is like is kept from one to the next.
