@@ -109,7 +109,7 @@ class NoDescriptors {
 
 }  // namespace
 
-TEST_CASE("ranks that meet wait while this user has too many descriptors in flight", "[shm]") {
+TEST_CASE("ranks that meet wait while this user has too many descriptors in flight", "[shm][fork]") {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(meet_while_flight_is_full());
   const int status = status_of(child);

@@ -61,7 +61,7 @@ TEST_CASE("the soft limit is raised to what is needed, and as far as the hard on
   CHECK(limit.rlim_cur >= std::min<rlim_t>(open_descriptors() + 20, limit.rlim_max));
 }
 
-TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[descriptors]") {
+TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[descriptors][fork]") {
   const std::string url = free_url();
   const pid_t others = ::fork();
   REQUIRE(others >= 0);

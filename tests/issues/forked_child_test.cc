@@ -49,7 +49,7 @@ bool die_with_a_helper(Communicator& communicator, const int (&leash)[2]) {
 
 }  // namespace
 
-TEST_CASE("a rank that dies is noticed although a process that it has forked lives on") {
+TEST_CASE("a rank that dies is noticed although a process that it has forked lives on", "[fork]") {
   const std::string transport = GENERATE(std::string("tcp"), std::string("shm"));
   constexpr int size = 3, victim = 1;
   const ScratchDirectory folder;
@@ -75,7 +75,7 @@ TEST_CASE("a rank that dies is noticed although a process that it has forked liv
   CHECK(statuses == std::vector<int>{0, 128 + SIGKILL, 0});
 }
 
-TEST_CASE("a communicator is refused in a forked child, and goes on in its parent") {
+TEST_CASE("a communicator is refused in a forked child, and goes on in its parent", "[fork]") {
   const ScratchDirectory folder;
   const auto statuses = run_forked(2, [&](int rank) {
     Communicator communicator = Communicator::connect(options_of(rank, 2, folder.path(), ""));
@@ -111,7 +111,7 @@ TEST_CASE("a communicator is refused in a forked child, and goes on in its paren
   CHECK(statuses == std::vector<int>{0, 0});
 }
 
-TEST_CASE("a forked child has none of Rondo's descriptors, and its own keep their numbers") {
+TEST_CASE("a forked child has none of Rondo's descriptors, and its own keep their numbers", "[fork]") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   FileDescriptor kept(ends[0]), other(ends[1]), given(::dup(ends[0]));
