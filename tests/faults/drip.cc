@@ -10,9 +10,9 @@
 #include <boost/asio/write.hpp>
 #include <cstdio>
 
-#include "base/bytes.h"
 #include "base/handshake.h"
 #include "collectives/frame.h"
+#include "lib/record.h"
 #include "lib/rendezvous.h"
 #include "transports/tcp/address.h"
 #include "transports/tcp/tcp.h"
@@ -35,27 +35,9 @@ class Busy final : public ControlClient {
   void peer_left(int, const std::uint64_t (&)[lane_count]) override {}
 };
 
-// The record of a rank as the library writes it: see lib/state.cc.
-Blob make_record(const Transport& transport) {
-  Writer writer;
-  writer.put_string(host_identity());
-  writer.put(std::uint32_t{1});
-  writer.put(std::uint8_t{1});
-  const Blob address = transport.address();
-  writer.put_string(transport.name());
-  writer.put_string({reinterpret_cast<const char*>(address.data()), address.size()});
-  writer.put(std::uint8_t{0});  // no costs of its own
-  return writer.take();
-}
-
-TcpAddress address_in(const Blob& record) {
-  Reader reader(record);
-  reader.get_string(1000);
-  reader.get<std::uint32_t>();
-  reader.get<std::uint8_t>();
-  reader.get_string(100);
-  const std::string address = reader.get_string(10'000);
-  return decode_tcp_address(std::as_bytes(std::span(address.data(), address.size()))).value();
+TcpAddress address_in(const Joined& joined, int rank) {
+  const auto records = read_records(joined.records);
+  return decode_tcp_address(records[static_cast<std::size_t>(rank)].addresses.at("tcp")).value();
 }
 
 void shake_hands(tcp::socket& socket, const Place& place, std::uint64_t job) {
@@ -84,17 +66,19 @@ int main() {
   tcp_options.size = place.size;
   tcp_options.secret = place.secret;
   tcp_options.host = host_identity();
-  const auto transport = make_tcp(tcp_options);
-  Joined joined = join(place, options, make_record(*transport));
+  TransportList transports;
+  transports.push_back(make_tcp(tcp_options));
+  const Transport& transport = *transports.front();
+  Joined joined = join(place, options, write_record(options, transports, CostSource::defaults, {}));
   Busy busy;
   joined.control->start(busy);
   if (const auto failure = joined.control->await_ready(place.deadline))
     throw Error(failure->code, failure->cause);
   boost::asio::io_context context;
   tcp::socket socket(context);
-  boost::asio::connect(socket, address_in(joined.records[0]).endpoints);
+  boost::asio::connect(socket, address_in(joined, 0).endpoints);
   shake_hands(socket, place, joined.job);
-  std::printf("ready %s\n", transport->describe().c_str());
+  std::printf("ready %s\n", transport.describe().c_str());
   std::fflush(stdout);
   const HeaderBytes header = encode(Frame{});
   for (const std::byte& next : header) {
