@@ -41,7 +41,8 @@ Tensors train_job(Communicator& communicator, const Job& job);
 template <class T>
 Tensors train_ranks(const Job& job, Setup setup = {});
 
-// The largest difference of a value, by the largest value of its tensor; and in which tensor.
+// The largest difference of a value, by the largest value of its tensor; and in which tensor. The
+// points about which batch norm sums are no result: they depend on how samples are split.
 struct Difference {
   double relative = 0;
   std::string tensor;

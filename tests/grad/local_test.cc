@@ -33,7 +33,7 @@ TEST_CASE("an Accumulation lives around whole steps") {
     // Nothing has been harmed: with another one the step ends.
     expect_contains(
         error_of(Errc::invalid_argument, [&] { const GradientBuckets::Accumulation late(buckets); }),
-        "an Accumulation in step 2");
+        "an Accumulation was made in the middle of step 2");
     (void)rank;
   }));
 }
