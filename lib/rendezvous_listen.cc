@@ -71,7 +71,8 @@ std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options, 
 std::vector<std::string> addresses_of(const std::vector<FileDescriptor>& listeners) {
   std::vector<Endpoint> endpoints;
   for (const FileDescriptor& listener : listeners) endpoints.push_back(own_endpoint(listener.get()));
-  std::ranges::stable_partition(endpoints, &Endpoint::is_loopback);
+  std::stable_partition(endpoints.begin(), endpoints.end(),
+                        [](const Endpoint& endpoint) { return endpoint.is_loopback(); });
   std::vector<std::string> addresses;
   for (const Endpoint& endpoint : endpoints)
     if (addresses.size() < most_announced) addresses.push_back(endpoint.text());

@@ -58,7 +58,7 @@ std::string show_transports(const Options& options) {
   if (allows_all_transports(options)) return {};
   std::vector<std::string> names = options.transports;
   std::ranges::sort(names);
-  names.erase(std::ranges::unique(names).begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
   return show_list(std::move(names));
 }
 
