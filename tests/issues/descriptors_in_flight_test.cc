@@ -119,7 +119,7 @@ TEST_CASE("ranks that meet wait while this user has too many descriptors in flig
     CHECK(status == 0);
 }
 
-TEST_CASE("a segment that finds no number free stays in the socket until there are two", "[shm]") {
+TEST_CASE("a segment that finds no number free stays in the socket until there are two", "[shm][starved]") {
   Pair pair;
   {
     const NoDescriptors none(GENERATE(0u, 1u));

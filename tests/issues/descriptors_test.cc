@@ -61,7 +61,7 @@ TEST_CASE("the soft limit is raised to what is needed, and as far as the hard on
   CHECK(limit.rlim_cur >= std::min<rlim_t>(open_descriptors() + 20, limit.rlim_max));
 }
 
-TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[descriptors][fork]") {
+TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[descriptors][fork][starved]") {
   const std::string url = free_url();
   const pid_t others = ::fork();
   REQUIRE(others >= 0);
@@ -85,7 +85,7 @@ TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[desc
 
 namespace rondo::testing {
 
-TEST_CASE("a rank that runs out of descriptors while links are opened says so", "[descriptors]") {
+TEST_CASE("a rank that runs out of descriptors while links are opened says so", "[descriptors][starved]") {
   Setup setup;
   setup.over = Over::tcp;
   std::barrier all(setup.size);

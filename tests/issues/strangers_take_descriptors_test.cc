@@ -124,7 +124,7 @@ TEST_CASE("connections that prove nothing hold a quarter of the descriptors at m
   CHECK(strangers.size() - dismissed(strangers) <= 280 / 4);
 }
 
-TEST_CASE("a rank that comes when there are no descriptors left takes the place of a stranger") {
+TEST_CASE("a rank that comes when there are no descriptors left takes the place of a stranger", "[starved]") {
   Lonely rank;
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 60; ++i) strangers.push_back(connect(rank));
@@ -168,7 +168,8 @@ TEST_CASE("local connections that prove nothing hold a quarter of the descriptor
 }
 
 // For longer than the listener bears a shortage: it must find that there was room each time.
-TEST_CASE("strangers who come again and again when there are no descriptors left do not end the job") {
+TEST_CASE("strangers who come again and again when there are no descriptors left do not end the job",
+          "[starved]") {
   Lonely rank;
   std::vector<FileDescriptor> sockets;
   for (int i = 0; i < 61; ++i)

@@ -44,7 +44,7 @@ class NoDescriptors {
 
 }  // namespace
 
-TEST_CASE("memory that a peer cannot take for a while lies nowhere, and then where it is", "[shm]") {
+TEST_CASE("memory that a peer cannot take for a while lies nowhere, and then where it is", "[shm][starved]") {
   auto transports = shm_transports(3);
   auto memory = transports[1]->allocate(bytes);
   std::memset(memory->memory().data(), 7, bytes);
@@ -65,7 +65,7 @@ TEST_CASE("memory that a peer cannot take for a while lies nowhere, and then whe
   }
 }
 
-TEST_CASE("operations on memory that a peer cannot map give the right sums", "[shm]") {
+TEST_CASE("operations on memory that a peer cannot map give the right sums", "[shm][starved]") {
   std::unique_ptr<NoDescriptors> none;
   Setup setup;
   setup.size = 3;
