@@ -50,8 +50,10 @@ std::string show_switch(bool on) {
 std::string show_time(std::chrono::milliseconds time, std::chrono::milliseconds otherwise) {
   return time == otherwise ? std::string() : fmt::format("{:g}", static_cast<double>(time.count()) / 1000);
 }
-std::string show_list(std::vector<std::string> list) {
-  return fmt::format("{}", fmt::join(list, ","));
+std::string show_list(const std::vector<std::string>& list) {
+  std::string text;
+  for (const std::string& item : list) text.append(text.empty() ? "" : ",").append(item);
+  return text;
 }
 // In any order; a list of all transports counts as no list.
 std::string show_transports(const Options& options) {
@@ -59,7 +61,7 @@ std::string show_transports(const Options& options) {
   std::vector<std::string> names = options.transports;
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  return show_list(std::move(names));
+  return show_list(names);
 }
 
 std::optional<int> small_variable(const char* name, std::int64_t least, std::int64_t most) {

@@ -36,6 +36,8 @@ void prepare_output() {
 }
 
 void print_text(std::string_view text) {
+  // The data of an empty text may be null, which fwrite() does not take.
+  if (text.empty()) return;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size()) throw OutputLost(errno);
 }
 
@@ -46,6 +48,7 @@ void flush_output() {
 }
 
 void say_text(std::string_view text) noexcept {
+  if (text.empty()) return;
   // When this fails too, there is nobody left to tell.
   static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr));
 }

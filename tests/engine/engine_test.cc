@@ -59,6 +59,30 @@ TEST_CASE("an operation that is dropped still runs") {
   CHECK(b.out == std::vector<float>(count, 2));
 }
 
+TEST_CASE("operations that follow one which ended before an earlier one run too") {
+  constexpr int ranks = 3, operations = 4;
+  Cluster cluster(ranks);
+  Buffers buffers[ranks][operations];
+  const auto start = [&](int rank, int operation) {
+    // The roots are 1, 2, 1, 2.
+    Buffers& b = buffers[rank][operation];
+    return Work(cluster[rank].start(make_call(Collective::broadcast, Algorithm::star, b.in, b.out, count,
+                                              1 + operation % 2)));
+  };
+  std::vector<Work> works;
+  for (const int rank : {0, 2})
+    for (const int operation : {0, 1}) works.push_back(start(rank, operation));
+  // Rank 0 has the second from rank 2, and still nothing from rank 1.
+  works[1].wait();
+  CHECK_FALSE(works[0].is_done());
+  for (const int rank : {0, 2})
+    for (const int operation : {2, 3}) works.push_back(start(rank, operation));
+  for (int operation = 0; operation < operations; ++operation) works.push_back(start(1, operation));
+  for (Work& work : works) work.wait();
+  for (auto& of_rank : buffers)
+    for (const Buffers& b : of_rank) CHECK(b.out == std::vector<float>(count, 1));
+}
+
 TEST_CASE("a function given to on_done runs once, also after the end") {
   Cluster cluster(2);
   Buffers a, b;

@@ -29,6 +29,8 @@ for ranks in 1, 3:
     # A place that is wrong shows that the store is used and not the launcher's variables.
     environment = {name: value for name, value in os.environ.items() if not LAUNCHER.match(name)}
     environment["RONDO_RENDEZVOUS"] = "tcp://127.0.0.1:1"
+    # MPI keeps what it has allocated until the process ends; Rondo's own leaks show in every other test.
+    environment["ASAN_OPTIONS"] = ":".join([environment.get("ASAN_OPTIONS", "halt_on_error=1"), "detect_leaks=0"])
     result = subprocess.run([mpirun, *more, "-n", str(ranks), program], capture_output=True, text=True, timeout=90,
                             stdin=subprocess.DEVNULL, env=environment)
     wanted = [f"rank {rank}: {(ranks - 1) / 2:g}" for rank in range(ranks)]
