@@ -69,7 +69,7 @@ bool is_one_file(const std::string& path, const std::string& other) {
 
 ResultFile::ResultFile(std::string_view flag, const std::string& path) : path_(path) {
   if (is_standard_output(path)) {
-    path_ = "-";
+    path_.assign(1, '-');
     return;
   }
   const auto refuse = [&](int cause) {

@@ -16,7 +16,7 @@ sys.dont_write_bytecode = True
 
 from group import Failure, Group
 from launch import BEFORE, PEERS, RONDO, TRANSPORTS, Missing, has, launches
-from rounds import Candidate, Row, measure
+from rounds import Candidate, Row, Samples, measure, row_of
 
 SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -72,6 +72,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=list_of(bytes_of, "sizes"), default="8,1K,16K,256K,1M,4M,16M,64M",
                         help="bytes to reduce; default %(default)s")
     parser.add_argument("--rounds", type=positive(int), default=5, help="rounds per size; default %(default)s")
+    parser.add_argument("--starts", type=positive(int), default=1,
+                        help="start all libraries anew this often, with so many rounds each time; default %(default)s")
     parser.add_argument("--seconds-per-turn", type=positive(float), default=0.1, metavar="S", help="default %(default)s")
     parser.add_argument("--timeout", type=positive(float), default=20.0, metavar="S",
                         help="a library that takes longer for one turn is left out; default %(default)s")
@@ -188,15 +190,24 @@ def compare(transport: str, ranks: int, arguments: argparse.Namespace) -> list[R
     missing: dict[str, str] = {}
     peers = [BEFORE[name] for name in RONDO[transport] if arguments.before]
     peers += [name for name in arguments.peers if has(name, transport)]
-    print_header(transport, ranks, peers, arguments.rounds)
-    with started([*RONDO[transport], *peers], transport, ranks, arguments, missing) as groups:
-        candidates = [Candidate(group, algorithm) for group in groups.values() for algorithm in group.algorithms]
-        for size in arguments.sizes:
-            row = measure(candidates, size, arguments.rounds, arguments.seconds_per_turn, missing,
-                          lambda text: progress(f"{transport}, {ranks} ranks, {in_words(size)}: {text}"))
-            progress("")
-            print_row(row, transport, peers)
-            rows.append(row)
+    print_header(transport, ranks, peers, arguments.starts * arguments.rounds)
+    samples = [Samples(size) for size in arguments.sizes]
+    names = [*RONDO[transport], *peers]
+    for start in range(arguments.starts):
+        present = [name for name in names if name not in missing]
+        # Who starts first may find another place on the cores than who starts last.
+        order = present if start % 2 == 0 else present[::-1]
+        with started(order, transport, ranks, arguments, missing) as groups:
+            candidates = [Candidate(groups[name], algorithm) for name in names if name in groups
+                          for algorithm in groups[name].algorithms]
+            for of_size in samples:
+                where = f"{transport}, {ranks} ranks, start {start + 1} of {arguments.starts}, {in_words(of_size.bytes)}"
+                measure(candidates, of_size, arguments.rounds, arguments.seconds_per_turn, missing,
+                        lambda text, where=where: progress(f"{where}: {text}"))
+                if start + 1 == arguments.starts:
+                    progress("")
+                    rows.append(row_of(of_size, candidates))
+                    print_row(rows[-1], transport, peers)
     for name, reason in missing.items():
         print(f"{name}: {reason}")
     return rows

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The measurement of one size: short turns, one library at a time, Rondo before every peer."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -67,8 +68,18 @@ class Row:
         return row
 
 
-def measure(candidates: list[Candidate], size: int, rounds: int, seconds: float, missing: dict[str, str], progress) -> Row:
+class Samples:
+    """What the rounds of one size gave, over all starts of the libraries."""
+
+    def __init__(self, size: int):
+        self.bytes = size
+        self.times: dict[str, list[float]] = defaultdict(list)
+        self.ratios: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+
+def measure(candidates: list[Candidate], samples: Samples, rounds: int, seconds: float, missing: dict[str, str], progress) -> None:
     """Takes libraries that fail out of `candidates`, stops them and enters the reason in `missing`."""
+    size = samples.bytes
 
     def attempt(candidate: Candidate, action):
         if candidate not in candidates:
@@ -85,11 +96,7 @@ def measure(candidates: list[Candidate], size: int, rounds: int, seconds: float,
         progress(f"checking {candidate.name}")
         attempt(candidate, lambda: candidate.get_ready(size, seconds))
 
-    names = {name for of_transport in RONDO.values() for name in of_transport}
-    ours = [candidate for candidate in candidates if candidate.group.name in names]
-    peers = [candidate for candidate in candidates if candidate not in ours]
-    times: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
-    ratios: dict[str, dict[str, list[float]]] = {rondo.name: {peer.name: [] for peer in peers} for rondo in ours}
+    ours, peers = ours_and_peers(candidates)
     for number in range(rounds):
         for peer in peers or [None]:
             progress(f"round {number + 1} of {rounds}, {peer.name if peer else 'no peer'}")
@@ -97,28 +104,34 @@ def measure(candidates: list[Candidate], size: int, rounds: int, seconds: float,
                     for candidate in [*ours, peer] if candidate}
             for name, time in turn.items():
                 if time:
-                    times[name].append(time)
+                    samples.times[name].append(time)
             for rondo in ours:
                 if peer and turn[rondo.name] and turn[peer.name]:
-                    ratios[rondo.name][peer.name].append(turn[peer.name] / turn[rondo.name])
-    # A library that fails on the way has no figure.
-    return _row(size, [rondo for rondo in ours if rondo in candidates], [peer for peer in peers if peer in candidates], times, ratios)
+                    samples.ratios[rondo.name][peer.name].append(turn[peer.name] / turn[rondo.name])
+
+
+def ours_and_peers(candidates: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+    names = {name for of_transport in RONDO.values() for name in of_transport}
+    ours = [candidate for candidate in candidates if candidate.group.name in names]
+    return ours, [candidate for candidate in candidates if candidate not in ours]
 
 
 def warm_ups(iterations: int) -> int:
     return _clamp(iterations / 10, WARM_UPS)
 
 
-def _row(size: int, ours: list[Candidate], peers: list[Candidate], times: dict[str, list[float]],
-         ratios: dict[str, dict[str, list[float]]]) -> Row:
-    row = Row(size)
+def row_of(samples: Samples, candidates: list[Candidate]) -> Row:
+    """A library that has failed on the way is no longer a candidate, and has no figure."""
+    ours, peers = ours_and_peers(candidates)
+    times, ratios = samples.times, samples.ratios
+    row = Row(samples.bytes)
     row.rondo_us = {rondo.name: median(times[rondo.name]) for rondo in ours if times[rondo.name]}
     row.peers_us = {peer.name: median(times[peer.name]) for peer in peers}
     if row.peers_us:
         row.best = min(row.peers_us, key=row.peers_us.get)
         if BEFORE["rondo"] in row.peers_us:
             row.best = BEFORE["rondo"]
-        row.ratios = {rondo.name: ratios[rondo.name].get(BEFORE[rondo.name], ratios[rondo.name][row.best]) for rondo in ours}
+        row.ratios = {rondo.name: ratios[rondo.name][BEFORE[rondo.name] if BEFORE[rondo.name] in row.peers_us else row.best] for rondo in ours}
     # A library with several algorithms is as fast as the best of them.
     for group in {peer.group.name for peer in peers} - set(row.peers_us):
         row.peers_us[group] = min(row.peers_us[peer.name] for peer in peers if peer.group.name == group)

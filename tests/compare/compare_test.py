@@ -106,6 +106,25 @@ class Compare(unittest.TestCase):
         self.assertEqual([row["ratio"] for row in rows], [1.5, 1.5])
         self.assertEqual(by_transport["shm"]["ratio_allocated"], 0.5)
 
+    def test_several_starts_count_as_one_measurement(self):
+        before = self.folder / "before"
+        shutil.copytree(self.folder / "bench", before / "bench")
+        counted = self.folder / "starts"
+        status, output, rows = self.compare("--before", str(before), "--transport", "tcp", "--sizes", "8", "--starts", "3",
+                                            RONDO_US="200", RONDO_STARTS=str(counted), BEFORE_US="300")
+        self.assertEqual(status, 0, output)
+        self.assertEqual(len(counted.read_text().split()), 3)
+        self.assertEqual(rows[0]["rondo_us"], 800)  # 400, 800, 1200
+        self.assertEqual(rows[0]["ratio"], 0.75)
+        self.assertIn("(0.50 - 1.50)", output)
+        self.assertIn("median of 9 rounds", output)
+
+    def test_a_library_that_fails_in_one_start_is_not_started_again(self):
+        status, output, rows = self.compare("--peers", "gloo", "--transport", "tcp", "--sizes", "8", "--starts", "2", GLOO="die")
+        self.assertEqual(status, 1, output)
+        self.assertEqual(rows[0]["peers_us"], {})
+        self.assertEqual(output.count("gloo: "), 1, output)
+
     def test_a_table_for_each_transport(self):
         self.add_mpi("openmpi")
         status, output, rows = self.compare("--peers", "gloo,openmpi", "--sizes", "8")

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Speaks the protocol of bench/peers/harness.cc as one rank of a library would, and fails as FAKE_<NAME> says."""
+"""Speaks the protocol of bench/peers/harness.cc as one rank of a library would, and fails as FAKE_<NAME> says.
+FAKE_<NAME>_STARTS: a file that counts the starts; rank 0 is slower with each."""
 
 import os
 import socket
@@ -26,6 +27,12 @@ def say(text: str) -> None:
     print(text, file=lines, flush=True)
 
 
+starts = 1
+if rank == 0 and (counted := os.environ.get(f"FAKE_{name.upper()}_STARTS")):
+    with open(counted, "a+") as file:
+        print("started", file=file, flush=True)
+        file.seek(0)
+        starts = 2 * len(file.readlines())
 algorithms = "slow fast" if name == "gloo" else "default"
 say(f"ready {0 if fault == 'same_rank' else rank} {size} {algorithms}")
 for line in lines:
@@ -43,5 +50,5 @@ for line in lines:
             sys.exit("out of luck")
         if fault == "fail" and rank == 1:
             say("failed rank 1 lost rank 0")
-        slower = 1 + (arguments[0] == "slow") + rank
+        slower = starts * (1 + (arguments[0] == "slow") + rank)
         say("times" + f" {microseconds * 1000 * slower}" * int(arguments[3]))
