@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "lib/constants.h"
-#include "lib/settings.h"
 #include "lib/split.h"
 #include "lib/state.h"
 #include "lib/variables.h"
@@ -11,7 +10,7 @@ namespace rondo {
 
 Communicator connect_with(const Options& options, const TransportFactory& transports) {
   warn_about_variables();
-  return Communicator(std::make_unique<CommunicatorState>(with_environment(options), transports));
+  return Communicator(std::make_unique<CommunicatorState>(options, transports));
 }
 
 Communicator Communicator::connect(const Options& options) {

@@ -182,6 +182,7 @@ Options Options::from_environment() {
   }
   options.secret = secret_from_environment();
   warn_about_variables();
+  static_cast<void>(protection_of(options));
   return with_environment(std::move(options));
 }
 

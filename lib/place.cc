@@ -8,6 +8,7 @@
 #include "lib/launcher.h"
 #include "lib/rendezvous.h"
 #include "lib/rendezvous_url.h"
+#include "lib/settings.h"
 #include "lib/user_directory.h"
 
 namespace rondo {
@@ -91,14 +92,14 @@ void resolve_url(Place& place, const Options& options, const std::optional<Launc
               parsed.kind == RendezvousUrl::Kind::file ? parsed.path : "port " + std::to_string(parsed.port));
 }
 
-// Where ranks differ the greater one counts, connection by connection.
-Protection protection_of(const Options& options) {
-  const char* const name = options.integrity.empty() ? "RONDO_INTEGRITY" : "Options::integrity";
-  const std::string value =
-      options.integrity.empty() ? variable(name).value_or("headers") : options.integrity;
-  if (value == "headers") return Protection::headers;
-  if (value != "payload") refuse_variable(name, value, "it must be headers or payload");
-  return Protection::payload;
+// A variable that cannot be read is told with all other settings, when the ranks have met.
+milliseconds time_to_join(const Options& options) {
+  if (options.connect_deadline.count() > 0) return options.connect_deadline;
+  try {
+    return seconds_variable("RONDO_CONNECT_DEADLINE").value_or(default_connect_deadline);
+  } catch (const Error&) {
+    return default_connect_deadline;
+  }
 }
 
 }  // namespace
@@ -112,9 +113,8 @@ Place resolve_place(const Options& options) {
                                             ": it must be 1 or more, or 0 for the launcher's");
   const EnvironmentRanks environment = ranks_from_environment(options);
   Place place;
-  place.deadline = after(Clock::now(), options.connect_deadline);
+  place.deadline = after(Clock::now(), time_to_join(options));
   resolve_ranks(place, options, environment);
-  place.between_hosts = protection_of(options);
   place.secret = options.secret.empty() ? secret_from_environment() : options.secret;
   if (place.size > 1 && options.store == nullptr) resolve_url(place, options, environment.launcher);
   if (place.size > 1 && options.store != nullptr) lend_secret(place, "store");

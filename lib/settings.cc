@@ -169,6 +169,15 @@ Options with_environment(Options options) {
   return options;
 }
 
+Protection protection_of(const Options& options) {
+  const char* const name = options.integrity.empty() ? "RONDO_INTEGRITY" : "Options::integrity";
+  const std::string value =
+      options.integrity.empty() ? variable(name).value_or("headers") : options.integrity;
+  if (value == "headers") return Protection::headers;
+  if (value != "payload") refuse_variable(name, value, "it must be headers or payload");
+  return Protection::payload;
+}
+
 Settings settings_in_force(const Options& options) {
   Settings settings;
   for (const Setting& setting : table)

@@ -15,6 +15,7 @@
 #include <rondo/options.h>
 
 #include "base/bytes.h"
+#include "base/handshake.h"
 
 namespace rondo {
 
@@ -25,6 +26,10 @@ inline constexpr std::size_t default_staging_bytes = std::size_t{16} << 20;
 // size, rendezvous and secret, which resolve_place() takes from the launcher as well. Throws
 // Error(invalid_argument).
 Options with_environment(Options options);
+
+// From Options::integrity or RONDO_INTEGRITY. Where ranks differ the greater one counts, connection by
+// connection. Throws Error(invalid_argument).
+Protection protection_of(const Options& options);
 
 // Variable and value of each setting that differs from its default, in the order of the table.
 using Settings = std::vector<std::pair<std::string, std::string>>;

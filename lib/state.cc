@@ -15,6 +15,7 @@
 #include "lib/measure_links.h"
 #include "lib/needs.h"
 #include "lib/record.h"
+#include "lib/settings.h"
 
 namespace rondo {
 
@@ -50,6 +51,8 @@ CommunicatorState::CommunicatorState(const Options& options, const Place& place,
   const TimePoint began = Clock::now();
   Blob record;
   try {
+    options_ = with_environment(options);
+    place_.between_hosts = protection_of(options_);
     check_options();
     if (place_.size > 1) {
       reserve_descriptors_to_join(place_, options_);

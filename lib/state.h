@@ -91,8 +91,8 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   void begin_work();
 
   const unsigned generation_ = process_generation();
-  const Options options_;
-  const Place place_;
+  Options options_;  // constant after the constructor, as is place_
+  Place place_;
   CostSource cost_source_ = CostSource::defaults;  // rank 0's
   const TransportFactory factory_;
   std::uint64_t splits_ = 0;

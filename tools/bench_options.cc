@@ -131,9 +131,8 @@ void refuse_one_file(const BenchFlags& flags) {
 }
 
 Options read_connect(const BenchFlags& flags, Collective operation) {
-  Options options = Options::from_environment();
-  options.rank = -1;  // both are read again when connecting, which then knows and says who has set them
-  options.size = 0;
+  // What the environment says is left to connecting: what is wrong with it on one rank, all ranks hear.
+  Options options;
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
   if (!flags.interfaces.empty()) options.interfaces = {flags.interfaces};
   if (!flags.algorithm.empty()) options.algorithm = flags.algorithm;

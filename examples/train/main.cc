@@ -19,27 +19,19 @@ namespace {
 
 constexpr int exit_failed = 1, exit_usage = 2;
 
-// 0 where the environment says what cannot be: help and what is wrong with the command line are to be read there too.
-int own_rank() {
-  try {
-    return rondo::gather_place(rondo::Options::from_environment()).rank;
-  } catch (const rondo::Error&) {
-    return 0;
-  }
-}
-
 // What is wrong with the command line is wrong on every rank: the first says it.
 int explain(const CLI::App& app, const CLI::ParseError& error) {
   const bool fine = error.get_exit_code() == 0;  // --help
-  const int rank = own_rank();
+  // 0 where the environment says what cannot be: somebody must say it there too.
+  const int rank = rondo::gather_place({}).rank;
   if (rank == 0 && fine) app.exit(error);
   if (rank == 0 && !fine) fmt::print(stderr, "train: {}\ntrain --help describes the options\n", error.what());
   return fine ? 0 : exit_usage;
 }
 
 void train_on(const train::RunOptions& options) {
-  rondo::Options how = rondo::Options::from_environment();
-  how.reproducible = how.reproducible || options.reproducible;
+  rondo::Options how;
+  if (options.reproducible) how.reproducible = true;
   auto communicator = rondo::Communicator::connect(how);
   if (options.type == rondo::DType::f64)
     train::run<double>(communicator, options);
@@ -55,7 +47,7 @@ int run(int argc, char** argv) {
   rondo::PlaceInfo place;
   try {
     app.parse(argc, argv);
-    place = rondo::gather_place(rondo::Options::from_environment());
+    place = rondo::gather_place({});
     train::check_options(options, place.size);
   } catch (const CLI::ParseError& error) {
     return explain(app, error);

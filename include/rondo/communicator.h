@@ -74,7 +74,7 @@ struct Transfer {
 class RONDO_API Communicator {
  public:
   // Joins the other ranks. Throws Error: rendezvous, authentication, deadline_exceeded, invalid_argument, system.
-  static Communicator connect(const Options& options = Options::from_environment());
+  static Communicator connect(const Options& options = {});
 
   explicit Communicator(std::unique_ptr<CommunicatorState> state);
   Communicator(Communicator&&) noexcept;

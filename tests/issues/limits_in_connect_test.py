@@ -97,6 +97,13 @@ class LimitsInConnect(unittest.TestCase):
                     self.run_with(3, culprit, f"rank {culprit} cannot take part: ", f"on any port from {port} to {port}",
                                   RONDO_PORT_RANGE=f"{port}-{port}", RONDO_TRANSPORT="tcp", RONDO_INTERFACE="127.0.0.0/8")
 
+    def test_a_variable_that_cannot_be_read(self):
+        for culprit in 0, 1:
+            for name, value in {"PORT_RANGE": "9-1", "INTEGRITY": "all", "DEADLINE": "soon", "REPRODUCIBLE": "maybe"}.items():
+                with self.subTest(culprit=culprit, name=name):
+                    self.run_with(3, culprit, f"rank {culprit} cannot take part: RONDO_{name} is '{value}': it must be ",
+                                  **{f"RONDO_{name}": value})
+
     def test_constants(self):
         with tempfile.NamedTemporaryFile("w") as file:
             file.write("latency: much\n")

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "environment_guard.h"
+#include "lib/settings.h"
 #include "lib/user_directory.h"
 
 using namespace rondo;
@@ -17,7 +18,7 @@ TEST_CASE("RONDO_INTEGRITY and Options::integrity say what is protected between 
   options.rank = 0;
   options.size = 2;
   options.rendezvous = "tcp://127.0.0.1:1";
-  const auto wanted = [&] { return resolve_place(options).between_hosts; };
+  const auto wanted = [&] { return protection_of(options); };
   {
     const Environment environment{};
     CHECK(wanted() == Protection::headers);
