@@ -29,12 +29,13 @@
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <openssl/params.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
+#include <memory>
+#include <string>
 
 #include <rondo/error.h>
 
@@ -64,21 +65,43 @@ Nonce fresh_nonce() {
   return nonce;
 }
 
+struct FreeMac {
+  void operator()(EVP_MAC* mac) const noexcept { EVP_MAC_free(mac); }
+  void operator()(EVP_MAC_CTX* context) const noexcept { EVP_MAC_CTX_free(context); }
+};
+using MacContext = std::unique_ptr<EVP_MAC_CTX, FreeMac>;
+
+// Without a key. OpenSSL looks algorithms up by their names, which takes longer than the hash of a
+// handshake: once is enough.
+const MacContext& hmac_sha256() {
+  static const MacContext context = [] {
+    const std::unique_ptr<EVP_MAC, FreeMac> mac(EVP_MAC_fetch(nullptr, "HMAC", nullptr));
+    MacContext made(mac ? EVP_MAC_CTX_new(mac.get()) : nullptr);
+    std::string digest = "SHA256";
+    const OSSL_PARAM settings[] = {OSSL_PARAM_construct_utf8_string("digest", digest.data(), 0),
+                                   OSSL_PARAM_construct_end()};
+    if (!made || EVP_MAC_CTX_set_params(made.get(), settings) != 1)
+      throw Error(Errc::system, "OpenSSL has no HMAC-SHA256 here");
+    return made;
+  }();
+  return context;
+}
+
 ProofBytes hmac(std::string_view secret, std::string_view role, std::span<const std::byte> first,
                 std::span<const std::byte> second) {
-  if (secret.size() > INT_MAX) throw Error(Errc::invalid_argument, "the job secret is longer than 2 GiB");
-  std::vector<unsigned char> text;
-  text.reserve(role.size() + first.size() + second.size());
+  const MacContext context(EVP_MAC_CTX_dup(hmac_sha256().get()));
+  // A null key would mean "the key of last time".
+  const char* const key = secret.empty() ? "" : secret.data();
+  bool done = context && EVP_MAC_init(context.get(), reinterpret_cast<const unsigned char*>(key),
+                                      secret.size(), nullptr) == 1;
   for (const auto part : {bytes_of(role), first, second})
-    for (const std::byte byte : part) text.push_back(std::to_integer<unsigned char>(byte));
+    done = done && EVP_MAC_update(context.get(), reinterpret_cast<const unsigned char*>(part.data()),
+                                  part.size()) == 1;
   ProofBytes proof;
-  unsigned int written = 0;
-  // A null key with length 0 would mean "the key of last time" to some OpenSSL versions.
-  const char* key = secret.empty() ? "" : secret.data();
-  if (HMAC(EVP_sha256(), key, static_cast<int>(secret.size()), text.data(), text.size(),
-           reinterpret_cast<unsigned char*>(proof.data()), &written) == nullptr ||
-      written != proof.size())
-    throw Error(Errc::system, "OpenSSL has no HMAC-SHA256 here");
+  std::size_t written = 0;
+  done = done && EVP_MAC_final(context.get(), reinterpret_cast<unsigned char*>(proof.data()), &written,
+                               proof.size()) == 1;
+  if (!done || written != proof.size()) throw Error(Errc::system, "OpenSSL cannot compute HMAC-SHA256");
   return proof;
 }
 

@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 
 #include <rondo/error.h>
@@ -97,6 +98,19 @@ void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::s
       fmt::format("{} needs {} open files more than the {} that this process has, and the limit is {} "
                   "(hard limit {}): raise it to at least {} (ulimit -n, LimitNOFILE=, --ulimit nofile=)",
                   what, necessary, open, limit.rlim_cur, text_of(limit.rlim_max), least));
+}
+
+void warn_when_short_of_descriptors(const std::string& what) {
+  static std::atomic<bool> told{false};
+  rlimit limit{};
+  if (told || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return;
+  const std::size_t open = open_descriptors();
+  if (open <= limit.rlim_max / 2 || told.exchange(true)) return;
+  log_line(
+      LogLevel::warning,
+      fmt::format("{}: {} of at most {} files are open, and every communicator opens its own. Keep groups "
+                  "instead of splitting again, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
+                  what, open, limit.rlim_max));
 }
 
 void reserve_descriptors_to_join(const Place& place, const Options& options) {

@@ -40,6 +40,10 @@ std::size_t open_descriptors();
 // what to set, when `necessary` is too many. `what` is who needs them: "rank 0 of 64 to join".
 void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what);
 
+// Warns, once in a process, when more than half of the descriptors that its hard limit allows are
+// open. `what` is who has just opened many: "rank 0 of 4 after split 7". Thread-safe.
+void warn_when_short_of_descriptors(const std::string& what);
+
 // Calls reserve_descriptors() for joining. Thread-safe.
 void reserve_descriptors_to_join(const Place& place, const Options& options);
 

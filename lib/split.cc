@@ -23,6 +23,7 @@
 
 #include "base/bytes.h"
 #include "lib/announcement.h"
+#include "lib/needs.h"
 
 namespace rondo {
 
@@ -187,7 +188,11 @@ std::unique_ptr<CommunicatorState> split(CommunicatorState& parent, int color, i
   parent.refuse_child();
   const Group group = find_group(parent, color, key);
   try {
-    return split_in_groups(parent, group, number);
+    auto made = split_in_groups(parent, group, number);
+    if (made)
+      warn_when_short_of_descriptors(
+          fmt::format("rank {} of {} after split {}", parent.rank(), parent.size(), number));
+    return made;
   } catch (const ParentFailed& failed) {
     std::rethrow_exception(failed.cause);
   }

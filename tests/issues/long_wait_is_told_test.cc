@@ -2,9 +2,6 @@
 // A long wait gives one warning on standard error, long before its deadline: which rank waits for
 // whom, and in what. The missing rank, which waits in the other lane, goes on when it has read the
 // warning.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <barrier>
 #include <chrono>
 #include <cstdlib>
@@ -12,33 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "base/file_descriptor.h"
 #include "catch.h"
 #include "support/ranks.h"
+#include "support/standard_error.h"
 
 namespace rondo::testing {
 namespace {
-
-// What this program writes to standard error, while the object lives.
-class StandardError {
- public:
-  StandardError() : before_(::dup(STDERR_FILENO)), file_(::memfd_create("standard error", MFD_CLOEXEC)) {
-    ::dup2(file_.get(), STDERR_FILENO);
-  }
-  ~StandardError() { ::dup2(before_.get(), STDERR_FILENO); }
-  StandardError(const StandardError&) = delete;
-  StandardError& operator=(const StandardError&) = delete;
-
-  std::string text() const {
-    std::string all(1 << 16, '\0');
-    const auto bytes = ::pread(file_.get(), all.data(), all.size(), 0);
-    all.resize(bytes < 0 ? 0 : static_cast<std::size_t>(bytes));
-    return all;
-  }
-
- private:
-  FileDescriptor before_, file_;
-};
 
 std::size_t times(const std::string& text, const std::string& part) {
   std::size_t count = 0;

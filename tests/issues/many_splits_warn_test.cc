@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every split opens files of its own. A program that splits again and again heard of it when there
+// were none left.
+#include <sys/resource.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <rondo/communicator.h>
+
+#include "catch.h"
+#include "faults/processes.h"
+#include "forked_ranks.h"
+#include "lib/needs.h"
+#include "support/standard_error.h"
+
+namespace rondo::testing {
+namespace {
+
+// How often the process says that it runs out of files, until `splits` splits are open together.
+int warnings_of(Communicator& communicator, int splits) {
+  const StandardError error;
+  std::vector<Communicator> groups;
+  for (int split = 0; split < splits; ++split) groups.push_back(*communicator.split(0, 0));
+  const std::string text = error.text(), part = "files are open, and every communicator opens its own";
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  if (count > 0 && text.find("rank 1 of 2 after split ") == std::string::npos) return -1;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a process that splits until its files run short is warned once", "[fork]") {
+  const ScratchDirectory folder;
+  const auto statuses = run_forked(2, [&](int rank) {
+    Options options;
+    options.rank = rank;
+    options.size = 2;
+    options.rendezvous = "file://" + folder.path() + "/rendezvous";
+    options.secret = "the secret of this test";
+    options.interfaces = {"lo"};
+    Communicator communicator = Communicator::connect(options);
+    const std::size_t open = open_descriptors();
+    Communicator group = *communicator.split(0, 0);
+    const std::size_t each = open_descriptors() - open;
+    if (rank == 1) {
+      const rlim_t most = open + 10 * each;
+      const rlimit limit{most, most};
+      ::setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    const int few = warnings_of(communicator, 1), many = warnings_of(communicator, 6);
+    std::fprintf(stderr, few == 0 && many == rank ? "" : "rank %d: %d and %d warnings\n", rank, few, many);
+    return few == 0 && many == rank;
+  });
+  CHECK(statuses == std::vector<int>{0, 0});
+}
+
+}  // namespace rondo::testing

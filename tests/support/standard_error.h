@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "base/file_descriptor.h"
+
+namespace rondo::testing {
+
+// What this program writes to standard error, while the object lives.
+class StandardError {
+ public:
+  StandardError() : before_(::dup(STDERR_FILENO)), file_(::memfd_create("standard error", MFD_CLOEXEC)) {
+    ::dup2(file_.get(), STDERR_FILENO);
+  }
+  ~StandardError() { ::dup2(before_.get(), STDERR_FILENO); }
+  StandardError(const StandardError&) = delete;
+  StandardError& operator=(const StandardError&) = delete;
+
+  std::string text() const {
+    std::string all(1 << 16, '\0');
+    const auto bytes = ::pread(file_.get(), all.data(), all.size(), 0);
+    all.resize(bytes < 0 ? 0 : static_cast<std::size_t>(bytes));
+    return all;
+  }
+
+ private:
+  FileDescriptor before_, file_;
+};
+
+}  // namespace rondo::testing
