@@ -301,7 +301,7 @@ void GradientBuckets::State::keep_failure(std::error_code code, const std::strin
 // Of the exception that is being handled. What only this rank may know of ends the step on all; that they differ all know.
 void GradientBuckets::State::keep_failure() {
   const auto tell = [this](const std::exception& error) {
-    const std::string text =
+    std::string text =
         fmt::format("rank {}: gradient buckets: step {}: {}", communicator_.rank(), step_, error.what());
     tell_all(communicator_, text);
     return text;

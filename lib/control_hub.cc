@@ -92,6 +92,7 @@ class Hub final : public Control {
 
   static std::vector<Peer> take(std::vector<Stream>& streams) {
     std::vector<Peer> peers;
+    peers.reserve(streams.size());
     for (Stream& stream : streams) peers.emplace_back(std::move(stream));
     return peers;
   }

@@ -97,6 +97,7 @@ ScheduleProof check_schedule(const ScheduleQuery& query, const ScheduleCheck& op
   require_between("depth", options.depth, 1, 1'000'000);
   const Hosts hosts(query.hosts);
   std::vector<Schedule> schedules;
+  schedules.reserve(static_cast<std::size_t>(query.ranks));
   for (int rank = 0; rank < query.ranks; ++rank)
     schedules.push_back(make_schedule(algorithm, query.operation, rank, query.ranks, query.root, hosts));
   const CheckReport report =

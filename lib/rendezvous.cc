@@ -37,8 +37,7 @@ Joined join(const Place& place, const Options& options, const Blob& record) {
 Failure fail_to_join(const Place& place, const Options& options, const Failure& failure) {
   // The groups of a split have a way of their own to tell it: over the parent.
   if (place.size == 1 || !place.group.empty()) return failure;
-  const Failure told{failure.code,
-                     "rank " + std::to_string(place.rank) + " cannot take part: " + failure.cause};
+  Failure told{failure.code, "rank " + std::to_string(place.rank) + " cannot take part: " + failure.cause};
   const TimePoint until = std::min(place.deadline, after(Clock::now(), failure_grace));
   try {
     if (place.rank == 0) return refuse_all(place, options, told, until);

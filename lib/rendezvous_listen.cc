@@ -57,7 +57,7 @@ std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options, 
   const bool says_loopback =
       loopback_only && !named.empty() && (url.host == "localhost" || url.host == named.front().host());
   if (place.stays_here() || says_loopback) return named;
-  const std::vector<Endpoint> chosen = chosen_addresses(options, url.port);
+  std::vector<Endpoint> chosen = chosen_addresses(options, url.port);
   const bool any = std::ranges::any_of(named, &Endpoint::is_any);
   if (!loopback_only && !any) return prefer_chosen(std::move(named), chosen);
   if (any && options.interfaces.empty()) return named;
@@ -70,6 +70,7 @@ std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options, 
 // Loopback first: ranks of the same host try them in this order.
 std::vector<std::string> addresses_of(const std::vector<FileDescriptor>& listeners) {
   std::vector<Endpoint> endpoints;
+  endpoints.reserve(listeners.size());
   for (const FileDescriptor& listener : listeners) endpoints.push_back(own_endpoint(listener.get()));
   std::stable_partition(endpoints.begin(), endpoints.end(),
                         [](const Endpoint& endpoint) { return endpoint.is_loopback(); });

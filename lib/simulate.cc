@@ -154,6 +154,7 @@ Simulation simulate_plan(const SimulationQuery& query) {
   const SimulatedStragglers& s = query.stragglers;
   const std::vector<int> slow = draw(s.count, s.hosts ? query.hosts.hosts : ranks, s.seed);
   std::vector<Straggler> stragglers;
+  stragglers.reserve(slow.size());
   for (const int one : slow)
     stragglers.push_back({.rank = s.hosts ? no_rank : one,
                           .host = s.hosts ? one : -1,

@@ -2,6 +2,7 @@
 #include "lib/user_directory.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/rand.h>
@@ -80,15 +81,15 @@ std::string user_directory() {
   if (runtime != nullptr && *runtime == '/') parents.emplace_back(runtime);
   parents.emplace_back("/tmp");
   for (const std::string& parent : parents) {
-    const std::string path = parent + "/rondo-" + std::to_string(::geteuid());
+    std::string path = parent + "/rondo-" + std::to_string(::geteuid());
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
       // XDG_RUNTIME_DIR may be that of another user or of a session that is gone.
       if (parent != parents.back()) continue;
       throw Error(Errc::system,
-                  "the directory " + path + " cannot be made: " + describe_errno(errno) + remedy);
+                  fmt::format("the directory {} cannot be made: {}{}", path, describe_errno(errno), remedy));
     }
     if (const std::string why = examine(path); !why.empty())
-      throw Error(Errc::system, "the directory " + path + " cannot be trusted: " + why + remedy);
+      throw Error(Errc::system, fmt::format("the directory {} cannot be trusted: {}{}", path, why, remedy));
     return path;
   }
   return {};

@@ -26,6 +26,7 @@ constexpr std::size_t most_rows = 100'000;
 template <class T>
 std::vector<std::string> all_names(int count) {
   std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) names.emplace_back(name_of(static_cast<T>(i)));
   return names;
 }

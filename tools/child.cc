@@ -43,12 +43,13 @@ std::vector<std::string> changed_environment(
     if (!changed) result.emplace_back(text);
   }
   for (const auto& [name, value] : changes)
-    if (!value.empty()) result.push_back(name + "=" + value);
+    if (!value.empty()) result.push_back(fmt::format("{}={}", name, value));
   return result;
 }
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
+  result.reserve(texts.size() + 1);
   for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
   result.push_back(nullptr);
   return result;

@@ -44,6 +44,7 @@ std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
   const auto operation = parse_collective(flags.operation);
   if (operation && std::count(operations.begin(), operations.end(), *operation) != 0) return {*operation};
   std::vector<std::string> names;
+  names.reserve(operations.size());
   for (const Collective each : operations) names.emplace_back(name_of(each));
   throw UsageError(fmt::format("operation {}: unknown{}; possible: {}", flags.operation,
                                suggest(flags.operation, names), join(names)));

@@ -50,11 +50,12 @@ class ShmExports::Owned final : public Allocation {
   pid_t process_ = ::getpid();
 };
 
-ShmExports::ShmExports(SegmentHead& head, std::vector<ShmNeighbourState*> peers) : head_(&head) {
+ShmExports::ShmExports(SegmentHead& head, const std::vector<ShmNeighbourState*>& peers) : head_(&head) {
   for (ShmNeighbourState* peer : peers) peers_.push_back({peer, false});
 }
 
-std::unique_ptr<Allocation> ShmExports::allocate(std::shared_ptr<ShmExports> exports, std::size_t bytes) {
+std::unique_ptr<Allocation> ShmExports::allocate(const std::shared_ptr<ShmExports>& exports,
+                                                 std::size_t bytes) {
   std::byte* const data = exports->insert(bytes);
   if (data == nullptr) return nullptr;
   try {

@@ -28,13 +28,13 @@ namespace rondo {
 class ShmExports {
  public:
   // All of it outlives close().
-  ShmExports(SegmentHead& head, std::vector<ShmNeighbourState*> peers);
+  ShmExports(SegmentHead& head, const std::vector<ShmNeighbourState*>& peers);
   // Peers get no more messages; head and peers are no longer used.
   void close() noexcept;
   // Memory that is freed from now on is not given out again.
   void halt() noexcept { halted_ = true; }
   // Null when the limit of file sizes leaves no room. Throws Error(system).
-  static std::unique_ptr<Allocation> allocate(std::shared_ptr<ShmExports> exports, std::size_t bytes);
+  static std::unique_ptr<Allocation> allocate(const std::shared_ptr<ShmExports>& exports, std::size_t bytes);
   // Nowhere until every other rank has mapped it.
   WindowPlace find(const void* data, std::size_t bytes) noexcept;
 

@@ -153,7 +153,7 @@ void Shm::start(std::vector<Blob> addresses, std::uint64_t job) {
   turn_.reserve(peers_.size());
   std::vector<ShmNeighbourState*> peers;
   for (const auto& peer : peers_) peers.push_back(peer.get());
-  exports_ = std::make_shared<ShmExports>(own_->head(), std::move(peers));
+  exports_ = std::make_shared<ShmExports>(own_->head(), peers);
   windows_.emplace(options_.rank, *own_, peers_, exports_);
 }
 
