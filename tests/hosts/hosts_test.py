@@ -138,8 +138,10 @@ class Harness(HostCase):
 class Secrets(HostCase):
     def join(self, secrets: dict) -> list:
         command = bench("-b", "1K", "-e", "1K", *QUICK)
-        with Job(self.network, by_host(2, 1), command, per_rank=lambda rank: {"RONDO_SECRET": secrets[rank]},
-                 RONDO_CONNECT_DEADLINE="2") as job:
+        # The folder of user 0, whom an ordinary user is in a user namespace, may belong to the true one.
+        with tempfile.TemporaryDirectory() as own, \
+                Job(self.network, by_host(2, 1), command, per_rank=lambda rank: {"RONDO_SECRET": secrets[rank]},
+                    XDG_RUNTIME_DIR=own, RONDO_CONNECT_DEADLINE="2") as job:
             job.finish()
             for rank in job.ranks:
                 self.assertNotEqual(rank.status, 0, job.story())

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/resource.h>
+
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -21,6 +23,15 @@ inline std::ptrdiff_t open_descriptors() {
 }
 
 // `size` shm transports of one host, started at once by as many threads. edit: every rank's options before its transport is made.
+// Raises the soft limit of open files as far as it goes; whether so many ranks have room in this one process, each with two
+// descriptors for every other.
+inline bool have_room(std::size_t ranks) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max >= ranks * (2 * ranks + 20);
+}
+
 inline std::vector<std::unique_ptr<Transport>> shm_transports(
     int size, const std::function<void(ShmOptions&)>& edit = {}) {
   std::vector<std::unique_ptr<Transport>> transports;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <sys/resource.h>
-
 #include "catch.h"
 #include "conformance.h"
 #include "shm_helpers.h"
@@ -9,12 +7,8 @@ namespace rondo::testing {
 
 // Each has two descriptors for every other one, and all are in this process.
 TEST_CASE("64 ranks of a host meet, and leave nothing open") {
-  rlimit limit{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  limit.rlim_cur = limit.rlim_max;
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0);
-  const int ranks = limit.rlim_max >= 10'000 ? 64 : 16;
-  if (ranks < 64) WARN("16 ranks: the hard limit of open files is " << limit.rlim_max);
+  const int ranks = have_room(64) ? 64 : 16;
+  if (ranks < 64) WARN("16 ranks: the hard limit of open files leaves no room for 64");
   const std::ptrdiff_t before = open_descriptors();
   {
     Group group([](int size) { return shm_transports(size); }, ranks);

@@ -161,6 +161,10 @@ TEST_CASE("allocations cost one descriptor, also while the peers do nothing") {
 
 TEST_CASE("a descriptor is with a few peers at a time, as long as these have not taken it") {
   constexpr std::size_t size = 32, at_once = 256 / size;
+  if (!have_room(size)) {
+    WARN("skipped: the hard limit of open files leaves no room for 32 ranks in one process");
+    return;
+  }
   auto transports = shm_transports(size);
   const auto memory = transports[0]->allocate(4096);
   const std::byte* const data = memory->memory().data();
