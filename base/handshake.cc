@@ -33,6 +33,7 @@
 #include <openssl/rand.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -89,6 +90,7 @@ const MacContext& hmac_sha256() {
 
 ProofBytes hmac(std::string_view secret, std::string_view role, std::span<const std::byte> first,
                 std::span<const std::byte> second) {
+  if (secret.size() > INT_MAX) throw Error(Errc::invalid_argument, "the job secret is longer than 2 GiB");
   const MacContext context(EVP_MAC_CTX_dup(hmac_sha256().get()));
   // A null key would mean "the key of last time".
   const char* const key = secret.empty() ? "" : secret.data();

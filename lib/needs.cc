@@ -106,11 +106,11 @@ void warn_when_short_of_descriptors(const std::string& what) {
   if (told || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return;
   const std::size_t open = open_descriptors();
   if (open <= limit.rlim_max / 2 || told.exchange(true)) return;
-  log_line(
-      LogLevel::warning,
-      fmt::format("{}: {} of at most {} files are open, and every communicator opens its own. Keep groups "
-                  "instead of splitting again, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
-                  what, open, limit.rlim_max));
+  log_line(LogLevel::warning,
+           fmt::format(
+               "{}: this process has {} of at most {} files open, and every communicator opens its own. Keep "
+               "groups instead of splitting again, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
+               what, open, limit.rlim_max));
 }
 
 void reserve_descriptors_to_join(const Place& place, const Options& options) {

@@ -8,6 +8,7 @@
 #include <rondo/error.h>
 
 #include "lib/control_parties.h"
+#include "lib/reachability.h"
 #include "lib/rendezvous_guest.h"
 #include "lib/rendezvous_host.h"
 
@@ -34,13 +35,27 @@ Joined join(const Place& place, const Options& options, const Blob& record) {
   return joined;
 }
 
+namespace {
+
+// A filter that chooses nothing cannot say where to listen either.
+Options without_bad_filter(Options options) {
+  try {
+    describe_interfaces(options.interfaces);
+  } catch (const Error&) {
+    options.interfaces.clear();
+  }
+  return options;
+}
+
+}  // namespace
+
 Failure fail_to_join(const Place& place, const Options& options, const Failure& failure) {
   // The groups of a split have a way of their own to tell it: over the parent.
   if (place.size == 1 || !place.group.empty()) return failure;
   Failure told{failure.code, "rank " + std::to_string(place.rank) + " cannot take part: " + failure.cause};
   const TimePoint until = std::min(place.deadline, after(Clock::now(), failure_grace));
   try {
-    if (place.rank == 0) return refuse_all(place, options, told, until);
+    if (place.rank == 0) return refuse_all(place, without_bad_filter(options), told, until);
     Place hasty = place;
     hasty.deadline = until;
     return attend_to_fail(hasty, options, told);

@@ -159,13 +159,30 @@ std::string differences(std::span<const Settings> by_rank, const Setting& settin
 
 }  // namespace
 
+void fill_from_environment(Options& options) {
+  std::optional<Error> first;
+  for (auto& [name, time] :
+       {std::pair<const char*, std::chrono::milliseconds&>{"connect_deadline", options.connect_deadline},
+        {"deadline", options.deadline}}) {
+    if (time.count() >= 0) continue;
+    if (!first)
+      first.emplace(Errc::invalid_argument,
+                    fmt::format("{} is {} ms, it must be more than 0", name, time.count()));
+    time = std::chrono::milliseconds{0};
+  }
+  for (const Setting& setting : table) {
+    try {
+      setting.take(options, setting.variable);
+    } catch (const Error& error) {
+      if (!first) first = error;
+    }
+  }
+  if (options.connect_deadline.count() == 0) options.connect_deadline = default_connect_deadline;
+  if (first) throw Error(*first);
+}
+
 Options with_environment(Options options) {
-  for (const auto& [name, time] :
-       {std::pair{"connect_deadline", options.connect_deadline}, std::pair{"deadline", options.deadline}})
-    if (time.count() < 0)
-      throw Error(Errc::invalid_argument,
-                  fmt::format("{} is {} ms, it must be more than 0", name, time.count()));
-  for (const Setting& setting : table) setting.take(options, setting.variable);
+  fill_from_environment(options);
   return options;
 }
 

@@ -24,7 +24,9 @@ inline constexpr std::size_t default_staging_bytes = std::size_t{16} << 20;
 
 // Fills in every field that is not set, from its variable or with the default. Leaves out rank,
 // size, rendezvous and secret, which resolve_place() takes from the launcher as well. Throws
-// Error(invalid_argument).
+// Error(invalid_argument) for the first that cannot be, which stays not set, and only when all
+// others are filled in: telling the other ranks takes them.
+void fill_from_environment(Options& options);
 Options with_environment(Options options);
 
 // From Options::integrity or RONDO_INTEGRITY. Where ranks differ the greater one counts, connection by

@@ -189,7 +189,7 @@ std::unique_ptr<CommunicatorState> split(CommunicatorState& parent, int color, i
   const Group group = find_group(parent, color, key);
   try {
     auto made = split_in_groups(parent, group, number);
-    if (made)
+    if (made && number > 1)
       warn_when_short_of_descriptors(
           fmt::format("rank {} of {} after split {}", parent.rank(), parent.size(), number));
     return made;

@@ -51,8 +51,11 @@ CommunicatorState::CommunicatorState(const Options& options, const Place& place,
   const TimePoint began = Clock::now();
   Blob record;
   try {
-    options_ = with_environment(options);
-    place_.between_hosts = protection_of(options_);
+    // A part of a communicator has what that one has.
+    if (place_.group.empty()) {
+      fill_from_environment(options_);
+      place_.between_hosts = protection_of(options_);
+    }
     check_options();
     if (place_.size > 1) {
       reserve_descriptors_to_join(place_, options_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench_options.h"
 
+#include <rondo/error.h>
 #include <rondo/info.h>
 #include <rondo/plan.h>
 
@@ -131,9 +132,23 @@ void refuse_one_file(const BenchFlags& flags) {
                                      files[j].first, *files[j].second, files[i].first, *files[i].second));
 }
 
+// What is wrong with the environment of a rank that a launcher has started is left to connecting:
+// then all ranks hear it.
+Options read_environment(bool launched) {
+  try {
+    Options options = Options::from_environment();
+    options.rank = -1;  // both are read again when connecting, which then knows and says who has set them
+    options.size = 0;
+    return options;
+  } catch (const Error&) {
+    if (!launched) throw;
+    return {};
+  }
+}
+
 Options read_connect(const BenchFlags& flags, Collective operation) {
-  // What the environment says is left to connecting: what is wrong with it on one rank, all ranks hear.
-  Options options;
+  const bool launched = gather_place({}).source != "alone";
+  Options options = read_environment(launched);
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
   if (!flags.interfaces.empty()) options.interfaces = {flags.interfaces};
   if (!flags.algorithm.empty()) options.algorithm = flags.algorithm;
@@ -144,8 +159,11 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
   std::vector<std::string> names;
   for (const TransportInfo& transport : info.transports) names.push_back(transport.name);
   for (const std::string& wanted : options.transports)
-    if (std::find(names.begin(), names.end(), wanted) == names.end()) unknown("--transport", wanted, names);
-  if (!info.interface_error.empty()) throw UsageError(info.interface_error);
+    if (std::find(names.begin(), names.end(), wanted) == names.end() &&
+        (!launched || !flags.transport.empty()))
+      unknown("--transport", wanted, names);
+  if (!info.interface_error.empty() && (!launched || !flags.interfaces.empty()))
+    throw UsageError(info.interface_error);
   auto algorithms = list_algorithms(operation);
   algorithms.emplace_back("direct");  // has no schedule; where it is not possible connecting says why
   if (!options.algorithm.empty() &&

@@ -36,7 +36,7 @@ def limit_files(count):
 class LimitsInConnect(unittest.TestCase):
     def start(self, rank, size, port, prefix=(), before=None, **changes):
         environment = clean_environment(RONDO_RANK=str(rank), RONDO_SIZE=str(size), RONDO_SECRET="shared",
-                                        RONDO_RENDEZVOUS=f"tcp://127.0.0.1:{port}", RONDO_CONNECT_DEADLINE=str(PATIENCE), **changes)
+                                        RONDO_RENDEZVOUS=f"tcp://127.0.0.1:{port}", RONDO_CONNECT_DEADLINE=str(PATIENCE)) | changes
         process = subprocess.Popen([*prefix, *BENCH], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, cwd="/", preexec_fn=before)
         self.addCleanup(process.wait)
@@ -99,10 +99,20 @@ class LimitsInConnect(unittest.TestCase):
 
     def test_a_variable_that_cannot_be_read(self):
         for culprit in 0, 1:
-            for name, value in {"PORT_RANGE": "9-1", "INTEGRITY": "all", "DEADLINE": "soon", "REPRODUCIBLE": "maybe"}.items():
+            for name, value in {"PORT_RANGE": "9-1", "INTEGRITY": "all", "DEADLINE": "soon", "CONNECT_DEADLINE": "soon", "REPRODUCIBLE": "maybe"}.items():
                 with self.subTest(culprit=culprit, name=name):
                     self.run_with(3, culprit, f"rank {culprit} cannot take part: RONDO_{name} is '{value}': it must be ",
                                   **{f"RONDO_{name}": value})
+
+    def test_an_interface_that_is_not_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for culprit in 0, 1:
+                for place in {}, {"RONDO_RENDEZVOUS": f"file://{folder}/{culprit}"}:
+                    with self.subTest(culprit=culprit, place=place):
+                        port, begin = free_port(), time.monotonic()
+                        ranks = [self.start(rank, 3, port, **place, **({"RONDO_INTERFACE": "eth99"} if rank == culprit else {}))
+                                 for rank in range(3)]
+                        self.check(ranks, begin, f"rank {culprit} cannot take part: ", "no network interface matches 'eth99'")
 
     def test_constants(self):
         with tempfile.NamedTemporaryFile("w") as file:

@@ -5,6 +5,9 @@
 // setting.
 #include <rondo/communicator.h>
 
+#include <barrier>
+#include <optional>
+
 #include "../lib/environment_guard.h"
 #include "catch.h"
 #include "lib/settings.h"
@@ -140,6 +143,39 @@ TEST_CASE("every field comes before its variable, and that before the default", 
   CHECK_THROWS_WITH(with_environment({}), Contains("RONDO_DEADLINE is 'soon'"));
   CHECK_THROWS_WITH(with_environment({.deadline = std::chrono::seconds{-1}}),
                     Contains("deadline is -1000 ms"));
+}
+
+TEST_CASE("a variable that cannot be read leaves the others their effect", "[issues][environment]") {
+  const Environment environment{
+      {"RONDO_CONNECT_DEADLINE", "soon"}, {"RONDO_DEADLINE", "20"}, {"RONDO_PORT_RANGE", "42000-42009"}};
+  Options options;
+  options.deadline = std::chrono::milliseconds{-1};
+  CHECK_THROWS_WITH(fill_from_environment(options), Contains("deadline is -1 ms, it must be more than 0"));
+  CHECK(options.deadline == std::chrono::seconds{20});
+  CHECK(options.connect_deadline == default_connect_deadline);
+  CHECK(options.port_first == 42000);
+  CHECK(options.port_last == 42009);
+}
+
+TEST_CASE("a split takes over its parent's settings, whatever the environment says by then",
+          "[issues][environment]") {
+  MemoryStore store;
+  std::barrier connected(2), changed(2);
+  std::optional<Environment> environment;
+  run_ranks(2, "a split after a change of the environment", [&](int rank) {
+    Options options = options_of(store, rank, 2);
+    options.algorithm = {};
+    Communicator communicator = Communicator::connect(options);
+    connected.arrive_and_wait();
+    if (rank == 0)
+      environment.emplace(std::initializer_list<std::pair<const char*, const char*>>{
+          {"RONDO_ALGORITHM", "ring"}, {"RONDO_INTEGRITY", "junk"}, {"RONDO_SEGMENT_BYTES", "64"}});
+    changed.arrive_and_wait();
+    const Communicator group = *communicator.split(0, 0);
+    expect(group.describe(Collective::all_reduce, 100'000, DType::f32) ==
+               communicator.describe(Collective::all_reduce, 100'000, DType::f32),
+           group.describe(Collective::all_reduce, 100'000, DType::f32));
+  });
 }
 
 TEST_CASE("ranks with different settings are told which, all of them the same", "[issues][environment]") {
