@@ -4,23 +4,16 @@ Usage: another_user_joins_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import os
 import pathlib
-import socket
 import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
-from program import QUICK, RONDO, clean_environment, main  # noqa: E402
+from program import QUICK, clean_environment, free_port, main, rondo_for_every_user  # noqa: E402
 
 STRANGER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
+RONDO = rondo_for_every_user()
 BENCH = [RONDO, "bench", "all_reduce", "-b", "4K", "-e", "4K", *QUICK]
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class AnotherUser(unittest.TestCase):
@@ -62,6 +55,6 @@ if __name__ == "__main__":
         print("skipped: only root can start a process of another user")
         sys.exit(77)
     if subprocess.run([*STRANGER, RONDO, "--version"], capture_output=True, cwd="/").returncode != 0:
-        print("skipped: another user cannot start the program (setpriv is missing, or its folders are closed to others)")
+        print("skipped: another user cannot start the program (is setpriv missing?)")
         sys.exit(77)
     main()

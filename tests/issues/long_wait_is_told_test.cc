@@ -14,16 +14,6 @@
 #include "support/standard_error.h"
 
 namespace rondo::testing {
-namespace {
-
-std::size_t times(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
-}  // namespace
-
 TEST_CASE("a wait that takes long is told once, across lanes, and the operation goes on") {
   const char* const patience = GENERATE("0.3", "0");
   const bool told = std::string(patience) != "0";

@@ -25,8 +25,7 @@ int warnings_of(Communicator& communicator, int splits) {
   std::vector<Communicator> groups;
   for (int split = 0; split < splits; ++split) groups.push_back(*communicator.split(0, 0));
   const std::string text = error.text(), part = "files open, and every communicator opens its own";
-  int count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  const auto count = static_cast<int>(times(text, part));
   if (count > 0 && text.find("rank 1 of 2 after split ") == std::string::npos) return -1;
   return count;
 }

@@ -31,4 +31,11 @@ class StandardError {
   FileDescriptor before_, file_;
 };
 
+// How often the part is in the text.
+inline std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 }  // namespace rondo::testing

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the rondo program share: where it is, and how to run it in an environment without launchers."""
 
+import atexit
 import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 RONDO = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "rondo"
@@ -23,6 +27,22 @@ def clean_environment(**changes):
 def rondo(*arguments, timeout=60, **changes):
     return subprocess.run([RONDO, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
                           env=clean_environment(**changes))
+
+
+def rondo_for_every_user():
+    """A copy of the program that every user may start: the folders of the build may be closed to others."""
+    folder = tempfile.mkdtemp(prefix="rondo-program-")
+    atexit.register(shutil.rmtree, folder)
+    os.chmod(folder, 0o755)
+    copy = shutil.copy(RONDO, folder)
+    os.chmod(copy, 0o755)
+    return copy
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 def rows(table):
