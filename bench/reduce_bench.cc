@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/reduce.h"
+#include "collectives/kernels/reduce.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "collectives/call.h"
+#include "collectives/schedules/call.h"
 
 namespace rondo {
 

@@ -7,7 +7,7 @@
 
 #include <rondo/communicator.h>
 
-#include "lib/rendezvous.h"
+#include "lib/rendezvous/rendezvous.h"
 #include "transports/transport.h"
 
 namespace rondo {

@@ -7,8 +7,8 @@
 #include <exception>
 #include <string>
 
-#include "lib/control.h"
-#include "lib/rendezvous.h"
+#include "lib/control/control.h"
+#include "lib/rendezvous/rendezvous.h"
 
 namespace rondo {
 

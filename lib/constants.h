@@ -8,7 +8,7 @@
 #include <rondo/constants.h>
 
 #include "base/bytes.h"
-#include "collectives/planner.h"
+#include "collectives/plan/planner.h"
 
 namespace rondo {
 

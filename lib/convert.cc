@@ -7,7 +7,7 @@
 #include <rondo/convert.h>
 #include <rondo/error.h>
 
-#include "collectives/convert.h"
+#include "collectives/kernels/convert.h"
 
 namespace rondo {
 

@@ -17,8 +17,8 @@
 #include "base/file_descriptor.h"
 #include "base/log.h"
 #include "lib/launcher.h"
-#include "lib/rendezvous_socket.h"
-#include "lib/rendezvous_url.h"
+#include "lib/rendezvous/socket.h"
+#include "lib/rendezvous/url.h"
 #include "lib/settings.h"
 #include "lib/variables.h"
 

@@ -16,9 +16,9 @@
 #include <rondo/error.h>
 #include <rondo/version.h>
 
-#include "collectives/reduce.h"
+#include "collectives/kernels/reduce.h"
 #include "lib/reachability.h"
-#include "lib/rendezvous.h"
+#include "lib/rendezvous/rendezvous.h"
 
 namespace rondo {
 namespace {

@@ -12,10 +12,10 @@
 #include <rondo/version.h>
 
 #include "base/log.h"
-#include "collectives/call.h"
-#include "collectives/reduce.h"
+#include "collectives/schedules/call.h"
+#include "collectives/kernels/reduce.h"
 #include "lib/constants.h"
-#include "lib/rendezvous_attendance.h"
+#include "lib/rendezvous/attendance.h"
 #include "lib/settings.h"
 
 namespace rondo {

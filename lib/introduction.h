@@ -12,9 +12,9 @@
 #include <rondo/options.h>
 
 #include "base/clock.h"
-#include "collectives/hosts.h"
-#include "collectives/planner.h"
-#include "lib/rendezvous.h"
+#include "collectives/schedules/hosts.h"
+#include "collectives/plan/planner.h"
+#include "lib/rendezvous/rendezvous.h"
 #include "transports/transport.h"
 
 namespace rondo {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "lib/control_culprits.h"
+#include "lib/control/culprits.h"
 
 namespace rondo {
 

@@ -18,7 +18,7 @@
 #include <rondo/error.h>
 
 #include "base/bytes.h"
-#include "collectives/reduce.h"
+#include "collectives/kernels/reduce.h"
 
 namespace rondo {
 

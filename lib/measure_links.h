@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/hosts.h"
-#include "collectives/planner.h"
+#include "collectives/schedules/hosts.h"
+#include "collectives/plan/planner.h"
 #include "transports/transport.h"
 
 namespace rondo {

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <string>
 
-#include "lib/rendezvous.h"
+#include "lib/rendezvous/rendezvous.h"
 
 namespace rondo {
 

@@ -6,10 +6,10 @@
 
 #include "lib/environment.h"
 #include "lib/launcher.h"
-#include "lib/rendezvous.h"
-#include "lib/rendezvous_url.h"
+#include "lib/rendezvous/rendezvous.h"
+#include "lib/rendezvous/url.h"
 #include "lib/settings.h"
-#include "lib/user_directory.h"
+#include "lib/rendezvous/user_directory.h"
 
 namespace rondo {
 namespace {

@@ -8,9 +8,9 @@
 #include <rondo/error.h>
 #include <rondo/options.h>
 
-#include "collectives/checker.h"
-#include "collectives/planner.h"
-#include "collectives/schedule.h"
+#include "collectives/proof/checker.h"
+#include "collectives/plan/planner.h"
+#include "collectives/schedules/schedule.h"
 #include "lib/constants.h"
 #include "lib/plan_checks.h"
 #include "lib/settings.h"

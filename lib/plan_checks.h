@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "collectives/schedule.h"
+#include "collectives/schedules/schedule.h"
 
 namespace rondo {
 

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "base/file_descriptor.h"
-#include "lib/rendezvous.h"
+#include "lib/rendezvous/rendezvous.h"
 
 namespace rondo {
 namespace {

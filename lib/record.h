@@ -11,8 +11,8 @@
 
 #include <rondo/options.h>
 
-#include "collectives/hosts.h"
-#include "collectives/planner.h"
+#include "collectives/schedules/hosts.h"
+#include "collectives/plan/planner.h"
 #include "lib/connect.h"
 #include "lib/settings.h"
 

@@ -14,7 +14,7 @@
 
 #include "lib/connect.h"
 #include "lib/environment.h"
-#include "lib/rendezvous_attendance.h"
+#include "lib/rendezvous/attendance.h"
 
 namespace rondo {
 namespace {

@@ -10,9 +10,9 @@
 #include <rondo/options.h>
 #include <rondo/plan.h>
 
-#include "collectives/call.h"
-#include "collectives/planner.h"
-#include "collectives/simulator.h"
+#include "collectives/schedules/call.h"
+#include "collectives/plan/planner.h"
+#include "collectives/plan/simulator.h"
 #include "lib/plan_checks.h"
 #include "lib/settings.h"
 

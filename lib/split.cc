@@ -22,7 +22,7 @@
 #include <rondo/store.h>
 
 #include "base/bytes.h"
-#include "lib/announcement.h"
+#include "lib/rendezvous/announcement.h"
 #include "lib/needs.h"
 
 namespace rondo {

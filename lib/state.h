@@ -14,13 +14,13 @@
 #include <rondo/communicator.h>
 
 #include "base/own_descriptors.h"
-#include "collectives/engine.h"
-#include "collectives/planner.h"
+#include "collectives/engine/engine.h"
+#include "collectives/plan/planner.h"
 #include "lib/arguments.h"
 #include "lib/bulk_order.h"
 #include "lib/connect.h"
 #include "lib/record.h"
-#include "lib/rendezvous.h"
+#include "lib/rendezvous/rendezvous.h"
 
 namespace rondo {
 

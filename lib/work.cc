@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 
 namespace rondo {
 

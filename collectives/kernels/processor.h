@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/reduce.h"
+#include "collectives/kernels/reduce.h"
 
 namespace rondo::kernels {
 

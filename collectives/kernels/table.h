@@ -7,8 +7,8 @@
 // never asked for it.
 #pragma once
 
-#include "collectives/convert.h"
-#include "collectives/reduce.h"
+#include "collectives/kernels/convert.h"
+#include "collectives/kernels/reduce.h"
 
 namespace rondo::kernels {
 

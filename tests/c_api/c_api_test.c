@@ -3,7 +3,7 @@
  * The whole C API from a C99 program: ranks are threads that meet through a store of the program's own, or by URL.
  */
 #include <pthread.h>
-#include <rondo/rondo.h>
+#include <rondo/c.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "collectives/call.h"
-#include "collectives/schedule.h"
+#include "collectives/schedules/call.h"
+#include "collectives/schedules/schedule.h"
 
 namespace rondo {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/checker.h"
+#include "collectives/proof/checker.h"
 
 #include <algorithm>
 #include <string>

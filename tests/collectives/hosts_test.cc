@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/hosts.h"
+#include "collectives/schedules/hosts.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "catch.h"
-#include "collectives/planner.h"
+#include "collectives/plan/planner.h"
 
 using namespace rondo;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/order.h"
+#include "collectives/schedules/order.h"
 
 #include <array>
 #include <set>

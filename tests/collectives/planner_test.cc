@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/planner.h"
+#include "collectives/plan/planner.h"
 
 #include <algorithm>
 #include <set>
@@ -7,8 +7,8 @@
 #include <rondo/error.h>
 
 #include "catch.h"
-#include "collectives/costs.h"
-#include "collectives/tuning.h"
+#include "collectives/plan/costs.h"
+#include "collectives/plan/tuning.h"
 #include "tests/collectives/all_schedules.h"
 #include "transports/transport.h"
 

@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-#include "collectives/reduce.h"
+#include "collectives/kernels/reduce.h"
 
 namespace reduce_reference {
 

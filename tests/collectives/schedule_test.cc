@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/schedule.h"
+#include "collectives/schedules/schedule.h"
 
 #include <algorithm>
 #include <set>
 #include <string>
 
 #include "catch.h"
-#include "collectives/checker.h"
-#include "collectives/costs.h"
-#include "collectives/order.h"
+#include "collectives/proof/checker.h"
+#include "collectives/plan/costs.h"
+#include "collectives/schedules/order.h"
 #include "tests/collectives/all_schedules.h"
 
 using namespace rondo;

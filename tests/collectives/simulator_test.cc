@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/simulator.h"
+#include "collectives/plan/simulator.h"
 
 #include <cmath>
 
 #include <rondo/error.h>
 
 #include "catch.h"
-#include "collectives/checker.h"
-#include "collectives/symmetry.h"
+#include "collectives/proof/checker.h"
+#include "collectives/schedules/symmetry.h"
 
 using namespace rondo;
 using Catch::Matchers::Contains;

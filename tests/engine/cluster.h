@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 #include "transports/mem/mem.h"
 
 namespace rondo {

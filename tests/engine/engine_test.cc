@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/engine.h"
+#include "collectives/engine/engine.h"
 
 #include <rondo/work.h>
 

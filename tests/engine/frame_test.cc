@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/frame.h"
+#include "collectives/engine/frame.h"
 
 #include <limits>
 

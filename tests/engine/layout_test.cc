@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/layout.h"
+#include "collectives/schedules/layout.h"
 
 #include <vector>
 

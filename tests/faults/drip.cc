@@ -11,9 +11,9 @@
 #include <cstdio>
 
 #include "base/handshake.h"
-#include "collectives/frame.h"
+#include "collectives/engine/frame.h"
 #include "lib/record.h"
-#include "lib/rendezvous.h"
+#include "lib/rendezvous/rendezvous.h"
 #include "transports/tcp/address.h"
 #include "transports/tcp/tcp.h"
 

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <span>
 
-#include "lib/control_culprits.h"
-#include "lib/control_messages.h"
+#include "lib/control/culprits.h"
+#include "lib/control/messages.h"
 
 using namespace rondo;
 

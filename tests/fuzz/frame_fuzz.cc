@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "collectives/frame.h"
+#include "collectives/engine/frame.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   rondo::HeaderBytes bytes{};

@@ -10,8 +10,8 @@
 #include <rondo/error.h>
 
 #include "base/handshake.h"
-#include "lib/announcement.h"
-#include "lib/rendezvous_url.h"
+#include "lib/rendezvous/announcement.h"
+#include "lib/rendezvous/url.h"
 
 using namespace rondo;
 

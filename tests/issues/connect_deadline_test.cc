@@ -13,7 +13,7 @@
 #include "base/thread.h"
 #include "catch.h"
 #include "lib/connect.h"
-#include "lib/name_lookup.h"
+#include "lib/rendezvous/name_lookup.h"
 #include "lib/ranks.h"
 #include "lib/record.h"
 #include "lib/settings.h"

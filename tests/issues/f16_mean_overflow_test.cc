@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "catch.h"
-#include "collectives/schedule.h"
+#include "collectives/schedules/schedule.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {

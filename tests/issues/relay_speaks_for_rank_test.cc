@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "catch.h"
-#include "lib/control_messages.h"
+#include "lib/control/messages.h"
 #include "lib/parties.h"
 #include "support/relay.h"
 

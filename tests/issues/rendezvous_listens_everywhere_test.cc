@@ -8,7 +8,7 @@
 #include "catch.h"
 #include "lib/ranks.h"
 #include "lib/reachability.h"
-#include "lib/rendezvous_listen.h"
+#include "lib/rendezvous/listen.h"
 
 namespace rondo::tests {
 namespace {

@@ -42,7 +42,7 @@ def may_use_cuda(path):
     return path.startswith(("transports/cuda_ipc/", "lib/")) or path.endswith((".cu", ".cuh"))
 
 
-# What rondo/rondo.h, the header for C, needs of the standard library.
+# What rondo/c.h, the header for C, needs of the standard library.
 C_LIBRARY = ("stddef.h", "stdint.h")
 
 

@@ -72,7 +72,7 @@ class LayersTest(unittest.TestCase):
     def test_cuda(self):
         for path in ("transports/cuda_ipc/a.cc", "collectives/kernels.cu", "lib/device.cc"):
             self.allowed(path, "<cuda_runtime.h>")
-        for path in ("collectives/engine.cc", "transports/tcp/tcp.cc", "grad/x.cc"):
+        for path in ("collectives/engine/engine.cc", "transports/tcp/tcp.cc", "grad/x.cc"):
             self.forbidden(path, "<cuda_runtime.h>", "CUDA headers stay inside")
         found = self.problems({"lib/a.cc": "#include <cuda.h>", "lib/b.cc": "#include <cuda.h>"})
         self.assertEqual(len(found), 1)
@@ -82,7 +82,7 @@ class LayersTest(unittest.TestCase):
         self.allowed("lib/transports.cc", '"transports/tcp/tcp.h"')
         self.allowed("transports/tcp/link.cc", '"transports/tcp/tcp.h"')
         self.allowed("lib/connect.cc", '"transports/transport.h"')
-        for path in ("lib/connect.cc", "collectives/engine.cc", "transports/mem/mem.cc", "transports/choose.cc"):
+        for path in ("lib/connect.cc", "collectives/engine/engine.cc", "transports/mem/mem.cc", "transports/choose.cc"):
             self.forbidden(path, '"transports/tcp/tcp.h"', "named in lib/transports.cc only")
 
     def test_paths_from_the_root(self):

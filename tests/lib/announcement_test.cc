@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "catch.h"
-#include "lib/announcement.h"
+#include "lib/rendezvous/announcement.h"
 #include "lib/process.h"
 #include "ranks.h"
 

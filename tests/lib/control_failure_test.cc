@@ -2,8 +2,8 @@
 //
 // The control plane when ranks die, hang, or say what they should not.
 #include "catch.h"
-#include "lib/control_culprits.h"
-#include "lib/control_messages.h"
+#include "lib/control/culprits.h"
+#include "lib/control/messages.h"
 #include "parties.h"
 
 using namespace rondo;

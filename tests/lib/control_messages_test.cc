@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/control_messages.h"
+#include "lib/control/messages.h"
 
 #include "base/bytes.h"
 #include "catch.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The control plane while everything goes well: first causes on purpose, leaving, closing, idling.
-#include "lib/control.h"
+#include "lib/control/control.h"
 
 #include <time.h>
 

@@ -7,7 +7,7 @@
 
 #include "environment_guard.h"
 #include "lib/settings.h"
-#include "lib/user_directory.h"
+#include "lib/rendezvous/user_directory.h"
 
 using namespace rondo;
 using namespace rondo::tests;

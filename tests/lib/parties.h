@@ -3,8 +3,8 @@
 // Joined ranks with clients that write down what they hear.
 #pragma once
 
-#include "lib/control.h"
-#include "lib/rendezvous_guest.h"
+#include "lib/control/control.h"
+#include "lib/rendezvous/guest.h"
 #include "ranks.h"
 
 namespace rondo::tests {

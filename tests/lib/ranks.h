@@ -20,8 +20,8 @@
 #include <rondo/error.h>
 #include <rondo/store.h>
 
-#include "lib/rendezvous.h"
-#include "lib/rendezvous_socket.h"
+#include "lib/rendezvous/rendezvous.h"
+#include "lib/rendezvous/socket.h"
 #include "lib/settings.h"
 
 namespace rondo::tests {

@@ -6,8 +6,8 @@
 
 #include "base/handshake.h"
 #include "catch.h"
-#include "lib/control_messages.h"
-#include "lib/rendezvous_stream.h"
+#include "lib/control/messages.h"
+#include "lib/rendezvous/stream.h"
 #include "ranks.h"
 
 using namespace rondo;

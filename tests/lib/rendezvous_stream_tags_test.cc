@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/rendezvous_stream.h"
+#include "lib/rendezvous/stream.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,7 +8,7 @@
 
 #include "base/handshake.h"
 #include "catch.h"
-#include "lib/rendezvous_socket.h"
+#include "lib/rendezvous/socket.h"
 
 namespace rondo::tests {
 namespace {

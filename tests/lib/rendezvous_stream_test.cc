@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/rendezvous_stream.h"
+#include "lib/rendezvous/stream.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

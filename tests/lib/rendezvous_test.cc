@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "catch.h"
-#include "lib/rendezvous_url.h"
+#include "lib/rendezvous/url.h"
 #include "ranks.h"
 
 using namespace rondo;

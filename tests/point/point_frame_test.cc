@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/point_frame.h"
+#include "collectives/point/frame.h"
 #include "catch.h"
 
 namespace rondo {

@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "collectives/reduce.h"
+#include "collectives/kernels/reduce.h"
 #include "support/values.h"
 
 namespace rondo::testing {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "catch.h"
-#include "collectives/planner.h"
-#include "collectives/schedule.h"
+#include "collectives/plan/planner.h"
+#include "collectives/schedules/schedule.h"
 #include "reproducible/inputs.h"
 #include "support/draw.h"
 #include "support/ranks.h"

@@ -22,10 +22,10 @@
 #include <rondo/error.h>
 
 #include "base/handshake.h"
-#include "lib/control_messages.h"
+#include "lib/control/messages.h"
 #include "lib/needs.h"
-#include "lib/rendezvous_socket.h"
-#include "lib/rendezvous_stream.h"
+#include "lib/rendezvous/socket.h"
+#include "lib/rendezvous/stream.h"
 
 namespace rondo {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "collectives/schedule.h"
+#include "collectives/schedules/schedule.h"
 #include "support/draw.h"
 
 namespace rondo::testing {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/call.h"
+#include "collectives/schedules/call.h"
 #include "point/messages.h"
 #include "support/ranks.h"
 #include "support/trial.h"

@@ -23,7 +23,7 @@
 
 #include "base/handshake.h"
 #include "lib/reachability.h"
-#include "lib/rendezvous_socket.h"
+#include "lib/rendezvous/socket.h"
 
 namespace rondo::testing {
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "collectives/call.h"
+#include "collectives/schedules/call.h"
 #include "support/values.h"
 
 namespace rondo::testing {

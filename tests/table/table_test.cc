@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "catch.h"
-#include "collectives/call.h"
-#include "collectives/reduce.h"
-#include "collectives/schedule.h"
+#include "collectives/schedules/call.h"
+#include "collectives/kernels/reduce.h"
+#include "collectives/schedules/schedule.h"
 #include "support/ranks.h"
 #include "support/trial.h"
 #include "support/values.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "catch.h"
-#include "collectives/reduce.h"
+#include "collectives/kernels/reduce.h"
 #include "tools/small_float.h"
 
 using namespace rondo;

@@ -11,7 +11,7 @@
 #include <rondo/error.h>
 
 #include "catch.h"
-#include "collectives/convert.h"
+#include "collectives/kernels/convert.h"
 #include "collectives/reduce_reference.h"
 
 namespace rondo::testing {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/direct/shape.h"
+
+#include <algorithm>
+
+namespace rondo {
+
+namespace {
+
+constexpr std::size_t line = 64;  // parts start on cache lines
+
+std::size_t round_up(std::size_t value, std::size_t step) noexcept {
+  return (value + step - 1) / step * step;
+}
+
+}  // namespace
+
+DirectShape::DirectShape(const Signature& s, std::size_t ranks, std::span<const std::size_t> offsets,
+                         std::size_t most_bytes) noexcept
+    : count_(s.count),
+      element_(size_of(s.type)),
+      parts_(ranks),
+      blocked_(is_blocked(s.operation)),
+      offsets_(offsets) {
+  const Collective plain = without_counts(s.operation);
+  if (plain == Collective::broadcast) parts_ = 1;
+  if (plain == Collective::all_to_all) count_ /= ranks;
+  own_slot_ = plain == Collective::all_gather || plain == Collective::gather;
+  if (!offsets_.empty()) {
+    count_ = 0;
+    for (std::size_t i = 0; i < parts_; ++i) count_ = std::max(count_, block_count(i));
+  }
+  const std::size_t in_slot = blocked_ && !own_slot_ ? std::max<std::size_t>(parts_, 1) : 1;
+  const std::size_t most = std::max(line, most_bytes / in_slot / line * line) / element_;
+  chunk_ = std::min(most, std::max<std::size_t>(count_, 1));
+  chunks_ = count_ == 0 ? 0 : (count_ - 1) / chunk_ + 1;
+}
+
+DirectPart DirectShape::part(std::uint64_t chunk, std::size_t index) const noexcept {
+  const std::size_t whole = block_count(index), start = std::min(whole, chunk * chunk_);
+  const std::size_t length = std::min(chunk_, whole - start);
+  if (blocked_)
+    return {block_offset(index) + start, start, own_slot_ ? 0 : index * round_up(chunk_ * element_, line),
+            length};
+  const std::size_t share = round_up((length + parts_ - 1) / parts_ * element_, line) / element_;
+  const std::size_t first = std::min(length, index * share);
+  return {start + first, start + first, first * element_, std::min(share, length - first)};
+}
+
+}  // namespace rondo

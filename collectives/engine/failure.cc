@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/failure.h"
+
+#include <fmt/format.h>
+
+namespace rondo {
+
+Failure left_failure(int rank, std::span<const std::uint64_t, lane_count> finished) {
+  std::string text =
+      fmt::format("rank {} has left: it destroyed its communicator after operation #{}", rank, finished[0]);
+  if (finished[1] != 0) text += fmt::format(" and urgent operation #{}", finished[1]);
+  return {Errc::peer_left, std::move(text), rank};
+}
+
+}  // namespace rondo

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "collectives/schedules/call.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+// What a frame says of itself: which call it belongs to, and which frame of it this is. The grammar is in frame.cc.
+struct Frame {
+  Signature signature;
+  std::uint64_t number = 0;  // of the operation in its lane, from 1
+  std::uint32_t segment = 0;
+  std::uint32_t frame = 0;     // of the segment on this link, in link order
+  std::uint64_t bytes = 0;     // of the payload; on the wire modulo 2^32
+  std::uint32_t checksum = 0;  // CRC32C of the payload; 0 when checksums are off
+
+  bool operator==(const Frame&) const = default;
+};
+
+HeaderBytes encode(const Frame& frame) noexcept;
+// Writes the header's own checksum over what it holds.
+void seal(HeaderBytes& bytes) noexcept;
+// Nothing when the bytes are no header of this version or are damaged (they carry a CRC of their own).
+std::optional<Frame> decode(const HeaderBytes& bytes) noexcept;
+
+}  // namespace rondo

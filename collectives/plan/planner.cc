@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Predicted times are minima of straight lines in the number of bytes: one line for a single segment, and one for each frame size with
+// which the buffer can be pipelined. The choice walks along the lower envelope of all lines, which does not depend on the number of
+// bytes, and stops there; so it is monotone by construction.
+#include "collectives/plan/planner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include <rondo/error.h>
+
+#include "collectives/plan/costs.h"
+#include "collectives/plan/tuning.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+namespace {
+
+// Segment numbers travel in 32 bits.
+constexpr std::size_t most_segments = std::size_t{1} << 31;
+
+struct Line {
+  double start = 0, slope = 0;  // seconds, seconds per byte
+  std::size_t segment_bytes = 0;
+  std::uint32_t depth = 1;
+  double at(double bytes) const { return start + slope * bytes; }
+};
+
+struct Candidate {
+  Algorithm algorithm = Algorithm::ring;
+  std::array<Line, frame_ladder.size() + 1> lines;
+  std::size_t line_count = 0;
+  std::size_t grain = 1;  // segments are multiples of this
+
+  const Line& best(double bytes) const {
+    return *std::min_element(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(line_count),
+                             [&](const Line& a, const Line& b) { return a.at(bytes) < b.at(bytes); });
+  }
+  double final_slope() const { return best(0x1p60).slope; }
+};
+
+struct Candidates {
+  std::array<Candidate, algorithm_count> items;
+  std::size_t count = 0;
+
+  // In the order in which growing messages may use them: by the slope they end with, the steepest first.
+  void insert(const Candidate& candidate) {
+    std::size_t place = count++;
+    for (; place > 0 && items[place - 1].final_slope() < candidate.final_slope(); --place)
+      items[place] = items[place - 1];
+    items[place] = candidate;
+  }
+  const Candidate* begin() const { return items.data(); }
+  const Candidate* end() const { return items.data() + count; }
+};
+
+class Estimator {
+ public:
+  Estimator(Collective operation, const Topology& topology, const CostConstants& constants,
+            const PlanOptions& options)
+      : operation_(operation), topology_(topology), costs_(constants), options_(options) {
+    topology_.ranks = std::max(1, topology.ranks);
+    const int together = std::clamp(topology.ranks_per_host, 1, topology_.ranks);
+    const int cores = std::max(1, topology.cores_per_host);
+    if (together <= cores) return;
+    share_ = static_cast<double>(together) / topology_.ranks / cores;
+    idle_ = 1 - 1.0 / cores;
+  }
+
+  Candidate estimate(Algorithm algorithm) const;
+
+ private:
+  // Where ranks outnumber cores: all work of the host shared among its cores, and on top the part of what must happen in a row
+  // during which other cores may find nothing to do (Graham's bound for list scheduling). Else what must happen in a row. The
+  // network works by itself.
+  double crowded(double in_a_row, double network, double frames, double bytes, double reduce) const {
+    if (share_ == 0) return in_a_row + network;
+    const double work = frames * 2 * costs_.host.frame_s + bytes * costs_.host.seconds_per_byte +
+                        reduce * costs_.reduce_seconds_per_byte;
+    return share_ * work + idle_ * in_a_row + network;
+  }
+  Line alone(const Shape& shape) const;
+  Line pipelined(const Shape& shape, const Line& single, std::size_t segment_bytes) const;
+  std::size_t bounded_segment(std::size_t wanted, std::size_t grain, Algorithm algorithm) const;
+
+  Collective operation_;
+  Topology topology_;
+  const CostConstants& costs_;
+  const PlanOptions& options_;
+  double share_ = 0;  // of all work that one core of the fullest host does; 0: a core for every rank
+  double idle_ = 0;
+};
+
+std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain, Algorithm algorithm) const {
+  if (algorithm == Algorithm::doubling && operation_ == Collective::all_reduce)
+    wanted = std::min(wanted, eager_bytes);
+  if (algorithm == Algorithm::pairwise)  // a frame is a block of the segment
+    wanted = std::min(wanted, eager_bytes * static_cast<std::size_t>(topology_.ranks));
+  if (needs_staging(operation_)) {
+    const auto depth =
+        static_cast<std::size_t>(options_.depth > 0 ? options_.depth : static_cast<int>(least_depth));
+    wanted = std::min(wanted, options_.staging_bytes / depth);
+  }
+  return std::max(wanted / grain * grain, grain);
+}
+
+double waiting(const Traffic& traffic, const LinkCosts& costs) {
+  return traffic.hops * costs.latency_s + traffic.path_frames * costs.frame_s;
+}
+
+// One segment that is the whole buffer.
+Line Estimator::alone(const Shape& shape) const {
+  Line line;
+  line.start =
+      crowded(waiting(shape.host, costs_.host), waiting(shape.network, costs_.network), shape.frames, 0, 0);
+  line.slope =
+      crowded(shape.host.path_bytes * costs_.host.seconds_per_byte +
+                  shape.path_reduce * costs_.reduce_seconds_per_byte,
+              shape.network.path_bytes * costs_.network.seconds_per_byte, 0, shape.bytes, shape.reduce);
+  return line;
+}
+
+Line Estimator::pipelined(const Shape& shape, const Line& single, std::size_t segment_bytes) const {
+  const auto bytes = static_cast<double>(segment_bytes);
+  const double whole = single.at(bytes);
+  double busy = shape.host.busy_frames * costs_.host.frame_s +
+                shape.network.busy_frames * costs_.network.frame_s +
+                (shape.host.busy_bytes * costs_.host.seconds_per_byte +
+                 shape.busy_reduce * costs_.reduce_seconds_per_byte) *
+                    bytes;
+  busy = crowded(busy, 0, shape.frames, shape.bytes * bytes, shape.reduce * bytes);
+  busy = std::max(busy, shape.network.busy_bytes * costs_.network.seconds_per_byte * bytes);
+  double depth = options_.depth;
+  if (options_.depth <= 0) {
+    depth = std::clamp(busy > 0 ? std::ceil(whole / busy) + 1 : 1.0, double{least_depth}, double{most_depth});
+    if (needs_staging(operation_))
+      depth = std::clamp(std::floor(static_cast<double>(options_.staging_bytes) / bytes), 1.0, depth);
+  }
+  const double turn = std::min(whole, std::max(busy, whole / depth));  // from one segment to the next
+  return {std::max(single.start, whole - turn), turn / bytes, segment_bytes,
+          static_cast<std::uint32_t>(depth)};
+}
+
+Candidate Estimator::estimate(Algorithm algorithm) const {
+  const Shape shape = shape_of(algorithm, operation_, topology_);
+  Candidate candidate{.algorithm = algorithm, .lines = {}};
+  Line single = alone(shape);
+  const auto slices = static_cast<std::size_t>(shape.slices);
+  candidate.grain = options_.segment_bytes == 0 ? segment_grain * slices : 1;
+  const auto add = [&](std::size_t segment_bytes) {
+    candidate.lines[candidate.line_count++] = pipelined(shape, single, segment_bytes);
+  };
+  if (options_.segment_bytes != 0) {
+    add(bounded_segment(options_.segment_bytes, candidate.grain, algorithm));
+  } else {
+    for (const std::size_t frame : frame_ladder)
+      add(bounded_segment(frame * slices, candidate.grain, algorithm));
+  }
+  // One segment; where pipelining costs more than it hides, the line of the best segments, of which there are several in the end.
+  const Line* flattest = &candidate.lines[0];
+  for (std::size_t i = 1; i < candidate.line_count; ++i)
+    if (candidate.lines[i].slope < flattest->slope) flattest = &candidate.lines[i];
+  single.slope = std::max(single.slope, flattest->slope);
+  single.segment_bytes = flattest->segment_bytes;
+  single.depth = flattest->depth;
+  candidate.lines[candidate.line_count++] = single;
+  return candidate;
+}
+
+bool allowed(Algorithm algorithm, Collective operation, const PlanOptions& options) {
+  if (!supports(algorithm, operation)) return false;
+  return !options.reproducible || is_reproducible(algorithm, operation);
+}
+
+// Without hosts there are no two levels, and two-shot needs a link between any two ranks.
+bool worth_trying(Algorithm algorithm, const Topology& topology) {
+  if (algorithm == Algorithm::two_level) return topology.hosts > 1 && topology.ranks_per_host > 1;
+  return algorithm != Algorithm::two_shot || topology.ranks <= most_two_shot_ranks;
+}
+
+[[noreturn]] void refuse(Collective operation, const PlanOptions& options) {
+  if (!has_schedules(operation))
+    throw Error(Errc::unsupported, fmt::format("{} has no algorithm to plan", name_of(operation)));
+  std::string possible;
+  for (int i = 0; i < algorithm_count; ++i)
+    if (const auto algorithm = static_cast<Algorithm>(i); allowed(algorithm, operation, options))
+      possible += fmt::format("{}{}", possible.empty() ? "" : ", ", name_of(algorithm));
+  throw Error(Errc::unsupported,
+              fmt::format("algorithm {} does not exist for {}{}; possible: {}",
+                          options.algorithm ? name_of(*options.algorithm) : "unknown", name_of(operation),
+                          options.reproducible ? " with reproducible results" : "", possible));
+}
+
+Candidates collect(Collective operation, const Topology& topology, const CostConstants& constants,
+                   const PlanOptions& options) {
+  const Estimator estimator(operation, topology, constants, options);
+  Candidates candidates;
+  for (int i = 0; i < algorithm_count; ++i) {
+    const auto algorithm = static_cast<Algorithm>(i);
+    if (!allowed(algorithm, operation, options)) continue;
+    if (options.algorithm ? *options.algorithm == algorithm : worth_trying(algorithm, topology))
+      candidates.insert(estimator.estimate(algorithm));
+  }
+  if (candidates.count == 0) refuse(operation, options);
+  return candidates;
+}
+
+// Walks the lower envelope from 0 to `bytes` and returns the last candidate, in their order, that was best on the way.
+const Candidate& walk(const Candidates& candidates, double bytes) {
+  const Candidate* chosen = candidates.begin();
+  const Line* line = nullptr;
+  double here = 0;
+  while (here <= bytes) {
+    const Line* next = nullptr;
+    const Candidate* owner = nullptr;
+    double there = std::numeric_limits<double>::infinity();
+    for (const Candidate& candidate : candidates) {
+      for (std::size_t i = 0; i < candidate.line_count; ++i) {
+        const Line& other = candidate.lines[i];
+        if (line != nullptr && other.slope >= line->slope) continue;
+        const double meet = line == nullptr
+                                ? other.start
+                                : std::max(here, (other.start - line->start) / (line->slope - other.slope));
+        if (next != nullptr && (meet > there || (meet == there && other.slope >= next->slope))) continue;
+        next = &other;
+        owner = &candidate;
+        there = meet;
+      }
+    }
+    if (next == nullptr || (line != nullptr && there > bytes)) break;
+    if (line != nullptr) here = there;
+    line = next;
+    chosen = std::max(chosen, owner);
+  }
+  return *chosen;
+}
+
+Plan make_plan(const Candidate& candidate, std::size_t bytes) {
+  const Line& line = candidate.best(static_cast<double>(bytes));
+  Plan plan{.algorithm = candidate.algorithm,
+            .segment_bytes = line.segment_bytes,
+            .depth = static_cast<int>(line.depth),
+            .seconds = line.at(static_cast<double>(bytes))};
+  const std::size_t grain = candidate.grain;
+  if (grain > 1 && bytes > line.segment_bytes) {  // segments of equal size rather than a small last one
+    const std::size_t segments = (bytes - 1) / line.segment_bytes + 1;
+    plan.segment_bytes = std::min(line.segment_bytes, ((bytes - 1) / segments / grain + 1) * grain);
+  }
+  plan.segment_bytes = std::max(plan.segment_bytes, bytes / most_segments + 1);
+  return plan;
+}
+
+}  // namespace
+
+bool is_reproducible(Algorithm algorithm, Collective operation) noexcept {
+  switch (without_counts(operation)) {
+    case Collective::all_reduce:
+      return algorithm == Algorithm::chain || algorithm == Algorithm::star;
+    case Collective::reduce:
+    case Collective::reduce_scatter:
+      return algorithm == Algorithm::chain;
+    default:
+      break;
+  }
+  return true;
+}
+
+Plan choose_plan(Collective operation, std::size_t bytes, const Topology& topology,
+                 const CostConstants& constants, const PlanOptions& options) {
+  const Candidates candidates = collect(operation, topology, constants, options);
+  return make_plan(walk(candidates, static_cast<double>(bytes)), bytes);
+}
+
+std::vector<Plan> list_plans(Collective operation, std::size_t bytes, const Topology& topology,
+                             const CostConstants& constants, const PlanOptions& options) {
+  const Candidates candidates = collect(operation, topology, constants, options);
+  const Algorithm chosen = walk(candidates, static_cast<double>(bytes)).algorithm;
+  std::vector<Plan> plans;
+  for (const Candidate& candidate : candidates) plans.push_back(make_plan(candidate, bytes));
+  std::sort(plans.begin(), plans.end(), [&](const Plan& a, const Plan& b) {
+    if ((a.algorithm == chosen) != (b.algorithm == chosen)) return a.algorithm == chosen;
+    return a.seconds < b.seconds;
+  });
+  return plans;
+}
+
+}  // namespace rondo

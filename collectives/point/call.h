@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <rondo/types.h>
+
+#include "base/clock.h"
+#include "collectives/point/frame.h"
+
+namespace rondo {
+
+// One transfer as the caller asks for it.
+struct PointTransfer {
+  bool sending = false;
+  int peer = 0;
+  PointKey key;
+  DType type = DType::u8;
+  std::uint64_t count = 0;
+  std::byte* data = nullptr;
+};
+
+// What is said of the operation in messages.
+struct PointShape {
+  Collective operation = Collective::send;  // send or receive also for a batch
+  bool batch = false;
+  int peer = 0;
+  std::uint32_t tag = 0;
+  std::uint64_t transfers = 0, bytes = 0;
+};
+
+struct PointCall {
+  std::span<const PointTransfer> transfers;
+  PointShape shape;
+  nanoseconds time_limit{};
+  std::string_view tag;
+};
+
+}  // namespace rondo

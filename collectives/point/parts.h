@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What Point keeps: transfers under way, messages that nobody here has asked for yet, and where each peer stands.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/point/frame.h"
+#include "transports/transport.h"
+
+namespace rondo {
+
+class Operation;
+
+// Of messages that a rank has from one peer without having asked for them: their bytes, and what each costs beside.
+inline constexpr std::uint64_t point_credit = std::uint64_t{512} << 10, message_cost = 64;
+// Messages of one peer that are announced and not asked for; the sender waits when there are more.
+inline constexpr std::size_t most_announced = std::size_t{1} << 16;
+// Announced messages of one peer whose bytes are under way at once: they share the link piece by piece.
+inline constexpr std::size_t most_granted = 8;
+inline constexpr std::size_t point_piece_bytes = std::size_t{512} << 10;
+
+// First in, first out; linked through the items.
+template <class T>
+class Chain {
+ public:
+  T* first() const noexcept { return first_; }
+  bool empty() const noexcept { return first_ == nullptr; }
+  void push(T& item) noexcept {
+    item.next = nullptr;
+    (last_ == nullptr ? first_ : last_->next) = &item;
+    last_ = &item;
+  }
+  // The first that passes the test, taken out; null when none does.
+  template <class Test>
+  T* take(Test test) noexcept {
+    T* before = nullptr;
+    for (T* item = first_; item != nullptr; before = item, item = item->next) {
+      if (!test(*item)) continue;
+      (before == nullptr ? first_ : before->next) = item->next;
+      if (last_ == item) last_ = before;
+      item->next = nullptr;
+      return item;
+    }
+    return nullptr;
+  }
+  bool contains(const T& wanted) const noexcept {
+    for (const T* item = first_; item != nullptr; item = item->next)
+      if (item == &wanted) return true;
+    return false;
+  }
+  T* pop() noexcept {
+    return take([](const T&) { return true; });
+  }
+
+ private:
+  T* first_ = nullptr;
+  T* last_ = nullptr;
+};
+
+// Items that are used again and again.
+template <class T>
+class Pool {
+ public:
+  // Afterwards so many can be taken without an allocation.
+  void reserve(std::size_t count) {
+    for (; free_count_ < count; ++free_count_) {
+      all_.push_back(std::make_unique<T>());
+      free_.push(*all_.back());
+    }
+  }
+  T& take() {
+    reserve(1);
+    --free_count_;
+    T& item = *free_.pop();
+    item = T{};
+    return item;
+  }
+  void give(T& item) noexcept {
+    free_.push(item);
+    ++free_count_;
+  }
+
+ private:
+  std::vector<std::unique_ptr<T>> all_;
+  Chain<T> free_;
+  std::size_t free_count_ = 0;
+};
+
+// Memory for messages that came before they were asked for, in powers of two.
+struct Block {
+  Block* next = nullptr;
+  std::unique_ptr<std::byte[]> memory;
+  std::size_t bytes = 0;
+};
+class Blocks {
+ public:
+  Block* take(std::size_t bytes) {
+    const std::size_t kind = static_cast<std::size_t>(std::bit_width((bytes - 1) >> 6));
+    if (Block* const block = free_[kind].pop()) return block;
+    auto block = std::make_unique<Block>();
+    block->bytes = std::size_t{64} << kind;
+    block->memory = std::make_unique<std::byte[]>(block->bytes);
+    held_ += block->bytes;
+    all_.push_back(std::move(block));
+    return all_.back().get();
+  }
+  void give(Block& block) noexcept {
+    free_[static_cast<std::size_t>(std::bit_width((block.bytes - 1) >> 6))].push(block);
+  }
+  std::size_t held() const noexcept { return held_; }
+
+ private:
+  static constexpr std::size_t kinds = static_cast<std::size_t>(std::bit_width(eager_bytes >> 6)) + 1;
+  std::array<Chain<Block>, kinds> free_;
+  std::vector<std::unique_ptr<Block>> all_;
+  std::size_t held_ = 0;
+};
+
+// One send or receive of this rank that has not ended.
+struct Parcel {
+  Parcel* next = nullptr;
+  Operation* operation = nullptr;
+  int peer = 0;
+  bool sending = false;
+  PointKey key;
+  DType type = DType::u8;
+  std::uint64_t count = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  std::size_t offset = 0;     // bytes handed to the link, or received
+  std::uint64_t message = 0;  // number
+  std::uint32_t flying = 0;   // frames that the link has taken and not sent yet
+  bool handed = false;        // the link has taken all that is to be sent
+};
+
+// A message from a peer that no receive here has taken yet.
+struct Arrival {
+  Arrival* next = nullptr;
+  PointFrame frame;
+  bool announced = false;      // its bytes are still with the sender
+  bool complete = false;       // they are here: in the block, or in the frame
+  Block* block = nullptr;      // null when the frame holds them
+  Parcel* receiver = nullptr;  // took it while its bytes were still coming
+  Parcel* sender = nullptr;    // of a message to this rank itself, announced
+};
+
+struct PointPeer {
+  static constexpr std::size_t buckets = 16;  // by tag
+  static std::size_t bucket(const PointKey& key) noexcept { return key.tag % buckets; }
+
+  int rank = 0;
+  Link* link = nullptr;
+  std::size_t pending = 0;  // parcels
+  bool left = false;        // in order
+  TimePoint left_at{};
+  std::string lost;  // why the link is of no further use
+  bool lost_in_order = false;
+  std::error_code lost_code;
+  TimePoint lost_at{};
+
+  // To the peer.
+  bool active = false;  // among those that have something to send
+  bool piece_next = false;
+  std::uint64_t messages_sent = 0;
+  std::uint64_t cost_sent = 0, cost_returned = 0;  // of messages sent without a grant
+  Chain<Parcel> waiting;                           // not a frame sent
+  Chain<Parcel> announced;
+  std::size_t announced_count = 0;
+  Chain<Parcel> flowing;        // granted; the first sends the next piece
+  std::vector<Parcel*> flying;  // of each frame under way on the link, oldest first; null: no payload
+
+  // From the peer.
+  std::uint64_t messages_received = 0;
+  std::uint64_t cost_received = 0, cost_consumed = 0, cost_reported = 0;
+  std::array<Chain<Arrival>, buckets> arrivals;
+  std::array<Chain<Parcel>, buckets> posted;
+  std::size_t announcements = 0;  // among the arrivals
+  Chain<Parcel> matched;          // with an announced message, to be granted
+  Chain<Parcel> granted;
+  std::size_t granted_count = 0;
+
+  // The frame that is arriving.
+  bool arriving = false;
+  PointFrame frame;
+  Receive receive;
+  Arrival* arrival = nullptr;
+  Parcel* parcel = nullptr;
+};
+
+}  // namespace rondo

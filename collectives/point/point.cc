@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Starting transfers, and finding the message for a receive. Frames are in point_send.cc and point_receive.cc.
+#include "collectives/point/point.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/engine/operation.h"
+
+namespace rondo {
+
+namespace {
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+  if (bytes != 0) std::memcpy(to, from, bytes);
+}
+
+// Where the bytes of a complete message are.
+const std::byte* bytes_of(const Arrival& arrival) noexcept {
+  return arrival.block != nullptr ? arrival.block->memory.get() : arrival.frame.content.data();
+}
+
+PointFrame frame_of(const Parcel& parcel) noexcept {
+  PointFrame frame;
+  frame.type = parcel.type;
+  frame.key = parcel.key;
+  frame.count = parcel.count;
+  frame.call = static_cast<std::uint32_t>(parcel.operation->number);
+  return frame;
+}
+
+}  // namespace
+
+Point::Point(const Options& options, PointHost& host)
+    : options_(options), host_(host), peers_(static_cast<std::size_t>(options.size)) {}
+
+PointPeer& Point::peer(int rank) {
+  auto& place = peers_[static_cast<std::size_t>(rank)];
+  if (!place) {
+    place = std::make_unique<PointPeer>();
+    place->rank = rank;
+    place->flying.reserve(16);
+    active_.reserve(peers_.size());
+  }
+  return *place;
+}
+
+void Point::reserve(const PointCall& call) {
+  parcels_.reserve(call.transfers.size());
+  for (const PointTransfer& transfer : call.transfers) peer(transfer.peer);
+}
+
+void Point::activate(PointPeer& peer) {
+  if (peer.active) return;
+  peer.active = true;
+  active_.push_back(&peer);
+}
+
+// Receives first, so that a message to this rank itself finds them.
+void Point::begin(Operation& operation, const PointCall& call) {
+  operation.transfers_left = call.transfers.size();
+  operation.before = nullptr;
+  operation.next = first_;
+  if (first_ != nullptr) first_->before = &operation;
+  first_ = &operation;
+  const TimePoint now = Clock::now();
+  for (const bool sending : {false, true})
+    for (const PointTransfer& t : call.transfers) {
+      if (t.sending != sending) continue;
+      PointPeer& its_peer = peer(t.peer);
+      Parcel& parcel = parcels_.take();
+      parcel.operation = &operation;
+      parcel.peer = t.peer;
+      parcel.sending = sending;
+      parcel.key = t.key;
+      parcel.type = t.type;
+      parcel.count = t.count;
+      parcel.data = t.data;
+      parcel.bytes = t.count * size_of(t.type);
+      ++its_peer.pending;
+      if (!sending) {
+        post(its_peer, parcel);
+      } else if (t.peer == options_.rank) {
+        send_to_self(its_peer, parcel);
+      } else {
+        its_peer.waiting.push(parcel);
+        activate(its_peer);
+      }
+      if (its_peer.left || !its_peer.lost.empty()) check_peer(its_peer, now);
+      if (operation.state() != Operation::State::running) return;  // something has failed
+    }
+}
+
+void Point::end(Parcel& parcel) {
+  Operation& operation = *parcel.operation;
+  --peer(parcel.peer).pending;
+  parcels_.give(parcel);
+  if (--operation.transfers_left != 0) return;
+  (operation.before == nullptr ? first_ : operation.before->next) = operation.next;
+  if (operation.next != nullptr) operation.next->before = operation.before;
+  operation.next = operation.before = nullptr;
+  host_.point_finished(operation);
+}
+
+void Point::post(PointPeer& peer, Parcel& parcel) {
+  const std::size_t bucket = PointPeer::bucket(parcel.key);
+  Arrival* const arrival =
+      peer.arrivals[bucket].take([&](const Arrival& a) { return a.frame.key == parcel.key; });
+  if (arrival == nullptr)
+    peer.posted[bucket].push(parcel);
+  else
+    take(peer, parcel, *arrival);
+}
+
+void Point::take(PointPeer& peer, Parcel& parcel, Arrival& arrival) {
+  if (!agree(peer, parcel, arrival.frame)) return;
+  if (!arrival.announced && !arrival.complete) {
+    arrival.receiver = &parcel;
+    return;
+  }
+  if (!arrival.announced) {
+    copy_bytes(parcel.data, bytes_of(arrival), parcel.bytes);
+    consumed(peer, parcel.bytes);
+  } else if (arrival.sender != nullptr) {
+    --peer.announcements;
+    copy_bytes(parcel.data, arrival.sender->data, parcel.bytes);
+    end(*arrival.sender);
+  } else {
+    --peer.announcements;
+    parcel.message = arrival.frame.message;
+    drop(arrival);
+    peer.matched.push(parcel);
+    return activate(peer);
+  }
+  drop(arrival);
+  end(parcel);
+}
+
+void Point::drop(Arrival& arrival) noexcept {
+  if (arrival.block != nullptr) blocks_.give(*arrival.block);
+  arrivals_.give(arrival);
+}
+
+void Point::consumed(PointPeer& peer, std::uint64_t bytes) {
+  peer.cost_consumed += message_cost + bytes;
+  if (peer.rank == options_.rank) {
+    peer.cost_returned = peer.cost_consumed;
+  } else if (peer.cost_consumed - peer.cost_reported >= point_credit / 4) {
+    activate(peer);
+  }
+}
+
+void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
+  const std::size_t bucket = PointPeer::bucket(parcel.key);
+  const PointFrame frame = frame_of(parcel);
+  if (Parcel* const receiver =
+          peer.posted[bucket].take([&](const Parcel& p) { return p.key == parcel.key; })) {
+    if (!agree(peer, *receiver, frame)) return;
+    copy_bytes(receiver->data, parcel.data, parcel.bytes);
+    end(*receiver);
+    return end(parcel);
+  }
+  Arrival& arrival = arrivals_.take();
+  arrival.frame = frame;
+  peer.arrivals[bucket].push(arrival);
+  const std::uint64_t cost = message_cost + parcel.bytes;
+  if (parcel.bytes > eager_bytes || peer.cost_sent + cost - peer.cost_returned > point_credit) {
+    arrival.announced = true;
+    arrival.sender = &parcel;
+    ++peer.announcements;
+    return;
+  }
+  peer.cost_sent += cost;
+  if (parcel.bytes > inline_bytes) arrival.block = blocks_.take(parcel.bytes);
+  std::byte* const to = arrival.block != nullptr ? arrival.block->memory.get() : arrival.frame.content.data();
+  copy_bytes(to, parcel.data, parcel.bytes);
+  arrival.complete = true;
+  end(parcel);
+}
+
+void Point::clear() noexcept {
+  first_ = nullptr;
+  farewell_check_ = TimePoint::max();
+  active_.clear();
+  for (const auto& p : peers_) {
+    if (!p) continue;
+    p->pending = 0;
+    p->active = p->arriving = false;
+    p->waiting = p->announced = p->flowing = p->matched = p->granted = {};
+    p->arrivals = {};
+    p->posted = {};
+    p->flying.clear();
+  }
+}
+
+}  // namespace rondo

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What comes from a peer. The header says how long a message is; it is believed only as far as credit, or the receive that has asked
+// for it, allows.
+#include <algorithm>
+#include <cstring>
+
+#include "base/crc32c.h"
+#include "collectives/engine/operation.h"
+#include "collectives/point/point.h"
+
+namespace rondo {
+
+std::optional<Receive> Point::expected(Link& link) noexcept {
+  const auto& place = peers_[static_cast<std::size_t>(link.peer())];
+  if (!place || !place->arriving) return std::nullopt;
+  return place->receive;
+}
+
+bool Point::awaits_header(Link& link) noexcept {
+  const auto& place = peers_[static_cast<std::size_t>(link.peer())];
+  return place && !place->arriving && place->pending > 0;
+}
+
+Header Point::arrived(Link& link, const HeaderBytes& header) {
+  PointPeer& from = peer(link.peer());
+  from.link = &link;
+  const auto frame = decode_point(header);
+  if (!frame) {
+    corrupt(from, "a frame header is damaged");
+    return Header::refuse;
+  }
+  from.frame = *frame;
+  from.receive = {};
+  from.arrival = nullptr;
+  from.parcel = nullptr;
+  from.arriving = accept(from, *frame);
+  return from.arriving ? Header::accept : Header::refuse;
+}
+
+bool Point::corrupt(const PointPeer& peer, std::string_view what) {
+  host_.point_failed({Errc::corrupt, lost_text(peer, what)});
+  return false;
+}
+
+bool Point::accept(PointPeer& peer, const PointFrame& frame) {
+  if (frame.returned < peer.cost_returned || frame.returned > peer.cost_sent)
+    return corrupt(peer, "it gives back credit that it does not have");
+  peer.cost_returned = frame.returned;
+  switch (frame.kind) {
+    case PointKind::message:
+      return accept_message(peer, frame);
+    case PointKind::announce:
+      return accept_announce(peer, frame);
+    case PointKind::grant:
+      return accept_grant(peer, frame);
+    case PointKind::piece:
+      return accept_piece(peer, frame);
+    case PointKind::credit:
+      return true;
+  }
+  return false;
+}
+
+bool Point::accept_message(PointPeer& peer, const PointFrame& frame) {
+  if (frame.message != peer.messages_received + 1) return corrupt(peer, "a message came out of order");
+  if (frame.count > eager_bytes / size_of(frame.type)) return corrupt(peer, "a message is too long");
+  const std::size_t bytes = frame.count * size_of(frame.type);
+  if (peer.cost_received + message_cost + bytes - peer.cost_reported > point_credit)
+    return corrupt(peer, "it sends more than it has credit for");
+  ++peer.messages_received;
+  peer.cost_received += message_cost + bytes;
+  const std::size_t bucket = PointPeer::bucket(frame.key), follow = bytes > inline_bytes ? bytes : 0;
+  peer.parcel = peer.posted[bucket].take([&](const Parcel& p) { return p.key == frame.key; });
+  if (peer.parcel != nullptr) {
+    if (!agree(peer, *peer.parcel, frame)) return false;
+    peer.receive = {follow != 0 ? peer.parcel->data : nullptr, follow};
+    return true;
+  }
+  Arrival& arrival = arrivals_.take();
+  arrival.frame = frame;
+  if (follow != 0) arrival.block = blocks_.take(follow);
+  peer.receive = {follow != 0 ? arrival.block->memory.get() : nullptr, follow};
+  peer.arrival = &arrival;
+  peer.arrivals[bucket].push(arrival);
+  return true;
+}
+
+bool Point::accept_announce(PointPeer& peer, const PointFrame& frame) {
+  if (frame.message != peer.messages_received + 1) return corrupt(peer, "a message came out of order");
+  ++peer.messages_received;
+  const std::size_t bucket = PointPeer::bucket(frame.key);
+  if (Parcel* const parcel = peer.posted[bucket].take([&](const Parcel& p) { return p.key == frame.key; })) {
+    if (!agree(peer, *parcel, frame)) return false;
+    parcel->message = frame.message;
+    peer.matched.push(*parcel);
+    activate(peer);
+    return true;
+  }
+  if (peer.announcements >= most_announced) return corrupt(peer, "it announces too many messages");
+  ++peer.announcements;
+  Arrival& arrival = arrivals_.take();
+  arrival.frame = frame;
+  arrival.announced = true;
+  peer.arrivals[bucket].push(arrival);
+  return true;
+}
+
+bool Point::accept_grant(PointPeer& peer, const PointFrame& frame) {
+  Parcel* const parcel = peer.announced.take([&](const Parcel& p) { return p.message == frame.message; });
+  if (parcel == nullptr) return corrupt(peer, "it asks for a message that was not announced");
+  --peer.announced_count;
+  peer.flowing.push(*parcel);
+  activate(peer);
+  return true;
+}
+
+bool Point::accept_piece(PointPeer& peer, const PointFrame& frame) {
+  Parcel* parcel = peer.granted.first();
+  while (parcel != nullptr && parcel->message != frame.message) parcel = parcel->next;
+  if (parcel == nullptr || frame.offset != parcel->offset)
+    return corrupt(peer, "a piece came that was not asked for");
+  const std::size_t bytes = std::min(point_piece_bytes, parcel->bytes - parcel->offset);
+  peer.receive = {bytes != 0 ? parcel->data + parcel->offset : nullptr, bytes};
+  peer.parcel = parcel;
+  return true;
+}
+
+void Point::received(Link& link) {
+  PointPeer& from = peer(link.peer());
+  if (!from.arriving) return;
+  from.arriving = false;
+  ++counters_.frames_received;
+  counters_.bytes_received += from.receive.bytes;
+  if (!check_content(from)) return;
+  if (from.frame.kind == PointKind::message) received_message(from);
+  if (from.frame.kind == PointKind::piece) received_piece(from);
+}
+
+bool Point::check_content(const PointPeer& peer) {
+  if (!options_.checksum || peer.receive.bytes == 0) return true;
+  const std::span<const std::byte> content(peer.receive.destination, peer.receive.bytes);
+  return crc32c(content) == peer.frame.checksum || corrupt(peer, "the checksum of a payload does not match");
+}
+
+void Point::received_message(PointPeer& peer) {
+  const std::size_t bytes = peer.frame.count * size_of(peer.frame.type);
+  if (bytes <= inline_bytes) counters_.bytes_received += bytes;
+  if (peer.parcel != nullptr) {
+    if (bytes != 0 && bytes <= inline_bytes) std::memcpy(peer.parcel->data, peer.frame.content.data(), bytes);
+    consumed(peer, bytes);
+    return end(*peer.parcel);
+  }
+  Arrival& arrival = *peer.arrival;
+  arrival.complete = true;
+  if (arrival.receiver != nullptr) take(peer, *arrival.receiver, arrival);
+}
+
+void Point::received_piece(PointPeer& peer) {
+  Parcel& parcel = *peer.parcel;
+  parcel.offset += peer.receive.bytes;
+  if (parcel.offset < parcel.bytes) return;
+  peer.granted.take([&](const Parcel& p) { return &p == &parcel; });
+  --peer.granted_count;
+  if (!peer.matched.empty()) activate(peer);
+  end(parcel);
+}
+
+}  // namespace rondo

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What goes to a peer, and in which order: grants, then messages and announcements in the order of their calls, in turn with pieces of
+// messages that have been granted, then credit when nothing else has carried it.
+#include <algorithm>
+
+#include "base/crc32c.h"
+#include "collectives/engine/operation.h"
+#include "collectives/point/point.h"
+
+namespace rondo {
+
+namespace {
+
+constexpr int frames_in_a_row = 64;  // to one peer, before another gets its turn
+
+bool credit_is_due(const PointPeer& peer) noexcept {
+  return !peer.left && peer.cost_consumed - peer.cost_reported >= point_credit / 4;
+}
+
+bool has_more(const PointPeer& peer) noexcept {
+  return !peer.matched.empty() || !peer.waiting.empty() || !peer.flowing.empty() || credit_is_due(peer);
+}
+
+PointFrame frame_of(const Parcel& parcel, PointKind kind) noexcept {
+  PointFrame frame;
+  frame.kind = kind;
+  frame.type = parcel.type;
+  frame.key = parcel.key;
+  frame.call = static_cast<std::uint32_t>(parcel.operation->number);
+  frame.message = parcel.message;
+  frame.count = parcel.count;
+  return frame;
+}
+
+}  // namespace
+
+bool Point::send_ready() {
+  bool moved = false;
+  for (std::size_t i = 0; i < active_.size();) {
+    PointPeer& peer = *active_[i];
+    moved |= send_ready(peer);
+    if (has_more(peer)) {
+      ++i;
+    } else {
+      peer.active = false;
+      active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  return moved;
+}
+
+bool Point::send_ready(PointPeer& peer) {
+  int sent = 0;
+  while (sent < frames_in_a_row && peer.lost.empty() && send_next(peer)) ++sent;
+  return sent > 0;
+}
+
+bool Point::send_next(PointPeer& peer) {
+  if (send_grant(peer)) return true;
+  peer.piece_next = !peer.piece_next;
+  if (peer.piece_next ? send_piece(peer) || send_message(peer) : send_message(peer) || send_piece(peer))
+    return true;
+  return credit_is_due(peer) && send_credit(peer);
+}
+
+// False when the link has no room. parcel: whose bytes these are.
+bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
+                      std::span<const std::byte> payload) {
+  if (peer.link == nullptr) peer.link = &host_.point_link(peer.rank);
+  frame.returned = peer.cost_consumed;
+  if (options_.checksum && !payload.empty()) frame.checksum = crc32c(payload);
+  const Send result = peer.link->send(encode(frame), payload, 0);
+  if (result == Send::full) return false;
+  peer.cost_reported = peer.cost_consumed;
+  ++counters_.frames_sent;
+  counters_.bytes_sent += payload.size();
+  if (result == Send::done) return true;
+  peer.flying.push_back(parcel);
+  if (parcel != nullptr) ++parcel->flying;
+  return true;
+}
+
+bool Point::send_grant(PointPeer& peer) {
+  Parcel* const parcel = peer.matched.first();
+  if (parcel == nullptr || peer.granted_count >= most_granted) return false;
+  PointFrame frame = frame_of(*parcel, PointKind::grant);
+  if (!hand_over(peer, frame, nullptr, {})) return false;
+  peer.granted.push(*peer.matched.pop());
+  ++peer.granted_count;
+  return true;
+}
+
+bool Point::send_message(PointPeer& peer) {
+  Parcel* const parcel = peer.waiting.first();
+  if (parcel == nullptr) return false;
+  const std::uint64_t cost = message_cost + parcel->bytes;
+  const bool whole =
+      parcel->bytes <= eager_bytes && peer.cost_sent + cost - peer.cost_returned <= point_credit;
+  if (!whole && peer.announced_count >= most_announced) return false;
+  parcel->message = peer.messages_sent + 1;
+  PointFrame frame = frame_of(*parcel, whole ? PointKind::message : PointKind::announce);
+  const std::span<const std::byte> bytes(parcel->data, parcel->bytes);
+  const bool in_header = bytes.size() <= inline_bytes;
+  if (whole && in_header) std::copy(bytes.begin(), bytes.end(), frame.content.begin());
+  if (!hand_over(peer, frame, parcel, whole && !in_header ? bytes : bytes.first(0))) return false;
+  peer.waiting.pop();
+  ++peer.messages_sent;
+  if (whole) {
+    peer.cost_sent += cost;
+    if (in_header) counters_.bytes_sent += parcel->bytes;
+    finish_sending(*parcel);
+  } else {
+    peer.announced.push(*parcel);
+    ++peer.announced_count;
+  }
+  return true;
+}
+
+bool Point::send_piece(PointPeer& peer) {
+  Parcel* const parcel = peer.flowing.first();
+  if (parcel == nullptr) return false;
+  PointFrame frame = frame_of(*parcel, PointKind::piece);
+  frame.offset = parcel->offset;
+  const std::size_t bytes = std::min(point_piece_bytes, parcel->bytes - parcel->offset);
+  if (!hand_over(peer, frame, parcel,
+                 std::span<const std::byte>(parcel->data, parcel->bytes).subspan(parcel->offset, bytes)))
+    return false;
+  peer.flowing.pop();
+  parcel->offset += bytes;
+  if (parcel->offset < parcel->bytes)
+    peer.flowing.push(*parcel);
+  else
+    finish_sending(*parcel);
+  return true;
+}
+
+// The link has taken all of it; it ends when the link has sent what it has taken.
+void Point::finish_sending(Parcel& parcel) {
+  parcel.handed = true;
+  if (parcel.flying == 0) end(parcel);
+}
+
+bool Point::send_credit(PointPeer& peer) {
+  PointFrame frame;
+  return hand_over(peer, frame, nullptr, {});
+}
+
+void Point::sent(Link& link) {
+  PointPeer& its_peer = peer(link.peer());
+  if (its_peer.flying.empty()) return;
+  Parcel* const parcel = its_peer.flying.front();
+  its_peer.flying.erase(its_peer.flying.begin());
+  if (parcel == nullptr) return;
+  --parcel->flying;
+  if (parcel->handed && parcel->flying == 0) end(*parcel);
+}
+
+}  // namespace rondo

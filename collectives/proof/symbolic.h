@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every slice holds on every rank while schedules run: which contributions, as which expression, whether it is finished, and
+// whose beginning it proves. Part of the checker; one segment is enough, for all run the same steps.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "collectives/schedules/schedule.h"
+
+namespace rondo {
+
+// `count` sets of ranks in one piece of memory.
+class RankSets {
+ public:
+  RankSets(std::size_t count, int ranks)
+      : words_((static_cast<std::size_t>(ranks) + 63) / 64), data_(count * words_) {}
+  std::span<std::uint64_t> of(std::size_t set) { return {data_.data() + set * words_, words_}; }
+
+ private:
+  std::size_t words_;
+  std::vector<std::uint64_t> data_;
+};
+
+class Symbolic {
+ public:
+  // frames: of one segment, all links together.
+  Symbolic(const std::vector<Schedule>& schedules, Collective operation, int root, std::size_t frames);
+
+  // In the order in which they happen. A step with from: receive, and then send when it has to; one without: send or keep.
+  void receive(int rank, std::size_t step, std::size_t frame);
+  void send(int rank, std::size_t step, std::size_t frame);
+  void keep_local(int rank, std::size_t step);
+  // Every step of the rank is done.
+  void rank_done(int rank);
+  // All ranks are done: is everything kept that the operation promises?
+  void all_done();
+
+  // The first thing that went wrong; empty when nothing has.
+  const std::string& problem() const noexcept { return problem_; }
+  std::uint64_t rounds() const noexcept { return rounds_; }
+  // How the slice that the first rank kept was summed, by rank: "((0 + 1) + 2)"; empty when nobody kept it.
+  std::string expression_of(std::uint32_t slice) const { return write(kept_[slice]); }
+
+ private:
+  // Of a slice on a rank, or of a frame.
+  struct Value {
+    std::uint32_t expression = 0;  // 0: untouched, the rank's own input
+    bool finished = false;         // every contribution is in it, and the scale has been applied
+    bool kept = false;
+    std::uint64_t depth = 0;  // frames in a row that led to it
+  };
+
+  std::size_t place(int rank, std::uint32_t slice) const noexcept {
+    return static_cast<std::size_t>(rank) * (slices_ + 1) + slice;
+  }
+  bool reduces() const noexcept;
+  // Values need no finishing: what arrives is what somebody put in.
+  bool moves_inputs() const noexcept {
+    return operation_ == Collective::gather || operation_ == Collective::scatter ||
+           operation_ == Collective::all_to_all;
+  }
+  // The expression that stands for what a rank has put in.
+  std::uint32_t input_of(int rank, std::uint32_t slice) const noexcept {
+    return 1 + static_cast<std::uint32_t>(rank) * slices_ + slice;
+  }
+  bool has_input(int rank, std::uint32_t slice) const noexcept;
+  bool promises(int rank, std::uint32_t slice) const noexcept;
+  bool touch(int rank, std::size_t step, std::uint32_t slice);
+  std::uint32_t combine(std::uint32_t a, std::uint32_t b);
+  std::string write(std::uint32_t expression) const;
+  void keep(int rank, std::size_t step);
+  void learn(int rank, const Step& step, std::size_t from);
+  void fail(int rank, std::size_t step, const std::string& text);
+  const Step& step_of(int rank, std::size_t step) const noexcept {
+    return (*schedules_)[static_cast<std::size_t>(rank)].steps[step];
+  }
+
+  const std::vector<Schedule>* schedules_;
+  Collective operation_;
+  int root_, size_;
+  std::uint32_t slices_;
+  std::vector<Value> values_;  // by place, and then by frame
+  RankSets contributions_, begun_;
+  std::vector<std::uint32_t> kept_;  // by slice: the expression that the first rank kept
+  std::unordered_map<std::uint64_t, std::uint32_t> expressions_;  // operands to sum
+  std::vector<std::uint64_t> operands_;                           // by sum, in order of appearance
+  std::uint64_t rounds_ = 0;
+  std::string problem_;
+};
+
+// "rank 2 step 3 (slice 1 from 0 to 4, reduce, keep)"
+std::string describe_step(int rank, std::size_t index, const Step& step, std::uint32_t slices);
+
+}  // namespace rondo

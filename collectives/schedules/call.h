@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One call of an operation as every rank must make it, and its text in messages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <rondo/types.h>
+
+#include "base/clock.h"
+#include "collectives/schedules/schedule.h"
+
+namespace rondo {
+
+// What must be the same on all ranks. count: elements of the smaller buffer (one block for
+// all_gather, reduce_scatter, gather and scatter), of each buffer of an all_to_all, and of all
+// blocks together for operations with counts. For these `root` is a short hash of the counts, for
+// messages; the plan covers all counts.
+struct Signature {
+  Collective operation = Collective::barrier;
+  DType type = DType::u8;
+  ReduceOp op = ReduceOp::sum;
+  Algorithm algorithm = Algorithm::star;
+  std::uint32_t root = 0;
+  std::uint64_t count = 0;
+  double scale = 1;
+  // A hash of what else must be the same: the counts of all ranks, segment elements, depth,
+  // reproducible, checksum.
+  std::uint64_t plan = 0;
+
+  bool operator==(const Signature&) const = default;
+};
+
+struct Call {
+  Signature signature;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t in_bytes = 0, out_bytes = 0;  // that this rank reads and writes
+  Priority priority = Priority::bulk;
+  std::size_t segment_elements = 1;          // of one block, the largest, where is_blocked()
+  std::span<const std::size_t> counts = {};  // by rank, where has_counts(); valid until start() returns
+  std::uint32_t depth = 1;
+  nanoseconds time_limit{};
+  std::string_view tag;
+};
+
+// One block for each rank, one after the other: slice i of a segment is part of rank i's block.
+constexpr bool is_blocked(Collective operation) noexcept {
+  const Collective plain = without_counts(operation);
+  return plain == Collective::all_gather || plain == Collective::reduce_scatter ||
+         plain == Collective::gather || plain == Collective::scatter || plain == Collective::all_to_all;
+}
+// Signature::count is that of one block.
+constexpr bool counts_one_block(Collective operation) noexcept {
+  return operation == Collective::all_gather || operation == Collective::reduce_scatter ||
+         operation == Collective::gather || operation == Collective::scatter;
+}
+// Each rank has a count of its own.
+constexpr bool has_counts(Collective operation) noexcept {
+  return without_counts(operation) != operation;
+}
+// Ranks that share memory can do it without a schedule (direct.h).
+constexpr bool has_direct_form(Collective operation) noexcept {
+  return operation <= Collective::reduce_scatter_v;
+}
+constexpr bool is_reducing(Collective operation) noexcept {
+  const Collective plain = without_counts(operation);
+  return plain == Collective::all_reduce || plain == Collective::reduce ||
+         plain == Collective::reduce_scatter;
+}
+constexpr bool has_root(Collective operation) noexcept {
+  return operation == Collective::reduce || operation == Collective::broadcast ||
+         operation == Collective::gather || operation == Collective::scatter;
+}
+// The root that the schedule is made for.
+inline int schedule_root(const Signature& signature) noexcept {
+  return has_root(signature.operation) ? static_cast<int>(signature.root) : 0;
+}
+
+// The same call, however it is carried out.
+bool same_arguments(const Signature& a, const Signature& b) noexcept;
+// "64 MiB f32 sum", "10 f32, root 1", "10007 f32 sum": what tells two calls apart.
+std::string describe_arguments(const Signature& signature);
+// "all_reduce #41 (64 MiB f32 sum)"; with a transport's name: "(64 MiB f32 sum, ring over tcp)"; urgent ones say so.
+std::string describe_call(const Signature& signature, std::uint64_t number, Priority lane,
+                          std::string_view tag = {}, std::string_view transport = {});
+// "64 MiB", "1.5 KiB", "10 B"
+std::string describe_bytes(std::uint64_t bytes);
+
+}  // namespace rondo

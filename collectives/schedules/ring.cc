@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rank r hands to r + 1 and takes from r - 1. With n slices every link carries 2(n-1)/n of the buffer in an all-reduce, which is
+// the least that any algorithm can do.
+#include "collectives/schedules/schedules.h"
+
+namespace rondo {
+
+// Slice c starts at rank c, is whole at rank c - 1 after n - 1 hops, and goes round once more.
+Schedule ring_all_reduce(int rank, int size) {
+  const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
+  Schedule schedule{.slices = number(size), .rounds = number(2 * size - 2), .steps = {}};
+  schedule.steps.push_back({.slice = number(rank), .to = next});
+  for (int hop = 1; hop <= 2 * size - 2; ++hop)
+    schedule.steps.push_back({.slice = number(wrap(rank - hop, size)),
+                              .from = previous,
+                              .to = hop == 2 * size - 2 ? no_rank : next,
+                              .reduce = hop < size,
+                              .keep = hop >= size - 1,
+                              .round = number(hop)});
+  return schedule;
+}
+
+// A pipeline from the root's successor round to the root; the token goes back against the stream.
+Schedule ring_reduce(int rank, int size, int root) {
+  const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
+  const int hop = wrap(rank - root - 1, size), hops = size - 1;  // the root is the last
+  const bool first = hop == 0, last = hop == hops;
+  Schedule schedule{.slices = 1, .rounds = number(2 * hops), .steps = {}};
+  if (first)
+    schedule.steps.push_back({.slice = 0, .to = next});
+  else
+    schedule.steps.push_back({.slice = 0,
+                              .from = previous,
+                              .to = last ? no_rank : next,
+                              .reduce = true,
+                              .keep = last,
+                              .round = number(hop)});
+  schedule.steps.push_back({.slice = schedule.slices,
+                            .from = last ? no_rank : next,
+                            .to = first ? no_rank : previous,
+                            .round = number(2 * hops - hop)});
+  return schedule;
+}
+
+// The token comes to the root against the stream, and then the data goes round to the root's predecessor.
+Schedule ring_broadcast(int rank, int size, int root) {
+  const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
+  const int hop = wrap(rank - root, size), hops = size - 1;  // the root is the first
+  const bool first = hop == 0, last = hop == hops;
+  Schedule schedule{.slices = 1, .rounds = number(2 * hops), .steps = {}};
+  if (first) schedule.steps.push_back({.slice = 0, .keep = true});
+  schedule.steps.push_back({.slice = schedule.slices,
+                            .from = last ? no_rank : next,
+                            .to = first ? no_rank : previous,
+                            .round = number(hops - hop)});
+  if (first)
+    schedule.steps.push_back({.slice = 0, .to = next, .round = number(hops)});
+  else
+    schedule.steps.push_back({.slice = 0,
+                              .from = previous,
+                              .to = last ? no_rank : next,
+                              .keep = true,
+                              .round = number(hops + hop)});
+  return schedule;
+}
+
+Schedule ring_all_gather(int rank, int size) {
+  const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
+  Schedule schedule{.slices = number(size), .rounds = number(size - 1), .steps = {}};
+  schedule.steps.push_back({.slice = number(rank), .keep = true});
+  schedule.steps.push_back({.slice = number(rank), .to = next});
+  for (int hop = 1; hop < size; ++hop)
+    schedule.steps.push_back({.slice = number(wrap(rank - hop, size)),
+                              .from = previous,
+                              .to = hop == size - 1 ? no_rank : next,
+                              .keep = true,
+                              .round = number(hop)});
+  return schedule;
+}
+
+// Slice c starts at rank c + 1, so that it is whole at rank c.
+Schedule ring_reduce_scatter(int rank, int size) {
+  const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
+  Schedule schedule{.slices = number(size), .rounds = number(size - 1), .steps = {}};
+  schedule.steps.push_back({.slice = number(previous), .to = next});
+  for (int hop = 1; hop < size; ++hop)
+    schedule.steps.push_back({.slice = number(wrap(previous - hop, size)),
+                              .from = previous,
+                              .to = hop == size - 1 ? no_rank : next,
+                              .reduce = true,
+                              .keep = hop == size - 1,
+                              .round = number(hop)});
+  return schedule;
+}
+
+}  // namespace rondo

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The algorithms one by one; make_schedule picks among them. All are pure, and all require size >= 2.
+#pragma once
+
+#include "collectives/schedules/schedule.h"
+
+namespace rondo {
+
+// i modulo size for any i, negative ones too.
+inline int wrap(int i, int size) noexcept {
+  return ((i % size) + size) % size;
+}
+// Slices and rounds are unsigned, ranks are not.
+inline std::uint32_t number(int value) noexcept {
+  return static_cast<std::uint32_t>(value);
+}
+
+Schedule ring_all_reduce(int rank, int size);
+Schedule ring_reduce(int rank, int size, int root);
+Schedule ring_broadcast(int rank, int size, int root);
+Schedule ring_all_gather(int rank, int size);
+Schedule ring_reduce_scatter(int rank, int size);
+
+Schedule tree_all_reduce(int rank, int size);
+Schedule tree_reduce(int rank, int size, int root);
+Schedule tree_broadcast(int rank, int size, int root);
+Schedule tree_barrier(int rank, int size);
+
+Schedule star_all_reduce(int rank, int size);
+Schedule star_reduce(int rank, int size, int root);
+Schedule star_broadcast(int rank, int size, int root);
+Schedule star_all_gather(int rank, int size);
+Schedule star_reduce_scatter(int rank, int size);
+Schedule star_barrier(int rank, int size);
+
+Schedule star_gather(int rank, int size, int root);
+Schedule star_scatter(int rank, int size, int root);
+Schedule ring_gather(int rank, int size, int root);
+Schedule ring_scatter(int rank, int size, int root);
+Schedule pairwise_all_to_all(int rank, int size);
+
+Schedule doubling_all_reduce(int rank, int size);
+Schedule doubling_barrier(int rank, int size);
+
+Schedule chain_all_reduce(int rank, int size);
+Schedule chain_reduce(int rank, int size, int root);
+Schedule chain_reduce_scatter(int rank, int size);
+
+// Any number of ranks: a group falls into two halves that may differ by one.
+Schedule halving_all_reduce(int rank, int size);
+Schedule halving_all_gather(int rank, int size);
+Schedule halving_reduce_scatter(int rank, int size);
+
+Schedule two_shot_all_reduce(int rank, int size);
+Schedule two_shot_all_gather(int rank, int size);
+Schedule two_shot_reduce_scatter(int rank, int size);
+Schedule two_shot_barrier(int rank, int size);
+
+// hosts.ranks() == size; those without a root require two hosts.
+Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts);
+Schedule two_level_all_gather(int rank, int size, const Hosts& hosts);
+Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts);
+Schedule two_level_reduce(int rank, int size, int root, const Hosts& hosts);
+Schedule two_level_broadcast(int rank, int size, int root, const Hosts& hosts);
+Schedule two_level_barrier(int rank, int size, const Hosts& hosts);
+
+}  // namespace rondo

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ranks of a host exchange directly, and between hosts every local rank is a rail: what crosses the network is independent of the
+// number of ranks on a host. With R the largest number of ranks on one host, rail r belongs to local rank r % L of a host with L.
+// Between hosts the slices of a rail go round as in a ring. Hop t of a ring over hosts travels in round t + 1, after the
+// sums within the hosts, which have until then: those that are needed late are sent late.
+#include <algorithm>
+
+#include "collectives/schedules/schedules.h"
+
+namespace rondo {
+
+namespace {
+
+// One rank's view.
+class Place {
+ public:
+  Place(int rank, const Hosts& hosts) : hosts_(hosts), rank_(rank), host_(hosts.host(rank)) {}
+
+  int hosts() const { return hosts_.count(); }
+  int rails() const { return hosts_.most_on_a_host(); }
+  // The host so many places before this one in the ring.
+  int before(int hops) const { return wrap(host_ - hops, hosts()); }
+  int owner(int host, int rail) const {
+    const auto on = hosts_.on(host);
+    return on[static_cast<std::size_t>(rail) % on.size()];
+  }
+  int owner(int rail) const { return owner(host_, rail); }
+  int next(int rail) const { return owner(before(-1), rail); }
+  int previous(int rail) const { return owner(before(1), rail); }
+  // Calls function(peer) for the others of this host, the one above first.
+  template <class Function>
+  void for_each_local(Function function) const {
+    const auto on = hosts_.on(host_);
+    const auto local = static_cast<std::size_t>(hosts_.local(rank_));
+    for (std::size_t d = 1; d < on.size(); ++d) function(on[(local + d) % on.size()]);
+  }
+
+ private:
+  const Hosts& hosts_;
+  int rank_, host_;
+};
+
+// The host's sum comes to the owner by hop `hop`, when it is combined with what comes from the other hosts.
+void append_local_sum(std::vector<Step>& steps, std::uint32_t slice, const Place& place, int rank, int owner,
+                      int hop) {
+  const std::uint32_t round = number(std::max(1, hop));
+  if (rank != owner) {
+    steps.push_back({.slice = slice, .to = owner, .round = round - 1});
+    return;
+  }
+  place.for_each_local(
+      [&](int peer) { steps.push_back({.slice = slice, .from = peer, .reduce = true, .round = round}); });
+}
+
+// What the owner has since `round` goes to the others of the host in the round after.
+void append_local_copies(std::vector<Step>& steps, std::uint32_t slice, const Place& place, int rank,
+                         int owner, std::uint32_t round) {
+  if (rank != owner) {
+    steps.push_back({.slice = slice, .from = owner, .keep = true, .round = round + 1});
+    return;
+  }
+  place.for_each_local([&](int peer) { steps.push_back({.slice = slice, .to = peer, .round = round}); });
+}
+
+// Both ends of a link must list its frames in one order. Slices are listed as they come by, so within a round it is that already:
+// between two hosts a round has the slices of one part or one host's blocks only.
+void sort_steps(std::vector<Step>& steps) {
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const Step& a, const Step& b) { return a.round < b.round; });
+}
+
+}  // namespace
+
+// Slices: for each rail one for each host.
+Schedule two_level_all_reduce(int rank, int, const Hosts& hosts) {
+  const Place place(rank, hosts);
+  const int ring = place.hosts(), last = ring - 1;
+  Schedule schedule{.slices = number(place.rails() * ring), .rounds = number(2 * ring), .steps = {}};
+  auto& steps = schedule.steps;
+  for (int rail = 0; rail < place.rails(); ++rail)
+    for (int hop = 0; hop < ring; ++hop) {  // a part starts at the host of its number
+      const std::uint32_t slice = number(rail * ring + place.before(hop));
+      const int owner = place.owner(rail), next = place.next(rail), previous = place.previous(rail);
+      const int back = hop == last ? hop : ring + hop;
+      append_local_sum(steps, slice, place, rank, owner, hop);
+      if (rank == owner) {
+        if (hop == 0)
+          steps.push_back({.slice = slice, .to = next, .round = 1});
+        else
+          steps.push_back({.slice = slice,
+                           .from = previous,
+                           .to = next,
+                           .reduce = true,
+                           .keep = hop == last,
+                           .round = number(hop + 1)});
+        if (hop != last)
+          steps.push_back({.slice = slice,
+                           .from = previous,
+                           .to = hop == last - 1 ? no_rank : next,
+                           .keep = true,
+                           .round = number(back + 1)});
+      }
+      append_local_copies(steps, slice, place, rank, owner, number(back + 1));
+    }
+  sort_steps(steps);
+  return schedule;
+}
+
+// The block of a rank takes the rail of that rank's place on its host, and comes to that host last.
+Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts) {
+  const Place place(rank, hosts);
+  const int last = place.hosts() - 1;
+  Schedule schedule{.slices = number(size), .rounds = number(last + 1), .steps = {}};
+  auto& steps = schedule.steps;
+  for (int hop = 0; hop <= last; ++hop)
+    for (const int block : hosts.on(place.before(hop + 1))) {
+      const int rail = hosts.local(block), owner = place.owner(rail);
+      append_local_sum(steps, number(block), place, rank, owner, hop);
+      if (rank != owner) continue;
+      const int next = hop == last ? no_rank : place.next(rail);
+      if (hop == 0)
+        steps.push_back({.slice = number(block), .to = next, .round = 1});
+      else
+        steps.push_back({.slice = number(block),
+                         .from = place.previous(rail),
+                         .to = next,
+                         .reduce = true,
+                         .keep = hop == last,
+                         .round = number(hop + 1)});
+    }
+  sort_steps(steps);
+  return schedule;
+}
+
+Schedule two_level_all_gather(int rank, int size, const Hosts& hosts) {
+  const Place place(rank, hosts);
+  const int last = place.hosts() - 1;
+  Schedule schedule{.slices = number(size), .rounds = number(last + 1), .steps = {}};
+  auto& steps = schedule.steps;
+  for (int hop = 0; hop <= last; ++hop)
+    for (const int block : hosts.on(place.before(hop))) {
+      const int rail = hosts.local(block), owner = place.owner(rail);
+      if (rank == owner) {
+        if (hop == 0) steps.push_back({.slice = number(block), .keep = true});
+        steps.push_back({.slice = number(block),
+                         .from = hop == 0 ? no_rank : place.previous(rail),
+                         .to = hop == last ? no_rank : place.next(rail),
+                         .keep = hop > 0,
+                         .round = number(hop)});
+      }
+      append_local_copies(steps, number(block), place, rank, owner, number(hop));
+    }
+  sort_steps(steps);
+  return schedule;
+}
+
+}  // namespace rondo

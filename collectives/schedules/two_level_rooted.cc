@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Two levels with a root, and the barrier. Between hosts the data goes along a chain of hosts, one slice for each rail. Tokens go
+// to and from one leader on each host (the root on its own), and between leaders along a binomial tree.
+#include <algorithm>
+#include <bit>
+
+#include "collectives/schedules/schedules.h"
+
+namespace rondo {
+
+namespace {
+
+class Leaders {
+ public:
+  Leaders(int rank, int root, const Hosts& hosts)
+      : hosts_(hosts),
+        rank_(rank),
+        root_(root),
+        own_(leader_of(hosts.host(rank))),
+        node_(wrap(hosts.host(rank) - hosts.host(root), hosts.count())) {}
+
+  bool leads() const { return rank_ == own_; }
+  // Hops of the tree.
+  int height() const { return std::bit_width(static_cast<unsigned>(hosts_.count() - 1)); }
+
+  // In round 1.
+  void append_local_up(std::vector<Step>& steps, std::uint32_t token) const {
+    if (!leads())
+      steps.push_back({.slice = token, .to = own_});
+    else
+      for_each_local([&](int peer) { steps.push_back({.slice = token, .from = peer, .round = 1}); });
+  }
+  // In the round after `round`.
+  void append_local_down(std::vector<Step>& steps, std::uint32_t token, std::uint32_t round) const {
+    if (!leads())
+      steps.push_back({.slice = token, .from = own_, .round = round + 1});
+    else
+      for_each_local([&](int peer) { steps.push_back({.slice = token, .to = peer, .round = round}); });
+  }
+  // Towards the root: it has heard of all after height() + 1 rounds.
+  void append_up(std::vector<Step>& steps, std::uint32_t token) const {
+    append_local_up(steps, token);
+    if (!leads()) return;
+    for (int bit = 0; bit < children(); ++bit)
+      if (node_ + (1 << bit) < hosts_.count())
+        steps.push_back({.slice = token, .from = at(node_ + (1 << bit)), .round = number(bit) + 2});
+    if (node_ != 0)
+      steps.push_back({.slice = token, .to = at(node_ & (node_ - 1)), .round = number(children()) + 1});
+  }
+  // And away from it, from the round after `round` on.
+  void append_down(std::vector<Step>& steps, std::uint32_t token, std::uint32_t round) const {
+    const std::uint32_t done = round + number(height());
+    if (leads() && node_ != 0)
+      steps.push_back({.slice = token, .from = at(node_ & (node_ - 1)), .round = done - number(children())});
+    for (int bit = leads() ? children() : 0; bit-- > 0;)
+      if (node_ + (1 << bit) < hosts_.count())
+        steps.push_back({.slice = token, .to = at(node_ + (1 << bit)), .round = done - number(bit) - 1});
+    append_local_down(steps, token, done);
+  }
+  // The leaders among themselves, in height() rounds: in round k each tells the one 2^k hosts on.
+  void append_dissemination(std::vector<Step>& steps, std::uint32_t token, std::uint32_t round) const {
+    if (!leads()) return;
+    for (int k = 0; k < height(); ++k) {
+      steps.push_back({.slice = token, .to = at(node_ + (1 << k)), .round = round + number(k)});
+      steps.push_back({.slice = token, .from = at(node_ - (1 << k)), .round = round + number(k) + 1});
+    }
+  }
+  template <class Function>
+  void for_each_local(Function function) const {
+    for (const int peer : hosts_.on(hosts_.host(rank_)))
+      if (peer != rank_) function(peer);
+  }
+
+ private:
+  int leader_of(int host) const { return host == hosts_.host(root_) ? root_ : hosts_.on(host).front(); }
+  int at(int node) const { return leader_of(wrap(hosts_.host(root_) + node, hosts_.count())); }
+  int children() const { return node_ == 0 ? height() : std::countr_zero(static_cast<unsigned>(node_)); }
+
+  const Hosts& hosts_;
+  int rank_, root_, own_, node_;
+};
+
+int owner(const Hosts& hosts, int host, int rail) {
+  const auto on = hosts.on(wrap(host, hosts.count()));
+  return on[static_cast<std::size_t>(rail) % on.size()];
+}
+
+void sort_steps(std::vector<Step>& steps, std::size_t first) {
+  std::stable_sort(steps.begin() + static_cast<std::ptrdiff_t>(first), steps.end(),
+                   [](const Step& a, const Step& b) {
+                     return a.round != b.round ? a.round < b.round : a.slice < b.slice;
+                   });
+}
+
+}  // namespace
+
+// The root's host adds up what it has without the root, whose own value comes last: it must finish the sum.
+Schedule two_level_reduce(int rank, int, int root, const Hosts& hosts) {
+  const Leaders leaders(rank, root, hosts);
+  const int own = hosts.host(rank), home = hosts.host(root), last = hosts.count() - 1;
+  const int hop = wrap(own - home - 1, hosts.count());
+  const std::uint32_t local_round = number(std::max(1, hop)), root_round = number(last + 2);
+  Schedule schedule{.slices = number(hosts.most_on_a_host()),
+                    .rounds = root_round + number(leaders.height()) + 1,
+                    .steps = {}};
+  auto& steps = schedule.steps;
+  for (std::uint32_t slice = 0; slice < schedule.slices; ++slice) {
+    const int rail = static_cast<int>(slice), mine = owner(hosts, own, rail);
+    if (rank != mine && rank != root) steps.push_back({.slice = slice, .to = mine, .round = local_round - 1});
+    if (rank == mine) {
+      leaders.for_each_local([&](int peer) {
+        if (peer != root)
+          steps.push_back({.slice = slice, .from = peer, .reduce = true, .round = local_round});
+      });
+      if (hop > 0)
+        steps.push_back(
+            {.slice = slice, .from = owner(hosts, own - 1, rail), .reduce = true, .round = number(hop + 1)});
+      if (rank == root)
+        steps.back().keep = true;
+      else
+        steps.push_back({.slice = slice,
+                         .to = hop < last ? owner(hosts, own + 1, rail) : root,
+                         .round = number(hop + 1)});
+    } else if (rank == root) {
+      steps.push_back({.slice = slice, .from = mine, .reduce = true, .keep = true, .round = root_round});
+    }
+  }
+  sort_steps(steps, 0);
+  leaders.append_down(steps, schedule.slices, root_round);
+  return schedule;
+}
+
+// The root hands each local rank its rails, and these go on to the next host and to the others of the host.
+Schedule two_level_broadcast(int rank, int, int root, const Hosts& hosts) {
+  const Leaders leaders(rank, root, hosts);
+  const int own = hosts.host(rank), home = hosts.host(root), last = hosts.count() - 1;
+  const int hop = wrap(own - home, hosts.count());
+  const std::uint32_t before = number(leaders.height() + 1);  // rounds of the tokens
+  Schedule schedule{
+      .slices = number(hosts.most_on_a_host()), .rounds = before + number(last) + 2, .steps = {}};
+  auto& steps = schedule.steps;
+  if (rank == root)
+    for (std::uint32_t slice = 0; slice < schedule.slices; ++slice)
+      steps.push_back({.slice = slice, .keep = true});
+  leaders.append_up(steps, schedule.slices);
+  const std::size_t first = steps.size();
+  const std::uint32_t here = before + number(hop) + 1;  // when the rails of this host have their slices
+  for (std::uint32_t slice = 0; slice < schedule.slices; ++slice) {
+    const int rail = static_cast<int>(slice), mine = owner(hosts, own, rail);
+    if (rank == mine) {
+      if (rank != root)
+        steps.push_back({.slice = slice,
+                         .from = hop == 0 ? root : owner(hosts, own - 1, rail),
+                         .keep = true,
+                         .round = here});
+      if (hop < last) steps.push_back({.slice = slice, .to = owner(hosts, own + 1, rail), .round = here});
+      leaders.for_each_local([&](int peer) {
+        if (peer != root) steps.push_back({.slice = slice, .to = peer, .round = here});
+      });
+    } else if (rank == root) {
+      steps.push_back({.slice = slice, .to = mine, .round = here - 1});
+    } else {
+      steps.push_back({.slice = slice, .from = mine, .keep = true, .round = here + 1});
+    }
+  }
+  sort_steps(steps, first);
+  return schedule;
+}
+
+Schedule two_level_barrier(int rank, int, const Hosts& hosts) {
+  const Leaders leaders(rank, hosts.on(0).front(), hosts);
+  Schedule schedule{.slices = 1, .rounds = number(leaders.height() + 2), .steps = {}};
+  auto& steps = schedule.steps;
+  const std::uint32_t token = schedule.slices;
+  const std::uint32_t done = number(leaders.height()) + 1;
+  leaders.append_local_up(steps, token);
+  leaders.append_dissemination(steps, token, 1);
+  leaders.append_local_down(steps, token, done);
+  return schedule;
+}
+
+}  // namespace rondo

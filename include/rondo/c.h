@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rondo from C99, and from any language that can call C. The C++ headers say more about each operation; what differs is said here.
+ *
+ * Every function that can fail returns a rondo_status, and rondo_message() has the words. Operations take a `request`: NULL waits until the
+ * operation is done, on the calling thread and without a hand-off; else the operation is started and *request is a handle to it, which
+ * rondo_wait(), rondo_test() or rondo_release() takes back. Buffers stay borrowed until the operation ends.
+ *
+ *   rondo_communicator* c;
+ *   if (rondo_connect(NULL, &c) != RONDO_OK) { fprintf(stderr, "%s\n", rondo_message()); exit(1); }
+ *   if (rondo_all_reduce(c, in, out, count, RONDO_F32, RONDO_SUM, NULL, NULL) != RONDO_OK) fprintf(stderr, "%s\n", rondo_message());
+ *   rondo_destroy(c);
+ */
+#ifndef RONDO_RONDO_H
+#define RONDO_RONDO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RONDO_C_API __attribute__((visibility("default")))
+
+typedef struct rondo_communicator rondo_communicator;
+typedef struct rondo_request rondo_request;
+typedef struct rondo_memory rondo_memory;
+
+/* As rondo::Errc. */
+typedef enum rondo_status {
+  RONDO_OK = 0,
+  RONDO_INVALID_ARGUMENT,
+  RONDO_MISMATCH,
+  RONDO_DEADLINE_EXCEEDED,
+  RONDO_PEER_LOST,
+  RONDO_PEER_LEFT,
+  RONDO_ABORTED,
+  RONDO_RENDEZVOUS,
+  RONDO_AUTHENTICATION,
+  RONDO_CORRUPT,
+  RONDO_UNSUPPORTED,
+  RONDO_SYSTEM,
+  RONDO_STATUS_BITS = 0x7fffffff /* no status: it makes any int a possible value */
+} rondo_status;
+
+/* As rondo::DType. */
+typedef enum rondo_dtype {
+  RONDO_F64,
+  RONDO_F32,
+  RONDO_F16,
+  RONDO_BF16,
+  RONDO_F8E4M3,
+  RONDO_F8E5M2,
+  RONDO_I64,
+  RONDO_U64,
+  RONDO_I32,
+  RONDO_U32,
+  RONDO_I8,
+  RONDO_U8,
+  RONDO_U16,                    /* reductions refuse it */
+  RONDO_DTYPE_BITS = 0x7fffffff /* no type */
+} rondo_dtype;
+
+/* As rondo::ReduceOp. */
+typedef enum rondo_op {
+  RONDO_SUM,
+  RONDO_MEAN,
+  RONDO_PRODUCT,
+  RONDO_MIN,
+  RONDO_MAX,
+  RONDO_BIT_AND,
+  RONDO_BIT_OR,
+  RONDO_BIT_XOR,
+  RONDO_OP_BITS = 0x7fffffff /* no operation */
+} rondo_op;
+
+/* As rondo::Collective. */
+typedef enum rondo_collective {
+  RONDO_ALL_REDUCE,
+  RONDO_REDUCE,
+  RONDO_BROADCAST,
+  RONDO_ALL_GATHER,
+  RONDO_REDUCE_SCATTER,
+  RONDO_BARRIER,
+  RONDO_GATHER,
+  RONDO_SCATTER,
+  RONDO_ALL_TO_ALL,
+  RONDO_ALL_GATHER_V,
+  RONDO_REDUCE_SCATTER_V,
+  RONDO_ALL_TO_ALL_V,
+  RONDO_SEND,
+  RONDO_RECEIVE,
+  RONDO_COLLECTIVE_BITS = 0x7fffffff /* no operation */
+} rondo_collective;
+
+/* "0.1.0" */
+RONDO_C_API const char* rondo_version(void);
+/* "mismatch"; "unknown" for a number that is no status. */
+RONDO_C_API const char* rondo_status_name(rondo_status status);
+/* What the last call that failed on this thread had to say; "" when none has. Valid until the next failure on this thread. */
+RONDO_C_API const char* rondo_message(void);
+/* Bytes of one element; 0 for a number that is no type. */
+RONDO_C_API size_t rondo_size_of(rondo_dtype type);
+
+/* A key-value store of the program's own, called from rondo_connect() on its thread. Keys and values are printable text without zeros.
+ * Both return 0 when all is well. put keeps a copy of the value. get waits for the key for at most timeout_ms and writes value and a zero
+ * into `value`, which has room for `capacity` bytes; it returns RONDO_DEADLINE_EXCEEDED when the key does not come in time. Any other
+ * number is a failure, which rondo_message() passes on. */
+typedef struct rondo_store {
+  void* context;
+  int (*put)(void* context, const char* key, const char* value);
+  int (*get)(void* context, const char* key, char* value, size_t capacity, uint64_t timeout_ms);
+} rondo_store;
+
+/* How a communicator is made. rondo_options_init() sets no field. One rule for every field, as with
+ * rondo::Options: what is set here comes first, then Rondo's variable, then the launcher's, then
+ * the default. Strings are read during rondo_connect() only. */
+typedef struct rondo_options {
+  size_t bytes;             /* sizeof(rondo_options), set by rondo_options_init() */
+  int rank;                 /* -1: not set */
+  int size;                 /* 0: not set */
+  const char* rendezvous;   /* "tcp://host:port", "file:///path" or "env://" */
+  const rondo_store* store; /* used instead of the rendezvous when not NULL */
+  const char* secret;
+  uint64_t connect_deadline_ms; /* 0: not set */
+  uint64_t deadline_ms;         /* of an operation, unless its call says otherwise; 0: not set */
+  const char* transports;       /* "shm,tcp": those allowed */
+  const char* interfaces;       /* "eth0,10.0.0.0/8" */
+  const char* algorithm;
+  int reproducible;    /* -1: not set, 0: off, else on */
+  int checksum;        /* likewise */
+  int connections;     /* TCP connections between two interfaces, 1 to 16; 0: not set */
+  uint16_t port_first; /* listening ports; 0: not set */
+  uint16_t port_last;
+  const char* host;      /* ranks with the same text count as ranks of one host */
+  const char* constants; /* a file of constants for the planner */
+  int measure;           /* whether rondo_connect() measures links: -1: not set, 0: no, else yes */
+  size_t segment_bytes;  /* unit of pipelining; 0: not set */
+  int depth;             /* segments in flight; 0: not set */
+  size_t staging_bytes;  /* bound of staging memory; 0: not set */
+  const char* integrity; /* "headers" or "payload": what the secret protects between hosts */
+} rondo_options;
+
+RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
+/* options NULL: all from the environment. */
+RONDO_C_API rondo_status rondo_connect(const rondo_options* options, rondo_communicator** communicator);
+/* Ends pending operations with RONDO_ABORTED; bounded. NULL is fine. */
+RONDO_C_API void rondo_destroy(rondo_communicator* communicator);
+RONDO_C_API int rondo_rank(const rondo_communicator* communicator);
+RONDO_C_API int rondo_size(const rondo_communicator* communicator);
+/* A communicator of the ranks with the same color, ordered by key; *part is NULL where the color is negative. Called by all ranks. */
+RONDO_C_API rondo_status rondo_split(rondo_communicator* communicator, int color, int key,
+                                     rondo_communicator** part);
+/* Ends every pending operation on every rank with this cause. From any thread. */
+RONDO_C_API void rondo_abort(rondo_communicator* communicator, rondo_status why);
+/* The same with a text of the program, which is part of the message on every rank. NULL: none. */
+RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status why, const char* text);
+
+/* The next four write text and a final zero into `text`, which has room for `capacity` bytes; longer
+ * text is cut. From any thread. */
+/* "ring over tcp, segments of 1 MiB, 4 in flight": what the planner chooses for a call with `count`
+ * elements. */
+RONDO_C_API rondo_status rondo_describe(rondo_communicator* communicator, rondo_collective operation,
+                                        size_t count, rondo_dtype type, char* text, size_t capacity);
+/* The name of the algorithm alone: "ring". */
+RONDO_C_API rondo_status rondo_algorithm(rondo_communicator* communicator, rondo_collective operation,
+                                         size_t count, rondo_dtype type, char* text, size_t capacity);
+/* How a rank is reached: "tcp, 2 paths: 10.1.0.1 -> 10.1.0.2 (eth0) ..."; empty for this rank. */
+RONDO_C_API rondo_status rondo_describe_peer(rondo_communicator* communicator, int peer, char* text,
+                                             size_t capacity);
+/* Where this rank's data connections from other hosts arrive: "host:port". */
+RONDO_C_API rondo_status rondo_address(rondo_communicator* communicator, char* text, size_t capacity);
+
+/* Counters since rondo_connect(). Bytes are payload bytes of this rank. */
+typedef struct rondo_statistics {
+  size_t bytes; /* sizeof(rondo_statistics), set by the caller */
+  uint64_t operations;
+  uint64_t frames_sent;
+  uint64_t frames_received;
+  uint64_t bytes_sent;
+  uint64_t bytes_received;
+  uint64_t staging_bytes; /* held now */
+} rondo_statistics;
+RONDO_C_API rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statistics* statistics);
+
+/* The planner's constants, the same on all ranks: in seconds, and seconds for each byte. */
+typedef struct rondo_link_costs {
+  double latency_s;
+  double seconds_per_byte;
+  double frame_s;
+} rondo_link_costs;
+typedef struct rondo_constants {
+  size_t bytes; /* sizeof(rondo_constants), set by the caller */
+  rondo_link_costs host;
+  rondo_link_costs network;
+  double reduce_seconds_per_byte;
+} rondo_constants;
+RONDO_C_API rondo_status rondo_get_constants(rondo_communicator* communicator, rondo_constants* constants);
+
+/* Memory in a window: ranks of one host work on it without copies. It may outlive the communicator. */
+RONDO_C_API rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes,
+                                        rondo_memory** memory);
+RONDO_C_API void* rondo_data(const rondo_memory* memory);
+/* Not while an operation uses it. NULL is fine. */
+RONDO_C_API void rondo_free(rondo_memory* memory);
+
+/* How one operation runs; NULL stands for all zeros. All ranks must agree on urgent and scale. */
+typedef struct rondo_call {
+  size_t bytes;         /* sizeof(rondo_call) */
+  uint64_t deadline_ms; /* for the whole operation; 0: that of the communicator */
+  int urgent;           /* not 0: the lane for small messages that must not queue behind buckets */
+  int has_scale;        /* not 0: the result of a reduction is multiplied by scale, once */
+  double scale;
+  const char* tag; /* appears in messages; NULL: none */
+} rondo_call;
+
+/* Collectives. `count` is that of the smaller buffer, the block of one rank, unless said otherwise; the larger buffer has size * count
+ * elements. In place as in C++. A buffer that this rank does not use may be NULL. */
+RONDO_C_API rondo_status rondo_all_reduce(rondo_communicator* communicator, const void* in, void* out,
+                                          size_t count, rondo_dtype type, rondo_op op, const rondo_call* call,
+                                          rondo_request** request);
+RONDO_C_API rondo_status rondo_reduce(rondo_communicator* communicator, const void* in, void* out,
+                                      size_t count, rondo_dtype type, rondo_op op, int root,
+                                      const rondo_call* call, rondo_request** request);
+RONDO_C_API rondo_status rondo_broadcast(rondo_communicator* communicator, const void* in, void* out,
+                                         size_t count, rondo_dtype type, int root, const rondo_call* call,
+                                         rondo_request** request);
+RONDO_C_API rondo_status rondo_all_gather(rondo_communicator* communicator, const void* in, void* out,
+                                          size_t count, rondo_dtype type, const rondo_call* call,
+                                          rondo_request** request);
+RONDO_C_API rondo_status rondo_reduce_scatter(rondo_communicator* communicator, const void* in, void* out,
+                                              size_t count, rondo_dtype type, rondo_op op,
+                                              const rondo_call* call, rondo_request** request);
+RONDO_C_API rondo_status rondo_gather(rondo_communicator* communicator, const void* in, void* out,
+                                      size_t count, rondo_dtype type, int root, const rondo_call* call,
+                                      rondo_request** request);
+RONDO_C_API rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out,
+                                       size_t count, rondo_dtype type, int root, const rondo_call* call,
+                                       rondo_request** request);
+/* count: of one block; both buffers have size * count elements. */
+RONDO_C_API rondo_status rondo_all_to_all(rondo_communicator* communicator, const void* in, void* out,
+                                          size_t count, rondo_dtype type, const rondo_call* call,
+                                          rondo_request** request);
+/* counts: one for each rank, the same on all; not needed after the call. */
+RONDO_C_API rondo_status rondo_all_gather_v(rondo_communicator* communicator, const void* in, void* out,
+                                            const size_t* counts, rondo_dtype type, const rondo_call* call,
+                                            rondo_request** request);
+RONDO_C_API rondo_status rondo_reduce_scatter_v(rondo_communicator* communicator, const void* in, void* out,
+                                                const size_t* counts, rondo_dtype type, rondo_op op,
+                                                const rondo_call* call, rondo_request** request);
+/* Of this rank: what it sends to each, what it receives from each. */
+RONDO_C_API rondo_status rondo_all_to_all_v(rondo_communicator* communicator, const void* in,
+                                            const size_t* send_counts, void* out,
+                                            const size_t* receive_counts, rondo_dtype type,
+                                            const rondo_call* call, rondo_request** request);
+RONDO_C_API rondo_status rondo_barrier(rondo_communicator* communicator, const rondo_call* call,
+                                       rondo_request** request);
+
+/* Messages between two ranks, matched in order by peer and tag. */
+RONDO_C_API rondo_status rondo_send(rondo_communicator* communicator, const void* in, size_t count,
+                                    rondo_dtype type, int peer, uint32_t tag, const rondo_call* call,
+                                    rondo_request** request);
+RONDO_C_API rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t count,
+                                       rondo_dtype type, int peer, uint32_t tag, const rondo_call* call,
+                                       rondo_request** request);
+/* Many at once, in any order, with one request. */
+typedef struct rondo_transfer {
+  int receive; /* 0: send */
+  void* data;
+  size_t count;
+  rondo_dtype type;
+  int peer;
+  uint32_t tag;
+} rondo_transfer;
+RONDO_C_API rondo_status rondo_batch(rondo_communicator* communicator, const rondo_transfer* transfers,
+                                     size_t transfer_count, const rondo_call* call, rondo_request** request);
+
+/* Waits until the operation ends, says how, and frees the request. NULL: RONDO_OK. */
+RONDO_C_API rondo_status rondo_wait(rondo_request* request);
+/* Waits for at most timeout_ms (0: only looks). When the operation has ended *done is 1 and the request is freed; else *done is 0, the
+ * answer is RONDO_OK and the request stays. */
+RONDO_C_API rondo_status rondo_test(rondo_request* request, uint64_t timeout_ms, int* done);
+/* Frees the request; the operation runs on, and its buffers stay borrowed until it ends. */
+RONDO_C_API void rondo_release(rondo_request* request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/c/communicator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <rondo/store.h>
+
+#include "lib/c/status.h"
+
+namespace rondo {
+
+namespace {
+
+class CStore final : public Store {
+ public:
+  explicit CStore(const rondo_store& store) : store_(store) {
+    if (store.put == nullptr || store.get == nullptr)
+      throw Error(Errc::invalid_argument, "options.store has no put or no get: set both");
+  }
+  void put(std::string_view key, std::string_view value) override {
+    const int status = store_.put(store_.context, std::string(key).c_str(), std::string(value).c_str());
+    if (status != 0)
+      throw Error(Errc::rendezvous,
+                  fmt::format("the program's store refused to put '{}': it returned {}", key, status));
+  }
+  std::string get(std::string_view key, std::chrono::steady_clock::time_point deadline) override {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    std::array<char, 8192> value{};
+    const int status = store_.get(store_.context, std::string(key).c_str(), value.data(), value.size(),
+                                  static_cast<std::uint64_t>(std::max<std::int64_t>(left.count(), 0)));
+    if (status == RONDO_DEADLINE_EXCEEDED)
+      throw Error(Errc::deadline_exceeded, fmt::format("the program's store has no '{}'", key));
+    if (status != 0)
+      throw Error(Errc::rendezvous,
+                  fmt::format("the program's store could not get '{}': it returned {}", key, status));
+    return {value.data(), ::strnlen(value.data(), value.size())};
+  }
+
+ private:
+  rondo_store store_;
+};
+
+std::vector<std::string> split_list(const char* text) {
+  std::vector<std::string> items;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    if (comma != 0) items.emplace_back(rest.substr(0, comma));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  return items;
+}
+
+std::chrono::milliseconds milliseconds_of(std::uint64_t count) {
+  constexpr std::uint64_t most = std::uint64_t{1} << 40;
+  return std::chrono::milliseconds{static_cast<std::int64_t>(std::min(count, most))};
+}
+
+Options read_options(const rondo_options& from) {
+  if (from.bytes != sizeof(rondo_options))
+    throw Error(Errc::invalid_argument, "options were not made by rondo_options_init() of this version");
+  Options options;
+  if (from.rank >= 0) options.rank = from.rank;
+  if (from.size > 0) options.size = from.size;
+  if (from.rendezvous != nullptr) options.rendezvous = from.rendezvous;
+  if (from.secret != nullptr) options.secret = from.secret;
+  if (from.connect_deadline_ms != 0) options.connect_deadline = milliseconds_of(from.connect_deadline_ms);
+  if (from.deadline_ms != 0) options.deadline = milliseconds_of(from.deadline_ms);
+  if (from.transports != nullptr) options.transports = split_list(from.transports);
+  if (from.interfaces != nullptr) options.interfaces = split_list(from.interfaces);
+  if (from.algorithm != nullptr) options.algorithm = from.algorithm;
+  if (from.reproducible >= 0) options.reproducible = from.reproducible != 0;
+  if (from.checksum >= 0) options.checksum = from.checksum != 0;
+  options.connections = from.connections;
+  options.port_first = from.port_first;
+  options.port_last = from.port_last != 0 ? from.port_last : from.port_first;
+  if (from.host != nullptr) options.host = from.host;
+  if (from.constants != nullptr) options.constants = from.constants;
+  if (from.measure >= 0) options.measure = from.measure != 0;
+  options.segment_bytes = from.segment_bytes;
+  options.depth = from.depth;
+  options.staging_bytes = from.staging_bytes;
+  if (from.integrity != nullptr) options.integrity = from.integrity;
+  return options;
+}
+
+}  // namespace
+
+}  // namespace rondo
+
+using rondo::guarded;
+using rondo::require;
+
+extern "C" {
+
+rondo_status rondo_options_init(rondo_options* options) {
+  return guarded([&] {
+    require(options, "options");
+    *options = rondo_options{};
+    options->bytes = sizeof(rondo_options);
+    options->rank = options->reproducible = options->checksum = options->measure = -1;
+  });
+}
+
+rondo_status rondo_connect(const rondo_options* from, rondo_communicator** communicator) {
+  return guarded([&] {
+    require(communicator, "communicator");
+    *communicator = nullptr;
+    std::unique_ptr<rondo::CStore> store;
+    rondo::Options options = from != nullptr ? rondo::read_options(*from) : rondo::Options{};
+    if (from != nullptr && from->store != nullptr) {
+      store = std::make_unique<rondo::CStore>(*from->store);
+      options.store = store.get();
+    }
+    *communicator =
+        std::make_unique<rondo_communicator>(rondo_communicator{rondo::Communicator::connect(options)})
+            .release();
+  });
+}
+
+void rondo_destroy(rondo_communicator* communicator) {
+  const std::unique_ptr<rondo_communicator> last(communicator);
+}
+int rondo_rank(const rondo_communicator* communicator) {
+  return communicator != nullptr ? communicator->value.rank() : -1;
+}
+int rondo_size(const rondo_communicator* communicator) {
+  return communicator != nullptr ? communicator->value.size() : 0;
+}
+
+rondo_status rondo_split(rondo_communicator* communicator, int color, int key, rondo_communicator** part) {
+  return guarded([&] {
+    require(communicator, "communicator");
+    require(part, "part");
+    *part = nullptr;
+    if (auto made = communicator->value.split(color, key))
+      *part = std::make_unique<rondo_communicator>(rondo_communicator{std::move(*made)}).release();
+  });
+}
+
+rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes, rondo_memory** memory) {
+  return guarded([&] {
+    require(communicator, "communicator");
+    require(memory, "memory");
+    *memory = nullptr;
+    *memory = std::make_unique<rondo_memory>(rondo_memory{communicator->value.allocate(bytes)}).release();
+  });
+}
+void* rondo_data(const rondo_memory* memory) {
+  return memory != nullptr ? memory->value.data() : nullptr;
+}
+void rondo_free(rondo_memory* memory) {
+  const std::unique_ptr<rondo_memory> last(memory);
+}
+}

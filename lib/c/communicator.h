@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <rondo/communicator.h>
+#include <rondo/c.h>
+
+struct rondo_communicator {
+  rondo::Communicator value;
+};
+struct rondo_memory {
+  rondo::Memory value;
+};

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The C API: what a communicator says of itself, and ending it.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <string_view>
+
+#include "lib/c/communicator.h"
+#include "lib/c/status.h"
+
+namespace rondo {
+namespace {
+
+static_assert(static_cast<int>(Collective::all_reduce) == RONDO_ALL_REDUCE &&
+              static_cast<int>(Collective::barrier) == RONDO_BARRIER &&
+              static_cast<int>(Collective::all_to_all) == RONDO_ALL_TO_ALL &&
+              static_cast<int>(Collective::receive) == RONDO_RECEIVE);
+
+// What no such operation or type is stays so in a byte.
+template <class Enum>
+Enum narrow(unsigned value) {
+  return static_cast<Enum>(std::min<unsigned>(value, std::numeric_limits<std::uint8_t>::max()));
+}
+
+template <class Describe>
+rondo_status put_text(rondo_communicator* communicator, char* text, std::size_t capacity,
+                      const Describe& describe) noexcept {
+  return guarded([&] {
+    require(communicator, "communicator");
+    require(text, "text");
+    if (capacity == 0)
+      throw Error(Errc::invalid_argument, "capacity is 0: text needs room for the final zero at least");
+    text[0] = '\0';
+    const std::string what = describe(communicator->value);
+    const std::size_t length = std::min(what.size(), capacity - 1);
+    std::copy_n(what.data(), length, text);
+    text[length] = '\0';
+  });
+}
+
+template <class Struct>
+void require_size(const Struct* one, const char* name) {
+  require(one, name);
+  if (one->bytes != sizeof(Struct))
+    throw Error(Errc::invalid_argument, std::string(name) + ".bytes is " + std::to_string(one->bytes) +
+                                            ": set it to sizeof(rondo_" + name + "), which is " +
+                                            std::to_string(sizeof(Struct)) + " in this version");
+}
+
+rondo_link_costs to_c(const PlanLinkCosts& costs) {
+  return {costs.latency_s, costs.seconds_per_byte, costs.frame_s};
+}
+
+}  // namespace
+}  // namespace rondo
+
+using namespace rondo;
+
+extern "C" {
+
+void rondo_abort(rondo_communicator* communicator, rondo_status why) {
+  rondo_abort_text(communicator, why, nullptr);
+}
+
+void rondo_abort_text(rondo_communicator* communicator, rondo_status why, const char* text) {
+  if (communicator == nullptr) return;
+  communicator->value.abort(make_error_code(static_cast<Errc>(why)),
+                            text != nullptr ? std::string_view(text) : std::string_view());
+}
+
+rondo_status rondo_describe(rondo_communicator* communicator, rondo_collective operation, size_t count,
+                            rondo_dtype type, char* text, size_t capacity) {
+  return put_text(communicator, text, capacity, [&](const Communicator& c) {
+    return c.describe(narrow<Collective>(operation), count, narrow<DType>(type));
+  });
+}
+
+rondo_status rondo_algorithm(rondo_communicator* communicator, rondo_collective operation, size_t count,
+                             rondo_dtype type, char* text, size_t capacity) {
+  return put_text(communicator, text, capacity, [&](const Communicator& c) {
+    return c.algorithm(narrow<Collective>(operation), count, narrow<DType>(type));
+  });
+}
+
+rondo_status rondo_describe_peer(rondo_communicator* communicator, int peer, char* text, size_t capacity) {
+  return put_text(communicator, text, capacity, [&](const Communicator& c) { return c.describe_peer(peer); });
+}
+
+rondo_status rondo_address(rondo_communicator* communicator, char* text, size_t capacity) {
+  return put_text(communicator, text, capacity, [](const Communicator& c) { return c.address(); });
+}
+
+rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statistics* statistics) {
+  return guarded([&] {
+    require(communicator, "communicator");
+    require_size(statistics, "statistics");
+    const Statistics s = communicator->value.statistics();
+    *statistics = {sizeof(rondo_statistics), s.operations,   s.frames_sent, s.frames_received, s.bytes_sent,
+                   s.bytes_received,         s.staging_bytes};
+  });
+}
+
+rondo_status rondo_get_constants(rondo_communicator* communicator, rondo_constants* constants) {
+  return guarded([&] {
+    require(communicator, "communicator");
+    require_size(constants, "constants");
+    const PlanConstants c = communicator->value.constants();
+    *constants = {sizeof(rondo_constants), to_c(c.host), to_c(c.network), c.reduce_seconds_per_byte};
+  });
+}
+}

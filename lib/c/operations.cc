@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A request is the operation itself: nothing is allocated for it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "collectives/engine/operation.h"
+#include "lib/c/communicator.h"
+#include "lib/c/status.h"
+
+namespace rondo {
+
+namespace {
+
+Operation* operation_of(rondo_request* request) noexcept {
+  return reinterpret_cast<Operation*>(request);
+}
+
+// What is outside the enum stays so: it must not become a valid value by being cut.
+template <class To, class From>
+To narrow(From value, From last) noexcept {
+  return static_cast<To>(
+      static_cast<unsigned>(value) <= static_cast<unsigned>(last) ? static_cast<unsigned>(value) : 255u);
+}
+
+// const is for the caller: inputs are only read.
+Buffer buffer(const void* data, std::size_t count, rondo_dtype type) {
+  return {const_cast<void*>(data), count, narrow<DType>(type, RONDO_U16), -1};
+}
+
+OpOptions options_of(const rondo_call* call) {
+  OpOptions options;
+  if (call == nullptr) return options;
+  if (call->bytes != sizeof(rondo_call))
+    throw Error(Errc::invalid_argument,
+                fmt::format("call.bytes is {}: set it to sizeof(rondo_call), which is {} in this version",
+                            call->bytes, sizeof(rondo_call)));
+  constexpr std::uint64_t most_ms = std::uint64_t{1} << 40;
+  options.deadline =
+      std::chrono::milliseconds{static_cast<std::int64_t>(std::min(call->deadline_ms, most_ms))};
+  options.priority = call->urgent != 0 ? Priority::urgent : Priority::bulk;
+  if (call->has_scale != 0) options.scale = call->scale;
+  if (call->tag != nullptr) options.tag = call->tag;
+  return options;
+}
+
+// Starts by start(communicator, options), and waits where nobody wants the request.
+template <class Start>
+rondo_status run(rondo_communicator* communicator, const rondo_call* call, rondo_request** request,
+                 const Start& start) noexcept {
+  return guarded([&] {
+    if (request != nullptr) *request = nullptr;
+    if (communicator == nullptr) throw Error(Errc::invalid_argument, "communicator is NULL");
+    Work work = start(communicator->value, options_of(call));
+    if (request == nullptr) return work.wait();
+    *request = reinterpret_cast<rondo_request*>(work.release());
+  });
+}
+
+std::size_t total(std::span<const std::size_t> counts) {
+  std::size_t sum = 0;
+  for (const std::size_t count : counts)
+    if (__builtin_add_overflow(sum, count, &sum))
+      throw Error(Errc::invalid_argument, "the counts together are more than memory can hold");
+  return sum;
+}
+
+std::span<const std::size_t> counts_of(const Communicator& communicator, const std::size_t* counts,
+                                       const char* name) {
+  if (counts == nullptr)
+    throw Error(Errc::invalid_argument, fmt::format("{} is NULL: give one count for each rank", name));
+  return {counts, static_cast<std::size_t>(communicator.size())};
+}
+
+// count elements for each rank.
+std::size_t all_blocks(const Communicator& communicator, std::size_t count) {
+  std::size_t product = 0;
+  if (__builtin_mul_overflow(count, static_cast<std::size_t>(communicator.size()), &product))
+    throw Error(Errc::invalid_argument,
+                fmt::format("count is {}: as many for each rank are more than memory can hold", count));
+  return product;
+}
+
+}  // namespace
+
+}  // namespace rondo
+
+using namespace rondo;
+
+extern "C" {
+
+rondo_status rondo_all_reduce(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                              rondo_dtype type, rondo_op op, const rondo_call* call,
+                              rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.all_reduce(buffer(in, count, type), buffer(out, count, type),
+                        narrow<ReduceOp>(op, RONDO_BIT_XOR), options);
+  });
+}
+
+rondo_status rondo_reduce(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                          rondo_dtype type, rondo_op op, int root, const rondo_call* call,
+                          rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.reduce(buffer(in, count, type), buffer(out, count, type), narrow<ReduceOp>(op, RONDO_BIT_XOR),
+                    root, options);
+  });
+}
+
+rondo_status rondo_broadcast(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                             rondo_dtype type, int root, const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.broadcast(buffer(in, count, type), buffer(out, count, type), root, options);
+  });
+}
+
+rondo_status rondo_all_gather(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                              rondo_dtype type, const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.all_gather(buffer(in, count, type), buffer(out, all_blocks(c, count), type), options);
+  });
+}
+
+rondo_status rondo_reduce_scatter(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                                  rondo_dtype type, rondo_op op, const rondo_call* call,
+                                  rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.reduce_scatter(buffer(in, all_blocks(c, count), type), buffer(out, count, type),
+                            narrow<ReduceOp>(op, RONDO_BIT_XOR), options);
+  });
+}
+
+rondo_status rondo_gather(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                          rondo_dtype type, int root, const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.gather(buffer(in, count, type), buffer(out, all_blocks(c, count), type), root, options);
+  });
+}
+
+rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                           rondo_dtype type, int root, const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.scatter(buffer(in, all_blocks(c, count), type), buffer(out, count, type), root, options);
+  });
+}
+
+rondo_status rondo_all_to_all(rondo_communicator* communicator, const void* in, void* out, size_t count,
+                              rondo_dtype type, const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    const std::size_t all = all_blocks(c, count);
+    return c.all_to_all(buffer(in, all, type), buffer(out, all, type), options);
+  });
+}
+
+rondo_status rondo_all_gather_v(rondo_communicator* communicator, const void* in, void* out,
+                                const size_t* counts, rondo_dtype type, const rondo_call* call,
+                                rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    const auto each = counts_of(c, counts, "counts");
+    return c.all_gather_v(buffer(in, each[static_cast<std::size_t>(c.rank())], type),
+                          buffer(out, total(each), type), each, options);
+  });
+}
+
+rondo_status rondo_reduce_scatter_v(rondo_communicator* communicator, const void* in, void* out,
+                                    const size_t* counts, rondo_dtype type, rondo_op op,
+                                    const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    const auto each = counts_of(c, counts, "counts");
+    return c.reduce_scatter_v(buffer(in, total(each), type),
+                              buffer(out, each[static_cast<std::size_t>(c.rank())], type), each,
+                              narrow<ReduceOp>(op, RONDO_BIT_XOR), options);
+  });
+}
+
+rondo_status rondo_all_to_all_v(rondo_communicator* communicator, const void* in, const size_t* send_counts,
+                                void* out, const size_t* receive_counts, rondo_dtype type,
+                                const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    const auto sends = counts_of(c, send_counts, "send_counts"),
+               receives = counts_of(c, receive_counts, "receive_counts");
+    return c.all_to_all_v(buffer(in, total(sends), type), sends, buffer(out, total(receives), type), receives,
+                          options);
+  });
+}
+
+rondo_status rondo_barrier(rondo_communicator* communicator, const rondo_call* call,
+                           rondo_request** request) {
+  return run(communicator, call, request,
+             [&](Communicator& c, const OpOptions& options) { return c.barrier(options); });
+}
+
+rondo_status rondo_send(rondo_communicator* communicator, const void* in, size_t count, rondo_dtype type,
+                        int peer, uint32_t tag, const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.send(buffer(in, count, type), peer, tag, options);
+  });
+}
+
+rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t count, rondo_dtype type,
+                           int peer, uint32_t tag, const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.receive(buffer(out, count, type), peer, tag, options);
+  });
+}
+
+rondo_status rondo_batch(rondo_communicator* communicator, const rondo_transfer* transfers,
+                         size_t transfer_count, const rondo_call* call, rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    if (transfers == nullptr && transfer_count != 0) throw Error(Errc::invalid_argument, "transfers is NULL");
+    std::vector<Transfer> all;
+    all.reserve(transfer_count);
+    for (const rondo_transfer& t : std::span(transfers, transfer_count))
+      all.push_back({t.receive != 0 ? Transfer::Kind::receive : Transfer::Kind::send,
+                     buffer(t.data, t.count, t.type), t.peer, t.tag});
+    return c.batch(all, options);
+  });
+}
+
+rondo_status rondo_wait(rondo_request* request) {
+  return guarded([&] { Work(operation_of(request)).wait(); });
+}
+
+rondo_status rondo_test(rondo_request* request, uint64_t timeout_ms, int* done) {
+  return guarded([&] {
+    if (done == nullptr) throw Error(Errc::invalid_argument, "done is NULL");
+    constexpr std::uint64_t most_ms = std::uint64_t{1} << 40;
+    const std::chrono::milliseconds time{static_cast<std::int64_t>(std::min(timeout_ms, most_ms))};
+    Work work(operation_of(request));
+    *done = 0;
+    try {
+      if (!work.wait_for(time)) {
+        work.release();
+        return;
+      }
+    } catch (...) {
+      *done = 1;
+      throw;
+    }
+    *done = 1;
+  });
+}
+
+void rondo_release(rondo_request* request) {
+  const Work last(operation_of(request));
+}
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How failures cross into C: a status, and a message for each thread.
+#pragma once
+
+#include <rondo/error.h>
+#include <rondo/c.h>
+
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+
+namespace rondo {
+
+rondo_status fail(rondo_status status, std::string_view message) noexcept;
+rondo_status status_of(const std::error_code& code) noexcept;
+
+// Calls function(), which may throw and returns nothing.
+template <class Function>
+rondo_status guarded(const Function& function) noexcept {
+  try {
+    function();
+    return RONDO_OK;
+  } catch (const Error& error) {
+    return fail(status_of(error.code()), error.what());
+  } catch (const std::bad_alloc&) {
+    return fail(RONDO_SYSTEM, "out of memory");
+  } catch (const std::exception& error) {
+    return fail(RONDO_SYSTEM, error.what());
+  } catch (...) {
+    return fail(RONDO_SYSTEM, "a callback threw something that is no std::exception");
+  }
+}
+
+template <class T>
+void require(T* pointer, const char* name) {
+  if (pointer == nullptr) throw Error(Errc::invalid_argument, std::string(name) + " is NULL");
+}
+
+}  // namespace rondo

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/control/culprits.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "lib/rendezvous/attendance.h"
+
+namespace rondo {
+namespace {
+
+constexpr std::size_t most_named = 8;
+
+struct Case {
+  const DeadlineMessage& deadline;
+  const std::vector<Standing>& standings;
+  std::string operation;  // "all_reduce #41"
+  std::string time;       // "5 s"
+
+  const LaneStatus& lane(int rank) const {
+    return standings[static_cast<std::size_t>(rank)].status.lanes[static_cast<std::size_t>(deadline.lane)];
+  }
+  template <class Test>
+  std::vector<int> ranks(Test test) const {
+    std::vector<int> found;
+    for (std::size_t rank = 0; rank < standings.size(); ++rank)
+      if (test(standings[rank], static_cast<int>(rank))) found.push_back(static_cast<int>(rank));
+    return found;
+  }
+};
+
+// "; the last operation TITLE is all_reduce #40 (64 MiB f32 sum)", for one rank or for the first few.
+std::string last_operations(const Case& of, const std::vector<int>& ranks, const char* title) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(ranks.size(), most_named); ++i) {
+    const Standing& standing = of.standings[static_cast<std::size_t>(ranks[i])];
+    const std::string& last = of.lane(ranks[i]).last;
+    if (!standing.known) continue;
+    const std::string who = ranks.size() == 1 ? "it" : fmt::format("rank {}", ranks[i]);
+    text += last.empty() ? fmt::format("; {} has finished no operation yet", who)
+                         : fmt::format("; the last operation {} {} is {}", title, who, last);
+  }
+  return text;
+}
+
+std::string silent(const Case& of) {
+  const auto ranks =
+      of.ranks([](const Standing& standing, int) { return standing.state == Standing::State::silent; });
+  if (ranks.empty()) return {};
+  return fmt::format("{} {} not answer (stopped or unreachable){}; {}", list_ranks(ranks),
+                     ranks.size() == 1 ? "does" : "do", last_operations(of, ranks, "known of"),
+                     of.deadline.warning
+                         ? fmt::format("{} has waited for {}", of.operation, of.time)
+                         : fmt::format("the deadline of {} of {} has passed", of.time, of.operation));
+}
+
+std::string gone(const Case& of) {
+  const auto ranks = of.ranks([&](const Standing& standing, int rank) {
+    return standing.state == Standing::State::left && of.lane(rank).finished < of.deadline.operation;
+  });
+  if (ranks.empty()) return {};
+  return fmt::format("{} left the communicator without finishing {}", list_ranks(ranks), of.operation);
+}
+
+// Ranks that wait in one operation of lane 0 or 1, or in a message to or from another rank.
+struct Queue {
+  std::size_t lane = lane_count;
+  std::uint64_t number = 0;
+  std::vector<int> ranks;
+};
+
+const LaneStatus& status_in(const Case& of, int rank, std::size_t lane) {
+  const RankStatus& status = of.standings[static_cast<std::size_t>(rank)].status;
+  return lane == lane_count ? status.messages : status.lanes[lane];
+}
+
+// "rank 0 has waited for 12 s in urgent all_reduce #7 "metrics" (2 f64 sum), which ranks 1-3 have not called"
+std::string describe(const Case& of, const Queue& queue) {
+  const LaneStatus& first = status_in(of, queue.ranks.front(), queue.lane);
+  std::uint64_t waited = 0;
+  for (const int rank : queue.ranks) waited = std::max(waited, status_in(of, rank, queue.lane).waited_ns);
+  std::string call = first.current;
+  if (const auto at = call.find(" ("); !first.tag.empty() && at != std::string::npos)
+    call.insert(at, fmt::format(" \"{}\"", first.tag));
+  std::string text = fmt::format("{} {} waited for {} in {}", list_ranks(queue.ranks),
+                                 queue.ranks.size() == 1 ? "has" : "have",
+                                 describe_seconds(std::round(static_cast<double>(waited) * 1e-8) / 10), call);
+  if (queue.lane == lane_count)
+    return first.waiting_for.empty() ? text : text + " for " + list_ranks(first.waiting_for);
+  const auto missing = of.ranks([&](const Standing& standing, int rank) {
+    return standing.state == Standing::State::answered &&
+           status_in(of, rank, queue.lane).started < queue.number;
+  });
+  if (missing.empty()) return text + " for " + list_ranks(first.waiting_for);
+  return text +
+         fmt::format(", which {} {} not called", list_ranks(missing), missing.size() == 1 ? "has" : "have");
+}
+
+// Some wait in this operation for ranks that wait in another lane: neither side can be blamed
+// alone.
+std::string crossed(const Case& of, int reporter) {
+  const bool messages = of.deadline.operation == 0;
+  Queue here{messages ? lane_count : static_cast<std::size_t>(of.deadline.lane), of.deadline.operation, {}};
+  std::vector<Queue> queues;
+  const auto join = [&](std::size_t lane, std::uint64_t number, int rank) {
+    const auto same = std::ranges::find_if(
+        queues, [&](const Queue& q) { return q.lane == lane && q.number == number && lane != lane_count; });
+    if (same != queues.end())
+      same->ranks.push_back(rank);
+    else
+      queues.push_back({lane, number, {rank}});
+  };
+  std::vector<int> awaited;
+  if (messages && reporter >= 0 && static_cast<std::size_t>(reporter) < of.standings.size()) {
+    here.ranks.push_back(reporter);
+    awaited = status_in(of, reporter, lane_count).waiting_for;
+  } else {
+    here.ranks = of.ranks([&](const Standing& standing, int rank) {
+      const LaneStatus& lane = of.lane(rank);
+      return standing.state == Standing::State::answered && lane.finished + 1 == here.number &&
+             !lane.current.empty();
+    });
+    awaited = of.ranks([&](const Standing&, int rank) { return of.lane(rank).started < here.number; });
+  }
+  for (const int rank : awaited) {
+    if (rank < 0 || static_cast<std::size_t>(rank) >= of.standings.size() || rank == reporter) continue;
+    if (of.standings[static_cast<std::size_t>(rank)].state != Standing::State::answered) continue;
+    for (std::size_t lane = 0; lane <= lane_count; ++lane) {
+      const LaneStatus& status = status_in(of, rank, lane);
+      if (lane == here.lane || status.current.empty()) continue;
+      join(lane, status.finished + 1, rank);
+      break;
+    }
+  }
+  if (queues.empty() || here.ranks.empty()) return {};
+  queues.push_back(here);
+  // The smaller group is more often wrong, so it comes first.
+  std::ranges::stable_sort(queues,
+                           [](const Queue& a, const Queue& b) { return a.ranks.size() < b.ranks.size(); });
+  std::string text;
+  for (std::size_t i = 0; i < std::min(queues.size(), most_named); ++i)
+    text += (text.empty() ? "" : "; ") + describe(of, queues[i]);
+  return text;
+}
+
+// A message that takes long is no more than that: nobody has to have called its other end.
+std::string slow_message(const Case& of, int reporter) {
+  if (of.deadline.operation != 0 || !of.deadline.warning || reporter < 0 ||
+      static_cast<std::size_t>(reporter) >= of.standings.size())
+    return {};
+  if (status_in(of, reporter, lane_count).current.empty()) return {};
+  return describe(of, {lane_count, 0, {reporter}});
+}
+
+std::string uncalled(const Case& of) {
+  const auto ranks = of.ranks([&](const Standing& standing, int rank) {
+    return standing.state == Standing::State::answered && of.lane(rank).started < of.deadline.operation;
+  });
+  if (ranks.empty()) return {};
+  return fmt::format("{} {} not called {} within {}{}", list_ranks(ranks), ranks.size() == 1 ? "has" : "have",
+                     of.operation, of.time, last_operations(of, ranks, "finished by"));
+}
+
+std::string waiting(const Case& of) {
+  const auto waiters = of.ranks([&](const Standing& standing, int rank) {
+    return standing.state == Standing::State::answered && of.lane(rank).finished < of.deadline.operation &&
+           !of.lane(rank).waiting_for.empty();
+  });
+  if (waiters.empty()) return {};
+  // A rank that others wait for and that waits for nobody is where it hangs.
+  std::vector<bool> waits(of.standings.size()), awaited(of.standings.size());
+  for (const int waiter : waiters) {
+    waits[static_cast<std::size_t>(waiter)] = true;
+    for (const int rank : of.lane(waiter).waiting_for)
+      if (rank >= 0 && static_cast<std::size_t>(rank) < awaited.size())
+        awaited[static_cast<std::size_t>(rank)] = true;
+  }
+  const auto roots = of.ranks([&](const Standing&, int rank) {
+    return awaited[static_cast<std::size_t>(rank)] && !waits[static_cast<std::size_t>(rank)];
+  });
+  std::string text = fmt::format("{} did not end within {}: ", of.operation, of.time);
+  if (!roots.empty())
+    text += fmt::format("{} {} the others wait and {} for nobody: ", list_ranks(roots),
+                        roots.size() == 1 ? "is the one for which" : "are those for which",
+                        roots.size() == 1 ? "waits" : "wait");
+  for (std::size_t i = 0; i < std::min(waiters.size(), most_named); ++i)
+    text += fmt::format("{}rank {} waits for {}", i == 0 ? "" : ", ", waiters[i],
+                        list_ranks(of.lane(waiters[i]).waiting_for));
+  if (waiters.size() > most_named)
+    text += fmt::format(" and {} more ranks wait", waiters.size() - most_named);
+  return text;
+}
+
+}  // namespace
+
+std::optional<Failure> find_disagreement(const DeadlineMessage& deadline,
+                                         const std::vector<Standing>& standings) {
+  const Case of{deadline, standings, {}, {}};
+  const auto callers = of.ranks([&](const Standing& standing, int rank) {
+    const LaneStatus& lane = of.lane(rank);
+    return standing.state == Standing::State::answered && lane.finished + 1 == deadline.operation &&
+           !lane.current.empty();
+  });
+  if (callers.empty()) return std::nullopt;
+  const std::string& first = of.lane(callers.front()).current;
+  for (const int rank : callers)
+    if (const std::string& other = of.lane(rank).current; other != first)
+      return Failure{Errc::mismatch, fmt::format("rank {} called {} where rank {} called {}", rank, other,
+                                                 callers.front(), first)};
+  return std::nullopt;
+}
+
+std::optional<Failure> find_oldest_disagreement(Priority lane, const std::vector<Standing>& standings) {
+  DeadlineMessage oldest;
+  oldest.lane = lane;
+  for (const Standing& standing : standings) {
+    const LaneStatus& status = standing.status.lanes[static_cast<std::size_t>(lane)];
+    if (standing.state != Standing::State::answered || status.current.empty()) continue;
+    if (oldest.operation == 0 || status.finished + 1 < oldest.operation)
+      oldest.operation = status.finished + 1;
+  }
+  return oldest.operation == 0 ? std::nullopt : find_disagreement(oldest, standings);
+}
+
+Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::vector<Standing>& standings) {
+  if (auto disagreement = find_disagreement(deadline, standings)) return *disagreement;
+  Case of{deadline, standings, {}, describe_seconds(static_cast<double>(deadline.deadline_ns) * 1e-9)};
+  if (reporter >= 0 && static_cast<std::size_t>(reporter) < standings.size()) {
+    const std::string& current = of.lane(reporter).current;
+    of.operation = current.substr(0, current.find(" ("));
+  }
+  if (deadline.operation == 0) of.operation = "messages between two ranks";
+  if (of.operation.empty()) of.operation = fmt::format("operation #{}", deadline.operation);
+  const auto crossing = [&](const Case& c) { return crossed(c, reporter); };
+  const auto message = [&](const Case& c) { return slow_message(c, reporter); };
+  using Judge = std::function<std::string(const Case&)>;
+  for (const Judge& judge :
+       {Judge(silent), Judge(gone), Judge(crossing), Judge(message), Judge(uncalled), Judge(waiting)})
+    if (std::string cause = judge(of); !cause.empty()) return {Errc::deadline_exceeded, std::move(cause)};
+  const std::string fallback =
+      fmt::format("{} did not end within {} on rank {}", of.operation, of.time, reporter);
+  return {Errc::deadline_exceeded, deadline.what.empty() ? fallback : deadline.what};
+}
+
+}  // namespace rondo

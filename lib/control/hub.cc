@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/thread.h"
+#include "lib/connect_failure.h"
+#include "lib/control/culprits.h"
+#include "lib/control/parties.h"
+#include "lib/control/thread.h"
+#include "lib/long_waits.h"
+#include "lib/rendezvous/attendance.h"
+
+namespace rondo {
+namespace {
+
+constexpr milliseconds query_time{1000};
+constexpr milliseconds first_look{5}, longest_look{100};
+// What a rank that does not read may make rank 0 hold for it.
+constexpr std::size_t most_unsent_bytes = std::size_t{8} << 20;
+
+struct Peer {
+  explicit Peer(Stream s) : stream(std::move(s)) {}
+
+  Stream stream;
+  bool left = false;     // in order
+  bool gone = false;     // the connection has ended
+  bool ready = false;    // its connect() has done its part
+  std::size_t told = 0;  // bytes of the farewells that it has been sent
+  bool known = false;
+  RankStatus status;                      // as far as known
+  std::uint64_t asked = 0, answered = 0;  // the newest query put to it, and the newest it answered
+};
+
+class Hub final : public Control {
+ public:
+  Hub(std::vector<Stream> streams, Blob shared) : shared_(std::move(shared)), peers_(take(streams)) {
+    farewells_.reserve(peers_.size() * encode(LeftMessage{}).size());
+    try {
+      thread_ = start_thread("rondo-control", [this] { run(); });
+    } catch (const Error& error) {
+      const Failure failure{Errc::system, could_not_connect(0, error.what())};
+      send_to_all(VerdictMessage{failure});
+      flush(all_streams());
+      throw Error(failure.code, failure.cause);
+    }
+  }
+  ~Hub() override {
+    queue_.post(StopCommand{});
+    thread_.join();
+  }
+
+  void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
+  void report(const Failure& failure) override { queue_.post(ReportMessage{failure}); }
+  void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
+                       const std::string& what) override {
+    queue_.post(DeadlineMessage{
+        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())), what});
+  }
+  void report_stall(Priority lane, std::uint64_t operation) override {
+    queue_.post(DeadlineMessage{lane, operation, 0, {}});
+  }
+  void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
+    queue_.post(DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
+  }
+  void publish(const CostConstants& constants) override { queue_.post(ConstantsMessage{constants}); }
+  std::optional<CostConstants> await_constants(TimePoint) override { return std::nullopt; }
+  std::optional<Failure> await_ready(TimePoint until) override {
+    queue_.post(ReadyCommand{until});
+    std::optional<Failure> failure;
+    if (outlet_.ready().wait_until(after(until, ready_grace), failure)) return failure;
+    return Failure{Errc::deadline_exceeded, "rank 0 was too busy to finish connect() by its deadline"};
+  }
+  std::optional<Failure> await_failure(TimePoint until) override {
+    return outlet_.ready().wait_for_failure(until);
+  }
+  void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
+    LeaveCommand command;
+    std::ranges::copy(finished, command.finished);
+    command.until = until;
+    queue_.post(command);
+    left_.wait_until(until);
+  }
+
+ private:
+  struct Inquiry {
+    DeadlineMessage deadline;
+    int reporter = 0;
+    std::uint64_t query = 0;
+    TimePoint until;
+  };
+
+  static std::vector<Peer> take(std::vector<Stream>& streams) {
+    std::vector<Peer> peers;
+    peers.reserve(streams.size());
+    for (Stream& stream : streams) peers.emplace_back(std::move(stream));
+    return peers;
+  }
+  static Priority other_lane(Priority lane) {
+    return lane == Priority::bulk ? Priority::urgent : Priority::bulk;
+  }
+  static int rank_of(std::size_t peer) { return static_cast<int>(peer) + 1; }
+
+  void run() {
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
+    while (!stopped_) {
+      pass_sentence();
+      std::vector<pollfd> entries{{queue_.descriptor(), POLLIN, 0}};
+      for (const Peer& peer : peers_)
+        entries.push_back({peer.gone ? -1 : peer.stream.descriptor(), peer.stream.events(), 0});
+      const TimePoint until = next_time();
+      const int timeout = until == TimePoint::max() ? -1 : poll_timeout(Clock::now(), until);
+      if (::poll(entries.data(), entries.size(), timeout) < 0) continue;
+      for (std::size_t peer = 0; peer < peers_.size(); ++peer)
+        if (entries[peer + 1].revents != 0) listen_to(peer);
+      for (Command& command : queue_.take_all()) std::visit([this](auto& what) { obey(what); }, command);
+      tell_farewells();
+      look_after_ready();
+      conclude_inquiry();
+      look_after_loss();
+      look_after_leave();
+      for (std::size_t peer = 0; peer < peers_.size(); ++peer)
+        if (peers_[peer].stream.ended()) listen_to(peer);
+    }
+    pass_sentence();
+    tell_farewells();
+    flush(all_streams());
+  }
+
+  std::vector<Stream*> all_streams() {
+    std::vector<Stream*> streams;
+    for (Peer& peer : peers_) streams.push_back(&peer.stream);
+    return streams;
+  }
+
+  TimePoint next_time() const {
+    return std::min({ready_until_, inquiry_ ? inquiry_->until : TimePoint::max(),
+                     leave_ ? next_look_ : TimePoint::max(), loss_ ? loss_->due : TimePoint::max()});
+  }
+
+  void listen_to(std::size_t index) {
+    Peer& peer = peers_[index];
+    if (peer.gone) return;
+    peer.stream.write();
+    peer.stream.read();
+    while (const auto frame = peer.stream.take_frame()) {
+      const auto message = decode(frame->type, frame->payload);
+      if (!message) {
+        peer.stream.end("it sent a control message that is not valid");
+        break;
+      }
+      std::visit([&](const auto& what) { hear(index, what); }, *message);
+    }
+    if (peer.stream.ended()) lose(index);
+  }
+
+  void hear(std::size_t, const ReportMessage& message) { judge(message.failure); }
+  // Rank 0 did not run for long, and the others did not wait for it: their conclusion counts more
+  // than their reports.
+  void hear(std::size_t, const AloneMessage& message) { alone_ = message.failure; }
+  void hear(std::size_t index, const DeadlineMessage& message) { inquire(message, rank_of(index)); }
+  void hear(std::size_t index, const StatusMessage& message) {
+    Peer& peer = peers_[index];
+    peer.known = true;
+    peer.status = message.status;
+    peer.answered = std::max(peer.answered, std::min(message.query, last_query_));
+  }
+  void hear(std::size_t index, const LeavingMessage& message) {
+    Peer& peer = peers_[index];
+    if (std::exchange(peer.left, true)) return;
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
+      peer.status.lanes[lane].finished = message.finished[lane];
+    LeftMessage left;
+    left.rank = static_cast<std::uint32_t>(rank_of(index));
+    std::ranges::copy(message.finished, left.finished);
+    const auto bytes = encode(left);
+    farewells_.insert(farewells_.end(), bytes.begin(), bytes.end());
+    // A rank that leaves gets only its own farewell: then it knows that its leave has come through.
+    send(peer, bytes);
+    outlet_.peer_left(rank_of(index), message.finished);
+  }
+  void hear(std::size_t index, const ReadyMessage&) {
+    peers_[index].ready = true;
+    go_when_all_are_ready();
+  }
+  template <class Other>
+  void hear(std::size_t index, const Other&) {
+    peers_[index].stream.end("it sent a control message that only rank 0 sends");
+  }
+
+  void lose(std::size_t index) {
+    Peer& peer = peers_[index];
+    if (std::exchange(peer.gone, true) || peer.left) return;
+    if (loss_) return;
+    loss_ = Loss{{peer.stream.code(),
+                  "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " + peer.stream.peer() + ": " +
+                      peer.stream.why(),
+                  rank_of(index)},
+                 after(Clock::now(), last_words_time)};
+  }
+  void look_after_loss() {
+    if (loss_ && Clock::now() >= loss_->due) judge(std::exchange(loss_, std::nullopt)->failure);
+  }
+
+  void obey(const StartCommand& command) { outlet_.start(*command.client); }
+  void obey(const ReportMessage& message) { judge(message.failure); }
+  void obey(const DeadlineMessage& message) { inquire(message, 0); }
+  void obey(const LeaveCommand& command) {
+    leave_ = command;
+    LeftMessage message;
+    std::ranges::copy(command.finished, message.finished);
+    send_to_all(message);
+    next_look_ = Clock::now();
+  }
+  void obey(const ReadyCommand& command) {
+    ready_ = true;
+    ready_until_ = command.until;
+    go_when_all_are_ready();
+  }
+  void obey(const StopCommand&) { stopped_ = true; }
+  void obey(const ConstantsMessage& message) { send_to_all(message); }
+
+  // Ranks tend to leave at about the same time. All farewells are in one list, with an offset for
+  // each rank that stays: n^2 messages would be too many to make and to keep.
+  void tell_farewells() {
+    for (Peer& peer : peers_) {
+      if (peer.left || peer.gone || peer.told == farewells_.size() || peer.stream.has_shared()) continue;
+      peer.stream.send_shared(std::span(farewells_).subspan(peer.told));
+      peer.told = farewells_.size();
+    }
+  }
+
+  void go_when_all_are_ready() {
+    if (!ready_ || outlet_.has_failed() || !std::ranges::all_of(peers_, &Peer::ready)) return;
+    ready_until_ = TimePoint::max();
+    send_to_all(GoMessage{});
+    outlet_.ready().open();
+  }
+
+  void look_after_ready() {
+    if (Clock::now() < ready_until_) return;
+    ready_until_ = TimePoint::max();
+    std::vector<int> late;
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer)
+      if (!peers_[peer].ready) late.push_back(rank_of(peer));
+    judge({Errc::deadline_exceeded,
+           list_ranks(late) + " met the others and then did not finish connect() by its deadline"});
+  }
+
+  // The first failure that comes here is the cause for all ranks. Everything that has come from the
+  // others is read before.
+  void judge(const Failure& failure) {
+    if (!judged_) judged_ = failure;
+  }
+  void pass_sentence() {
+    if (outlet_.has_failed() || (!judged_ && !alone_)) return;
+    for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
+    if (outlet_.has_failed()) return;
+    const Failure cause = as_told(outlet_.true_cause(alone_ ? *alone_ : *judged_));
+    inquiry_.reset();
+    send_to_all(VerdictMessage{cause});
+    outlet_.failed(cause);
+  }
+
+  // One inquiry at a time. What comes meanwhile is asked afterwards: the answers to the one under way may be older than it.
+  void inquire(const DeadlineMessage& deadline, int reporter) {
+    if (outlet_.has_failed()) return;
+    if (inquiry_) {
+      const DeadlineMessage& asked = inquiry_->deadline;
+      if (asked.lane != deadline.lane || asked.operation != deadline.operation)
+        return keep(deadline, reporter);
+      // It is the same question.
+      if (weight(asked) < weight(deadline)) inquiry_->deadline = deadline, inquiry_->reporter = reporter;
+      return;
+    }
+    inquiry_ = Inquiry{deadline, reporter, ++last_query_, after(Clock::now(), query_time)};
+    for (Peer& peer : peers_) ask(peer);
+  }
+
+  void keep(const DeadlineMessage& deadline, int reporter) {
+    auto& kept = kept_[static_cast<std::size_t>(deadline.lane)];
+    if (!kept || weight(kept->first) < weight(deadline)) kept.emplace(deadline, reporter);
+  }
+
+  static int weight(const DeadlineMessage& deadline) {
+    return deadline.deadline_ns == 0 ? 0 : deadline.warning ? 1 : 2;
+  }
+
+  void inquire_kept() {
+    for (auto& kept : kept_)
+      if (const auto next = std::exchange(kept, std::nullopt)) inquire(next->first, next->second);
+  }
+
+  void conclude_inquiry() {
+    if (!inquiry_) return;
+    const bool all = std::ranges::all_of(
+        peers_, [&](const Peer& peer) { return peer.left || peer.gone || peer.answered >= inquiry_->query; });
+    if (!all && Clock::now() < inquiry_->until) return;
+    std::vector<Standing> standings{{Standing::State::answered, true, outlet_.status()}};
+    for (const Peer& peer : peers_) {
+      const auto state = peer.left                          ? Standing::State::left
+                         : peer.answered >= inquiry_->query ? Standing::State::answered
+                                                            : Standing::State::silent;
+      standings.push_back({state, peer.known, peer.status});
+    }
+    const Inquiry inquiry = *std::exchange(inquiry_, std::nullopt);
+    auto disagreement = find_disagreement(inquiry.deadline, standings);
+    // The other lane's ranks may disagree as well, and a rank reports each stall only once.
+    if (!disagreement) disagreement = find_oldest_disagreement(other_lane(inquiry.deadline.lane), standings);
+    if (disagreement) return judge(*disagreement);
+    if (inquiry.deadline.warning)
+      long_waits_.tell(inquiry.deadline, inquiry.reporter, standings);
+    else if (inquiry.deadline.deadline_ns != 0)
+      return judge(find_culprits(inquiry.deadline, inquiry.reporter, standings));
+    inquire_kept();
+  }
+
+  // The hub stays until nobody can need it any more for an operation that it has finished itself.
+  void look_after_leave() {
+    if (!leave_) return;
+    const TimePoint now = Clock::now();
+    const bool done = std::ranges::all_of(peers_, [&](const Peer& peer) { return is_through(peer); });
+    if (done || now >= leave_->until) {
+      leave_.reset();
+      left_.open();
+      return;
+    }
+    if (now < next_look_) return;
+    look_pause_ = std::min(longest_look, look_pause_ * 2);
+    next_look_ = std::min(leave_->until, after(now, look_pause_));
+    // One question at a time: a rank that does not read must not be sent more and more.
+    ++last_query_;
+    for (Peer& peer : peers_)
+      if (!is_through(peer) && peer.answered >= peer.asked) ask(peer);
+  }
+
+  void ask(Peer& peer) {
+    peer.asked = last_query_;
+    send(peer, encode(QueryMessage{last_query_}));
+  }
+
+  bool is_through(const Peer& peer) const {
+    if (peer.left || peer.gone || outlet_.has_failed()) return !peer.stream.has_unsent() || peer.gone;
+    for (std::size_t lane = 0; lane < lane_count; ++lane)
+      if (peer.status.lanes[lane].finished < leave_->finished[lane]) return false;
+    return !peer.stream.has_unsent();
+  }
+
+  void send_to_all(const ControlMessage& message) {
+    tell_farewells();
+    const auto bytes = encode(message);
+    for (Peer& peer : peers_) send(peer, bytes);
+  }
+
+  void send(Peer& peer, const std::vector<std::byte>& bytes) {
+    if (peer.gone) return;
+    if (peer.stream.unsent_bytes() > most_unsent_bytes)
+      return peer.stream.end("it has not read for too long");
+    peer.stream.send(bytes);
+  }
+
+  CommandQueue queue_;
+  Gate left_;
+  // The rest belongs to the thread.
+  const Blob shared_;        // what streams send parts of
+  Blob farewells_;           // likewise: as frames, with room for all from the beginning
+  std::vector<Peer> peers_;  // of ranks 1, 2, ...
+  Outlet outlet_;
+  bool ready_ = false;  // this rank's connect() has done its part
+  TimePoint ready_until_ = TimePoint::max();
+  std::uint64_t last_query_ = 0;
+  std::optional<Inquiry> inquiry_;
+  std::optional<std::pair<DeadlineMessage, int>> kept_[lane_count];  // with their reporters
+  std::optional<Failure> judged_, alone_;  // what is to be the cause; what others took for it
+  std::optional<Loss> loss_;
+  std::optional<LeaveCommand> leave_;
+  LongWaits long_waits_;
+  TimePoint next_look_;
+  milliseconds look_pause_ = first_look;
+  bool stopped_ = false;
+  std::thread thread_;  // the last member: it uses all others
+};
+
+}  // namespace
+
+std::unique_ptr<Control> make_hub(std::vector<Stream> streams, Blob shared) {
+  return std::make_unique<Hub>(std::move(streams), std::move(shared));
+}
+
+}  // namespace rondo

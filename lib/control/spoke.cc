@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "lib/connect_failure.h"
+#include "lib/control/parties.h"
+#include "lib/control/thread.h"
+#include "lib/rendezvous/socket.h"
+
+namespace rondo {
+namespace {
+
+constexpr milliseconds hub_time{2000};
+
+// Works without a thread: reports the failure and waits, for a bounded time, for rank 0's verdict.
+Failure report_alone(Stream& stream, const Failure& failure) {
+  stream.send(encode(ReportMessage{failure}));
+  const TimePoint until = after(Clock::now(), hub_time);
+  while (!stream.ended() && wait_for(stream.descriptor(), stream.events(), until)) {
+    stream.write();
+    stream.read();
+    while (const auto frame = stream.take_frame()) {
+      const auto message = decode(frame->type, frame->payload);
+      if (!message) return failure;
+      if (const auto* verdict = std::get_if<VerdictMessage>(&*message)) return verdict->failure;
+    }
+  }
+  return failure;
+}
+
+class Spoke final : public Control {
+ public:
+  Spoke(Stream stream, int rank) : stream_(std::move(stream)), rank_(rank) {
+    try {
+      thread_ = start_thread("rondo-control", [this] { run(); });
+    } catch (const Error& error) {
+      const Failure failure = report_alone(stream_, {Errc::system, could_not_connect(rank, error.what())});
+      throw Error(failure.code, failure.cause);
+    }
+  }
+  ~Spoke() override {
+    queue_.post(StopCommand{});
+    thread_.join();
+  }
+
+  void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
+  void report(const Failure& failure) override { queue_.post(ReportMessage{failure}); }
+  void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
+                       const std::string& what) override {
+    queue_.post(DeadlineMessage{
+        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())), what});
+  }
+  void report_stall(Priority lane, std::uint64_t operation) override {
+    queue_.post(DeadlineMessage{lane, operation, 0, {}});
+  }
+  void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
+    queue_.post(DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
+  }
+  void publish(const CostConstants&) override {}
+  std::optional<CostConstants> await_constants(TimePoint until) override {
+    return constants_.wait_until(until);
+  }
+  std::optional<Failure> await_ready(TimePoint until) override {
+    queue_.post(ReadyCommand{until});
+    std::optional<Failure> failure;
+    if (outlet_.ready().wait_until(after(until, ready_grace), failure)) return failure;
+    return Failure{Errc::deadline_exceeded,
+                   "rank 0 at " + hub_ +
+                       " did not say by the deadline of connect() that all ranks are "
+                       "connected: is it stopped, or unreachable?"};
+  }
+  std::optional<Failure> await_failure(TimePoint until) override {
+    return outlet_.ready().wait_for_failure(until);
+  }
+  void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
+    LeaveCommand command;
+    std::ranges::copy(finished, command.finished);
+    command.until = until;
+    queue_.post(command);
+    left_.wait_until(until);
+  }
+
+ private:
+  void run() {
+    // The verdict may have come right behind the records.
+    listen_to_hub();
+    while (!stopped_) {
+      pollfd entries[2] = {{queue_.descriptor(), POLLIN, 0},
+                           {hub_gone_ ? -1 : stream_.descriptor(), stream_.events(), 0}};
+      // Nothing but a report that waits for its answer has a time.
+      const TimePoint due =
+          std::min(verdict_due_.value_or(TimePoint::max()), loss_ ? loss_->due : TimePoint::max());
+      const int timeout = due != TimePoint::max() ? poll_timeout(Clock::now(), due) : -1;
+      if (::poll(entries, 2, timeout) < 0) continue;
+      listen_to_hub();
+      for (Command& command : queue_.take_all()) std::visit([this](auto& what) { obey(what); }, command);
+      if (stream_.ended()) listen_to_hub();
+      if (verdict_due_ && Clock::now() >= *verdict_due_) judge_alone();
+      if (loss_ && Clock::now() >= loss_->due) outlet_.failed(std::exchange(loss_, std::nullopt)->failure);
+    }
+    flush({&stream_});
+  }
+
+  void listen_to_hub() {
+    if (hub_gone_) return;
+    stream_.write();
+    stream_.read();
+    while (const auto frame = stream_.take_frame()) {
+      const auto message = decode(frame->type, frame->payload);
+      if (!message) {
+        stream_.end("it sent a control message that is not valid");
+        break;
+      }
+      std::visit([this](const auto& what) { hear(what); }, *message);
+    }
+    if (stream_.ended()) lose_hub();
+  }
+
+  void hear(const ConstantsMessage& message) { constants_.put(message.constants); }
+  void hear(const GoMessage&) { outlet_.ready().open(); }
+  void hear(const VerdictMessage& message) {
+    constants_.close();
+    verdict_due_.reset();
+    outlet_.failed(message.failure);
+  }
+  void hear(const QueryMessage& message) {
+    query_ = message.query;
+    answer();
+  }
+  void hear(const LeftMessage& message) {
+    if (message.rank == static_cast<std::uint32_t>(rank_)) return left_.open();
+    if (message.rank == 0) hub_left_ = true;
+    outlet_.peer_left(static_cast<int>(message.rank), message.finished);
+  }
+  template <class Other>
+  void hear(const Other&) {
+    stream_.end("it sent a control message that is not for this rank");
+  }
+
+  // Before the client is there nothing is known: the answer waits for it.
+  void answer() {
+    if (!query_ || !outlet_.has_client()) return;
+    stream_.send(encode(StatusMessage{*query_, outlet_.status()}));
+    query_.reset();
+  }
+
+  void lose_hub() {
+    hub_gone_ = true;
+    left_.open();
+    constants_.close();
+    if (hub_left_ || leaving_) {
+      if (verdict_due_) outlet_.failed(outlet_.true_cause(own_));
+    } else {
+      // Every rank must find the same words, since rank 0 cannot send them. Other ranks may be
+      // missed only because rank 0 died, so a loss counts less than this; a first-hand failure of
+      // another kind counts more.
+      Failure loss{stream_.code(), "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
+                   0};
+      const std::string& why = stream_.why();
+      if (stream_.code() == Errc::authentication || why.find("it sent") != std::string::npos)
+        loss.cause += ": " + why;
+      if (verdict_due_ && is_first_hand(own_)) {
+        own_.cause += "; " + loss.cause;
+        outlet_.failed(own_);
+      } else {
+        loss_ = Loss{loss, after(Clock::now(), last_words_time)};
+      }
+    }
+    verdict_due_.reset();
+  }
+
+  void obey(const StartCommand& command) {
+    outlet_.start(*command.client);
+    answer();
+  }
+  void obey(const ReportMessage& message) { tell_hub(message, message.failure); }
+  void obey(const DeadlineMessage& message) {
+    if (message.deadline_ns == 0 || message.warning) {  // no verdict is owed
+      if (!hub_gone_) stream_.send(encode(message));
+      return;
+    }
+    tell_hub(message, {Errc::deadline_exceeded, message.what});
+  }
+  void obey(const LeaveCommand& command) {
+    leaving_ = true;
+    LeavingMessage message;
+    std::ranges::copy(command.finished, message.finished);
+    stream_.send(encode(message));
+    if (hub_gone_) left_.open();
+  }
+  void obey(const ReadyCommand&) { stream_.send(encode(ReadyMessage{})); }
+  void obey(const StopCommand&) { stopped_ = true; }
+  void obey(const ConstantsMessage&) {}
+
+  void tell_hub(const ControlMessage& message, Failure own) {
+    if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
+    if (outlet_.has_failed()) return;
+    // What breaks after rank 0 has gone, breaks because of that.
+    if (hub_gone_) return outlet_.failed(loss_ ? loss_->failure : outlet_.true_cause(own));
+    stream_.send(encode(message));
+    if (verdict_due_) return;
+    own_ = std::move(own);
+    verdict_due_ = after(Clock::now(), hub_time);
+  }
+
+  static bool is_first_hand(const Failure& failure) {
+    return failure.code != Errc::deadline_exceeded && failure.code != Errc::peer_lost &&
+           failure.code != Errc::peer_left;
+  }
+
+  // Rank 0 had its time: it is stopped, unreachable, or too busy. The other ranks conclude the
+  // same, in the same words, and tell rank 0 in case it goes on. What this rank knows first-hand,
+  // also of its way to rank 0, counts more.
+  void judge_alone() {
+    verdict_due_.reset();
+    static constexpr const char* hub = "rank 0 does not answer (stopped or unreachable)";
+    if (is_first_hand(own_) || own_.lost == 0)
+      own_.cause += std::string("; ") + hub;
+    else
+      own_ = {Errc::deadline_exceeded, hub};
+    stream_.send(encode(AloneMessage{own_}));
+    outlet_.failed(own_);
+  }
+
+  CommandQueue queue_;
+  Gate left_;
+  ConstantsSlot constants_;
+  // The rest belongs to the thread.
+  Stream stream_;
+  const int rank_;
+  const std::string hub_ = stream_.peer();
+  Outlet outlet_;
+  bool hub_left_ = false;  // in order
+  bool hub_gone_ = false;  // the connection has ended
+  bool leaving_ = false;
+  bool stopped_ = false;
+  std::optional<std::uint64_t> query_;  // of rank 0, not answered yet
+  std::optional<TimePoint> verdict_due_;
+  std::optional<Loss> loss_;  // of rank 0, still to be told
+  Failure own_;               // what this rank reported, while the verdict is due
+  std::thread thread_;        // the last member: it uses all others
+};
+
+}  // namespace
+
+std::unique_ptr<Control> make_spoke(Stream stream, int rank) {
+  return std::make_unique<Spoke>(std::move(stream), rank);
+}
+
+}  // namespace rondo

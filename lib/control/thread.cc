@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/control/thread.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include <rondo/error.h>
+
+#include "lib/rendezvous/socket.h"
+
+namespace rondo {
+namespace {
+
+constexpr milliseconds flush_time{250};
+
+}  // namespace
+
+CommandQueue::CommandQueue() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!event_) throw Error(Errc::system, "eventfd: " + describe_errno(errno));
+}
+
+void CommandQueue::post(Command command) {
+  {
+    const std::lock_guard lock(mutex_);
+    commands_.push_back(std::move(command));
+  }
+  const std::uint64_t one = 1;
+  // Full can only mean that the thread has been woken already.
+  [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
+}
+
+std::vector<Command> CommandQueue::take_all() {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t had = ::read(event_.get(), &count, sizeof count);
+  const std::lock_guard lock(mutex_);
+  return std::exchange(commands_, {});
+}
+
+void ConstantsSlot::put(const CostConstants& constants) {
+  const std::lock_guard lock(mutex_);
+  constants_ = constants;
+  changed_.notify_all();
+}
+
+void ConstantsSlot::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_all();
+}
+
+std::optional<CostConstants> ConstantsSlot::wait_until(TimePoint until) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, until, [&] { return constants_ || closed_; });
+  return constants_;
+}
+
+void Gate::open() {
+  {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+  }
+  opened_.notify_all();
+}
+
+void Gate::wait_until(TimePoint until) {
+  std::unique_lock lock(mutex_);
+  opened_.wait_until(lock, until, [this] { return open_; });
+}
+
+void ReadySlot::open() {
+  {
+    const std::lock_guard lock(mutex_);
+    open_ = !failure_;  // the first of the two counts
+  }
+  changed_.notify_all();
+}
+
+void ReadySlot::fail(const Failure& failure) {
+  {
+    const std::lock_guard lock(mutex_);
+    // Once all ranks are ready connect() returns everywhere, and an operation reports the failure.
+    if (!failure_ && !open_) failure_ = failure;
+  }
+  changed_.notify_all();
+}
+
+bool ReadySlot::wait_until(TimePoint until, std::optional<Failure>& failure) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, until, [this] { return open_ || failure_; });
+  // A failure after all were ready belongs to operations: connect() has succeeded on every rank.
+  failure = open_ ? std::nullopt : failure_;
+  return open_ || failure_;
+}
+
+std::optional<Failure> ReadySlot::wait_for_failure(TimePoint until) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_until(lock, until, [this] { return failure_.has_value(); });
+  return failure_;
+}
+
+void Outlet::start(ControlClient& client) {
+  client_ = &client;
+  for (const LeftMessage& message : left_)
+    client_->peer_left(static_cast<int>(message.rank), message.finished);
+  if (failure_) client_->failed(*failure_);
+}
+
+void Outlet::failed(const Failure& failure) {
+  if (failure_) return;
+  failure_ = failure;
+  ready_.fail(failure);
+  if (client_ != nullptr) client_->failed(failure);
+}
+
+void Outlet::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
+  LeftMessage message;
+  message.rank = static_cast<std::uint32_t>(rank);
+  std::copy(std::begin(finished), std::end(finished), std::begin(message.finished));
+  left_.push_back(message);
+  if (client_ != nullptr) client_->peer_left(rank, finished);
+}
+
+Failure Outlet::true_cause(const Failure& failure) const {
+  if (failure.lost < 0) return failure;
+  for (const LeftMessage& left : left_)
+    if (left.rank == static_cast<std::uint32_t>(failure.lost))
+      return left_failure(failure.lost, left.finished);
+  return failure;
+}
+
+void flush(const std::vector<Stream*>& streams) {
+  const TimePoint until = after(Clock::now(), flush_time);
+  for (;;) {
+    std::vector<pollfd> entries;
+    for (Stream* stream : streams) {
+      stream->write();
+      if (stream->has_unsent() && !stream->ended()) entries.push_back({stream->descriptor(), POLLOUT, 0});
+    }
+    const TimePoint now = Clock::now();
+    if (entries.empty() || now >= until) break;
+    ::poll(entries.data(), entries.size(), poll_timeout(now, until));
+  }
+  for (Stream* stream : streams) stream->finish_sending();
+}
+
+}  // namespace rondo

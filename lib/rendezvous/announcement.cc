@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/rendezvous/announcement.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cinttypes>
+#include <cstdio>
+
+#include "lib/process.h"
+#include "lib/rendezvous/rendezvous.h"
+
+namespace rondo {
+namespace {
+
+constexpr std::string_view magic = "rondo 1 ";
+constexpr std::size_t most_addresses = 64;
+
+bool is_word(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
+}
+
+// "name=value " from the front of the text.
+bool take_field(std::string_view& text, std::string_view name, std::string_view& value) {
+  if (!text.starts_with(name) || !text.substr(name.size()).starts_with('=')) return false;
+  text.remove_prefix(name.size() + 1);
+  const auto end = std::min(text.find(' '), text.size());
+  value = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return is_word(value);
+}
+
+}  // namespace
+
+std::string write_announcement(const Announcement& announcement) {
+  char job[17];
+  std::snprintf(job, sizeof job, "%016" PRIx64, announcement.job);
+  std::string text =
+      std::string(magic) + "job=" + job + " host=" + announcement.host + " process=" + announcement.process;
+  std::string_view before = " at=";
+  for (const std::string& address : announcement.addresses) {
+    text.append(before).append(address);
+    before = ",";
+  }
+  return text + "\n";
+}
+
+std::optional<Announcement> parse_announcement(std::string_view text) {
+  if (text.size() > most_announcement_bytes || !text.starts_with(magic)) return std::nullopt;
+  if (text.ends_with('\n')) text.remove_suffix(1);
+  text.remove_prefix(magic.size());
+  Announcement announcement;
+  std::string_view job, host, process, at;
+  if (!take_field(text, "job", job) || !take_field(text, "host", host) ||
+      !take_field(text, "process", process) || !take_field(text, "at", at) || !text.empty())
+    return std::nullopt;
+  const auto [end, error] = std::from_chars(job.data(), job.data() + job.size(), announcement.job, 16);
+  if (job.size() != 16 || error != std::errc{} || end != job.data() + job.size()) return std::nullopt;
+  announcement.host = host;
+  announcement.process = process;
+  while (!at.empty()) {
+    const auto comma = std::min(at.find(','), at.size());
+    announcement.addresses.emplace_back(at.substr(0, comma));
+    at.remove_prefix(std::min(comma + 1, at.size()));
+    if (announcement.addresses.back().empty() || announcement.addresses.size() > most_addresses)
+      return std::nullopt;
+  }
+  return announcement;
+}
+
+Liveness liveness_of(const Announcement& announcement) {
+  const std::string& text = announcement.process;
+  const auto first = text.find('.'), last = text.rfind('.');
+  if (announcement.host != host_identity() || first == std::string::npos || last == first ||
+      text.substr(last + 1) != process_namespace())
+    return Liveness::unknown;
+  int process = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + first, process);
+  if (error != std::errc{} || end != text.data() + first || process <= 0) return Liveness::unknown;
+  const auto status = read_process(process);
+  if (!status) return ::kill(process, 0) == 0 || errno != ESRCH ? Liveness::unknown : Liveness::gone;
+  const bool same = std::to_string(status->start_time) == text.substr(first + 1, last - first - 1);
+  return same && status->state != 'Z' && status->state != 'X' ? Liveness::alive : Liveness::gone;
+}
+
+std::string process_identity() {
+  const auto status = read_process(::getpid());
+  return std::to_string(::getpid()) + "." + std::to_string(status ? status->start_time : 0) + "." +
+         process_namespace();
+}
+
+}  // namespace rondo

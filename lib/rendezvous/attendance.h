@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who came to a rendezvous and who did not, in words.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectives/engine/failure.h"
+
+namespace rondo {
+
+// "rank 3", "ranks 1, 4-6 and 9"; of a long list the first and how many more.
+std::string list_ranks(std::vector<int> ranks);
+// "0.25 s", "30 s"
+std::string describe_seconds(double seconds);
+
+struct Attendance {
+  struct Doubled {
+    std::uint32_t rank;
+    std::string first, second;  // addresses
+  };
+  struct Disagreeing {
+    std::uint32_t rank;
+    std::uint32_t size;
+    std::string address;
+  };
+  // Somebody who claimed a rank and was turned away, or went away again.
+  struct Turned {
+    std::uint32_t rank;
+    std::string address;
+    std::string why;
+  };
+
+  int size = 0;
+  std::vector<int> missing;
+  std::vector<Doubled> doubled;
+  std::vector<Disagreeing> disagreeing;
+  std::vector<Turned> turned;
+  std::size_t foreign = 0;  // connections that were not from Rondo
+  std::string shortage;     // why rank 0 could not accept connections, the last time, and what to do
+
+  // Nothing that happens later can repair it.
+  bool hopeless() const noexcept { return !doubled.empty() || !disagreeing.empty(); }
+};
+
+// How the join ended for everybody who came. when: "within 30 s".
+Failure describe(const Attendance& attendance, const std::string& url, const std::string& when);
+
+}  // namespace rondo

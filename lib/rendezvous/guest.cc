@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/rendezvous/guest.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include <rondo/error.h>
+
+#include "base/handshake.h"
+#include "lib/control/messages.h"
+#include "lib/rendezvous/name_lookup.h"
+#include "lib/rendezvous/attendance.h"
+#include "lib/rendezvous/listen.h"
+#include "lib/rendezvous/socket.h"
+#include "lib/rendezvous/url.h"
+
+namespace rondo {
+namespace {
+
+constexpr milliseconds connect_time{3'000};    // for one attempt
+constexpr milliseconds handshake_time{5'000};  // likewise
+constexpr milliseconds first_pause{5}, longest_pause{100};
+// How much longer than this rank's deadline it waits for rank 0 to tell everybody how the join ended.
+constexpr milliseconds verdict_grace{1'000};
+constexpr milliseconds refusal_time{1'500};
+
+// Something that another attempt may find changed.
+struct Obstacle {
+  std::string what;
+};
+
+class Attendee {
+ public:
+  Attendee(const Place& place, const Options& options, const Blob& record)
+      : place_(place),
+        url_(meeting_place(place, options)),
+        record_(record),
+        connect_deadline_(options.connect_deadline),
+        deadline_(place.deadline),
+        board_(board_of(place, options)) {}
+
+  void fail_with(const Failure& failure) { failure_ = failure; }
+  // Rank 0 has told why nobody can join.
+  bool has_heard() const noexcept { return heard_; }
+
+  Company run() {
+    milliseconds pause = first_pause;
+    std::string obstacle = "there was no time to look for it";
+    while (Clock::now() < deadline_) {
+      try {
+        return attempt();
+      } catch (const Obstacle& found) {
+        obstacle = found.what;
+      }
+      pause_until(std::min(deadline_, after(Clock::now(), pause)));
+      pause = std::min(longest_pause, pause * 3 / 2);
+    }
+    throw Error(
+        Errc::deadline_exceeded,
+        prefix() + " within " + describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
+            ": rank 0 is not to be found: " + obstacle + "; start rank 0, or check that this is its address");
+  }
+
+ private:
+  std::string prefix() const {
+    return "rank " + std::to_string(place_.rank) + " could not join the " + std::to_string(place_.size) +
+           " ranks at " + url_;
+  }
+
+  [[noreturn]] void refuse(Errc code, const std::string& why) const {
+    throw Error(code, prefix() + ": " + why);
+  }
+
+  Company attempt() {
+    std::uint64_t job = 0;
+    const std::vector<Endpoint> endpoints = board_ ? announced(job) : named();
+    Obstacle last{"it has no address"};
+    for (const Endpoint& endpoint : endpoints) {
+      try {
+        return talk(endpoint, job);
+      } catch (const Obstacle& obstacle) {
+        last = obstacle;
+      } catch (const Error& error) {
+        // An announcement that has changed meanwhile was of an earlier job: so may have been who refused.
+        const bool refused = error.code() == Errc::authentication || error.code() == Errc::unsupported;
+        if (!refused || !board_ || !changed(job)) throw;
+        last = {error.what()};
+      }
+    }
+    throw last;
+  }
+
+  std::vector<Endpoint> named() const {
+    const RendezvousUrl url = parse_rendezvous(place_.url, "the rendezvous");
+    std::string why;
+    std::vector<Endpoint> endpoints = resolve(url.host, url.port, deadline_, why);
+    if (endpoints.empty()) throw Obstacle{why};
+    if (!place_.stays_here()) return endpoints;
+    std::erase_if(endpoints, [](const Endpoint& endpoint) { return !endpoint.is_local(); });
+    if (endpoints.empty()) demand_secret(prefix() + ": it is not an address of this host");
+    return endpoints;
+  }
+
+  std::vector<Endpoint> announced(std::uint64_t& job) {
+    std::string why;
+    const auto announcement = board_->look(deadline_, why);
+    if (!announcement) throw Obstacle{why};
+    job = announcement->job;
+    const bool here = announcement->host == host_identity();
+    if (!here && place_.stays_here()) demand_secret(prefix() + ": rank 0 is on another host than this rank");
+    std::vector<Endpoint> endpoints;
+    for (const std::string& address : announcement->addresses)
+      for (const Endpoint& endpoint : parse_endpoint(address))
+        if (here || !endpoint.is_loopback()) endpoints.push_back(endpoint);
+    if (endpoints.empty()) throw Obstacle{"rank 0 announced no address that this host can reach"};
+    return endpoints;
+  }
+
+  bool changed(std::uint64_t job) {
+    std::string why;
+    const auto now = board_->look(after(Clock::now(), connect_time), why);
+    return !now || now->job != job;
+  }
+
+  Company talk(const Endpoint& endpoint, std::uint64_t job) {
+    std::string why;
+    FileDescriptor socket = connect_to(endpoint, std::min(deadline_, after(Clock::now(), connect_time)), why);
+    if (!socket) throw Obstacle{why};
+    if (place_.stays_here() && !same_host(socket.get()))
+      demand_secret(prefix() + ": " + endpoint.text() + " is on another host");
+    Stream stream(std::move(socket));
+    shake_hands(stream, job);
+    hand_in_record(stream);
+    return receive_company(stream);
+  }
+
+  void shake_hands(Stream& stream, std::uint64_t job) const {
+    const TimePoint until = std::min(deadline_, after(Clock::now(), handshake_time));
+    const auto rank = static_cast<std::uint32_t>(place_.rank);
+    Initiator initiator({Purpose::rendezvous, rank, static_cast<std::uint32_t>(place_.size), job, 0, 0}, 0,
+                        place_.secret, place_.terms(same_host(stream.descriptor())));
+    stream.send(initiator.hello());
+    ChallengeBytes challenge;
+    take(stream, challenge, until);
+    try {
+      stream.send(initiator.answer(challenge));
+    } catch (const Error& error) {
+      if (error.code() == Errc::authentication) {
+        stream.send(refused_proof);
+        stream.finish_sending();
+      }
+      const auto code = static_cast<Errc>(error.code().value());
+      if (code == Errc::authentication || code == Errc::unsupported) refuse(code, error.what());
+      throw Obstacle{stream.peer() + ": " + error.what()};
+    }
+    const Verdict verdict = receive_verdict(stream, until);
+    stream.protect(initiator.agreement());
+    heed(verdict, stream);
+  }
+
+  static Verdict receive_verdict(Stream& stream, TimePoint until) {
+    VerdictBytes verdict;
+    take(stream, verdict, until);
+    try {
+      return Initiator::read_verdict(verdict);
+    } catch (const Error& error) {
+      throw Obstacle{stream.peer() + ": " + error.what()};
+    }
+  }
+
+  void heed(Verdict verdict, Stream& stream) const {
+    switch (verdict) {
+      case Verdict::welcome:
+        return;
+      case Verdict::bad_secret:
+      case Verdict::secret_needed:
+      case Verdict::other_user:
+        refuse(Errc::authentication, explain(verdict));
+      case Verdict::bad_version:
+        refuse(Errc::unsupported, explain(verdict));
+      case Verdict::wrong_job:
+      case Verdict::duplicate_link:
+        throw Obstacle{stream.peer() + ": " + explain(verdict)};
+      case Verdict::bad_size:
+      case Verdict::bad_rank:
+      case Verdict::doubled_rank:
+        break;
+    }
+    // Rank 0 ends the join for everybody and says why, in the same words to all.
+    const TimePoint until = after(Clock::now(), refusal_time);
+    std::string why = explain(verdict);
+    if (const auto message = next_message(stream, until))
+      if (const auto* refusal = std::get_if<RefusalMessage>(&*message))
+        throw Error(refusal->failure.code, refusal->failure.cause);
+    refuse(Errc::rendezvous, why);
+  }
+
+  void hand_in_record(Stream& stream) const {
+    if (failure_) return stream.send(encode(UnableMessage{*failure_}));
+    const auto left =
+        std::max(std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now()), milliseconds{0});
+    stream.send(encode(RecordMessage{static_cast<std::uint64_t>(left.count()), record_}));
+  }
+
+  Company receive_company(Stream& stream) {
+    const TimePoint until = after(deadline_, verdict_grace);
+    Company company;
+    std::size_t expected = 0;
+    for (bool first = true; first || company.records.size() < expected; first = false) {
+      auto message = next_message(stream, until);
+      if (!message && !stream.ended()) {
+        throw Error(Errc::deadline_exceeded,
+                    prefix() + " within " +
+                        describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
+                        ": rank 0 at " + stream.peer() + " took it in and then did not answer any more");
+      }
+      if (!message && stream.code() == Errc::authentication)
+        refuse(Errc::authentication, "rank 0 at " + stream.peer() + ": " + stream.why());
+      if (!message)
+        throw Obstacle{"rank 0 at " + stream.peer() +
+                       " went away while the ranks were joining: " + stream.why()};
+      if (const auto* refusal = std::get_if<RefusalMessage>(&*message)) {
+        heard_ = true;
+        throw Error(refusal->failure.code, refusal->failure.cause);
+      }
+      if (!accept(*message, company, expected, first))
+        throw Obstacle{"rank 0 at " + stream.peer() + " sent something else than the records of the ranks"};
+    }
+    company.streams.push_back(std::move(stream));
+    return company;
+  }
+
+  bool accept(ControlMessage& message, Company& company, std::size_t& expected, bool first) const {
+    if (const auto* members = std::get_if<MembersMessage>(&message)) {
+      expected = members->size;
+      company.job = members->job;
+      return first && members->size == static_cast<std::uint32_t>(place_.size);
+    }
+    auto* const member = std::get_if<MemberMessage>(&message);
+    if (member == nullptr || first || member->rank != company.records.size()) return false;
+    company.records.push_back(std::move(member->record));
+    return true;
+  }
+
+  // No value when the time is up or the stream has ended.
+  static std::optional<ControlMessage> next_message(Stream& stream, TimePoint until) {
+    for (;;) {
+      stream.write();
+      if (const auto frame = stream.take_frame()) {
+        auto message = decode(frame->type, frame->payload);
+        if (!message) stream.end("it sent a message that is not valid");
+        return message;
+      }
+      if (stream.ended()) return std::nullopt;
+      if (!wait_for(stream.descriptor(), stream.events(), until)) return std::nullopt;
+      stream.read();
+    }
+  }
+
+  static void take(Stream& stream, std::span<std::byte> to, TimePoint until) {
+    for (;;) {
+      stream.write();
+      if (stream.take(to)) return;
+      if (stream.ended()) throw Obstacle{stream.peer() + ": " + stream.why() + " during the handshake"};
+      if (!wait_for(stream.descriptor(), stream.events(), until))
+        throw Obstacle{stream.peer() + ": no answer to the handshake"};
+      stream.read();
+    }
+  }
+
+  const Place& place_;
+  const std::string url_;
+  const Blob& record_;
+  const std::chrono::milliseconds connect_deadline_;
+  const TimePoint deadline_;
+  const std::unique_ptr<Board> board_;
+  std::optional<Failure> failure_;  // what this rank has to say instead of its record
+  bool heard_ = false;
+};
+
+}  // namespace
+
+Company attend(const Place& place, const Options& options, const Blob& record) {
+  return Attendee(place, options, record).run();
+}
+
+Failure attend_to_fail(const Place& place, const Options& options, const Failure& failure) {
+  const Blob nothing;
+  Attendee attendee(place, options, nothing);
+  attendee.fail_with(failure);
+  try {
+    attendee.run();
+  } catch (const Error& error) {
+    if (attendee.has_heard()) return {static_cast<Errc>(error.code().value()), error.what()};
+    throw;
+  }
+  return failure;
+}
+
+}  // namespace rondo

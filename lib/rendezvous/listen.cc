@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/rendezvous/listen.h"
+
+#include <algorithm>
+
+#include <rondo/error.h>
+
+#include "base/log.h"
+#include "lib/rendezvous/name_lookup.h"
+#include "lib/reachability.h"
+#include "lib/rendezvous/socket.h"
+#include "lib/rendezvous/url.h"
+
+namespace rondo {
+namespace {
+
+constexpr std::size_t most_announced = 32;
+
+// The addresses of this host that the interface filters choose. Loopback comes last, so that a list
+// that is cut loses it first. Link-local addresses mean nothing on another host.
+std::vector<Endpoint> chosen_addresses(const Options& options, std::uint16_t port) {
+  std::vector<Endpoint> chosen, loopback;
+  for (const InterfaceInfo& interface : describe_interfaces(options.interfaces)) {
+    if (!interface.chosen || interface.address.starts_with("fe80:")) continue;
+    const bool v6 = interface.address.find(':') != std::string::npos;
+    for (Endpoint endpoint :
+         parse_endpoint(v6 ? "[" + interface.address + "]:1" : interface.address + ":1")) {
+      endpoint.set_port(port);
+      (interface.loopback ? loopback : chosen).push_back(endpoint);
+    }
+  }
+  chosen.insert(chosen.end(), loopback.begin(), loopback.end());
+  return chosen;
+}
+
+// Keeps the endpoints that the filters choose, or all when they choose none: an address in the URL
+// counts more.
+std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named, const std::vector<Endpoint>& chosen) {
+  const auto left_out = [&](const Endpoint& endpoint) {
+    return std::ranges::none_of(chosen, [&](const auto& one) { return one.host() == endpoint.host(); });
+  };
+  if (!std::ranges::all_of(named, left_out)) std::erase_if(named, left_out);
+  return named;
+}
+
+// The endpoints that the URL names. For other hosts the name may mean another address of this host
+// (Debian maps a host's own name to 127.0.1.1) or of something in front of it: then the addresses
+// that the interface filters choose.
+std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options, const RendezvousUrl& url) {
+  std::string why;
+  std::vector<Endpoint> named = resolve(url.host, url.port, place.deadline, why);
+  if (named.empty() && place.stays_here())
+    throw Error(Errc::rendezvous, "rank 0 cannot listen at " + place.url + ": " + why);
+  std::erase_if(named, [](const Endpoint& endpoint) { return !endpoint.is_local(); });
+  if (named.empty() && place.stays_here()) demand_secret(place.url + " is not an address of this host");
+  const bool loopback_only = std::ranges::all_of(named, &Endpoint::is_loopback);
+  const bool says_loopback =
+      loopback_only && !named.empty() && (url.host == "localhost" || url.host == named.front().host());
+  if (place.stays_here() || says_loopback) return named;
+  std::vector<Endpoint> chosen = chosen_addresses(options, url.port);
+  const bool any = std::ranges::any_of(named, &Endpoint::is_any);
+  if (!loopback_only && !any) return prefer_chosen(std::move(named), chosen);
+  if (any && options.interfaces.empty()) return named;
+  if (named.empty())
+    log_line(LogLevel::warning, "rank 0 listens on the chosen interfaces of this host, but " + place.url +
+                                    " names none of its addresses");
+  return chosen;
+}
+
+// Loopback first: ranks of the same host try them in this order.
+std::vector<std::string> addresses_of(const std::vector<FileDescriptor>& listeners) {
+  std::vector<Endpoint> endpoints;
+  endpoints.reserve(listeners.size());
+  for (const FileDescriptor& listener : listeners) endpoints.push_back(own_endpoint(listener.get()));
+  std::stable_partition(endpoints.begin(), endpoints.end(),
+                        [](const Endpoint& endpoint) { return endpoint.is_loopback(); });
+  std::vector<std::string> addresses;
+  for (const Endpoint& endpoint : endpoints)
+    if (addresses.size() < most_announced) addresses.push_back(endpoint.text());
+  return addresses;
+}
+
+Reception announce_reception(const Place& place, const Options& options, std::uint64_t job) {
+  Reception reception;
+  reception.this_host_only = place.stays_here();
+  reception.listeners =
+      listen_on(reception.this_host_only ? loopback_address(0) : chosen_addresses(options, 0),
+                options.port_first, options.port_last);
+  reception.board = board_of(place, options);
+  reception.board->announce({job, host_identity(), process_identity(), addresses_of(reception.listeners)});
+  return reception;
+}
+
+}  // namespace
+
+std::unique_ptr<Board> board_of(const Place& place, const Options& options) {
+  if (options.store != nullptr) return store_board(*options.store);
+  const RendezvousUrl url = parse_rendezvous(place.url, "the rendezvous");
+  return url.kind == RendezvousUrl::Kind::file ? file_board(url.path) : nullptr;
+}
+
+std::string meeting_place(const Place& place, const Options& options) {
+  return options.store != nullptr ? "the program's store" : place.url;
+}
+
+void demand_secret(const std::string& what) {
+  throw Error(Errc::authentication,
+              what +
+                  ", and without a job secret only ranks of one host can meet: set RONDO_SECRET to the "
+                  "same text on all ranks");
+}
+
+Reception open_reception(const Place& place, const Options& options, std::uint64_t job) {
+  try {
+    if (board_of(place, options)) return announce_reception(place, options, job);
+    Reception reception;
+    reception.this_host_only = place.stays_here();
+    const RendezvousUrl url = parse_rendezvous(place.url, "the rendezvous");
+    reception.listeners = listen_on(tcp_endpoints(place, options, url), 0, 0);
+    return reception;
+  } catch (const Error& error) {
+    if (error.code() != Errc::system || options.store != nullptr) throw;
+    throw Error(Errc::system, "rank 0 cannot listen at " + place.url + ": " + error.what());
+  }
+}
+
+}  // namespace rondo

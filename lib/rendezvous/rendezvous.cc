@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lib/rendezvous/rendezvous.h"
+
+#include <openssl/rand.h>
+
+#include <algorithm>
+
+#include <rondo/error.h>
+
+#include "lib/control/parties.h"
+#include "lib/reachability.h"
+#include "lib/rendezvous/guest.h"
+#include "lib/rendezvous/host.h"
+
+namespace rondo {
+
+std::uint64_t fresh_job() {
+  std::uint64_t job = 0;
+  while (job == 0)
+    if (RAND_bytes(reinterpret_cast<unsigned char*>(&job), sizeof job) != 1)
+      throw Error(Errc::system, "no random bytes from OpenSSL for the job's nonce");
+  return job;
+}
+
+Joined join(const Place& place, const Options& options, const Blob& record) {
+  if (record.size() > most_record_bytes)
+    throw Error(Errc::invalid_argument, "the record of rank " + std::to_string(place.rank) + " has " +
+                                            std::to_string(record.size()) + " bytes: at most " +
+                                            std::to_string(most_record_bytes) + " are possible");
+  if (place.size == 1) return {fresh_job(), {record}, nullptr};
+  Company company = place.rank == 0 ? gather(place, options, record) : attend(place, options, record);
+  Joined joined{company.job, std::move(company.records), nullptr};
+  joined.control = place.rank == 0 ? make_hub(std::move(company.streams), std::move(company.members))
+                                   : make_spoke(std::move(company.streams.front()), place.rank);
+  return joined;
+}
+
+namespace {
+
+// A filter that chooses nothing cannot say where to listen either.
+Options without_bad_filter(Options options) {
+  try {
+    describe_interfaces(options.interfaces);
+  } catch (const Error&) {
+    options.interfaces.clear();
+  }
+  return options;
+}
+
+}  // namespace
+
+Failure fail_to_join(const Place& place, const Options& options, const Failure& failure) {
+  // The groups of a split have a way of their own to tell it: over the parent.
+  if (place.size == 1 || !place.group.empty()) return failure;
+  Failure told{failure.code, "rank " + std::to_string(place.rank) + " cannot take part: " + failure.cause};
+  const TimePoint until = std::min(place.deadline, after(Clock::now(), failure_grace));
+  try {
+    if (place.rank == 0) return refuse_all(place, without_bad_filter(options), told, until);
+    Place hasty = place;
+    hasty.deadline = until;
+    return attend_to_fail(hasty, options, told);
+  } catch (const std::exception&) {  // nobody is there to hear it
+    return told;
+  }
+}
+
+}  // namespace rondo
