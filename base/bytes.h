@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fixed-width little-endian integers in byte ranges, bounds checked. Everything that crosses a wire goes through here.
+// Fixed-width little-endian integers in byte ranges, bounds checked. Everything that crosses a wire
+// goes through here.
 #pragma once
 
 #include <concepts>
@@ -12,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rondo {
+namespace rondo::base {
 
 template <std::unsigned_integral T>
 void store_little(std::byte* to, T value) noexcept {
@@ -22,7 +23,8 @@ void store_little(std::byte* to, T value) noexcept {
 template <std::unsigned_integral T>
 T load_little(const std::byte* from) noexcept {
   std::uint64_t value = 0;
-  for (std::size_t i = 0; i < sizeof(T); ++i) value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    value |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
   return static_cast<T>(value);
 }
 
@@ -31,7 +33,8 @@ class Writer {
  public:
   template <std::unsigned_integral T>
   void put(T value) {
-    for (std::size_t i = 0; i < sizeof(T); ++i) bytes_.push_back(static_cast<std::byte>(value >> (8 * i)));
+    for (std::size_t i = 0; i < sizeof(T); ++i)
+      bytes_.push_back(static_cast<std::byte>(value >> (8 * i)));
   }
   void put_bytes(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
@@ -47,7 +50,8 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-// Reads from untrusted bytes. Past the end every get gives zero and ok() turns false for good: check it once, at the end.
+// Reads from untrusted bytes. Past the end every get gives zero and ok() turns false for good:
+// check it once, at the end.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) noexcept : bytes_(bytes) {}
@@ -80,4 +84,4 @@ class Reader {
   bool ok_ = true;
 };
 
-}  // namespace rondo
+}  // namespace rondo::base

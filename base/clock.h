@@ -6,11 +6,17 @@
 
 namespace rondo {
 
-using Clock = std::chrono::steady_clock;
-using TimePoint = Clock::time_point;
+// Durations of std, which every room uses.
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
+
+}  // namespace rondo
+
+namespace rondo::base {
+
+using Clock = std::chrono::steady_clock;
+using TimePoint = Clock::time_point;
 
 // now + time without overflow. A time of a century or more, or beyond the clock's end, means
 // "never".
@@ -23,11 +29,13 @@ TimePoint after(TimePoint now, std::chrono::duration<Rep, Period> time) noexcept
   return now + step;
 }
 
-// A timeout for poll() and friends: rounded up to whole milliseconds, never negative, at most `cap`.
-inline int poll_timeout(TimePoint now, TimePoint until, milliseconds cap = milliseconds{1000}) noexcept {
+// A timeout for poll() and friends: rounded up to whole milliseconds, never negative, at most
+// `cap`.
+inline int poll_timeout(TimePoint now, TimePoint until,
+                        milliseconds cap = milliseconds{1000}) noexcept {
   if (until <= now) return 0;
   if (until - now >= cap) return static_cast<int>(cap.count());
   return static_cast<int>(std::chrono::ceil<milliseconds>(until - now).count());
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -8,19 +8,21 @@
 #include <nmmintrin.h>
 #endif
 
-namespace rondo {
+namespace rondo::base {
 
 namespace {
 
 using Table = std::array<std::array<std::uint32_t, 256>, 8>;
 
-// tables[k][b] is the effect of byte b followed by k zero bytes, so that eight bytes are folded in at once.
+// tables[k][b] is the effect of byte b followed by k zero bytes, so that eight bytes are folded in
+// at once.
 constexpr Table make_tables() {
   constexpr std::uint32_t reversed_polynomial = 0x82f63b78u;
   Table tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {
     std::uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1u) != 0 ? reversed_polynomial : 0u);
+    for (int bit = 0; bit < 8; ++bit)
+      crc = (crc >> 1) ^ ((crc & 1u) != 0 ? reversed_polynomial : 0u);
     tables[0][byte] = crc;
   }
   for (std::size_t zeros = 1; zeros < tables.size(); ++zeros) {
@@ -34,7 +36,8 @@ constexpr Table make_tables() {
 
 constexpr Table tables = make_tables();
 
-std::uint32_t extend_by_table(std::uint32_t crc, const std::byte* from, std::size_t count) noexcept {
+std::uint32_t extend_by_table(std::uint32_t crc, const std::byte* from,
+                              std::size_t count) noexcept {
   for (; count >= 8; from += 8, count -= 8) {
     std::uint32_t next = 0;
     for (std::size_t i = 0; i < 8; ++i) {
@@ -49,12 +52,14 @@ std::uint32_t extend_by_table(std::uint32_t crc, const std::byte* from, std::siz
   return crc;
 }
 
-using Extend = std::uint32_t (*)(std::uint32_t crc, const std::byte* from, std::size_t count) noexcept;
+using Extend = std::uint32_t (*)(std::uint32_t crc, const std::byte* from,
+                                 std::size_t count) noexcept;
 
 #if defined(__x86_64__)
 
-// The instruction has a latency of three cycles and can start in every one, so three neighbouring blocks are folded side by
-// side, and joined by multiplying each earlier checksum by x^(8 * block_bytes): four lookups with these tables.
+// The instruction has a latency of three cycles and can start in every one, so three neighbouring
+// blocks are folded side by side, and joined by multiplying each earlier checksum by x^(8 *
+// block_bytes): four lookups with these tables.
 constexpr std::size_t block_bytes = 1024;
 using ShiftTable = std::array<std::array<std::uint32_t, 256>, 4>;
 
@@ -78,7 +83,8 @@ constexpr ShiftTable shift_tables = make_shift_tables();
 
 std::uint32_t shift_by_block(std::uint32_t crc) noexcept {
   std::uint32_t result = 0;
-  for (std::size_t byte = 0; byte < 4; ++byte) result ^= shift_tables[byte][(crc >> (8 * byte)) & 0xffu];
+  for (std::size_t byte = 0; byte < 4; ++byte)
+    result ^= shift_tables[byte][(crc >> (8 * byte)) & 0xffu];
   return result;
 }
 
@@ -88,7 +94,8 @@ std::uint64_t word_at(const std::byte* from) noexcept {
   return word;
 }
 
-[[gnu::target("sse4.2")]] std::uint32_t extend_by_instruction(std::uint32_t crc, const std::byte* from,
+[[gnu::target("sse4.2")]] std::uint32_t extend_by_instruction(std::uint32_t crc,
+                                                              const std::byte* from,
                                                               std::size_t count) noexcept {
   for (; count >= 3 * block_bytes; from += 3 * block_bytes, count -= 3 * block_bytes) {
     std::uint64_t first = crc, second = 0, third = 0;
@@ -131,4 +138,4 @@ std::uint32_t crc32c_by_table(std::span<const std::byte> bytes, std::uint32_t pr
   return ~extend_by_table(~previous, bytes.data(), bytes.size());
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace rondo {
+namespace rondo::base {
 
 std::size_t most_unproved_descriptors() noexcept {
   rlimit limit{};
@@ -15,4 +15,4 @@ std::size_t most_unproved_descriptors() noexcept {
   return std::max<std::size_t>(1, static_cast<std::size_t>(limit.rlim_cur) / 4);
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -7,7 +7,7 @@
 
 #include "base/own_descriptors.h"
 
-namespace rondo {
+namespace rondo::base {
 
 // Owns a descriptor. In a child made by fork() own_descriptors.h has closed it, and the child's
 // copy of this object does not touch the number.
@@ -48,4 +48,4 @@ class FileDescriptor {
   unsigned generation_ = process_generation();
 };
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -11,7 +11,7 @@
 
 #include "base/bytes.h"
 
-namespace rondo {
+namespace rondo::base {
 namespace {
 
 constexpr std::size_t nonce_bytes = 12;
@@ -40,7 +40,8 @@ FrameTag::FrameTag(const SessionKey& key) : context_(EVP_CIPHER_CTX_new()) {
 
 void FrameTag::begin(std::uint64_t ahead) {
   if (number_ >= std::numeric_limits<std::uint64_t>::max() - ahead)
-    throw Error(Errc::authentication, "the connection has used all numbers of authenticated frames");
+    throw Error(Errc::authentication,
+                "the connection has used all numbers of authenticated frames");
   std::array<std::byte, nonce_bytes> nonce{};
   store_little(nonce.data(), number_ + ahead);
   check(EVP_EncryptInit_ex(context_.get(), nullptr, nullptr, nullptr, plain(nonce.data())));
@@ -61,7 +62,8 @@ Tag FrameTag::end() {
   Tag tag{};
   int written = 0;
   check(EVP_EncryptFinal_ex(context_.get(), plain(tag.data()), &written));
-  check(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, static_cast<int>(tag.size()), tag.data()));
+  check(EVP_CIPHER_CTX_ctrl(context_.get(), EVP_CTRL_AEAD_GET_TAG, static_cast<int>(tag.size()),
+                            tag.data()));
   return tag;
 }
 
@@ -71,4 +73,4 @@ bool FrameTag::matches(std::span<const std::byte, tag_bytes> tag) {
   return CRYPTO_memcmp(own.data(), tag.data(), own.size()) == 0;
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

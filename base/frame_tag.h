@@ -9,7 +9,7 @@
 
 struct evp_cipher_ctx_st;
 
-namespace rondo {
+namespace rondo::base {
 
 inline constexpr std::size_t tag_bytes = 16;
 using Tag = std::array<std::byte, tag_bytes>;
@@ -17,7 +17,8 @@ using SessionKey = std::array<std::byte, 16>;
 
 // The cause when a connection ends because a frame has a wrong tag.
 inline constexpr const char* wrong_tag =
-    "a message has a wrong tag: something between the two hosts alters the connection or speaks for this "
+    "a message has a wrong tag: something between the two hosts alters the connection or speaks "
+    "for this "
     "rank";
 
 // The two keys of a connection as one of its ends sees them. See Initiator::agreement().
@@ -57,4 +58,4 @@ class FrameTag {
   std::uint64_t number_ = 0;
 };
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The handshake of every connection. All integers are little endian, all fields have a fixed place, reserved bytes are zero.
+// The handshake of every connection. All integers are little endian, all fields have a fixed place,
+// reserved bytes are zero.
 //
-//   hello     = "rondohel" version:u16 purpose:u16 rank:u32 peer:u32 size:u32 job:u64 lane:u32 connection:u32
-//               flags:u32 reserved:u32 nonce:32 bytes reserved:16 bytes                               ; 96, initiator
+//   hello     = "rondohel" version:u16 purpose:u16 rank:u32 peer:u32 size:u32 job:u64 lane:u32
+//   connection:u32
+//               flags:u32 reserved:u32 nonce:32 bytes reserved:16 bytes ; 96, initiator
 //   challenge = "rondocha" version:u16 reserved:u16 rank:u32 flags:u32 reserved:12 bytes
-//               nonce:32 bytes proof:32 bytes                                                         ; 96, acceptor
-//   proof     = 32 bytes                                                                              ; initiator
-//   verdict   = "rondover" verdict:u32 reserved:u32                                                   ; 16, acceptor
+//               nonce:32 bytes proof:32 bytes ; 96, acceptor
+//   proof     = 32 bytes ; initiator verdict   = "rondover" verdict:u32 reserved:u32 ; 16, acceptor
 //
 //   challenge.proof = HMAC-SHA256(secret, "rondo acceptor 1" hello challenge[0..64))
 //   proof           = HMAC-SHA256(secret, "rondo initiator 1" hello challenge)
-//   flags: bit 0 = the sender has a job secret (an empty one is an empty key); bit 1 = it has none and uses the key of its user;
-//          bits 2 and 3 = the protection that the sender wants for the frames that follow (0 none, 1 headers, 2 payload)
+//   flags: bit 0 = the sender has a job secret (an empty one is an empty key); bit 1 = it has none
+//   and uses the key of its user;
+//          bits 2 and 3 = the protection that the sender wants for the frames that follow (0 none,
+//          1 headers, 2 payload)
 //
-//   PRK  = HMAC-SHA256(both nonces, secret)                                                          ; HKDF, RFC 5869
-//   key  = HMAC-SHA256(PRK, "rondo frames of the " role hello challenge proof 0x01)[0..16)           ; role = "initiator" | "acceptor"
+//   PRK  = HMAC-SHA256(both nonces, secret) ; HKDF, RFC 5869 key  = HMAC-SHA256(PRK, "rondo frames
+//   of the " role hello challenge proof 0x01)[0..16)           ; role = "initiator" | "acceptor"
 //
 // Each key serves the frames of one direction (base/frame_tag.h). Keys follow from the secret and
 // both nonces, so each connection has its own. They follow from the whole handshake too, so a relay
 // that passes it on cannot make a frame.
 //
-// Each proof covers everything said before it and the role of who gives it, so it can be neither replayed (fresh nonces of
-// both) nor reflected (roles) nor moved to another rank, lane or job. An initiator that finds the acceptor's proof wrong
-// sends 32 zero bytes, so that the acceptor learns why it goes. Every version keeps the sizes and the place of
-// magic and version, so that two versions can tell each other apart.
+// Each proof covers everything said before it and the role of who gives it, so it can be neither
+// replayed (fresh nonces of both) nor reflected (roles) nor moved to another rank, lane or job. An
+// initiator that finds the acceptor's proof wrong sends 32 zero bytes, so that the acceptor learns
+// why it goes. Every version keeps the sizes and the place of magic and version, so that two
+// versions can tell each other apart.
 #include "base/handshake.h"
 
 #include <openssl/crypto.h>
@@ -42,12 +46,13 @@
 
 #include "base/bytes.h"
 
-namespace rondo {
+namespace rondo::base {
 namespace {
 
 using Nonce = std::array<std::byte, 32>;
 
-constexpr std::string_view hello_magic = "rondohel", challenge_magic = "rondocha", verdict_magic = "rondover";
+constexpr std::string_view hello_magic = "rondohel", challenge_magic = "rondocha",
+                           verdict_magic = "rondover";
 constexpr std::uint32_t has_secret = 1, proves_user = 2;
 constexpr std::uint32_t protection_shift = 2, protection_mask = 3;
 constexpr std::size_t hello_nonce = 48, challenge_nonce = 32, challenge_proof = 64;
@@ -61,7 +66,8 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 
 Nonce fresh_nonce() {
   Nonce nonce;
-  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) != 1)
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(nonce.data()), static_cast<int>(nonce.size())) !=
+      1)
     throw Error(Errc::system, "no random bytes from OpenSSL for a handshake nonce");
   return nonce;
 }
@@ -90,24 +96,28 @@ const MacContext& hmac_sha256() {
 
 ProofBytes hmac(std::string_view secret, std::string_view role, std::span<const std::byte> first,
                 std::span<const std::byte> second) {
-  if (secret.size() > INT_MAX) throw Error(Errc::invalid_argument, "the job secret is longer than 2 GiB");
+  if (secret.size() > INT_MAX)
+    throw Error(Errc::invalid_argument, "the job secret is longer than 2 GiB");
   const MacContext context(EVP_MAC_CTX_dup(hmac_sha256().get()));
   // A null key would mean "the key of last time".
   const char* const key = secret.empty() ? "" : secret.data();
   bool done = context && EVP_MAC_init(context.get(), reinterpret_cast<const unsigned char*>(key),
                                       secret.size(), nullptr) == 1;
   for (const auto part : {bytes_of(role), first, second})
-    done = done && EVP_MAC_update(context.get(), reinterpret_cast<const unsigned char*>(part.data()),
-                                  part.size()) == 1;
+    done =
+        done && EVP_MAC_update(context.get(), reinterpret_cast<const unsigned char*>(part.data()),
+                               part.size()) == 1;
   ProofBytes proof;
   std::size_t written = 0;
-  done = done && EVP_MAC_final(context.get(), reinterpret_cast<unsigned char*>(proof.data()), &written,
-                               proof.size()) == 1;
-  if (!done || written != proof.size()) throw Error(Errc::system, "OpenSSL cannot compute HMAC-SHA256");
+  done = done && EVP_MAC_final(context.get(), reinterpret_cast<unsigned char*>(proof.data()),
+                               &written, proof.size()) == 1;
+  if (!done || written != proof.size())
+    throw Error(Errc::system, "OpenSSL cannot compute HMAC-SHA256");
   return proof;
 }
 
-ProofBytes acceptor_proof(std::string_view secret, const HelloBytes& hello, const ChallengeBytes& challenge) {
+ProofBytes acceptor_proof(std::string_view secret, const HelloBytes& hello,
+                          const ChallengeBytes& challenge) {
   return hmac(secret, "rondo acceptor 1", hello, std::span(challenge).first(challenge_proof));
 }
 
@@ -121,7 +131,8 @@ bool equal_in_constant_time(std::span<const std::byte> a, std::span<const std::b
 }
 
 bool starts_with(std::span<const std::byte> bytes, std::string_view magic) noexcept {
-  return bytes.size() >= magic.size() && std::ranges::equal(bytes.first(magic.size()), bytes_of(magic));
+  return bytes.size() >= magic.size() &&
+         std::ranges::equal(bytes.first(magic.size()), bytes_of(magic));
 }
 
 template <std::size_t size>
@@ -163,7 +174,8 @@ SessionKey session_key(std::string_view secret, std::string_view role, const Hel
   return key;
 }
 
-HelloBytes write_hello(const Claim& claim, std::uint32_t peer, std::uint32_t flags, const Nonce& nonce) {
+HelloBytes write_hello(const Claim& claim, std::uint32_t peer, std::uint32_t flags,
+                       const Nonce& nonce) {
   Writer writer;
   writer.put_bytes(bytes_of(hello_magic));
   writer.put(wire_version);
@@ -203,7 +215,8 @@ std::string explain(Verdict verdict) {
     case Verdict::secret_needed:
       return "a job secret is needed: set RONDO_SECRET to the same value on all ranks";
     case Verdict::other_user:
-      return "the two ends run as different users, or with different XDG_RUNTIME_DIR, and no job secret is "
+      return "the two ends run as different users, or with different XDG_RUNTIME_DIR, and no job "
+             "secret is "
              "set: start all ranks as one user, or set RONDO_SECRET to the same value on all ranks";
   }
   return "unknown verdict " + std::to_string(static_cast<std::uint32_t>(verdict));
@@ -241,8 +254,8 @@ ProofBytes Initiator::answer(const ChallengeBytes& challenge) {
                                                      : Verdict::bad_secret));
   }
   if (rank != peer_)
-    throw Error(Errc::rendezvous,
-                "rank " + std::to_string(rank) + " listens there, not rank " + std::to_string(peer_));
+    throw Error(Errc::rendezvous, "rank " + std::to_string(rank) + " listens there, not rank " +
+                                      std::to_string(peer_));
   protection_ = agree(flags_of(secret_, terms_), secret_.empty() ? 0 : flags);
   challenge_ = challenge;
   proof_ = initiator_proof(secret_, said, challenge);
@@ -262,7 +275,8 @@ Verdict Initiator::read_verdict(const VerdictBytes& bytes) {
   reader.get_bytes(verdict_magic.size());
   const auto value = reader.get<std::uint32_t>();
   if (!starts_with(bytes, verdict_magic) || value > static_cast<std::uint32_t>(Verdict::other_user))
-    throw Error(Errc::rendezvous, "the other end ended the handshake with something that is not a verdict");
+    throw Error(Errc::rendezvous,
+                "the other end ended the handshake with something that is not a verdict");
   return static_cast<Verdict>(value);
 }
 
@@ -329,4 +343,4 @@ VerdictBytes Acceptor::write_verdict(Verdict verdict) {
   return to_array<verdict_bytes>(writer.take());
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both ends of a new connection prove that they know the job secret before anything is kept for the peer. No I/O here: the
-// caller moves fixed-size messages, hello -> challenge -> proof -> verdict. The grammar is in handshake.cc and docs/wire.md.
+// Both ends of a new connection prove that they know the job secret before anything is kept for the
+// peer. No I/O here: the caller moves fixed-size messages, hello -> challenge -> proof -> verdict.
+// The grammar is in handshake.cc and docs/wire.md.
 #pragma once
 
 #include <array>
@@ -13,10 +14,11 @@
 
 #include "base/frame_tag.h"
 
-namespace rondo {
+namespace rondo::base {
 
 inline constexpr std::uint16_t wire_version = 2;
-inline constexpr std::size_t hello_bytes = 96, challenge_bytes = 96, proof_bytes = 32, verdict_bytes = 16;
+inline constexpr std::size_t hello_bytes = 96, challenge_bytes = 96, proof_bytes = 32,
+                             verdict_bytes = 16;
 using HelloBytes = std::array<std::byte, hello_bytes>;
 using ChallengeBytes = std::array<std::byte, challenge_bytes>;
 using ProofBytes = std::array<std::byte, proof_bytes>;
@@ -77,11 +79,12 @@ class Initiator {
   // peer: the rank it means to reach.
   Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, Terms terms = {});
   HelloBytes hello() const;
-  // Checks the acceptor's proof; throws Error: authentication when it is wrong (the caller may then send refused_proof, so
-  // that the acceptor learns why the connection ends), unsupported for another version, rendezvous when it is
-  // another rank or not Rondo at all.
+  // Checks the acceptor's proof; throws Error: authentication when it is wrong (the caller may then
+  // send refused_proof, so that the acceptor learns why the connection ends), unsupported for
+  // another version, rendezvous when it is another rank or not Rondo at all.
   ProofBytes answer(const ChallengeBytes& challenge);
-  static Verdict read_verdict(const VerdictBytes& bytes);  // throws Error(rendezvous) for anything else
+  static Verdict read_verdict(
+      const VerdictBytes& bytes);  // throws Error(rendezvous) for anything else
   // After answer(). Without a secret there is no protection.
   Agreement agreement() const;
 
@@ -100,8 +103,8 @@ class Initiator {
 class Acceptor {
  public:
   Acceptor(std::uint32_t rank, std::string_view secret, Terms terms = {});
-  // Throws Error(rendezvous) when the bytes are not a Rondo hello at all (the caller closes without an answer). A hello
-  // of another version is answered: the claim's version() tells.
+  // Throws Error(rendezvous) when the bytes are not a Rondo hello at all (the caller closes without
+  // an answer). A hello of another version is answered: the claim's version() tells.
   ChallengeBytes challenge(const HelloBytes& hello);
   // What the hello says, proved only once proves() was true.
   const Claim& claim() const noexcept { return claim_; }
@@ -130,4 +133,4 @@ class Acceptor {
   ChallengeBytes challenge_{};
 };
 
-}  // namespace rondo
+}  // namespace rondo::base

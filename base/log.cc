@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace rondo {
+namespace rondo::base {
 namespace {
 
 constexpr std::array<std::string_view, 5> names{"off", "error", "warning", "info", "debug"};
@@ -50,4 +50,4 @@ void log_line(LogLevel level, std::string_view text) noexcept {
   write_line(names[static_cast<std::size_t>(level)], text);
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace rondo {
+namespace rondo::base {
 
 // A 64-bit hash of a sequence of numbers: mix_hash(mix_hash(1, a), b). Ranks compare such hashes.
 // It does not protect against somebody who looks for two inputs with one hash. Each step is a
@@ -16,4 +16,4 @@ constexpr std::uint64_t mix_hash(std::uint64_t hash, std::uint64_t value) noexce
   return hash ^ (hash >> 31);
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

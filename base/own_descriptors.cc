@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace rondo {
+namespace rondo::base {
 
 namespace internal {
 std::atomic<unsigned> forks{0};
@@ -52,4 +52,4 @@ void remove_own_descriptor(int number) noexcept {
   table[word].fetch_and(~(std::uint64_t{1} << static_cast<std::size_t>(number) % word_bits));
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

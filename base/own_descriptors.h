@@ -13,7 +13,7 @@
 #include <atomic>
 #include <string_view>
 
-namespace rondo {
+namespace rondo::base {
 
 void add_own_descriptor(int number) noexcept;
 // Call it before the descriptor is closed or given away: another thread may get the number at once.
@@ -32,7 +32,8 @@ inline unsigned process_generation() noexcept {
 
 // The error of a communicator that is used in a forked child.
 inline constexpr std::string_view used_in_child =
-    "this process is a forked child, without the connections and threads of the communicator that its "
+    "this process is a forked child, without the connections and threads of the communicator that "
+    "its "
     "parent made: connect in the child, or leave all communication to the parent";
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-namespace rondo {
+namespace rondo::base {
 
 // Tells the processor that this thread spins.
 inline void pause_processor() noexcept {
@@ -10,4 +10,4 @@ inline void pause_processor() noexcept {
 #endif
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace rondo {
+namespace rondo::base {
 namespace {
 
 constexpr int free_lines = 10;
@@ -29,9 +29,9 @@ void QuotaLog::line(LogLevel level, const std::string& text) {
   if (!log_enabled(level)) return;
   const auto left_out = admit(Clock::now());
   if (!left_out) return;
-  log_line(level, *left_out == 0
-                      ? text
-                      : text + " (" + std::to_string(*left_out) + " such lines before it were left out)");
+  log_line(level, *left_out == 0 ? text
+                                 : text + " (" + std::to_string(*left_out) +
+                                       " such lines before it were left out)");
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

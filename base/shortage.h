@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace rondo {
+namespace rondo::base {
 
 // Errors of the system that may pass: too few descriptors, too many of them in flight between
 // processes, too little memory.
@@ -12,4 +12,4 @@ bool is_shortage(int error) noexcept;
 // limit (ulimit -n)". Empty for other errors.
 std::string remedy_of_shortage(int error);
 
-}  // namespace rondo
+}  // namespace rondo::base

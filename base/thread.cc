@@ -10,7 +10,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::base {
 namespace {
 
 [[noreturn]] void explain(const char* name, const std::error_code& code) {
@@ -19,11 +19,13 @@ namespace {
   if (code == std::errc::resource_unavailable_try_again && ::getrlimit(RLIMIT_NPROC, &limit) == 0) {
     if (limit.rlim_cur == RLIM_INFINITY)
       text +=
-          "; the container or the system allows no more (pids.max of its cgroup, kernel.threads-max): raise "
+          "; the container or the system allows no more (pids.max of its cgroup, "
+          "kernel.threads-max): raise "
           "it";
     else
       text += "; this user may have " + std::to_string(limit.rlim_cur) +
-              " threads and processes: raise the limit (ulimit -u), or that of the container (pids.max)";
+              " threads and processes: raise the limit (ulimit -u), or that of the container "
+              "(pids.max)";
   }
   throw Error(Errc::system, text);
 }
@@ -49,4 +51,4 @@ std::thread start_thread(const char* name, std::function<void()> body) {
   return thread;
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

@@ -28,11 +28,12 @@ constexpr std::array<TypeFacts, moved_dtype_count> type_facts{{{"f64", 8, false}
                                                                {"i8", 1, true},
                                                                {"u8", 1, true},
                                                                {"u16", 2, true}}};
-constexpr std::array<std::string_view, reduce_op_count> op_names{"sum", "mean",    "product", "min",
-                                                                 "max", "bit_and", "bit_or",  "bit_xor"};
+constexpr std::array<std::string_view, reduce_op_count> op_names{
+    "sum", "mean", "product", "min", "max", "bit_and", "bit_or", "bit_xor"};
 constexpr std::array<std::string_view, collective_count> collective_names{
-    "all_reduce", "reduce",     "broadcast",    "all_gather",       "reduce_scatter", "barrier", "gather",
-    "scatter",    "all_to_all", "all_gather_v", "reduce_scatter_v", "all_to_all_v",   "send",    "receive"};
+    "all_reduce",       "reduce",       "broadcast", "all_gather", "reduce_scatter",
+    "barrier",          "gather",       "scatter",   "all_to_all", "all_gather_v",
+    "reduce_scatter_v", "all_to_all_v", "send",      "receive"};
 
 using TypeSynonym = std::pair<std::string_view, DType>;
 constexpr std::array type_synonyms{
@@ -49,24 +50,26 @@ constexpr std::array type_synonyms{
     TypeSynonym{"uint16", DType::u16}};
 
 using OpSynonym = std::pair<std::string_view, ReduceOp>;
-constexpr std::array op_synonyms{OpSynonym{"add", ReduceOp::sum},      OpSynonym{"avg", ReduceOp::mean},
-                                 OpSynonym{"average", ReduceOp::mean}, OpSynonym{"prod", ReduceOp::product},
-                                 OpSynonym{"mul", ReduceOp::product},  OpSynonym{"minimum", ReduceOp::min},
-                                 OpSynonym{"maximum", ReduceOp::max},  OpSynonym{"band", ReduceOp::bit_and},
-                                 OpSynonym{"and", ReduceOp::bit_and},  OpSynonym{"bor", ReduceOp::bit_or},
-                                 OpSynonym{"or", ReduceOp::bit_or},    OpSynonym{"bxor", ReduceOp::bit_xor},
-                                 OpSynonym{"xor", ReduceOp::bit_xor}};
+constexpr std::array op_synonyms{
+    OpSynonym{"add", ReduceOp::sum},      OpSynonym{"avg", ReduceOp::mean},
+    OpSynonym{"average", ReduceOp::mean}, OpSynonym{"prod", ReduceOp::product},
+    OpSynonym{"mul", ReduceOp::product},  OpSynonym{"minimum", ReduceOp::min},
+    OpSynonym{"maximum", ReduceOp::max},  OpSynonym{"band", ReduceOp::bit_and},
+    OpSynonym{"and", ReduceOp::bit_and},  OpSynonym{"bor", ReduceOp::bit_or},
+    OpSynonym{"or", ReduceOp::bit_or},    OpSynonym{"bxor", ReduceOp::bit_xor},
+    OpSynonym{"xor", ReduceOp::bit_xor}};
 
 using CollectiveSynonym = std::pair<std::string_view, Collective>;
-constexpr std::array collective_synonyms{CollectiveSynonym{"allreduce", Collective::all_reduce},
-                                         CollectiveSynonym{"bcast", Collective::broadcast},
-                                         CollectiveSynonym{"allgather", Collective::all_gather},
-                                         CollectiveSynonym{"reducescatter", Collective::reduce_scatter},
-                                         CollectiveSynonym{"alltoall", Collective::all_to_all},
-                                         CollectiveSynonym{"allgatherv", Collective::all_gather_v},
-                                         CollectiveSynonym{"reducescatterv", Collective::reduce_scatter_v},
-                                         CollectiveSynonym{"alltoallv", Collective::all_to_all_v},
-                                         CollectiveSynonym{"recv", Collective::receive}};
+constexpr std::array collective_synonyms{
+    CollectiveSynonym{"allreduce", Collective::all_reduce},
+    CollectiveSynonym{"bcast", Collective::broadcast},
+    CollectiveSynonym{"allgather", Collective::all_gather},
+    CollectiveSynonym{"reducescatter", Collective::reduce_scatter},
+    CollectiveSynonym{"alltoall", Collective::all_to_all},
+    CollectiveSynonym{"allgatherv", Collective::all_gather_v},
+    CollectiveSynonym{"reducescatterv", Collective::reduce_scatter_v},
+    CollectiveSynonym{"alltoallv", Collective::all_to_all_v},
+    CollectiveSynonym{"recv", Collective::receive}};
 
 template <class Enum, std::size_t Count>
 std::optional<Enum> find(std::string_view text,

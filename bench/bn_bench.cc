@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm. Alone: forward and backward of 64 x 64 x 56 x 56 and smaller ones beside a floor, the same bytes moved by plain loops in the same rounds.
-// Under `rondo run -n 4`: the communication of a layer of 256 channels, from begin to end with next to nothing to compute, beside the all_reduce that it is.
+// Batch norm. Alone: forward and backward of 64 x 64 x 56 x 56 and smaller ones beside a floor, the
+// same bytes moved by plain loops in the same rounds. Under `rondo run -n 4`: the communication of
+// a layer of 256 channels, from begin to end with next to nothing to compute, beside the all_reduce
+// that it is.
 //   bn_bench            rondo run -n 4 -- bn_bench [CHANNELS [LAYERS IN ONE CALL]]
 #include <fmt/format.h>
 
@@ -45,15 +47,14 @@ double quantile(std::vector<double> values, double part) {
   return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1))];
 }
 
-[[gnu::target_clones("default", "avx2", "avx512f")]] std::uint64_t read_all(const std::uint64_t* words,
-                                                                            std::size_t count) {
+[[gnu::target_clones("default", "avx2", "avx512f")]] std::uint64_t read_all(
+    const std::uint64_t* words, std::size_t count) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < count; ++i) sum += words[i];
   return sum;
 }
-[[gnu::target_clones("default", "avx2", "avx512f")]] void copy_all(const std::uint64_t* __restrict from,
-                                                                   std::uint64_t* __restrict to,
-                                                                   std::size_t count) {
+[[gnu::target_clones("default", "avx2", "avx512f")]] void copy_all(
+    const std::uint64_t* __restrict from, std::uint64_t* __restrict to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) to[i] = from[i] + 1;
 }
 
@@ -61,9 +62,10 @@ struct Times {
   std::vector<double> read, copy, forward, backward;
 };
 
-// Each round against the floor of the same round, so that what else the machine does weighs on both.
-void print_row(const char* pass, const Times& times, const std::vector<double>& measured, double reads,
-               double bytes) {
+// Each round against the floor of the same round, so that what else the machine does weighs on
+// both.
+void print_row(const char* pass, const Times& times, const std::vector<double>& measured,
+               double reads, double bytes) {
   std::vector<double> parts;
   for (std::size_t i = 0; i < measured.size(); ++i)
     parts.push_back((reads * times.read[i] + times.copy[i]) / measured[i]);
@@ -72,8 +74,8 @@ void print_row(const char* pass, const Times& times, const std::vector<double>& 
              bytes / time / 1000, quantile(parts, 0.5));
 }
 
-void measure_kernels(Communicator& communicator, TensorLayout layout, DType type, std::size_t channels,
-                     std::size_t side) {
+void measure_kernels(Communicator& communicator, TensorLayout layout, DType type,
+                     std::size_t channels, std::size_t side) {
   constexpr std::size_t samples = 64;
   const std::size_t spatial = side * side, count = samples * channels * spatial,
                     bytes = count * size_of(type);
@@ -94,21 +96,27 @@ void measure_kernels(Communicator& communicator, TensorLayout layout, DType type
   }
   SyncBatchNorm layer(communicator, channels,
                       {.name = "bench", .type = type, .layout = layout, .threads = 1});
-  const auto of = [&](const Memory& memory) { return Activations{memory.data(), samples, spatial}; };
-  const auto words = [](const Memory& memory) { return static_cast<std::uint64_t*>(memory.data()); };
+  const auto of = [&](const Memory& memory) {
+    return Activations{memory.data(), samples, spatial};
+  };
+  const auto words = [](const Memory& memory) {
+    return static_cast<std::uint64_t*>(memory.data());
+  };
   Times times;
   std::uint64_t seen = 0;
   for (int round = 0; round < 25; ++round) {
     times.read.push_back(processor_microseconds_of([&] { seen += read_all(words(x), bytes / 8); }));
-    times.copy.push_back(processor_microseconds_of([&] { copy_all(words(x), words(y), bytes / 8); }));
+    times.copy.push_back(
+        processor_microseconds_of([&] { copy_all(words(x), words(y), bytes / 8); }));
     times.forward.push_back(processor_microseconds_of([&] { layer.forward(of(x), of(y)); }));
-    times.backward.push_back(processor_microseconds_of([&] { layer.backward(of(x), of(dy), of(dx)); }));
+    times.backward.push_back(
+        processor_microseconds_of([&] { layer.backward(of(x), of(dy), of(dx)); }));
   }
   const double read = quantile(times.read, 0.5), copy = quantile(times.copy, 0.5),
                all = static_cast<double>(bytes);
   fmt::print("  {} {} {}x{}x{}x{}, {:.1f} MB, one thread; read {:.1f} GB/s, copy {:.1f} GB/s{}\n",
-             layout == TensorLayout::nchw ? "nchw" : "nhwc", name_of(type), samples, channels, side, side,
-             all / 1e6, all / read / 1000, 2 * all / copy / 1000, seen == 1 ? "." : "");
+             layout == TensorLayout::nchw ? "nchw" : "nhwc", name_of(type), samples, channels, side,
+             side, all / 1e6, all / read / 1000, 2 * all / copy / 1000, seen == 1 ? "." : "");
   print_row("forward", times, times.forward, 1, 3 * all);
   print_row("backward", times, times.backward, 3, 5 * all);
 }
@@ -143,8 +151,8 @@ void measure_communication(Communicator& communicator, std::size_t channels, std
       SyncBatchNorm::end_backward(layers, views);
     });
     communicator.barrier().wait();
-    const double bare =
-        microseconds_of([&] { communicator.all_reduce(buffer, buffer, ReduceOp::sum, urgent).wait(); });
+    const double bare = microseconds_of(
+        [&] { communicator.all_reduce(buffer, buffer, ReduceOp::sum, urgent).wait(); });
     if (round < 500) continue;
     plain.push_back(bare);
     forward.push_back(there);
@@ -154,8 +162,8 @@ void measure_communication(Communicator& communicator, std::size_t channels, std
   fmt::print("{} ranks, {} channels, {} in one call ({}): microseconds from begin to end\n",
              communicator.size(), channels, together,
              communicator.describe(Collective::all_reduce, elements, DType::f64));
-  for (const auto& [name, times] :
-       {std::pair("all_reduce", &plain), std::pair("forward", &forward), std::pair("backward", &backward)})
+  for (const auto& [name, times] : {std::pair("all_reduce", &plain), std::pair("forward", &forward),
+                                    std::pair("backward", &backward)})
     fmt::print("  {:<10} p50 {:7.1f}  p90 {:7.1f}  p99 {:7.1f}\n", name, quantile(*times, 0.5),
                quantile(*times, 0.9), quantile(*times, 0.99));
 }
@@ -171,7 +179,8 @@ int main(int argc, char** argv) {
       return 0;
     }
     fmt::print(
-        "floor: forward reads x twice and writes y once, backward reads x and dy twice and writes dx once\n");
+        "floor: forward reads x twice and writes y once, backward reads x and dy twice and writes "
+        "dx once\n");
     for (const DType type : {DType::f32, DType::bf16, DType::f16})
       for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc})
         measure_kernels(communicator, layout, type, 64, 56);

@@ -2,9 +2,10 @@
 //
 // What the gradient scheduler itself costs.
 //   rondo run -n 4 gradients_bench [tensors] [elements of each] [bucket bytes] [steps]
-// ready: nanoseconds of one call, by whether it has started a collective (of which most is the collective's own start), and in steps that
-// stay local. A read of the clock, which is part of each figure, is shown beside them. local step: begin_step, all ready calls and finish,
-// in microseconds: it does not grow with the elements, since nothing is copied.
+// ready: nanoseconds of one call, by whether it has started a collective (of which most is the
+// collective's own start), and in steps that stay local. A read of the clock, which is part of each
+// figure, is shown beside them. local step: begin_step, all ready calls and finish, in
+// microseconds: it does not grow with the elements, since nothing is copied.
 #include <rondo/gradients.h>
 
 #include <algorithm>
@@ -34,7 +35,8 @@ struct Figures {
   std::vector<double> quiet, starting, local, local_steps, clock;
 };
 
-void synchronized_step(Communicator& communicator, GradientBuckets& buckets, Figures& figures, bool count) {
+void synchronized_step(Communicator& communicator, GradientBuckets& buckets, Figures& figures,
+                       bool count) {
   buckets.begin_step();
   communicator.barrier({.priority = Priority::urgent}).wait();  // so that buckets can start at once
   for (std::size_t i = buckets.parameter_count(); i-- > 0;) {
@@ -43,7 +45,8 @@ void synchronized_step(Communicator& communicator, GradientBuckets& buckets, Fig
     buckets.ready(i);
     const double time = nanoseconds_since(begin);
     if (count)
-      (communicator.statistics().operations == before ? figures.quiet : figures.starting).push_back(time);
+      (communicator.statistics().operations == before ? figures.quiet : figures.starting)
+          .push_back(time);
   }
   buckets.finish();
 }
@@ -70,7 +73,8 @@ void local_step(GradientBuckets& buckets, Figures& figures) {
 
 int main(int argc, char** argv) {
   const auto argument = [&](int place, std::size_t otherwise) {
-    return argc > place ? static_cast<std::size_t>(std::strtoull(argv[place], nullptr, 10)) : otherwise;
+    return argc > place ? static_cast<std::size_t>(std::strtoull(argv[place], nullptr, 10))
+                        : otherwise;
   };
   const std::size_t tensors = argument(1, 160), elements = argument(2, 1000);
   const std::size_t bucket_bytes = argument(3, 64 << 10), steps = argument(4, 500);
@@ -89,8 +93,8 @@ int main(int argc, char** argv) {
       synchronized_step(communicator, buckets, figures, step >= 2);
     for (std::size_t step = 0; step < steps; ++step) local_step(buckets, figures);
     if (communicator.rank() == 0) {
-      std::printf("%d ranks, %zu tensors of %zu f32, %zu buckets\n", communicator.size(), tensors, elements,
-                  buckets.statistics().size());
+      std::printf("%d ranks, %zu tensors of %zu f32, %zu buckets\n", communicator.size(), tensors,
+                  elements, buckets.statistics().size());
       print("reading the clock", figures.clock, "ns");
       print("ready, nothing to start", figures.quiet, "ns");
       print("ready, starts collectives", figures.starting, "ns");

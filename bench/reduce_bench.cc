@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reduction kernels against memcpy. bytes_per_second counts the bytes of one operand (the result), so that types compare directly;
-// "traffic" counts everything read and written. Sizes: 256 KiB stays in the L2 cache, 64 MiB does not stay in any small one.
+// Reduction kernels against memcpy. bytes_per_second counts the bytes of one operand (the result),
+// so that types compare directly; "traffic" counts everything read and written. Sizes: 256 KiB
+// stays in the L2 cache, 64 MiB does not stay in any small one.
 //   reduce_bench --benchmark_filter=sum/f32
 #include <benchmark/benchmark.h>
 
@@ -31,8 +32,9 @@ Memory make_memory(std::size_t bytes) {
 
 void count_bytes(benchmark::State& state, std::size_t bytes, std::size_t passes) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes));
-  state.counters["traffic"] = benchmark::Counter(static_cast<double>(state.iterations() * bytes * passes),
-                                                 benchmark::Counter::kIsRate, benchmark::Counter::kIs1000);
+  state.counters["traffic"] =
+      benchmark::Counter(static_cast<double>(state.iterations() * bytes * passes),
+                         benchmark::Counter::kIsRate, benchmark::Counter::kIs1000);
 }
 
 void copy(benchmark::State& state, std::size_t bytes) {
@@ -44,13 +46,14 @@ void copy(benchmark::State& state, std::size_t bytes) {
   count_bytes(state, bytes, 2);
 }
 
-void reduce(benchmark::State& state, Isa isa, DType type, ReduceOp op, std::size_t sources, std::size_t bytes,
-            Finish finish) {
+void reduce(benchmark::State& state, kernels::Isa isa, DType type, ReduceOp op, std::size_t sources,
+            std::size_t bytes, kernels::Finish finish) {
   std::vector<Memory> memory;
   std::vector<const std::byte*> in;
-  for (std::size_t s = 0; s < sources; ++s) in.push_back(memory.emplace_back(make_memory(bytes)).get());
+  for (std::size_t s = 0; s < sources; ++s)
+    in.push_back(memory.emplace_back(make_memory(bytes)).get());
   const Memory out = make_memory(bytes);
-  const ReduceFunction function = find_reduce(type, op, isa);
+  const kernels::ReduceFunction function = kernels::find_reduce(type, op, isa);
   for (auto _ : state) {
     function(out.get(), in.data(), sources, bytes / size_of(type), finish);
     benchmark::ClobberMemory();
@@ -58,25 +61,28 @@ void reduce(benchmark::State& state, Isa isa, DType type, ReduceOp op, std::size
   count_bytes(state, bytes, sources + 1);
 }
 
-void add(Isa isa, DType type, ReduceOp op, std::size_t sources, std::size_t bytes, Finish finish = {}) {
-  if (find_reduce(type, op, isa) == nullptr) return;
+void add(kernels::Isa isa, DType type, ReduceOp op, std::size_t sources, std::size_t bytes,
+         kernels::Finish finish = {}) {
+  if (kernels::find_reduce(type, op, isa) == nullptr) return;
   std::string name = std::string(name_of(op)) + "/" + std::string(name_of(type)) + "/" +
-                     std::string(name_of(isa)) + "/sources:" + std::to_string(sources) +
+                     std::string(kernels::name_of(isa)) + "/sources:" + std::to_string(sources) +
                      "/KiB:" + std::to_string(bytes >> 10);
   if (finish.needed()) name += "/finish";
-  benchmark::RegisterBenchmark(name.c_str(), reduce, isa, type, op, sources, bytes, finish)->MinTime(0.1);
+  benchmark::RegisterBenchmark(name.c_str(), reduce, isa, type, op, sources, bytes, finish)
+      ->MinTime(0.1);
 }
 
 void add_all() {
   for (const std::size_t bytes : {std::size_t{256} << 10, std::size_t{64} << 20}) {
     benchmark::RegisterBenchmark(("memcpy/KiB:" + std::to_string(bytes >> 10)).c_str(), copy, bytes)
         ->MinTime(0.1);
-    for (const Isa isa : {Isa::avx512, Isa::avx2, Isa::scalar}) {
+    for (const kernels::Isa isa :
+         {kernels::Isa::avx512, kernels::Isa::avx2, kernels::Isa::scalar}) {
       for (int t = 0; t < dtype_count; ++t) {
         const auto type = static_cast<DType>(t);
         add(isa, type, ReduceOp::sum, 2, bytes);
         add(isa, type, ReduceOp::sum, 4, bytes);
-        add(isa, type, ReduceOp::mean, 2, bytes, Finish{1, 3});
+        add(isa, type, ReduceOp::mean, 2, bytes, kernels::Finish{1, 3});
         for (const ReduceOp op : {ReduceOp::product, ReduceOp::max}) add(isa, type, op, 2, bytes);
       }
     }

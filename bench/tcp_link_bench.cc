@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One tcp link between two processes against a plain loop over one socket, in turns within the same run.
+// One tcp link between two processes against a plain loop over one socket, in turns within the same
+// run.
 //   tcp_link_bench [seconds per turn] [rounds] [none | headers | payload]
-// stream: both ends send and receive at once, as in a ring; the figure is GB/s per direction (median over the rounds).
-// The third argument says which tags frames have, as between hosts; first the processor time of a tag by itself is shown.
-// latency: one frame to and fro; the figure is the one-way time in microseconds.
-// placed: into a buffer of the frame's size. borrowed: shown in views and added up as floats into such a buffer.
+// stream: both ends send and receive at once, as in a ring; the figure is GB/s per direction
+// (median over the rounds). The third argument says which tags frames have, as between hosts; first
+// the processor time of a tag by itself is shown. latency: one frame to and fro; the figure is the
+// one-way time in microseconds. placed: into a buffer of the frame's size. borrowed: shown in views
+// and added up as floats into such a buffer.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -62,7 +64,7 @@ class Barrier {
 };
 
 // Always expects the next frame of the same size.
-class BenchSink final : public Sink {
+class BenchSink final : public transports::Sink {
  public:
   void aim(std::size_t bytes, bool placed, std::byte* buffer) {
     bytes_ = bytes;
@@ -75,14 +77,14 @@ class BenchSink final : public Sink {
   bool busy() const { return queued_; }
   void queued() { queued_ = true; }
 
-  std::optional<Receive> expected(Link&) override {
+  std::optional<transports::Receive> expected(transports::Link&) override {
     if (done_ >= allowed_) return std::nullopt;
-    return Receive{placed_ ? buffer_ : nullptr, bytes_};
+    return transports::Receive{placed_ ? buffer_ : nullptr, bytes_};
   }
-  Header arrived(Link&, const HeaderBytes&) override {
-    return done_ < allowed_ ? Header::accept : Header::hold;
+  transports::Header arrived(transports::Link&, const transports::HeaderBytes&) override {
+    return done_ < allowed_ ? transports::Header::accept : transports::Header::hold;
   }
-  std::size_t data(Link&, std::span<const std::byte> view) override {
+  std::size_t data(transports::Link&, std::span<const std::byte> view) override {
     auto* to = reinterpret_cast<float*>(buffer_ + offset_);
     const auto* from = reinterpret_cast<const float*>(view.data());
     const std::size_t count = view.size() / sizeof(float);
@@ -90,12 +92,12 @@ class BenchSink final : public Sink {
     offset_ += count * sizeof(float);
     return count * sizeof(float);
   }
-  void received(Link&) override {
+  void received(transports::Link&) override {
     ++done_;
     offset_ = 0;
   }
-  void sent(Link&, std::uint64_t) override { queued_ = false; }
-  void broken(Link&, std::error_code, std::string_view what, bool) override {
+  void sent(transports::Link&, std::uint64_t) override { queued_ = false; }
+  void broken(transports::Link&, std::error_code, std::string_view what, bool) override {
     std::fprintf(stderr, "link broken: %.*s\n", static_cast<int>(what.size()), what.data());
     std::exit(1);
   }
@@ -111,14 +113,14 @@ constexpr std::size_t ahead = 2;
 
 struct Rank {
   int rank = 0;
-  Transport* transport = nullptr;
-  Link* link = nullptr;
+  transports::Transport* transport = nullptr;
+  transports::Link* link = nullptr;
   int socket = -1;
   std::vector<std::byte> out, in;
 };
 
 double stream_rondo(Rank& me, BenchSink& sink, std::size_t bytes, bool placed, std::size_t count) {
-  const HeaderBytes header{};
+  const transports::HeaderBytes header{};
   sink.aim(bytes, placed, me.in.data());
   sink.allow(count);
   std::size_t sent = 0;
@@ -126,9 +128,9 @@ double stream_rondo(Rank& me, BenchSink& sink, std::size_t bytes, bool placed, s
   while (sink.done() < count || sent < count || sink.busy()) {
     bool moved = false;
     while (sent < count && sent < sink.done() + ahead && !sink.busy()) {
-      const Send result = me.link->send(header, std::span(me.out).first(bytes), 0);
-      if (result == Send::full) break;
-      if (result == Send::queued) sink.queued();
+      const transports::Send result = me.link->send(header, std::span(me.out).first(bytes), 0);
+      if (result == transports::Send::full) break;
+      if (result == transports::Send::queued) sink.queued();
       ++sent;
       moved = true;
     }
@@ -140,7 +142,7 @@ double stream_rondo(Rank& me, BenchSink& sink, std::size_t bytes, bool placed, s
 
 // The same pattern with nothing in between: 64 bytes and the payload as one stretch.
 double stream_plain(Rank& me, std::size_t bytes, std::size_t count) {
-  const std::size_t frame = bytes + frame_header_bytes;
+  const std::size_t frame = bytes + transports::frame_header_bytes;
   std::size_t sent = 0, received = 0;
   const auto begin = SteadyClock::now();
   while (received < frame * count || sent < frame * count) {
@@ -168,14 +170,14 @@ void spin_until(Done done) {
 }
 
 double latency_rondo(Rank& me, BenchSink& sink, std::size_t bytes, std::size_t count) {
-  const HeaderBytes header{};
+  const transports::HeaderBytes header{};
   sink.aim(bytes, true, me.in.data());
   sink.allow(count);
   const auto begin = SteadyClock::now();
   for (std::size_t i = 0; i < count; ++i) {
     if (me.rank == 1)
       while (sink.done() <= i) me.transport->progress(sink);
-    while (me.link->send(header, std::span(me.out).first(bytes), 0) == Send::full)
+    while (me.link->send(header, std::span(me.out).first(bytes), 0) == transports::Send::full)
       me.transport->progress(sink);
     if (me.rank == 0)
       while (sink.done() <= i) me.transport->progress(sink);
@@ -184,7 +186,7 @@ double latency_rondo(Rank& me, BenchSink& sink, std::size_t bytes, std::size_t c
 }
 
 double latency_plain(Rank& me, std::size_t bytes, std::size_t count) {
-  const std::size_t frame = bytes + frame_header_bytes;
+  const std::size_t frame = bytes + transports::frame_header_bytes;
   const auto receive = [&] {
     std::size_t have = 0;
     spin_until([&] {
@@ -208,7 +210,8 @@ double median(std::vector<double> values) {
 }
 
 void run_latency(Rank& me, BenchSink& sink, Barrier& barrier, int rounds) {
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{8}, std::size_t{1024}, std::size_t{16384}}) {
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{8}, std::size_t{1024}, std::size_t{16384}}) {
     std::vector<double> rondo_us, plain_us;
     for (int round = 0; round < rounds; ++round) {
       barrier.wait();
@@ -225,19 +228,20 @@ void run_latency(Rank& me, BenchSink& sink, Barrier& barrier, int rounds) {
 void run_stream(Rank& me, BenchSink& sink, Barrier& barrier, double seconds, int rounds) {
   for (std::size_t bytes = 64; bytes <= std::size_t{4} << 20; bytes *= 4) {
     // About 1.5 GB/s and 5 us for each frame; the same count on both ranks.
-    const auto count = static_cast<std::size_t>(seconds / (5e-6 + static_cast<double>(bytes) / 1.5e9)) + 1;
+    const auto count =
+        static_cast<std::size_t>(seconds / (5e-6 + static_cast<double>(bytes) / 1.5e9)) + 1;
     std::array<std::vector<double>, 3> rates;
     for (int round = 0; round < rounds; ++round)
       for (std::size_t kind = 0; kind < rates.size(); ++kind) {
         barrier.wait();
-        const double time =
-            kind == 0 ? stream_plain(me, bytes, count) : stream_rondo(me, sink, bytes, kind == 1, count);
+        const double time = kind == 0 ? stream_plain(me, bytes, count)
+                                      : stream_rondo(me, sink, bytes, kind == 1, count);
         rates[kind].push_back(static_cast<double>(bytes * count) / time / 1e9);
       }
     if (me.rank != 0) continue;
-    std::printf("stream %9zu B: plain %6.3f GB/s, placed %6.3f (%.2f), borrowed %6.3f (%.2f)\n", bytes,
-                median(rates[0]), median(rates[1]), median(rates[1]) / median(rates[0]), median(rates[2]),
-                median(rates[2]) / median(rates[0]));
+    std::printf("stream %9zu B: plain %6.3f GB/s, placed %6.3f (%.2f), borrowed %6.3f (%.2f)\n",
+                bytes, median(rates[0]), median(rates[1]), median(rates[1]) / median(rates[0]),
+                median(rates[2]), median(rates[2]) / median(rates[0]));
     std::fflush(stdout);
   }
 }
@@ -250,9 +254,10 @@ double processor_seconds() {
 }
 
 void run_tags() {
-  FrameTag tags(SessionKey{});
+  base::FrameTag tags(base::SessionKey{});
   const std::vector<std::byte> bytes(std::size_t{1} << 20);
-  for (const std::size_t count : {std::size_t{64}, std::size_t{4096}, std::size_t{65536}, bytes.size()}) {
+  for (const std::size_t count :
+       {std::size_t{64}, std::size_t{4096}, std::size_t{65536}, bytes.size()}) {
     const int repeats = static_cast<int>(std::size_t{1} << 28) / static_cast<int>(count + 4096);
     const double begin = processor_seconds();
     for (int i = 0; i < repeats; ++i) {
@@ -269,8 +274,10 @@ void run_tags() {
 }
 
 int plain_socket(int rank, int listener, const sockaddr_in& address) {
-  const int socket = rank == 0 ? ::accept(listener, nullptr, nullptr) : ::socket(AF_INET, SOCK_STREAM, 0);
-  if (rank == 1 && ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+  const int socket =
+      rank == 0 ? ::accept(listener, nullptr, nullptr) : ::socket(AF_INET, SOCK_STREAM, 0);
+  if (rank == 1 &&
+      ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     std::abort();
   const int one = 1;
   ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
@@ -278,26 +285,27 @@ int plain_socket(int rank, int listener, const sockaddr_in& address) {
   return socket;
 }
 
-void run_rank(int rank, Shared& shared, int listener, const sockaddr_in& address, double seconds, int rounds,
-              Protection protection) {
+void run_rank(int rank, Shared& shared, int listener, const sockaddr_in& address, double seconds,
+              int rounds, base::Protection protection) {
   Barrier barrier(shared);
-  TcpOptions options;
+  tcp::TcpOptions options;
   options.rank = rank;
   options.size = 2;
   options.host = "bench";
   options.secret = "bench";
   options.interfaces = {"lo"};
   options.within_host = protection;
-  const auto transport = make_tcp(options);
+  const auto transport = tcp::make_tcp(options);
   const auto mine = static_cast<std::size_t>(rank);
-  const Blob blob = transport->address();
+  const transports::Blob blob = transport->address();
   std::ranges::copy(blob, shared.address[mine].begin());
   shared.address_bytes[mine] = blob.size();
   barrier.wait();
-  std::vector<Blob> addresses;
+  std::vector<transports::Blob> addresses;
   for (std::size_t i = 0; i < 2; ++i)
-    addresses.emplace_back(shared.address[i].begin(),
-                           shared.address[i].begin() + static_cast<std::ptrdiff_t>(shared.address_bytes[i]));
+    addresses.emplace_back(
+        shared.address[i].begin(),
+        shared.address[i].begin() + static_cast<std::ptrdiff_t>(shared.address_bytes[i]));
   transport->start(addresses, 1);
 
   Rank me{rank,
@@ -320,11 +328,12 @@ int main(int argc, char** argv) {
   const double seconds = argc > 1 ? std::atof(argv[1]) : 0.05;
   const int rounds = argc > 2 ? std::max(1, std::atoi(argv[2])) : 7;
   const std::string_view wanted = argc > 3 ? argv[3] : "none";
-  const Protection protection = wanted == "payload"   ? Protection::payload
-                                : wanted == "headers" ? Protection::headers
-                                                      : Protection::none;
-  if (protection != Protection::none) run_tags();
-  void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const base::Protection protection = wanted == "payload"   ? base::Protection::payload
+                                      : wanted == "headers" ? base::Protection::headers
+                                                            : base::Protection::none;
+  if (protection != base::Protection::none) run_tags();
+  void* memory =
+      ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   auto* shared = new (memory) Shared;
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};

@@ -26,7 +26,8 @@ class SyncBatchNorm::State final : public Layer {
     std::vector<Layer*>& list = layers.front()->state_->shared().list;
     list.clear();
     for (SyncBatchNorm* layer : layers) {
-      if (layer == nullptr) throw Error(Errc::invalid_argument, "batch norm: a layer of the list is null");
+      if (layer == nullptr)
+        throw Error(Errc::invalid_argument, "batch norm: a layer of the list is null");
       list.push_back(layer->state_.get());
     }
     return list;
@@ -47,8 +48,9 @@ std::string_view word_of(Pass pass) {
 void check_list(std::span<Layer* const> layers, std::initializer_list<std::size_t> sizes) {
   for (const std::size_t size : sizes)
     if (size != layers.size())
-      throw Error(Errc::invalid_argument,
-                  fmt::format("batch norm: {} layers with activations for {}", layers.size(), size));
+      throw Error(
+          Errc::invalid_argument,
+          fmt::format("batch norm: {} layers with activations for {}", layers.size(), size));
   for (const Layer* layer : layers)
     if (&layer->communicator() != &layers.front()->communicator())
       refuse(*layer, fmt::format("its communicator is not that of {}: layers of one call share one",
@@ -58,8 +60,9 @@ void check_list(std::span<Layer* const> layers, std::initializer_list<std::size_
 void check_free(std::span<Layer* const> layers, Pass pass) {
   for (std::size_t i = 0; i < layers.size(); ++i) {
     if (layers[i]->exchange() != nullptr)
-      refuse(*layers[i], fmt::format("begin_{0} before end_{1}: its {1} pass has begun and must end first",
-                                     word_of(pass), word_of(layers[i]->exchange()->pass())));
+      refuse(*layers[i],
+             fmt::format("begin_{0} before end_{1}: its {1} pass has begun and must end first",
+                         word_of(pass), word_of(layers[i]->exchange()->pass())));
     if (std::find(layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(i), layers[i]) !=
         layers.begin() + static_cast<std::ptrdiff_t>(i))
       refuse(*layers[i], "it is twice in the list of layers");
@@ -71,9 +74,10 @@ Exchange& under_way(std::span<Layer* const> layers, Pass pass) {
     const Exchange* const exchange = layer->exchange();
     if (exchange == nullptr || exchange->pass() != pass)
       refuse(*layer, fmt::format("end_{0} without begin_{0}", word_of(pass)));
-    if (!std::equal(exchange->layers().begin(), exchange->layers().end(), layers.begin(), layers.end()))
-      refuse(*layer,
-             fmt::format("end_{0} with other layers, or another order, than begin_{0}", word_of(pass)));
+    if (!std::equal(exchange->layers().begin(), exchange->layers().end(), layers.begin(),
+                    layers.end()))
+      refuse(*layer, fmt::format("end_{0} with other layers, or another order, than begin_{0}",
+                                 word_of(pass)));
   }
   return *layers.front()->exchange();
 }
@@ -111,7 +115,8 @@ void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, P
 
 }  // namespace
 
-SyncBatchNorm::SyncBatchNorm(Communicator& communicator, std::size_t channels, BatchNormOptions options)
+SyncBatchNorm::SyncBatchNorm(Communicator& communicator, std::size_t channels,
+                             BatchNormOptions options)
     : state_(std::make_unique<State>(communicator, channels, std::move(options))) {}
 SyncBatchNorm::SyncBatchNorm(SyncBatchNorm&&) noexcept = default;
 SyncBatchNorm::~SyncBatchNorm() = default;
@@ -173,8 +178,11 @@ std::vector<Parameter> SyncBatchNorm::parameters() {
   std::vector<Parameter> result;
   const auto add = [&](const char* suffix, const Buffer& buffer) {
     if (buffer.count > 0)
-      result.push_back(
-          {fmt::format("{}.{}", options().name, suffix), {buffer.count}, buffer.type, -1, buffer.data});
+      result.push_back({fmt::format("{}.{}", options().name, suffix),
+                        {buffer.count},
+                        buffer.type,
+                        -1,
+                        buffer.data});
   };
   add("weight", gamma());
   add("bias", beta());
@@ -211,17 +219,21 @@ void SyncBatchNorm::evaluate(const Activations& x, const Activations& y) const {
   state_->evaluate(x, y);
 }
 
-void SyncBatchNorm::begin_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs) {
+void SyncBatchNorm::begin_forward(std::span<SyncBatchNorm* const> layers,
+                                  std::span<const Activations> xs) {
   begin_forward_of(State::of(layers), xs);
 }
-void SyncBatchNorm::end_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> ys) {
+void SyncBatchNorm::end_forward(std::span<SyncBatchNorm* const> layers,
+                                std::span<const Activations> ys) {
   end_of(State::of(layers), ys, Pass::forward);
 }
-void SyncBatchNorm::begin_backward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs,
+void SyncBatchNorm::begin_backward(std::span<SyncBatchNorm* const> layers,
+                                   std::span<const Activations> xs,
                                    std::span<const Activations> dys) {
   begin_backward_of(State::of(layers), xs, dys);
 }
-void SyncBatchNorm::end_backward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> dxs) {
+void SyncBatchNorm::end_backward(std::span<SyncBatchNorm* const> layers,
+                                 std::span<const Activations> dxs) {
   end_of(State::of(layers), dxs, Pass::backward);
 }
 

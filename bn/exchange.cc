@@ -27,7 +27,8 @@ std::size_t section_elements(const Layer& layer) {
   return Exchange::head + 2 * layer.channels();
 }
 
-// Every collective brings the point nearer by 50 binary digits, of the 2100 that numbers of f64 may be apart: see merge.h.
+// Every collective brings the point nearer by 50 binary digits, of the 2100 that numbers of f64 may
+// be apart: see merge.h.
 constexpr int most_rounds = 48;
 
 }  // namespace
@@ -40,7 +41,8 @@ void Exchange::start(std::span<Layer* const> layers, Pass pass) {
   std::size_t elements = 0;
   for (const Layer* layer : layers) elements += section_elements(*layer);
   Communicator& communicator = layers.front()->communicator();
-  if (memory_.bytes() < elements * sizeof(double)) memory_ = communicator.allocate(elements * sizeof(double));
+  if (memory_.bytes() < elements * sizeof(double))
+    memory_ = communicator.allocate(elements * sizeof(double));
   elements_ = elements;
   layers_.assign(layers.begin(), layers.end());
   pass_ = pass;
@@ -60,7 +62,8 @@ void Exchange::send(Place place) {
     const std::span<double> section = payload().subspan(at, section_elements(*layer));
     at += section.size();
     section[0] = layer->local_count();
-    put_agreement(agreement(section, of_place), 4 * layer->step() + static_cast<std::uint64_t>(place));
+    put_agreement(agreement(section, of_place),
+                  4 * layer->step() + static_cast<std::uint64_t>(place));
     put_agreement(agreement(section, of_layer), layer->identity());
     put_agreement(agreement(section, of_history), layer->history());
     if (pass_ == Pass::forward)
@@ -70,8 +73,9 @@ void Exchange::send(Place place) {
   }
   const Layer& first = *layers_.front();
   char tag[32];
-  const auto end = fmt::format_to_n(tag, sizeof tag, "{} {} {:.18}", pass_ == Pass::forward ? "fwd" : "bwd",
-                                    first.step(), first.options().name);
+  const auto end =
+      fmt::format_to_n(tag, sizeof tag, "{} {} {:.18}", pass_ == Pass::forward ? "fwd" : "bwd",
+                       first.step(), first.options().name);
   OpOptions options;
   options.priority = Priority::urgent;
   options.deadline = first.options().deadline;
@@ -94,17 +98,16 @@ void Exchange::finish() {
     const std::string where = position(0, false);
     release();
     if (!calls_differ) throw;
-    throw Error(
-        error.code(),
-        fmt::format(
-            "batch norm: this rank is {}: {}; ranks are at different layers, or give one different channels "
-            "(a layer sends {} + 2 x channels elements)",
-            where, error.what(), head));
+    throw Error(error.code(), fmt::format("batch norm: this rank is {}: {}; ranks are at different "
+                                          "layers, or give one different channels "
+                                          "(a layer sends {} + 2 x channels elements)",
+                                          where, error.what(), head));
   }
   release();
 }
 
-// Whatever a rank does wrong, all ranks see the same sums and so come to the same conclusion here, about the first layer that differs.
+// Whatever a rank does wrong, all ranks see the same sums and so come to the same conclusion here,
+// about the first layer that differs.
 void Exchange::check_agreement() const {
   Communicator& communicator = layers_.front()->communicator();
   std::size_t at = 0;
@@ -113,14 +116,16 @@ void Exchange::check_agreement() const {
     at += section.size();
     const bool place = agree(section, of_place, communicator.size());
     const bool layer = agree(section, of_layer, communicator.size());
-    if (!place || !layer || !agree(section, of_history, communicator.size())) tell_apart(i, place, layer);
+    if (!place || !layer || !agree(section, of_history, communicator.size()))
+      tell_apart(i, place, layer);
   }
 }
 
 void Exchange::tell_apart(std::size_t index, bool same_place, bool same_layer) const {
   const Layer& layer = *layers_[index];
   std::string mine = position(index, same_place && same_layer);
-  if (!same_layer) mine += differing_settings(layer.communicator(), layer.name_hash(), layer.options());
+  if (!same_layer)
+    mine += differing_settings(layer.communicator(), layer.name_hash(), layer.options());
   throw_disagreement(layer.communicator(), "batch norm", mine);
 }
 
@@ -128,12 +133,14 @@ std::string Exchange::position(std::size_t index, bool history) const {
   const Layer& layer = *layers_[index];
   std::string text = fmt::format("at {}", layer.title());
   if (layers_.size() > 1)
-    text += fmt::format(" ({} of {} in one call, {} channels)", index + 1, layers_.size(), layer.channels());
+    text += fmt::format(" ({} of {} in one call, {} channels)", index + 1, layers_.size(),
+                        layer.channels());
   text += pass_ == Pass::forward ? " forward" : " backward";
   text += fmt::format(" step {}", layer.step());
   if (place_ == Place::forward_again) text += " (sums again)";
   if (history)
-    text += fmt::format(" with statistics {:08x} of the steps before", layer.history() & 0xffffffffu);
+    text +=
+        fmt::format(" with statistics {:08x} of the steps before", layer.history() & 0xffffffffu);
   const std::string evaluations = layer.shared().evaluations();
   return evaluations.empty() ? text : text + " (" + evaluations + ")";
 }

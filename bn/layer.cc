@@ -38,20 +38,23 @@ void check_options(const BatchNormOptions& options) {
   std::string problem;
   if (options.type != DType::f64 && options.type != DType::f32 && options.type != DType::f16 &&
       options.type != DType::bf16)
-    problem = fmt::format("type is {}; activations are f64, f32, f16 or bf16", name_of(options.type));
+    problem =
+        fmt::format("type is {}; activations are f64, f32, f16 or bf16", name_of(options.type));
   else if (options.layout != TensorLayout::nchw && options.layout != TensorLayout::nhwc)
     problem = "layout is neither nchw nor nhwc";
   else if (!(options.epsilon >= 0 && std::isfinite(options.epsilon)))
     problem = fmt::format("epsilon is {}; it must be finite and not negative", options.epsilon);
   else if (options.momentum && !(*options.momentum >= 0 && *options.momentum <= 1))
-    problem = fmt::format("momentum is {}; it must be 0 to 1, or no value for the cumulative average",
-                          *options.momentum);
+    problem =
+        fmt::format("momentum is {}; it must be 0 to 1, or no value for the cumulative average",
+                    *options.momentum);
   else if (options.threads < 0 || options.threads > 1024)
     problem = fmt::format("threads is {}; it must be 0 to 1024", options.threads);
   else if (options.deadline.count() < 0)
     problem = "the deadline is negative";
   if (!problem.empty())
-    throw Error(Errc::invalid_argument, fmt::format("batch norm layer '{}': {}", options.name, problem));
+    throw Error(Errc::invalid_argument,
+                fmt::format("batch norm layer '{}': {}", options.name, problem));
 }
 
 BatchNormOptions checked(BatchNormOptions options) {
@@ -70,7 +73,8 @@ Layer::Layer(Communicator& communicator, std::size_t channels, BatchNormOptions 
       name_(shared_->names(), options_.name),
       name_hash_(mixed(mixed(hash_of(options_.name), name_.number()), channels)),
       identity_(mixed(name_hash_, hash_of_settings(options_))),
-      passes_(shared_->pool(), checked_threads(options_, *shared_), options_.type, options_.layout, channels),
+      passes_(shared_->pool(), checked_threads(options_, *shared_), options_.type, options_.layout,
+              channels),
       parameters_(array_count * channels * size_of(parameter_type_)),
       lines_(5 * channels * size_of(parameter_type_)),
       gamma_gradient_(affine(gamma_gradient_at)),
@@ -113,7 +117,8 @@ Buffer Layer::affine(Array which) const noexcept {
 void Layer::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
   const std::size_t count = options_.affine ? channels_ : 0;
   for (const Buffer& buffer : {gamma_gradient, beta_gradient})
-    if (buffer.count != count || (count > 0 && (buffer.type != parameter_type_ || buffer.data == nullptr)) ||
+    if (buffer.count != count ||
+        (count > 0 && (buffer.type != parameter_type_ || buffer.data == nullptr)) ||
         buffer.device >= 0)
       throw Error(Errc::invalid_argument,
                   fmt::format("{}: gradients are {} {} in host memory, not {} {}", who(), count,
@@ -126,8 +131,8 @@ std::uint64_t Layer::history() const noexcept {
   // Four chains, so that one multiplication does not wait for the other.
   std::uint64_t hashes[4] = {};
   for (std::size_t c = 0; c < channels_; ++c)
-    hashes[c % 4] =
-        std::rotl(hashes[c % 4] ^ std::bit_cast<std::uint64_t>(global_.point[c]), 29) * 0x9e3779b97f4a7c15u;
+    hashes[c % 4] = std::rotl(hashes[c % 4] ^ std::bit_cast<std::uint64_t>(global_.point[c]), 29) *
+                    0x9e3779b97f4a7c15u;
   return hashes[0] ^ std::rotl(hashes[1], 16) ^ std::rotl(hashes[2], 32) ^ std::rotl(hashes[3], 48);
 }
 

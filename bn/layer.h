@@ -18,8 +18,8 @@
 
 namespace rondo::bn {
 
-// One layer on one rank: its parameters and statistics, and what it computes before and after a collective. The collective itself, of one
-// or several layers, is an Exchange. Thread-bound.
+// One layer on one rank: its parameters and statistics, and what it computes before and after a
+// collective. The collective itself, of one or several layers, is an Exchange. Thread-bound.
 class Layer {
  public:
   Layer(Communicator& communicator, std::size_t channels, BatchNormOptions options);
@@ -33,7 +33,8 @@ class Layer {
   // "rank 2: batch norm layer bn3", for what this rank alone does wrong
   std::string who() const;
   Shared& shared() const noexcept { return *shared_; }
-  // This layer's collective when it is the first of those in it, and the one under way, if any, that it takes part in.
+  // This layer's collective when it is the first of those in it, and the one under way, if any,
+  // that it takes part in.
   Exchange& own_exchange() noexcept { return own_; }
   Exchange* exchange() const noexcept { return under_way_; }
   void enter(Exchange* exchange) noexcept { under_way_ = exchange; }

@@ -16,7 +16,8 @@ namespace rondo::bn {
 namespace {
 
 bool overlap_in_part(const void* a, const void* b, std::size_t bytes) noexcept {
-  const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
+  const auto first = reinterpret_cast<std::uintptr_t>(a),
+             second = reinterpret_cast<std::uintptr_t>(b);
   return first != second && (first < second ? second - first : first - second) < bytes;
 }
 
@@ -24,11 +25,12 @@ bool overlap_in_part(const void* a, const void* b, std::size_t bytes) noexcept {
 
 void Layer::check_input(const Activations& x, const char* what) const {
   if (x.samples > 0 && (x.data == nullptr || x.spatial == 0))
-    throw Error(Errc::invalid_argument, fmt::format("{}: {} has {} samples of {} positions at {}", who(),
-                                                    what, x.samples, x.spatial, x.data));
+    throw Error(Errc::invalid_argument, fmt::format("{}: {} has {} samples of {} positions at {}",
+                                                    who(), what, x.samples, x.spatial, x.data));
   constexpr std::size_t most = std::size_t{1} << 53;  // counts are summed in f64
   if (x.samples > 0 && (x.samples > most / x.spatial || x.samples * x.spatial > most / channels_))
-    throw Error(Errc::invalid_argument, fmt::format("{}: {} has more than 2^53 elements", who(), what));
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {} has more than 2^53 elements", who(), what));
 }
 
 void Layer::check_backward(const Activations& x, const Activations& dy) const {
@@ -38,29 +40,32 @@ void Layer::check_backward(const Activations& x, const Activations& dy) const {
   for (const auto& [which, given] : {std::pair("x", &x), std::pair("dy", &dy)}) {
     check_input(*given, which);
     if (given->samples != samples_ || (samples_ > 0 && given->spatial != spatial_))
-      throw Error(Errc::invalid_argument,
-                  fmt::format("{}: {} has {} samples of {} positions, the forward pass had {} of {}", who(),
-                              which, given->samples, given->spatial, samples_, spatial_));
+      throw Error(
+          Errc::invalid_argument,
+          fmt::format("{}: {} has {} samples of {} positions, the forward pass had {} of {}", who(),
+                      which, given->samples, given->spatial, samples_, spatial_));
   }
   if (fingerprint(x.data, bytes_of(x)) != x_fingerprint_)
     throw Error(
         Errc::invalid_argument,
         fmt::format("{}: x is not what the last forward pass was given{}", who(),
-                    in_place_ ? ": that pass wrote its output over it; give forward another y where "
-                                "backward follows"
-                              : "; keep x unchanged until backward, which belongs to the last forward"));
+                    in_place_
+                        ? ": that pass wrote its output over it; give forward another y where "
+                          "backward follows"
+                        : "; keep x unchanged until backward, which belongs to the last forward"));
 }
 
 void Layer::check_output(const Activations& in, const Activations& out, const char* what) const {
   check_input(out, what);
   if (out.samples != in.samples || (out.samples > 0 && out.spatial != in.spatial))
     throw Error(Errc::invalid_argument,
-                fmt::format("{}: {} has {} samples of {} positions, the input has {} of {}", who(), what,
-                            out.samples, out.spatial, in.samples, in.spatial));
+                fmt::format("{}: {} has {} samples of {} positions, the input has {} of {}", who(),
+                            what, out.samples, out.spatial, in.samples, in.spatial));
   if (overlap_in_part(in.data, out.data, bytes_of(in)))
     throw Error(
         Errc::invalid_argument,
-        fmt::format("{}: {} overlaps the input in part; it must be the same memory or other", who(), what));
+        fmt::format("{}: {} overlaps the input in part; it must be the same memory or other", who(),
+                    what));
 }
 
 void Layer::check_output(const Activations& out, Pass pass) const {
@@ -82,7 +87,8 @@ void Layer::begin_forward(const Activations& x) {
     if (!std::isfinite(point)) point = 0;
     known |= point != 0;
   }
-  passes_.moments(x, local_, known ? std::span<const double>(global_.point) : std::span<const double>());
+  passes_.moments(x, local_,
+                  known ? std::span<const double>(global_.point) : std::span<const double>());
   ++steps_;
 }
 
@@ -146,8 +152,8 @@ void Layer::end_forward(const Activations& y) {
   ++batches;
   const double momentum = options_.momentum.value_or(1 / static_cast<double>(batches));
   with_type([&]<class P>(P) {
-    update_running(array<P>(parameters_, running_mean_at), array<P>(parameters_, running_variance_at),
-                   channels_, statistics(), momentum);
+    update_running(array<P>(parameters_, running_mean_at),
+                   array<P>(parameters_, running_variance_at), channels_, statistics(), momentum);
   });
   map_forward(x_, y.data, statistics());
 }
@@ -175,8 +181,8 @@ void Layer::end_backward(const Activations& dx) {
     backward_lines(all, channels_, affine_parameters<P>(), statistics(), options_.epsilon,
                    global_sums_.data(), local_sums_.data());
     if (options_.affine) {
-      P *const beta = static_cast<P*>(beta_gradient_.data), *const gamma =
-                                                                static_cast<P*>(gamma_gradient_.data);
+      P *const beta = static_cast<P*>(beta_gradient_.data), *const gamma = static_cast<P*>(
+                                                                gamma_gradient_.data);
       for (std::size_t c = 0; c < channels_; ++c) {
         beta[c] = static_cast<P>(static_cast<double>(beta[c]) + local_sums_[c]);
         gamma[c] = static_cast<P>(static_cast<double>(gamma[c]) + local_sums_[channels_ + c]);
@@ -201,8 +207,9 @@ void Layer::evaluate(const Activations& x, const Activations& y) {
   } else {
     passes_.moments(x, evaluated_, {});
   }
-  map_forward(x, y.data,
-              {evaluated_.point.data(), evaluated_.offset.data(), evaluated_.m2.data(), evaluated_.count});
+  map_forward(
+      x, y.data,
+      {evaluated_.point.data(), evaluated_.offset.data(), evaluated_.m2.data(), evaluated_.count});
 }
 
 }  // namespace rondo::bn

@@ -14,12 +14,13 @@
 namespace rondo::bn {
 
 template <class P>
-void forward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>& affine, const Statistics& of,
-                   double epsilon) noexcept {
+void forward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>& affine,
+                   const Statistics& of, double epsilon) noexcept {
   const double part = 1 / of.count;
   for (std::size_t c = 0; c < channels; ++c) {
     const double inverse = 1 / std::sqrt(of.m2[c] * part + epsilon);
-    const double factor = affine.gamma == nullptr ? inverse : static_cast<double>(affine.gamma[c]) * inverse;
+    const double factor =
+        affine.gamma == nullptr ? inverse : static_cast<double>(affine.gamma[c]) * inverse;
     const double beta = affine.beta == nullptr ? 0 : static_cast<double>(affine.beta[c]);
     const P center = static_cast<P>(of.mean[c]);
     const double rounded_away = (of.mean[c] - static_cast<double>(center)) + of.rest[c];
@@ -36,7 +37,8 @@ void backward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>
   const double part = 1 / of.count;
   for (std::size_t c = 0; c < channels; ++c) {
     const double inverse = 1 / std::sqrt(of.m2[c] * part + epsilon);
-    const double factor = affine.gamma == nullptr ? inverse : static_cast<double>(affine.gamma[c]) * inverse;
+    const double factor =
+        affine.gamma == nullptr ? inverse : static_cast<double>(affine.gamma[c]) * inverse;
     const double gamma_gradient = inverse * (products[c] - of.rest[c] * sums[c]);
     const double along = -factor * inverse * gamma_gradient * part;
     const P center = static_cast<P>(of.mean[c]);
@@ -47,8 +49,8 @@ void backward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>
     const double mean_gradient = sums[c] * part;
     const P gradient_center = static_cast<P>(mean_gradient);
     lines.gradient_center[c] = gradient_center;
-    lines.shift[c] = static_cast<P>(-factor * (mean_gradient - static_cast<double>(gradient_center)) -
-                                    along * rounded_away);
+    lines.shift[c] = static_cast<P>(
+        -factor * (mean_gradient - static_cast<double>(gradient_center)) - along * rounded_away);
     products[c] = gamma_gradient;
     local_products[c] = inverse * (local_products[c] - of.rest[c] * local[c]);
   }
@@ -66,14 +68,14 @@ void update_running(P* means, P* variances, std::size_t channels, const Statisti
     variances[c] = static_cast<P>(keep * static_cast<double>(variances[c]) + part * of.m2[c]);
 }
 
-template void forward_lines(const Lines<double>&, std::size_t, const Affine<double>&, const Statistics&,
-                            double) noexcept;
-template void forward_lines(const Lines<float>&, std::size_t, const Affine<float>&, const Statistics&,
-                            double) noexcept;
-template void backward_lines(const Lines<double>&, std::size_t, const Affine<double>&, const Statistics&,
-                             double, double*, double*) noexcept;
-template void backward_lines(const Lines<float>&, std::size_t, const Affine<float>&, const Statistics&,
-                             double, double*, double*) noexcept;
+template void forward_lines(const Lines<double>&, std::size_t, const Affine<double>&,
+                            const Statistics&, double) noexcept;
+template void forward_lines(const Lines<float>&, std::size_t, const Affine<float>&,
+                            const Statistics&, double) noexcept;
+template void backward_lines(const Lines<double>&, std::size_t, const Affine<double>&,
+                             const Statistics&, double, double*, double*) noexcept;
+template void backward_lines(const Lines<float>&, std::size_t, const Affine<float>&,
+                             const Statistics&, double, double*, double*) noexcept;
 template void update_running(double*, double*, std::size_t, const Statistics&, double) noexcept;
 template void update_running(float*, float*, std::size_t, const Statistics&, double) noexcept;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is computed for each channel between a collective and a pass over activations. P is the type of parameters and of the computation:
-// f64 or f32.
+// What is computed for each channel between a collective and a pass over activations. P is the type
+// of parameters and of the computation: f64 or f32.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +27,17 @@ struct Statistics {
 };
 
 template <class P>
-void forward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>& affine, const Statistics& of,
-                   double epsilon) noexcept;
+void forward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>& affine,
+                   const Statistics& of, double epsilon) noexcept;
 
-// sums: of dy and of dy * (x - mean.mean) over all ranks; becomes the gradients of beta and gamma. So does local, of this rank alone.
+// sums: of dy and of dy * (x - mean.mean) over all ranks; becomes the gradients of beta and gamma.
+// So does local, of this rank alone.
 template <class P>
 void backward_lines(const Lines<P>& lines, std::size_t channels, const Affine<P>& affine,
                     const Statistics& of, double epsilon, double* sums, double* local) noexcept;
 
-// running = (1 - momentum) * running + momentum * new, with the unbiased variance; of one element there is none.
+// running = (1 - momentum) * running + momentum * new, with the unbiased variance; of one element
+// there is none.
 template <class P>
 void update_running(P* means, P* variances, std::size_t channels, const Statistics& of,
                     double momentum) noexcept;

@@ -12,10 +12,12 @@ namespace {
 constexpr std::size_t most_tasks = 32;
 // A task this long takes some tens of microseconds, which waking a thread does not.
 constexpr std::size_t task_bytes = std::size_t{512} << 10;
-// Outputs larger than this leave the nearer caches anyway: stored past them, memory need not be read first. That pays where runs of a
-// channel are long, or rows begin at cache lines.
-constexpr std::size_t streamed_bytes = std::size_t{4} << 20, streamed_run_bytes = 2048, line_bytes = 64;
-// Sums about a point farther from the mean than this, in squared standard deviations, are taken again about the mean.
+// Outputs larger than this leave the nearer caches anyway: stored past them, memory need not be
+// read first. That pays where runs of a channel are long, or rows begin at cache lines.
+constexpr std::size_t streamed_bytes = std::size_t{4} << 20, streamed_run_bytes = 2048,
+                      line_bytes = 64;
+// Sums about a point farther from the mean than this, in squared standard deviations, are taken
+// again about the mean.
 constexpr double far_in_f64 = 64, far_in_f32 = 16;
 // Nearer than some units in the last place of the point there is nothing to be won.
 constexpr double nearest = 0x1p-48;
@@ -80,14 +82,16 @@ void Passes::for_each_part(const Activations& x, const Grid& grid, Task task) {
 }
 
 template <class Sum>
-void Passes::add_up(const Activations& x, std::span<double> first, std::span<double> second, Sum sum) {
+void Passes::add_up(const Activations& x, std::span<double> first, std::span<double> second,
+                    Sum sum) {
   const Grid grid = grid_of(x);
   const std::size_t each = 2 * channels_;
   blocks_.assign(std::max(grid.blocks * each, blocks_.size()), 0.0);
-  for_each_part(x, grid, [&](std::size_t task, const Part& part, std::size_t element, std::size_t c) {
-    double* const to = blocks_.data() + task / grid.bands * each;
-    sum(grid.runs, part.count, element, c, to, to + channels_);
-  });
+  for_each_part(x, grid,
+                [&](std::size_t task, const Part& part, std::size_t element, std::size_t c) {
+                  double* const to = blocks_.data() + task / grid.bands * each;
+                  sum(grid.runs, part.count, element, c, to, to + channels_);
+                });
   std::fill(first.begin(), first.end(), 0.0);
   std::fill(second.begin(), second.end(), 0.0);
   for (std::size_t block = 0; block < grid.blocks; ++block) {
@@ -101,11 +105,14 @@ void Passes::add_up(const Activations& x, std::span<double> first, std::span<dou
 
 bool Passes::moments_about(const Activations& x, LocalMoments& local) {
   add_up(x, local.offset, local.m2,
-         [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* first, double* second) {
+         [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* first,
+             double* second) {
            if (runs)
-             kernels_->run_moments(at(x.data, element), x.spatial, local.point[c], first[c], second[c]);
+             kernels_->run_moments(at(x.data, element), x.spatial, local.point[c], first[c],
+                                   second[c]);
            else
-             kernels_->rows_moments(at(x.data, element), rows, channels_, local.point.data(), first, second);
+             kernels_->rows_moments(at(x.data, element), rows, channels_, local.point.data(), first,
+                                    second);
          });
   const double far = in_f32_ ? far_in_f32 : far_in_f64;
   bool good = true;
@@ -114,14 +121,16 @@ bool Passes::moments_about(const Activations& x, LocalMoments& local) {
     local.offset[c] = offset;
     local.m2[c] -= squares;
     const bool lost = squares > far * local.m2[c] || !std::isfinite(local.m2[c]);
-    good &= !(lost && std::isfinite(offset) && std::abs(offset) > nearest * std::abs(local.point[c]));
+    good &=
+        !(lost && std::isfinite(offset) && std::abs(offset) > nearest * std::abs(local.point[c]));
     if (local.m2[c] < 0) local.m2[c] = 0;
   }
   return good;
 }
 
 bool Passes::moments_about_mean(const Activations& x, LocalMoments& local) {
-  for (std::size_t c = 0; c < channels_; ++c) local.point[c] = center(local.point[c] + local.offset[c]);
+  for (std::size_t c = 0; c < channels_; ++c)
+    local.point[c] = center(local.point[c] + local.offset[c]);
   return moments_about(x, local);
 }
 
@@ -134,7 +143,8 @@ void Passes::moments(const Activations& x, LocalMoments& local, std::span<const 
     // From very far away not even the mean can be seen.
     if (moments_about(x, local) || moments_about_mean(x, local)) return;
   }
-  kernels_->elements(x.data, layout_ == TensorLayout::nchw ? x.spatial : 1, channels_, local.point.data());
+  kernels_->elements(x.data, layout_ == TensorLayout::nchw ? x.spatial : 1, channels_,
+                     local.point.data());
   if (!moments_about(x, local)) moments_about_mean(x, local);
 }
 
@@ -145,15 +155,16 @@ double Passes::center(double mean) const noexcept {
 void Passes::gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,
                            std::span<double> first, std::span<double> second) {
   for (std::size_t c = 0; c < channels_; ++c) centers_[c] = center(mean[c]);
-  add_up(
-      x, first, second,
-      [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* sums, double* products) {
-        const char *from = at(x.data, element), *gradients = at(dy, element);
-        if (runs)
-          kernels_->run_gradients(from, gradients, x.spatial, centers_[c], sums[c], products[c]);
-        else
-          kernels_->rows_gradients(from, gradients, rows, channels_, centers_.data(), sums, products);
-      });
+  add_up(x, first, second,
+         [&](bool runs, std::size_t rows, std::size_t element, std::size_t c, double* sums,
+             double* products) {
+           const char *from = at(x.data, element), *gradients = at(dy, element);
+           if (runs)
+             kernels_->run_gradients(from, gradients, x.spatial, centers_[c], sums[c], products[c]);
+           else
+             kernels_->rows_gradients(from, gradients, rows, channels_, centers_.data(), sums,
+                                      products);
+         });
   for (std::size_t c = 0; c < channels_; ++c) second[c] += (centers_[c] - mean[c]) * first[c];
 }
 
@@ -176,7 +187,8 @@ void Passes::forward(const Activations& x, void* y, const Coefficients& by_chann
   });
 }
 
-void Passes::backward(const Activations& x, const void* dy, void* dx, const Coefficients& by_channel) {
+void Passes::backward(const Activations& x, const void* dy, void* dx,
+                      const Coefficients& by_channel) {
   const Grid grid = grid_of(x);
   const bool streamed = streams(grid, x, dx);
   for_each_part(x, grid, [&](std::size_t, const Part& part, std::size_t element, std::size_t c) {

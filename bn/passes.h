@@ -13,14 +13,15 @@
 
 namespace rondo::bn {
 
-// The passes over activations, cut into tasks for threads. Sums are taken in blocks that depend on the shape alone and added in their
-// order, so that the number of threads does not show. Thread-bound.
+// The passes over activations, cut into tasks for threads. Sums are taken in blocks that depend on
+// the shape alone and added in their order, so that the number of threads does not show.
+// Thread-bound.
 class Passes {
  public:
   Passes(Pool& pool, int threads, DType type, TensorLayout layout, std::size_t channels);
 
-  // Of one rank; local.count is set, and nothing else without samples. near: where the mean of each channel is likely to be; empty: nobody
-  // knows.
+  // Of one rank; local.count is set, and nothing else without samples. near: where the mean of each
+  // channel is likely to be; empty: nobody knows.
   void moments(const Activations& x, LocalMoments& local, std::span<const double> near);
   // Sums of dy and of dy * (x - mean).
   void gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,
@@ -43,7 +44,8 @@ class Passes {
   Grid grid_of(const Activations& x) const noexcept;
   template <class Task>
   void for_each_part(const Activations& x, const Grid& grid, Task task);
-  // Calls sum(part, first, second) for each part, which adds to its block's sums, and adds the blocks.
+  // Calls sum(part, first, second) for each part, which adds to its block's sums, and adds the
+  // blocks.
   template <class Sum>
   void add_up(const Activations& x, std::span<double> first, std::span<double> second, Sum sum);
   // About local.point; whether it was near enough to the mean of every channel.

@@ -16,12 +16,13 @@ class Pool {
   Pool() = default;
   ~Pool();
 
-  // Calls task(i) once for each i below `tasks`, on at most this many threads, this one among them. Returns when all are done. The task
-  // must not throw.
+  // Calls task(i) once for each i below `tasks`, on at most this many threads, this one among them.
+  // Returns when all are done. The task must not throw.
   template <class Task>
   void run(int threads, std::size_t tasks, Task& task) {
     start(
-        threads, tasks, [](void* context, std::size_t i) { (*static_cast<Task*>(context))(i); }, &task);
+        threads, tasks, [](void* context, std::size_t i) { (*static_cast<Task*>(context))(i); },
+        &task);
   }
 
  private:

@@ -12,7 +12,8 @@ namespace rondo::bn {
 namespace {
 
 constexpr std::size_t settings = 6;
-constexpr const char* names[settings] = {"type", "layout", "epsilon", "momentum", "affine", "track_running"};
+constexpr const char* names[settings] = {"type",     "layout", "epsilon",
+                                         "momentum", "affine", "track_running"};
 constexpr double no_momentum = -1;  // momentum itself is 0 to 1
 
 std::array<std::uint64_t, settings> values_of(const BatchNormOptions& options) noexcept {
@@ -84,8 +85,8 @@ std::string differing_settings(Communicator& communicator, std::uint64_t layer,
   if (differs(0)) return text;
   for (std::size_t setting = 0; setting < settings; ++setting)
     if (differs(1 + setting))
-      text +=
-          fmt::format("{} {} {}", text.empty() ? " with" : ",", names[setting], text_of(options, setting));
+      text += fmt::format("{} {} {}", text.empty() ? " with" : ",", names[setting],
+                          text_of(options, setting));
   return text;
 }
 

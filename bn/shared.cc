@@ -24,7 +24,8 @@ int ranks_on_this_host(const Communicator& communicator) {
 
 }  // namespace
 
-// Layers are given a communicator and nothing else, so this is the one place that knows which of them belong together. It owns nothing.
+// Layers are given a communicator and nothing else, so this is the one place that knows which of
+// them belong together. It owns nothing.
 std::shared_ptr<Shared> Shared::of(Communicator& communicator) {
   static std::mutex mutex;
   static std::map<const Communicator*, std::weak_ptr<Shared>> known;
@@ -44,8 +45,8 @@ LayerNames::Use::Use(LayerNames& names, std::string_view name) : names_(&names) 
 }
 
 Shared::Shared(const Communicator& communicator)
-    : threads_(std::max(
-          1, static_cast<int>(std::thread::hardware_concurrency()) / ranks_on_this_host(communicator))) {}
+    : threads_(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) /
+                               ranks_on_this_host(communicator))) {}
 
 void Shared::note_evaluation(std::string_view layer) {
   if (evaluations_ < most_named) evaluated_[evaluations_] = layer;

@@ -40,7 +40,8 @@ class LayerNames {
   std::set<std::pair<std::string, std::size_t>> used_;
 };
 
-// What the layers of one communicator have together: threads, and a note of what this rank only evaluated. Thread-bound.
+// What the layers of one communicator have together: threads, and a note of what this rank only
+// evaluated. Thread-bound.
 class Shared {
  public:
   // The one of this communicator, made when its first layer asks and gone with its last.

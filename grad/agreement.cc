@@ -27,13 +27,15 @@ constexpr unsigned part_bits = 64 / parts;
 // Schwarz the two sides are equal only when all summands are equal.
 bool equal_summands(double part_sum, double square_sum, unsigned size) noexcept {
   if (!(part_sum >= 0 && part_sum < 0x1p53 && square_sum >= 0 && square_sum < 0x1p53)) return false;
-  const Wide sum = static_cast<std::uint64_t>(part_sum), squares = static_cast<std::uint64_t>(square_sum);
+  const Wide sum = static_cast<std::uint64_t>(part_sum),
+             squares = static_cast<std::uint64_t>(square_sum);
   return sum * sum == squares * static_cast<Wide>(size);
 }
 
 std::string clause_of(const std::vector<int>& ranks, std::string_view said) {
   const bool are = ranks.size() > 1 && said.starts_with("is ");
-  return fmt::format("{} {}{}", list_of_ranks(ranks), are ? "are" : "", said.substr(are ? 2 : 0));
+  return fmt::format("{} {}{}", grad::list_of_ranks(ranks), are ? "are" : "",
+                     said.substr(are ? 2 : 0));
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ void GradientBuckets::State::finish() {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-// Ranks that differ may wait in an operation that this one will never call, as that of a batch norm layer which it has evaluated: where they
-// do not come to compare, they are told where they are.
+// Ranks that differ may wait in an operation that this one will never call, as that of a batch norm
+// layer which it has evaluated: where they do not come to compare, they are told where they are.
 void GradientBuckets::State::disagree() {
   constexpr std::chrono::seconds patience{2};
   Work meeting = communicator_.barrier(operation_options("gradients differ"));
@@ -51,11 +51,12 @@ void GradientBuckets::State::disagree() {
   communicator_.release_bulk(this);  // the comparison is an operation of its own
   if (met) throw_disagreement(communicator_, "gradient buckets", where(), Priority::bulk);
   const std::string text = fmt::format(
-      "gradient buckets: ranks differ: rank {} {}, and not all others; some wait elsewhere and have not come "
+      "gradient buckets: ranks differ: rank {} {}, and not all others; some wait elsewhere and "
+      "have not come "
       "to finish() "
       "within {} s",
       communicator_.rank(), where(), patience.count());
-  tell_all(communicator_, text);
+  grad::tell_all(communicator_, text);
   throw Error(Errc::mismatch, text);
 }
 
@@ -76,8 +77,8 @@ std::exception_ptr GradientBuckets::State::synchronize() {
   std::exception_ptr thrown;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
     const Clock::time_point ended = await(bucket);
-    buckets_[bucket].exposed = std::max<Clock::duration>(ended - std::max(waiting, buckets_[bucket].started),
-                                                         Clock::duration::zero());
+    buckets_[bucket].exposed = std::max<Clock::duration>(
+        ended - std::max(waiting, buckets_[bucket].started), Clock::duration::zero());
     take_in(bucket);
     if (!thrown) thrown = call_back(bucket);
     // Where all of them have been waited for at once, their ends alone tell them apart.
@@ -90,7 +91,8 @@ std::exception_ptr GradientBuckets::State::synchronize() {
   return thrown;
 }
 
-// All at once: then the communicator has an operation for each of them after the first step, whatever overlaps in later ones.
+// All at once: then the communicator has an operation for each of them after the first step,
+// whatever overlaps in later ones.
 void GradientBuckets::State::release_works() {
   for (Bucket& bucket : buckets_) bucket.work = Work();
   header_work_ = Work();
@@ -105,24 +107,27 @@ GradientBuckets::State::Clock::time_point GradientBuckets::State::await(std::siz
 }
 
 void GradientBuckets::State::take_in(std::size_t bucket) {
-  const BucketRange& range = layout_.buckets[bucket];
+  const grad::BucketRange& range = layout_.buckets[bucket];
   const bool wire = storage_.has_wire(range.arena);
   if (!wire && !options_.norms && !tells_unused()) return;
   if (wire) send_again_if_too_large(bucket);
   const Buffer travelled = storage_.travelling(layout_, bucket);
   const DType type = layout_.arenas[range.arena].type;
   for (const std::size_t parameter : range.parameters) {
-    const GradientPiece piece = layout_.piece(bucket, parameter);
+    const grad::GradientPiece piece = layout_.piece(bucket, parameter);
     std::byte* const values = storage_.gradients(range.arena) + piece.offset;
     const std::size_t count = piece.bytes / size_of(type);
     if (untouched(parameter)) {
-      if (!wire && count != 0) std::memcpy(values, storage_.saved(range.arena) + piece.offset, piece.bytes);
+      if (!wire && count != 0)
+        std::memcpy(values, storage_.saved(range.arena) + piece.offset, piece.bytes);
       continue;
     }
-    const std::size_t before = (piece.offset - range.offset) / size_of(type) * size_of(travelled.type);
+    const std::size_t before =
+        (piece.offset - range.offset) / size_of(type) * size_of(travelled.type);
     if (wire)
-      decode_wire(static_cast<const std::byte*>(travelled.data) + before, travelled.type,
-                  plan_.wire_scale / unit_of(bucket, parameter), reinterpret_cast<float*>(values), count);
+      grad::decode_wire(static_cast<const std::byte*>(travelled.data) + before, travelled.type,
+                        plan_.wire_scale / unit_of(bucket, parameter),
+                        reinterpret_cast<float*>(values), count);
     if (options_.norms) add_squares(parameter, piece);
   }
   if (options_.norms)
@@ -147,13 +152,14 @@ void GradientBuckets::State::warn_of_weights() {
   warned_ = true;
   if (communicator_.rank() != 0) return;
   options_.warn(fmt::format(
-      "gradient buckets: ranks give different weights (step {}), but Averaging::mean takes all ranks "
+      "gradient buckets: ranks give different weights (step {}), but Averaging::mean takes all "
+      "ranks "
       "alike, so that samples of ranks with fewer of them count more: use Averaging::weighted",
       step_));
 }
 
 std::string GradientBuckets::State::describe() const {
-  return rondo::describe(layout_, parameters_);
+  return rondo::grad::describe(layout_, parameters_);
 }
 
 std::string GradientBuckets::State::where() const {

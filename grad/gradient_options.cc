@@ -18,7 +18,7 @@
 #include "grad/layout.h"
 #include "grad/parameter_check.h"
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
@@ -33,14 +33,15 @@ std::optional<OwnProblem> problem_of_gradients(std::span<const Parameter> parame
   std::size_t bytes = 0;
   for (const Parameter& parameter : parameters) {
     if (parameter.device >= 0)
-      return refusal(fmt::format("parameter '{}' is on device {}: device buffers are not supported in this "
-                                 "build; give it device -1 and copy its gradient to the host",
-                                 parameter.name, parameter.device),
-                     Errc::unsupported);
+      return refusal(
+          fmt::format("parameter '{}' is on device {}: device buffers are not supported in this "
+                      "build; give it device -1 and copy its gradient to the host",
+                      parameter.name, parameter.device),
+          Errc::unsupported);
     constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
     if (std::find(std::begin(types), std::end(types), parameter.type) == std::end(types))
-      return refusal(fmt::format("parameter '{}' is {}; gradients are f64, f32, f16 or bf16", parameter.name,
-                                 name_of(parameter.type)));
+      return refusal(fmt::format("parameter '{}' is {}; gradients are f64, f32, f16 or bf16",
+                                 parameter.name, name_of(parameter.type)));
     const std::size_t own = element_count(parameter) * size_of(parameter.type);
     if (own > std::numeric_limits<std::size_t>::max() - bytes)
       return refusal("the gradients have more bytes together than 64 bits can count");
@@ -51,14 +52,16 @@ std::optional<OwnProblem> problem_of_gradients(std::span<const Parameter> parame
 
 std::optional<OwnProblem> problem_of(const GradientOptions& options) {
   if (static_cast<std::size_t>(options.averaging) >= std::size(averaging_names))
-    return refusal(
-        fmt::format("averaging is {}, not mean, sum or weighted", static_cast<int>(options.averaging)));
+    return refusal(fmt::format("averaging is {}, not mean, sum or weighted",
+                               static_cast<int>(options.averaging)));
   if (options.wire && *options.wire != DType::f16 && *options.wire != DType::bf16)
-    return refusal(fmt::format("the wire type is {}, it must be f16 or bf16", name_of(*options.wire)));
+    return refusal(
+        fmt::format("the wire type is {}, it must be f16 or bf16", name_of(*options.wire)));
   if (options.error_feedback && !options.wire)
     return refusal("error_feedback needs a wire type: without one nothing is rounded");
   if (options.deadline.count() < 0)
-    return refusal(fmt::format("the deadline is {} ms, it cannot be negative", options.deadline.count()));
+    return refusal(
+        fmt::format("the deadline is {} ms, it cannot be negative", options.deadline.count()));
   return std::nullopt;
 }
 
@@ -78,11 +81,13 @@ std::uint64_t flags_of(const GradientOptions& options) {
 }
 
 std::string text_of(const GradientOptions& options) {
-  return fmt::format(
-      "with first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}{}", options.first_bucket_bytes,
-      options.bucket_bytes, averaging_names[static_cast<std::size_t>(options.averaging)],
-      options.wire ? name_of(*options.wire) : "none", options.error_feedback ? ", error_feedback" : "",
-      options.find_unused ? ", find_unused" : "", options.rebuild ? ", rebuild" : "");
+  return fmt::format("with first_bucket_bytes {}, bucket_bytes {}, averaging {}, wire {}{}{}{}",
+                     options.first_bucket_bytes, options.bucket_bytes,
+                     averaging_names[static_cast<std::size_t>(options.averaging)],
+                     options.wire ? name_of(*options.wire) : "none",
+                     options.error_feedback ? ", error_feedback" : "",
+                     options.find_unused ? ", find_unused" : "",
+                     options.rebuild ? ", rebuild" : "");
 }
 
 }  // namespace
@@ -99,16 +104,19 @@ GradientOptions checked(Communicator& communicator, GradientOptions options) {
   for (std::size_t* cap : {&options.first_bucket_bytes, &options.bucket_bytes})
     *cap = std::max(cap_unit, *cap / cap_unit * cap_unit);
   if (!options.warn)
-    options.warn = [](const std::string& text) { std::fprintf(stderr, "rondo: %s\n", text.c_str()); };
-  const std::uint64_t said[] = {options.first_bucket_bytes / cap_unit, options.bucket_bytes / cap_unit,
-                                flags_of(options)};
+    options.warn = [](const std::string& text) {
+      std::fprintf(stderr, "rondo: %s\n", text.c_str());
+    };
+  const std::uint64_t said[] = {options.first_bucket_bytes / cap_unit,
+                                options.bucket_bytes / cap_unit, flags_of(options)};
   std::array<double, std::size(said) * agreement_elements> sums{};
   const auto part = [&](std::size_t i) {
     return std::span(sums).subspan(i * agreement_elements).first<agreement_elements>();
   };
   for (std::size_t i = 0; i < std::size(said); ++i) put_agreement(part(i), said[i]);
   const Buffer buffer = buffer_of(std::span<double>(sums));
-  communicator.all_reduce(buffer, buffer, ReduceOp::sum, operation_options(options, "gradient options"))
+  communicator
+      .all_reduce(buffer, buffer, ReduceOp::sum, operation_options(options, "gradient options"))
       .wait();
   for (std::size_t i = 0; i < std::size(said); ++i)
     if (!agreed(part(i), communicator.size()))
@@ -124,4 +132,4 @@ std::uint64_t agreed_number(Communicator& communicator, const GradientOptions& o
   return number[0];
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

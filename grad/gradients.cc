@@ -47,7 +47,8 @@ void GradientBuckets::abandon_step(std::string_view why) noexcept {
   state_->abandon_step(why);
 }
 
-GradientBuckets::Accumulation::Accumulation(GradientBuckets& buckets) : state_(buckets.state_.get()) {
+GradientBuckets::Accumulation::Accumulation(GradientBuckets& buckets)
+    : state_(buckets.state_.get()) {
   state_->begin_accumulation();
 }
 GradientBuckets::Accumulation::~Accumulation() {
@@ -77,7 +78,7 @@ StepStatistics GradientBuckets::step_statistics() const noexcept {
   return state_->step_statistics();
 }
 std::string GradientBuckets::table() const {
-  return table_of(state_->statistics(), state_->step_statistics());
+  return grad::table_of(state_->statistics(), state_->step_statistics());
 }
 std::string GradientBuckets::describe() const {
   return state_->describe();

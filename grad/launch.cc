@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starting collectives. One thread at a time is the launcher; it works without the lock, so that other gradients can become ready
-// meanwhile, and looks again before it gives up its role, so that none of their buckets is forgotten.
+// Starting collectives. One thread at a time is the launcher; it works without the lock, so that
+// other gradients can become ready meanwhile, and looks again before it gives up its role, so that
+// none of their buckets is forgotten.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,17 +24,17 @@ OpOptions GradientBuckets::State::operation_options(std::string_view tag) const 
 
 void GradientBuckets::State::start_header() {
   const Buffer buffer = buffer_of(std::span<double>(header_));
-  header_work_ =
-      communicator_.all_reduce(buffer, buffer, ReduceOp::sum, operation_options("gradients header"));
+  header_work_ = communicator_.all_reduce(buffer, buffer, ReduceOp::sum,
+                                          operation_options("gradients header"));
 }
 
 // Whether buckets may start. What went wrong otherwise is for finish() to say.
 bool GradientBuckets::State::header_arrived() {
   if (planned_) return plan_.agreed;
   if (!header_work_.done() || header_work_.error()) return false;
-  HeaderValues values;
+  grad::HeaderValues values;
   std::copy_n(header_.begin(), values.size(), values.begin());
-  plan_ = make_plan(values, options_.averaging, weight_, communicator_.size());
+  plan_ = grad::make_plan(values, options_.averaging, weight_, communicator_.size());
   if (tells_unused()) storage_.make_room_to_save();
   if (plan_.agreed) take_sizes();
   planned_ = true;
@@ -89,30 +90,32 @@ bool GradientBuckets::State::contributes_zero(std::size_t parameter) const noexc
 
 // Makes what travels of the gradients; nothing is to be done for most.
 void GradientBuckets::State::contribute(std::size_t bucket) {
-  const BucketRange& range = layout_.buckets[bucket];
+  const grad::BucketRange& range = layout_.buckets[bucket];
   if (storage_.has_wire(range.arena)) return contribute_wire(bucket);
   const DType type = layout_.arenas[range.arena].type;
   std::byte* const gradients = storage_.gradients(range.arena);
   if (!plan_.silent && !any_unused_)
-    return scale_values(gradients + range.offset, type, plan_.factor, range.bytes / size_of(type));
+    return grad::scale_values(gradients + range.offset, type, plan_.factor,
+                              range.bytes / size_of(type));
   for (const std::size_t parameter : range.parameters) {
-    const GradientPiece piece = layout_.piece(bucket, parameter);
+    const grad::GradientPiece piece = layout_.piece(bucket, parameter);
     if (piece.bytes == 0) continue;
     std::byte* const values = gradients + piece.offset;
     if (!contributes_zero(parameter)) {
-      scale_values(values, type, plan_.factor, piece.bytes / size_of(type));
+      grad::scale_values(values, type, plan_.factor, piece.bytes / size_of(type));
       continue;
     }
-    if (tells_unused()) std::memcpy(storage_.saved(range.arena) + piece.offset, values, piece.bytes);
+    if (tells_unused())
+      std::memcpy(storage_.saved(range.arena) + piece.offset, values, piece.bytes);
     std::memset(values, 0, piece.bytes);
   }
 }
 
 void GradientBuckets::State::contribute_wire(std::size_t bucket) {
-  const BucketRange& range = layout_.buckets[bucket];
+  const grad::BucketRange& range = layout_.buckets[bucket];
   const Buffer wire = storage_.travelling(layout_, bucket);
   for (const std::size_t parameter : range.parameters) {
-    const GradientPiece piece = layout_.piece(bucket, parameter);
+    const grad::GradientPiece piece = layout_.piece(bucket, parameter);
     const std::size_t count = piece.bytes / sizeof(float);
     if (count == 0) continue;
     std::byte* const to = static_cast<std::byte*>(wire.data) +
@@ -120,9 +123,10 @@ void GradientBuckets::State::contribute_wire(std::size_t bucket) {
     if (contributes_zero(parameter))
       std::memset(to, 0, count * size_of(wire.type));
     else
-      encode_wire(reinterpret_cast<const float*>(storage_.gradients(range.arena) + piece.offset),
-                  storage_.residual(range.arena, piece.offset), plan_.wire_factor, to, wire.type, count,
-                  unit_of(bucket, parameter), exponents_.empty() ? nullptr : &largest_[parameter]);
+      grad::encode_wire(
+          reinterpret_cast<const float*>(storage_.gradients(range.arena) + piece.offset),
+          storage_.residual(range.arena, piece.offset), plan_.wire_factor, to, wire.type, count,
+          unit_of(bucket, parameter), exponents_.empty() ? nullptr : &largest_[parameter]);
   }
 }
 

@@ -8,13 +8,13 @@
 #include <numeric>
 #include <tuple>
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
 std::size_t arena_of(std::vector<Arena>& arenas, DType type) {
-  const auto found =
-      std::find_if(arenas.begin(), arenas.end(), [&](const Arena& arena) { return arena.type == type; });
+  const auto found = std::find_if(arenas.begin(), arenas.end(),
+                                  [&](const Arena& arena) { return arena.type == type; });
   if (found != arenas.end()) return static_cast<std::size_t>(found - arenas.begin());
   arenas.push_back({type, 0});
   return arenas.size() - 1;
@@ -49,7 +49,8 @@ std::vector<BucketRange> cut(const std::vector<Arena>& arenas, std::size_t first
 
 // A gradient without bytes belongs to the bucket at its address, or to the last one.
 void fill(const GradientLayout& layout, std::vector<BucketRange>& buckets) {
-  std::vector<std::size_t> next(layout.arenas.size(), 0);  // bucket of each arena that is being filled
+  std::vector<std::size_t> next(layout.arenas.size(),
+                                0);  // bucket of each arena that is being filled
   for (std::size_t arena = 0, bucket = 0; arena < next.size(); ++arena) {
     next[arena] = bucket;
     while (bucket < buckets.size() && buckets[bucket].arena == arena) ++bucket;
@@ -68,7 +69,8 @@ void fill(const GradientLayout& layout, std::vector<BucketRange>& buckets) {
   }
 }
 
-// Names in each bucket the gradients that are complete with it. Buckets are in the order in which they start.
+// Names in each bucket the gradients that are complete with it. Buckets are in the order in which
+// they start.
 void name_buckets(GradientLayout& layout) {
   for (std::size_t bucket = 0; bucket < layout.buckets.size(); ++bucket)
     for (const std::size_t parameter : layout.buckets[bucket].parameters)
@@ -136,11 +138,12 @@ std::string describe(const GradientLayout& layout, std::span<const Parameter> pa
       if (piece.bytes == place.bytes)
         fmt::format_to(std::back_inserter(text), "{} bytes\n", place.bytes);
       else
-        fmt::format_to(std::back_inserter(text), "bytes {} to {} of {}\n", piece.offset - place.offset,
-                       piece.offset - place.offset + piece.bytes, place.bytes);
+        fmt::format_to(std::back_inserter(text), "bytes {} to {} of {}\n",
+                       piece.offset - place.offset, piece.offset - place.offset + piece.bytes,
+                       place.bytes);
     }
   }
   return text;
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -12,7 +12,7 @@
 
 #include <rondo/parameters.h>
 
-namespace rondo {
+namespace rondo::grad {
 
 // All gradients of one type, back to back in the reverse of their registration.
 struct Arena {
@@ -23,16 +23,18 @@ struct Arena {
 struct GradientPlace {
   std::size_t arena = 0;
   std::size_t offset = 0, bytes = 0;
-  std::size_t position = 0;          // in the expected order
-  std::vector<std::size_t> buckets;  // that it lies in, ascending; none only in an arena without bytes
+  std::size_t position = 0;  // in the expected order
+  std::vector<std::size_t>
+      buckets;  // that it lies in, ascending; none only in an arena without bytes
 };
 
 // A range of bytes of an arena.
 struct BucketRange {
   std::size_t arena = 0;
   std::size_t offset = 0, bytes = 0;
-  std::vector<std::size_t> parameters;  // that lie in it, at least with a part, ascending by address
-  std::vector<std::size_t> completed;   // those that lie in no bucket after this one
+  std::vector<std::size_t>
+      parameters;                      // that lie in it, at least with a part, ascending by address
+  std::vector<std::size_t> completed;  // those that lie in no bucket after this one
 };
 
 // The part of a parameter in a bucket.
@@ -66,4 +68,4 @@ bool is_permutation(std::span<const std::size_t> order);
 // One line for each bucket and each parameter in it.
 std::string describe(const GradientLayout& layout, std::span<const Parameter> parameters);
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -8,12 +8,15 @@
 #include <rondo/convert.h>
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::grad {
 
-// In locals, so that the compiler may keep all lanes in registers: the elements could alias the members.
+// In locals, so that the compiler may keep all lanes in registers: the elements could alias the
+// members.
 template <class T>
 void SquareSum::add_values(const T* values, std::size_t count) noexcept {
-  const auto square = [](T value) { return static_cast<double>(value) * static_cast<double>(value); };
+  const auto square = [](T value) {
+    return static_cast<double>(value) * static_cast<double>(value);
+  };
   std::size_t at = 0;
   for (; at < count && (elements_ + at) % lanes != 0; ++at)
     sums_[(elements_ + at) % lanes] += square(values[at]);
@@ -33,17 +36,20 @@ void SquareSum::add(const void* piece, DType type, std::size_t first, std::size_
   if (type == DType::f64) return add_values(static_cast<const double*>(piece), count);
   if (type == DType::f32) return add_values(static_cast<const float*>(piece), count);
   if (type != DType::f16 && type != DType::bf16)
-    throw Error(Errc::invalid_argument, fmt::format("there are no norms of {} gradients", name_of(type)));
+    throw Error(Errc::invalid_argument,
+                fmt::format("there are no norms of {} gradients", name_of(type)));
   std::array<float, 2048> tile;
   for (std::size_t at = 0; at < count; at += tile.size()) {
     const std::size_t now = std::min(tile.size(), count - at);
-    convert(static_cast<const std::byte*>(piece) + at * size_of(type), type, tile.data(), DType::f32, now);
+    convert(static_cast<const std::byte*>(piece) + at * size_of(type), type, tile.data(),
+            DType::f32, now);
     add_values(tile.data(), now);
   }
 }
 
 double SquareSum::total() const noexcept {
-  return ((sums_[0] + sums_[4]) + (sums_[2] + sums_[6])) + ((sums_[1] + sums_[5]) + (sums_[3] + sums_[7]));
+  return ((sums_[0] + sums_[4]) + (sums_[2] + sums_[6])) +
+         ((sums_[1] + sums_[5]) + (sums_[3] + sums_[7]));
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

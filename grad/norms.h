@@ -6,14 +6,16 @@
 
 #include <rondo/types.h>
 
-namespace rondo {
+namespace rondo::grad {
 
-// The sum of squares of one parameter's gradient, in f64. Element i is added to lane i % 8, in rising order, and the lanes are added as
-// ((0+4)+(2+6)) + ((1+5)+(3+7)): the bits depend on the elements alone, not on the pieces in which they come, the rank or the processor.
-// Nothing is allocated.
+// The sum of squares of one parameter's gradient, in f64. Element i is added to lane i % 8, in
+// rising order, and the lanes are added as
+// ((0+4)+(2+6)) + ((1+5)+(3+7)): the bits depend on the elements alone, not on the pieces in which
+// they come, the rank or the processor. Nothing is allocated.
 class SquareSum {
  public:
-  // Elements [first, first + count) of the parameter: f64, f32, f16 or bf16, aligned as such. Pieces come in rising order and without gaps; first
+  // Elements [first, first + count) of the parameter: f64, f32, f16 or bf16, aligned as such.
+  // Pieces come in rising order and without gaps; first
   // == 0 begins anew. Throws Error(invalid_argument) otherwise.
   void add(const void* piece, DType type, std::size_t first, std::size_t count);
   double total() const noexcept;
@@ -28,4 +30,4 @@ class SquareSum {
   std::size_t elements_ = 0;
 };
 
-}  // namespace rondo
+}  // namespace rondo::grad

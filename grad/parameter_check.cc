@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks find out that their models differ, and where: one all_reduce of 24 bytes tells them whether; then the list of the largest group
-// of equal ones goes to everybody, each rank compares it with its own, and all learn what each has found. What travels grows with the list
-// but not with the list times ranks.
+// How ranks find out that their models differ, and where: one all_reduce of 24 bytes tells them
+// whether; then the list of the largest group of equal ones goes to everybody, each rank compares
+// it with its own, and all learn what each has found. What travels grows with the list but not with
+// the list times ranks.
 #include "grad/parameter_check.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@
 #include "grad/parameter_list.h"
 #include "grad/parameter_report.h"
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
@@ -30,7 +31,8 @@ OpOptions options_of_check() {
   return options;
 }
 
-// Whether all hashes are equal: the least of all numbers is then the greatest. `fine`: no rank has a problem.
+// Whether all hashes are equal: the least of all numbers is then the greatest. `fine`: no rank has
+// a problem.
 struct Verdict {
   bool equal, fine;
 };
@@ -42,10 +44,13 @@ Verdict compare(Communicator& communicator, std::uint64_t hash, bool fine) {
 }
 
 // The list that most ranks have; of equally many, that of the lowest rank.
-std::vector<ListedParameter> most_common(Communicator& communicator, std::uint64_t hash, const Bytes& list) {
+std::vector<ListedParameter> most_common(Communicator& communicator, std::uint64_t hash,
+                                         const Bytes& list) {
   std::array<std::uint64_t, 2> own{hash, list.size()};
   std::vector<std::uint64_t> all(2 * static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather({own.data(), own.size(), DType::u64}, buffer_of(std::span(all)), options_of_check())
+  communicator
+      .all_gather({own.data(), own.size(), DType::u64}, buffer_of(std::span(all)),
+                  options_of_check())
       .wait();
   std::map<std::uint64_t, std::size_t> ranks_with;
   for (std::size_t i = 0; i < all.size(); i += 2) ++ranks_with[all[i]];
@@ -53,12 +58,13 @@ std::vector<ListedParameter> most_common(Communicator& communicator, std::uint64
   for (std::size_t i = 0; i < all.size(); i += 2)
     if (ranks_with[all[i]] > ranks_with[all[chosen]]) chosen = i;
   if (all[chosen + 1] > most_list_bytes)
-    throw Error(Errc::corrupt,
-                fmt::format("rank {} claims a list of parameters of {} bytes", chosen / 2, all[chosen + 1]));
+    throw Error(Errc::corrupt, fmt::format("rank {} claims a list of parameters of {} bytes",
+                                           chosen / 2, all[chosen + 1]));
   const int root = static_cast<int>(chosen / 2);
   Bytes bytes(static_cast<std::size_t>(all[chosen + 1]));
   if (root == communicator.rank()) bytes = list;
-  communicator.broadcast(buffer_of(std::span(bytes)), buffer_of(std::span(bytes)), root, options_of_check())
+  communicator
+      .broadcast(buffer_of(std::span(bytes)), buffer_of(std::span(bytes)), root, options_of_check())
       .wait();
   auto theirs = decode_list(bytes);
   if (!theirs) throw Error(Errc::corrupt, fmt::format("rank {} sent no list of parameters", root));
@@ -68,7 +74,9 @@ std::vector<ListedParameter> most_common(Communicator& communicator, std::uint64
 std::vector<Report> exchange(Communicator& communicator, const Report& mine) {
   ReportBytes own = encode(mine);
   Bytes all(own.size() * static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather({own.data(), own.size(), DType::u8}, buffer_of(std::span(all)), options_of_check())
+  communicator
+      .all_gather({own.data(), own.size(), DType::u8}, buffer_of(std::span(all)),
+                  options_of_check())
       .wait();
   std::vector<Report> reports;
   for (std::size_t at = 0; at < all.size(); at += own.size()) {
@@ -86,8 +94,9 @@ std::optional<OwnProblem> problem_of(std::span<const Parameter> parameters) {
   for (const Parameter& each : parameters) {
     bytes += 16 + each.name.size() + 8 * each.shape.size();
     if (!names.insert(each.name).second)
-      return OwnProblem{Errc::invalid_argument,
-                        fmt::format("two parameters have the name '{}'; names must be unique", each.name)};
+      return OwnProblem{
+          Errc::invalid_argument,
+          fmt::format("two parameters have the name '{}'; names must be unique", each.name)};
     if (!is_valid(each.type))
       return OwnProblem{Errc::invalid_argument,
                         fmt::format("parameter '{}' has a type that does not exist ({})", each.name,
@@ -99,15 +108,17 @@ std::optional<OwnProblem> problem_of(std::span<const Parameter> parameters) {
     }
   }
   if (bytes > most_list_bytes)
-    return OwnProblem{Errc::invalid_argument,
-                      fmt::format("names and shapes of the parameters take {} bytes, {} is the most", bytes,
-                                  most_list_bytes)};
+    return OwnProblem{
+        Errc::invalid_argument,
+        fmt::format("names and shapes of the parameters take {} bytes, {} is the most", bytes,
+                    most_list_bytes)};
   return std::nullopt;
 }
 
 void check_lists(Communicator& communicator, std::span<const Parameter> parameters,
                  const std::optional<OwnProblem>& problem) {
-  const std::vector<ListedParameter> mine = problem ? std::vector<ListedParameter>() : list_of(parameters);
+  const std::vector<ListedParameter> mine =
+      problem ? std::vector<ListedParameter>() : list_of(parameters);
   const Bytes bytes = encode_list(mine);
   const std::uint64_t hash = hash_of(bytes);
   const Verdict verdict = compare(communicator, hash, !problem);
@@ -121,4 +132,4 @@ void check_lists(Communicator& communicator, std::span<const Parameter> paramete
   throw_difference(exchange(communicator, report_of(first_difference(theirs, mine))), theirs);
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -8,7 +8,7 @@
 #include <rondo/error.h>
 #include <rondo/parameters.h>
 
-namespace rondo {
+namespace rondo::grad {
 
 // What a rank finds wrong with its own list, without asking anybody.
 struct OwnProblem {
@@ -19,9 +19,9 @@ struct OwnProblem {
 // Names that are given twice, types that do not exist, shapes too large.
 std::optional<OwnProblem> problem_of(std::span<const Parameter> parameters);
 
-// Collective. Throws Error on every rank: where a rank has a problem of its own, that one, naming the rank; else (mismatch), as
-// check_parameters.
+// Collective. Throws Error on every rank: where a rank has a problem of its own, that one, naming
+// the rank; else (mismatch), as check_parameters.
 void check_lists(Communicator& communicator, std::span<const Parameter> parameters,
                  const std::optional<OwnProblem>& problem);
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <iterator>
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
 template <class T>
 void put(std::vector<std::uint8_t>& out, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i) out.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    out.push_back(static_cast<std::uint8_t>(value >> (8 * i)));
 }
 
 class Reader {
@@ -51,7 +52,8 @@ std::optional<ListedParameter> take_parameter(Reader& reader) {
   if (*dimensions > reader.left() / sizeof(std::uint64_t)) return std::nullopt;
   parameter.name = std::move(*name);
   parameter.type = static_cast<DType>(*type);
-  for (std::uint32_t i = 0; i < *dimensions; ++i) parameter.shape.push_back(*reader.take<std::uint64_t>());
+  for (std::uint32_t i = 0; i < *dimensions; ++i)
+    parameter.shape.push_back(*reader.take<std::uint64_t>());
   return parameter;
 }
 
@@ -125,4 +127,4 @@ ListDifference first_difference(std::span<const ListedParameter> theirs,
   return found(holds(theirs, own->name) ? Kind::order : Kind::extra, *own);
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

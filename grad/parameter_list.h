@@ -13,7 +13,7 @@
 
 #include <rondo/parameters.h>
 
-namespace rondo {
+namespace rondo::grad {
 
 // Longer lists are not sent.
 inline constexpr std::size_t most_list_bytes = std::size_t{64} << 20;
@@ -50,4 +50,4 @@ struct ListDifference {
 ListDifference first_difference(std::span<const ListedParameter> theirs,
                                 std::span<const ListedParameter> mine);
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A report: u8 kind, u8 code, u64 index little endian, from byte 16 on the name and from byte 264 on what it is, both ended by a zero.
+// A report: u8 kind, u8 code, u64 index little endian, from byte 16 on the name and from byte 264
+// on what it is, both ended by a zero.
 #include "grad/parameter_report.h"
 
 #include <fmt/format.h>
@@ -13,7 +14,7 @@
 
 #include "grad/rank_list.h"
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
@@ -33,20 +34,22 @@ std::string text_at(const ReportBytes& bytes, std::size_t at) {
 std::string clause_of(const Report& report, const std::string& ranks, const std::string& others,
                       std::span<const ListedParameter> theirs) {
   const bool listed = report.index < theirs.size();
-  const ListedParameter common = listed ? theirs[static_cast<std::size_t>(report.index)] : ListedParameter{};
+  const ListedParameter common =
+      listed ? theirs[static_cast<std::size_t>(report.index)] : ListedParameter{};
   switch (report.kind) {
     case Report::Kind::differs:
-      return fmt::format("parameter '{}' is {} on {}, but {} on {}", report.name, describe(common), others,
-                         report.what, ranks);
+      return fmt::format("parameter '{}' is {} on {}, but {} on {}", report.name, describe(common),
+                         others, report.what, ranks);
     case Report::Kind::missing:
-      return fmt::format("parameter '{}' ({}) of {} is missing on {}", report.name, report.what, others,
-                         ranks);
+      return fmt::format("parameter '{}' ({}) of {} is missing on {}", report.name, report.what,
+                         others, ranks);
     case Report::Kind::extra:
-      return fmt::format("parameter '{}' ({}) of {} is missing on {}", report.name, report.what, ranks,
-                         others);
+      return fmt::format("parameter '{}' ({}) of {} is missing on {}", report.name, report.what,
+                         ranks, others);
     default:
-      return fmt::format("parameter {} is '{}' on {}, but '{}' on {}; all ranks must list them in one order",
-                         report.index, common.name, others, report.name, ranks);
+      return fmt::format(
+          "parameter {} is '{}' on {}, but '{}' on {}; all ranks must list them in one order",
+          report.index, common.name, others, report.name, ranks);
   }
 }
 
@@ -56,7 +59,8 @@ ReportBytes encode(const Report& report) {
   ReportBytes bytes{};
   bytes[0] = static_cast<std::uint8_t>(report.kind);
   bytes[1] = static_cast<std::uint8_t>(report.code);
-  for (std::size_t i = 0; i < 8; ++i) bytes[2 + i] = static_cast<std::uint8_t>(report.index >> (8 * i));
+  for (std::size_t i = 0; i < 8; ++i)
+    bytes[2 + i] = static_cast<std::uint8_t>(report.index >> (8 * i));
   put_text(bytes, name_at, report.name);
   put_text(bytes, what_at, report.what);
   return bytes;
@@ -67,9 +71,10 @@ Report decode(const ReportBytes& bytes) {
   report.kind = bytes[0] <= static_cast<std::uint8_t>(Report::Kind::problem)
                     ? static_cast<Report::Kind>(bytes[0])
                     : Report::Kind::none;
-  report.code = bytes[1] == static_cast<std::uint8_t>(Errc::unsupported)        ? Errc::unsupported
-                : bytes[1] == static_cast<std::uint8_t>(Errc::invalid_argument) ? Errc::invalid_argument
-                                                                                : Errc::mismatch;
+  report.code = bytes[1] == static_cast<std::uint8_t>(Errc::unsupported) ? Errc::unsupported
+                : bytes[1] == static_cast<std::uint8_t>(Errc::invalid_argument)
+                    ? Errc::invalid_argument
+                    : Errc::mismatch;
   for (std::size_t i = 0; i < 8; ++i) report.index |= std::uint64_t{bytes[2 + i]} << (8 * i);
   report.name = text_at(bytes, name_at);
   report.what = text_at(bytes, what_at);
@@ -77,8 +82,8 @@ Report decode(const ReportBytes& bytes) {
 }
 
 Report report_of(const ListDifference& difference) {
-  return {static_cast<Report::Kind>(difference.kind), difference.index, Errc::mismatch, difference.name,
-          difference.what};
+  return {static_cast<Report::Kind>(difference.kind), difference.index, Errc::mismatch,
+          difference.name, difference.what};
 }
 
 void throw_problem(const std::vector<Report>& reports) {
@@ -109,10 +114,12 @@ void throw_difference(const std::vector<Report>& reports, std::span<const Listed
   std::string message;
   for (const auto& [key, ranks] : groups) {
     const Report& report = reports[static_cast<std::size_t>(ranks.front())];
-    const std::string clause = clause_of(report, list_of_ranks(ranks), list_of_ranks(others), theirs);
+    const std::string clause =
+        clause_of(report, list_of_ranks(ranks), list_of_ranks(others), theirs);
     message += message.empty() ? clause : fmt::format("; {}", clause);
   }
-  throw Error(Errc::mismatch, message.empty() ? std::string("models differ between ranks") : message);
+  throw Error(Errc::mismatch,
+              message.empty() ? std::string("models differ between ranks") : message);
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each rank tells all others of its model once something is wrong, and the error that all make of it.
+// What each rank tells all others of its model once something is wrong, and the error that all make
+// of it.
 #pragma once
 
 #include <array>
@@ -13,7 +14,7 @@
 
 #include "grad/parameter_list.h"
 
-namespace rondo {
+namespace rondo::grad {
 
 struct Report {
   enum class Kind : std::uint8_t { none, differs, missing, extra, order, problem };
@@ -36,4 +37,4 @@ Report report_of(const ListDifference& difference);
 [[noreturn]] void throw_difference(const std::vector<Report>& reports,
                                    std::span<const ListedParameter> theirs);
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -15,7 +15,8 @@ namespace rondo {
 
 namespace {
 
-// Smaller tensors travel together: hundreds of them, as of batch norms, would each cost a round of messages.
+// Smaller tensors travel together: hundreds of them, as of batch norms, would each cost a round of
+// messages.
 constexpr std::size_t small_bytes = std::size_t{64} << 10;
 constexpr std::size_t pack_bytes = std::size_t{4} << 20;
 
@@ -86,21 +87,22 @@ std::vector<Pack> packs_of(std::span<const Parameter> parameters) {
   return packs;
 }
 
-std::optional<OwnProblem> problem_of_values(const Communicator& communicator,
-                                            std::span<const Parameter> parameters, int root) {
-  if (auto problem = problem_of(parameters)) return problem;
+std::optional<grad::OwnProblem> problem_of_values(const Communicator& communicator,
+                                                  std::span<const Parameter> parameters, int root) {
+  if (auto problem = grad::problem_of(parameters)) return problem;
   if (root < 0 || root >= communicator.size())
-    return OwnProblem{
-        Errc::invalid_argument,
-        fmt::format("broadcast_parameters: there is no root {} among {} ranks", root, communicator.size())};
+    return grad::OwnProblem{Errc::invalid_argument,
+                            fmt::format("broadcast_parameters: there is no root {} among {} ranks",
+                                        root, communicator.size())};
   for (const Parameter& each : parameters) {
     if (each.device >= 0)
-      return OwnProblem{Errc::unsupported,
-                        fmt::format("parameter '{}' is on device {}; only host memory can be broadcast",
-                                    each.name, each.device)};
+      return grad::OwnProblem{
+          Errc::unsupported,
+          fmt::format("parameter '{}' is on device {}; only host memory can be broadcast",
+                      each.name, each.device)};
     if (each.value == nullptr && element_count(each) != 0)
-      return OwnProblem{Errc::invalid_argument,
-                        fmt::format("parameter '{}' has no values to broadcast", each.name)};
+      return grad::OwnProblem{Errc::invalid_argument,
+                              fmt::format("parameter '{}' has no values to broadcast", each.name)};
   }
   return std::nullopt;
 }
@@ -115,19 +117,21 @@ std::size_t element_count(const Parameter& parameter) {
     if (count > std::numeric_limits<std::size_t>::max() / dimension) fits = false;
     count *= dimension;
   }
-  if (!fits ||
-      (is_valid(parameter.type) && count > std::numeric_limits<std::size_t>::max() / size_of(parameter.type)))
-    throw Error(Errc::invalid_argument,
-                fmt::format("parameter '{}' has more elements than 64 bits can count", parameter.name));
+  if (!fits || (is_valid(parameter.type) &&
+                count > std::numeric_limits<std::size_t>::max() / size_of(parameter.type)))
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("parameter '{}' has more elements than 64 bits can count", parameter.name));
   return count;
 }
 
 void check_parameters(Communicator& communicator, std::span<const Parameter> parameters) {
-  check_lists(communicator, parameters, problem_of(parameters));
+  grad::check_lists(communicator, parameters, grad::problem_of(parameters));
 }
 
-void broadcast_parameters(Communicator& communicator, std::span<const Parameter> parameters, int root) {
-  check_lists(communicator, parameters, problem_of_values(communicator, parameters, root));
+void broadcast_parameters(Communicator& communicator, std::span<const Parameter> parameters,
+                          int root) {
+  grad::check_lists(communicator, parameters, problem_of_values(communicator, parameters, root));
   std::vector<Pack> packs = packs_of(parameters);
   PendingBroadcasts pending;  // destroyed before the packs
   for (Pack& pack : packs) {

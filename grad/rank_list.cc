@@ -5,7 +5,7 @@
 
 #include <iterator>
 
-namespace rondo {
+namespace rondo::grad {
 
 std::string list_of_ranks(const std::vector<int>& ranks) {
   constexpr std::size_t long_row = 8;
@@ -21,4 +21,4 @@ std::string list_of_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

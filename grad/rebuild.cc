@@ -26,17 +26,18 @@ void GradientBuckets::State::agree_on_order() {
   if (told.front() == 0) return;
   order_wanted_ = false;
   std::vector<std::size_t> order(told.begin() + 1, told.end());
-  if (!is_permutation(order))
-    throw Error(Errc::corrupt,
-                fmt::format("gradient buckets: rank 0 sent an invalid order of readiness: it does not name "
-                            "each of the {} parameters once",
-                            parameters_.size()));
+  if (!grad::is_permutation(order))
+    throw Error(
+        Errc::corrupt,
+        fmt::format("gradient buckets: rank 0 sent an invalid order of readiness: it does not name "
+                    "each of the {} parameters once",
+                    parameters_.size()));
   if (order != layout_.order) next_order_ = std::move(order);
 }
 
 void GradientBuckets::State::rebuild() {
-  layout_ =
-      make_layout(parameters_, std::move(next_order_), options_.first_bucket_bytes, options_.bucket_bytes);
+  layout_ = grad::make_layout(parameters_, std::move(next_order_), options_.first_bucket_bytes,
+                              options_.bucket_bytes);
   next_order_.clear();
   ++layout_number_;
   prepare_buckets();

@@ -12,7 +12,8 @@ namespace rondo {
 
 namespace {
 
-constexpr std::size_t most_samples = std::size_t{1} << 62;  // so that no sum of positions and ranks wraps
+constexpr std::size_t most_samples = std::size_t{1}
+                                     << 62;  // so that no sum of positions and ranks wraps
 __extension__ typedef unsigned __int128 Wide;
 
 class Splitmix64 {
@@ -27,12 +28,14 @@ class Splitmix64 {
     return z ^ (z >> 31);
   }
 
-  // Each of 0 ... bound - 1 equally often: draws whose part would be one too large for some are drawn again.
+  // Each of 0 ... bound - 1 equally often: draws whose part would be one too large for some are
+  // drawn again.
   std::uint64_t below(std::uint64_t bound) noexcept {
     Wide product = static_cast<Wide>(next()) * bound;
     if (static_cast<std::uint64_t>(product) < bound) {
       const std::uint64_t uneven = (0 - bound) % bound;
-      while (static_cast<std::uint64_t>(product) < uneven) product = static_cast<Wide>(next()) * bound;
+      while (static_cast<std::uint64_t>(product) < uneven)
+        product = static_cast<Wide>(next()) * bound;
     }
     return static_cast<std::uint64_t>(product >> 64);
   }
@@ -61,7 +64,8 @@ std::size_t divided_up(std::size_t value, std::size_t by) {
 
 }  // namespace
 
-ShardedSampler::ShardedSampler(std::size_t samples, int rank, int size, const SamplerOptions& options)
+ShardedSampler::ShardedSampler(std::size_t samples, int rank, int size,
+                               const SamplerOptions& options)
     : samples_(samples), rank_(checked(rank)), size_(checked(size)), options_(options) {
   if (rank < 0 || rank >= size)
     throw Error(Errc::invalid_argument,
@@ -110,7 +114,8 @@ std::vector<Sample> ShardedSampler::next(std::size_t most) {
   std::vector<Sample> batch;
   batch.reserve(now);
   for (std::size_t i = 0; i < now; ++i) {
-    const std::size_t position = static_cast<std::size_t>(start_.taken) + (taken_ + i) * size_ + rank_;
+    const std::size_t position =
+        static_cast<std::size_t>(start_.taken) + (taken_ + i) * size_ + rank_;
     if (position < samples_)
       batch.push_back({index_at(position), 1});
     else if (options_.remainder == Remainder::pad)

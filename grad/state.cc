@@ -32,13 +32,15 @@ void settle(Work& work, std::chrono::nanoseconds patience) {
 }
 
 // All ranks need as much memory, but one alone may not get it.
-Storage allocated(Communicator& communicator, const GradientLayout& layout, const GradientOptions& options) {
+grad::Storage allocated(Communicator& communicator, const grad::GradientLayout& layout,
+                        const GradientOptions& options) {
   try {
-    Storage storage(communicator, layout, options.wire, options.error_feedback);
+    grad::Storage storage(communicator, layout, options.wire, options.error_feedback);
     if (options.find_unused) storage.make_room_to_save();
     return storage;
   } catch (const std::exception& error) {
-    tell_all(communicator, fmt::format("rank {}: gradient buckets: {}", communicator.rank(), error.what()));
+    grad::tell_all(communicator,
+                   fmt::format("rank {}: gradient buckets: {}", communicator.rank(), error.what()));
     throw;
   }
 }
@@ -48,12 +50,12 @@ Storage allocated(Communicator& communicator, const GradientLayout& layout, cons
 GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter> parameters,
                               GradientOptions options)
     : communicator_(communicator),
-      parameters_(checked(communicator, std::move(parameters), options)),
-      options_(checked(communicator, std::move(options))),
-      layout_(make_layout(parameters_, reverse_order(parameters_.size()), options_.first_bucket_bytes,
-                          options_.bucket_bytes)),
+      parameters_(grad::checked(communicator, std::move(parameters), options)),
+      options_(grad::checked(communicator, std::move(options))),
+      layout_(grad::make_layout(parameters_, grad::reverse_order(parameters_.size()),
+                                options_.first_bucket_bytes, options_.bucket_bytes)),
       storage_(allocated(communicator, layout_, options_)),
-      number_(agreed_number(communicator, options_)),
+      number_(grad::agreed_number(communicator, options_)),
       title_(make_title()),
       order_wanted_(options_.rebuild && parameters_.size() > 1),
       marks_(parameters_.size()),
@@ -64,7 +66,7 @@ GradientBuckets::State::State(Communicator& communicator, std::vector<Parameter>
       largest_(exponents_.size()),
       squares_(options_.norms ? parameters_.size() : 0) {
   observed_.reserve(parameters_.size());
-  header_.resize(header_elements + exponents_.size());
+  header_.resize(grad::header_elements + exponents_.size());
   prepare_buckets();
 }
 
@@ -89,13 +91,13 @@ void GradientBuckets::State::abandon_step(std::string_view why) noexcept {
   try {
     std::unique_lock lock(mutex_);
     if (phase_ == Phase::idle) return;
-    const std::string text =
-        fmt::format("rank {}: an exception has left step {} of gradient buckets before finish(): {}",
-                    communicator_.rank(), step_, why);
+    const std::string text = fmt::format(
+        "rank {}: an exception has left step {} of gradient buckets before finish(): {}",
+        communicator_.rank(), step_, why);
     if (!failure_) failure_ = Failure{Errc::aborted, text};
     communicator_.release_bulk(this);
     lock.unlock();
-    tell_all(communicator_, text);
+    grad::tell_all(communicator_, text);
   } catch (const std::exception&) {  // no memory for the text: the deadline remains
   }
 }
@@ -130,7 +132,7 @@ void GradientBuckets::State::check_usable() const {
 
 Buffer GradientBuckets::State::gradient(std::size_t parameter) const {
   check_index("gradient", parameter);
-  const GradientPlace& place = layout_.places[parameter];
+  const grad::GradientPlace& place = layout_.places[parameter];
   const DType type = parameters_[parameter].type;
   return {storage_.gradients(place.arena) + place.offset, place.bytes / size_of(type), type};
 }
@@ -138,8 +140,8 @@ Buffer GradientBuckets::State::gradient(std::size_t parameter) const {
 void GradientBuckets::State::zero() {
   const std::lock_guard lock(mutex_);
   if (phase_ == Phase::finishing || (phase_ == Phase::synchronized && (launching_ || next_ != 0)))
-    refuse(
-        fmt::format("zero() in step {} after buckets have started: call it before the backward pass", step_));
+    refuse(fmt::format(
+        "zero() in step {} after buckets have started: call it before the backward pass", step_));
   storage_.zero();
   std::fill(accumulated_.begin(), accumulated_.end(), false);
 }
@@ -152,10 +154,10 @@ void GradientBuckets::State::check_step(const StepOptions& options) {
                        largest_weight));
   if (accumulations_ > 0 && options_.averaging == Averaging::weighted && options.weight != 0 &&
       options.weight != 1)
-    refuse(
-        fmt::format("begin_step(): the weight {} of a local step would not count: leave it out, and give "
-                    "the step that travels the weight of all steps that it adds up",
-                    options.weight));
+    refuse(fmt::format(
+        "begin_step(): the weight {} of a local step would not count: leave it out, and give "
+        "the step that travels the weight of all steps that it adds up",
+        options.weight));
   std::fill(marks_.begin(), marks_.end(), Mark::waiting);
   for (const std::size_t parameter : options.unused) {
     check_index("unused", parameter);
@@ -169,8 +171,8 @@ void GradientBuckets::State::check_step(const StepOptions& options) {
 void GradientBuckets::State::begin_accumulation() {
   const std::lock_guard lock(mutex_);
   if (phase_ != Phase::idle)
-    refuse(
-        fmt::format("an Accumulation was made in the middle of step {}: make it before begin_step()", step_));
+    refuse(fmt::format(
+        "an Accumulation was made in the middle of step {}: make it before begin_step()", step_));
   ++accumulations_;
 }
 
@@ -211,7 +213,7 @@ void GradientBuckets::State::open_step(const StepOptions& options) {
     return;
   }
   trace_.begin_step(step_, begun_);
-  const HeaderValues values = make_header(number_, step_, options);
+  const grad::HeaderValues values = grad::make_header(number_, step_, options);
   std::copy(values.begin(), values.end(), header_.begin());
   put_sizes();
   start_header();
@@ -252,27 +254,34 @@ void GradientBuckets::State::ready(std::size_t parameter, const void* gradient) 
   ready(parameter);
 }
 
-void GradientBuckets::State::mistaken_ready(std::unique_lock<std::mutex>& lock, std::size_t parameter) {
+void GradientBuckets::State::mistaken_ready(std::unique_lock<std::mutex>& lock,
+                                            std::size_t parameter) {
   const std::string& name = parameters_[parameter].name;
   if (marks_[parameter] == Mark::unused)
-    mistake(lock, fmt::format("parameter '{}' became ready in step {} although it counts as unused there: "
-                              "do not name it as unused, and call ready() before finish()",
-                              name, step_));
-  mistake(lock, fmt::format("parameter '{}' became ready twice in step {}: call ready() once, after the last "
-                            "addition to its gradient",
-                            name, step_));
+    mistake(lock, fmt::format(
+                      "parameter '{}' became ready in step {} although it counts as unused there: "
+                      "do not name it as unused, and call ready() before finish()",
+                      name, step_));
+  mistake(
+      lock,
+      fmt::format("parameter '{}' became ready twice in step {}: call ready() once, after the last "
+                  "addition to its gradient",
+                  name, step_));
 }
 
 // Of finish(): what has no gradient yet gets none, if that may be.
 void GradientBuckets::State::mark_missing(std::unique_lock<std::mutex>& lock) {
-  const auto missing = static_cast<std::size_t>(std::count(marks_.begin(), marks_.end(), Mark::waiting));
+  const auto missing =
+      static_cast<std::size_t>(std::count(marks_.begin(), marks_.end(), Mark::waiting));
   if (missing == 0) return;
   if (!options_.find_unused && weight_ > 0) {
     const auto first = std::find(marks_.begin(), marks_.end(), Mark::waiting) - marks_.begin();
     const std::string others = missing == 1 ? "" : fmt::format(" (and {} more)", missing - 1);
-    mistake(lock,
-            fmt::format("parameter '{}'{} never became ready in step {}: mark it unused, or set find_unused",
-                        parameters_[static_cast<std::size_t>(first)].name, others, step_));
+    mistake(
+        lock,
+        fmt::format(
+            "parameter '{}'{} never became ready in step {}: mark it unused, or set find_unused",
+            parameters_[static_cast<std::size_t>(first)].name, others, step_));
   }
   any_unused_ = true;
   for (std::size_t parameter = 0; parameter < marks_.size(); ++parameter)
@@ -288,7 +297,7 @@ void GradientBuckets::State::mistake(std::unique_lock<std::mutex>& lock, const s
   // Once the header is there, all ranks have left the step before, and the error reaches them in
   // this one. Some ranks may never come, because they wait for this rank elsewhere.
   if (travels) settle(header_work_, std::chrono::seconds{2});
-  tell_all(communicator_, text);
+  grad::tell_all(communicator_, text);
   throw Error(Errc::invalid_argument, text);
 }
 
@@ -298,12 +307,13 @@ void GradientBuckets::State::keep_failure(std::error_code code, const std::strin
   communicator_.release_bulk(this);
 }
 
-// Of the exception that is being handled. What only this rank may know of ends the step on all; that they differ all know.
+// Of the exception that is being handled. What only this rank may know of ends the step on all;
+// that they differ all know.
 void GradientBuckets::State::keep_failure() {
   const auto tell = [this](const std::exception& error) {
-    std::string text =
-        fmt::format("rank {}: gradient buckets: step {}: {}", communicator_.rank(), step_, error.what());
-    tell_all(communicator_, text);
+    std::string text = fmt::format("rank {}: gradient buckets: step {}: {}", communicator_.rank(),
+                                   step_, error.what());
+    grad::tell_all(communicator_, text);
     return text;
   };
   try {

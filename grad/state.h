@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One step after the other: gradients become ready, buckets start in their order, finish() takes them in.
+// One step after the other: gradients become ready, buckets start in their order, finish() takes
+// them in.
 #pragma once
 
 #include <atomic>
@@ -123,7 +124,7 @@ class GradientBuckets::State {
 
   // step_norms.cc
   void forget_norms();
-  void add_squares(std::size_t parameter, const GradientPiece& piece);
+  void add_squares(std::size_t parameter, const grad::GradientPiece& piece);
   void add_rest_of_squares(std::size_t parameter);
   void check_norms(std::string_view call) const;
 
@@ -134,8 +135,8 @@ class GradientBuckets::State {
   Communicator& communicator_;
   const std::vector<Parameter> parameters_;
   const GradientOptions options_;
-  GradientLayout layout_;
-  Storage storage_;
+  grad::GradientLayout layout_;
+  grad::Storage storage_;
   const std::uint64_t number_;  // tells these buckets from others on the communicator
   const std::string title_;     // in messages of others that wish to start something in a step
   std::uint64_t layout_number_ = 0;
@@ -155,7 +156,8 @@ class GradientBuckets::State {
   std::vector<std::size_t> observed_;  // order of readiness in this step
   std::vector<bool> accumulated_;      // given in a local step since the last that travelled
   std::vector<Bucket> buckets_;
-  // When they ended, on Clock; 0: not yet. Whoever ends an operation writes here, until it has written.
+  // When they ended, on Clock; 0: not yet. Whoever ends an operation writes here, until it has
+  // written.
   std::unique_ptr<std::atomic<Clock::rep>[]> ended_;
 
   std::uint64_t step_ = 0;
@@ -167,24 +169,27 @@ class GradientBuckets::State {
       header_;  // HeaderValues, and behind them the size of each parameter, where it travels as f16
   Work header_work_;
   bool planned_ = false;
-  StepPlan plan_;
-  std::vector<std::uint64_t> usage_;  // a bit for each parameter: some rank has given something for it
+  grad::StepPlan plan_;
+  std::vector<std::uint64_t>
+      usage_;  // a bit for each parameter: some rank has given something for it
   Work usage_work_;
 
   // Of gradients that travel as f16, by parameter; empty otherwise.
-  std::vector<std::optional<int>>
-      exponents_;           // of the power of two that they travel with; none: nothing is known of their size
-  std::vector<int> again_;  // likewise, of the bucket that has travelled again and is being taken in
-  std::vector<float> largest_;  // finite element that this rank has sent in the last step that travelled
-  bool measuring_ = false;      // buckets wait for finish(), which finds out about sizes
+  std::vector<std::optional<int>> exponents_;  // of the power of two that they travel with; none:
+                                               // nothing is known of their size
+  std::vector<int>
+      again_;  // likewise, of the bucket that has travelled again and is being taken in
+  std::vector<float>
+      largest_;  // finite element that this rank has sent in the last step that travelled
+  bool measuring_ = false;  // buckets wait for finish(), which finds out about sizes
 
-  std::vector<SquareSum> squares_;  // by parameter
-  double other_squares_ = 0;        // of gradients that are not in buckets
-  Clock::time_point finishing_;     // when finish() was called
-  Clock::duration in_callbacks_{};  // in this step
+  std::vector<grad::SquareSum> squares_;  // by parameter
+  double other_squares_ = 0;              // of gradients that are not in buckets
+  Clock::time_point finishing_;           // when finish() was called
+  Clock::duration in_callbacks_{};        // in this step
   std::vector<BucketStatistics> statistics_;
   StepStatistics step_statistics_;
-  Trace trace_;
+  grad::Trace trace_;
 };
 
 }  // namespace rondo

@@ -6,9 +6,9 @@
 
 #include <rondo/gradients.h>
 
-namespace rondo {
+namespace rondo::grad {
 
 // A line for each bucket, one for their sum, and one for the step.
 std::string table_of(std::span<const BucketStatistics> statistics, const StepStatistics& step);
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -11,14 +11,14 @@
 namespace rondo {
 
 void GradientBuckets::State::forget_norms() {
-  std::fill(squares_.begin(), squares_.end(), SquareSum());
+  std::fill(squares_.begin(), squares_.end(), grad::SquareSum());
   other_squares_ = 0;
 }
 
 // Adds a piece that has just arrived, while it is in the cache. Squares are added in the order of
 // addresses: a piece that arrives too early waits for add_rest_of_squares().
-void GradientBuckets::State::add_squares(std::size_t parameter, const GradientPiece& piece) {
-  const GradientPlace& place = layout_.places[parameter];
+void GradientBuckets::State::add_squares(std::size_t parameter, const grad::GradientPiece& piece) {
+  const grad::GradientPlace& place = layout_.places[parameter];
   const DType type = layout_.arenas[place.arena].type;
   const std::size_t first = (piece.offset - place.offset) / size_of(type);
   if (first == squares_[parameter].elements())
@@ -30,11 +30,11 @@ void GradientBuckets::State::add_squares(std::size_t parameter, const GradientPi
 void GradientBuckets::State::add_rest_of_squares(std::size_t parameter) {
   if (untouched(parameter)) return;
   const Buffer view = gradient(parameter);
-  SquareSum& squares = squares_[parameter];
+  grad::SquareSum& squares = squares_[parameter];
   const std::size_t first = squares.elements();
   if (first == view.count) return;
-  squares.add(static_cast<const std::byte*>(view.data) + first * size_of(view.type), view.type, first,
-              view.count - first);
+  squares.add(static_cast<const std::byte*>(view.data) + first * size_of(view.type), view.type,
+              first, view.count - first);
 }
 
 void GradientBuckets::State::check_norms(std::string_view call) const {
@@ -45,10 +45,13 @@ void GradientBuckets::State::count_in_norm(const Buffer& gradient) {
   check_usable();
   check_norms("count_in_norm()");
   if (phase_ != Phase::idle)
-    refuse(fmt::format("count_in_norm() in step {}: call it after finish(), which resets the norms", step_));
-  if (gradient.device >= 0) refuse("count_in_norm(): the gradient is in device memory; copy it to the host");
-  if (gradient.data == nullptr && gradient.count != 0) refuse("count_in_norm(): the gradient is null");
-  SquareSum squares;
+    refuse(fmt::format("count_in_norm() in step {}: call it after finish(), which resets the norms",
+                       step_));
+  if (gradient.device >= 0)
+    refuse("count_in_norm(): the gradient is in device memory; copy it to the host");
+  if (gradient.data == nullptr && gradient.count != 0)
+    refuse("count_in_norm(): the gradient is null");
+  grad::SquareSum squares;
   squares.add(gradient.data, gradient.type, 0, gradient.count);
   other_squares_ += squares.total();
 }
@@ -62,7 +65,7 @@ double GradientBuckets::State::norm(std::size_t parameter) const {
 double GradientBuckets::State::norm() const {
   check_norms("norm()");
   double squares = 0;
-  for (const SquareSum& sum : squares_) squares += sum.total();
+  for (const grad::SquareSum& sum : squares_) squares += sum.total();
   return std::sqrt(squares + other_squares_);
 }
 

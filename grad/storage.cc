@@ -3,10 +3,10 @@
 
 #include <cstring>
 
-namespace rondo {
+namespace rondo::grad {
 
-Storage::Storage(Communicator& communicator, const GradientLayout& layout, std::optional<DType> wire,
-                 bool residuals) {
+Storage::Storage(Communicator& communicator, const GradientLayout& layout,
+                 std::optional<DType> wire, bool residuals) {
   for (const Arena& arena : layout.arenas) {
     Block& block = blocks_.emplace_back();
     block.type = block.wire_type = arena.type;
@@ -30,9 +30,11 @@ std::byte* Storage::saved(std::size_t arena) const noexcept {
 Buffer Storage::travelling(const GradientLayout& layout, std::size_t bucket) const noexcept {
   const BucketRange& range = layout.buckets[bucket];
   const Block& block = blocks_[range.arena];
-  const std::size_t first = range.offset / size_of(block.type), count = range.bytes / size_of(block.type);
+  const std::size_t first = range.offset / size_of(block.type),
+                    count = range.bytes / size_of(block.type);
   const Memory& memory = has_wire(range.arena) ? block.wire : block.gradients;
-  return {static_cast<std::byte*>(memory.data()) + first * size_of(block.wire_type), count, block.wire_type};
+  return {static_cast<std::byte*>(memory.data()) + first * size_of(block.wire_type), count,
+          block.wire_type};
 }
 
 float* Storage::residual(std::size_t arena, std::size_t offset) const noexcept {
@@ -51,4 +53,4 @@ void Storage::zero() {
     if (block.bytes != 0) std::memset(block.gradients.data(), 0, block.bytes);
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

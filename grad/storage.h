@@ -13,11 +13,12 @@
 
 #include "grad/layout.h"
 
-namespace rondo {
+namespace rondo::grad {
 
 class Storage {
  public:
-  // Gradients of f32 get a second arena in the wire type when there is one, and with `residuals` one for what rounding loses.
+  // Gradients of f32 get a second arena in the wire type when there is one, and with `residuals`
+  // one for what rounding loses.
   Storage(Communicator& communicator, const GradientLayout& layout, std::optional<DType> wire,
           bool residuals);
 
@@ -28,7 +29,8 @@ class Storage {
   // Null without error feedback.
   float* residual(std::size_t arena, std::size_t offset) const noexcept;
 
-  // Memory for the former contents of gradients that are overwritten and may have to come back; from this call on.
+  // Memory for the former contents of gradients that are overwritten and may have to come back;
+  // from this call on.
   void make_room_to_save();
   std::byte* saved(std::size_t arena) const noexcept;
 
@@ -43,4 +45,4 @@ class Storage {
   std::vector<Block> blocks_;  // by arena
 };
 
-}  // namespace rondo
+}  // namespace rondo::grad

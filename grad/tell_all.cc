@@ -3,7 +3,7 @@
 
 #include <system_error>
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
@@ -25,4 +25,4 @@ void tell_all(Communicator& communicator, const std::string& text) noexcept {
   communicator.abort(std::error_code(1, cause));
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -7,7 +7,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
@@ -28,9 +28,10 @@ void Trace::expect(std::size_t buckets_per_step) {
   if (to_come > (most_buckets - std::min(most_buckets, kept_.buckets.size())) / each)
     throw Error(
         Errc::invalid_argument,
-        fmt::format("keep_trace: {} steps of {} buckets are more than the {} buckets that can be kept; "
-                    "keep fewer steps",
-                    most_steps_, each, most_buckets));
+        fmt::format(
+            "keep_trace: {} steps of {} buckets are more than the {} buckets that can be kept; "
+            "keep fewer steps",
+            most_steps_, each, most_buckets));
   kept_.buckets.reserve(kept_.buckets.size() + to_come * each);
 }
 
@@ -55,4 +56,4 @@ void Trace::finish(Time called, Time at) {
   finished_buckets_ = kept_.buckets.size();
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

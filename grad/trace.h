@@ -9,9 +9,10 @@
 
 #include <rondo/communicator.h>
 
-namespace rondo {
+namespace rondo::grad {
 
-// Times in nanoseconds since the epoch of the steady clock: of this rank, and in what others sent, of rank 0.
+// Times in nanoseconds since the epoch of the steady clock: of this rank, and in what others sent,
+// of rank 0.
 struct TracedBucket {
   std::uint64_t step = 0, bucket = 0, bytes = 0;
   std::int64_t ready = 0, started = 0, ended = 0;
@@ -26,8 +27,8 @@ struct RankTrace {
   std::int64_t clock_error = 0;  // times are known up to this many nanoseconds
 };
 
-// What happened to the buckets of the first steps since it was made. Keeping a step allocates nothing while it has as many buckets as were
-// expected.
+// What happened to the buckets of the first steps since it was made. Keeping a step allocates
+// nothing while it has as many buckets as were expected.
 class Trace {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -44,11 +45,13 @@ class Trace {
   void finish(Time called, Time at);  // a step that never finishes is not kept
   std::size_t steps() const noexcept { return kept_.steps.size(); }
 
-  // Collective: writes what all ranks have kept to a file on rank 0, in Chrome trace format. One process for each rank, with tracks for steps and what finish() took of them,
-  // for buckets in the queue, and for those on the wire (several where they overlap). Clocks are set by rank 0's, up to half the fastest of
-  // some round trips; how much that was is in the name of the process. Uses messages between rank 0 and the others with tag
-  // message_tag. The file appears whole or not at all (PATH.tmp, then renamed). Throws Error on every rank: (system), naming the path and
-  // the reason.
+  // Collective: writes what all ranks have kept to a file on rank 0, in Chrome trace format. One
+  // process for each rank, with tracks for steps and what finish() took of them, for buckets in the
+  // queue, and for those on the wire (several where they overlap). Clocks are set by rank 0's, up
+  // to half the fastest of some round trips; how much that was is in the name of the process. Uses
+  // messages between rank 0 and the others with tag message_tag. The file appears whole or not at
+  // all (PATH.tmp, then renamed). Throws Error on every rank: (system), naming the path and the
+  // reason.
   void save(Communicator& communicator, const std::string& path) const;
 
   static constexpr std::size_t most_buckets = std::size_t{1} << 24;
@@ -62,4 +65,4 @@ class Trace {
   RankTrace kept_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::grad

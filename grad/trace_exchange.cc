@@ -14,7 +14,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
@@ -49,14 +49,17 @@ void receive_words(Communicator& communicator, std::span<std::uint64_t> words, i
 std::vector<Counts> gather_counts(Communicator& communicator, const RankTrace& mine) {
   std::array<std::uint64_t, 2> own{mine.steps.size(), mine.buckets.size()};
   Words all(2 * static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather({own.data(), own.size(), DType::u64}, buffer_of(std::span(all)), options_of_trace())
+  communicator
+      .all_gather({own.data(), own.size(), DType::u64}, buffer_of(std::span(all)),
+                  options_of_trace())
       .wait();
   std::vector<Counts> counts;
   for (std::size_t rank = 0; rank * 2 < all.size(); ++rank) {
     if (all[rank * 2] > Trace::most_buckets || all[rank * 2 + 1] > Trace::most_buckets)
-      throw Error(Errc::corrupt, fmt::format("save_trace: rank {} claims {} steps and {} buckets", rank,
-                                             all[rank * 2], all[rank * 2 + 1]));
-    counts.push_back({static_cast<std::size_t>(all[rank * 2]), static_cast<std::size_t>(all[rank * 2 + 1])});
+      throw Error(Errc::corrupt, fmt::format("save_trace: rank {} claims {} steps and {} buckets",
+                                             rank, all[rank * 2], all[rank * 2 + 1]));
+    counts.push_back(
+        {static_cast<std::size_t>(all[rank * 2]), static_cast<std::size_t>(all[rank * 2 + 1])});
   }
   return counts;
 }
@@ -101,10 +104,11 @@ Words words_of(const RankTrace& trace, const ClockOffset& clock) {
   Words words{static_cast<std::uint64_t>(clock.error)};
   words.reserve(Counts{trace.steps.size(), trace.buckets.size()}.words());
   for (const TracedStep& each : trace.steps)
-    words.insert(words.end(), {each.step, there(each.began), there(each.waited), there(each.finished)});
+    words.insert(words.end(),
+                 {each.step, there(each.began), there(each.waited), there(each.finished)});
   for (const TracedBucket& each : trace.buckets)
-    words.insert(words.end(), {each.step, each.bucket, each.bytes, there(each.ready), there(each.started),
-                               there(each.ended)});
+    words.insert(words.end(), {each.step, each.bucket, each.bytes, there(each.ready),
+                               there(each.started), there(each.ended)});
   return words;
 }
 
@@ -140,4 +144,4 @@ void exchange_traces(Communicator& communicator, const RankTrace& mine,
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

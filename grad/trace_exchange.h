@@ -7,11 +7,11 @@
 
 #include "grad/trace.h"
 
-namespace rondo {
+namespace rondo::grad {
 
-// Collective. On rank 0 calls take(rank, trace) for each rank in turn. Throws Error: what operations throw; (corrupt) on every rank where one
-// claims more than can be kept.
+// Collective. On rank 0 calls take(rank, trace) for each rank in turn. Throws Error: what
+// operations throw; (corrupt) on every rank where one claims more than can be kept.
 void exchange_traces(Communicator& communicator, const RankTrace& mine,
                      const std::function<void(int, const RankTrace&)>& take);
 
-}  // namespace rondo
+}  // namespace rondo::grad

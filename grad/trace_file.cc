@@ -10,7 +10,7 @@
 #include <system_error>
 #include <vector>
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
@@ -36,8 +36,8 @@ struct Span {
 class Tracks {
  public:
   std::size_t take(const Span& span) {
-    const auto free =
-        std::find_if(until_.begin(), until_.end(), [&](std::int64_t until) { return until <= span.from; });
+    const auto free = std::find_if(until_.begin(), until_.end(),
+                                   [&](std::int64_t until) { return until <= span.from; });
     if (free == until_.end() && until_.size() < most_tracks) {
       until_.push_back(span.to);
       return until_.size() - 1;
@@ -58,7 +58,8 @@ std::vector<Span> spans_of(const RankTrace& trace, Kind kind) {
     const std::int64_t from = kind == queued ? each.ready : each.started;
     spans.push_back({from, std::max(from, kind == queued ? each.started : each.ended), &each});
   }
-  std::stable_sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.from < b.from; });
+  std::stable_sort(spans.begin(), spans.end(),
+                   [](const Span& a, const Span& b) { return a.from < b.from; });
   return spans;
 }
 
@@ -102,7 +103,11 @@ Json exposed_event(const TracedStep& step, int rank) {
 }
 
 Json name_of_track(int rank, int track, const std::string& name) {
-  return {{"ph", "M"}, {"name", "thread_name"}, {"pid", rank}, {"tid", track}, {"args", {{"name", name}}}};
+  return {{"ph", "M"},
+          {"name", "thread_name"},
+          {"pid", rank},
+          {"tid", track},
+          {"args", {{"name", name}}}};
 }
 
 }  // namespace
@@ -132,11 +137,14 @@ void TraceFile::add_rank(int rank, int size, const RankTrace& trace) {
     write((first_ ? "\n" : ",\n") + event.dump());
     first_ = false;
   };
-  const std::string name =
-      rank == 0 ? "rank 0"
-                : fmt::format("rank {} (clock within {:.1f} us)", rank, microseconds(trace.clock_error));
+  const std::string name = rank == 0 ? "rank 0"
+                                     : fmt::format("rank {} (clock within {:.1f} us)", rank,
+                                                   microseconds(trace.clock_error));
   put({{"ph", "M"}, {"name", "process_name"}, {"pid", rank}, {"args", {{"name", name}}}});
-  put({{"ph", "M"}, {"name", "process_sort_index"}, {"pid", rank}, {"args", {{"sort_index", rank}}}});
+  put({{"ph", "M"},
+       {"name", "process_sort_index"},
+       {"pid", rank},
+       {"args", {{"sort_index", rank}}}});
   put(name_of_track(rank, track_of(steps, 0), "steps"));
   for (const TracedStep& each : trace.steps) {
     put(instant("begin_step", each.step, each.began, rank));
@@ -145,7 +153,8 @@ void TraceFile::add_rank(int rank, int size, const RankTrace& trace) {
   }
   for (const Kind kind : {queued, wire}) {
     Tracks tracks;
-    for (const Span& span : spans_of(trace, kind)) put(event_of(span, kind, tracks.take(span), rank, size));
+    for (const Span& span : spans_of(trace, kind))
+      put(event_of(span, kind, tracks.take(span), rank, size));
     for (std::size_t i = 0; i < tracks.count(); ++i)
       put(name_of_track(rank, track_of(kind, i),
                         fmt::format("{}{}", kind == queued ? "queued" : "wire",
@@ -162,4 +171,4 @@ std::string TraceFile::commit() {
   return problem_;
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A Chrome trace: {"traceEvents": [one event a line]}. Times in microseconds of rank 0's steady clock.
+// A Chrome trace: {"traceEvents": [one event a line]}. Times in microseconds of rank 0's steady
+// clock.
 #pragma once
 
 #include <cstdio>
@@ -9,7 +10,7 @@
 
 #include "grad/trace.h"
 
-namespace rondo {
+namespace rondo::grad {
 
 // Does nothing more after its first problem, which commit() tells.
 class TraceFile {
@@ -35,4 +36,4 @@ class TraceFile {
   bool first_ = true;
 };
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -11,7 +11,7 @@
 #include "grad/trace_exchange.h"
 #include "grad/trace_file.h"
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
@@ -26,8 +26,8 @@ void share_problem(Communicator& communicator, const std::string& problem) {
   communicator.broadcast(buffer_of(std::span(text)), buffer_of(std::span(text)), 0, options).wait();
   if (text[0] == 0) return;
   const char* const said = reinterpret_cast<const char*>(text.data());
-  throw Error(Errc::system,
-              fmt::format("save_trace: rank 0 {}", std::string(said, ::strnlen(said, text.size()))));
+  throw Error(Errc::system, fmt::format("save_trace: rank 0 {}",
+                                        std::string(said, ::strnlen(said, text.size()))));
 }
 
 }  // namespace
@@ -41,4 +41,4 @@ void Trace::save(Communicator& communicator, const std::string& path) const {
   share_problem(communicator, file ? file->commit() : std::string());
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -14,9 +14,10 @@ bool UnevenInputs::next(bool have) {
   if (ended_)
     throw Error(
         Errc::invalid_argument,
-        fmt::format("rank {}: uneven inputs: next() after it has said that no rank has a batch; make new "
-                    "UnevenInputs for the next epoch",
-                    communicator_->rank()));
+        fmt::format(
+            "rank {}: uneven inputs: next() after it has said that no rank has a batch; make new "
+            "UnevenInputs for the next epoch",
+            communicator_->rank()));
   ++calls_;
   const bool again = have && said_no_;
   said_no_ = said_no_ || !have;

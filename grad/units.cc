@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Powers of two with which gradients travel as f16, so that neither small ones are lost nor sums overflow. Each parameter has one, whatever
-// the buckets. It follows from the sum over ranks of the largest element that each gave in the step before, which is in the header; no sum
-// can be larger than that. Below 2^7 there is room to grow 2^9 times in a step, and above 2^-14, where f16 begins to lose digits, for
-// elements 2^21 times smaller than the largest.
-// Of a parameter that has not travelled yet nothing is known: in such a step finish() compares sizes before buckets start, once. Where one has
-// grown too much, a sum is infinite on all ranks alike, and its bucket travels again.
+// Powers of two with which gradients travel as f16, so that neither small ones are lost nor sums
+// overflow. Each parameter has one, whatever the buckets. It follows from the sum over ranks of the
+// largest element that each gave in the step before, which is in the header; no sum can be larger
+// than that. Below 2^7 there is room to grow 2^9 times in a step, and above 2^-14, where f16 begins
+// to lose digits, for elements 2^21 times smaller than the largest. Of a parameter that has not
+// travelled yet nothing is known: in such a step finish() compares sizes before buckets start,
+// once. Where one has grown too much, a sum is infinite on all ranks alike, and its bucket travels
+// again.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,7 +32,7 @@ int exponent_of(double size) {
 }  // namespace
 
 void GradientBuckets::State::put_sizes() {
-  std::copy(largest_.begin(), largest_.end(), header_.begin() + header_elements);
+  std::copy(largest_.begin(), largest_.end(), header_.begin() + grad::header_elements);
   std::fill(largest_.begin(), largest_.end(), 0.0f);
 }
 
@@ -38,31 +40,34 @@ void GradientBuckets::State::put_sizes() {
 void GradientBuckets::State::take_sizes() {
   measuring_ = false;
   for (std::size_t parameter = 0; parameter < exponents_.size(); ++parameter) {
-    const double size = header_[header_elements + parameter];
+    const double size = header_[grad::header_elements + parameter];
     if (size > 0 && std::isfinite(size)) exponents_[parameter] = exponent_of(size);
-    const GradientPlace& place = layout_.places[parameter];
-    if (!exponents_[parameter] && place.bytes != 0 && storage_.has_wire(place.arena) && plan_.active > 0)
+    const grad::GradientPlace& place = layout_.places[parameter];
+    if (!exponents_[parameter] && place.bytes != 0 && storage_.has_wire(place.arena) &&
+        plan_.active > 0)
       measuring_ = true;
   }
 }
 
 void GradientBuckets::State::measure_sizes() {
   for (std::size_t parameter = 0; parameter < exponents_.size(); ++parameter) {
-    const GradientPlace& place = layout_.places[parameter];
+    const grad::GradientPlace& place = layout_.places[parameter];
     if (!storage_.has_wire(place.arena) || contributes_zero(parameter)) continue;
     const Buffer view = gradient(parameter);
-    largest_[parameter] = largest_finite(static_cast<const float*>(view.data), view.count) *
+    largest_[parameter] = grad::largest_finite(static_cast<const float*>(view.data), view.count) *
                           static_cast<float>(plan_.wire_factor);
   }
-  const std::span<double> sizes = std::span(header_).subspan(header_elements);
+  const std::span<double> sizes = std::span(header_).subspan(grad::header_elements);
   std::copy(largest_.begin(), largest_.end(), sizes.begin());
   communicator_
-      .all_reduce(buffer_of(sizes), buffer_of(sizes), ReduceOp::sum, operation_options("gradients sizes"))
+      .all_reduce(buffer_of(sizes), buffer_of(sizes), ReduceOp::sum,
+                  operation_options("gradients sizes"))
       .wait();
   take_sizes();
   measuring_ = false;
-  // What is all zeros has no size, perhaps for ever (a frozen layer), and later steps must not wait for it. Its first element overflows,
-  // unless it is as small as that, and then its bucket travels again.
+  // What is all zeros has no size, perhaps for ever (a frozen layer), and later steps must not wait
+  // for it. Its first element overflows, unless it is as small as that, and then its bucket travels
+  // again.
   for (std::size_t parameter = 0; parameter < exponents_.size(); ++parameter)
     if (!exponents_[parameter] && storage_.has_wire(layout_.places[parameter].arena))
       exponents_[parameter] = most_exponent;
@@ -70,20 +75,22 @@ void GradientBuckets::State::measure_sizes() {
 
 float GradientBuckets::State::unit_of(std::size_t bucket, std::size_t parameter) const noexcept {
   if (exponents_.empty()) return 1;
-  return std::ldexp(1.0f, buckets_[bucket].again ? again_[parameter] : exponents_[parameter].value_or(0));
+  return std::ldexp(1.0f,
+                    buckets_[bucket].again ? again_[parameter] : exponents_[parameter].value_or(0));
 }
 
 // The gradients are still this rank's own. The bucket's residuals of earlier rounding are dropped:
 // they are less than half a digit of what the gradients were before they grew.
 void GradientBuckets::State::send_again_if_too_large(std::size_t bucket) {
   const Buffer wire = storage_.travelling(layout_, bucket);
-  if (exponents_.empty() || !has_non_finite_f16(wire.data, wire.count)) return;
-  const std::span<double> sizes = std::span(header_).subspan(header_elements);
+  if (exponents_.empty() || !grad::has_non_finite_f16(wire.data, wire.count)) return;
+  const std::span<double> sizes = std::span(header_).subspan(grad::header_elements);
   std::copy(largest_.begin(), largest_.end(), sizes.begin());
   communicator_
-      .all_reduce(buffer_of(sizes), buffer_of(sizes), ReduceOp::sum, operation_options("gradients sizes"))
+      .all_reduce(buffer_of(sizes), buffer_of(sizes), ReduceOp::sum,
+                  operation_options("gradients sizes"))
       .wait();
-  const BucketRange& range = layout_.buckets[bucket];
+  const grad::BucketRange& range = layout_.buckets[bucket];
   bool too_large = false;  // else a gradient is infinite or NaN, and so is the sum
   for (const std::size_t parameter : range.parameters) {
     const double size = sizes[parameter];
@@ -95,13 +102,14 @@ void GradientBuckets::State::send_again_if_too_large(std::size_t bucket) {
   if (!too_large) return;
   buckets_[bucket].again = true;
   for (const std::size_t parameter : range.parameters) {
-    const GradientPiece piece = layout_.piece(bucket, parameter);
+    const grad::GradientPiece piece = layout_.piece(bucket, parameter);
     float* const residual = storage_.residual(range.arena, piece.offset);
     if (residual != nullptr && piece.bytes != 0 && !contributes_zero(parameter))
       std::memset(residual, 0, piece.bytes);
   }
   contribute_wire(bucket);
-  communicator_.all_reduce(wire, wire, ReduceOp::sum, operation_options("gradients bucket again")).wait();
+  communicator_.all_reduce(wire, wire, ReduceOp::sum, operation_options("gradients bucket again"))
+      .wait();
 }
 
 }  // namespace rondo

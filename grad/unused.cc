@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients that no rank has given stay as they are. A bit for each parameter travels: where ranks may find out about unused ones in
-// finish(), after all buckets; where they only name them at the start, before the first bucket.
+// Gradients that no rank has given stay as they are. A bit for each parameter travels: where ranks
+// may find out about unused ones in finish(), after all buckets; where they only name them at the
+// start, before the first bucket.
 #include "grad/state.h"
 
 namespace rondo {
@@ -15,8 +16,8 @@ void GradientBuckets::State::start_usage() {
         usage_[parameter / 64] |= std::uint64_t{1} << parameter % 64;
   }
   const Buffer buffer = buffer_of(std::span(usage_));
-  usage_work_ =
-      communicator_.all_reduce(buffer, buffer, ReduceOp::bit_or, operation_options("gradients in use"));
+  usage_work_ = communicator_.all_reduce(buffer, buffer, ReduceOp::bit_or,
+                                         operation_options("gradients in use"));
 }
 
 // By every rank. In a step in which no rank takes part all gradients become zero.

@@ -10,7 +10,7 @@
 
 #include <rondo/convert.h>
 
-namespace rondo {
+namespace rondo::grad {
 
 namespace {
 
@@ -18,13 +18,15 @@ namespace {
 constexpr std::size_t tile = 2048;
 using Tile = std::array<float, tile>;
 
-// Bit for bit what arithmetic in f64, rounded to f32 once, gives: where the factor is an f32, a product of two f32 has one rounding too.
+// Bit for bit what arithmetic in f64, rounded to f32 once, gives: where the factor is an f32, a
+// product of two f32 has one rounding too.
 void multiply(const float* in, double factor, float* out, std::size_t count) {
   const auto narrow = static_cast<float>(factor);
   if (static_cast<double>(narrow) == factor) {
     for (std::size_t i = 0; i < count; ++i) out[i] = in[i] * narrow;
   } else {
-    for (std::size_t i = 0; i < count; ++i) out[i] = static_cast<float>(static_cast<double>(in[i]) * factor);
+    for (std::size_t i = 0; i < count; ++i)
+      out[i] = static_cast<float>(static_cast<double>(in[i]) * factor);
   }
 }
 
@@ -98,7 +100,8 @@ bool has_non_finite_f16(const void* values, std::size_t count) noexcept {
   return found != 0;
 }
 
-void decode_wire(const void* wire, DType wire_type, double scale, float* gradient, std::size_t count) {
+void decode_wire(const void* wire, DType wire_type, double scale, float* gradient,
+                 std::size_t count) {
   if (scale == 1) return convert(wire, wire_type, gradient, DType::f32, count);
   Tile values;
   for (std::size_t at = 0; at < count; at += tile) {
@@ -121,4 +124,4 @@ void scale_values(void* data, DType type, double factor, std::size_t count) {
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

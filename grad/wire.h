@@ -7,7 +7,7 @@
 
 #include <rondo/types.h>
 
-namespace rondo {
+namespace rondo::grad {
 
 // wire[i] = (gradient[i] * scale + residual[i]) * unit, in f32, rounded to nearest even to the wire
 // type. residual[i] becomes what the rounding has lost, or 0 where that is not finite (a value too
@@ -25,9 +25,11 @@ float largest_finite(const float* values, std::size_t count) noexcept;
 bool has_non_finite_f16(const void* values, std::size_t count) noexcept;
 
 // gradient[i] = wire[i] * scale. The two do not overlap.
-void decode_wire(const void* wire, DType wire_type, double scale, float* gradient, std::size_t count);
+void decode_wire(const void* wire, DType wire_type, double scale, float* gradient,
+                 std::size_t count);
 
-// data[i] = data[i] * factor, for f64, f32, f16 and bf16: in f64 for the first two, in f32 for the others, then rounded to the type.
+// data[i] = data[i] * factor, for f64, f32, f16 and bf16: in f64 for the first two, in f32 for the
+// others, then rounded to the type.
 void scale_values(void* data, DType type, double factor, std::size_t count);
 
-}  // namespace rondo
+}  // namespace rondo::grad

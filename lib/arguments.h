@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks of an operation's arguments, before anything starts. Each throws Error(invalid_argument or unsupported) that names rank,
-// operation, what was given and what is possible.
+// Checks of an operation's arguments, before anything starts. Each throws Error(invalid_argument or
+// unsupported) that names rank, operation, what was given and what is possible.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include <rondo/options.h>
 #include <rondo/types.h>
 
-namespace rondo {
+namespace rondo::lib {
 
 struct Arguments {
   int rank = 0;
@@ -26,4 +26,4 @@ struct Arguments {
 
 void check_arguments(const Arguments& arguments);
 
-}  // namespace rondo
+}  // namespace rondo::lib

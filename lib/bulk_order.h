@@ -7,7 +7,7 @@
 
 #include <rondo/types.h>
 
-namespace rondo {
+namespace rondo::lib {
 
 // Says who may start bulk operations on a communicator: everybody, or the owner that has reserved
 // their order. Thread-safe; a check that passes takes no lock.
@@ -30,4 +30,4 @@ class BulkOrder {
   std::string_view who_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::lib

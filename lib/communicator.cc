@@ -8,16 +8,17 @@
 
 namespace rondo {
 
-Communicator connect_with(const Options& options, const TransportFactory& transports) {
-  warn_about_variables();
-  return Communicator(std::make_unique<CommunicatorState>(options, transports));
+Communicator lib::connect_with(const Options& options, const lib::TransportFactory& transports) {
+  lib::warn_about_variables();
+  return Communicator(std::make_unique<lib::CommunicatorState>(options, transports));
 }
 
 Communicator Communicator::connect(const Options& options) {
-  return connect_with(options, default_transports);
+  return lib::connect_with(options, lib::default_transports);
 }
 
-Communicator::Communicator(std::unique_ptr<CommunicatorState> state) : state_(std::move(state)) {}
+Communicator::Communicator(std::unique_ptr<lib::CommunicatorState> state)
+    : state_(std::move(state)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   if (this == &other) return *this;
@@ -46,26 +47,29 @@ std::string Communicator::describe_peer(int peer) const {
 }
 
 std::string Communicator::algorithm(Collective operation, std::size_t count, DType type) const {
-  return std::string(name_of(state_->plan(operation, count, type).algorithm));
+  return std::string(schedules::name_of(state_->plan(operation, count, type).algorithm));
 }
 
 std::string Communicator::describe(Collective operation, std::size_t count, DType type) const {
-  const Plan plan = state_->plan(operation, count, type);
-  return fmt::format("{} over {}, segments of {}, {} in flight", name_of(plan.algorithm),
-                     state_->transport_name(), describe_bytes(plan.segment_bytes), plan.depth);
+  const plan::Plan plan = state_->plan(operation, count, type);
+  return fmt::format("{} over {}, segments of {}, {} in flight", schedules::name_of(plan.algorithm),
+                     state_->transport_name(), schedules::describe_bytes(plan.segment_bytes),
+                     plan.depth);
 }
 
 Statistics Communicator::statistics() const {
-  const EngineStatistics s = state_->engine().statistics();
-  return {s.operations, s.frames_sent, s.frames_received, s.bytes_sent, s.bytes_received, s.staging_bytes};
+  const engine::EngineStatistics s = state_->engine().statistics();
+  return {s.operations, s.frames_sent,    s.frames_received,
+          s.bytes_sent, s.bytes_received, s.staging_bytes};
 }
 
 PlanConstants Communicator::constants() const {
-  return to_public(state_->constants());
+  return lib::to_public(state_->constants());
 }
 
 Work Communicator::all_reduce(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::all_reduce, in, out, op, 0, true, true, &options});
+  return state_->start(
+      {rank(), size(), Collective::all_reduce, in, out, op, 0, true, true, &options});
 }
 
 Work Communicator::reduce(Buffer in, Buffer out, ReduceOp op, int root, const OpOptions& options) {
@@ -74,8 +78,8 @@ Work Communicator::reduce(Buffer in, Buffer out, ReduceOp op, int root, const Op
 }
 
 Work Communicator::broadcast(Buffer in, Buffer out, int root, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::broadcast, in, out, ReduceOp::sum, root, rank() == root, true, &options});
+  return state_->start({rank(), size(), Collective::broadcast, in, out, ReduceOp::sum, root,
+                        rank() == root, true, &options});
 }
 
 Work Communicator::all_gather(Buffer in, Buffer out, const OpOptions& options) {
@@ -84,17 +88,18 @@ Work Communicator::all_gather(Buffer in, Buffer out, const OpOptions& options) {
 }
 
 Work Communicator::reduce_scatter(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::reduce_scatter, in, out, op, 0, true, true, &options});
+  return state_->start(
+      {rank(), size(), Collective::reduce_scatter, in, out, op, 0, true, true, &options});
 }
 
 Work Communicator::gather(Buffer in, Buffer out, int root, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::gather, in, out, ReduceOp::sum, root, true, rank() == root, &options});
+  return state_->start({rank(), size(), Collective::gather, in, out, ReduceOp::sum, root, true,
+                        rank() == root, &options});
 }
 
 Work Communicator::scatter(Buffer in, Buffer out, int root, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::scatter, in, out, ReduceOp::sum, root, rank() == root, true, &options});
+  return state_->start({rank(), size(), Collective::scatter, in, out, ReduceOp::sum, root,
+                        rank() == root, true, &options});
 }
 
 Work Communicator::all_to_all(Buffer in, Buffer out, const OpOptions& options) {
@@ -104,12 +109,12 @@ Work Communicator::all_to_all(Buffer in, Buffer out, const OpOptions& options) {
 
 Work Communicator::all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts,
                                 const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::all_gather_v, in, out, ReduceOp::sum, 0, true, true, &options, counts});
+  return state_->start({rank(), size(), Collective::all_gather_v, in, out, ReduceOp::sum, 0, true,
+                        true, &options, counts});
 }
 
-Work Communicator::reduce_scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts, ReduceOp op,
-                                    const OpOptions& options) {
+Work Communicator::reduce_scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts,
+                                    ReduceOp op, const OpOptions& options) {
   return state_->start(
       {rank(), size(), Collective::reduce_scatter_v, in, out, op, 0, true, true, &options, counts});
 }
@@ -132,12 +137,13 @@ Work Communicator::batch(std::span<const Transfer> transfers, const OpOptions& o
 }
 
 Work Communicator::all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
-                                std::span<const std::size_t> receive_counts, const OpOptions& options) {
+                                std::span<const std::size_t> receive_counts,
+                                const OpOptions& options) {
   return state_->start_all_to_all_v(in, send_counts, out, receive_counts, options);
 }
 
 std::optional<Communicator> Communicator::split(int color, int key) {
-  auto state = rondo::split(*state_, color, key, state_->next_split());
+  auto state = rondo::lib::split(*state_, color, key, state_->next_split());
   if (!state) return std::nullopt;
   return Communicator(std::move(state));
 }

@@ -10,19 +10,20 @@
 #include "lib/rendezvous/rendezvous.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 // In order of preference; a peer is reached by the nearest one that can.
-using TransportList = std::vector<std::unique_ptr<Transport>>;
-using TransportFactory = std::function<TransportList(const Place&, const Options&)>;
+using TransportList = std::vector<std::unique_ptr<transports::Transport>>;
+using TransportFactory = std::function<TransportList(const rendezvous::Place&, const Options&)>;
 
 // Communicator::connect with the transports injected: tests pass the mem transport here.
 Communicator connect_with(const Options& options, const TransportFactory& transports);
 
-// The only place that names concrete transports. Throws Error(invalid_argument) for an unknown name in options.transports.
-TransportList default_transports(const Place& place, const Options& options);
+// The only place that names concrete transports. Throws Error(invalid_argument) for an unknown name
+// in options.transports.
+TransportList default_transports(const rendezvous::Place& place, const Options& options);
 
 // Whether options.transports leaves none out.
 bool allows_all_transports(const Options& options);
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -10,17 +10,17 @@
 #include "lib/control/control.h"
 #include "lib/rendezvous/rendezvous.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 // "rank 2 could not connect: WHY".
 std::string could_not_connect(int rank, const std::string& why);
 
 // Before the ranks have met: reports at the rendezvous. Throws Error.
-[[noreturn]] void fail_before_joining(const Place& place, const Options& options,
+[[noreturn]] void fail_before_joining(const rendezvous::Place& place, const Options& options,
                                       const std::exception& error);
 
 // After they have met: reports over the control plane. Throws Error with the communicator's first
 // failure, which may be another rank's.
-[[noreturn]] void fail_together(Control& control, int rank, const std::exception& error);
+[[noreturn]] void fail_together(control::Control& control, int rank, const std::exception& error);
 
-}  // namespace rondo
+}  // namespace rondo::lib

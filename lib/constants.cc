@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The file is JSON: {"rondo_constants": 1, "host": {"latency_s", "seconds_per_byte", "frame_s"}, "network": {likewise},
-// "reduce_seconds_per_byte"}. Every key must be there, and no others.
+// The file is JSON: {"rondo_constants": 1, "host": {"latency_s", "seconds_per_byte", "frame_s"},
+// "network": {likewise}, "reduce_seconds_per_byte"}. Every key must be there, and no others.
 #include "lib/constants.h"
 
 #include <fmt/format.h>
@@ -28,32 +28,38 @@ constexpr std::size_t most_file_bytes = 65536;
 
 struct Field {
   const char *group, *name;  // group: null at the top
-  double CostConstants::*top;
-  LinkCosts CostConstants::*link;
-  double LinkCosts::*member;
+  double plan::CostConstants::*top;
+  plan::LinkCosts plan::CostConstants::*link;
+  double plan::LinkCosts::*member;
   double least, most;
 
-  double& of(CostConstants& c) const { return link == nullptr ? c.*top : c.*link.*member; }
-  double of(const CostConstants& c) const { return link == nullptr ? c.*top : c.*link.*member; }
+  double& of(plan::CostConstants& c) const { return link == nullptr ? c.*top : c.*link.*member; }
+  double of(const plan::CostConstants& c) const {
+    return link == nullptr ? c.*top : c.*link.*member;
+  }
   std::string path() const { return group == nullptr ? name : fmt::format("{}.{}", group, name); }
 };
 
-constexpr Field link_field(const char* group, LinkCosts CostConstants::*link, const char* name,
-                           double LinkCosts::*member, double most) {
+constexpr Field link_field(const char* group, plan::LinkCosts plan::CostConstants::*link,
+                           const char* name, double plan::LinkCosts::*member, double most) {
   return {group, name, nullptr, link, member, 0, most};
 }
 constexpr std::array<Field, 7> fields{
-    link_field("host", &CostConstants::host, "latency_s", &LinkCosts::latency_s, 10),
-    link_field("host", &CostConstants::host, "seconds_per_byte", &LinkCosts::seconds_per_byte, 1e-3),
-    link_field("host", &CostConstants::host, "frame_s", &LinkCosts::frame_s, 1),
-    link_field("network", &CostConstants::network, "latency_s", &LinkCosts::latency_s, 10),
-    link_field("network", &CostConstants::network, "seconds_per_byte", &LinkCosts::seconds_per_byte, 1e-3),
-    link_field("network", &CostConstants::network, "frame_s", &LinkCosts::frame_s, 1),
-    Field{nullptr, "reduce_seconds_per_byte", &CostConstants::reduce_seconds_per_byte, nullptr, nullptr, 0,
-          1e-3}};
+    link_field("host", &plan::CostConstants::host, "latency_s", &plan::LinkCosts::latency_s, 10),
+    link_field("host", &plan::CostConstants::host, "seconds_per_byte",
+               &plan::LinkCosts::seconds_per_byte, 1e-3),
+    link_field("host", &plan::CostConstants::host, "frame_s", &plan::LinkCosts::frame_s, 1),
+    link_field("network", &plan::CostConstants::network, "latency_s", &plan::LinkCosts::latency_s,
+               10),
+    link_field("network", &plan::CostConstants::network, "seconds_per_byte",
+               &plan::LinkCosts::seconds_per_byte, 1e-3),
+    link_field("network", &plan::CostConstants::network, "frame_s", &plan::LinkCosts::frame_s, 1),
+    Field{nullptr, "reduce_seconds_per_byte", &plan::CostConstants::reduce_seconds_per_byte,
+          nullptr, nullptr, 0, 1e-3}};
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
-  throw Error(Errc::invalid_argument, fmt::format("the constants in {} cannot be used: {}", path, why));
+  throw Error(Errc::invalid_argument,
+              fmt::format("the constants in {} cannot be used: {}", path, why));
 }
 
 std::string read_file(const std::string& path) {
@@ -62,47 +68,52 @@ std::string read_file(const std::string& path) {
   std::string text(most_file_bytes + 1, '\0');
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) refuse(path, std::generic_category().message(errno));
-  if (text.size() > most_file_bytes) refuse(path, fmt::format("more than {} bytes", most_file_bytes));
+  if (text.size() > most_file_bytes)
+    refuse(path, fmt::format("more than {} bytes", most_file_bytes));
   return text;
 }
 
-const json& member(const std::string& path, const json& object, const char* group, const char* name) {
+const json& member(const std::string& path, const json& object, const char* group,
+                   const char* name) {
   const std::string shown = group == nullptr ? name : fmt::format("{}.{}", group, name);
-  if (!object.is_object() || !object.contains(name)) refuse(path, fmt::format("{} is missing", shown));
+  if (!object.is_object() || !object.contains(name))
+    refuse(path, fmt::format("{} is missing", shown));
   return object[name];
 }
 
-CostConstants parse(const std::string& path, const json& all) {
+plan::CostConstants parse(const std::string& path, const json& all) {
   const json& version = member(path, all, nullptr, "rondo_constants");
-  if (version != 1) refuse(path, fmt::format("rondo_constants is {}, this version reads 1", version.dump()));
-  CostConstants constants;
+  if (version != 1)
+    refuse(path, fmt::format("rondo_constants is {}, this version reads 1", version.dump()));
+  plan::CostConstants constants;
   for (const Field& f : fields) {
     const json& object = f.group == nullptr ? all : member(path, all, nullptr, f.group);
     const json& value = member(path, object, f.group, f.name);
     const double number = value.is_number() ? value.get<double>() : std::nan("");
     if (!(number >= f.least && number <= f.most))
-      refuse(path, fmt::format("{} is {}; possible are numbers from {:g} to {:g}", f.path(), value.dump(),
-                               f.least, f.most));
+      refuse(path, fmt::format("{} is {}; possible are numbers from {:g} to {:g}", f.path(),
+                               value.dump(), f.least, f.most));
     f.of(constants) = number;
   }
   const std::size_t known[] = {4, 3, 3};
   const json* const objects[] = {&all, &all["host"], &all["network"]};
   for (int i = 0; i < 3; ++i)
-    if (objects[i]->size() != known[i]) refuse(path, "there are members that this version does not know");
+    if (objects[i]->size() != known[i])
+      refuse(path, "there are members that this version does not know");
   return constants;
 }
 
 }  // namespace
 
-bool is_sane(const CostConstants& constants) noexcept {
+bool lib::is_sane(const plan::CostConstants& constants) noexcept {
   return std::all_of(fields.begin(), fields.end(), [&](const Field& f) {
     const double value = f.of(constants);
     return value >= f.least && value <= f.most;
   });
 }
 
-CostConstants make_sane(const CostConstants& constants) noexcept {
-  CostConstants sane = constants;
+plan::CostConstants lib::make_sane(const plan::CostConstants& constants) noexcept {
+  plan::CostConstants sane = constants;
   for (const Field& f : fields) {
     double& value = f.of(sane);
     value = value >= f.least ? std::min(value, f.most) : f.least;
@@ -110,41 +121,42 @@ CostConstants make_sane(const CostConstants& constants) noexcept {
   return sane;
 }
 
-CostConstants to_costs(const PlanConstants& c) noexcept {
+plan::CostConstants lib::to_costs(const PlanConstants& c) noexcept {
   return {.host = {c.host.latency_s, c.host.seconds_per_byte, c.host.frame_s},
           .network = {c.network.latency_s, c.network.seconds_per_byte, c.network.frame_s},
           .reduce_seconds_per_byte = c.reduce_seconds_per_byte};
 }
 
-PlanConstants to_public(const CostConstants& c) noexcept {
+PlanConstants lib::to_public(const plan::CostConstants& c) noexcept {
   return {.host = {c.host.latency_s, c.host.seconds_per_byte, c.host.frame_s},
           .network = {c.network.latency_s, c.network.seconds_per_byte, c.network.frame_s},
           .reduce_seconds_per_byte = c.reduce_seconds_per_byte};
 }
 
-void put_constants(Writer& writer, const CostConstants& constants) {
+void lib::put_constants(base::Writer& writer, const plan::CostConstants& constants) {
   for (const Field& f : fields) writer.put(std::bit_cast<std::uint64_t>(f.of(constants)));
 }
 
-CostConstants get_constants(Reader& reader) noexcept {
-  CostConstants constants;
-  for (const Field& f : fields) f.of(constants) = std::bit_cast<double>(reader.get<std::uint64_t>());
+plan::CostConstants lib::get_constants(base::Reader& reader) noexcept {
+  plan::CostConstants constants;
+  for (const Field& f : fields)
+    f.of(constants) = std::bit_cast<double>(reader.get<std::uint64_t>());
   return constants;
 }
 
 PlanConstants default_constants() noexcept {
-  return to_public({});
+  return lib::to_public({});
 }
 
 PlanConstants read_constants(const std::string& path) {
   const json all = json::parse(read_file(path), nullptr, false);
   if (all.is_discarded()) refuse(path, "it is not JSON");
-  return to_public(parse(path, all));
+  return lib::to_public(parse(path, all));
 }
 
 std::string format_constants(const PlanConstants& constants) {
   json all = {{"rondo_constants", 1}};
-  const CostConstants costs = to_costs(constants);
+  const plan::CostConstants costs = lib::to_costs(constants);
   for (const Field& f : fields) (f.group == nullptr ? all : all[f.group])[f.name] = f.of(costs);
   return all.dump(2) + "\n";
 }

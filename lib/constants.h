@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The planner's constants as they come from a file or from another rank: never trusted before is_sane().
+// The planner's constants as they come from a file or from another rank: never trusted before
+// is_sane().
 #pragma once
 
 #include <string>
@@ -10,18 +11,19 @@
 #include "base/bytes.h"
 #include "collectives/plan/planner.h"
 
-namespace rondo {
+namespace rondo::lib {
 
-// Every time finite and in its range: latencies to 10 s, bytes to a millisecond each, frames to a second.
-bool is_sane(const CostConstants& constants) noexcept;
+// Every time finite and in its range: latencies to 10 s, bytes to a millisecond each, frames to a
+// second.
+bool is_sane(const plan::CostConstants& constants) noexcept;
 // The same with every value moved into its range.
-CostConstants make_sane(const CostConstants& constants) noexcept;
+plan::CostConstants make_sane(const plan::CostConstants& constants) noexcept;
 
-CostConstants to_costs(const PlanConstants& constants) noexcept;
-PlanConstants to_public(const CostConstants& constants) noexcept;
+plan::CostConstants to_costs(const PlanConstants& constants) noexcept;
+PlanConstants to_public(const plan::CostConstants& constants) noexcept;
 
 // Seven f64, as their bits.
-void put_constants(Writer& writer, const CostConstants& constants);
-CostConstants get_constants(Reader& reader) noexcept;  // may be insane
+void put_constants(base::Writer& writer, const plan::CostConstants& constants);
+plan::CostConstants get_constants(base::Reader& reader) noexcept;  // may be insane
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -14,7 +14,8 @@ namespace rondo {
 namespace {
 
 bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) noexcept {
-  const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
+  const auto first = reinterpret_cast<std::uintptr_t>(a),
+             second = reinterpret_cast<std::uintptr_t>(b);
   return first < second + b_bytes && second < first + a_bytes;
 }
 
@@ -22,17 +23,19 @@ bool overlap(const void* a, std::size_t a_bytes, const void* b, std::size_t b_by
 
 void convert(const void* in, DType in_type, void* out, DType out_type, std::size_t count) {
   const bool same = in_type == out_type && is_valid(in_type);
-  const ConvertFunction function = find_convert(in_type, out_type);
+  const kernels::ConvertFunction function = kernels::find_convert(in_type, out_type);
   if (!same && function == nullptr)
-    throw Error(Errc::invalid_argument,
-                fmt::format("convert: there is no conversion from {} to {}; one of two floating-point types "
-                            "must be f32, or both the same",
-                            name_of(in_type), name_of(out_type)));
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format(
+            "convert: there is no conversion from {} to {}; one of two floating-point types "
+            "must be f32, or both the same",
+            name_of(in_type), name_of(out_type)));
   if (count == 0 || (same && in == out)) return;
   if (overlap(in, count * size_of(in_type), out, count * size_of(out_type)))
     throw Error(Errc::invalid_argument,
-                fmt::format("convert: {} {} at in overlap {} at out; give them memory of their own", count,
-                            name_of(in_type), name_of(out_type)));
+                fmt::format("convert: {} {} at in overlap {} at out; give them memory of their own",
+                            count, name_of(in_type), name_of(out_type)));
   if (same)
     std::memcpy(out, in, count * size_of(in_type));
   else

@@ -44,32 +44,38 @@ std::optional<T> parse_whole(std::string_view text) {
 
 std::string read_secret_file(const std::string& path) {
   constexpr const char* name = "RONDO_SECRET_FILE";
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file) refuse_variable(name, path, "the file cannot be opened: " + describe_errno(errno));
+  const base::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file)
+    lib::refuse_variable(name, path,
+                         "the file cannot be opened: " + rendezvous::describe_errno(errno));
   struct stat status {};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
-    refuse_variable(name, path, "it is not a regular file");
+    lib::refuse_variable(name, path, "it is not a regular file");
   if ((status.st_mode & 007) != 0)
-    log_line(LogLevel::warning,
-             "the secret in " + path + " (RONDO_SECRET_FILE) can be read by every user of this host");
+    base::log_line(
+        base::LogLevel::warning,
+        "the secret in " + path + " (RONDO_SECRET_FILE) can be read by every user of this host");
   std::string text(most_secret_bytes + 1, '\0');
   const ssize_t count = ::read(file.get(), text.data(), text.size());
-  if (count < 0) refuse_variable(name, path, "the file cannot be read: " + describe_errno(errno));
+  if (count < 0)
+    lib::refuse_variable(name, path,
+                         "the file cannot be read: " + rendezvous::describe_errno(errno));
   text.resize(static_cast<std::size_t>(count));
-  if (text.size() > most_secret_bytes) refuse_variable(name, path, "a secret has at most 4096 bytes");
+  if (text.size() > most_secret_bytes)
+    lib::refuse_variable(name, path, "a secret has at most 4096 bytes");
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  if (text.empty()) refuse_variable(name, path, "the file is empty");
+  if (text.empty()) lib::refuse_variable(name, path, "the file is empty");
   return text;
 }
 
 }  // namespace
 
-void refuse_variable(const char* name, std::string_view value, const std::string& why) {
+void lib::refuse_variable(const char* name, std::string_view value, const std::string& why) {
   throw Error(Errc::invalid_argument,
               std::string(name) + " is '" + std::string(value.substr(0, 200)) + "': " + why);
 }
 
-std::optional<std::string> variable(const char* name) {
+std::optional<std::string> lib::variable(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr) return std::nullopt;
   const std::string_view text = trim(value);
@@ -77,30 +83,32 @@ std::optional<std::string> variable(const char* name) {
   return std::string(text);
 }
 
-std::optional<std::int64_t> whole_variable(const char* name, std::int64_t least, std::int64_t most) {
-  const auto text = variable(name);
+std::optional<std::int64_t> lib::whole_variable(const char* name, std::int64_t least,
+                                                std::int64_t most) {
+  const auto text = lib::variable(name);
   if (!text) return std::nullopt;
   const auto value = parse_whole<std::int64_t>(*text);
   if (!value || *value < least || *value > most)
-    refuse_variable(
+    lib::refuse_variable(
         name, *text,
         "it must be a whole number from " + std::to_string(least) + " to " + std::to_string(most));
   return value;
 }
 
-std::optional<std::chrono::milliseconds> seconds_variable(const char* name) {
-  const auto text = variable(name);
+std::optional<std::chrono::milliseconds> lib::seconds_variable(const char* name) {
+  const auto text = lib::variable(name);
   if (!text) return std::nullopt;
   const auto value = parse_whole<double>(*text);
   constexpr double most = 1e7;  // some four months
   if (!value || !std::isfinite(*value) || *value < 0.001 || *value > most)
-    refuse_variable(name, *text,
-                    "it must be a number of seconds from 0.001 to 10000000, for instance 30 or 0.5");
+    lib::refuse_variable(
+        name, *text,
+        "it must be a number of seconds from 0.001 to 10000000, for instance 30 or 0.5");
   return std::chrono::milliseconds(std::llround(*value * 1000));
 }
 
-std::optional<std::size_t> bytes_variable(const char* name) {
-  const auto text = variable(name);
+std::optional<std::size_t> lib::bytes_variable(const char* name) {
+  const auto text = lib::variable(name);
   if (!text) return std::nullopt;
   const auto digits = std::min(text->find_first_not_of("0123456789"), text->size());
   const auto number = parse_whole<std::uint64_t>(std::string_view(*text).substr(0, digits));
@@ -114,26 +122,27 @@ std::optional<std::size_t> bytes_variable(const char* name) {
   const bool unit_known = letter == std::string_view::npos
                               ? rest.empty() || rest == "B"
                               : rest.empty() || rest == "I" || rest == "B" || rest == "IB";
-  const unsigned shift = letter == std::string_view::npos ? 0 : 10 * (static_cast<unsigned>(letter) + 1);
+  const unsigned shift =
+      letter == std::string_view::npos ? 0 : 10 * (static_cast<unsigned>(letter) + 1);
   if (!number || !unit_known || *number == 0 || *number > (std::uint64_t{1} << (62 - shift)))
-    refuse_variable(
-        name, *text,
-        "it must be a number of bytes above 0, K, M or G behind it for powers of 1024, for instance 256K");
+    lib::refuse_variable(name, *text,
+                         "it must be a number of bytes above 0, K, M or G behind it for powers of "
+                         "1024, for instance 256K");
   return static_cast<std::size_t>(*number << shift);
 }
 
-std::optional<bool> switch_variable(const char* name) {
-  const auto text = variable(name);
+std::optional<bool> lib::switch_variable(const char* name) {
+  const auto text = lib::variable(name);
   if (!text) return std::nullopt;
   for (const char* yes : {"1", "true", "yes", "on"})
     if (*text == yes) return true;
   for (const char* no : {"0", "false", "no", "off"})
     if (*text == no) return false;
-  refuse_variable(name, *text, "it must be 1, true, yes or on, or else 0, false, no or off");
+  lib::refuse_variable(name, *text, "it must be 1, true, yes or on, or else 0, false, no or off");
 }
 
-std::optional<std::vector<std::string>> list_variable(const char* name) {
-  const auto text = variable(name);
+std::optional<std::vector<std::string>> lib::list_variable(const char* name) {
+  const auto text = lib::variable(name);
   if (!text) return std::nullopt;
   std::vector<std::string> parts;
   for (std::string_view rest = *text; !rest.empty();) {
@@ -141,49 +150,54 @@ std::optional<std::vector<std::string>> list_variable(const char* name) {
     if (const auto part = trim(rest.substr(0, comma)); !part.empty()) parts.emplace_back(part);
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
-  if (parts.empty()) refuse_variable(name, *text, "it must be a list of names with commas between them");
+  if (parts.empty())
+    lib::refuse_variable(name, *text, "it must be a list of names with commas between them");
   return parts;
 }
 
-std::optional<std::pair<std::uint16_t, std::uint16_t>> port_range_variable(const char* name) {
-  const auto text = variable(name);
+std::optional<std::pair<std::uint16_t, std::uint16_t>> lib::port_range_variable(const char* name) {
+  const auto text = lib::variable(name);
   if (!text) return std::nullopt;
   const auto dash = text->find('-');
   const auto first = parse_whole<std::uint16_t>(trim(std::string_view(*text).substr(0, dash)));
-  const auto last = dash == std::string::npos
-                        ? first
-                        : parse_whole<std::uint16_t>(trim(std::string_view(*text).substr(dash + 1)));
+  const auto last =
+      dash == std::string::npos
+          ? first
+          : parse_whole<std::uint16_t>(trim(std::string_view(*text).substr(dash + 1)));
   if (!first || !last || *first == 0 || *last < *first)
-    refuse_variable(name, *text,
-                    "it must be FIRST-LAST with 1 <= FIRST <= LAST <= 65535, for instance 42000-42099");
+    lib::refuse_variable(
+        name, *text,
+        "it must be FIRST-LAST with 1 <= FIRST <= LAST <= 65535, for instance 42000-42099");
   return std::pair{*first, *last};
 }
 
-std::string secret_from_environment() {
+std::string lib::secret_from_environment() {
   const char* secret = std::getenv("RONDO_SECRET");
-  const auto path = variable("RONDO_SECRET_FILE");
+  const auto path = lib::variable("RONDO_SECRET_FILE");
   if (secret == nullptr || *secret == '\0') return path ? read_secret_file(*path) : std::string();
-  if (path) refuse_variable("RONDO_SECRET_FILE", *path, "RONDO_SECRET is set too; set only one of them");
+  if (path)
+    lib::refuse_variable("RONDO_SECRET_FILE", *path,
+                         "RONDO_SECRET is set too; set only one of them");
   std::string value = secret;
   if (value.size() > most_secret_bytes)
-    throw Error(Errc::invalid_argument,
-                "RONDO_SECRET has " + std::to_string(value.size()) + " bytes: at most 4096 are possible");
+    throw Error(Errc::invalid_argument, "RONDO_SECRET has " + std::to_string(value.size()) +
+                                            " bytes: at most 4096 are possible");
   return value;
 }
 
 Options Options::from_environment() {
   Options options;
-  const auto environment = ranks_from_environment(options);
+  const auto environment = lib::ranks_from_environment(options);
   if (environment.rank >= 0) options.rank = environment.rank;
   if (environment.size > 0) options.size = environment.size;
-  if (const auto url = variable("RONDO_RENDEZVOUS")) {
-    if (*url != "env://") parse_rendezvous(*url, "RONDO_RENDEZVOUS");
+  if (const auto url = lib::variable("RONDO_RENDEZVOUS")) {
+    if (*url != "env://") rendezvous::parse_rendezvous(*url, "RONDO_RENDEZVOUS");
     options.rendezvous = *url;
   }
-  options.secret = secret_from_environment();
-  warn_about_variables();
-  static_cast<void>(protection_of(options));
-  return with_environment(std::move(options));
+  options.secret = lib::secret_from_environment();
+  lib::warn_about_variables();
+  static_cast<void>(lib::protection_of(options));
+  return lib::with_environment(std::move(options));
 }
 
 }  // namespace rondo

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Environment variables, read with their bounds. Every error names the variable, its value and what is possible. A variable that is
-// set to nothing counts as not set.
+// Environment variables, read with their bounds. Every error names the variable, its value and what
+// is possible. A variable that is set to nothing counts as not set.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace rondo {
+namespace rondo::lib {
 
 std::optional<std::string> variable(const char* name);
 std::optional<std::int64_t> whole_variable(const char* name, std::int64_t least, std::int64_t most);
@@ -35,4 +35,4 @@ std::optional<std::pair<std::uint16_t, std::uint16_t>> port_range_variable(const
 // RONDO_SECRET or the contents of the file RONDO_SECRET_FILE; empty when neither is set.
 std::string secret_from_environment();
 
-}  // namespace rondo
+}  // namespace rondo::lib

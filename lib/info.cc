@@ -16,6 +16,7 @@
 #include <rondo/error.h>
 #include <rondo/version.h>
 
+#include "base/process.h"
 #include "collectives/kernels/reduce.h"
 #include "lib/reachability.h"
 #include "lib/rendezvous/rendezvous.h"
@@ -39,9 +40,10 @@ constexpr std::array launcher_prefixes{std::string_view{"RONDO_"},
                                        std::string_view{"SLURM_LAUNCH_NODE_IPADDR"},
                                        std::string_view{"SLURM_SRUN_COMM_HOST"},
                                        std::string_view{"TORCHELASTIC_"}};
-constexpr std::array torchrun_names{std::string_view{"RANK"},        std::string_view{"WORLD_SIZE"},
-                                    std::string_view{"LOCAL_RANK"},  std::string_view{"LOCAL_WORLD_SIZE"},
-                                    std::string_view{"MASTER_ADDR"}, std::string_view{"MASTER_PORT"}};
+constexpr std::array torchrun_names{
+    std::string_view{"RANK"},        std::string_view{"WORLD_SIZE"},
+    std::string_view{"LOCAL_RANK"},  std::string_view{"LOCAL_WORLD_SIZE"},
+    std::string_view{"MASTER_ADDR"}, std::string_view{"MASTER_PORT"}};
 
 bool concerns_rondo(std::string_view name) {
   return std::any_of(launcher_prefixes.begin(), launcher_prefixes.end(),
@@ -55,12 +57,14 @@ std::vector<VariableInfo> set_variables() {
     const std::string_view text = *entry;
     const auto equals = text.find('=');
     if (equals == std::string_view::npos || !concerns_rondo(text.substr(0, equals))) continue;
-    VariableInfo variable{std::string(text.substr(0, equals)), std::string(text.substr(equals + 1))};
+    VariableInfo variable{std::string(text.substr(0, equals)),
+                          std::string(text.substr(equals + 1))};
     if (variable.name == "RONDO_SECRET")
       variable.value = "(a secret of " + std::to_string(variable.value.size()) + " bytes)";
     found.push_back(std::move(variable));
   }
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
   return found;
 }
 
@@ -82,7 +86,8 @@ unsigned usable_cores() {
 
 std::string host_name() {
   std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string("unknown");
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data())
+                                                          : std::string("unknown");
 }
 
 }  // namespace
@@ -90,7 +95,7 @@ std::string host_name() {
 PlaceInfo gather_place(const Options& options) {
   PlaceInfo info;
   try {
-    const Place place = resolve_place(options);
+    const rendezvous::Place place = rendezvous::resolve_place(options);
     info = PlaceInfo{place.rank, place.size, place.url, place.source, {}};
   } catch (const std::exception& error) {
     info.error = error.what();
@@ -102,18 +107,19 @@ SystemInfo gather_info(const Options& options) {
   SystemInfo info;
   info.version = version();
   info.host = host_name();
-  info.host_identity = host_identity();
+  info.host_identity = base::host_identity();
   info.cores = usable_cores();
   info.memory_bytes = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
                       static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGE_SIZE)));
-  info.reduce_kernels = name_of(best_isa());
-  info.transports = describe_transports();
+  info.reduce_kernels = kernels::name_of(kernels::best_isa());
+  info.transports = lib::describe_transports();
   try {
-    info.interfaces = describe_interfaces(options.interfaces);
+    info.interfaces = lib::describe_interfaces(options.interfaces);
   } catch (const std::exception& error) {
     info.interface_error = error.what();
   }
-  info.limits = {limit("open files", RLIMIT_NOFILE), limit("locked memory (bytes)", RLIMIT_MEMLOCK)};
+  info.limits = {limit("open files", RLIMIT_NOFILE),
+                 limit("locked memory (bytes)", RLIMIT_MEMLOCK)};
   info.variables = set_variables();
   info.place = gather_place(options);
   return info;

@@ -12,39 +12,41 @@
 #include <rondo/version.h>
 
 #include "base/log.h"
-#include "collectives/schedules/call.h"
 #include "collectives/kernels/reduce.h"
+#include "collectives/schedules/call.h"
 #include "lib/constants.h"
 #include "lib/rendezvous/attendance.h"
 #include "lib/settings.h"
 
-namespace rondo {
+namespace rondo::lib {
 namespace {
 
-std::string who(const Place& place) {
+std::string who(const rendezvous::Place& place) {
   return fmt::format("rank {} of {}{}", place.rank, place.size,
                      place.group.empty() ? "" : " (split " + place.group + ")");
 }
 
 std::string host_name() {
   std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "unknown host";
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data())
+                                                          : "unknown host";
 }
 
 // "2 hosts (ranks 0-3 | ranks 4-7)".
-std::string ranks_by_host(const Hosts& hosts) {
+std::string ranks_by_host(const schedules::Hosts& hosts) {
   constexpr int most_shown = 16;
   std::string text = fmt::format("{} {} (", hosts.count(), hosts.count() == 1 ? "host" : "hosts");
   for (int host = 0; host < std::min(hosts.count(), most_shown); ++host) {
     const std::span<const int> ranks = hosts.on(host);
-    text += (host == 0 ? "" : " | ") + list_ranks({ranks.begin(), ranks.end()});
+    text += (host == 0 ? "" : " | ") + rendezvous::list_ranks({ranks.begin(), ranks.end()});
   }
   return text + (hosts.count() > most_shown ? " | and more)" : ")");
 }
 
 // "2 us + 0.1 ns a byte".
 std::string link_text(const PlanLinkCosts& link) {
-  return fmt::format("{:.3g} us and {:.3g} GB/s", link.latency_s * 1e6, 1e-9 / link.seconds_per_byte);
+  return fmt::format("{:.3g} us and {:.3g} GB/s", link.latency_s * 1e6,
+                     1e-9 / link.seconds_per_byte);
 }
 
 // Peers that are reached in the same way, for the same reason, in one line.
@@ -53,53 +55,60 @@ void log_routes(const Introduction& of) {
   for (std::size_t peer = 0; peer < of.routes.size(); ++peer) {
     if (of.routes[peer] == nullptr) continue;
     const std::string how = of.routes[peer]->describe_peer(static_cast<int>(peer));
-    if (log_enabled(LogLevel::debug))
-      log_line(LogLevel::debug, fmt::format("{}: rank {} over {}{}{}", who(of.place), peer,
-                                            of.routes[peer]->name(), how.empty() ? "" : ", ", how));
+    if (base::log_enabled(base::LogLevel::debug))
+      base::log_line(base::LogLevel::debug,
+                     fmt::format("{}: rank {} over {}{}{}", who(of.place), peer,
+                                 of.routes[peer]->name(), how.empty() ? "" : ", ", how));
     const std::string why = peer < of.passed_over.size() ? of.passed_over[peer] : std::string();
     ways[{std::string(of.routes[peer]->name()), why}].push_back(static_cast<int>(peer));
   }
   for (const auto& [way, ranks] : ways) {
     const auto first = static_cast<std::size_t>(ranks.front());
     const std::string how = of.routes[first]->describe_peer(ranks.front());
-    log_line(LogLevel::info,
-             fmt::format("{}: {} to {}{}{}{}", who(of.place), way.first, list_ranks(ranks),
-                         way.second.empty() ? ", the nearest" : "; not " + way.second,
-                         how.empty() ? "" : fmt::format("; to rank {}: ", ranks.front()), how));
+    base::log_line(
+        base::LogLevel::info,
+        fmt::format("{}: {} to {}{}{}{}", who(of.place), way.first, rendezvous::list_ranks(ranks),
+                    way.second.empty() ? ", the nearest" : "; not " + way.second,
+                    how.empty() ? "" : fmt::format("; to rank {}: ", ranks.front()), how));
   }
 }
 
 void log_place(const Introduction& of) {
-  const Place& place = of.place;
-  log_line(LogLevel::info,
-           fmt::format("Rondo {}: {} ranks on {}; met at {}, as {} says; joined in {:.3f} s", version(),
-                       place.size, ranks_by_host(of.hosts), place.url.empty() ? "a store" : place.url,
-                       place.source, std::chrono::duration<double>(of.took).count()));
+  const rendezvous::Place& place = of.place;
+  base::log_line(
+      base::LogLevel::info,
+      fmt::format("Rondo {}: {} ranks on {}; met at {}, as {} says; joined in {:.3f} s", version(),
+                  place.size, ranks_by_host(of.hosts), place.url.empty() ? "a store" : place.url,
+                  place.source, std::chrono::duration<double>(of.took).count()));
   const PlanConstants costs = to_public(of.constants);
-  log_line(LogLevel::info, fmt::format("planner's constants are {}: {} within a host, {} between hosts",
-                                       of.constants_from, link_text(costs.host), link_text(costs.network)));
+  base::log_line(base::LogLevel::info,
+                 fmt::format("planner's constants are {}: {} within a host, {} between hosts",
+                             of.constants_from, link_text(costs.host), link_text(costs.network)));
 }
 
 }  // namespace
 
 void introduce(const Introduction& of) {
-  if (!log_enabled(LogLevel::info)) return;
+  if (!base::log_enabled(base::LogLevel::info)) return;
   if (of.place.rank == 0) log_place(of);
   std::string settings;
   for (const auto& [variable, value] : settings_in_force(of.options))
     settings += fmt::format("{}{}={}", settings.empty() ? "; settings " : " ", variable, value);
-  log_line(LogLevel::info, fmt::format("{}: process {} on {}, kernels {}{}", who(of.place), ::getpid(),
-                                       host_name(), name_of(best_isa()), settings));
+  base::log_line(base::LogLevel::info,
+                 fmt::format("{}: process {} on {}, kernels {}{}", who(of.place), ::getpid(),
+                             host_name(), kernels::name_of(kernels::best_isa()), settings));
   log_routes(of);
 }
 
-void log_plan(const Place& place, Collective operation, std::size_t bytes, const Plan& plan,
-              std::string_view transports) {
-  const LogLevel level = place.rank == 0 ? LogLevel::info : LogLevel::debug;
-  if (!log_enabled(level)) return;
-  log_line(level, fmt::format("{}: {} of {}: {} over {}, segments of {}, {} in flight", who(place),
-                              name_of(operation), describe_bytes(bytes), name_of(plan.algorithm), transports,
-                              describe_bytes(plan.segment_bytes), plan.depth));
+void log_plan(const rendezvous::Place& place, Collective operation, std::size_t bytes,
+              const plan::Plan& plan, std::string_view transports) {
+  const base::LogLevel level = place.rank == 0 ? base::LogLevel::info : base::LogLevel::debug;
+  if (!base::log_enabled(level)) return;
+  base::log_line(level,
+                 fmt::format("{}: {} of {}: {} over {}, segments of {}, {} in flight", who(place),
+                             name_of(operation), schedules::describe_bytes(bytes),
+                             schedules::name_of(plan.algorithm), transports,
+                             schedules::describe_bytes(plan.segment_bytes), plan.depth));
 }
 
-}  // namespace rondo
+}  // namespace rondo::lib

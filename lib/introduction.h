@@ -12,21 +12,21 @@
 #include <rondo/options.h>
 
 #include "base/clock.h"
-#include "collectives/schedules/hosts.h"
 #include "collectives/plan/planner.h"
+#include "collectives/schedules/hosts.h"
 #include "lib/rendezvous/rendezvous.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 struct Introduction {
-  const Place& place;
+  const rendezvous::Place& place;
   const Options& options;
-  const Hosts& hosts;
-  std::span<const Transport* const> routes;  // by rank; null for this one
+  const schedules::Hosts& hosts;
+  std::span<const transports::Transport* const> routes;  // by rank; null for this one
   std::span<const std::string> passed_over;  // by rank: why nearer transports do not reach it
   std::string constants_from;                // "measured", "a file" ...
-  const CostConstants& constants;
+  const plan::CostConstants& constants;
   nanoseconds took;
 };
 
@@ -34,7 +34,7 @@ struct Introduction {
 void introduce(const Introduction& introduction);
 
 // Writes what the planner has chosen for a new size: at info on rank 0, at debug on every rank.
-void log_plan(const Place& place, Collective operation, std::size_t bytes, const Plan& plan,
-              std::string_view transports);
+void log_plan(const rendezvous::Place& place, Collective operation, std::size_t bytes,
+              const plan::Plan& plan, std::string_view transports);
 
-}  // namespace rondo
+}  // namespace rondo::lib

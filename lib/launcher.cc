@@ -13,10 +13,10 @@
 #include <rondo/error.h>
 
 #include "base/log.h"
+#include "base/process.h"
 #include "lib/environment.h"
-#include "lib/process.h"
 
-namespace rondo {
+namespace rondo::lib {
 namespace {
 
 constexpr std::int64_t most_ranks = std::numeric_limits<std::int32_t>::max();
@@ -31,20 +31,21 @@ void read_ranks(Launcher& launcher, const char* rank, const char* size) {
   launcher.rank = number(rank, 0, launcher.size - 1, 0);
 }
 
-// The process that started all ranks of this host: a known launcher among the ancestors (a rank may sit behind a shell script
-// of its own), else the parent.
+// The process that started all ranks of this host: a known launcher among the ancestors (a rank may
+// sit behind a shell script of its own), else the parent.
 std::string ancestor(std::initializer_list<const char*> names) {
   int found = ::getppid(), next = found;
   for (int step = 0; step < 16 && next > 1; ++step) {
-    const auto status = read_process(next);
+    const auto status = base::read_process(next);
     if (!status) break;
-    if (std::ranges::any_of(names, [&](const char* name) { return status->name.starts_with(name); })) {
+    if (std::ranges::any_of(names,
+                            [&](const char* name) { return status->name.starts_with(name); })) {
       found = next;
       break;
     }
     next = status->parent;
   }
-  const auto status = read_process(found);
+  const auto status = base::read_process(found);
   return std::to_string(found) + "-" + std::to_string(status ? status->start_time : 0);
 }
 
@@ -57,9 +58,11 @@ std::string master_url() {
   const auto address = variable("MASTER_ADDR");
   auto port = whole_variable("MASTER_PORT", 1, 65535);
   if (!address || !port)
-    throw Error(Errc::invalid_argument,
-                std::string("RANK and WORLD_SIZE are set, but ") + (address ? "MASTER_PORT" : "MASTER_ADDR") +
-                    " is not: set MASTER_ADDR and MASTER_PORT to where rank 0 runs, or RONDO_RENDEZVOUS");
+    throw Error(
+        Errc::invalid_argument,
+        std::string("RANK and WORLD_SIZE are set, but ") +
+            (address ? "MASTER_PORT" : "MASTER_ADDR") +
+            " is not: set MASTER_ADDR and MASTER_PORT to where rank 0 runs, or RONDO_RENDEZVOUS");
   // torchrun's own agent listens on MASTER_PORT then.
   if (variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True")
     port = *port == 65535 ? 65534 : *port + 1;
@@ -89,18 +92,21 @@ std::optional<Launcher> open_mpi() {
   Launcher launcher;
   launcher.name = "Open MPI";
   read_ranks(launcher, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  launcher.several_hosts = number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, most_ranks, launcher.size) < launcher.size;
+  launcher.several_hosts =
+      number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, most_ranks, launcher.size) < launcher.size;
   launcher.carry_by = "mpirun -x RONDO_RENDEZVOUS -x RONDO_SECRET";
   for (const char* name :
        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"})
     if (const auto value = variable(name)) launcher.job.append("-").append(*value);
   if (launcher.job.empty())
-    launcher.job.append("-").append(ancestor({"orted", "prted", "mpirun", "mpiexec", "orterun", "prterun"}));
+    launcher.job.append("-").append(
+        ancestor({"orted", "prted", "mpirun", "mpiexec", "orterun", "prterun"}));
   launcher.job.insert(0, "openmpi");
   return launcher;
 }
 
-// hydra: started by Hydra itself, which says how many ranks are on this host; otherwise something else speaks its protocol.
+// hydra: started by Hydra itself, which says how many ranks are on this host; otherwise something
+// else speaks its protocol.
 std::optional<Launcher> mpich(bool hydra) {
   if (!variable("PMI_RANK") || !variable("PMI_SIZE")) return std::nullopt;
   if (hydra != variable("MPI_LOCALNRANKS").has_value()) return std::nullopt;
@@ -109,7 +115,8 @@ std::optional<Launcher> mpich(bool hydra) {
   read_ranks(launcher, "PMI_RANK", "PMI_SIZE");
   launcher.several_hosts = number("MPI_LOCALNRANKS", 1, most_ranks, launcher.size) < launcher.size;
   launcher.carry_by = "mpiexec -genvlist RONDO_RENDEZVOUS,RONDO_SECRET";
-  launcher.job = "hydra-" + ancestor({"hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "hydra"});
+  launcher.job =
+      "hydra-" + ancestor({"hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "hydra"});
   return launcher;
 }
 
@@ -122,7 +129,8 @@ int slurm_port(std::uint64_t job, std::uint64_t step) {
 std::optional<Launcher> slurm() {
   const auto hosts = variable("SLURM_STEP_NODELIST");
   // A batch script has SLURM_PROCID too, but is no task of a step.
-  if (!variable("SLURM_PROCID") || !variable("SLURM_NTASKS") || (!hosts && !variable("SLURM_STEP_ID")))
+  if (!variable("SLURM_PROCID") || !variable("SLURM_NTASKS") ||
+      (!hosts && !variable("SLURM_STEP_ID")))
     return std::nullopt;
   Launcher launcher;
   launcher.name = "Slurm";
@@ -132,8 +140,10 @@ std::optional<Launcher> slurm() {
   launcher.several_hosts = number("SLURM_STEP_NUM_NODES", 1, most_ranks, list ? 2 : 1) > 1;
   launcher.carry_by = "srun --export=ALL";
   constexpr std::int64_t most_id = std::numeric_limits<std::uint32_t>::max();
-  const auto job = static_cast<std::uint64_t>(whole_variable("SLURM_JOB_ID", 0, most_id).value_or(0));
-  const auto step = static_cast<std::uint64_t>(whole_variable("SLURM_STEP_ID", 0, most_id).value_or(0));
+  const auto job =
+      static_cast<std::uint64_t>(whole_variable("SLURM_JOB_ID", 0, most_id).value_or(0));
+  const auto step =
+      static_cast<std::uint64_t>(whole_variable("SLURM_STEP_ID", 0, most_id).value_or(0));
   if (!launcher.several_hosts)
     launcher.job = "slurm-" + std::to_string(job) + "-" + std::to_string(step);
   else if (hosts)
@@ -141,10 +151,13 @@ std::optional<Launcher> slurm() {
   return launcher;
 }
 
-// Half of what a launcher says is a mistake of its script: such a process would run alone and look well.
+// Half of what a launcher says is a mistake of its script: such a process would run alone and look
+// well.
 void refuse_halves() {
   constexpr std::pair<const char*, const char*> pairs[] = {
-      {"RANK", "WORLD_SIZE"}, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}, {"PMI_RANK", "PMI_SIZE"}};
+      {"RANK", "WORLD_SIZE"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"PMI_RANK", "PMI_SIZE"}};
   for (const auto& [rank, size] : pairs) {
     if (variable(rank) && !variable(size))
       refuse_variable(rank, *variable(rank),
@@ -174,8 +187,8 @@ std::string first_host(const std::string& hosts) {
 }
 
 std::optional<Launcher> detect_launcher() {
-  // What speaks for itself comes first. Hydra and mpirun may start their daemons with srun, which leaves Slurm's variables
-  // behind; srun may set PMI_RANK for MPI programs.
+  // What speaks for itself comes first. Hydra and mpirun may start their daemons with srun, which
+  // leaves Slurm's variables behind; srun may set PMI_RANK for MPI programs.
   if (auto launcher = torchrun()) return launcher;
   if (auto launcher = open_mpi()) return launcher;
   if (auto launcher = mpich(true)) return launcher;
@@ -201,15 +214,16 @@ void warn_about_leftovers(const Options& given, std::optional<std::int64_t> rank
   if (!launcher) return;
   std::string text;
   if (given.rank < 0 && rank && *rank != launcher->rank)
-    text =
-        fmt::format("RONDO_RANK={} is used, although {} says rank {}", *rank, launcher->name, launcher->rank);
+    text = fmt::format("RONDO_RANK={} is used, although {} says rank {}", *rank, launcher->name,
+                       launcher->rank);
   if (given.size == 0 && size && *size != launcher->size)
-    text += fmt::format("{}RONDO_SIZE={} is used, although {} says {} ranks", text.empty() ? "" : "; ", *size,
-                        launcher->name, launcher->size);
+    text += fmt::format("{}RONDO_SIZE={} is used, although {} says {} ranks",
+                        text.empty() ? "" : "; ", *size, launcher->name, launcher->size);
   if (text.empty()) return;
   static std::once_flag told;
   std::call_once(told, [&] {
-    log_line(LogLevel::warning, text + ". Unset it (env -u RONDO_RANK -u RONDO_SIZE) if it is left over");
+    base::log_line(base::LogLevel::warning,
+                   text + ". Unset it (env -u RONDO_RANK -u RONDO_SIZE) if it is left over");
   });
 }
 
@@ -221,8 +235,8 @@ EnvironmentRanks ranks_from_environment(const Options& given) {
   const auto size = whole_variable("RONDO_SIZE", 1, most_ranks);
   const bool ranks_known = (given.rank >= 0 || rank) && (given.size > 0 || size);
   const bool alone = ranks_known && (given.size > 0 ? given.size : *size) == 1;
-  const bool place_known =
-      given.store != nullptr || is_url(given.rendezvous) || is_url(variable("RONDO_RENDEZVOUS").value_or(""));
+  const bool place_known = given.store != nullptr || is_url(given.rendezvous) ||
+                           is_url(variable("RONDO_RENDEZVOUS").value_or(""));
   if (!ranks_known || !(alone || place_known)) ranks.launcher = detect_launcher();
   warn_about_leftovers(given, rank, size);
   if (rank || size) {
@@ -238,4 +252,4 @@ EnvironmentRanks ranks_from_environment(const Options& given) {
   return ranks;
 }
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and Slurm say about this process.
+// What the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI and Slurm say about this
+// process.
 #pragma once
 
 #include <optional>
@@ -8,24 +9,28 @@
 
 #include <rondo/options.h>
 
-namespace rondo {
+namespace rondo::lib {
 
 struct Launcher {
   std::string name;  // "torchrun", "Open MPI", "MPICH or Intel MPI", "Slurm"
   int rank = 0;
   int size = 1;
   bool several_hosts = false;
-  std::string url;  // where the ranks meet, when the launcher says it (torchrun; Slurm on several hosts)
+  std::string
+      url;  // where the ranks meet, when the launcher says it (torchrun; Slurm on several hosts)
   std::string url_problem;  // why not, when the launcher should have said it
-  std::string job;          // else: a name that all ranks of this job on this host know and no other job has
-  std::string carry_by;     // how the launcher carries variables to other hosts, for messages
+  std::string
+      job;  // else: a name that all ranks of this job on this host know and no other job has
+  std::string carry_by;  // how the launcher carries variables to other hosts, for messages
 };
 
-// In this order; no value when none of them started this process. Throws Error(invalid_argument) for values that cannot be.
+// In this order; no value when none of them started this process. Throws Error(invalid_argument)
+// for values that cannot be.
 std::optional<Launcher> detect_launcher();
 
-// RONDO_RANK and RONDO_SIZE, else the launcher's. The launcher's variables are not looked at when `given` and Rondo's own say all
-// that is needed to join: a shell may have inherited some that mean another job.
+// RONDO_RANK and RONDO_SIZE, else the launcher's. The launcher's variables are not looked at when
+// `given` and Rondo's own say all that is needed to join: a shell may have inherited some that mean
+// another job.
 struct EnvironmentRanks {
   int rank = -1;
   int size = 0;
@@ -37,4 +42,4 @@ EnvironmentRanks ranks_from_environment(const Options& given);
 // The first host of "node[003-007,9],other": "node003".
 std::string first_host(const std::string& hosts);
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -7,7 +7,7 @@
 
 #include "lib/control/culprits.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 // Rank 0's warnings on standard error about operations that wait for long, in the words that their
 // deadline would use.
@@ -15,11 +15,12 @@ class LongWaits {
  public:
   // Writes once for each operation, whichever rank asks and in whichever lane it waits: one line
   // names all that wait.
-  void tell(const DeadlineMessage& slow, int reporter, const std::vector<Standing>& standings);
+  void tell(const control::DeadlineMessage& slow, int reporter,
+            const std::vector<control::Standing>& standings);
 
  private:
   std::uint64_t told_[lane_count] = {};  // the newest
   std::string last_;                     // for messages, which have no number in common
 };
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -3,8 +3,8 @@
 // Frames of a measurement, on the bulk lane of the link between rank 0 and its partner:
 //
 //   header  = magic:u32 kind:u8 answer:u8 zero*58          ; magic "RMEA"
-//   kind    = 0 (8 bytes follow) | 1 (64 KiB follow) | 2 (the end, nothing follows; its answer is the last frame)
-//   answer  = 1: the receiver sends a frame of kind 0 back
+//   kind    = 0 (8 bytes follow) | 1 (64 KiB follow) | 2 (the end, nothing follows; its answer is
+//   the last frame) answer  = 1: the receiver sends a frame of kind 0 back
 #include "lib/measure_links.h"
 
 #include <fmt/format.h>
@@ -20,16 +20,17 @@
 #include "base/bytes.h"
 #include "collectives/kernels/reduce.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 namespace {
 
 enum class Kind : std::uint8_t { small, large, end };
 
 constexpr std::uint32_t magic = 0x41454d52;
-constexpr std::size_t small_bytes = 8, large_bytes = eager_bytes;
+constexpr std::size_t small_bytes = 8, large_bytes = transports::eager_bytes;
 constexpr int pings = 15, burst_frames = 24;
-// A link may swallow the first bytes at once (buffers, the bucket of a shaper): they are sent, but not timed.
+// A link may swallow the first bytes at once (buffers, the bucket of a shaper): they are sent, but
+// not timed.
 constexpr int untimed_frames = 8, timed_frames = 16;
 // When one large frame takes longer the link is so slow that this frame is measurement enough.
 constexpr nanoseconds slow_frame{2'500'000};
@@ -40,21 +41,21 @@ std::size_t bytes_of(Kind kind) noexcept {
 }
 
 // One end of the link that is measured. What other links bring is left where it is.
-class Conversation final : private Sink {
+class Conversation final : private transports::Sink {
  public:
-  Conversation(int peer, Transport& transport, TimePoint until)
+  Conversation(int peer, transports::Transport& transport, base::TimePoint until)
       : peer_(peer), transport_(transport), until_(until), payload_(large_bytes) {}
 
   void send(Kind kind, bool answer) {
-    HeaderBytes header{};
-    store_little(header.data(), magic);
+    transports::HeaderBytes header{};
+    base::store_little(header.data(), magic);
     header[4] = static_cast<std::byte>(kind);
     header[5] = static_cast<std::byte>(answer ? 1 : 0);
     const std::span<const std::byte> bytes(payload_.data(), bytes_of(kind));
     drive([&] {
-      const Send result = transport_.link(peer_, Priority::bulk).send(header, bytes, 0);
-      if (result == Send::copied || result == Send::queued) ++under_way_;
-      return result != Send::full;
+      const transports::Send result = transport_.link(peer_, Priority::bulk).send(header, bytes, 0);
+      if (result == transports::Send::copied || result == transports::Send::queued) ++under_way_;
+      return result != transports::Send::full;
     });
   }
   // Until all that was sent is on its way and so many frames have come altogether.
@@ -72,47 +73,50 @@ class Conversation final : private Sink {
   std::uint64_t received_frames() const noexcept { return received_; }
 
  private:
-  // Rank 0 may begin with operations before this end has seen that the measurement is over: their frames come behind its end, or on the
-  // links of other lanes at any time.
-  bool is_measured(const Link& link) const noexcept {
+  // Rank 0 may begin with operations before this end has seen that the measurement is over: their
+  // frames come behind its end, or on the links of other lanes at any time.
+  bool is_measured(const transports::Link& link) const noexcept {
     return link.peer() == peer_ && link.lane() == Priority::bulk;
   }
   template <class Done>
   void drive(const Done& done);
-  void sleep(TimePoint now);
+  void sleep(base::TimePoint now);
 
-  std::optional<Receive> expected(Link& link) override {
+  std::optional<transports::Receive> expected(transports::Link& link) override {
     if (!is_measured(link) || !announced_) return std::nullopt;
-    return Receive{payload_.data(), bytes_of(arriving_)};
+    return transports::Receive{payload_.data(), bytes_of(arriving_)};
   }
-  Header arrived(Link& link, const HeaderBytes& header) override {
-    if (!is_measured(link) || ended_) return Header::hold;
+  transports::Header arrived(transports::Link& link,
+                             const transports::HeaderBytes& header) override {
+    if (!is_measured(link) || ended_) return transports::Header::hold;
     const auto kind = std::to_integer<std::uint8_t>(header[4]);
-    if (load_little<std::uint32_t>(header.data()) != magic || kind > 2) {
+    if (base::load_little<std::uint32_t>(header.data()) != magic || kind > 2) {
       problem_ = "it sent a frame that belongs to no measurement";
-      return Header::refuse;
+      return transports::Header::refuse;
     }
     arriving_ = static_cast<Kind>(kind);
     asks_ = header[5] == std::byte{1};
     announced_ = true;
-    return Header::accept;
+    return transports::Header::accept;
   }
-  std::size_t data(Link&, std::span<const std::byte> view) override { return view.size(); }
-  void received(Link&) override {
+  std::size_t data(transports::Link&, std::span<const std::byte> view) override {
+    return view.size();
+  }
+  void received(transports::Link&) override {
     announced_ = false;
     ++received_;
     ended_ = ended_ || arriving_ == Kind::end;
     if (asks_) ++owed_;
   }
-  void sent(Link&, std::uint64_t) override { --under_way_; }
-  void broken(Link& link, std::error_code, std::string_view what, bool) override {
+  void sent(transports::Link&, std::uint64_t) override { --under_way_; }
+  void broken(transports::Link& link, std::error_code, std::string_view what, bool) override {
     if (link.peer() == peer_) problem_ = what;
   }
 
   const int peer_;
-  Transport& transport_;
-  const TimePoint until_;
-  Blob payload_;
+  transports::Transport& transport_;
+  const base::TimePoint until_;
+  transports::Blob payload_;
   std::string problem_;
   Kind arriving_ = Kind::small;
   bool announced_ = false, asks_ = false, ended_ = false;
@@ -122,22 +126,24 @@ class Conversation final : private Sink {
 
 template <class Done>
 void Conversation::drive(const Done& done) {
-  TimePoint idle_since = Clock::now();
+  base::TimePoint idle_since = base::Clock::now();
   while (!done()) {
     if (transport_.progress(*this)) {
-      idle_since = Clock::now();
+      idle_since = base::Clock::now();
       if (problem_.empty()) continue;
     }
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     if (!problem_.empty())
-      throw Error(Errc::peer_lost, fmt::format("measuring the link to rank {} at {}: {}", peer_,
-                                               transport_.link(peer_, Priority::bulk).describe(), problem_));
+      throw Error(Errc::peer_lost,
+                  fmt::format("measuring the link to rank {} at {}: {}", peer_,
+                              transport_.link(peer_, Priority::bulk).describe(), problem_));
     if (now >= until_)
       throw Error(
           Errc::deadline_exceeded,
-          fmt::format("measuring the link to rank {} at {}: no answer before the deadline for joining; "
-                      "RONDO_MEASURE=0 leaves it out",
-                      peer_, transport_.link(peer_, Priority::bulk).describe()));
+          fmt::format(
+              "measuring the link to rank {} at {}: no answer before the deadline for joining; "
+              "RONDO_MEASURE=0 leaves it out",
+              peer_, transport_.link(peer_, Priority::bulk).describe()));
     if (now - idle_since < spin_time)
       ::sched_yield();
     else
@@ -145,20 +151,20 @@ void Conversation::drive(const Done& done) {
   }
 }
 
-void Conversation::sleep(TimePoint now) {
+void Conversation::sleep(base::TimePoint now) {
   if (!transport_.prepare_sleep()) return;
   pollfd entry{transport_.wait_descriptor(), POLLIN, 0};
-  ::poll(&entry, 1, std::min(100, poll_timeout(now, until_)));
+  ::poll(&entry, 1, std::min(100, base::poll_timeout(now, until_)));
 }
 
-double seconds_since(TimePoint start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds_since(base::TimePoint start) {
+  return std::chrono::duration<double>(base::Clock::now() - start).count();
 }
 
-LinkCosts measure_link(int peer, Transport& transport, TimePoint until) {
+plan::LinkCosts measure_link(int peer, transports::Transport& transport, base::TimePoint until) {
   Conversation talk(peer, transport, until);
   const auto timed = [&](Kind kind, int frames) {
-    const TimePoint start = Clock::now();
+    const base::TimePoint start = base::Clock::now();
     for (int i = 0; i < frames; ++i) talk.send(kind, i == frames - 1);
     talk.wait_for(talk.received_frames() + 1);
     return seconds_since(start);
@@ -170,7 +176,8 @@ LinkCosts measure_link(int peer, Transport& transport, TimePoint until) {
   std::nth_element(rounds.begin(), rounds.begin() + pings / 2, rounds.end());
   const double round = rounds[pings / 2];
   const double burst = timed(Kind::small, burst_frames);
-  LinkCosts costs{.latency_s = round / 2, .frame_s = std::max(0.0, burst - round) / (burst_frames - 1)};
+  plan::LinkCosts costs{.latency_s = round / 2,
+                        .frame_s = std::max(0.0, burst - round) / (burst_frames - 1)};
   double bytes = large_bytes, time = timed(Kind::large, 1);
   if (time < std::chrono::duration<double>(slow_frame).count()) {
     timed(Kind::large, untimed_frames);
@@ -178,7 +185,8 @@ LinkCosts measure_link(int peer, Transport& transport, TimePoint until) {
     time = timed(Kind::large, timed_frames);
   }
   costs.seconds_per_byte = std::max(time - round, time / 10) / bytes;
-  // Until the partner has left the conversation nothing else may be sent: it would come to the wrong ears.
+  // Until the partner has left the conversation nothing else may be sent: it would come to the
+  // wrong ears.
   talk.send(Kind::end, true);
   talk.wait_for(talk.received_frames() + 1);
   return costs;
@@ -186,7 +194,7 @@ LinkCosts measure_link(int peer, Transport& transport, TimePoint until) {
 
 }  // namespace
 
-MeasurePlan plan_measurement(const Hosts& hosts, int ranks, bool crowded) {
+MeasurePlan plan_measurement(const schedules::Hosts& hosts, int ranks, bool crowded) {
   MeasurePlan plan;
   for (int rank = ranks - 1; rank > 0; --rank) {
     if (hosts.host(rank) != hosts.host(0))
@@ -197,11 +205,13 @@ MeasurePlan plan_measurement(const Hosts& hosts, int ranks, bool crowded) {
   return plan;
 }
 
-CostConstants measure_links(const MeasurePlan& plan, const std::vector<Transport*>& routes,
-                            const CostConstants& otherwise, TimePoint until) {
-  CostConstants constants = otherwise;
-  const auto measure = [&](int partner, LinkCosts& costs) {
-    if (partner != no_rank) costs = measure_link(partner, *routes[static_cast<std::size_t>(partner)], until);
+plan::CostConstants measure_links(const MeasurePlan& plan,
+                                  const std::vector<transports::Transport*>& routes,
+                                  const plan::CostConstants& otherwise, base::TimePoint until) {
+  plan::CostConstants constants = otherwise;
+  const auto measure = [&](int partner, plan::LinkCosts& costs) {
+    if (partner != schedules::no_rank)
+      costs = measure_link(partner, *routes[static_cast<std::size_t>(partner)], until);
   };
   measure(plan.same_host, constants.host);
   measure(plan.other_host, constants.network);
@@ -209,7 +219,7 @@ CostConstants measure_links(const MeasurePlan& plan, const std::vector<Transport
   return constants;
 }
 
-void answer_measurement(const std::vector<Transport*>& routes, TimePoint until) {
+void answer_measurement(const std::vector<transports::Transport*>& routes, base::TimePoint until) {
   Conversation(0, *routes.front(), until).answer_until_end();
 }
 
@@ -219,14 +229,14 @@ double measure_reduction() {
   std::vector<float> sum(count);
   const std::byte* const sources[] = {reinterpret_cast<const std::byte*>(a.data()),
                                       reinterpret_cast<const std::byte*>(b.data())};
-  const ReduceFunction reduce = find_reduce(DType::f32, ReduceOp::sum);
+  const kernels::ReduceFunction reduce = kernels::find_reduce(DType::f32, ReduceOp::sum);
   double best = 1;
   for (int turn = 0; turn < 3; ++turn) {
-    const TimePoint start = Clock::now();
-    reduce(reinterpret_cast<std::byte*>(sum.data()), sources, 2, count, Finish{});
+    const base::TimePoint start = base::Clock::now();
+    reduce(reinterpret_cast<std::byte*>(sum.data()), sources, 2, count, kernels::Finish{});
     best = std::min(best, seconds_since(start));
   }
   return best / (count * sizeof(float));
 }
 
-}  // namespace rondo
+}  // namespace rondo::lib

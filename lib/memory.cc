@@ -11,7 +11,8 @@ namespace rondo {
 
 Memory::Memory() noexcept = default;
 
-Memory::Memory(std::unique_ptr<Allocation> allocation) noexcept : allocation_(std::move(allocation)) {
+Memory::Memory(std::unique_ptr<transports::Allocation> allocation) noexcept
+    : allocation_(std::move(allocation)) {
   if (!allocation_) return;
   data_ = allocation_->memory().data();
   bytes_ = allocation_->memory().size();

@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 
-namespace rondo {
+namespace rondo::lib {
 namespace {
 
 constexpr std::size_t control_thread = 1, engine = 2;
@@ -32,7 +32,8 @@ constexpr std::size_t met = 2, neighbour = 2;
 // Where /proc is missing: those among the first few thousand.
 std::size_t probe_descriptors(std::size_t limit) {
   std::size_t count = 0;
-  for (int descriptor = 0; descriptor < static_cast<int>(std::min<std::size_t>(limit, 4096)); ++descriptor)
+  for (int descriptor = 0; descriptor < static_cast<int>(std::min<std::size_t>(limit, 4096));
+       ++descriptor)
     if (::fcntl(descriptor, F_GETFD) >= 0) ++count;
   return count;
 }
@@ -52,16 +53,16 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
   if (shape.ranks == 1) return {0, engine, engine, engine};
   const auto count = [](int number) { return static_cast<std::size_t>(std::max(0, number)); };
   const std::size_t control = shape.rank == 0 ? count(shape.ranks - 1) : 1;
-  const std::size_t listening =
-      (shape.shm ? shm_listening : 0) + (shape.tcp ? tcp_listening + count(shape.tcp_addresses) : 0);
+  const std::size_t listening = (shape.shm ? shm_listening : 0) +
+                                (shape.tcp ? tcp_listening + count(shape.tcp_addresses) : 0);
   const std::size_t running = control + control_thread + listening + (shape.tcp ? tcp_netlink : 0);
   const std::size_t peers = count(shape.shm_peers);
   needs.join = control + listening + rendezvous;
   // The shared memory's listener is closed when all have met.
   const std::size_t sharing = peers != 0 ? shm_bell : 0;
   const std::size_t listener = shape.shm ? 1 : 0;
-  needs.connect =
-      std::max(needs.join, running + engine + sharing + (peers != 0 ? shm_segment : 0) + met * peers);
+  needs.connect = std::max(
+      needs.join, running + engine + sharing + (peers != 0 ? shm_segment : 0) + met * peers);
   needs.idle = running + engine + sharing + neighbour * peers - listener;
   // Bulk and messages have all connections, urgent frames one.
   needs.most = needs.idle + count(shape.tcp_peers) * (2 * count(shape.connections) + 1);
@@ -88,16 +89,18 @@ void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::s
   const rlim_t before = limit.rlim_cur;
   limit.rlim_cur = std::min<rlim_t>(good, limit.rlim_max);
   if (limit.rlim_cur > before && ::setrlimit(RLIMIT_NOFILE, &limit) == 0)
-    log_line(LogLevel::info, fmt::format("{}: raised the limit of open files (RLIMIT_NOFILE) from {} to {}",
-                                         what, before, limit.rlim_cur));
+    base::log_line(base::LogLevel::info,
+                   fmt::format("{}: raised the limit of open files (RLIMIT_NOFILE) from {} to {}",
+                               what, before, limit.rlim_cur));
   else
     limit.rlim_cur = before;
   if (limit.rlim_cur >= least) return;
   throw Error(
       Errc::system,
-      fmt::format("{} needs {} open files more than the {} that this process has, and the limit is {} "
-                  "(hard limit {}): raise it to at least {} (ulimit -n, LimitNOFILE=, --ulimit nofile=)",
-                  what, necessary, open, limit.rlim_cur, text_of(limit.rlim_max), least));
+      fmt::format(
+          "{} needs {} open files more than the {} that this process has, and the limit is {} "
+          "(hard limit {}): raise it to at least {} (ulimit -n, LimitNOFILE=, --ulimit nofile=)",
+          what, necessary, open, limit.rlim_cur, text_of(limit.rlim_max), least));
 }
 
 void warn_when_short_of_descriptors(const std::string& what) {
@@ -106,14 +109,16 @@ void warn_when_short_of_descriptors(const std::string& what) {
   if (told || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return;
   const std::size_t open = open_descriptors();
   if (open <= limit.rlim_max / 2 || told.exchange(true)) return;
-  log_line(LogLevel::warning,
-           fmt::format(
-               "{}: this process has {} of at most {} files open, and every communicator opens its own. Keep "
-               "groups instead of splitting again, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
-               what, open, limit.rlim_max));
+  base::log_line(
+      base::LogLevel::warning,
+      fmt::format(
+          "{}: this process has {} of at most {} files open, and every communicator opens its own. "
+          "Keep "
+          "groups instead of splitting again, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
+          what, open, limit.rlim_max));
 }
 
-void reserve_descriptors_to_join(const Place& place, const Options& options) {
+void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& options) {
   const auto allowed = [&](std::string_view name) {
     return options.transports.empty() ||
            std::ranges::find(options.transports, name) != options.transports.end();
@@ -134,4 +139,4 @@ void reserve_descriptors_to_join(const Place& place, const Options& options) {
                       fmt::format("rank {} of {} to join", place.rank, place.size));
 }
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -10,7 +10,7 @@
 
 #include "lib/rendezvous/rendezvous.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 struct DescriptorShape {
   int ranks = 1;
@@ -45,6 +45,6 @@ void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::s
 void warn_when_short_of_descriptors(const std::string& what);
 
 // Calls reserve_descriptors() for joining. Thread-safe.
-void reserve_descriptors_to_join(const Place& place, const Options& options);
+void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& options);
 
-}  // namespace rondo
+}  // namespace rondo::lib

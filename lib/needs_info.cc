@@ -20,7 +20,7 @@ bool allows(const Options& options, std::string_view name) {
 }
 
 int listening_addresses(const Options& options) {
-  const auto interfaces = describe_interfaces(options.interfaces);
+  const auto interfaces = lib::describe_interfaces(options.interfaces);
   return static_cast<int>(
       std::max<std::ptrdiff_t>(1, std::ranges::count_if(interfaces, &InterfaceInfo::chosen)));
 }
@@ -29,10 +29,11 @@ int listening_addresses(const Options& options) {
 
 NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& given) {
   if (ranks < 1 || ranks_on_host < 1 || ranks_on_host > ranks || rank < 0 || rank >= ranks)
-    throw Error(Errc::invalid_argument, fmt::format("rank {} of {} ranks, with {} on its host, is impossible",
-                                                    rank, ranks, ranks_on_host));
-  const Options options = with_environment(given);
-  DescriptorShape shape;
+    throw Error(Errc::invalid_argument,
+                fmt::format("rank {} of {} ranks, with {} on its host, is impossible", rank, ranks,
+                            ranks_on_host));
+  const Options options = lib::with_environment(given);
+  lib::DescriptorShape shape;
   shape.ranks = ranks;
   shape.rank = rank;
   shape.shm = allows(options, "shm");
@@ -41,7 +42,7 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   shape.shm_peers = shape.shm ? ranks_on_host - 1 : 0;
   shape.tcp_peers = shape.tcp ? ranks - 1 - shape.shm_peers : 0;
   shape.tcp_addresses = ranks > 1 && shape.tcp ? listening_addresses(options) : 0;
-  const DescriptorNeeds descriptors = descriptors_of(shape);
+  const lib::DescriptorNeeds descriptors = lib::descriptors_of(shape);
   NeedsInfo needs;
   needs.descriptors_to_connect = descriptors.connect;
   needs.descriptors_idle = descriptors.idle;
@@ -49,7 +50,7 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   needs.threads = ranks == 1 ? 0 : shape.tcp ? 3 : 2;
   needs.ports = static_cast<std::size_t>(shape.tcp_addresses);
   needs.staging_bytes = ranks == 1 ? 0 : options.staging_bytes;
-  if (shape.shm_peers > 0) needs.shared_bytes = shared_segment_bytes(ranks_on_host);
+  if (shape.shm_peers > 0) needs.shared_bytes = lib::shared_segment_bytes(ranks_on_host);
   return needs;
 }
 

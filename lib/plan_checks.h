@@ -8,11 +8,13 @@
 
 #include "collectives/schedules/schedule.h"
 
-namespace rondo {
+namespace rondo::lib {
 
-// Throws Error(invalid_argument) for an unknown name, Error(unsupported) where the operation does not have it.
-Algorithm find_algorithm(std::string_view name, Collective operation);
+// Throws Error(invalid_argument) for an unknown name, Error(unsupported) where the operation does
+// not have it.
+schedules::Algorithm find_algorithm(std::string_view name, Collective operation);
 // Throws Error(invalid_argument): "depth is 0; possible are 1 to 1000000".
-void require_between(std::string_view name, std::int64_t value, std::int64_t first, std::int64_t last);
+void require_between(std::string_view name, std::int64_t value, std::int64_t first,
+                     std::int64_t last);
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// record := host:string cores:u32 transports:u8 {name:string address:string}* settings costs:u8 constants?
-// settings: lib/settings.h.
-// costs: of CostSource; with `given` seven f64 follow. Only rank 0's count.
+// record := host:string cores:u32 transports:u8 {name:string address:string}* settings costs:u8
+// constants? settings: lib/settings.h. costs: of CostSource; with `given` seven f64 follow. Only
+// rank 0's count.
 #include "lib/record.h"
+#include "base/process.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -15,7 +16,7 @@
 #include "base/bytes.h"
 #include "lib/constants.h"
 
-namespace rondo {
+namespace rondo::lib {
 namespace {
 
 constexpr std::size_t longest_name = 64, longest_address = 16384;
@@ -25,40 +26,42 @@ int own_cores() noexcept {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
-Record read_record(int rank, const Blob& bytes) {
-  Reader reader(bytes);
+Record read_record(int rank, const transports::Blob& bytes) {
+  base::Reader reader(bytes);
   Record record;
   record.host = reader.get_string(longest_address);
-  record.cores = static_cast<int>(std::clamp<std::uint32_t>(reader.get<std::uint32_t>(), 1, 1 << 20));
+  record.cores =
+      static_cast<int>(std::clamp<std::uint32_t>(reader.get<std::uint32_t>(), 1, 1 << 20));
   const int count = reader.get<std::uint8_t>();
   for (int i = 0; i < count && reader.ok(); ++i) {
     std::string name = reader.get_string(longest_name);
     const std::string address = reader.get_string(longest_address);
     const auto span = std::as_bytes(std::span(address.data(), address.size()));
-    record.addresses.emplace(std::move(name), Blob(span.begin(), span.end()));
+    record.addresses.emplace(std::move(name), transports::Blob(span.begin(), span.end()));
   }
   record.settings = get_settings(reader);
   const auto costs = reader.get<std::uint8_t>();
   record.costs = static_cast<CostSource>(costs);
   if (record.costs == CostSource::given) record.constants = get_constants(reader);
-  if (!reader.ok() || reader.left() != 0 || costs > static_cast<int>(CostSource::measured_between_hosts) ||
-      !is_sane(record.constants))
+  if (!reader.ok() || reader.left() != 0 ||
+      costs > static_cast<int>(CostSource::measured_between_hosts) || !is_sane(record.constants))
     throw Error(
         Errc::rendezvous,
-        fmt::format("the record of rank {} cannot be read: do all ranks run the same version?", rank));
+        fmt::format("the record of rank {} cannot be read: do all ranks run the same version?",
+                    rank));
   return record;
 }
 
 }  // namespace
 
-Blob write_record(const Options& options, const TransportList& transports, CostSource source,
-                  const CostConstants& constants) {
-  Writer writer;
-  writer.put_string(options.host.empty() ? host_identity() : options.host);
+transports::Blob write_record(const Options& options, const TransportList& transports,
+                              CostSource source, const plan::CostConstants& constants) {
+  base::Writer writer;
+  writer.put_string(options.host.empty() ? base::host_identity() : options.host);
   writer.put(static_cast<std::uint32_t>(own_cores()));
   writer.put(static_cast<std::uint8_t>(transports.size()));
   for (const auto& t : transports) {
-    const Blob address = t->address();
+    const transports::Blob address = t->address();
     writer.put_string(t->name());
     writer.put_string({reinterpret_cast<const char*>(address.data()), address.size()});
   }
@@ -68,10 +71,10 @@ Blob write_record(const Options& options, const TransportList& transports, CostS
   return writer.take();
 }
 
-std::vector<Record> read_records(std::span<const Blob> blobs) {
+std::vector<Record> read_records(std::span<const transports::Blob> blobs) {
   std::vector<Record> records;
   std::vector<Settings> settings;
-  for (const Blob& blob : blobs) {
+  for (const transports::Blob& blob : blobs) {
     records.push_back(read_record(static_cast<int>(records.size()), blob));
     settings.push_back(records.back().settings);
   }
@@ -79,20 +82,21 @@ std::vector<Record> read_records(std::span<const Blob> blobs) {
   return records;
 }
 
-Hosts group_by_host(std::span<const Record> records) {
+schedules::Hosts group_by_host(std::span<const Record> records) {
   std::map<std::string_view, int> numbers;
   std::vector<int> host_of_rank;
   for (const Record& r : records)
-    host_of_rank.push_back(numbers.try_emplace(r.host, static_cast<int>(numbers.size())).first->second);
-  return Hosts(host_of_rank);
+    host_of_rank.push_back(
+        numbers.try_emplace(r.host, static_cast<int>(numbers.size())).first->second);
+  return schedules::Hosts(host_of_rank);
 }
 
 // Of the host with the most ranks.
-int cores_of(std::span<const Record> records, const Hosts& hosts) {
+int cores_of(std::span<const Record> records, const schedules::Hosts& hosts) {
   for (int host = 0; host < hosts.count(); ++host)
     if (const auto on = hosts.on(host); static_cast<int>(on.size()) == hosts.most_on_a_host())
       return records[static_cast<std::size_t>(on.front())].cores;
   return 1;
 }
 
-}  // namespace rondo
+}  // namespace rondo::lib

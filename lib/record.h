@@ -11,12 +11,12 @@
 
 #include <rondo/options.h>
 
-#include "collectives/schedules/hosts.h"
 #include "collectives/plan/planner.h"
+#include "collectives/schedules/hosts.h"
 #include "lib/connect.h"
 #include "lib/settings.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 // Where the planner's constants come from.
 enum class CostSource : std::uint8_t { defaults, given, measured, measured_between_hosts };
@@ -24,22 +24,22 @@ enum class CostSource : std::uint8_t { defaults, given, measured, measured_betwe
 struct Record {
   std::string host;
   int cores = 1;
-  std::map<std::string, Blob, std::less<>> addresses;
+  std::map<std::string, transports::Blob, std::less<>> addresses;
   Settings settings;
   CostSource costs = CostSource::defaults;
-  CostConstants constants;
+  plan::CostConstants constants;
 };
 
 // constants: written where the source is `given`.
-Blob write_record(const Options& options, const TransportList& transports, CostSource source,
-                  const CostConstants& constants);
+transports::Blob write_record(const Options& options, const TransportList& transports,
+                              CostSource source, const plan::CostConstants& constants);
 
 // Reads the records, by rank. Throws Error(rendezvous) when one cannot be read, and Error(mismatch)
 // when settings differ that all ranks must share.
-std::vector<Record> read_records(std::span<const Blob> blobs);
+std::vector<Record> read_records(std::span<const transports::Blob> blobs);
 
-Hosts group_by_host(std::span<const Record> records);
+schedules::Hosts group_by_host(std::span<const Record> records);
 // The cores of the host with the most ranks.
-int cores_of(std::span<const Record> records, const Hosts& hosts);
+int cores_of(std::span<const Record> records, const schedules::Hosts& hosts);
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -16,7 +16,7 @@
 #include "lib/environment.h"
 #include "lib/rendezvous/attendance.h"
 
-namespace rondo {
+namespace rondo::lib {
 namespace {
 
 constexpr std::size_t longest_variable = 64, longest_value = 256;
@@ -48,7 +48,8 @@ std::string show_switch(bool on) {
   return on ? "1" : "";
 }
 std::string show_time(std::chrono::milliseconds time, std::chrono::milliseconds otherwise) {
-  return time == otherwise ? std::string() : fmt::format("{:g}", static_cast<double>(time.count()) / 1000);
+  return time == otherwise ? std::string()
+                           : fmt::format("{:g}", static_cast<double>(time.count()) / 1000);
 }
 std::string show_list(const std::vector<std::string>& list) {
   std::string text;
@@ -77,7 +78,9 @@ void take_ports(Options& o, const char* name) {
 using O = Options;  // rows stay on few lines
 constexpr Setting table[] = {
     {"RONDO_CONNECT_DEADLINE", nullptr,
-     [](O& o, const char* n) { take(o.connect_deadline, n, seconds_variable, default_connect_deadline); },
+     [](O& o, const char* n) {
+       take(o.connect_deadline, n, seconds_variable, default_connect_deadline);
+     },
      [](const O& o) { return show_time(o.connect_deadline, default_connect_deadline); }},
     {"RONDO_DEADLINE", nullptr,
      [](O& o, const char* n) { take(o.deadline, n, seconds_variable, default_deadline); },
@@ -100,7 +103,8 @@ constexpr Setting table[] = {
      [](const O& o) {
        return o.port_first == 0 ? std::string() : fmt::format("{}-{}", o.port_first, o.port_last);
      }},
-    {"RONDO_ALGORITHM", "the planner's choice", [](O& o, const char* n) { take(o.algorithm, n, variable); },
+    {"RONDO_ALGORITHM", "the planner's choice",
+     [](O& o, const char* n) { take(o.algorithm, n, variable); },
      [](const O& o) { return o.algorithm; }},
     {"RONDO_HOST", nullptr, [](O& o, const char* n) { take(o.host, n, variable); },
      [](const O& o) { return o.host; }},
@@ -108,7 +112,9 @@ constexpr Setting table[] = {
      [](O& o, const char* n) { take(o.segment_bytes, n, bytes_variable); },
      [](const O& o) { return show_number(o.segment_bytes, 0); }},
     {"RONDO_DEPTH", "the planner's choice",
-     [](O& o, const char* n) { take(o.depth, n, [](const char* v) { return small_variable(v, 1, 1024); }); },
+     [](O& o, const char* n) {
+       take(o.depth, n, [](const char* v) { return small_variable(v, 1, 1024); });
+     },
      [](const O& o) { return show_number(static_cast<std::size_t>(o.depth), 0); }},
     {"RONDO_CONSTANTS", nullptr, [](O& o, const char* n) { take(o.constants, n, variable); },
      [](const O& o) { return o.constants; }},
@@ -133,7 +139,8 @@ bool is_printable(std::string_view text) {
   return std::ranges::all_of(text, [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
 }
 
-std::string value_of(const Settings& settings, std::string_view variable, std::string_view otherwise) {
+std::string value_of(const Settings& settings, std::string_view variable,
+                     std::string_view otherwise) {
   for (const auto& [name, value] : settings)
     if (name == variable) return value;
   return std::string(otherwise);
@@ -153,7 +160,8 @@ std::string differences(std::span<const Settings> by_rank, const Setting& settin
   if (groups.size() < 2) return {};
   std::string text = fmt::format("{}: ", setting.variable);
   for (const auto& [value, ranks] : groups)
-    text += fmt::format("{}{} on {}", text.ends_with(": ") ? "" : ", ", value, list_ranks(ranks));
+    text += fmt::format("{}{} on {}", text.ends_with(": ") ? "" : ", ", value,
+                        rendezvous::list_ranks(ranks));
   return text;
 }
 
@@ -161,9 +169,9 @@ std::string differences(std::span<const Settings> by_rank, const Setting& settin
 
 void fill_from_environment(Options& options) {
   std::optional<Error> first;
-  for (auto& [name, time] :
-       {std::pair<const char*, std::chrono::milliseconds&>{"connect_deadline", options.connect_deadline},
-        {"deadline", options.deadline}}) {
+  for (auto& [name, time] : {std::pair<const char*, std::chrono::milliseconds&>{
+                                 "connect_deadline", options.connect_deadline},
+                             {"deadline", options.deadline}}) {
     if (time.count() >= 0) continue;
     if (!first)
       first.emplace(Errc::invalid_argument,
@@ -186,13 +194,13 @@ Options with_environment(Options options) {
   return options;
 }
 
-Protection protection_of(const Options& options) {
+base::Protection protection_of(const Options& options) {
   const char* const name = options.integrity.empty() ? "RONDO_INTEGRITY" : "Options::integrity";
   const std::string value =
       options.integrity.empty() ? variable(name).value_or("headers") : options.integrity;
-  if (value == "headers") return Protection::headers;
+  if (value == "headers") return base::Protection::headers;
   if (value != "payload") refuse_variable(name, value, "it must be headers or payload");
-  return Protection::payload;
+  return base::Protection::payload;
 }
 
 Settings settings_in_force(const Options& options) {
@@ -206,12 +214,13 @@ Settings settings_in_force(const Options& options) {
 Settings shared_settings(const Options& options) {
   Settings settings;
   for (const Setting& setting : table)
-    if (std::string value = setting.otherwise ? setting.show(options) : std::string(); !value.empty())
+    if (std::string value = setting.otherwise ? setting.show(options) : std::string();
+        !value.empty())
       settings.emplace_back(setting.variable, value.substr(0, longest_value));
   return settings;
 }
 
-void put_settings(Writer& writer, const Settings& settings) {
+void put_settings(base::Writer& writer, const Settings& settings) {
   writer.put(static_cast<std::uint8_t>(settings.size()));
   for (const auto& [variable, value] : settings) {
     writer.put_string(variable);
@@ -219,7 +228,7 @@ void put_settings(Writer& writer, const Settings& settings) {
   }
 }
 
-Settings get_settings(Reader& reader) {
+Settings get_settings(base::Reader& reader) {
   Settings settings;
   const int count = reader.get<std::uint8_t>();
   for (int i = 0; i < count && reader.ok(); ++i) {
@@ -234,7 +243,8 @@ Settings get_settings(Reader& reader) {
 void compare_settings(std::span<const Settings> by_rank) {
   std::string all;
   for (const Setting& setting : table)
-    if (std::string one = setting.otherwise ? differences(by_rank, setting) : std::string(); !one.empty())
+    if (std::string one = setting.otherwise ? differences(by_rank, setting) : std::string();
+        !one.empty())
       all += (all.empty() ? "" : "; ") + one;
   if (!all.empty())
     throw Error(Errc::mismatch, "the ranks have different settings: " + all +
@@ -247,4 +257,4 @@ std::vector<std::string_view> variables_of_settings() {
   return names;
 }
 
-}  // namespace rondo
+}  // namespace rondo::lib

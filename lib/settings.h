@@ -17,9 +17,10 @@
 #include "base/bytes.h"
 #include "base/handshake.h"
 
-namespace rondo {
+namespace rondo::lib {
 
-inline constexpr std::chrono::milliseconds default_connect_deadline{30'000}, default_deadline{300'000};
+inline constexpr std::chrono::milliseconds default_connect_deadline{30'000},
+    default_deadline{300'000};
 inline constexpr std::size_t default_staging_bytes = std::size_t{16} << 20;
 
 // Fills in every field that is not set, from its variable or with the default. Leaves out rank,
@@ -29,9 +30,9 @@ inline constexpr std::size_t default_staging_bytes = std::size_t{16} << 20;
 void fill_from_environment(Options& options);
 Options with_environment(Options options);
 
-// From Options::integrity or RONDO_INTEGRITY. Where ranks differ the greater one counts, connection by
-// connection. Throws Error(invalid_argument).
-Protection protection_of(const Options& options);
+// From Options::integrity or RONDO_INTEGRITY. Where ranks differ the greater one counts, connection
+// by connection. Throws Error(invalid_argument).
+base::Protection protection_of(const Options& options);
 
 // Variable and value of each setting that differs from its default, in the order of the table.
 using Settings = std::vector<std::pair<std::string, std::string>>;
@@ -41,8 +42,8 @@ Settings settings_in_force(const Options& options);
 Settings shared_settings(const Options& options);
 
 // settings := count:u8 {variable:string value:string}*           ; bounded: 64 bytes, 256 bytes
-void put_settings(Writer& writer, const Settings& settings);
-Settings get_settings(Reader& reader);
+void put_settings(base::Writer& writer, const Settings& settings);
+Settings get_settings(base::Reader& reader);
 
 // Throws Error(mismatch) when ranks differ: "RONDO_ALGORITHM: ring on rank 0, doubling on ranks 1,
 // 2". The same settings give the same message on every rank.
@@ -51,4 +52,4 @@ void compare_settings(std::span<const Settings> by_rank);
 // The names of the variables in the table.
 std::vector<std::string_view> variables_of_settings();
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -10,9 +10,9 @@
 #include <rondo/options.h>
 #include <rondo/plan.h>
 
-#include "collectives/schedules/call.h"
 #include "collectives/plan/planner.h"
 #include "collectives/plan/simulator.h"
+#include "collectives/schedules/call.h"
 #include "lib/plan_checks.h"
 #include "lib/settings.h"
 
@@ -30,10 +30,10 @@ void require_number(std::string_view name, double value, double least, double mo
 }
 
 void check_hosts(const SimulatedHosts& h) {
-  require_between("hosts", h.hosts, 1, most_ranks);
-  require_between("ranks per host", h.ranks_per_host, 1, most_ranks / h.hosts);
-  require_between("cores per host", h.cores_per_host, 0, most_ranks);
-  require_between("cores", h.cores, 0, most_ranks);
+  lib::require_between("hosts", h.hosts, 1, most_ranks);
+  lib::require_between("ranks per host", h.ranks_per_host, 1, most_ranks / h.hosts);
+  lib::require_between("cores per host", h.cores_per_host, 0, most_ranks);
+  lib::require_between("cores", h.cores, 0, most_ranks);
   require_number("link latency", h.link_latency_s, 0, longest_time);
   require_number("host latency", h.host_latency_s, 0, longest_time);
   require_number("link rate", h.link_bytes_per_s, 1, highest_rate);
@@ -44,12 +44,13 @@ void check_hosts(const SimulatedHosts& h) {
 }
 
 void check_stragglers(const SimulatedStragglers& s, const SimulatedHosts& h) {
-  require_between("stragglers", s.count, 0, s.hosts ? h.hosts : h.hosts * h.ranks_per_host);
+  lib::require_between("stragglers", s.count, 0, s.hosts ? h.hosts : h.hosts * h.ranks_per_host);
   require_number("straggler factor", s.factor, 1, most_factor);
   require_number("straggler delay", s.delay_s, 0, longest_time);
 }
 
-// SplitMix64 (Steele, Lea and Flood, 2014): the same on every machine, unlike the distributions of <random>.
+// SplitMix64 (Steele, Lea and Flood, 2014): the same on every machine, unlike the distributions of
+// <random>.
 std::uint64_t mix(std::uint64_t& state) {
   std::uint64_t z = state += 0x9e3779b97f4a7c15;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -67,7 +68,7 @@ std::vector<int> draw(int count, int from, std::uint64_t seed) {
   return all;
 }
 
-Fabric fabric_of(const SimulatedHosts& h) {
+plan::Fabric fabric_of(const SimulatedHosts& h) {
   return {.hosts = h.hosts,
           .ranks_per_host = h.ranks_per_host,
           .in_turns = h.in_turns,
@@ -81,34 +82,39 @@ Fabric fabric_of(const SimulatedHosts& h) {
           .cores = h.cores};
 }
 
-// What ranks would measure on these hosts: a frame from end to end, and the slowest of what its bytes pass.
-CostConstants constants_of(const SimulatedHosts& h) {
+// What ranks would measure on these hosts: a frame from end to end, and the slowest of what its
+// bytes pass.
+plan::CostConstants constants_of(const SimulatedHosts& h) {
   const auto link = [&](double latency_s, double bytes_per_s) {
-    return LinkCosts{latency_s + 2 * h.frame_s, std::max(1 / bytes_per_s, 2 * h.byte_s), h.frame_s};
+    return plan::LinkCosts{latency_s + 2 * h.frame_s, std::max(1 / bytes_per_s, 2 * h.byte_s),
+                           h.frame_s};
   };
   return {.host = link(h.host_latency_s, h.host_bytes_per_s),
           .network = link(h.link_latency_s, h.link_bytes_per_s),
           .reduce_seconds_per_byte = 1 / h.reduce_bytes_per_s};
 }
 
-Plan plan_of(const SimulationQuery& query) {
+plan::Plan plan_of(const SimulationQuery& query) {
   const SimulatedHosts& h = query.hosts;
-  Topology topology{.ranks = h.hosts * h.ranks_per_host,
-                    .hosts = h.hosts,
-                    .ranks_per_host = h.ranks_per_host,
-                    .cores_per_host = h.cores_per_host > 0 ? h.cores_per_host : h.ranks_per_host,
-                    .in_rank_order = !h.in_turns || h.hosts == 1 || h.ranks_per_host == 1};
-  PlanOptions options{.algorithm = std::nullopt,
-                      .segment_bytes = query.segment_bytes,
-                      .depth = query.depth,
-                      .staging_bytes = default_staging_bytes / lane_count,
-                      .reproducible = query.reproducible};
-  if (!query.algorithm.empty()) options.algorithm = find_algorithm(query.algorithm, query.operation);
-  return choose_plan(query.operation, query.bytes, topology, constants_of(h), options);
+  plan::Topology topology{
+      .ranks = h.hosts * h.ranks_per_host,
+      .hosts = h.hosts,
+      .ranks_per_host = h.ranks_per_host,
+      .cores_per_host = h.cores_per_host > 0 ? h.cores_per_host : h.ranks_per_host,
+      .in_rank_order = !h.in_turns || h.hosts == 1 || h.ranks_per_host == 1};
+  plan::PlanOptions options{.algorithm = std::nullopt,
+                            .segment_bytes = query.segment_bytes,
+                            .depth = query.depth,
+                            .staging_bytes = lib::default_staging_bytes / lane_count,
+                            .reproducible = query.reproducible};
+  if (!query.algorithm.empty())
+    options.algorithm = lib::find_algorithm(query.algorithm, query.operation);
+  return plan::choose_plan(query.operation, query.bytes, topology, constants_of(h), options);
 }
 
-Simulation result_of(const Plan& plan, const SimulatedCall& call, const SimulatedRun& run) {
-  return {.algorithm = std::string(name_of(plan.algorithm)),
+Simulation result_of(const plan::Plan& plan, const plan::SimulatedCall& call,
+                     const plan::SimulatedRun& run) {
+  return {.algorithm = std::string(schedules::name_of(plan.algorithm)),
           .segment_bytes = call.segment_bytes,
           .depth = static_cast<int>(call.depth),
           .segments = run.segments,
@@ -137,30 +143,32 @@ Simulation simulate_plan(const SimulationQuery& query) {
   check_hosts(query.hosts);
   check_stragglers(query.stragglers, query.hosts);
   const int ranks = query.hosts.hosts * query.hosts.ranks_per_host;
-  require_between("root", query.root, 0, ranks - 1);
-  require_between("depth", query.depth, 0, most_ranks);
-  require_between("bytes", static_cast<std::int64_t>(std::min<std::uint64_t>(query.bytes, INT64_MAX)), 0,
-                  std::int64_t{1} << 50);
-  const Plan plan = plan_of(query);
-  SimulatedCall call{.operation = query.operation,
-                     .algorithm = plan.algorithm,
-                     .root = query.root,
-                     .bytes = query.bytes,
-                     .segment_bytes = plan.segment_bytes};
+  lib::require_between("root", query.root, 0, ranks - 1);
+  lib::require_between("depth", query.depth, 0, most_ranks);
+  lib::require_between("bytes",
+                       static_cast<std::int64_t>(std::min<std::uint64_t>(query.bytes, INT64_MAX)),
+                       0, std::int64_t{1} << 50);
+  const plan::Plan plan = plan_of(query);
+  plan::SimulatedCall call{.operation = query.operation,
+                           .algorithm = plan.algorithm,
+                           .root = query.root,
+                           .bytes = query.bytes,
+                           .segment_bytes = plan.segment_bytes};
   // As a communicator does: no more segments in flight than there are.
   const std::uint64_t segments = query.bytes / std::max<std::size_t>(1, plan.segment_bytes) + 1;
   call.depth = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::max(1, plan.depth)), 1, segments));
   const SimulatedStragglers& s = query.stragglers;
   const std::vector<int> slow = draw(s.count, s.hosts ? query.hosts.hosts : ranks, s.seed);
-  std::vector<Straggler> stragglers;
+  std::vector<plan::Straggler> stragglers;
   stragglers.reserve(slow.size());
   for (const int one : slow)
-    stragglers.push_back({.rank = s.hosts ? no_rank : one,
+    stragglers.push_back({.rank = s.hosts ? schedules::no_rank : one,
                           .host = s.hosts ? one : -1,
                           .factor = s.factor,
                           .delay_s = s.delay_s});
-  Simulation result = result_of(plan, call, simulate(call, fabric_of(query.hosts), stragglers));
+  Simulation result =
+      result_of(plan, call, plan::simulate(call, fabric_of(query.hosts), stragglers));
   result.stragglers = slow;
   return result;
 }

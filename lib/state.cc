@@ -17,7 +17,7 @@
 #include "lib/record.h"
 #include "lib/settings.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 namespace {
 
@@ -36,20 +36,21 @@ nanoseconds warn_after() {
 std::string allowed_by(int rank, const Record& record) {
   std::string names;
   for (const auto& one : record.addresses) names += (names.empty() ? "" : ",") + one.first;
-  return fmt::format("rank {} allows only {}; set RONDO_TRANSPORT (Options::transports) alike on all ranks",
-                     rank, names);
+  return fmt::format(
+      "rank {} allows only {}; set RONDO_TRANSPORT (Options::transports) alike on all ranks", rank,
+      names);
 }
 
 }  // namespace
 
 CommunicatorState::CommunicatorState(const Options& options, const TransportFactory& factory)
-    : CommunicatorState(options, resolve_place(options), factory) {}
+    : CommunicatorState(options, rendezvous::resolve_place(options), factory) {}
 
-CommunicatorState::CommunicatorState(const Options& options, const Place& place,
+CommunicatorState::CommunicatorState(const Options& options, const rendezvous::Place& place,
                                      const TransportFactory& factory)
     : options_(options), place_(place), factory_(factory) {
-  const TimePoint began = Clock::now();
-  Blob record;
+  const base::TimePoint began = base::Clock::now();
+  transports::Blob record;
   try {
     // A part of a communicator has what that one has.
     if (place_.group.empty()) {
@@ -66,7 +67,7 @@ CommunicatorState::CommunicatorState(const Options& options, const Place& place,
     fail_before_joining(place_, options_, error);
   }
   if (place_.size > 1) {
-    joined_ = join(place_, options_, record);
+    joined_ = rendezvous::join(place_, options_, record);
     joined_.control->start(*this);
   }
   try {
@@ -81,27 +82,29 @@ CommunicatorState::CommunicatorState(const Options& options, const Place& place,
     throw Error(failure->code, failure->cause);
   begin_work();
   introduce({place_, options_, hosts_, routes_, passed_over_, constants_source(), constants_,
-             Clock::now() - began});
+             base::Clock::now() - began});
 }
 
 void CommunicatorState::check_options() const {
-  if (!options_.algorithm.empty() && !parse_algorithm(options_.algorithm))
+  if (!options_.algorithm.empty() && !schedules::parse_algorithm(options_.algorithm))
     throw Error(Errc::invalid_argument,
-                fmt::format("algorithm is '{}'; possible are {}", options_.algorithm, algorithm_names()));
+                fmt::format("algorithm is '{}'; possible are {}", options_.algorithm,
+                            schedules::algorithm_names()));
   if (options_.deadline.count() <= 0)
-    throw Error(Errc::invalid_argument,
-                fmt::format("deadline is {} ms, it must be more than 0", options_.deadline.count()));
+    throw Error(Errc::invalid_argument, fmt::format("deadline is {} ms, it must be more than 0",
+                                                    options_.deadline.count()));
   if (options_.depth < 0 || options_.depth > most_depth)
     throw Error(Errc::invalid_argument,
                 fmt::format("depth is {}, it must be from 0 to {}", options_.depth, most_depth));
 }
 
 void CommunicatorState::connect_all() {
-  plan_options_ = {options_.algorithm.empty() ? std::nullopt : parse_algorithm(options_.algorithm),
-                   options_.segment_bytes, options_.depth, options_.staging_bytes / lane_count,
-                   options_.reproducible};
+  plan_options_ = {
+      options_.algorithm.empty() ? std::nullopt : schedules::parse_algorithm(options_.algorithm),
+      options_.segment_bytes, options_.depth, options_.staging_bytes / lane_count,
+      options_.reproducible};
   topology_.ranks = place_.size;
-  std::vector<Transport*> routes(static_cast<std::size_t>(place_.size), nullptr), all;
+  std::vector<transports::Transport*> routes(static_cast<std::size_t>(place_.size), nullptr), all;
   bool crowded = false;
   if (place_.size > 1) {
     routes = connect_transports();
@@ -110,22 +113,24 @@ void CommunicatorState::connect_all() {
     settle_constants(routes, crowded);
     for (const auto& t : transports_) all.push_back(t.get());
   }
-  EngineObserver* const observer = place_.size > 1 ? this : nullptr;
-  engine_ =
-      std::make_unique<Engine>(EngineOptions{place_.rank, place_.size, crowded, options_.checksum,
-                                             options_.reproducible, transport_name_, hosts_, warn_after()},
-                               std::move(routes), std::move(all), observer);
-  if (plan_options_.algorithm == Algorithm::direct && place_.size > 1 && !engine_->has_direct())
-    throw Error(Errc::unsupported,
-                fmt::format("algorithm direct needs all ranks on one host over shm; these are over {}",
-                            transport_name_));
+  engine::EngineObserver* const observer = place_.size > 1 ? this : nullptr;
+  engine_ = std::make_unique<engine::Engine>(
+      engine::EngineOptions{place_.rank, place_.size, crowded, options_.checksum,
+                            options_.reproducible, transport_name_, hosts_, warn_after()},
+      std::move(routes), std::move(all), observer);
+  if (plan_options_.algorithm == schedules::Algorithm::direct && place_.size > 1 &&
+      !engine_->has_direct())
+    throw Error(
+        Errc::unsupported,
+        fmt::format("algorithm direct needs all ranks on one host over shm; these are over {}",
+                    transport_name_));
 }
 
 CommunicatorState::~CommunicatorState() {
   if (joined_.control) {
-    const RankStatus status = engine_->status();
+    const engine::RankStatus status = engine_->status();
     const std::uint64_t finished[lane_count] = {status.lanes[0].finished, status.lanes[1].finished};
-    joined_.control->leave(finished, Clock::now() + farewell_time);
+    joined_.control->leave(finished, base::Clock::now() + farewell_time);
   }
   engine_->stop();
   joined_.control.reset();
@@ -162,34 +167,37 @@ CostSource CommunicatorState::find_cost_source() {
 }
 
 // Rank 0's constants, for everybody.
-void CommunicatorState::settle_constants(const std::vector<Transport*>& routes, bool crowded) {
+void CommunicatorState::settle_constants(const std::vector<transports::Transport*>& routes,
+                                         bool crowded) {
   if (cost_source_ == CostSource::measured_between_hosts && hosts_.count() == 1) return;
   if (cost_source_ == CostSource::defaults || cost_source_ == CostSource::given) return;
-  const TimePoint until = place_.deadline;
+  const base::TimePoint until = place_.deadline;
   const MeasurePlan plan = plan_measurement(hosts_, place_.size, crowded);
   if (place_.rank == 0) {
     constants_ = make_sane(measure_links(plan, routes, {}, until));
     joined_.control->publish(constants_);
     return;
   }
-  if (place_.rank == plan.same_host || place_.rank == plan.other_host) answer_measurement(routes, until);
+  if (place_.rank == plan.same_host || place_.rank == plan.other_host)
+    answer_measurement(routes, until);
   // Without an answer the communicator has failed, and the first operation says why.
   if (const auto agreed = joined_.control->await_constants(until)) constants_ = *agreed;
 }
 
-Blob CommunicatorState::make_record() {
+transports::Blob CommunicatorState::make_record() {
   cost_source_ = find_cost_source();
   return write_record(options_, transports_, cost_source_, constants_);
 }
 
-// The nearest transport to each peer; both ends come to the same choice because distance is symmetric.
-std::vector<Transport*> CommunicatorState::connect_transports() {
+// The nearest transport to each peer; both ends come to the same choice because distance is
+// symmetric.
+std::vector<transports::Transport*> CommunicatorState::connect_transports() {
   const std::vector<Record> records = read_records(joined_.records);
   hosts_ = group_by_host(records);
   cost_source_ = records.front().costs;
   if (cost_source_ == CostSource::given) constants_ = records.front().constants;
-  topology_ = topology_of(hosts_, place_.size, cores_of(records, hosts_));
-  std::vector<Transport*> routes(records.size(), nullptr);
+  topology_ = plan::topology_of(hosts_, place_.size, cores_of(records, hosts_));
+  std::vector<transports::Transport*> routes(records.size(), nullptr);
   passed_over_.resize(records.size());
   std::set<std::string> names;
   for (int peer = 0; peer < place_.size; ++peer) {
@@ -198,26 +206,30 @@ std::vector<Transport*> CommunicatorState::connect_transports() {
     std::optional<int> best;
     for (const auto& t : transports_) {
       const auto address = records[static_cast<std::size_t>(peer)].addresses.find(t->name());
-      const Reach reach = address != records[static_cast<std::size_t>(peer)].addresses.end()
-                              ? t->reach(peer, address->second)
-                              : Reach{{}, allowed_by(peer, records[static_cast<std::size_t>(peer)])};
-      if (!reach.distance) why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", t->name(), reach.why);
+      const transports::Reach reach =
+          address != records[static_cast<std::size_t>(peer)].addresses.end()
+              ? t->reach(peer, address->second)
+              : transports::Reach{{}, allowed_by(peer, records[static_cast<std::size_t>(peer)])};
+      if (!reach.distance)
+        why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", t->name(), reach.why);
       if (!reach.distance || (best && *best <= *reach.distance)) continue;
       best = reach.distance;
       routes[static_cast<std::size_t>(peer)] = t.get();
     }
     if (!best)
-      throw Error(Errc::rendezvous, fmt::format("rank {} cannot reach rank {}: {}", place_.rank, peer, why));
+      throw Error(Errc::rendezvous,
+                  fmt::format("rank {} cannot reach rank {}: {}", place_.rank, peer, why));
     names.emplace(routes[static_cast<std::size_t>(peer)]->name());
     passed_over_[static_cast<std::size_t>(peer)] = std::move(why);
   }
   transport_name_.clear();
-  for (const std::string& name : names) transport_name_ += (transport_name_.empty() ? "" : "+") + name;
+  for (const std::string& name : names)
+    transport_name_ += (transport_name_.empty() ? "" : "+") + name;
   for (const auto& t : transports_) {
-    std::vector<Blob> addresses;
+    std::vector<transports::Blob> addresses;
     for (const Record& r : records) {
       const auto found = r.addresses.find(t->name());
-      addresses.push_back(found != r.addresses.end() ? found->second : Blob{});
+      addresses.push_back(found != r.addresses.end() ? found->second : transports::Blob{});
     }
     t->start(std::move(addresses), joined_.job);
   }
@@ -238,29 +250,37 @@ std::string CommunicatorState::address() const {
   return transports_.empty() ? std::string() : transports_.back()->describe();
 }
 
-Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
+plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
   refuse_child();
   if (static_cast<int>(operation) >= collective_count || !is_valid(type))
     throw Error(Errc::invalid_argument, "there is no such operation or element type");
   if (count > (std::size_t{1} << 50))
-    throw Error(Errc::invalid_argument, fmt::format("count is {}, more than memory can hold", count));
-  const std::size_t blocks = counts_one_block(operation) ? static_cast<std::size_t>(place_.size) : 1;
+    throw Error(Errc::invalid_argument,
+                fmt::format("count is {}, more than memory can hold", count));
+  const std::size_t blocks =
+      schedules::counts_one_block(operation) ? static_cast<std::size_t>(place_.size) : 1;
   const std::uint64_t bytes = count * size_of(type) * blocks;
   const std::lock_guard lock(plans_mutex_);
   auto& plans = plans_[static_cast<std::size_t>(operation)];
   if (const auto found = plans.find(bytes); found != plans.end()) return found->second;
   if (plans.size() >= most_plans) plans.clear();
-  if (engine_->has_direct() && has_direct_form(operation) &&
-      plan_options_.algorithm.value_or(Algorithm::direct) == Algorithm::direct)
+  if (engine_->has_direct() && schedules::has_direct_form(operation) &&
+      plan_options_.algorithm.value_or(schedules::Algorithm::direct) ==
+          schedules::Algorithm::direct)
     return remember(operation, bytes,
-                    {.algorithm = Algorithm::direct, .segment_bytes = std::max<std::size_t>(bytes, 1)});
-  PlanOptions options = plan_options_;  // the wanted algorithm is for the operations that have it
-  if (options.algorithm && !supports(*options.algorithm, operation)) options.algorithm.reset();
-  return remember(operation, bytes, choose_plan(operation, bytes, topology_, constants_, options));
+                    {.algorithm = schedules::Algorithm::direct,
+                     .segment_bytes = std::max<std::size_t>(bytes, 1)});
+  plan::PlanOptions options =
+      plan_options_;  // the wanted algorithm is for the operations that have it
+  if (options.algorithm && !schedules::supports(*options.algorithm, operation))
+    options.algorithm.reset();
+  return remember(operation, bytes,
+                  plan::choose_plan(operation, bytes, topology_, constants_, options));
 }
 
 // A size that is new, or was forgotten.
-const Plan& CommunicatorState::remember(Collective operation, std::uint64_t bytes, const Plan& plan) {
+const plan::Plan& CommunicatorState::remember(Collective operation, std::uint64_t bytes,
+                                              const plan::Plan& plan) {
   if (place_.size > 1) log_plan(place_, operation, bytes, plan, transport_name_);
   return plans_[static_cast<std::size_t>(operation)].emplace(bytes, plan).first->second;
 }
@@ -269,13 +289,14 @@ namespace {
 
 std::uint64_t hash_of(std::span<const std::size_t> counts) noexcept {
   std::uint64_t hash = counts.size();
-  for (const std::size_t count : counts) hash = mix_hash(hash, count);
+  for (const std::size_t count : counts) hash = base::mix_hash(hash, count);
   return hash;
 }
 
 // Elements that the segments cut.
 std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
-  if (has_counts(a.operation)) return *std::max_element(a.counts.begin(), a.counts.end());
+  if (schedules::has_counts(a.operation))
+    return *std::max_element(a.counts.begin(), a.counts.end());
   return a.operation == Collective::all_to_all ? count / static_cast<std::size_t>(a.size) : count;
 }
 
@@ -283,46 +304,52 @@ std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
 
 // A hash of everything that shapes frames and is not in the arguments, and of all counts: ranks
 // that differ in them must notice.
-std::uint64_t CommunicatorState::plan_hash(const Call& call, std::uint64_t counts) const noexcept {
+std::uint64_t CommunicatorState::plan_hash(const schedules::Call& call,
+                                           std::uint64_t counts) const noexcept {
   const std::uint64_t settings = static_cast<std::uint64_t>(call.depth) |
                                  static_cast<std::uint64_t>(options_.checksum) << 32 |
                                  static_cast<std::uint64_t>(options_.reproducible) << 33;
-  return mix_hash(mix_hash(counts, call.segment_elements), settings);
+  return base::mix_hash(base::mix_hash(counts, call.segment_elements), settings);
 }
 
 Work CommunicatorState::start(const Arguments& a) {
   refuse_child();
   check_arguments(a);
-  if (a.options->priority == Priority::bulk) bulk_order_.check(place_.rank, a.operation, a.options->owner);
-  const bool shape_of_out = a.operation == Collective::reduce_scatter || a.operation == Collective::scatter ||
+  if (a.options->priority == Priority::bulk)
+    bulk_order_.check(place_.rank, a.operation, a.options->owner);
+  const bool shape_of_out = a.operation == Collective::reduce_scatter ||
+                            a.operation == Collective::scatter ||
                             a.operation == Collective::all_gather_v || !a.reads_in;
   const Buffer& shape = shape_of_out ? a.out : a.in;
-  const Plan chosen = plan(a.operation, shape.count, shape.type);
-  const std::uint64_t counts = has_counts(a.operation) ? hash_of(a.counts) : 1;
-  Call call;
-  call.signature = {
-      a.operation,
-      shape.type,
-      a.op,
-      chosen.algorithm,
-      static_cast<std::uint32_t>(has_counts(a.operation) ? counts : static_cast<std::uint64_t>(a.root)),
-      shape.count,
-      a.options->scale.value_or(1.0),
-      0};
+  const plan::Plan chosen = plan(a.operation, shape.count, shape.type);
+  const std::uint64_t counts = schedules::has_counts(a.operation) ? hash_of(a.counts) : 1;
+  schedules::Call call;
+  call.signature = {a.operation,
+                    shape.type,
+                    a.op,
+                    chosen.algorithm,
+                    static_cast<std::uint32_t>(schedules::has_counts(a.operation)
+                                                   ? counts
+                                                   : static_cast<std::uint64_t>(a.root)),
+                    shape.count,
+                    a.options->scale.value_or(1.0),
+                    0};
   call.in = static_cast<const std::byte*>(a.reads_in ? a.in.data : a.out.data);
   call.out = static_cast<std::byte*>(a.out.data);
   call.in_bytes = a.reads_in ? a.in.count * size_of(a.in.type) : 0;
   call.out_bytes = a.writes_out ? a.out.count * size_of(a.out.type) : 0;
   call.counts = a.counts;
   call.priority = a.options->priority;
-  const std::size_t blocks = is_blocked(a.operation) ? static_cast<std::size_t>(place_.size) : 1;
-  call.segment_elements = std::max<std::size_t>(1, chosen.segment_bytes / blocks / size_of(shape.type));
+  const std::size_t blocks =
+      schedules::is_blocked(a.operation) ? static_cast<std::size_t>(place_.size) : 1;
+  call.segment_elements =
+      std::max<std::size_t>(1, chosen.segment_bytes / blocks / size_of(shape.type));
   // More segments in flight than there are would only make the order of frames longer to walk.
   const std::uint64_t segments = largest_block(a, shape.count) / call.segment_elements + 1;
-  call.depth = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::max(1, chosen.depth)), 1, segments));
-  call.time_limit =
-      std::min(a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline, longest_deadline);
+  call.depth = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+      static_cast<std::uint64_t>(std::max(1, chosen.depth)), 1, segments));
+  call.time_limit = std::min(
+      a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline, longest_deadline);
   call.tag = a.options->tag;
   call.signature.plan = plan_hash(call, counts);
   return Work(engine_->start(call));
@@ -331,9 +358,9 @@ Work CommunicatorState::start(const Arguments& a) {
 void CommunicatorState::abort(std::error_code why, std::string_view text) noexcept {
   if (in_other_process()) return;
   try {
-    const Failure failure{Errc::aborted,
-                          fmt::format("rank {} called abort: {}{}{}", place_.rank, why.message(),
-                                      text.empty() ? "" : ": ", text.substr(0, longest_abort_text))};
+    const engine::Failure failure{
+        Errc::aborted, fmt::format("rank {} called abort: {}{}{}", place_.rank, why.message(),
+                                   text.empty() ? "" : ": ", text.substr(0, longest_abort_text))};
     engine_->abort(failure);
   } catch (...) {  // no memory for the message: the deadline remains
   }
@@ -347,4 +374,4 @@ Memory CommunicatorState::allocate(std::size_t bytes) {
   return Memory(bytes);
 }
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a communicator owns, in the order of construction: transports, the control plane, the engine.
+// What a communicator owns, in the order of construction: transports, the control plane, the
+// engine.
 #pragma once
 
 #include <memory>
@@ -22,19 +23,20 @@
 #include "lib/record.h"
 #include "lib/rendezvous/rendezvous.h"
 
-namespace rondo {
+namespace rondo::lib {
 
-class CommunicatorState final : private EngineObserver, private ControlClient {
+class CommunicatorState final : private engine::EngineObserver, private control::ControlClient {
  public:
   // Takes its place, joins the others and chooses the transport to each.
   CommunicatorState(const Options& options, const TransportFactory& factory);
-  CommunicatorState(const Options& options, const Place& place, const TransportFactory& factory);
+  CommunicatorState(const Options& options, const rendezvous::Place& place,
+                    const TransportFactory& factory);
   ~CommunicatorState() override;
 
   int rank() const noexcept { return place_.rank; }
   int size() const noexcept { return place_.size; }
   const Options& options() const noexcept { return options_; }
-  const Place& place() const noexcept { return place_; }
+  const rendezvous::Place& place() const noexcept { return place_; }
   const TransportFactory& factory() const noexcept { return factory_; }
   std::uint64_t next_split() noexcept { return ++splits_; }
   std::string address() const;
@@ -42,13 +44,13 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   BulkOrder& bulk_order() noexcept { return bulk_order_; }
   // Throws Error(unsupported) in a forked child: there the engine has no threads, and its lock may
   // be held for ever.
-  Engine& engine() {
+  engine::Engine& engine() {
     refuse_child();
     return *engine_;
   }
-  bool in_other_process() const noexcept { return generation_ != process_generation(); }
+  bool in_other_process() const noexcept { return generation_ != base::process_generation(); }
   void refuse_child() const {
-    if (in_other_process()) throw Error(Errc::unsupported, std::string(used_in_child));
+    if (in_other_process()) throw Error(Errc::unsupported, std::string(base::used_in_child));
   }
   const std::string& transport_name() const noexcept { return transport_name_; }
 
@@ -56,12 +58,14 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   Work start_transfer(bool sending, const Buffer& buffer, int peer, std::uint32_t tag,
                       const OpOptions& options);
   Work start_batch(std::span<const Transfer> batch, const OpOptions& options);
-  Work start_all_to_all_v(const Buffer& in, std::span<const std::size_t> send_counts, const Buffer& out,
-                          std::span<const std::size_t> receive_counts, const OpOptions& options);
-  Plan plan(Collective operation, std::size_t count, DType type);
-  const CostConstants& constants() const noexcept { return constants_; }
+  Work start_all_to_all_v(const Buffer& in, std::span<const std::size_t> send_counts,
+                          const Buffer& out, std::span<const std::size_t> receive_counts,
+                          const OpOptions& options);
+  plan::Plan plan(Collective operation, std::size_t count, DType type);
+  const plan::CostConstants& constants() const noexcept { return constants_; }
   void abort(std::error_code why, std::string_view text) noexcept;
-  // From the first transport that has memory for all of its ranks; else memory of this process alone.
+  // From the first transport that has memory for all of its ranks; else memory of this process
+  // alone.
   Memory allocate(std::size_t bytes);
 
  private:
@@ -69,35 +73,36 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
 
   void check_options() const;
   void connect_all();
-  Work start_transfers(const PointShape& shape, const OpOptions& options);
+  Work start_transfers(const point::PointShape& shape, const OpOptions& options);
   CostSource find_cost_source();
   std::string constants_source() const;  // on rank 0, in words
-  const Plan& remember(Collective operation, std::uint64_t bytes, const Plan& plan);
-  Blob make_record();
-  void settle_constants(const std::vector<Transport*>& routes, bool crowded);
-  std::vector<Transport*> connect_transports();
-  std::uint64_t plan_hash(const Call& call, std::uint64_t counts) const noexcept;
+  const plan::Plan& remember(Collective operation, std::uint64_t bytes, const plan::Plan& plan);
+  transports::Blob make_record();
+  void settle_constants(const std::vector<transports::Transport*>& routes, bool crowded);
+  std::vector<transports::Transport*> connect_transports();
+  std::uint64_t plan_hash(const schedules::Call& call, std::uint64_t counts) const noexcept;
 
-  void failure(const Failure& failure) override;
+  void failure(const engine::Failure& failure) override;
   void stalled(Priority lane, std::uint64_t number) override;
   void slow(Priority lane, std::uint64_t number, nanoseconds waited) override;
-  void deadline(Priority lane, std::uint64_t number, nanoseconds limit, const std::string& view) override;
-  RankStatus status() override;
-  void failed(const Failure& failure) override;
+  void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
+                const std::string& view) override;
+  engine::RankStatus status() override;
+  void failed(const engine::Failure& failure) override;
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) override;
 
   // While this is being made the control plane already reports on other ranks: a failure ends what
   // waits for them.
   void begin_work();
 
-  const unsigned generation_ = process_generation();
+  const unsigned generation_ = base::process_generation();
   Options options_;  // constant after the constructor, as is place_
-  Place place_;
+  rendezvous::Place place_;
   CostSource cost_source_ = CostSource::defaults;  // rank 0's
   const TransportFactory factory_;
   std::uint64_t splits_ = 0;
   TransportList transports_;
-  std::vector<const Transport*> routes_;  // by rank; null for this one
+  std::vector<const transports::Transport*> routes_;  // by rank; null for this one
   std::vector<std::string> passed_over_;  // by rank: why nearer transports do not reach it
   // What the control plane reported before the engine was there.
   struct Departure {
@@ -106,19 +111,19 @@ class CommunicatorState final : private EngineObserver, private ControlClient {
   };
   std::mutex starting_mutex_;
   bool working_ = false;
-  std::optional<Failure> early_failure_;
+  std::optional<engine::Failure> early_failure_;
   std::vector<Departure> early_departures_;
-  Joined joined_;  // its thread uses what stands above
+  rendezvous::Joined joined_;  // its thread uses what stands above
   std::string transport_name_ = "self";
-  Hosts hosts_;
-  Topology topology_;
-  CostConstants constants_;
-  PlanOptions plan_options_;
+  schedules::Hosts hosts_;
+  plan::Topology topology_;
+  plan::CostConstants constants_;
+  plan::PlanOptions plan_options_;
   std::mutex plans_mutex_;  // lanes may be started by different threads
-  std::unordered_map<std::uint64_t, Plan> plans_[collective_count];  // by bytes
-  std::vector<PointTransfer> transfers_;                             // of the call that is being made
+  std::unordered_map<std::uint64_t, plan::Plan> plans_[collective_count];  // by bytes
+  std::vector<point::PointTransfer> transfers_;  // of the call that is being made
   BulkOrder bulk_order_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<engine::Engine> engine_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::lib

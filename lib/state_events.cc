@@ -9,10 +9,10 @@
 
 #include "lib/state.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 void CommunicatorState::begin_work() {
-  std::optional<Failure> failure;
+  std::optional<engine::Failure> failure;
   std::vector<Departure> departures;
   {
     const std::lock_guard lock(starting_mutex_);
@@ -24,7 +24,7 @@ void CommunicatorState::begin_work() {
   if (failure) engine_->fail(*failure);
 }
 
-void CommunicatorState::failure(const Failure& failure) {
+void CommunicatorState::failure(const engine::Failure& failure) {
   joined_.control->report(failure);
 }
 void CommunicatorState::deadline(Priority lane, std::uint64_t number, nanoseconds limit,
@@ -37,14 +37,14 @@ void CommunicatorState::stalled(Priority lane, std::uint64_t number) {
 void CommunicatorState::slow(Priority lane, std::uint64_t number, nanoseconds waited) {
   joined_.control->report_slow(lane, number, waited);
 }
-RankStatus CommunicatorState::status() {
+engine::RankStatus CommunicatorState::status() {
   {
     const std::lock_guard lock(starting_mutex_);
     if (!working_) return {};
   }
   return engine_->status();
 }
-void CommunicatorState::failed(const Failure& failure) {
+void CommunicatorState::failed(const engine::Failure& failure) {
   {
     const std::lock_guard lock(starting_mutex_);
     if (!working_) {
@@ -67,4 +67,4 @@ void CommunicatorState::peer_left(int rank, const std::uint64_t (&finished)[lane
   engine_->peer_left(rank, finished);
 }
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -5,13 +5,14 @@
 #include <array>
 #include <string_view>
 
+#include "base/process.h"
 #include "lib/connect.h"
 #include "lib/reachability.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shm.h"
 #include "transports/tcp/tcp.h"
 
-namespace rondo {
+namespace rondo::lib {
 
 namespace {
 
@@ -23,39 +24,40 @@ bool is_allowed(std::string_view name, const Options& options) {
   return allowed.empty() || std::ranges::find(allowed, name) != allowed.end();
 }
 
-std::unique_ptr<Transport> shm_transport(const Place& place) {
-  ShmOptions shm;
+std::unique_ptr<transports::Transport> shm_transport(const rendezvous::Place& place) {
+  shm::ShmOptions shm;
   shm.rank = place.rank;
   shm.size = place.size;
   shm.secret = place.secret;
-  shm.host = host_identity();
+  shm.host = base::host_identity();
   shm.deadline = place.deadline;
-  return make_shm(shm);
+  return shm::make_shm(shm);
 }
 
-std::unique_ptr<Transport> tcp_transport(const Place& place, const Options& options) {
-  TcpOptions tcp;
+std::unique_ptr<transports::Transport> tcp_transport(const rendezvous::Place& place,
+                                                     const Options& options) {
+  tcp::TcpOptions tcp;
   tcp.rank = place.rank;
   tcp.size = place.size;
   tcp.secret = place.secret;
   tcp.this_host_only = place.this_host_only;
   tcp.between_hosts = place.between_hosts;
   if (place.protect_all) tcp.within_host = tcp.between_hosts;
-  tcp.host = host_identity();
+  tcp.host = base::host_identity();
   tcp.interfaces = options.interfaces;
-  if (options.connections < 1 || options.connections > static_cast<int>(most_connections))
+  if (options.connections < 1 || options.connections > static_cast<int>(tcp::most_connections))
     throw Error(Errc::invalid_argument, fmt::format("connections is {}, it must be from 1 to {}",
-                                                    options.connections, most_connections));
+                                                    options.connections, tcp::most_connections));
   tcp.connections = static_cast<unsigned>(options.connections);
   tcp.port_first = options.port_first;
   tcp.port_last = options.port_last;
   tcp.connect_deadline = options.connect_deadline;
-  return make_tcp(tcp);
+  return tcp::make_tcp(tcp);
 }
 
 }  // namespace
 
-TransportList default_transports(const Place& place, const Options& options) {
+TransportList default_transports(const rendezvous::Place& place, const Options& options) {
   for (const std::string& name : options.transports)
     if (std::ranges::find(known_names, name) == known_names.end())
       throw Error(Errc::invalid_argument,
@@ -67,24 +69,25 @@ TransportList default_transports(const Place& place, const Options& options) {
 }
 
 bool allows_all_transports(const Options& options) {
-  return std::ranges::all_of(known_names, [&](std::string_view name) { return is_allowed(name, options); });
+  return std::ranges::all_of(known_names,
+                             [&](std::string_view name) { return is_allowed(name, options); });
 }
 
 std::vector<TransportInfo> describe_transports() {
-  const std::string obstacle = shm_obstacle();
+  const std::string obstacle = shm::shm_obstacle();
   return {{"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
           {"tcp", true, "between any ranks"}};
 }
 
 std::size_t shared_segment_bytes(int ranks_on_host) noexcept {
-  return SegmentLayout(static_cast<std::size_t>(ranks_on_host)).bytes();
+  return shm::SegmentLayout(static_cast<std::size_t>(ranks_on_host)).bytes();
 }
 
 std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters) {
   std::vector<InterfaceInfo> result;
-  for (const InterfaceAddress& one : list_interfaces(filters))
+  for (const tcp::InterfaceAddress& one : tcp::list_interfaces(filters))
     result.push_back({one.interface, one.address, one.loopback, one.chosen, one.why});
   return result;
 }
 
-}  // namespace rondo
+}  // namespace rondo::lib

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace rondo {
+namespace rondo::lib {
 
 // The variable of Rondo that is most like `name`; nothing when `name` is one, or is like none.
 std::string nearest_variable(std::string_view name);
@@ -21,4 +21,4 @@ void warn_about_variables();
 // host.
 bool is_not_first_here();
 
-}  // namespace rondo
+}  // namespace rondo::lib

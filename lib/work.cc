@@ -27,30 +27,33 @@ void Work::wait() {
 
 bool Work::wait_for(std::chrono::nanoseconds time) {
   if (operation_ == nullptr) return true;
-  if (operation_->state() == Operation::State::running &&
-      !operation_->engine().wait(*operation_, after(Clock::now(), time)))
+  if (operation_->state() == engine::Operation::State::running &&
+      !operation_->engine().wait(*operation_, base::after(base::Clock::now(), time)))
     return false;
-  if (operation_->state() == Operation::State::failed) throw Error(operation_->code, operation_->message);
+  if (operation_->state() == engine::Operation::State::failed)
+    throw Error(operation_->code, operation_->message);
   return true;
 }
 
 bool Work::done() const noexcept {
-  return operation_ == nullptr || operation_->state() != Operation::State::running;
+  return operation_ == nullptr || operation_->state() != engine::Operation::State::running;
 }
 
 std::error_code Work::error() const noexcept {
-  return operation_ != nullptr && operation_->state() == Operation::State::failed ? operation_->code
-                                                                                  : std::error_code{};
+  return operation_ != nullptr && operation_->state() == engine::Operation::State::failed
+             ? operation_->code
+             : std::error_code{};
 }
 
 std::string Work::message() const {
-  return operation_ != nullptr && operation_->state() == Operation::State::failed ? operation_->message
-                                                                                  : std::string{};
+  return operation_ != nullptr && operation_->state() == engine::Operation::State::failed
+             ? operation_->message
+             : std::string{};
 }
 
 void Work::on_done(std::function<void(std::error_code)> function) {
   if (operation_ == nullptr) return function({});
-  if (operation_->state() != Operation::State::running) return function(operation_->code);
+  if (operation_->state() != engine::Operation::State::running) return function(operation_->code);
   operation_->engine().set_callback(*operation_, std::move(function));
 }
 

@@ -35,7 +35,9 @@ constexpr int most_peers_shown = 4;
 class Bench {
  public:
   Bench(const BenchOptions& options, Communicator communicator)
-      : options_(options), communicator_(std::move(communicator)), progress_(communicator_.rank() == 0) {
+      : options_(options),
+        communicator_(std::move(communicator)),
+        progress_(communicator_.rank() == 0) {
     setting_.table = options.shows_table();
     setting_.operation = options.operation;
     setting_.ranks = communicator_.size();
@@ -120,7 +122,8 @@ void Bench::find_transports() {
   setting_.shared_memory = setting_.transport == "shm";
 }
 
-// Where rank 0 has several connections to a peer, how; most tables are the same for all, so a few are enough.
+// Where rank 0 has several connections to a peer, how; most tables are the same for all, so a few
+// are enough.
 void Bench::describe_peers() {
   int shown = 0;
   for (int peer = 1; peer < communicator_.size() && shown < most_peers_shown; ++peer) {
@@ -145,8 +148,8 @@ void Bench::describe() {
       .wait();
   if (!setting_.table) return;
   deliver([&] {
-    print("# rondo {}: {} over {}, {} {}{}\n", version(), name_of(options_.operation), setting_.transport,
-          setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks",
+    print("# rondo {}: {} over {}, {} {}{}\n", version(), name_of(options_.operation),
+          setting_.transport, setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks",
           setting_.allocated ? ", buffers from Communicator::allocate" : "");
     for (std::size_t first = 0, end; first < hosts.size(); first = end) {
       for (end = first + 1; end < hosts.size() && hosts[end] == hosts[first];) ++end;
@@ -159,8 +162,8 @@ void Bench::describe() {
 
 // The ceiling of such a row on this machine now; 0 when it cannot be measured.
 double Bench::measure_ceiling(const Row& row) {
-  progress_.show(fmt::format("{}: {}", now_,
-                             setting_.shared_memory ? "what memcpy reaches" : "what plain sockets reach"));
+  progress_.show(fmt::format(
+      "{}: {}", now_, setting_.shared_memory ? "what memcpy reaches" : "what plain sockets reach"));
   const double rate = ceiling_->measure(row);
   if (rate <= 0 && !std::exchange(trouble_told_, true) && !ceiling_->trouble().empty())
     say("rondo bench: rank {}: the ceiling was not measured: {}\n", communicator_.rank(),
@@ -227,14 +230,17 @@ int Bench::verdict() const {
 }
 
 void Bench::measure() {
-  Measurement measurement(communicator_, options_, [this](std::uint64_t iteration, std::uint64_t of) {
-    if (progress_.active()) progress_.show(fmt::format("{}: iteration {} of {}", now_, iteration + 1, of));
-  });
+  Measurement measurement(
+      communicator_, options_, [this](std::uint64_t iteration, std::uint64_t of) {
+        if (progress_.active())
+          progress_.show(fmt::format("{}: iteration {} of {}", now_, iteration + 1, of));
+      });
   if (options_.ceiling && communicator_.size() > 1) {
     if (setting_.shared_memory)
       ceiling_ = std::make_unique<CopyCeiling>(communicator_, measurement.in(), measurement.out());
     else
-      ceiling_ = std::make_unique<SocketCeiling>(communicator_, options_.connect, options_.operation);
+      ceiling_ =
+          std::make_unique<SocketCeiling>(communicator_, options_.connect, options_.operation);
     setting_.has_ceiling = true;
   }
   deliver([&] {
@@ -246,7 +252,8 @@ void Bench::measure() {
     if (setting_.table) print_summary(setting_, rows_);
     results_->finish();
     if (!options_.constants.empty())
-      write_report("--write-constants", options_.constants, format_constants(communicator_.constants()));
+      write_report("--write-constants", options_.constants,
+                   format_constants(communicator_.constants()));
   });
 }
 
@@ -279,9 +286,10 @@ int run_rank(BenchOptions& options, const PlaceInfo& place) {
   if (place.size == 1)
     say("rondo bench: {}: nothing will cross a link, so there is no bus bandwidth. {}\n",
         options.ranks ? "--ranks 1" : place.source + " says that there is 1 rank",
-        options.ranks ? "Measure with --ranks 2 or more"
-                      : "Start more (mpirun -n 4, srun -n 4, rondo run -n 4), or none: then rondo bench "
-                        "starts its own");
+        options.ranks
+            ? "Measure with --ranks 2 or more"
+            : "Start more (mpirun -n 4, srun -n 4, rondo run -n 4), or none: then rondo bench "
+              "starts its own");
   try {
     return Bench(options, Communicator::connect(options.connect)).run();
   } catch (const OutputLost&) {
@@ -299,17 +307,19 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
   const int ranks = options.ranks.value_or(default_ranks);
   settle(options, ranks);
   const Results tried(options.json, options.csv);
-  if (!options.constants.empty()) const ResultFile constants("--write-constants", options.constants);
+  if (!options.constants.empty())
+    const ResultFile constants("--write-constants", options.constants);
   Options ranks_options = options.connect;
-  if (ranks_options.interfaces.empty()) ranks_options.interfaces = {"lo"};  // as spawn_ranks() sets it
+  if (ranks_options.interfaces.empty())
+    ranks_options.interfaces = {"lo"};  // as spawn_ranks() sets it
   const SystemInfo info = gather_info(ranks_options);
   if (!info.interface_error.empty()) throw UsageError(info.interface_error);
   const double needed = 2.0 * static_cast<double>(options.sizes.back()) * ranks;
   if (info.memory_bytes > 0 && needed > static_cast<double>(info.memory_bytes))
-    throw UsageError(fmt::format("--maxbytes {}: {} ranks need {} for their buffers, this machine has {}",
-                                 format_bytes(options.sizes.back()), ranks,
-                                 format_bytes(static_cast<std::uint64_t>(needed)),
-                                 format_bytes(info.memory_bytes)));
+    throw UsageError(fmt::format(
+        "--maxbytes {}: {} ranks need {} for their buffers, this machine has {}",
+        format_bytes(options.sizes.back()), ranks, format_bytes(static_cast<std::uint64_t>(needed)),
+        format_bytes(info.memory_bytes)));
   SpawnOptions spawn;
   spawn.ranks = ranks;
   spawn.command = command;
@@ -321,23 +331,28 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
 }  // namespace
 
 void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
-  auto* command =
-      app.add_subcommand("bench", "Measure an operation: time, bandwidth, and whether every result is right");
+  auto* command = app.add_subcommand(
+      "bench", "Measure an operation: time, bandwidth, and whether every result is right");
   auto flags = std::make_shared<BenchFlags>();
   add_bench_flags(*command, *flags);
   command->footer(
-      "Without a launcher it starts its ranks on this host; under mpirun, srun, torchrun or rondo run it "
+      "Without a launcher it starts its ranks on this host; under mpirun, srun, torchrun or rondo "
+      "run it "
       "joins them. The flags\n"
-      "are those of nccl-tests. Exit status: 0 fine, 1 wrong elements or a row below --min-bandwidth, 2 bad "
+      "are those of nccl-tests. Exit status: 0 fine, 1 wrong elements or a row below "
+      "--min-bandwidth, 2 bad "
       "input,\n"
       "3 the ranks failed or the output could not be written, 141 its reader has closed it.\n"
       "\n"
-      "%ceil is busbw in percent of what plain TCP sockets reach over the same links at once. Where all "
+      "%ceil is busbw in percent of what plain TCP sockets reach over the same links at once. "
+      "Where all "
       "ranks "
       "share memory it\n"
-      "is what they must at least load and store together, over p50, in percent of what they reach when all "
+      "is what they must at least load and store together, over p50, in percent of what they reach "
+      "when all "
       "memcpy as much at\n"
-      "once. Both are measured before and after each row, and the better one counts. S: size, n: ranks, +: "
+      "once. Both are measured before and after each row, and the better one counts. S: size, n: "
+      "ranks, +: "
       "out "
       "of place only\n"
       "  all_reduce                                2nS\n"

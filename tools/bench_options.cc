@@ -34,8 +34,8 @@ std::vector<std::string> all_names(int count) {
 
 [[noreturn]] void unknown(std::string_view flag, std::string_view given,
                           const std::vector<std::string>& possible) {
-  throw UsageError(
-      fmt::format("{} {}: unknown{}; possible: {}", flag, given, suggest(given, possible), join(possible)));
+  throw UsageError(fmt::format("{} {}: unknown{}; possible: {}", flag, given,
+                               suggest(given, possible), join(possible)));
 }
 
 Collective read_operation(const std::string& text) {
@@ -70,7 +70,8 @@ std::vector<ReduceOp> read_ops(const std::string& text, const std::vector<DType>
   std::vector<ReduceOp> ops;
   auto names = all_names<ReduceOp>(reduce_op_count);
   names.emplace_back("all");
-  for (int i = 0; text == "all" && i < reduce_op_count; ++i) ops.push_back(static_cast<ReduceOp>(i));
+  for (int i = 0; text == "all" && i < reduce_op_count; ++i)
+    ops.push_back(static_cast<ReduceOp>(i));
   for (const std::string& word : text == "all" ? std::vector<std::string>{} : split(text, ',')) {
     const auto op = parse_reduce_op(word);
     if (!op) unknown("--op", word, names);
@@ -79,14 +80,17 @@ std::vector<ReduceOp> read_ops(const std::string& text, const std::vector<DType>
   if (ops.empty()) unknown("--op", text, names);
   for (const ReduceOp op : ops)
     if (std::none_of(types.begin(), types.end(), [op](DType type) { return supports(type, op); }))
-      throw UsageError(fmt::format("--op {}: not defined for {}; the bit operations need an integer type",
-                                   name_of(op), name_of(types.front())));
+      throw UsageError(
+          fmt::format("--op {}: not defined for {}; the bit operations need an integer type",
+                      name_of(op), name_of(types.front())));
   return ops;
 }
 
 std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
-  std::uint64_t first = flags.min_bytes.empty() ? default_min : parse_bytes("--minbytes", flags.min_bytes);
-  std::uint64_t last = flags.max_bytes.empty() ? default_max : parse_bytes("--maxbytes", flags.max_bytes);
+  std::uint64_t first =
+      flags.min_bytes.empty() ? default_min : parse_bytes("--minbytes", flags.min_bytes);
+  std::uint64_t last =
+      flags.max_bytes.empty() ? default_max : parse_bytes("--maxbytes", flags.max_bytes);
   if (flags.max_bytes.empty()) last = std::max(first, last);
   if (flags.min_bytes.empty()) first = std::min(first, last);
   if (first > last)
@@ -106,8 +110,8 @@ std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
     sizes.push_back(size);
     if (factor > 1 && size > last / factor) break;  // the next one could not even be counted
     if (sizes.size() > most_rows)
-      throw UsageError(fmt::format("more than {} sizes from {} to {}: take a larger step", most_rows,
-                                   format_bytes(first), format_bytes(last)));
+      throw UsageError(fmt::format("more than {} sizes from {} to {}: take a larger step",
+                                   most_rows, format_bytes(first), format_bytes(last)));
   }
   // A step of our own choosing must not pass by the largest size.
   const bool own_step = flags.step_bytes.empty() && flags.step_factor.empty();
@@ -128,8 +132,9 @@ void refuse_one_file(const BenchFlags& flags) {
     for (std::size_t j = 0; j < i; ++j)
       if (!files[i].second->empty() && !files[j].second->empty() &&
           is_one_file(*files[j].second, *files[i].second))
-        throw UsageError(fmt::format("{} {} and {} {}: one place cannot take both; give each its own",
-                                     files[j].first, *files[j].second, files[i].first, *files[i].second));
+        throw UsageError(
+            fmt::format("{} {} and {} {}: one place cannot take both; give each its own",
+                        files[j].first, *files[j].second, files[i].first, *files[i].second));
 }
 
 // What is wrong with the environment of a rank that a launcher has started is left to connecting:
@@ -137,7 +142,8 @@ void refuse_one_file(const BenchFlags& flags) {
 Options read_environment(bool launched) {
   try {
     Options options = Options::from_environment();
-    options.rank = -1;  // both are read again when connecting, which then knows and says who has set them
+    options.rank =
+        -1;  // both are read again when connecting, which then knows and says who has set them
     options.size = 0;
     return options;
   } catch (const Error&) {
@@ -165,7 +171,8 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
   if (!info.interface_error.empty() && (!launched || !flags.interfaces.empty()))
     throw UsageError(info.interface_error);
   auto algorithms = list_algorithms(operation);
-  algorithms.emplace_back("direct");  // has no schedule; where it is not possible connecting says why
+  algorithms.emplace_back(
+      "direct");  // has no schedule; where it is not possible connecting says why
   if (!options.algorithm.empty() &&
       std::find(algorithms.begin(), algorithms.end(), options.algorithm) == algorithms.end())
     unknown("--algorithm", options.algorithm, algorithms);
@@ -191,9 +198,11 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
     command.add_option(names, value, text)->type_name("");
   };
   add("operation", flags.operation,
-      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, scatter, "
+      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, "
+      "scatter, "
       "all_to_all, all_gather_v or reduce_scatter_v");
-  add("-b,--minbytes", flags.min_bytes, "Smallest size, with a suffix K, M, G if you like (default 8)");
+  add("-b,--minbytes", flags.min_bytes,
+      "Smallest size, with a suffix K, M, G if you like (default 8)");
   add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M)");
   add("-i,--stepbytes", flags.step_bytes,
       "Add this from one size to the next (default 1M where the factor is 1)");
@@ -202,34 +211,46 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("-n,--iters", flags.iterations,
       "Timed iterations (default: as many as fit into a second, at least 10, at most 200)");
   add("-w,--warmup_iters", flags.warmups, "Iterations before them that are not timed (default 2)");
-  add("-c,--check", flags.check, "Check every result of the timed iterations; 0: do not (default 1)");
+  add("-c,--check", flags.check,
+      "Check every result of the timed iterations; 0: do not (default 1)");
   add("-d,--datatype", flags.type,
-      "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, several with commas, or "
+      "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, several with "
+      "commas, or "
       "all");
   add("-o,--op", flags.op,
-      "sum (default), mean, product, min, max, bit_and, bit_or, bit_xor, several with commas, or all");
+      "sum (default), mean, product, min, max, bit_and, bit_or, bit_xor, several with commas, or "
+      "all");
   add("-r,--root", flags.root, "Root of reduce, broadcast, gather and scatter, or all (default 0)");
-  add("--ranks", flags.ranks, "Ranks to start on this host when no launcher has done it (default 4)");
+  add("--ranks", flags.ranks,
+      "Ranks to start on this host when no launcher has done it (default 4)");
   add("--transport", flags.transport,
-      "Transports that may be used: shm, tcp (default: what reaches each rank best, shm within a host)");
+      "Transports that may be used: shm, tcp (default: what reaches each rank best, shm within a "
+      "host)");
   add("--algorithm", flags.algorithm,
-      "ring, tree, star, doubling, chain, pairwise, halving, two_shot, two_level or direct (default: what "
+      "ring, tree, star, doubling, chain, pairwise, halving, two_shot, two_level or direct "
+      "(default: what "
       "Rondo plans)");
   add("--interfaces", flags.interfaces,
-      "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but one");
+      "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but "
+      "one");
   add("--json", flags.json,
-      "Write the results to this file as JSON, after each row; - is the standard output, without the table");
+      "Write the results to this file as JSON, after each row; - is the standard output, without "
+      "the table");
   add("--csv", flags.csv, "Write the results to this file as CSV, likewise");
   add("--write-constants", flags.constants,
-      "Measure what the links cost, and write the planner's constants to this file (for RONDO_CONSTANTS), or "
+      "Measure what the links cost, and write the planner's constants to this file (for "
+      "RONDO_CONSTANTS), or "
       "-");
   add("--min-bandwidth", flags.min_bandwidth,
-      "GB/s of bus bandwidth that every row with data must reach, else exit status 1; not for barrier");
+      "GB/s of bus bandwidth that every row with data must reach, else exit status 1; not for "
+      "barrier");
   add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
-  command.add_flag("--no-ceiling", flags.no_ceiling,
-                   "Do not measure what plain sockets, or memcpy where all ranks share memory, reach");
-  command.add_flag("--allocate", flags.allocate,
-                   "Buffers from Communicator::allocate, on which ranks that share memory work in one pass");
+  command.add_flag(
+      "--no-ceiling", flags.no_ceiling,
+      "Do not measure what plain sockets, or memcpy where all ranks share memory, reach");
+  command.add_flag(
+      "--allocate", flags.allocate,
+      "Buffers from Communicator::allocate, on which ranks that share memory work in one pass");
 }
 
 BenchOptions interpret(const BenchFlags& flags) {
@@ -241,14 +262,17 @@ BenchOptions interpret(const BenchFlags& flags) {
   options.roots = read_roots(flags);
   if (!flags.iterations.empty())
     options.iterations = parse_number("--iters", flags.iterations, 1, 1'000'000'000);
-  if (!flags.warmups.empty()) options.warmups = parse_number("--warmup_iters", flags.warmups, 0, 1'000'000);
-  if (!flags.check.empty()) options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
+  if (!flags.warmups.empty())
+    options.warmups = parse_number("--warmup_iters", flags.warmups, 0, 1'000'000);
+  if (!flags.check.empty())
+    options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
   if (!flags.ranks.empty())
     options.ranks = static_cast<int>(parse_number("--ranks", flags.ranks, 1, most_ranks));
   if (!flags.min_bandwidth.empty())
     options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
   if (options.min_bandwidth && options.operation == Collective::barrier)
-    throw UsageError("--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
+    throw UsageError(
+        "--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
   options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
   options.allocate = flags.allocate;
   refuse_one_file(flags);

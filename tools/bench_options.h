@@ -19,7 +19,8 @@ struct BenchFlags {
   std::string operation = "all_reduce";
   std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, check,
       type = "f32", op = "sum", root = "0";
-  std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth, deadline;
+  std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
+      deadline;
   bool no_ceiling = false, allocate = false;
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);

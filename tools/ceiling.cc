@@ -28,7 +28,8 @@ constexpr std::size_t least_moved = std::size_t{1} << 20, most_short_rounds = 20
 
 using Token = std::array<std::uint8_t, 16>;
 
-// What each rank tells all others, over the communicator: where it listens, and what its left neighbour must show there.
+// What each rank tells all others, over the communicator: where it listens, and what its left
+// neighbour must show there.
 struct Announcement {
   std::uint8_t listens = 0;
   std::array<char, 101> host{};  // ends with a zero
@@ -63,8 +64,10 @@ struct SocketCeiling::Ring {
       throw std::runtime_error("address too long: " + endpoint.host);
     listener = listen_at(endpoint, options.port_first, options.port_last);
     std::copy(endpoint.host.begin(), endpoint.host.end(), mine.host.begin());
-    mine.port = {static_cast<std::uint8_t>(endpoint.port), static_cast<std::uint8_t>(endpoint.port >> 8)};
-    if (::getrandom(mine.token.data(), mine.token.size(), 0) != static_cast<ssize_t>(mine.token.size()))
+    mine.port = {static_cast<std::uint8_t>(endpoint.port),
+                 static_cast<std::uint8_t>(endpoint.port >> 8)};
+    if (::getrandom(mine.token.data(), mine.token.size(), 0) !=
+        static_cast<ssize_t>(mine.token.size()))
       throw std::runtime_error("getrandom gave too few bytes");
     mine.listens = 1;
   }
@@ -73,11 +76,13 @@ struct SocketCeiling::Ring {
     const auto port = static_cast<std::uint16_t>(neighbour.port[0] | neighbour.port[1] << 8);
     right = connect_to({neighbour.host.data(), port}, deadline);
     send_all(right, std::as_bytes(std::span(neighbour.token)), deadline);
-    left = accept_with_token(listener, std::as_bytes(std::span(mine.token)), stranger_patience, deadline);
+    left = accept_with_token(listener, std::as_bytes(std::span(mine.token)), stranger_patience,
+                             deadline);
   }
 };
 
-SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options, Collective operation)
+SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options,
+                             Collective operation)
     : communicator_(communicator),
       operation_(operation),
       sends_(true),
@@ -126,7 +131,8 @@ double SocketCeiling::round(Ring& ring, std::size_t bytes) {
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   try {
-    stream(ring.right, sends_ ? bytes : 0, ring.left, receives_ ? bytes : 0, ring.chunk, begin + patience);
+    stream(ring.right, sends_ ? bytes : 0, ring.left, receives_ ? bytes : 0, ring.chunk,
+           begin + patience);
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   } catch (const std::exception& error) {
     trouble_ = error.what();
@@ -160,8 +166,8 @@ double SocketCeiling::measure(Ring& ring, std::size_t moved) {
 }
 
 double SocketCeiling::measure(const Row& row) {
-  const auto moved =
-      static_cast<std::size_t>(static_cast<double>(row.bytes) * bus_factor(operation_, communicator_.size()));
+  const auto moved = static_cast<std::size_t>(static_cast<double>(row.bytes) *
+                                              bus_factor(operation_, communicator_.size()));
   const double adapting = measure(*adapting_, moved), bounded = measure(*bounded_, moved);
   if (!usable_ && trouble_.empty()) trouble_ = "another rank lost its neighbours";
   return usable_ ? std::max(adapting, bounded) : 0;

@@ -30,7 +30,8 @@ class Ceiling {
 // in the cache (better within a host).
 class SocketCeiling final : public Ceiling {
  public:
-  // Connects the ring, from and to the addresses over which the communicator works. Called by all ranks together.
+  // Connects the ring, from and to the addresses over which the communicator works. Called by all
+  // ranks together.
   SocketCeiling(Communicator& communicator, const Options& options, Collective operation);
   SocketCeiling(const SocketCeiling&) = delete;
   SocketCeiling& operator=(const SocketCeiling&) = delete;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands of `rondo`. Each registers its flags and, when chosen, runs and sets exit_code: 0 fine, 1 the result is not what
-// was asked for (wrong elements, too little bandwidth), 2 bad input, 3 the ranks failed or the
-// output was lost. UsageError becomes status 2 in main.
+// The subcommands of `rondo`. Each registers its flags and, when chosen, runs and sets exit_code: 0
+// fine, 1 the result is not what was asked for (wrong elements, too little bandwidth), 2 bad input,
+// 3 the ranks failed or the output was lost. UsageError becomes status 2 in main.
 #pragma once
 
 #include <CLI/App.hpp>

@@ -19,22 +19,25 @@ constexpr int rounds = 5, most_trials = 20;
 
 }  // namespace
 
-// The rank that leaves the first barrier first sees all of the round, since the second one ends when the last rank has copied.
+// The rank that leaves the first barrier first sees all of the round, since the second one ends
+// when the last rank has copied.
 double CopyCeiling::seconds_of_a_round(std::size_t bytes, std::size_t copies) {
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   for (std::size_t i = 0; i < copies; ++i) {
     std::memcpy(to_.data(), from_.data(), bytes);
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // else the compiler may leave out all but the last
+    std::atomic_signal_fence(
+        std::memory_order_seq_cst);  // else the compiler may leave out all but the last
   }
   communicator_.barrier().wait();
-  return maximum_over_ranks(communicator_, std::chrono::duration<double>(Clock::now() - begin).count());
+  return maximum_over_ranks(communicator_,
+                            std::chrono::duration<double>(Clock::now() - begin).count());
 }
 
 double CopyCeiling::measure(const Row& row) {
   const double wanted = row.traffic / (2.0 * communicator_.size());
-  const std::size_t bytes =
-      std::min(std::max(static_cast<std::size_t>(wanted), least_bytes), std::min(from_.size(), to_.size()));
+  const std::size_t bytes = std::min(std::max(static_cast<std::size_t>(wanted), least_bytes),
+                                     std::min(from_.size(), to_.size()));
   // Pages that nobody has written share one page of zeros, which would stay in the cache.
   std::memset(from_.data(), 1, bytes);
   std::memset(to_.data(), 2, bytes);

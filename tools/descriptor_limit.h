@@ -5,8 +5,9 @@
 
 namespace rondo::tools {
 
-// As many file descriptors for this process as the system allows it, which many labelled ranks need; as before, afterwards.
-// Programs started from here are to have before() again: some size their tables by the limit.
+// As many file descriptors for this process as the system allows it, which many labelled ranks
+// need; as before, afterwards. Programs started from here are to have before() again: some size
+// their tables by the limit.
 class DescriptorLimit {
  public:
   DescriptorLimit() {

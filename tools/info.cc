@@ -23,7 +23,8 @@ std::string limit_text(const std::optional<std::uint64_t>& value) {
 
 void print_place(const PlaceInfo& place) {
   if (!place.error.empty()) return line("place", place.error);
-  if (place.source == "alone") return line("place", "alone: no launcher has given this process a rank");
+  if (place.source == "alone")
+    return line("place", "alone: no launcher has given this process a rank");
   line("place", fmt::format("rank {} of {}, from {}{}", place.rank, place.size, place.source,
                             place.rendezvous.empty() ? "" : ", rendezvous " + place.rendezvous));
 }
@@ -36,16 +37,17 @@ void print_info(const SystemInfo& info) {
   line("memory", format_bytes(info.memory_bytes));
   line("reduce kernels", info.reduce_kernels);
   for (const TransportInfo& transport : info.transports)
-    line("transport " + transport.name, fmt::format("{}{}{}", transport.available ? "yes" : "no",
-                                                    transport.why.empty() ? "" : ": ", transport.why));
+    line("transport " + transport.name,
+         fmt::format("{}{}{}", transport.available ? "yes" : "no",
+                     transport.why.empty() ? "" : ": ", transport.why));
   if (!info.interface_error.empty()) line("interfaces", info.interface_error);
   for (const InterfaceInfo& interface : info.interfaces)
     line("interface " + interface.name,
          fmt::format("{} {}{}{}", interface.address, interface.chosen ? "chosen" : "not chosen",
                      interface.why.empty() ? "" : ": ", interface.why));
   for (const LimitInfo& limit : info.limits)
-    line("limit",
-         fmt::format("{} {}, at most {}", limit.name, limit_text(limit.soft), limit_text(limit.hard)));
+    line("limit", fmt::format("{} {}, at most {}", limit.name, limit_text(limit.soft),
+                              limit_text(limit.hard)));
   for (const VariableInfo& variable : info.variables)
     line("environment", fmt::format("{}={}", variable.name, variable.value));
   if (info.variables.empty()) line("environment", "no variables of Rondo or of a launcher");
@@ -58,11 +60,12 @@ void print_needs(int ranks, int on_host, const Options& options) {
   for (const int rank : {0, ranks - 1}) {
     const NeedsInfo needs = compute_needs(ranks, on_host, rank, options);
     line(fmt::format("rank {}", rank),
-         fmt::format(
-             "open files {} to connect, {} then, {} with every link used; {} threads; {} ports; staging at "
-             "most {}; shared memory {}",
-             needs.descriptors_to_connect, needs.descriptors_idle, needs.descriptors_most, needs.threads,
-             needs.ports, format_bytes(needs.staging_bytes), format_bytes(needs.shared_bytes)));
+         fmt::format("open files {} to connect, {} then, {} with every link used; {} threads; {} "
+                     "ports; staging at "
+                     "most {}; shared memory {}",
+                     needs.descriptors_to_connect, needs.descriptors_idle, needs.descriptors_most,
+                     needs.threads, needs.ports, format_bytes(needs.staging_bytes),
+                     format_bytes(needs.shared_bytes)));
     if (ranks == 1) break;
   }
 }
@@ -73,8 +76,9 @@ void add_info(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
       "info", "Show what Rondo sees here: transports, interfaces, limits, environment, its place");
   auto interfaces = std::make_shared<std::string>();
-  command->add_option("--interfaces", *interfaces,
-                      "As if this were chosen: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3");
+  command->add_option(
+      "--interfaces", *interfaces,
+      "As if this were chosen: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3");
   auto ranks = std::make_shared<std::string>();
   auto on_host = std::make_shared<std::string>();
   command->add_option("--ranks", *ranks, "Compute what a communicator of so many ranks needs");
@@ -95,8 +99,9 @@ void add_info(CLI::App& app, int& exit_code) {
     print_info(info);
     if (!ranks->empty()) {
       const int count = static_cast<int>(parse_number("--ranks", *ranks, 1, 1'000'000));
-      const int here =
-          on_host->empty() ? count : static_cast<int>(parse_number("--ranks-per-host", *on_host, 1, count));
+      const int here = on_host->empty()
+                           ? count
+                           : static_cast<int>(parse_number("--ranks-per-host", *on_host, 1, count));
       print_needs(count, here, options);
     }
     exit_code = info.interface_error.empty() && trouble.empty() ? exit_fine : exit_usage;

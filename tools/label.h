@@ -22,7 +22,8 @@ class LabelledStream {
   int descriptor() const noexcept { return from_.get(); }
   // Forwards what has come; closes at the end of the stream. Throws OutputLost.
   void forward();
-  // As forward(), and the last line even when it is not whole; what a process left behind may still write is lost.
+  // As forward(), and the last line even when it is not whole; what a process left behind may still
+  // write is lost.
   void finish();
   // For output that cannot be written any more. After close() the rank's next write ends as it
   // would without this process: by SIGPIPE. After discard() the rank goes on, and its output is

@@ -12,11 +12,12 @@
 namespace rondo::tools {
 namespace {
 
-// Set for each process by launchers that the library does not know, or by known ones that do not say all.
-constexpr std::array foreign{"RANK",           "LOCAL_RANK",  "OMPI_COMM_WORLD_RANK", "PMI_RANK",
-                             "PMIX_RANK",      "PMI_ID",      "SLURM_PROCID",         "MV2_COMM_WORLD_RANK",
-                             "PALS_RANKID",    "ALPS_APP_PE", "FLUX_TASK_RANK",       "JSM_NAMESPACE_RANK",
-                             "MPI_LOCALRANKID"};
+// Set for each process by launchers that the library does not know, or by known ones that do not
+// say all.
+constexpr std::array foreign{
+    "RANK",           "LOCAL_RANK",         "OMPI_COMM_WORLD_RANK", "PMI_RANK",    "PMIX_RANK",
+    "PMI_ID",         "SLURM_PROCID",       "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "ALPS_APP_PE",
+    "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK", "MPI_LOCALRANKID"};
 
 // In a batch script, which is one process, Slurm has set it to 0.
 bool is_batch_script(std::string_view name, std::string_view value) {
@@ -32,11 +33,13 @@ std::optional<PlaceInfo> find_launch(const Options& options) {
   for (const char* name : foreign) {
     const char* value = std::getenv(name);
     if (value == nullptr || *value == '\0' || is_batch_script(name, value)) continue;
-    throw UsageError(fmt::format(
-        "{}={} is set, so a launcher seems to have started this process, but not so that rank and number of "
-        "ranks are "
-        "known; set RONDO_RANK, RONDO_SIZE and RONDO_RENDEZVOUS, or unset {} to start ranks from here",
-        name, value, name));
+    throw UsageError(
+        fmt::format("{}={} is set, so a launcher seems to have started this process, but not so "
+                    "that rank and number of "
+                    "ranks are "
+                    "known; set RONDO_RANK, RONDO_SIZE and RONDO_RENDEZVOUS, or unset {} to start "
+                    "ranks from here",
+                    name, value, name));
   }
   return {};
 }

@@ -24,7 +24,8 @@ using namespace rondo::tools;
 
 int run(int argc, char** argv) {
   CLI::App app{
-      "Rondo: collective communication over shared memory and TCP. Measures it, starts ranks, explains "
+      "Rondo: collective communication over shared memory and TCP. Measures it, starts ranks, "
+      "explains "
       "itself."};
   app.name("rondo");
   app.set_version_flag("--version", "rondo " + std::string(rondo::version()));
@@ -60,7 +61,8 @@ int run_and_flush(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   prepare_output();
-  const std::string name = argc > 1 && argv[1][0] != '-' ? fmt::format("rondo {}", argv[1]) : "rondo";
+  const std::string name =
+      argc > 1 && argv[1][0] != '-' ? fmt::format("rondo {}", argv[1]) : "rondo";
   try {
     return run_and_flush(argc, argv);
   } catch (const OutputLost& lost) {

@@ -25,7 +25,8 @@ std::byte* bytes_of(const Buffer& buffer) {
 
 // The smallest time that at least this share of the sorted times does not exceed.
 double percentile(const std::vector<double>& sorted, double share) {
-  const auto place = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
+  const auto place =
+      static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
   return sorted[std::clamp<std::size_t>(place, 1, sorted.size()) - 1];
 }
 
@@ -46,7 +47,8 @@ double bus_factor(Collective operation, int ranks) {
   }
 }
 
-Measurement::Measurement(Communicator& communicator, const BenchOptions& options, IterationHook hook)
+Measurement::Measurement(Communicator& communicator, const BenchOptions& options,
+                         IterationHook hook)
     : communicator_(communicator),
       options_(options),
       hook_(std::move(hook)),
@@ -62,7 +64,8 @@ void Measurement::choose(DType type, ReduceOp op, int root) {
   pattern_ = Pattern(call_);
 }
 
-// The blocks of a row. Where ranks may have different counts they do: rank i's end at the fraction ((i + 1) / n)^2 of the whole.
+// The blocks of a row. Where ranks may have different counts they do: rank i's end at the fraction
+// ((i + 1) / n)^2 of the whole.
 void Measurement::cut(std::size_t count) {
   const auto ranks = static_cast<std::size_t>(call_.size);
   std::size_t block = counts_one_block(call_.operation) ? count : 0;
@@ -90,12 +93,14 @@ Measurement::Operands Measurement::place(std::size_t count, bool in_place) const
 }
 
 bool Measurement::reads() const {
-  const bool root_only = call_.operation == Collective::broadcast || call_.operation == Collective::scatter;
+  const bool root_only =
+      call_.operation == Collective::broadcast || call_.operation == Collective::scatter;
   return !root_only || call_.rank == call_.root;
 }
 
 bool Measurement::writes() const {
-  const bool root_only = call_.operation == Collective::reduce || call_.operation == Collective::gather;
+  const bool root_only =
+      call_.operation == Collective::reduce || call_.operation == Collective::gather;
   return !root_only || call_.rank == call_.root;
 }
 
@@ -216,7 +221,8 @@ Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   maximum_over_ranks(communicator_, times);
   if (checked_) row.wrong = sum_over_ranks(communicator_, row.wrong);
   std::sort(times.begin(), times.end());
-  row.mean_us = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+  row.mean_us =
+      std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
   row.min_us = times.front();
   row.p50_us = percentile(times, 0.50);
   row.p99_us = percentile(times, 0.99);

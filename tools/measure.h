@@ -14,10 +14,12 @@
 
 namespace rondo::tools {
 
-// One line of the results: the half of a table row. Times are of the slowest rank of each iteration.
+// One line of the results: the half of a table row. Times are of the slowest rank of each
+// iteration.
 struct Row {
   std::uint64_t bytes = 0;  // of the larger buffer
-  // Elements that the operation is called with: of one block for all_gather, reduce_scatter, gather and scatter.
+  // Elements that the operation is called with: of one block for all_gather, reduce_scatter, gather
+  // and scatter.
   std::uint64_t count = 0;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
@@ -26,9 +28,9 @@ struct Row {
   std::string algorithm;
   double mean_us = 0, min_us = 0, p50_us = 0, p99_us = 0;
   double algbw = 0, busbw = 0;  // GB/s, from p50_us
-  double traffic = 0;           // bytes that all ranks load and store at least, where they share memory
-  double ceiling = 0;           // GB/s that the row is held against; 0: not known
-  std::uint64_t wrong = 0;      // elements, over all ranks and timed iterations
+  double traffic = 0;       // bytes that all ranks load and store at least, where they share memory
+  double ceiling = 0;       // GB/s that the row is held against; 0: not known
+  std::uint64_t wrong = 0;  // elements, over all ranks and timed iterations
 };
 
 // Sees each iteration begin: (iteration, of how many).
@@ -81,10 +83,12 @@ class Measurement {
   std::vector<std::size_t> counts_;  // of the blocks of the row that is being measured
   std::size_t before_ = 0;           // elements of those before this rank's
   bool checked_ = false;
-  std::uint64_t iteration_ = 0;  // since the beginning: every iteration of every row has data of its own
+  std::uint64_t iteration_ =
+      0;  // since the beginning: every iteration of every row has data of its own
 };
 
-// Bus bandwidth over algorithm bandwidth: what crosses the busiest link of an optimal algorithm, as nccl-tests counts it.
+// Bus bandwidth over algorithm bandwidth: what crosses the busiest link of an optimal algorithm, as
+// nccl-tests counts it.
 double bus_factor(Collective operation, int ranks);
 
 }  // namespace rondo::tools

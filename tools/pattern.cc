@@ -10,7 +10,8 @@
 namespace rondo::tools {
 namespace {
 
-// Mixes all bits of its arguments: the finalizer of Steele, Lea and Flood's SplitMix64 (OOPSLA 2014) over a sum of odd multiples.
+// Mixes all bits of its arguments: the finalizer of Steele, Lea and Flood's SplitMix64 (OOPSLA
+// 2014) over a sum of odd multiples.
 std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
   std::uint64_t x = a * 0x9E3779B97F4A7C15u + b * 0xD1B54A32D192ED03u + c * 0x8CB92BA72F3D8DD7u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -30,14 +31,16 @@ bool is_signed(DType type) {
 
 std::uint64_t narrow(DType type, std::uint64_t bits) {
   const auto shift = 64 - 8 * size_of(type);
-  if (is_signed(type)) return static_cast<std::uint64_t>(static_cast<std::int64_t>(bits << shift) >> shift);
+  if (is_signed(type))
+    return static_cast<std::uint64_t>(static_cast<std::int64_t>(bits << shift) >> shift);
   return bits << shift >> shift;
 }
 
 std::uint64_t largest_integer(DType type) {
   const std::uint64_t enough = std::uint64_t{1} << 40;
   if (!is_integer(type)) return std::min(enough, largest_exact_integer(type));
-  return std::min(enough, ~std::uint64_t{0} >> (64 - 8 * size_of(type) + (is_signed(type) ? 1 : 0)));
+  return std::min(enough,
+                  ~std::uint64_t{0} >> (64 - 8 * size_of(type) + (is_signed(type) ? 1 : 0)));
 }
 
 Value from_integer(DType type, std::int64_t value) {
@@ -51,16 +54,19 @@ Value bounded(DType type, std::uint64_t random, std::uint64_t limit) {
   return from_integer(type, negative ? -magnitude : magnitude);
 }
 
-// Numbers whose sum over the ranks, and every partial one, stays an exact integer. When there are too many ranks for that, only
-// some of them, others at each element, have something else than zero.
+// Numbers whose sum over the ranks, and every partial one, stays an exact integer. When there are
+// too many ranks for that, only some of them, others at each element, have something else than
+// zero.
 Value addend(const Call& call, int rank, std::size_t element, std::uint64_t random) {
-  const std::uint64_t ranks = static_cast<std::uint64_t>(call.size), limit = largest_integer(call.type);
+  const std::uint64_t ranks = static_cast<std::uint64_t>(call.size),
+                      limit = largest_integer(call.type);
   const std::uint64_t groups = (ranks + limit / 2 - 1) / (limit / 2);
   if (static_cast<std::uint64_t>(rank) % groups != mix(1, element, 0) % groups) return {};
   return bounded(call.type, random, limit / ((ranks + groups - 1) / groups));
 }
 
-// Powers of two, at most four of them not of magnitude one, so that no product leaves even the range of f8e4m3; odd integers.
+// Powers of two, at most four of them not of magnitude one, so that no product leaves even the
+// range of f8e4m3; odd integers.
 Value factor(const Call& call, int rank, std::size_t element, std::uint64_t random) {
   if (is_integer(call.type)) return {0, narrow(call.type, random | 1)};
   const std::uint64_t groups = (static_cast<std::uint64_t>(call.size) + 3) / 4;
@@ -95,7 +101,8 @@ Value contribution(const Call& call, int rank, std::size_t element) {
 }
 
 Value combine(const Call& call, Value a, Value b) {
-  const auto signed_a = static_cast<std::int64_t>(a.bits), signed_b = static_cast<std::int64_t>(b.bits);
+  const auto signed_a = static_cast<std::int64_t>(a.bits),
+             signed_b = static_cast<std::int64_t>(b.bits);
   const bool a_less = is_signed(call.type) ? signed_a < signed_b : a.bits < b.bits;
   switch (call.op) {
     case ReduceOp::product:
@@ -115,7 +122,8 @@ Value combine(const Call& call, Value a, Value b) {
   }
 }
 
-// The one division of a mean, with the precision that the library promises: f64 for f64 and f32, f32 for shorter types.
+// The one division of a mean, with the precision that the library promises: f64 for f64 and f32,
+// f32 for shorter types.
 Value divide(const Call& call, Value sum) {
   if (is_integer(call.type)) {
     if (!is_signed(call.type)) return {0, sum.bits / static_cast<std::uint64_t>(call.size)};
@@ -137,8 +145,9 @@ std::vector<std::byte> input_table(const Call& call, int rank, std::size_t perio
   const std::size_t width = size_of(call.type);
   std::vector<std::byte> table(period * width);
   for (std::size_t i = 0; i < period; ++i) {
-    const std::uint64_t bits = reduces(call.operation) ? encode(call.type, contribution(call, rank, i))
-                                                       : mix(6, i, static_cast<std::uint64_t>(rank) + 1);
+    const std::uint64_t bits = reduces(call.operation)
+                                   ? encode(call.type, contribution(call, rank, i))
+                                   : mix(6, i, static_cast<std::uint64_t>(rank) + 1);
     store(table.data() + i * width, bits, width);
   }
   return table;
@@ -149,7 +158,8 @@ std::vector<std::byte> result_table(const Call& call, std::size_t period) {
   std::vector<std::byte> table(period * width);
   for (std::size_t i = 0; i < period; ++i) {
     Value value = contribution(call, 0, i);
-    for (int rank = 1; rank < call.size; ++rank) value = combine(call, value, contribution(call, rank, i));
+    for (int rank = 1; rank < call.size; ++rank)
+      value = combine(call, value, contribution(call, rank, i));
     if (call.op == ReduceOp::mean) value = divide(call, value);
     store(table.data() + i * width, encode(call.type, value), width);
   }
@@ -167,7 +177,8 @@ Pattern::Pattern(const Call& call)
   } else if (call.operation == Collective::broadcast || call.operation == Collective::scatter) {
     expected_.push_back(input_table(call, call.root, period_));
   } else {
-    for (int rank = 0; rank < call.size; ++rank) expected_.push_back(input_table(call, rank, period_));
+    for (int rank = 0; rank < call.size; ++rank)
+      expected_.push_back(input_table(call, rank, period_));
   }
   poison_ = expected_;
   for (auto& table : poison_)
@@ -178,8 +189,8 @@ std::size_t Pattern::phase(std::size_t first, std::uint64_t iteration) const {
   return (first + iteration * 7919) % period_;
 }
 
-void Pattern::copy(std::byte* to, const std::vector<std::byte>& table, std::size_t first, std::size_t count,
-                   std::uint64_t iteration) const {
+void Pattern::copy(std::byte* to, const std::vector<std::byte>& table, std::size_t first,
+                   std::size_t count, std::uint64_t iteration) const {
   for (std::size_t at = phase(first, iteration); count > 0; at = 0) {
     const std::size_t part = std::min(count, period_ - at);
     std::memcpy(to, table.data() + at * width_, part * width_);
@@ -188,7 +199,8 @@ void Pattern::copy(std::byte* to, const std::vector<std::byte>& table, std::size
   }
 }
 
-void Pattern::fill_input(std::byte* to, std::size_t first, std::size_t count, std::uint64_t iteration) const {
+void Pattern::fill_input(std::byte* to, std::size_t first, std::size_t count,
+                         std::uint64_t iteration) const {
   copy(to, input_, first, count, iteration);
 }
 

@@ -30,7 +30,8 @@ struct PlanFlags {
   SimulateFlags simulation;
 };
 
-int number(std::string_view flag, const std::string& text, std::uint64_t first, std::uint64_t last) {
+int number(std::string_view flag, const std::string& text, std::uint64_t first,
+           std::uint64_t last) {
   return static_cast<int>(parse_number(flag, text, first, last));
 }
 
@@ -42,7 +43,8 @@ std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
       operations.push_back(each);
   if (flags.operation.empty()) return operations;
   const auto operation = parse_collective(flags.operation);
-  if (operation && std::count(operations.begin(), operations.end(), *operation) != 0) return {*operation};
+  if (operation && std::count(operations.begin(), operations.end(), *operation) != 0)
+    return {*operation};
   std::vector<std::string> names;
   names.reserve(operations.size());
   for (const Collective each : operations) names.emplace_back(name_of(each));
@@ -63,12 +65,14 @@ int chosen_ranks(const PlanFlags& flags) {
 void print_schedule(const PlanFlags& flags) {
   ScheduleQuery query;
   query.operation = chosen_operations(flags, false).front();
-  query.algorithm = flags.algorithm.empty() ? list_algorithms(query.operation).front() : flags.algorithm;
+  query.algorithm =
+      flags.algorithm.empty() ? list_algorithms(query.operation).front() : flags.algorithm;
   query.ranks = chosen_ranks(flags);
   query.hosts = hosts_of(host_flags(flags), query.ranks);
   query.root = number("--root", flags.root, 0, static_cast<std::uint64_t>(query.ranks - 1));
   int first = 0, last = query.ranks - 1;
-  if (!flags.rank.empty()) first = last = number("--rank", flags.rank, 0, static_cast<std::uint64_t>(last));
+  if (!flags.rank.empty())
+    first = last = number("--rank", flags.rank, 0, static_cast<std::uint64_t>(last));
   for (int rank = first; rank <= last; ++rank) {
     const std::vector<std::string> lines = describe_schedule(query, rank);
     print("rank {} of {}, {} {}\n", rank, query.ranks, query.algorithm, name_of(query.operation));
@@ -76,7 +80,8 @@ void print_schedule(const PlanFlags& flags) {
   }
 }
 
-// Everything that is not restricted by a flag: the sizes that the test suite proves, and for few ranks every root.
+// Everything that is not restricted by a flag: the sizes that the test suite proves, and for few
+// ranks every root.
 struct CheckRun {
   ScheduleCheck options;
   std::vector<std::uint32_t> depths;
@@ -100,12 +105,13 @@ struct CheckRun {
       clear_progress();
       const auto host = std::max_element(query.hosts.begin(), query.hosts.end());
       print("WRONG {} {}, {} ranks on {} hosts, root {}, depth {}: {}\n", query.algorithm,
-            name_of(query.operation), query.ranks, host == query.hosts.end() ? 1 : *host + 1, query.root,
-            depth, proof.problem);
+            name_of(query.operation), query.ranks, host == query.hosts.end() ? 1 : *host + 1,
+            query.root, depth, proof.problem);
     }
   }
   void progress(const ScheduleQuery& query) const {
-    if (terminal) say("\r\033[K{} {}, {} ranks", query.algorithm, name_of(query.operation), query.ranks);
+    if (terminal)
+      say("\r\033[K{} {}, {} ranks", query.algorithm, name_of(query.operation), query.ranks);
   }
   void clear_progress() const {
     if (terminal) say("\r\033[K");
@@ -140,14 +146,16 @@ void check_one(CheckRun& run, ScheduleQuery query, const std::vector<int>& sizes
   }
   run.clear_progress();
   print("{:<9} {:<14} {}\n", query.algorithm, name_of(query.operation),
-        run.wrong == wrong ? fmt::format("{} cases proved", run.proved - before)
-                           : fmt::format("{} of {} cases wrong", run.wrong - wrong, run.proved - before));
+        run.wrong == wrong
+            ? fmt::format("{} cases proved", run.proved - before)
+            : fmt::format("{} of {} cases wrong", run.wrong - wrong, run.proved - before));
 }
 
 int check_schedules(const PlanFlags& flags) {
   CheckRun run;
   run.options.segments = parse_number("--segments", flags.segments, 1, 1000);
-  run.options.credits = static_cast<std::uint32_t>(parse_number("--credits", flags.credits, 0, 1'000'000));
+  run.options.credits =
+      static_cast<std::uint32_t>(parse_number("--credits", flags.credits, 0, 1'000'000));
   run.depths = {1, 2, 4, 7};
   if (!flags.depth.empty())
     run.depths = {static_cast<std::uint32_t>(parse_number("--depth", flags.depth, 1, 1'000'000))};
@@ -161,15 +169,16 @@ int check_schedules(const PlanFlags& flags) {
     for (const std::string& name : names) {
       run.hosts = checked_hosts(flags, name);
       if (flags.algorithm.empty() || flags.algorithm == name)
-        check_one(run, {.operation = operation, .algorithm = name, .ranks = 1, .root = 0, .hosts = {}},
+        check_one(run,
+                  {.operation = operation, .algorithm = name, .ranks = 1, .root = 0, .hosts = {}},
                   sizes);
     }
   }
   if (run.proved == 0)
-    throw UsageError(
-        fmt::format("--algorithm {}: no operation has it; possible are ring, tree, star, doubling, chain, "
-                    "halving, two_shot, two_level",
-                    flags.algorithm));
+    throw UsageError(fmt::format(
+        "--algorithm {}: no operation has it; possible are ring, tree, star, doubling, chain, "
+        "halving, two_shot, two_level",
+        flags.algorithm));
   print("{} cases, {} wrong\n", run.proved, run.wrong);
   return run.wrong == 0 ? exit_fine : exit_missed;
 }
@@ -182,8 +191,8 @@ void run_explanation(const PlanFlags& flags) {
   if (const std::vector<int> hosts = hosts_of(host_flags(flags), query.ranks); !hosts.empty()) {
     query.hosts = *std::max_element(hosts.begin(), hosts.end()) + 1;
     for (int host = 0; host < query.hosts; ++host)
-      query.ranks_per_host =
-          std::max(query.ranks_per_host, static_cast<int>(std::count(hosts.begin(), hosts.end(), host)));
+      query.ranks_per_host = std::max(
+          query.ranks_per_host, static_cast<int>(std::count(hosts.begin(), hosts.end(), host)));
   }
   query.cores_per_host = number("--cores", flags.cores, 0, 100'000);
   query.algorithm = flags.algorithm;
@@ -212,45 +221,54 @@ void run_simulation(const PlanFlags& flags) {
 
 void add_plan(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
-      "plan", "Print the schedule of an operation, prove schedules, or explain the planner's choice");
+      "plan",
+      "Print the schedule of an operation, prove schedules, or explain the planner's choice");
   auto flags = std::make_shared<PlanFlags>();
-  auto* check =
-      command->add_flag("--check", flags->check,
-                        "Prove schedules; without other flags all of them, 1 to 33 ranks and 64, 100, 128");
+  auto* check = command->add_flag(
+      "--check", flags->check,
+      "Prove schedules; without other flags all of them, 1 to 33 ranks and 64, 100, 128");
   auto* explained = command->add_flag("--explain", flags->explain,
                                       "Show the candidates for --bytes with their predicted times");
   explained->excludes(check);
   command
-      ->add_flag("--simulate", flags->simulate,
-                 "Run the schedules of all ranks against a model of hosts and links (docs/simulator.md)")
+      ->add_flag(
+          "--simulate", flags->simulate,
+          "Run the schedules of all ranks against a model of hosts and links (docs/simulator.md)")
       ->excludes(check)
       ->excludes(explained);
+  command->add_option("operation,--operation", flags->operation,
+                      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, "
+                      "barrier, gather, scatter, "
+                      "all_to_all, all_gather_v or reduce_scatter_v");
   command->add_option(
-      "operation,--operation", flags->operation,
-      "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, scatter, "
-      "all_to_all, all_gather_v or reduce_scatter_v");
-  command->add_option("--algorithm", flags->algorithm,
-                      "ring, tree, star, doubling, chain, pairwise, halving, two_shot or two_level; "
-                      "simulate: several, with commas between");
+      "--algorithm", flags->algorithm,
+      "ring, tree, star, doubling, chain, pairwise, halving, two_shot or two_level; "
+      "simulate: several, with commas between");
   command->add_option("--ranks", flags->ranks, "Number of ranks (default 4)");
-  command->add_option("--root", flags->root, "Root of reduce, broadcast, gather and scatter, when printing");
+  command->add_option("--root", flags->root,
+                      "Root of reduce, broadcast, gather and scatter, when printing");
   command->add_option("--rank", flags->rank, "Print this rank only");
   command->add_option("--segments", flags->segments, "Check: segments of the buffer");
   command->add_option("--depth", flags->depth, "Segments in flight");
   command->add_option("--credits", flags->credits,
                       "Check: frames that a link takes before its receiver does");
-  command->add_option("--bytes", flags->bytes, "Explain, simulate: size of the whole buffer (default 64M)");
-  command->add_option("--ranks-per-host", flags->ranks_per_host,
-                      "Ranks on each host: one number (0 means all, and 1 when simulating), or host by host "
-                      "as 3,5 where nothing is simulated");
-  command->add_option("--cores", flags->cores,
-                      "Cores of each host; 0 means as many as here, and one for each rank when simulating");
-  command->add_flag("--reproducible", flags->reproducible, "Only algorithms that sum in rank order");
+  command->add_option("--bytes", flags->bytes,
+                      "Explain, simulate: size of the whole buffer (default 64M)");
+  command->add_option(
+      "--ranks-per-host", flags->ranks_per_host,
+      "Ranks on each host: one number (0 means all, and 1 when simulating), or host by host "
+      "as 3,5 where nothing is simulated");
+  command->add_option(
+      "--cores", flags->cores,
+      "Cores of each host; 0 means as many as here, and one for each rank when simulating");
+  command->add_flag("--reproducible", flags->reproducible,
+                    "Only algorithms that sum in rank order");
   command->add_option("--segment-bytes", flags->segment,
                       "Explain, simulate: unit of pipelining, otherwise chosen");
   command->add_option("--json", flags->json,
                       "Explain, simulate: write the results to this file as JSON; - is the output");
-  command->add_option("--constants", flags->constants, "Explain: a file from rondo bench --write-constants");
+  command->add_option("--constants", flags->constants,
+                      "Explain: a file from rondo bench --write-constants");
   add_simulate_flags(*command, flags->simulation);
   command->callback([flags, &exit_code] {
     exit_code = exit_fine;

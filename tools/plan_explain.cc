@@ -24,10 +24,12 @@ constexpr std::array<Term, 4> terms{{{"latency", &PlanCandidate::latency_seconds
                                      {"frames", &PlanCandidate::frame_seconds},
                                      {"reduction", &PlanCandidate::reduce_seconds}}};
 
-// "1.8 ms more: bytes +1.9 ms, latency -0.1 ms": the terms that make the difference, the largest first.
+// "1.8 ms more: bytes +1.9 ms, latency -0.1 ms": the terms that make the difference, the largest
+// first.
 std::string compare(const PlanCandidate& chosen, const PlanCandidate& other) {
   const double more = other.seconds - chosen.seconds;
-  if (more < 0) return "faster here, but used for other sizes only, so that the choice changes once";
+  if (more < 0)
+    return "faster here, but used for other sizes only, so that the choice changes once";
   std::vector<std::pair<double, const char*>> differences;
   for (const auto& [name, term] : terms) {
     const double difference = other.*term - chosen.*term;
@@ -51,11 +53,12 @@ nlohmann::json to_json(const PlanLinkCosts& costs) {
 nlohmann::json to_json(const PlanQuery& query, const std::vector<PlanCandidate>& candidates) {
   nlohmann::json rows = nlohmann::json::array();
   for (const PlanCandidate& c : candidates) {
-    nlohmann::json row = {{"algorithm", c.algorithm},
-                          {"segment_bytes", c.segment_bytes},
-                          {"depth", c.depth},
-                          {"seconds", c.seconds},
-                          {"why", &c == &candidates.front() ? "chosen" : compare(candidates.front(), c)}};
+    nlohmann::json row = {
+        {"algorithm", c.algorithm},
+        {"segment_bytes", c.segment_bytes},
+        {"depth", c.depth},
+        {"seconds", c.seconds},
+        {"why", &c == &candidates.front() ? "chosen" : compare(candidates.front(), c)}};
     for (const auto& [name, term] : terms) row[fmt::format("{}_seconds", name)] = c.*term;
     rows.push_back(row);
   }
@@ -74,15 +77,15 @@ nlohmann::json to_json(const PlanQuery& query, const std::vector<PlanCandidate>&
 }
 
 void print_table(const PlanQuery& query, const std::vector<PlanCandidate>& candidates) {
-  print("{} of {} over {} ranks on {}\n", name_of(query.operation), format_bytes(query.bytes), query.ranks,
-        query.hosts > 1 ? fmt::format("{} hosts", query.hosts) : "one host");
-  print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", "algorithm", "segment", "depth",
-        "predicted", "latency", "bytes", "frames", "reduction", "why");
+  print("{} of {} over {} ranks on {}\n", name_of(query.operation), format_bytes(query.bytes),
+        query.ranks, query.hosts > 1 ? fmt::format("{} hosts", query.hosts) : "one host");
+  print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", "algorithm", "segment",
+        "depth", "predicted", "latency", "bytes", "frames", "reduction", "why");
   for (const PlanCandidate& c : candidates)
     print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", c.algorithm,
           format_bytes(c.segment_bytes), c.depth, format_seconds(c.seconds),
-          format_seconds(c.latency_seconds), format_seconds(c.byte_seconds), format_seconds(c.frame_seconds),
-          format_seconds(c.reduce_seconds),
+          format_seconds(c.latency_seconds), format_seconds(c.byte_seconds),
+          format_seconds(c.frame_seconds), format_seconds(c.reduce_seconds),
           &c == &candidates.front() ? "<- chosen" : compare(candidates.front(), c));
 }
 

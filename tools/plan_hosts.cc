@@ -18,7 +18,8 @@ std::vector<int> counts_of(const HostFlags& flags) {
   std::size_t begin = 0;
   for (std::size_t end = 0; end != std::string::npos; begin = end + 1) {
     end = flags.ranks_per_host.find(',', begin);
-    const std::string part = flags.ranks_per_host.substr(begin, end == std::string::npos ? end : end - begin);
+    const std::string part =
+        flags.ranks_per_host.substr(begin, end == std::string::npos ? end : end - begin);
     counts.push_back(static_cast<int>(parse_number("--ranks-per-host", part, 0, most)));
   }
   return counts;
@@ -38,9 +39,11 @@ int ranks_of(const HostFlags& flags) {
   if (!lists(flags)) return 0;
   const std::vector<int> counts = counts_of(flags);
   if (std::find(counts.begin(), counts.end(), 0) != counts.end())
-    throw UsageError(fmt::format("--ranks-per-host {}: a host has at least one rank", flags.ranks_per_host));
+    throw UsageError(
+        fmt::format("--ranks-per-host {}: a host has at least one rank", flags.ranks_per_host));
   const auto sum = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
-  if (sum > most) throw UsageError(fmt::format("--ranks-per-host {}: too many ranks", flags.ranks_per_host));
+  if (sum > most)
+    throw UsageError(fmt::format("--ranks-per-host {}: too many ranks", flags.ranks_per_host));
   return static_cast<int>(sum);
 }
 
@@ -63,13 +66,15 @@ std::vector<int> hosts_of(const HostFlags& flags, int ranks) {
                                   : static_cast<int>(parse_number("--hosts", flags.hosts, 1, most));
   count = std::min(count, ranks);
   if (each > 0 && (count != (ranks - 1) / each + 1))
-    throw UsageError(
-        fmt::format("--ranks-per-host {}: {} ranks on {} hosts are not so many on each", each, ranks, count));
+    throw UsageError(fmt::format(
+        "--ranks-per-host {}: {} ranks on {} hosts are not so many on each", each, ranks, count));
   const auto share = [&](int rank) {
     return static_cast<int>(static_cast<std::int64_t>(rank) * count / ranks);
   };
   for (int rank = 0; rank < ranks; ++rank)
-    hosts.push_back(flags.placement == "turns" ? rank % count : each > 0 ? rank / each : share(rank));
+    hosts.push_back(flags.placement == "turns" ? rank % count
+                    : each > 0                 ? rank / each
+                                               : share(rank));
   return hosts;
 }
 

@@ -8,10 +8,10 @@ namespace rondo::tools {
 
 // Which ranks of a plan share a host, as the flags say it.
 struct HostFlags {
-  std::string hosts;  // how many; ranks are spread evenly
-  std::string
-      ranks_per_host;  // or of so many ranks each (the last of the rest); with commas: of each host by itself
-  std::string placement;  // blocks: ranks of a host follow each other; turns: hosts take turns
+  std::string hosts;           // how many; ranks are spread evenly
+  std::string ranks_per_host;  // or of so many ranks each (the last of the rest); with commas: of
+                               // each host by itself
+  std::string placement;       // blocks: ranks of a host follow each other; turns: hosts take turns
 };
 
 bool any(const HostFlags& flags);

@@ -19,7 +19,8 @@ namespace {
 
 constexpr std::uint64_t most = 1'000'000;
 
-int number(std::string_view flag, const std::string& text, std::uint64_t first, std::uint64_t last) {
+int number(std::string_view flag, const std::string& text, std::uint64_t first,
+           std::uint64_t last) {
   return static_cast<int>(parse_number(flag, text, first, last));
 }
 
@@ -33,8 +34,8 @@ SimulatedHosts read_hosts(const SimulateFlags& flags, const SimulateCall& call) 
   } else if (!call.ranks.empty()) {
     const int ranks = number("--ranks", call.ranks, 1, most);
     if (ranks % h.ranks_per_host != 0)
-      throw UsageError(
-          fmt::format("--ranks {}: not a multiple of --ranks-per-host {}", ranks, h.ranks_per_host));
+      throw UsageError(fmt::format("--ranks {}: not a multiple of --ranks-per-host {}", ranks,
+                                   h.ranks_per_host));
     h.hosts = ranks / h.ranks_per_host;
   }
   if (!flags.hosts.empty() && !call.ranks.empty() &&
@@ -70,10 +71,10 @@ SimulationQuery read_query(const SimulateFlags& flags, const SimulateCall& call)
   query.operation = call.operation;
   query.bytes = parse_bytes("--bytes", call.bytes);
   query.hosts = read_hosts(flags, call);
-  query.root = number(
-      "--root", call.root, 0,
-      static_cast<std::uint64_t>(query.hosts.hosts) * static_cast<std::uint64_t>(query.hosts.ranks_per_host) -
-          1);
+  query.root = number("--root", call.root, 0,
+                      static_cast<std::uint64_t>(query.hosts.hosts) *
+                              static_cast<std::uint64_t>(query.hosts.ranks_per_host) -
+                          1);
   if (!call.depth.empty()) query.depth = number("--depth", call.depth, 1, most);
   if (!call.segment.empty()) query.segment_bytes = parse_bytes("--segment-bytes", call.segment);
   query.reproducible = call.reproducible;
@@ -89,7 +90,8 @@ struct Row {
 std::vector<Row> simulate_all(SimulationQuery query, const std::string& algorithms) {
   std::vector<Row> rows;
   const bool listed = !algorithms.empty();
-  for (const std::string& name : listed ? split(algorithms, ',') : list_algorithms(query.operation)) {
+  for (const std::string& name :
+       listed ? split(algorithms, ',') : list_algorithms(query.operation)) {
     query.algorithm = name;
     try {
       rows.push_back({name, {}, simulate_plan(query)});
@@ -117,16 +119,17 @@ void print_table(const SimulationQuery& query, const std::vector<Row>& rows) {
       print("\n");
       break;
     }
-  print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  {}\n", "algorithm", "segment",
-        "depth", "simulated", "formula", "frames", "link max", "links", "link", "rank", "critical");
+  print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  {}\n", "algorithm",
+        "segment", "depth", "simulated", "formula", "frames", "link max", "links", "link", "rank",
+        "critical");
   for (const Row& row : rows) {
     const Simulation& s = row.result;
     if (!row.problem.empty()) {
       print("{:<10} {}\n", row.algorithm, row.problem);
       continue;
     }
-    print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  rank {}{}\n", s.algorithm,
-          format_bytes(s.segment_bytes), s.depth, format_seconds(s.seconds),
+    print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  rank {}{}\n",
+          s.algorithm, format_bytes(s.segment_bytes), s.depth, format_seconds(s.seconds),
           format_seconds(s.predicted_seconds), s.frames, format_bytes(s.busiest_link_bytes),
           format_bytes(s.link_bytes), percent(s.busiest_link_share), percent(s.busiest_rank_share),
           s.critical_rank, s.one_host ? "; one host for all" : "");
@@ -208,7 +211,8 @@ void add_simulate_flags(CLI::App& command, SimulateFlags& flags) {
   add("--frame-cost", flags.frame_cost, "processor time of a frame, at each end");
   add("--byte-cost", flags.byte_cost, "processor time of a payload byte, at each end");
   add("--reduce-rate", flags.reduce_rate, "bytes combined per second");
-  add("--shared-cores", flags.shared_cores, "cores that all hosts share, as namespaces do; 0: none");
+  add("--shared-cores", flags.shared_cores,
+      "cores that all hosts share, as namespaces do; 0: none");
   add("--stragglers", flags.stragglers, "ranks that are slow or late, drawn on --seed");
   add("--straggler-factor", flags.straggler_factor, "their times are so many times as long");
   add("--straggler-delay", flags.straggler_delay, "they call the operation this much later");

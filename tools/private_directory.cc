@@ -59,7 +59,8 @@ void clear(const fs::path& directory) {
     files.push_back(entry->path());
   }
   if (ignored) return;
-  files.push_back(directory / lock_name);  // the last, so that what stays after a kill can be cleared
+  files.push_back(directory /
+                  lock_name);  // the last, so that what stays after a kill can be cleared
   for (const fs::path& name : files) ::unlink(name.c_str());
   ::rmdir(directory.c_str());
 }
@@ -67,7 +68,8 @@ void clear(const fs::path& directory) {
 void clear_all(const fs::path& base) {
   std::error_code ignored;
   std::vector<fs::path> found;
-  for (fs::directory_iterator entry(base, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
+  for (fs::directory_iterator entry(base, ignored), end; !ignored && entry != end;
+       entry.increment(ignored)) {
     const std::string name = entry->path().filename();
     if (name.starts_with(prefix) && name.size() == prefix.size() + unknown.size())
       found.push_back(entry->path());
@@ -83,7 +85,8 @@ bool PrivateDirectory::make(const std::string& pattern) {
   if (::mkdtemp(name.data()) == nullptr)
     throw std::system_error(errno, std::generic_category(), "cannot make the directory " + name);
   path_ = name;
-  lock_ = Descriptor(::open((path_ / lock_name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  lock_ =
+      Descriptor(::open((path_ / lock_name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (lock(lock_)) return !is_removed(lock_);
   // Where files cannot be locked, no process clears directories either.
   return !lock_ || errno != EWOULDBLOCK;

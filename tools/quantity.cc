@@ -42,15 +42,16 @@ constexpr std::array<Unit, 8> rate_units{{{"bit", 1.0 / 8},
 
 double parse_seconds(std::string_view flag, std::string_view text) {
   if (const auto value = parse_in(text, time_units)) return *value;
-  throw UsageError(
-      fmt::format("{} {}: not a time; give a number with ns, us, ms or s: 50us, 1.5ms", flag, text));
+  throw UsageError(fmt::format("{} {}: not a time; give a number with ns, us, ms or s: 50us, 1.5ms",
+                               flag, text));
 }
 
 double parse_rate(std::string_view flag, std::string_view text) {
   if (const auto value = parse_in(text, rate_units); value && *value > 0) return *value;
-  throw UsageError(fmt::format(
-      "{} {}: not a rate; give bits (kbit, mbit, gbit) or bytes (KB, MB, GB) per second: 953mbit, 1.25GB",
-      flag, text));
+  throw UsageError(
+      fmt::format("{} {}: not a rate; give bits (kbit, mbit, gbit) or bytes (KB, MB, GB) per "
+                  "second: 953mbit, 1.25GB",
+                  flag, text));
 }
 
 std::string format_seconds(double seconds) {

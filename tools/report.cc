@@ -25,8 +25,8 @@ std::string half(const Setting& setting, const Row& row) {
   const double reached = percent_of_ceiling(setting, row);
   const std::string percent = reached > 0 ? fmt::format("{:.0f}", reached) : "-";
   return fmt::format(" {:>9} {:>9} {:>9} {:>7.3f} {:>7.3f} {:>5} {:>6}", short_number(row.mean_us),
-                     short_number(row.p50_us), short_number(row.p99_us), row.algbw, row.busbw, percent,
-                     setting.checked ? std::to_string(row.wrong) : "N/A");
+                     short_number(row.p50_us), short_number(row.p99_us), row.algbw, row.busbw,
+                     percent, setting.checked ? std::to_string(row.wrong) : "N/A");
 }
 
 }  // namespace
@@ -65,9 +65,10 @@ void print_ceilings(const Setting& setting, const std::vector<Row>& rows) {
     if (percent >= 100.5) ++above;
   }
   if (count == 0) return;
-  print("# Ceiling              : {:.4f} to {:.4f} GB/s; %ceil on average {:.1f}, at most {:.1f}\n", least,
-        most, sum / static_cast<double>(count), best);
-  if (above > 0) print("# Above 100 %ceil      : {} of {}: {}\n", above, count, explain_excess(setting));
+  print("# Ceiling              : {:.4f} to {:.4f} GB/s; %ceil on average {:.1f}, at most {:.1f}\n",
+        least, most, sum / static_cast<double>(count), best);
+  if (above > 0)
+    print("# Above 100 %ceil      : {} of {}: {}\n", above, count, explain_excess(setting));
 }
 
 }  // namespace
@@ -80,29 +81,34 @@ void print_header(const Setting& setting) {
       fmt::format(fmt::runtime(names), "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "");
   const bool both = setting.operation != Collective::barrier;
   print(
-      "# time: mean of the iterations, each that of its slowest rank; algbw and busbw: from p50; 1 GB = 1e9 "
+      "# time: mean of the iterations, each that of its slowest rank; algbw and busbw: from p50; 1 "
+      "GB = 1e9 "
       "B\n");
   if (setting.has_ceiling && setting.shared_memory)
     print(
-        "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent of what "
+        "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent "
+        "of what "
         "all "
-        "ranks\n#   reach when they memcpy as much at once; measured before and after each row, the better "
+        "ranks\n#   reach when they memcpy as much at once; measured before and after each row, "
+        "the better "
         "of "
         "both\n");
   else if (setting.has_ceiling)
     print(
-        "# %ceil: busbw in percent of what plain TCP sockets reach over the same links at once; measured\n#  "
+        "# %ceil: busbw in percent of what plain TCP sockets reach over the same links at once; "
+        "measured\n#  "
         " "
         "before and after each row, the better of both\n");
   print("#\n#{:>53} {:^58} {:^58}\n", "", "out-of-place", both ? "in-place" : "");
-  print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "size", "count", "type", "redop", "root", titles,
-        both ? titles : "");
+  print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "size", "count", "type", "redop", "root",
+        titles, both ? titles : "");
   print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "(B)", "(elements)", "", "", "", units,
         both ? units : "");
   flush_output();
 }
 
-void print_rows(const Setting& setting, const Row& out_of_place, const std::optional<Row>& in_place) {
+void print_rows(const Setting& setting, const Row& out_of_place,
+                const std::optional<Row>& in_place) {
   print("{:>12} {:>13} {:>7} {:>8} {:>5}   {} {}\n", out_of_place.bytes, out_of_place.count,
         name_of(out_of_place.type), op_name(setting, out_of_place), out_of_place.root,
         half(setting, out_of_place), in_place ? half(setting, *in_place) : "");
@@ -127,8 +133,8 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows) {
 }
 
 std::string describe_row(const Setting& setting, const Row& row) {
-  return fmt::format("{} {} {}{}, {}", name_of(setting.operation), format_bytes(row.bytes), name_of(row.type),
-                     setting.reduces ? fmt::format(" {}", name_of(row.op)) : "",
+  return fmt::format("{} {} {}{}, {}", name_of(setting.operation), format_bytes(row.bytes),
+                     name_of(row.type), setting.reduces ? fmt::format(" {}", name_of(row.op)) : "",
                      row.in_place ? "in place" : "out of place");
 }
 

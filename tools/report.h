@@ -27,7 +27,8 @@ struct Setting {
 
 // Each throws OutputLost.
 void print_header(const Setting& setting);
-void print_rows(const Setting& setting, const Row& out_of_place, const std::optional<Row>& in_place);
+void print_rows(const Setting& setting, const Row& out_of_place,
+                const std::optional<Row>& in_place);
 void print_summary(const Setting& setting, const std::vector<Row>& rows);
 
 // Percent of the ceiling; 0 when it is not known.

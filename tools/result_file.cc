@@ -73,8 +73,8 @@ ResultFile::ResultFile(std::string_view flag, const std::string& path) : path_(p
     return;
   }
   const auto refuse = [&](int cause) {
-    throw UsageError(
-        fmt::format("{} {}: cannot be written: {}", flag, path, std::generic_category().message(cause)));
+    throw UsageError(fmt::format("{} {}: cannot be written: {}", flag, path,
+                                 std::generic_category().message(cause)));
   };
   const auto found = look(path);
   if (found && S_ISDIR(found->st_mode)) refuse(EISDIR);

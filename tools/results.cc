@@ -21,7 +21,8 @@ std::string one_line(const Json& value) {
 
 std::string json_end(std::string_view missing) {
   if (missing.empty()) return "\n  ],\n  \"complete\": true\n}\n";
-  return fmt::format("\n  ],\n  \"complete\": false,\n  \"error\": {}\n}}\n", one_line(std::string(missing)));
+  return fmt::format("\n  ],\n  \"complete\": false,\n  \"error\": {}\n}}\n",
+                     one_line(std::string(missing)));
 }
 
 std::string csv_end(std::string_view missing) {
@@ -49,11 +50,11 @@ std::string json_row(const Setting& setting, const Row& row) {
 }
 
 std::string csv_row(const Setting& setting, const Row& row) {
-  return fmt::format("{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{:.2f}\n",
-                     name_of(setting.operation), setting.transport, setting.ranks, row.bytes, row.count,
-                     name_of(row.type), op_name(setting, row), row.in_place, row.algorithm, row.min_us,
-                     row.p50_us, row.p99_us, row.algbw, row.busbw, row.wrong, row.ceiling,
-                     percent_of_ceiling(setting, row));
+  return fmt::format(
+      "{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{:.2f}\n",
+      name_of(setting.operation), setting.transport, setting.ranks, row.bytes, row.count,
+      name_of(row.type), op_name(setting, row), row.in_place, row.algorithm, row.min_us, row.p50_us,
+      row.p99_us, row.algbw, row.busbw, row.wrong, row.ceiling, percent_of_ceiling(setting, row));
 }
 
 }  // namespace
@@ -66,12 +67,13 @@ Results::Results(const std::string& json, const std::string& csv) {
 void Results::begin(const Setting& setting) {
   begun_ = true;
   if (json_)
-    json_->text =
-        fmt::format("{{\n  \"operation\": \"{}\",\n  \"transport\": {},\n  \"ranks\": {},\n  \"results\": [",
-                    name_of(setting.operation), one_line(setting.transport), setting.ranks);
+    json_->text = fmt::format(
+        "{{\n  \"operation\": \"{}\",\n  \"transport\": {},\n  \"ranks\": {},\n  \"results\": [",
+        name_of(setting.operation), one_line(setting.transport), setting.ranks);
   if (csv_)
     csv_->text =
-        "operation,transport,ranks,bytes,count,type,op,in_place,algorithm,min_us,p50_us,p99_us,algbw,busbw,"
+        "operation,transport,ranks,bytes,count,type,op,in_place,algorithm,min_us,p50_us,p99_us,"
+        "algbw,busbw,"
         "wrong,ceiling,ceiling_percent\n";
 }
 

@@ -20,7 +20,8 @@ class Results {
 
   void begin(const Setting& setting);
   void add(const Setting& setting, const Row& row);
-  // To be called when rows have been added. Throws as ResultFile::update does, of the first file that failed and after the other has its rows.
+  // To be called when rows have been added. Throws as ResultFile::update does, of the first file
+  // that failed and after the other has its rows.
   void store();
   // Call one of these last. fail() does nothing before begin(), and swallows errors of its own.
   void finish();

@@ -22,20 +22,23 @@ const std::vector<std::string> run_flags{"-n", "--ranks", "-l", "--label", "--gr
 }  // namespace
 
 void add_run(CLI::App& app, int& exit_code) {
-  auto* command =
-      app.add_subcommand("run", "Start the ranks of a program on this host and see them to their end");
+  auto* command = app.add_subcommand(
+      "run", "Start the ranks of a program on this host and see them to their end");
   auto flags = std::make_shared<RunFlags>();
   command->add_option("-n,--ranks", flags->ranks, "Number of ranks")->required();
-  command->add_flag("-l,--label", flags->label, "Begin every line of output with the rank it comes from");
-  command->add_option(
-      "--grace", flags->grace,
-      "Seconds that the other ranks have to end with their own error when one has failed; then SIGTERM,\n"
-      "three seconds later SIGKILL (default 10)");
+  command->add_flag("-l,--label", flags->label,
+                    "Begin every line of output with the rank it comes from");
+  command->add_option("--grace", flags->grace,
+                      "Seconds that the other ranks have to end with their own error when one has "
+                      "failed; then SIGTERM,\n"
+                      "three seconds later SIGKILL (default 10)");
   command->footer(
       "rondo run -n RANKS [flags] [--] PROGRAM [ARGUMENTS]\n\n"
-      "Each rank gets RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_RENDEZVOUS and RONDO_SECRET,\n"
+      "Each rank gets RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_RENDEZVOUS and "
+      "RONDO_SECRET,\n"
       "and RONDO_INTERFACE=lo unless it is set: the ranks listen on loopback only.\n"
-      "The exit status is that of the first rank that failed, 128 + signal when a signal killed it. For "
+      "The exit status is that of the first rank that failed, 128 + signal when a signal killed "
+      "it. For "
       "several hosts use mpirun, srun "
       "or torchrun.\n");
   command->prefix_command();
@@ -43,13 +46,16 @@ void add_run(CLI::App& app, int& exit_code) {
     SpawnOptions options;
     options.name = "rondo run";
     options.ranks = static_cast<int>(parse_number("--ranks", flags->ranks, 1, most_ranks));
-    options.grace = std::chrono::milliseconds(1000 * parse_number("--grace", flags->grace, 0, 86'400));
+    options.grace =
+        std::chrono::milliseconds(1000 * parse_number("--grace", flags->grace, 0, 86'400));
     options.label = flags->label;
     options.command = command->remaining();
     if (!options.command.empty() && options.command.front().starts_with('-'))
       throw UsageError(fmt::format("unknown flag {}{}\nflags: {}", options.command.front(),
-                                   suggest(options.command.front(), run_flags), join(run_flags, " ")));
-    if (options.command.empty()) throw UsageError("no program given: rondo run -n 4 -- PROGRAM ARGUMENTS");
+                                   suggest(options.command.front(), run_flags),
+                                   join(run_flags, " ")));
+    if (options.command.empty())
+      throw UsageError("no program given: rondo run -n 4 -- PROGRAM ARGUMENTS");
     exit_code = spawn_ranks(options);
   });
 }

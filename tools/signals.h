@@ -12,8 +12,9 @@
 
 namespace rondo::tools {
 
-// Signals that this process takes from a descriptor instead of dying of them; as they were, afterwards. Those that it was told
-// to ignore (nohup does that with SIGHUP) stay ignored, except for SIGCHLD.
+// Signals that this process takes from a descriptor instead of dying of them; as they were,
+// afterwards. Those that it was told to ignore (nohup does that with SIGHUP) stay ignored, except
+// for SIGCHLD.
 class SignalQueue {
  public:
   SignalQueue() {
@@ -40,7 +41,8 @@ class SignalQueue {
   int descriptor() const { return descriptor_.get(); }
   std::optional<signalfd_siginfo> take() {
     signalfd_siginfo info{};
-    if (::read(descriptor_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return {};
+    if (::read(descriptor_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info))
+      return {};
     return info;
   }
 

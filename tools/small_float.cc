@@ -40,7 +40,8 @@ std::uint64_t encode_float(DType type, double value) {
   if (value != 0) {
     const int exponent = std::max(std::ilogb(value), 1 - bias);
     // In units of the last place; a carry out of the mantissa lands in the exponent, as it should.
-    const double units = std::nearbyint(std::ldexp(std::fabs(value), format.mantissa_bits - exponent));
+    const double units =
+        std::nearbyint(std::ldexp(std::fabs(value), format.mantissa_bits - exponent));
     bits = static_cast<std::uint64_t>(units) +
            (static_cast<std::uint64_t>(exponent + bias - 1) << format.mantissa_bits);
   }

@@ -54,7 +54,8 @@ void set_no_delay(const Descriptor& socket) {
 }
 
 void wait_for(std::span<pollfd> watched, Deadline deadline) {
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   if (left.count() <= 0) throw std::runtime_error("a neighbour did not answer in time");
   const int timeout = static_cast<int>(std::min<long long>(left.count(), 1000));
   if (::poll(watched.data(), watched.size(), timeout) < 0 && errno != EINTR) refuse("poll");
@@ -117,13 +118,15 @@ Descriptor connect_to(const Endpoint& endpoint, Deadline deadline) {
   const AddressList address = resolve(endpoint);
   Descriptor socket = make_socket(*address);
   if (::connect(socket.get(), address->ai_addr, address->ai_addrlen) != 0) {
-    if (errno != EINPROGRESS) refuse(fmt::format("connect to {} port {}", endpoint.host, endpoint.port));
+    if (errno != EINPROGRESS)
+      refuse(fmt::format("connect to {} port {}", endpoint.host, endpoint.port));
     pollfd one{socket.get(), POLLOUT, 0};
     while (one.revents == 0) wait_for(std::span(&one, 1), deadline);
     int cause = 0;
     socklen_t length = sizeof cause;
     ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &cause, &length);
-    if (cause != 0) refuse(fmt::format("connect to {} port {}", endpoint.host, endpoint.port), cause);
+    if (cause != 0)
+      refuse(fmt::format("connect to {} port {}", endpoint.host, endpoint.port), cause);
   }
   set_no_delay(socket);
   return socket;
@@ -169,7 +172,8 @@ Descriptor accept_with_token(const Descriptor& listener, std::span<const std::by
   for (;;) {
     Descriptor candidate = accept_one(listener, deadline);
     try {
-      receive_all(candidate, shown, std::min(deadline, std::chrono::steady_clock::now() + patience));
+      receive_all(candidate, shown,
+                  std::min(deadline, std::chrono::steady_clock::now() + patience));
     } catch (const std::runtime_error&) {
       // Of what a stranger does wrong nobody needs to hear.
       if (std::chrono::steady_clock::now() >= deadline) throw;
@@ -179,12 +183,14 @@ Descriptor accept_with_token(const Descriptor& listener, std::span<const std::by
   }
 }
 
-void stream(const Descriptor& to, std::size_t to_send, const Descriptor& from, std::size_t to_receive,
-            std::span<std::byte> chunk, Deadline deadline) {
-  // Where ranks outnumber cores, giving the core away some times is faster than going to sleep at once.
+void stream(const Descriptor& to, std::size_t to_send, const Descriptor& from,
+            std::size_t to_receive, std::span<std::byte> chunk, Deadline deadline) {
+  // Where ranks outnumber cores, giving the core away some times is faster than going to sleep at
+  // once.
   constexpr int yields = 16;
   for (int idle = 0; to_send + to_receive > 0;) {
-    const std::size_t sent = to_send == 0 ? 0 : try_send(to, chunk.first(std::min(chunk.size(), to_send)));
+    const std::size_t sent =
+        to_send == 0 ? 0 : try_send(to, chunk.first(std::min(chunk.size(), to_send)));
     const std::size_t got =
         to_receive == 0 ? 0 : try_receive(from, chunk.first(std::min(chunk.size(), to_receive)));
     to_send -= sent;

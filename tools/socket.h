@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plain TCP sockets under the ceiling measurement. Nothing here waits past its deadline; every failure is a
-// std::system_error or std::runtime_error that names the call.
+// The plain TCP sockets under the ceiling measurement. Nothing here waits past its deadline; every
+// failure is a std::system_error or std::runtime_error that names the call.
 #pragma once
 
 #include <chrono>
@@ -27,18 +27,19 @@ Endpoint parse_endpoint(const std::string& text);
 Descriptor listen_at(Endpoint& endpoint, std::uint16_t first, std::uint16_t last);
 Descriptor connect_to(const Endpoint& endpoint, Deadline deadline);
 Descriptor accept_one(const Descriptor& listener, Deadline deadline);
-// The first connection whose first bytes are the token. Strangers, which send others, close, or are silent for `patience`, are
-// sent away.
+// The first connection whose first bytes are the token. Strangers, which send others, close, or are
+// silent for `patience`, are sent away.
 Descriptor accept_with_token(const Descriptor& listener, std::span<const std::byte> token,
                              std::chrono::milliseconds patience, Deadline deadline);
-// Both buffers of a connected socket have this size from now on, and the kernel no longer adapts them.
+// Both buffers of a connected socket have this size from now on, and the kernel no longer adapts
+// them.
 void bound_buffers(const Descriptor& socket, std::size_t bytes);
 
 void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadline deadline);
 void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline deadline);
 
 // Sends so many bytes to one socket while it receives so many from another; either may be 0.
-void stream(const Descriptor& to, std::size_t to_send, const Descriptor& from, std::size_t to_receive,
-            std::span<std::byte> chunk, Deadline deadline);
+void stream(const Descriptor& to, std::size_t to_send, const Descriptor& from,
+            std::size_t to_receive, std::span<std::byte> chunk, Deadline deadline);
 
 }  // namespace rondo::tools

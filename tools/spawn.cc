@@ -30,7 +30,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kill_after_term{3'000};
-// Some send a signal to the process and then to its group (GNU timeout, a shell that hangs up): that is one wish, not two.
+// Some send a signal to the process and then to its group (GNU timeout, a shell that hangs up):
+// that is one wish, not two.
 constexpr milliseconds same_wish{1'000};
 
 struct Rank {
@@ -40,7 +41,8 @@ struct Rank {
 
 std::string signal_name(int signal) {
   const char* name = ::sigabbrev_np(signal);
-  return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("signal {} (SIG{})", signal, name);
+  return name == nullptr ? fmt::format("signal {}", signal)
+                         : fmt::format("signal {} (SIG{})", signal, name);
 }
 
 class Job {
@@ -89,15 +91,16 @@ bool Job::start_all() {
   const char* chosen = std::getenv("RONDO_INTERFACE");
   const std::string interface = chosen != nullptr && *chosen != 0 ? chosen : "lo";
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    Child child = start_child(options_.command,
-                              {{"RONDO_RANK", std::to_string(rank)},
-                               {"RONDO_SIZE", std::to_string(options_.ranks)},
-                               {"RONDO_LOCAL_RANK", std::to_string(rank)},
-                               {"RONDO_RENDEZVOUS", "file://" + (directory_.path() / "rendezvous").string()},
-                               {"RONDO_INTERFACE", interface},
-                               {"RONDO_SECRET", secret},
-                               {"RONDO_SECRET_FILE", ""}},
-                              options_.label, descriptors_.before());
+    Child child =
+        start_child(options_.command,
+                    {{"RONDO_RANK", std::to_string(rank)},
+                     {"RONDO_SIZE", std::to_string(options_.ranks)},
+                     {"RONDO_LOCAL_RANK", std::to_string(rank)},
+                     {"RONDO_RENDEZVOUS", "file://" + (directory_.path() / "rendezvous").string()},
+                     {"RONDO_INTERFACE", interface},
+                     {"RONDO_SECRET", secret},
+                     {"RONDO_SECRET_FILE", ""}},
+                    options_.label, descriptors_.before());
     if (child.exec_error != 0) {
       say("{}: cannot start '{}': {}\n", options_.name, options_.command[0],
           std::generic_category().message(child.exec_error));
@@ -168,9 +171,11 @@ void Job::reap() {
   if (pid < 0 && errno == ECHILD && running() > 0) lost_all();
 }
 
-// No child is left, so waiting for one would never end; what became of the ranks is not known, hence no success.
+// No child is left, so waiting for one would never end; what became of the ranks is not known,
+// hence no success.
 void Job::lost_all() {
-  say("{}: {} ended, but the system did not tell with what status\n", options_.name, running_names());
+  say("{}: {} ended, but the system did not tell with what status\n", options_.name,
+      running_names());
   for (Rank& rank : ranks_) rank.running = false;
   begin_end(1, options_.grace);
 }
@@ -227,7 +232,8 @@ void Job::lose_output(const OutputLost& lost) {
   }
 }
 
-// Processes that ranks started and left behind came to this process (it is their subreaper): they end with the job.
+// Processes that ranks started and left behind came to this process (it is their subreaper): they
+// end with the job.
 void Job::kill_strays() {
   for (int round = 0; round < 100; ++round) {
     std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
@@ -239,7 +245,8 @@ void Job::kill_strays() {
     if (!found) break;
   }
   if (::waitpid(-1, nullptr, WNOHANG) == 0)
-    say("{}: ranks have left processes behind, which cannot be found without /proc\n", options_.name);
+    say("{}: ranks have left processes behind, which cannot be found without /proc\n",
+        options_.name);
 }
 
 int Job::run() {

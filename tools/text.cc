@@ -32,7 +32,8 @@ std::size_t distance(std::string_view a, std::string_view b) {
   for (std::size_t i = 1; i <= a.size(); ++i) {
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
+      row[j] =
+          std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0u : 1u)});
       if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
         row[j] = std::min(row[j], before[j - 2] + 1);
     }
@@ -50,7 +51,8 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text) {
   const int power = code == std::errc{} ? power_of_suffix(text.substr(used)) : -1;
   if (power < 0)
     throw UsageError(fmt::format(
-        "{} {}: not a size; give bytes, with a suffix K, M, G or T if you like: 8, 64K, 1G", flag, text));
+        "{} {}: not a size; give bytes, with a suffix K, M, G or T if you like: 8, 64K, 1G", flag,
+        text));
   const int shift = 10 * power;
   if (value > (std::uint64_t{1} << 46) >> shift)
     throw UsageError(fmt::format("{} {}: more than 64T", flag, text));
@@ -62,14 +64,16 @@ std::uint64_t parse_number(std::string_view flag, std::string_view text, std::ui
   std::uint64_t value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code != std::errc{} || end != text.data() + text.size() || value < first || value > last)
-    throw UsageError(fmt::format("{} {}: give a whole number from {} to {}", flag, text, first, last));
+    throw UsageError(
+        fmt::format("{} {}: give a whole number from {} to {}", flag, text, first, last));
   return value;
 }
 
 double parse_positive(std::string_view flag, std::string_view text) {
   double value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) || value <= 0)
+  if (code != std::errc{} || end != text.data() + text.size() || !std::isfinite(value) ||
+      value <= 0)
     throw UsageError(fmt::format("{} {}: give a number above 0", flag, text));
   return value;
 }

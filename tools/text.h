@@ -17,8 +17,8 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// "64M" -> 67108864; the suffixes K, M, G, T (also KiB, MB ...) are powers of 1024, as in nccl-tests. Throws UsageError
-// that names the flag.
+// "64M" -> 67108864; the suffixes K, M, G, T (also KiB, MB ...) are powers of 1024, as in
+// nccl-tests. Throws UsageError that names the flag.
 std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
 // A whole number from first to last. Throws UsageError that names the flag and the range.
 std::uint64_t parse_number(std::string_view flag, std::string_view text, std::uint64_t first,

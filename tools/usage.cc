@@ -32,7 +32,8 @@ std::vector<std::string> flags_of(const CLI::App& command, bool each_alone) {
 
 std::string list(const CLI::App& app, const CLI::App& place) {
   if (&place == &app)
-    return fmt::format("commands: {}; rondo COMMAND --help describes one\n", join(commands_of(app)));
+    return fmt::format("commands: {}; rondo COMMAND --help describes one\n",
+                       join(commands_of(app)));
   return fmt::format("flags: {}\n", join(flags_of(place, false), " "));
 }
 
@@ -61,17 +62,20 @@ std::string explain_kind(const CLI::App& app, const CLI::App& place, const CLI::
       // Rondo reads values itself; CLI11 converts only what is behind the = of a switch.
       constexpr std::string_view before = "Could not convert: ";
       if (!text.starts_with(before)) return text;
-      return text.substr(before.size(), text.find(' ', before.size()) - before.size()) + " takes no value";
+      return text.substr(before.size(), text.find(' ', before.size()) - before.size()) +
+             " takes no value";
     }
     case CLI::ExitCodes::ExcludesError:
-      return fmt::format("{} and {} cannot be given together", flag, text.substr(text.rfind(' ') + 1));
+      return fmt::format("{} and {} cannot be given together", flag,
+                         text.substr(text.rfind(' ') + 1));
     case CLI::ExitCodes::ExtrasError:
       return explain_rest(app, place);
     case CLI::ExitCodes::RequiredError:
-      if (&place == &app) return app.remaining(true).empty() ? "no command given" : explain_rest(app, place);
-      return place.get_name() == "run"
-                 ? "the number of ranks is missing: rondo run -n 4 -- PROGRAM ARGUMENTS (--ranks is -n)"
-                 : flag + " is missing";
+      if (&place == &app)
+        return app.remaining(true).empty() ? "no command given" : explain_rest(app, place);
+      return place.get_name() == "run" ? "the number of ranks is missing: rondo run -n 4 -- "
+                                         "PROGRAM ARGUMENTS (--ranks is -n)"
+                                       : flag + " is missing";
     default:
       return text;
   }
@@ -87,13 +91,14 @@ bool takes_next(std::string_view flag) {
 
 std::vector<std::string> normalize_arguments(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-  if (arguments.empty() || (arguments.front() != "run" && arguments.front() != "bench")) return arguments;
+  if (arguments.empty() || (arguments.front() != "run" && arguments.front() != "bench"))
+    return arguments;
   const bool runs = arguments.front() == "run";
   for (std::size_t i = 1; i < arguments.size() && arguments[i].starts_with('-'); ++i) {
     if (arguments[i].starts_with("-np"))
-      throw UsageError(
-          runs ? "-np: the number of ranks is -n or --ranks here: rondo run -n 4 -- PROGRAM ARGUMENTS"
-               : "-np: the number of ranks is --ranks here: rondo bench --ranks 4");
+      throw UsageError(runs ? "-np: the number of ranks is -n or --ranks here: rondo run -n 4 -- "
+                              "PROGRAM ARGUMENTS"
+                            : "-np: the number of ranks is --ranks here: rondo bench --ranks 4");
     if (runs && arguments[i] == "--") {
       arguments.erase(arguments.begin() + static_cast<std::ptrdiff_t>(i));
       break;

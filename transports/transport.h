@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the engine asks of something that moves bytes. A link is a reliable ordered pipe of frames to one peer, in both
-// directions; there is one for each peer and lane (link_lanes). Nothing here blocks: "no room" is a return value. One thread at a time
-// drives a transport (start, link, send, progress, prepare_sleep); address() and reach() may be called before that.
+// What the engine asks of something that moves bytes. A link is a reliable ordered pipe of frames
+// to one peer, in both directions; there is one for each peer and lane (link_lanes). Nothing here
+// blocks: "no room" is a return value. One thread at a time drives a transport (start, link, send,
+// progress, prepare_sleep); address() and reach() may be called before that.
 //
-// A frame is a header of frame_header_bytes, opaque to the transport, and a payload whose size both ends know: the
-// sender says it, and the receiver's sink says what it expects next on that link. No length from the wire is ever used.
+// A frame is a header of frame_header_bytes, opaque to the transport, and a payload whose size both
+// ends know: the sender says it, and the receiver's sink says what it expects next on that link. No
+// length from the wire is ever used.
 #pragma once
 
 #include <array>
@@ -21,13 +23,15 @@
 
 #include <rondo/types.h>
 
-namespace rondo {
+namespace rondo::transports {
 
 inline constexpr std::size_t frame_header_bytes = 64;
-// A payload of at most this size is never borrowed: a link that cannot hand all of it over copies the rest, or answers full. So
-// ranks that exchange small frames and then write over what they sent never wait for each other's reading.
+// A payload of at most this size is never borrowed: a link that cannot hand all of it over copies
+// the rest, or answers full. So ranks that exchange small frames and then write over what they sent
+// never wait for each other's reading.
 inline constexpr std::size_t eager_bytes = std::size_t{64} << 10;
-// Lanes of a link: those of Priority, and one for messages between two ranks, which have an order of their own.
+// Lanes of a link: those of Priority, and one for messages between two ranks, which have an order
+// of their own.
 inline constexpr Priority point_lane = static_cast<Priority>(lane_count);
 inline constexpr int link_lane_count = lane_count + 1;
 // In the order in which a transport serves them.
@@ -35,17 +39,18 @@ inline constexpr std::array link_lanes = {Priority::urgent, point_lane, Priority
 using HeaderBytes = std::array<std::byte, frame_header_bytes>;
 using Blob = std::vector<std::byte>;
 
-// Where the payload of the next frame goes. destination set: placed, the bytes land there and nowhere else (possibly before
-// the header has been checked). destination null: borrowed, the sink is shown views of bytes that sit in the
-// transport's own cache-sized slot.
+// Where the payload of the next frame goes. destination set: placed, the bytes land there and
+// nowhere else (possibly before the header has been checked). destination null: borrowed, the sink
+// is shown views of bytes that sit in the transport's own cache-sized slot.
 struct Receive {
   std::byte* destination = nullptr;
   std::size_t bytes = 0;
 };
 
 enum class Send {
-  done,  // the payload has been handed over and may change
-  copied,  // the payload may change, but the frame is still under way: Sink::sent follows; for at most eager_bytes
+  done,    // the payload has been handed over and may change
+  copied,  // the payload may change, but the frame is still under way: Sink::sent follows; for at
+           // most eager_bytes
   queued,  // payload borrowed until Sink::sent; for more than eager_bytes
   full,    // no room; nothing was taken; try again after progress
 };
@@ -61,39 +66,45 @@ class Link {
   virtual ~Link() = default;
   virtual int peer() const noexcept = 0;
   virtual Priority lane() const noexcept = 0;
-  // Opens the connection when it is not open yet (then: full until it is). header and payload are sent as one frame. A queued
-  // payload stays borrowed. Frames are delivered in the order of send calls.
-  virtual Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) = 0;
+  // Opens the connection when it is not open yet (then: full until it is). header and payload are
+  // sent as one frame. A queued payload stays borrowed. Frames are delivered in the order of send
+  // calls.
+  virtual Send send(const HeaderBytes& header, std::span<const std::byte> payload,
+                    std::uint64_t cookie) = 0;
   // The peer's address as a user would know it ("10.0.0.7:41022"), for messages.
   virtual std::string describe() const = 0;
 };
 
-// The engine's side. Called only from within Transport::progress (never from send), on the driving thread.
+// The engine's side. Called only from within Transport::progress (never from send), on the driving
+// thread.
 class Sink {
  public:
   virtual ~Sink() = default;
-  // The frame that must come next on this link, if one can be taken now. It is a pure function of the operations: asking
-  // twice gives the same answer until the frame has arrived. Without an answer a transport still reads the header of
-  // a frame that comes, and nothing more, and shows it to arrived(): a peer that does something else must be noticed.
+  // The frame that must come next on this link, if one can be taken now. It is a pure function of
+  // the operations: asking twice gives the same answer until the frame has arrived. Without an
+  // answer a transport still reads the header of a frame that comes, and nothing more, and shows it
+  // to arrived(): a peer that does something else must be noticed.
   virtual std::optional<Receive> expected(Link& link) = 0;
-  // Without an answer from expected(): a header is awaited all the same, soon, and says what follows. A transport that asks the system
-  // for each link may look as often as for a link that expects a frame.
+  // Without an answer from expected(): a header is awaited all the same, soon, and says what
+  // follows. A transport that asks the system for each link may look as often as for a link that
+  // expects a frame.
   virtual bool awaits_header(Link&) { return false; }
-  // The header of the next frame. After hold, the transport asks expected() at each progress and, when it answers, shows
-  // the same header again.
+  // The header of the next frame. After hold, the transport asks expected() at each progress and,
+  // when it answers, shows the same header again.
   virtual Header arrived(Link& link, const HeaderBytes& header) = 0;
-  // The next payload bytes of a borrowed frame, in order. Returns how many were used (whole elements); the rest, fewer than
-  // 16 bytes, is shown again in front of what follows.
+  // The next payload bytes of a borrowed frame, in order. Returns how many were used (whole
+  // elements); the rest, fewer than 16 bytes, is shown again in front of what follows.
   virtual std::size_t data(Link& link, std::span<const std::byte> view) = 0;
   // The whole frame, payload included, is here.
   virtual void received(Link& link) = 0;
   virtual void sent(Link& link, std::uint64_t cookie) = 0;
-  // The link is of no further use. `what` is the exact cause as first seen: "connection reset by peer". clean: the peer closed it
-  // in order, at a frame boundary.
+  // The link is of no further use. `what` is the exact cause as first seen: "connection reset by
+  // peer". clean: the peer closed it in order, at a frame boundary.
   virtual void broken(Link& link, std::error_code code, std::string_view what, bool clean) = 0;
 };
 
-// Memory made known to a transport for as long as the object lives (an RDMA registration; nothing for tcp).
+// Memory made known to a transport for as long as the object lives (an RDMA registration; nothing
+// for tcp).
 class Region {
  public:
   virtual ~Region() = default;
@@ -106,7 +117,8 @@ class Allocation {
   virtual std::span<std::byte> memory() const noexcept = 0;
 };
 
-// Where memory from Transport::allocate lies, in words that hold in every process. generation 0: nowhere.
+// Where memory from Transport::allocate lies, in words that hold in every process. generation 0:
+// nowhere.
 struct WindowPlace {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
@@ -123,16 +135,18 @@ class Windows {
   virtual ~Windows() = default;
   // Those that take part, ascending, this one among them.
   virtual std::span<const int> ranks() const noexcept = 0;
-  // Memory that `rank`, one of ranks(), writes and all of them read: window_area_bytes, page aligned, zero at the start. Null for
-  // other ranks. Nobody but the engine uses it.
+  // Memory that `rank`, one of ranks(), writes and all of them read: window_area_bytes, page
+  // aligned, zero at the start. Null for other ranks. Nobody but the engine uses it.
   virtual std::byte* area(int rank) const noexcept = 0;
-  // Where own memory is for the others, when all of it lies in one live allocation that every one of them can map.
+  // Where own memory is for the others, when all of it lies in one live allocation that every one
+  // of them can map.
   virtual WindowPlace find(const void* data, std::size_t bytes) noexcept = 0;
-  // A peer's memory in this process, valid until the peer frees it; null when the place is none or cannot be mapped. The place comes from
-  // the peer: its bounds are checked.
+  // A peer's memory in this process, valid until the peer frees it; null when the place is none or
+  // cannot be mapped. The place comes from the peer: its bounds are checked.
   virtual std::byte* map(int rank, WindowPlace place, std::size_t bytes) = 0;
-  // To be called after stores that others may sleep for: wakes those that have announced it by prepare_sleep(). It contains the fence
-  // between these stores and that look; between prepare_sleep() and poll() the driver looks at the areas once more.
+  // To be called after stores that others may sleep for: wakes those that have announced it by
+  // prepare_sleep(). It contains the fence between these stores and that look; between
+  // prepare_sleep() and poll() the driver looks at the areas once more.
   virtual void notify() noexcept = 0;
 };
 
@@ -151,12 +165,13 @@ class Transport {
   virtual Blob address() const = 0;
   // The address for people, "10.0.0.7:41022".
   virtual std::string describe() const = 0;
-  // After start(): how a peer is reached, for people: "2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)". Empty: there is
-  // nothing to say.
+  // After start(): how a peer is reached, for people: "2 paths: 10.1.0.1 -> 10.1.0.2
+  // (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)". Empty: there is nothing to say.
   virtual std::string describe_peer(int) const { return {}; }
   // Untrusted bytes from the peer: checked, never followed blindly.
   virtual Reach reach(int peer, std::span<const std::byte> address) const = 0;
-  // After rendezvous: everyone's addresses by rank (empty where a rank has none), and the nonce of the job that peers prove.
+  // After rendezvous: everyone's addresses by rank (empty where a rank has none), and the nonce of
+  // the job that peers prove.
   virtual void start(std::vector<Blob> addresses, std::uint64_t job) = 0;
   // The communicator has failed. Peers that do not know it yet may still load and store memory from
   // allocate(), so memory that is freed from now on must not be given out again.
@@ -167,17 +182,20 @@ class Transport {
   // The link to a peer; owned by the transport, the same object at every call.
   virtual Link& link(int peer, Priority lane) = 0;
   virtual std::unique_ptr<Region> register_memory(std::span<std::byte> memory) = 0;
-  // After start(): the ranks whose memory this one reaches directly; null where the transport has no such thing.
+  // After start(): the ranks whose memory this one reaches directly; null where the transport has
+  // no such thing.
   virtual Windows* windows() noexcept { return nullptr; }
-  // After start(): zeroed, page aligned memory that windows() can show to the others; null where there is none. From any thread.
+  // After start(): zeroed, page aligned memory that windows() can show to the others; null where
+  // there is none. From any thread.
   virtual std::unique_ptr<Allocation> allocate(std::size_t) { return nullptr; }
-  // Moves what can be moved without blocking, in the order of link_lanes, a bounded number of bytes for each link. True when
-  // anything moved.
+  // Moves what can be moved without blocking, in the order of link_lanes, a bounded number of bytes
+  // for each link. True when anything moved.
   virtual bool progress(Sink& sink) = 0;
-  // Becomes readable (poll) when progress may have something to do again. Before sleeping the driver calls prepare_sleep;
-  // false: do not sleep, there is work. The descriptor may be watched by another thread than the driver's.
+  // Becomes readable (poll) when progress may have something to do again. Before sleeping the
+  // driver calls prepare_sleep; false: do not sleep, there is work. The descriptor may be watched
+  // by another thread than the driver's.
   virtual int wait_descriptor() const noexcept = 0;
   virtual bool prepare_sleep() = 0;
 };
 
-}  // namespace rondo
+}  // namespace rondo::transports

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Rondo that times small urgent all-reduces, alone or beside large ones; its place in the job comes from the environment.
-// Usage: peer_urgent CONTROL (started by bench/hosts/urgent.py). What the driver and a rank say to each other, one line each way:
+// One rank of Rondo that times small urgent all-reduces, alone or beside large ones; its place in
+// the job comes from the environment. Usage: peer_urgent CONTROL (started by
+// bench/hosts/urgent.py). What the driver and a rank say to each other, one line each way:
 //
 //   (rank, when it has joined)                            ready RANK SIZE urgent
-//   turn URGENT_BYTES WARM_UP ITERATIONS PAUSE BULK_BYTES times BULK_BYTES_PER_SECOND (START END)...   nanoseconds of the monotonic clock
-//   rest                                                  (nothing)
-//   quit                                                  (nothing: the rank ends)
+//   turn URGENT_BYTES WARM_UP ITERATIONS PAUSE BULK_BYTES times BULK_BYTES_PER_SECOND (START
+//   END)...   nanoseconds of the monotonic clock rest (nothing) quit (nothing: the rank ends)
 //
-// PAUSE: microseconds before each operation, as for the layers between. BULK_BYTES 0: nothing else is under way. Else a second thread keeps two all-reduces of so many bytes under way in the bulk lane.
+// PAUSE: microseconds before each operation, as for the layers between. BULK_BYTES 0: nothing else
+// is under way. Else a second thread keeps two all-reduces of so many bytes under way in the bulk
+// lane.
 #include <rondo/communicator.h>
 
 #include <array>
@@ -31,7 +33,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds patience{30};
 
-// All-reduces one after the other, two under way, until all ranks know from a sum that one of them wants an end.
+// All-reduces one after the other, two under way, until all ranks know from a sum that one of them
+// wants an end.
 class BulkLoad {
  public:
   BulkLoad(rondo::Communicator& communicator, std::size_t bytes)
@@ -45,7 +48,8 @@ class BulkLoad {
     if (failure_) std::rethrow_exception(failure_);
   }
 
-  // Bytes of buffers per second, from the end of the first operation to that of the last. Throws what has gone wrong in the thread.
+  // Bytes of buffers per second, from the end of the first operation to that of the last. Throws
+  // what has gone wrong in the thread.
   double finish() {
     stop();
     if (failure_) std::rethrow_exception(failure_);
@@ -131,7 +135,8 @@ std::string turn(rondo::Communicator& communicator, std::istringstream& argument
         .wait();
     if (i >= warm_up) times << ' ' << start << ' ' << now();
     for (std::size_t k = 0; k < sums.size(); ++k)
-      if (sums[k] != static_cast<double>(size) * static_cast<double>(k % 61) + size * (size - 1) / 2.0)
+      if (sums[k] !=
+          static_cast<double>(size) * static_cast<double>(k % 61) + size * (size - 1) / 2.0)
         throw std::runtime_error("wrong sum");
   }
   const double bandwidth = load ? load->finish() : 0;
@@ -143,7 +148,8 @@ std::string turn(rondo::Communicator& communicator, std::istringstream& argument
 
 void obey(rondo::compare::Control& control) {
   rondo::Communicator communicator = rondo::Communicator::connect();
-  control.write_line(rondo::compare::ready_line(communicator.rank(), communicator.size(), {"urgent"}));
+  control.write_line(
+      rondo::compare::ready_line(communicator.rank(), communicator.size(), {"urgent"}));
   while (const std::optional<std::string> line = control.read_line()) {
     std::istringstream arguments(*line);
     std::string command;

@@ -2,14 +2,15 @@
 // What the driver (bench/hosts/overlap.py) and a rank say to each other, one line each way:
 //
 //   (rank, when the library is up)                             ready RANK SIZE ALGORITHM...
-//   turn ALGORITHM BUCKET_BYTES COMPUTE_NANOSECONDS STEPS      times NANOSECONDS...      this rank's time for every step
-//   rest                                                       (nothing)
+//   turn ALGORITHM BUCKET_BYTES COMPUTE_NANOSECONDS STEPS      times NANOSECONDS...      this
+//   rank's time for every step rest                                                       (nothing)
 //   quit                                                       (nothing: the rank ends)
 //
 // Instead of an answer a rank may say "failed EXPLANATION" and end.
 //
-// A step is a backward pass of 100 tensors with 25 million elements in all. Its computation stands for that of an accelerator, which takes
-// no time of this machine's cores: the rank sleeps until the moment at which each gradient is ready.
+// A step is a backward pass of 100 tensors with 25 million elements in all. Its computation stands
+// for that of an accelerator, which takes no time of this machine's cores: the rank sleeps until
+// the moment at which each gradient is ready.
 #include <time.h>
 
 #include <algorithm>
@@ -36,7 +37,8 @@ nanoseconds now() {
 }
 
 void sleep_until(nanoseconds moment) {
-  const timespec time{static_cast<time_t>(moment.count() / 1'000'000'000), moment.count() % 1'000'000'000};
+  const timespec time{static_cast<time_t>(moment.count() / 1'000'000'000),
+                      moment.count() % 1'000'000'000};
   while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nullptr) == EINTR) continue;
 }
 
@@ -83,7 +85,8 @@ class Steps {
     for (std::size_t i = 0; i < tensors; ++i) {
       const std::span<float> gradient = trainer_.gradient(tensors - 1 - i);
       std::fill(gradient.begin(), gradient.end(), 0.0F);
-      gradient.front() = gradient.back() = static_cast<float>(i + static_cast<std::size_t>(trainer_.rank()));
+      gradient.front() = gradient.back() =
+          static_cast<float>(i + static_cast<std::size_t>(trainer_.rank()));
       trainer_.ready(tensors - 1 - i);
     }
     trainer_.finish();
@@ -118,10 +121,12 @@ void obey(compare::Control& control, Trainer& trainer) {
 
 }  // namespace
 
-int run_rank(const std::string& control_path, const std::function<std::unique_ptr<Trainer>()>& make_trainer) {
+int run_rank(const std::string& control_path,
+             const std::function<std::unique_ptr<Trainer>()>& make_trainer) {
   return compare::run_controlled(control_path, [&](compare::Control& control) {
     const std::unique_ptr<Trainer> trainer = make_trainer();
-    control.write_line(compare::ready_line(trainer->rank(), trainer->size(), trainer->algorithms()));
+    control.write_line(
+        compare::ready_line(trainer->rank(), trainer->size(), trainer->algorithms()));
     obey(control, *trainer);
   });
 }

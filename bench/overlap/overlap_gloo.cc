@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Gloo with gradient buckets as frameworks build them on it: a bucket whose gradients are all ready is handed to a thread, which
-// reduces one after the other. Usage: overlap_gloo CONTROL RANK SIZE STORE INTERFACE
-// STORE is an empty folder that all ranks share.
+// One rank of Gloo with gradient buckets as frameworks build them on it: a bucket whose gradients
+// are all ready is handed to a thread, which reduces one after the other. Usage: overlap_gloo
+// CONTROL RANK SIZE STORE INTERFACE STORE is an empty folder that all ranks share.
 #include <algorithm>
 #include <condition_variable>
 #include <exception>

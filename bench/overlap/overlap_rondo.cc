@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Rondo's gradient buckets; everything else comes from the environment. Usage: overlap_rondo CONTROL
+// One rank of Rondo's gradient buckets; everything else comes from the environment. Usage:
+// overlap_rondo CONTROL
 #include <rondo/communicator.h>
 #include <rondo/gradients.h>
 
@@ -17,7 +18,8 @@ class Rondo final : public rondo::overlap::Trainer {
   int size() const override { return communicator_.size(); }
   std::vector<std::string> algorithms() const override { return {"default"}; }
 
-  void prepare(std::string_view, std::span<const std::size_t> counts, std::size_t bucket_bytes) override {
+  void prepare(std::string_view, std::span<const std::size_t> counts,
+               std::size_t bucket_bytes) override {
     std::vector<rondo::Parameter> parameters(counts.size());
     for (std::size_t i = 0; i < counts.size(); ++i) {
       parameters[i].name = "tensor " + std::to_string(i);

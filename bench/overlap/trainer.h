@@ -11,8 +11,8 @@
 
 namespace rondo::overlap {
 
-// One rank of a library that averages gradients while the backward pass still runs. All calls come from one thread; a call that
-// fails throws.
+// One rank of a library that averages gradients while the backward pass still runs. All calls come
+// from one thread; a call that fails throws.
 class Trainer {
  public:
   virtual ~Trainer() = default;
@@ -20,7 +20,8 @@ class Trainer {
   virtual int size() const = 0;
   // The ways in which it can run an all-reduce.
   virtual std::vector<std::string> algorithms() const = 0;
-  // Tensors of so many elements each, whose gradients become ready from the last to the first, in buckets of at most so many bytes.
+  // Tensors of so many elements each, whose gradients become ready from the last to the first, in
+  // buckets of at most so many bytes.
   virtual void prepare(std::string_view algorithm, std::span<const std::size_t> counts,
                        std::size_t bucket_bytes) = 0;
   // Valid until the end of the step. Summed over all ranks by it.
@@ -34,7 +35,9 @@ class Trainer {
 
 inline constexpr std::size_t first_bucket_bytes = std::size_t{1} << 20;
 
-// The whole life of a rank; see harness.cc for the lines that are exchanged with the driver. Returns the exit status.
-int run_rank(const std::string& control_path, const std::function<std::unique_ptr<Trainer>()>& make_trainer);
+// The whole life of a rank; see harness.cc for the lines that are exchanged with the driver.
+// Returns the exit status.
+int run_rank(const std::string& control_path,
+             const std::function<std::unique_ptr<Trainer>()>& make_trainer);
 
 }  // namespace rondo::overlap

@@ -26,7 +26,8 @@ namespace {
 int connect_to(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) throw std::invalid_argument("control path too long: " + path);
+  if (path.size() >= sizeof(address.sun_path))
+    throw std::invalid_argument("control path too long: " + path);
   path.copy(address.sun_path, path.size());
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0) throw_system("socket");

@@ -10,8 +10,9 @@
 
 namespace rondo::compare {
 
-// The connection of a rank to the driver: lines of text over a Unix socket. When the driver hangs up, for whatever reason,
-// the process ends at once, even in the middle of an operation: no rank outlives its driver.
+// The connection of a rank to the driver: lines of text over a Unix socket. When the driver hangs
+// up, for whatever reason, the process ends at once, even in the middle of an operation: no rank
+// outlives its driver.
 class Control {
  public:
   explicit Control(const std::string& path);
@@ -37,7 +38,8 @@ class Control {
 // "ready RANK SIZE ALGORITHM...", the first line of every rank.
 std::string ready_line(int rank, int size, const std::vector<std::string>& algorithms);
 
-// Runs a rank that this driver controls. What it throws reaches the driver as "failed EXPLANATION", in one line. The exit status.
+// Runs a rank that this driver controls. What it throws reaches the driver as "failed EXPLANATION",
+// in one line. The exit status.
 int run_controlled(const std::string& path, const std::function<void(Control&)>& rank);
 
 }  // namespace rondo::compare

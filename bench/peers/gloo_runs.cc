@@ -47,7 +47,8 @@ bool GlooRuns::in_place(std::string_view algorithm) {
   return algorithm == "halving_doubling" || algorithm == "ring_chunked";
 }
 
-GlooRun GlooRuns::make(std::string_view algorithm, std::span<float> input, std::span<float> output) {
+GlooRun GlooRuns::make(std::string_view algorithm, std::span<float> input,
+                       std::span<float> output) {
   GlooRun made;
   made.context = std::make_shared<gloo::rendezvous::Context>(rank_, size_);
   gloo::rendezvous::PrefixStore store("context " + std::to_string(++contexts_), store_);
@@ -60,10 +61,11 @@ GlooRun GlooRuns::make(std::string_view algorithm, std::span<float> input, std::
   } else if (algorithm == "bcube") {
     made.run = with_options(made.context, gloo::AllreduceOptions::Algorithm::BCUBE, input, output);
   } else if (algorithm == "halving_doubling") {
-    made.run =
-        running(std::make_shared<gloo::AllreduceHalvingDoubling<float>>(made.context, pointers, count));
+    made.run = running(
+        std::make_shared<gloo::AllreduceHalvingDoubling<float>>(made.context, pointers, count));
   } else if (algorithm == "ring_chunked") {
-    made.run = running(std::make_shared<gloo::AllreduceRingChunked<float>>(made.context, pointers, count));
+    made.run =
+        running(std::make_shared<gloo::AllreduceRingChunked<float>>(made.context, pointers, count));
   } else {
     throw std::invalid_argument("Gloo has no algorithm " + std::string(algorithm));
   }

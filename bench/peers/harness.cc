@@ -3,13 +3,14 @@
 //
 //   (rank, when the library is up)              ready RANK SIZE ALGORITHM...
 //   check ALGORITHM BYTES                       right | wrong EXPLANATION
-//   turn ALGORITHM BYTES WARM_UP ITERATIONS     times NANOSECONDS...      this rank's time for every iteration
-//   rest                                        (nothing: the rank sleeps until the next line)
-//   quit                                        (nothing: the rank ends)
+//   turn ALGORITHM BYTES WARM_UP ITERATIONS     times NANOSECONDS...      this rank's time for
+//   every iteration rest                                        (nothing: the rank sleeps until the
+//   next line) quit                                        (nothing: the rank ends)
 //
-// Instead of an answer a rank may say "failed EXPLANATION" and end. Between its answer and the next line a rank keeps giving the
-// library chances to progress, because another rank may still wait for bytes that are queued here; "rest" is sent when all ranks
-// have answered, so that a rank that is not at work costs no CPU.
+// Instead of an answer a rank may say "failed EXPLANATION" and end. Between its answer and the next
+// line a rank keeps giving the library chances to progress, because another rank may still wait for
+// bytes that are queued here; "rest" is sent when all ranks have answered, so that a rank that is
+// not at work costs no CPU.
 #include <sched.h>
 
 #include <algorithm>
@@ -48,7 +49,8 @@ class Measurer {
       float expected = 0;
       for (int rank = 0; rank < library_.size(); ++rank) expected += element(i, rank);
       if (output_[i] != expected) return wrong(i, output_[i], expected);
-      if (input_[i] != element(i, library_.rank())) return wrong(i, input_[i], element(i, library_.rank()));
+      if (input_[i] != element(i, library_.rank()))
+        return wrong(i, input_[i], element(i, library_.rank()));
     }
     return "right";
   }
@@ -57,7 +59,8 @@ class Measurer {
     prepare(arguments);
     std::size_t warm_up = 0;
     std::size_t iterations = 0;
-    if (!(arguments >> warm_up >> iterations)) throw std::invalid_argument("turn: bad number of iterations");
+    if (!(arguments >> warm_up >> iterations))
+      throw std::invalid_argument("turn: bad number of iterations");
     // What is reduced in place would grow without bounds.
     if (in_place_) std::fill(output_.begin(), output_.end(), 0.0F);
     std::ostringstream reply("times", std::ios::ate);
@@ -76,7 +79,8 @@ class Measurer {
   void prepare(std::istringstream& arguments) {
     std::string algorithm;
     std::size_t bytes = 0;
-    if (!(arguments >> algorithm >> bytes)) throw std::invalid_argument("bad algorithm or number of bytes");
+    if (!(arguments >> algorithm >> bytes))
+      throw std::invalid_argument("bad algorithm or number of bytes");
     const std::size_t count = bytes / sizeof(float);
     if (count == output_.size() && algorithm == algorithm_) return;
     if (count != output_.size()) {

@@ -23,15 +23,18 @@ class Gloo final : public rondo::compare::Library {
   bool in_place(std::string_view algorithm) const override { return GlooRuns::in_place(algorithm); }
   std::span<float> allocate(std::string_view, std::size_t) override { return {}; }
 
-  // Every algorithm gets connections of its own for every size: the older ones shrink the send buffers of theirs to what they
-  // need, and whatever uses the same connections afterwards waits for an acknowledgement every 64 KiB.
-  void prepare(std::string_view algorithm, std::span<float> input, std::span<float> output) override {
+  // Every algorithm gets connections of its own for every size: the older ones shrink the send
+  // buffers of theirs to what they need, and whatever uses the same connections afterwards waits
+  // for an acknowledgement every 64 KiB.
+  void prepare(std::string_view algorithm, std::span<float> input,
+               std::span<float> output) override {
     std::map<std::string, GlooRun, std::less<>> old;
     if (output.data() != output_ || output.size() != count_) old.swap(made_);
     output_ = output.data();
     count_ = output.size();
     auto place = made_.find(algorithm);
-    if (place == made_.end()) place = made_.emplace(algorithm, runs_.make(algorithm, input, output)).first;
+    if (place == made_.end())
+      place = made_.emplace(algorithm, runs_.make(algorithm, input, output)).first;
     current_ = &place->second;
     barrier();  // everybody has come here, so nobody works with the old ones any more
   }

@@ -9,7 +9,8 @@
 
 namespace {
 
-// MPI's default error handler ends the job with a message, so no return value needs to be looked at.
+// MPI's default error handler ends the job with a message, so no return value needs to be looked
+// at.
 class Mpi final : public rondo::compare::Library {
  public:
   Mpi() {
@@ -29,8 +30,8 @@ class Mpi final : public rondo::compare::Library {
     output_ = output;
   }
   void all_reduce() override {
-    MPI_Allreduce(input_.data(), output_.data(), static_cast<int>(input_.size()), MPI_FLOAT, MPI_SUM,
-                  MPI_COMM_WORLD);
+    MPI_Allreduce(input_.data(), output_.data(), static_cast<int>(input_.size()), MPI_FLOAT,
+                  MPI_SUM, MPI_COMM_WORLD);
   }
   void barrier() override { MPI_Barrier(MPI_COMM_WORLD); }
   void progress() override {
@@ -49,7 +50,8 @@ class Mpi final : public rondo::compare::Library {
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::cerr << "usage: mpirun -n SIZE " << argv[0] << " CONTROL (started by bench/peers/compare.py)\n";
+    std::cerr << "usage: mpirun -n SIZE " << argv[0]
+              << " CONTROL (started by bench/peers/compare.py)\n";
     return 2;
   }
   return rondo::compare::run_rank(argv[1], [] { return std::make_unique<Mpi>(); });

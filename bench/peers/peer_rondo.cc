@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Rondo; everything else comes from the environment. Usage: peer_rondo CONTROL [allocate]
-// allocate: reduces in place, in memory from Communicator::allocate.
+// One rank of Rondo; everything else comes from the environment. Usage: peer_rondo CONTROL
+// [allocate] allocate: reduces in place, in memory from Communicator::allocate.
 #include <rondo/communicator.h>
 
 #include <iostream>
@@ -12,7 +12,8 @@ namespace {
 
 class Rondo final : public rondo::compare::Library {
  public:
-  explicit Rondo(bool allocates) : communicator_(rondo::Communicator::connect()), allocates_(allocates) {}
+  explicit Rondo(bool allocates)
+      : communicator_(rondo::Communicator::connect()), allocates_(allocates) {}
 
   int rank() const override { return communicator_.rank(); }
   int size() const override { return communicator_.size(); }
@@ -27,7 +28,9 @@ class Rondo final : public rondo::compare::Library {
     output_ = rondo::buffer_of(output);
     input_ = allocates_ ? output_ : rondo::buffer_of(input);
   }
-  void all_reduce() override { communicator_.all_reduce(input_, output_, rondo::ReduceOp::sum).wait(); }
+  void all_reduce() override {
+    communicator_.all_reduce(input_, output_, rondo::ReduceOp::sum).wait();
+  }
   void barrier() override { communicator_.barrier().wait(); }
   void progress() override {}  // an operation that is done here owes nothing to other ranks
 
@@ -44,8 +47,10 @@ class Rondo final : public rondo::compare::Library {
 int main(int argc, char** argv) {
   const bool allocates = argc == 3 && std::string_view(argv[2]) == "allocate";
   if (argc != 2 && !allocates) {
-    std::cerr << "usage: " << argv[0] << " CONTROL [allocate] (started by bench/peers/compare.py)\n";
+    std::cerr << "usage: " << argv[0]
+              << " CONTROL [allocate] (started by bench/peers/compare.py)\n";
     return 2;
   }
-  return rondo::compare::run_rank(argv[1], [allocates] { return std::make_unique<Rondo>(allocates); });
+  return rondo::compare::run_rank(argv[1],
+                                  [allocates] { return std::make_unique<Rondo>(allocates); });
 }

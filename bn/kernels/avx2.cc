@@ -28,17 +28,23 @@ struct Avx2 {
   }
   RONDO_INLINE static Short narrow_bits(Bits bits) {
     const __m256i all = cast<__m256i>(bits);
-    return cast<Short>(_mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
+    return cast<Short>(
+        _mm_packus_epi32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1)));
   }
-  RONDO_INLINE static F widen_half(Short halves) { return cast<F>(_mm256_cvtph_ps(cast<__m128i>(halves))); }
+  RONDO_INLINE static F widen_half(Short halves) {
+    return cast<F>(_mm256_cvtph_ps(cast<__m128i>(halves)));
+  }
   RONDO_INLINE static Short narrow_half(F value) {
     return cast<Short>(_mm256_cvtps_ph(cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
   }
   RONDO_INLINE static Bits where_nan(F value, Bits nan, Bits other) {
-    const __m256 lanes_of_nan = _mm256_cmp_ps(cast<__m256>(value), cast<__m256>(value), _CMP_UNORD_Q);
+    const __m256 lanes_of_nan =
+        _mm256_cmp_ps(cast<__m256>(value), cast<__m256>(value), _CMP_UNORD_Q);
     return cast<Bits>(_mm256_blendv_ps(cast<__m256>(other), cast<__m256>(nan), lanes_of_nan));
   }
-  RONDO_INLINE static double total(D value) { return (value[0] + value[2]) + (value[1] + value[3]); }
+  RONDO_INLINE static double total(D value) {
+    return (value[0] + value[2]) + (value[1] + value[3]);
+  }
   static void fence() { _mm_sfence(); }
   template <class V>
   RONDO_INLINE static void stream(void* to, V value) {

@@ -29,13 +29,17 @@ struct Avx512 {
   RONDO_INLINE static Short narrow_bits(Bits bits) {
     return cast<Short>(_mm512_cvtepi32_epi16(cast<__m512i>(bits)));
   }
-  RONDO_INLINE static F widen_half(Short halves) { return cast<F>(_mm512_cvtph_ps(cast<__m256i>(halves))); }
+  RONDO_INLINE static F widen_half(Short halves) {
+    return cast<F>(_mm512_cvtph_ps(cast<__m256i>(halves)));
+  }
   RONDO_INLINE static Short narrow_half(F value) {
     return cast<Short>(_mm512_cvtps_ph(cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
   }
   RONDO_INLINE static Bits where_nan(F value, Bits nan, Bits other) {
-    const __mmask16 lanes_of_nan = _mm512_cmp_ps_mask(cast<__m512>(value), cast<__m512>(value), _CMP_UNORD_Q);
-    return cast<Bits>(_mm512_mask_mov_epi32(cast<__m512i>(other), lanes_of_nan, cast<__m512i>(nan)));
+    const __mmask16 lanes_of_nan =
+        _mm512_cmp_ps_mask(cast<__m512>(value), cast<__m512>(value), _CMP_UNORD_Q);
+    return cast<Bits>(
+        _mm512_mask_mov_epi32(cast<__m512i>(other), lanes_of_nan, cast<__m512i>(nan)));
   }
   RONDO_INLINE static double total(D value) { return _mm512_reduce_add_pd(cast<__m512d>(value)); }
   static void fence() { _mm_sfence(); }

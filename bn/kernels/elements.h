@@ -10,8 +10,9 @@
 //   total(d)                     the sum of the lanes
 //   stream(to, v)                stores an aligned register past the cache
 // (g++ 12 makes two halves and a shuffle of __builtin_convertvector, at half the speed.)
-// Everything here is in an anonymous namespace and instantiates nothing of the standard library: a function that another library also
-// has could be linked in place of that one, with instructions that the processor does not know.
+// Everything here is in an anonymous namespace and instantiates nothing of the standard library: a
+// function that another library also has could be linked in place of that one, with instructions
+// that the processor does not know.
 #pragma once
 
 #include <cstddef>
@@ -78,7 +79,8 @@ RONDO_INLINE void narrow(float value, Half& half) {
     result = 0x7e00u | (magnitude >> 13 & 0x3ffu);
   else if (magnitude >= 0x477ff000u)  // rounds to infinity
     result = 0x7c00u;
-  else if (magnitude < 0x38800000u)  // subnormal: adding 0.5 leaves the right bits at the end of the fraction
+  else if (magnitude <
+           0x38800000u)  // subnormal: adding 0.5 leaves the right bits at the end of the fraction
     result = cast<std::uint32_t>(cast<float>(magnitude) + 0.5F) - 0x3f000000u;
   else
     result = (magnitude - 0x38000000u + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
@@ -87,8 +89,8 @@ RONDO_INLINE void narrow(float value, Half& half) {
 RONDO_INLINE void narrow(float value, Brain& brain) {
   const std::uint32_t bits = cast<std::uint32_t>(value);
   const bool nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  brain.bits =
-      static_cast<std::uint16_t>(nan ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+  brain.bits = static_cast<std::uint16_t>(nan ? bits >> 16 | 0x40u
+                                              : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 RONDO_INLINE void narrow(float value, float& out) {
   out = value;

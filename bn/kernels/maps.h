@@ -27,8 +27,8 @@ struct Maps {
   using Number = typename C::Number;
   static constexpr std::size_t step = C::step;
 
-  static void run_forward(const void* in, void* out, std::size_t count, const Coefficients& by_channel,
-                          std::size_t channel, bool streamed) {
+  static void run_forward(const void* in, void* out, std::size_t count,
+                          const Coefficients& by_channel, std::size_t channel, bool streamed) {
     const T* x = static_cast<const T*>(in);
     T* y = static_cast<T*>(out);
     const Line<Number> one = line<Number>(by_channel, channel, false);
@@ -46,7 +46,8 @@ struct Maps {
     const Line<V> all{V{} + one.center, V{} + one.scale, V{} + one.slope, V{} + one.shift,
                       V{} + one.gradient_center};
     over_run(
-        dx, count, streamed, [&](std::size_t i) { return all.backward(R::read(x + i), R::read(dy + i)); },
+        dx, count, streamed,
+        [&](std::size_t i) { return all.backward(R::read(x + i), R::read(dy + i)); },
         [&](std::size_t i) { return one.backward(widen(x[i]), widen(dy[i])); });
   }
 
@@ -101,18 +102,20 @@ struct Maps {
       store_run(out, count, many, one);
   }
 
-  // A line that is not filled at once would be read again: both ends go through the cache, element by element.
+  // A line that is not filled at once would be read again: both ends go through the cache, element
+  // by element.
   template <class Many, class One>
   RONDO_INLINE static void stream_run(T* out, std::size_t count, Many many, One one) {
     constexpr std::size_t width = step * sizeof(T);
     std::size_t i = 0;
-    for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % width != 0; ++i) narrow(one(i), out[i]);
+    for (; i < count && reinterpret_cast<std::uintptr_t>(out + i) % width != 0; ++i)
+      narrow(one(i), out[i]);
     for (; i + step <= count; i += step) Machine::stream(out + i, R::packed(many(i), out));
     for (; i < count; ++i) narrow(one(i), out[i]);
   }
 
-  // What does not fill a register at the end is done with one that overlaps its neighbour. It is computed before anything is stored, so that
-  // the output may be the input.
+  // What does not fill a register at the end is done with one that overlaps its neighbour. It is
+  // computed before anything is stored, so that the output may be the input.
   template <class Many, class One>
   RONDO_INLINE static void store_run(T* out, std::size_t count, Many many, One one) {
     std::size_t i = 0;

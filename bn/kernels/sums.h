@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The two sums of a forward pass (x - point and its square) and of a backward pass (dy and dy * (x - mean)). Elements of 16 bits, which
-// have 11 binary digits at most, are added in f32 for a few at a time and then in f64: converting each would take longer than reading it.
+// The two sums of a forward pass (x - point and its square) and of a backward pass (dy and dy * (x
+// - mean)). Elements of 16 bits, which have 11 binary digits at most, are added in f32 for a few at
+// a time and then in f64: converting each would take longer than reading it.
 #pragma once
 
 #include "bn/kernels/elements.h"
@@ -32,7 +33,8 @@ template <class Machine, class T>
 struct Wide {
   using R = Registers<Machine>;
   using D = typename R::D;
-  static constexpr std::size_t rows = 4;    // at once, so that the sums in memory are touched less often
+  static constexpr std::size_t rows =
+      4;  // at once, so that the sums in memory are touched less often
   static constexpr std::size_t steps = 64;  // between two calls of add_to
 
   struct Value {
@@ -119,22 +121,27 @@ struct Sums {
     const T* x = static_cast<const T*>(elements);
     const Value at = Step::same(point);
     over_run(
-        count, first, second, [&](Step& sums, std::size_t i) { sums.moments(Step::read(x + i), at); },
+        count, first, second,
+        [&](Step& sums, std::size_t i) { sums.moments(Step::read(x + i), at); },
         [&](Pair<double>& sums, std::size_t i) { sums.moments(widen(x[i]), point); });
   }
 
-  static void run_gradients(const void* elements, const void* gradients, std::size_t count, double mean,
-                            double& first, double& second) {
+  static void run_gradients(const void* elements, const void* gradients, std::size_t count,
+                            double mean, double& first, double& second) {
     const T *x = static_cast<const T*>(elements), *dy = static_cast<const T*>(gradients);
     const Value at = Step::same(mean);
     over_run(
         count, first, second,
-        [&](Step& sums, std::size_t i) { sums.gradients(Step::read(x + i), Step::read(dy + i), at); },
-        [&](Pair<double>& sums, std::size_t i) { sums.gradients(widen(x[i]), widen(dy[i]), mean); });
+        [&](Step& sums, std::size_t i) {
+          sums.gradients(Step::read(x + i), Step::read(dy + i), at);
+        },
+        [&](Pair<double>& sums, std::size_t i) {
+          sums.gradients(widen(x[i]), widen(dy[i]), mean);
+        });
   }
 
-  static void rows_moments(const void* elements, std::size_t rows, std::size_t channels, const double* point,
-                           double* first, double* second) {
+  static void rows_moments(const void* elements, std::size_t rows, std::size_t channels,
+                           const double* point, double* first, double* second) {
     const T* x = static_cast<const T*>(elements);
     for (; rows >= Step::rows; rows -= Step::rows, x += Step::rows * channels)
       some_moments<Step::rows>(x, channels, point, first, second);
@@ -142,7 +149,8 @@ struct Sums {
   }
 
   static void rows_gradients(const void* elements, const void* gradients, std::size_t rows,
-                             std::size_t channels, const double* mean, double* first, double* second) {
+                             std::size_t channels, const double* mean, double* first,
+                             double* second) {
     const T *x = static_cast<const T*>(elements), *dy = static_cast<const T*>(gradients);
     const std::size_t together = Step::rows * channels;
     for (; rows >= Step::rows; rows -= Step::rows, x += together, dy += together)
@@ -158,12 +166,14 @@ struct Sums {
  private:
   // Two chains of additions, so that one does not wait for the other.
   template <class Many, class One>
-  RONDO_INLINE static void over_run(std::size_t count, double& first, double& second, Many many, One one) {
+  RONDO_INLINE static void over_run(std::size_t count, double& first, double& second, Many many,
+                                    One one) {
     Pair<D> low{}, high{};
     std::size_t i = 0;
     while (i + step <= count) {
       Step even{}, odd{};
-      const std::size_t left = (count - i) / step, steps = left < 2 * Step::steps ? left : 2 * Step::steps;
+      const std::size_t left = (count - i) / step,
+                        steps = left < 2 * Step::steps ? left : 2 * Step::steps;
       const std::size_t end = i + steps * step;
       for (; i + 2 * step <= end; i += 2 * step) {
         many(even, i);
@@ -189,22 +199,25 @@ struct Sums {
         channels, first, second,
         [&](Step& sums, std::size_t c) {
           const Value at = Step::points(point + c);
-          for (std::size_t row = 0; row < Rows; ++row) sums.moments(Step::read(x + row * channels + c), at);
+          for (std::size_t row = 0; row < Rows; ++row)
+            sums.moments(Step::read(x + row * channels + c), at);
         },
         [&](Pair<double>& sums, std::size_t c) {
-          for (std::size_t row = 0; row < Rows; ++row) sums.moments(widen(x[row * channels + c]), point[c]);
+          for (std::size_t row = 0; row < Rows; ++row)
+            sums.moments(widen(x[row * channels + c]), point[c]);
         });
   }
 
   template <std::size_t Rows>
-  static void some_gradients(const T* x, const T* dy, std::size_t channels, const double* mean, double* first,
-                             double* second) {
+  static void some_gradients(const T* x, const T* dy, std::size_t channels, const double* mean,
+                             double* first, double* second) {
     over_channels(
         channels, first, second,
         [&](Step& sums, std::size_t c) {
           const Value at = Step::points(mean + c);
           for (std::size_t row = 0; row < Rows; ++row)
-            sums.gradients(Step::read(x + row * channels + c), Step::read(dy + row * channels + c), at);
+            sums.gradients(Step::read(x + row * channels + c), Step::read(dy + row * channels + c),
+                           at);
         },
         [&](Pair<double>& sums, std::size_t c) {
           for (std::size_t row = 0; row < Rows; ++row)
@@ -213,8 +226,8 @@ struct Sums {
   }
 
   template <class Many, class One>
-  RONDO_INLINE static void over_channels(std::size_t channels, double* first, double* second, Many many,
-                                         One one) {
+  RONDO_INLINE static void over_channels(std::size_t channels, double* first, double* second,
+                                         Many many, One one) {
     std::size_t c = 0;
     for (; c + step <= channels; c += step) {
       const std::size_t next = c + Machine::lanes;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loops of batch norm over one element type, for one instruction set. A run is contiguous elements of one channel; rows are rows of
-// `channels` elements, one of each channel. Elements of f64 are computed in f64, others in f32; sums are f64. point
-// and mean are values of f32, except for elements of f64 and f32.
+// The loops of batch norm over one element type, for one instruction set. A run is contiguous
+// elements of one channel; rows are rows of `channels` elements, one of each channel. Elements of
+// f64 are computed in f64, others in f32; sums are f64. point and mean are values of f32, except
+// for elements of f64 and f32.
 #pragma once
 
 #include <rondo/types.h>
@@ -23,12 +24,13 @@ struct Coefficients {
 // Outputs may be the inputs. streamed: outputs pass the cache by.
 struct Kernels {
   // Adds the sums of (x - point) and (x - point)^2 to first and second.
-  void (*run_moments)(const void* x, std::size_t count, double point, double& first, double& second);
+  void (*run_moments)(const void* x, std::size_t count, double point, double& first,
+                      double& second);
   void (*rows_moments)(const void* x, std::size_t rows, std::size_t channels, const double* point,
                        double* first, double* second);
   // Adds the sums of dy and dy * (x - mean).
-  void (*run_gradients)(const void* x, const void* dy, std::size_t count, double mean, double& first,
-                        double& second);
+  void (*run_gradients)(const void* x, const void* dy, std::size_t count, double mean,
+                        double& first, double& second);
   void (*rows_gradients)(const void* x, const void* dy, std::size_t rows, std::size_t channels,
                          const double* mean, double* first, double* second);
   void (*run_forward)(const void* x, void* y, std::size_t count, const Coefficients& by_channel,
@@ -37,8 +39,8 @@ struct Kernels {
                        const Coefficients& by_channel, bool streamed);
   void (*run_backward)(const void* x, const void* dy, void* dx, std::size_t count,
                        const Coefficients& by_channel, std::size_t channel, bool streamed);
-  void (*rows_backward)(const void* x, const void* dy, void* dx, std::size_t rows, std::size_t channels,
-                        const Coefficients& by_channel, bool streamed);
+  void (*rows_backward)(const void* x, const void* dy, void* dx, std::size_t rows,
+                        std::size_t channels, const Coefficients& by_channel, bool streamed);
   // out[i] = element i * stride.
   void (*elements)(const void* x, std::size_t stride, std::size_t count, double* out);
   void (*fence)();  // after streamed outputs, on the same thread

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What lies in a rank's area (Windows::area) for the direct algorithms, for each lane: posts, counters, small values, and slots. Its
-// owner writes it, everybody reads it. Numbers only grow; a reader compares them and never computes an address from them.
+// What lies in a rank's area (Windows::area) for the direct algorithms, for each lane: posts,
+// counters, small values, and slots. Its owner writes it, everybody reads it. Numbers only grow; a
+// reader compares them and never computes an address from them.
 #pragma once
 
 #include <array>
@@ -13,10 +14,11 @@
 
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::direct {
 
-// "I have called operation `sequence` of this lane's direct ones." Two take turns: a rank posts sequence k + 2 only after it has seen
-// everybody's k + 1, which they post only after they are done with k.
+// "I have called operation `sequence` of this lane's direct ones." Two take turns: a rank posts
+// sequence k + 2 only after it has seen everybody's k + 1, which they post only after they are done
+// with k.
 struct alignas(64) DirectPost {
   std::uint64_t sequence = 0;  // stored last
   std::uint64_t check = 0;     // hash of the call and its number
@@ -25,15 +27,15 @@ struct alignas(64) DirectPost {
 
 // Chunks done, counted over all operations of the lane.
 struct alignas(64) DirectCounters {
-  std::uint64_t copied_in = 0;   // lie in this rank's slots
-  std::uint64_t combined = 0;    // this rank's part of them is in its slot, or in everybody's output
+  std::uint64_t copied_in = 0;  // lie in this rank's slots
+  std::uint64_t combined = 0;   // this rank's part of them is in its slot, or in everybody's output
   std::uint64_t copied_out = 0;  // this rank needs nothing of them any more
 };
 
 // The call in full, for messages, and where its buffers lie, if in windows.
 struct alignas(64) DirectDetails {
-  HeaderBytes header{};
-  WindowPlace in, out;
+  transports::HeaderBytes header{};
+  transports::WindowPlace in, out;
 };
 
 struct DirectControl {
@@ -57,7 +59,8 @@ constexpr std::size_t direct_slot_bytes(Priority lane) noexcept {
 constexpr std::size_t direct_lane_bytes(Priority lane) noexcept {
   return direct_control_bytes + 2 * direct_eager_bytes + direct_slots * direct_slot_bytes(lane);
 }
-static_assert(direct_lane_bytes(Priority::bulk) + direct_lane_bytes(Priority::urgent) <= window_area_bytes);
+static_assert(direct_lane_bytes(Priority::bulk) + direct_lane_bytes(Priority::urgent) <=
+              transports::window_area_bytes);
 
 // One lane of one rank's area.
 class DirectArea {
@@ -71,7 +74,8 @@ class DirectArea {
     return base_ + direct_control_bytes + sequence % 2 * direct_eager_bytes;
   }
   std::byte* slot(std::uint64_t chunk) const noexcept {
-    return base_ + direct_control_bytes + 2 * direct_eager_bytes + chunk % direct_slots * slot_bytes_;
+    return base_ + direct_control_bytes + 2 * direct_eager_bytes +
+           chunk % direct_slots * slot_bytes_;
   }
 
  private:
@@ -86,4 +90,4 @@ inline void store_release(std::uint64_t& word, std::uint64_t value) noexcept {
   std::atomic_ref(word).store(value, std::memory_order_release);
 }
 
-}  // namespace rondo
+}  // namespace rondo::direct

@@ -6,7 +6,7 @@
 
 #include "collectives/direct/direct.h"
 
-namespace rondo {
+namespace rondo::direct {
 
 namespace {
 
@@ -32,8 +32,8 @@ bool DirectLane::gives(std::size_t part) const noexcept {
   }
 }
 
-// Whether this rank copies something from that one, which may be itself, into its output: a part of its input, or where the operation
-// reduces the part that the other has combined.
+// Whether this rank copies something from that one, which may be itself, into its output: a part of
+// its input, or where the operation reduces the part that the other has combined.
 bool DirectLane::takes_from(std::size_t peer) const noexcept {
   const bool root = first_->signature.root == rank_;
   switch (plain_) {
@@ -63,7 +63,8 @@ bool DirectLane::needs_in(std::size_t rank) const noexcept {
 
 // Whether others could write the output of that rank.
 bool DirectLane::gets_out(std::size_t rank) const noexcept {
-  return plain_ == Collective::all_reduce || (plain_ == Collective::reduce && first_->signature.root == rank);
+  return plain_ == Collective::all_reduce ||
+         (plain_ == Collective::reduce && first_->signature.root == rank);
 }
 
 // What of a rank's input others read.
@@ -99,15 +100,16 @@ const std::byte* DirectLane::value_of(std::size_t peer) const noexcept {
 void DirectLane::reduce(std::byte* out, std::size_t count) {
   if (!in_steps_ || is_integer(first_->signature.type) || element_ > 2 || size_ < 3)
     return reduce_(out, sources_.data(), size_, count, finish_);
-  // One source at a time from a copy of the first two's sum: out may be one of the sources that follow.
+  // One source at a time from a copy of the first two's sum: out may be one of the sources that
+  // follow.
   alignas(64) std::byte sum[block_bytes];
   for (std::size_t at = 0; at < count; at += block_bytes / element_) {
     const std::size_t length = std::min(count - at, block_bytes / element_);
-    PairReduction::Value before{sources_[0] + at * element_, true};
+    kernels::PairReduction::Value before{sources_[0] + at * element_, true};
     for (std::size_t i = 1; i < size_; ++i) {
       const bool last = i + 1 == size_;
-      pair_.combine(last ? out + at * element_ : sum, before, {sources_[i] + at * element_, true}, length,
-                    last);
+      pair_.combine(last ? out + at * element_ : sum, before, {sources_[i] + at * element_, true},
+                    length, last);
       before = {sum, false};
     }
   }
@@ -125,7 +127,8 @@ void DirectLane::finish_value() {
     const std::byte* const from =
         value_of(peer) + (whole_value ? 0 : shape_.block_offset(own_block ? rank_ : 0) * element_);
     std::byte* const to =
-        first_->out + (plain_ == Collective::scatter ? 0 : shape_.block_offset(parts_index(peer)) * element_);
+        first_->out +
+        (plain_ == Collective::scatter ? 0 : shape_.block_offset(parts_index(peer)) * element_);
     if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
     if (peer != rank_) bytes_loaded_ += bytes;
   }
@@ -137,7 +140,7 @@ std::size_t DirectLane::parts_index(std::size_t rank) const noexcept {
 }
 
 void DirectLane::reduce_values() {
-  const Signature& s = first_->signature;
+  const schedules::Signature& s = first_->signature;
   if (plain_ == Collective::reduce && s.root != rank_) return;
   const bool scatter = plain_ == Collective::reduce_scatter;
   const std::size_t count = scatter ? shape_.block_count(rank_) : s.count;
@@ -170,7 +173,8 @@ bool DirectLane::copy_in() {
     for (std::size_t i = 0; i < shape_.parts(); ++i) {
       if (!gives(i)) continue;
       const DirectPart part = shape_.part(copied_in_, i);
-      if (part.count != 0) std::memcpy(slot + part.slot, first_->in + in_offset(part), part.count * element_);
+      if (part.count != 0)
+        std::memcpy(slot + part.slot, first_->in + in_offset(part), part.count * element_);
     }
     ++copied_in_;
   }
@@ -187,7 +191,8 @@ bool DirectLane::combine() {
     return true;
   }
   if (combined_ >= copied_in_ && !in_windows_) return false;
-  if (!in_windows_ && !all_past(&DirectCounters::copied_in, base_ + combined_ + 1, in_cursor_)) return false;
+  if (!in_windows_ && !all_past(&DirectCounters::copied_in, base_ + combined_ + 1, in_cursor_))
+    return false;
   if (in_windows_ && !slot_free(combined_)) return false;
   const DirectPart part = shape_.part(combined_, rank_);
   if (part.count != 0) {
@@ -202,12 +207,14 @@ bool DirectLane::combine() {
 
 // Combines sources_ into this rank's slot or output, and into whatever other places want it.
 void DirectLane::store_everywhere(const DirectPart& part, std::byte* slot) {
-  const Signature& s = first_->signature;
+  const schedules::Signature& s = first_->signature;
   const bool scatter = plain_ == Collective::reduce_scatter;
   const bool root_only = plain_ == Collective::reduce;
   const std::size_t offset = (scatter ? part.block : part.buffer) * element_;
   const bool own_out = !root_only || s.root == rank_;
-  std::byte* const first = own_out ? first_->out + offset : out_windows_ ? outs_[s.root] + offset : slot;
+  std::byte* const first = own_out        ? first_->out + offset
+                           : out_windows_ ? outs_[s.root] + offset
+                                          : slot;
   const bool to_slot = !scatter && !out_windows_ && own_out && !root_only;
   const bool to_all = out_windows_ && !root_only;
   bytes_loaded_ += part.count * element_ * (size_ - 1);
@@ -253,10 +260,11 @@ void DirectLane::take(std::size_t peer) {
   const std::byte* const from = peer == rank_ ? first_->in + in_offset(part)
                                 : reducing_   ? areas_[peer].slot(base_ + copied_out_) + part.slot
                                               : given(peer, copied_out_, part);
-  std::byte* const to = first_->out + (plain_ == Collective::scatter ? part.block : theirs.buffer) * element_;
+  std::byte* const to =
+      first_->out + (plain_ == Collective::scatter ? part.block : theirs.buffer) * element_;
   if (to == from) return;
   std::memcpy(to, from, part.count * element_);
   if (peer != rank_) bytes_loaded_ += part.count * element_;
 }
 
-}  // namespace rondo
+}  // namespace rondo::direct

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace rondo {
+namespace rondo::direct {
 
 namespace {
 
@@ -15,14 +15,14 @@ std::size_t round_up(std::size_t value, std::size_t step) noexcept {
 
 }  // namespace
 
-DirectShape::DirectShape(const Signature& s, std::size_t ranks, std::span<const std::size_t> offsets,
-                         std::size_t most_bytes) noexcept
+DirectShape::DirectShape(const schedules::Signature& s, std::size_t ranks,
+                         std::span<const std::size_t> offsets, std::size_t most_bytes) noexcept
     : count_(s.count),
       element_(size_of(s.type)),
       parts_(ranks),
-      blocked_(is_blocked(s.operation)),
+      blocked_(schedules::is_blocked(s.operation)),
       offsets_(offsets) {
-  const Collective plain = without_counts(s.operation);
+  const Collective plain = schedules::without_counts(s.operation);
   if (plain == Collective::broadcast) parts_ = 1;
   if (plain == Collective::all_to_all) count_ /= ranks;
   own_slot_ = plain == Collective::all_gather || plain == Collective::gather;
@@ -40,11 +40,11 @@ DirectPart DirectShape::part(std::uint64_t chunk, std::size_t index) const noexc
   const std::size_t whole = block_count(index), start = std::min(whole, chunk * chunk_);
   const std::size_t length = std::min(chunk_, whole - start);
   if (blocked_)
-    return {block_offset(index) + start, start, own_slot_ ? 0 : index * round_up(chunk_ * element_, line),
-            length};
+    return {block_offset(index) + start, start,
+            own_slot_ ? 0 : index * round_up(chunk_ * element_, line), length};
   const std::size_t share = round_up((length + parts_ - 1) / parts_ * element_, line) / element_;
   const std::size_t first = std::min(length, index * share);
   return {start + first, start + first, first * element_, std::min(share, length - first)};
 }
 
-}  // namespace rondo
+}  // namespace rondo::direct

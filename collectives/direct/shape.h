@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a direct algorithm cuts a buffer: into chunks, and each chunk into one part for each rank (broadcast: one part in all). A contiguous
-// buffer's chunk is cut into nearly equal parts; of a blocked one part j is a piece of block j, and blocks may differ in size.
+// How a direct algorithm cuts a buffer: into chunks, and each chunk into one part for each rank
+// (broadcast: one part in all). A contiguous buffer's chunk is cut into nearly equal parts; of a
+// blocked one part j is a piece of block j, and blocks may differ in size.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 #include "collectives/schedules/call.h"
 
-namespace rondo {
+namespace rondo::direct {
 
 struct DirectPart {
   std::size_t buffer = 0;  // elements from the start of the whole buffer
@@ -22,9 +23,10 @@ struct DirectPart {
 class DirectShape {
  public:
   DirectShape() = default;
-  // most_bytes: of a chunk, in one slot. offsets: of the blocks and their end, where ranks have counts of their own; they outlive it.
-  DirectShape(const Signature& signature, std::size_t ranks, std::span<const std::size_t> offsets,
-              std::size_t most_bytes) noexcept;
+  // most_bytes: of a chunk, in one slot. offsets: of the blocks and their end, where ranks have
+  // counts of their own; they outlive it.
+  DirectShape(const schedules::Signature& signature, std::size_t ranks,
+              std::span<const std::size_t> offsets, std::size_t most_bytes) noexcept;
 
   std::uint64_t chunks() const noexcept { return chunks_; }
   std::size_t parts() const noexcept { return parts_; }
@@ -54,4 +56,4 @@ class DirectShape {
   std::span<const std::size_t> offsets_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::direct

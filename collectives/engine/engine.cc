@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Moving frames. How threads wait is in engine_wait.cc, what happens when something goes wrong in engine_faults.cc.
+// Moving frames. How threads wait is in engine_wait.cc, what happens when something goes wrong in
+// engine_faults.cc.
 #include "collectives/engine/engine.h"
 
 #include <sys/eventfd.h>
@@ -13,23 +14,23 @@
 #include "base/thread.h"
 #include "collectives/engine/guard.h"
 
-namespace rondo {
+namespace rondo::engine {
 
 namespace {
 
 constexpr int frames_in_a_row = 64;       // to one peer, before another gets its turn
 constexpr int direct_steps_in_a_row = 4;  // of one lane
 
-FileDescriptor checked(int descriptor, const char* call) {
+base::FileDescriptor checked(int descriptor, const char* call) {
   if (descriptor < 0)
     throw Error(Errc::system, std::string(call) + ": " + std::generic_category().message(errno));
-  return FileDescriptor(descriptor);
+  return base::FileDescriptor(descriptor);
 }
 
 }  // namespace
 
-Engine::Engine(const EngineOptions& options, std::vector<Transport*> routes,
-               std::vector<Transport*> transports, EngineObserver* observer)
+Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*> routes,
+               std::vector<transports::Transport*> transports, EngineObserver* observer)
     : options_(options),
       routes_(std::move(routes)),
       transports_(std::move(transports)),
@@ -41,16 +42,17 @@ Engine::Engine(const EngineOptions& options, std::vector<Transport*> routes,
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {
   lane(Priority::bulk).prepare(Priority::bulk, options_.size);
   lane(Priority::urgent).prepare(Priority::urgent, options_.size);
-  for (Transport* transport : transports_) {
-    Windows* const windows = transport->windows();
-    if (windows == nullptr || windows->ranks().size() != routes_.size() || !direct_.empty()) continue;
-    if (routes_.size() > most_direct_ranks) continue;
+  for (transports::Transport* transport : transports_) {
+    transports::Windows* const windows = transport->windows();
+    if (windows == nullptr || windows->ranks().size() != routes_.size() || !direct_.empty())
+      continue;
+    if (routes_.size() > direct::most_direct_ranks) continue;
     direct_.reserve(lane_count);
     for (int i = 0; i < lane_count; ++i)
-      direct_.emplace_back(*windows, DirectOptions{options_.rank, options_.reproducible},
+      direct_.emplace_back(*windows, direct::DirectOptions{options_.rank, options_.reproducible},
                            static_cast<Priority>(i));
   }
-  if (options_.size > 1) background_ = start_thread("rondo-engine", [this] { background(); });
+  if (options_.size > 1) background_ = base::start_thread("rondo-engine", [this] { background(); });
 }
 
 Engine::~Engine() {
@@ -58,13 +60,13 @@ Engine::~Engine() {
   pool_->close();
 }
 
-const Program& Engine::program(const Call& call) {
-  const Signature& s = call.signature;
-  const int root = schedule_root(s);
+const schedules::Program& Engine::program(const schedules::Call& call) {
+  const schedules::Signature& s = call.signature;
+  const int root = schedules::schedule_root(s);
   for (const auto& p : programs_)
     if (p->is(s.operation, s.algorithm, root, call.depth)) return *p;
-  programs_.push_back(std::make_unique<Program>(s.operation, s.algorithm, root, options_.rank, options_.size,
-                                                call.depth, options_.hosts));
+  programs_.push_back(std::make_unique<schedules::Program>(
+      s.operation, s.algorithm, root, options_.rank, options_.size, call.depth, options_.hosts));
   return *programs_.back();
 }
 
@@ -76,8 +78,9 @@ Operation* Engine::take_operation() {
   return operation;
 }
 
-// Operations overlap in time, so one must not begin on memory that another still writes, or write what another still reads.
-void Engine::wait_for_buffers(std::unique_lock<std::mutex>& lock, const Call& call) {
+// Operations overlap in time, so one must not begin on memory that another still writes, or write
+// what another still reads.
+void Engine::wait_for_buffers(std::unique_lock<std::mutex>& lock, const schedules::Call& call) {
   const auto find = [&]() -> Operation* {
     for (const Lane& l : lanes_)
       for (Operation* o = l.first(); o != nullptr; o = o->next)
@@ -87,21 +90,22 @@ void Engine::wait_for_buffers(std::unique_lock<std::mutex>& lock, const Call& ca
   while (Operation* const other = find()) {
     other->add_reference();
     lock.unlock();
-    wait(*other, TimePoint::max());
+    wait(*other, base::TimePoint::max());
     other->drop();
     lock = Guard::acquire(*this);
   }
 }
 
-Operation* Engine::start(const Call& call) {
+Operation* Engine::start(const schedules::Call& call) {
   std::unique_lock lock = Guard::acquire(*this);
   wait_for_buffers(lock, call);
-  const TimePoint now = Clock::now();
+  const base::TimePoint now = base::Clock::now();
   TakenOperation taken(take_operation());
   Operation& operation = *taken;
   Lane& its_lane = lane(call.priority);
-  // What can throw comes first: a number that has been taken must be used, or the ranks no longer agree.
-  const bool by_direct = call.signature.algorithm == Algorithm::direct;
+  // What can throw comes first: a number that has been taken must be used, or the ranks no longer
+  // agree.
+  const bool by_direct = call.signature.algorithm == schedules::Algorithm::direct;
   if (by_direct) {
     operation.run.begin_idle(idle_program_);
   } else if (!failure_) {
@@ -113,7 +117,8 @@ Operation* Engine::start(const Call& call) {
   operation.add_reference();
   ++statistics_.operations;
   if (failure_) {
-    operation.end(Operation::State::failed, failure_->code, text(operation) + ": " + failure_->cause);
+    operation.end(Operation::State::failed, failure_->code,
+                  text(operation) + ": " + failure_->cause);
     operation.drop();
     return &operation;
   }
@@ -145,7 +150,8 @@ bool Engine::try_pass() {
 }
 
 bool Engine::give_up(const std::exception& error) {
-  suspect({Errc::system, "rank " + std::to_string(options_.rank) + " cannot go on: " + error.what()});
+  suspect(
+      {Errc::system, "rank " + std::to_string(options_.rank) + " cannot go on: " + error.what()});
   return false;
 }
 
@@ -157,7 +163,8 @@ bool Engine::pass() {
   moved = point_.send_ready() || moved;
   moved = send_ready(lane(Priority::bulk)) || moved;
   bool arrived = false;
-  for (Transport* transport : transports_) arrived = transport->progress(*this) || arrived;
+  for (transports::Transport* transport : transports_)
+    arrived = transport->progress(*this) || arrived;
   if (arrived && !suspicion_) {
     send_ready(lane(Priority::urgent));
     point_.send_ready();
@@ -172,19 +179,19 @@ bool Engine::pass_direct() {
   return pass_direct(direct(Priority::bulk)) || moved;
 }
 
-bool Engine::pass_direct(DirectLane& direct) {
+bool Engine::pass_direct(direct::DirectLane& direct) {
   bool moved = false;
   for (int i = 0; i < direct_steps_in_a_row && !direct.idle(); ++i) {
     Operation& operation = direct.first();
-    const DirectLane::Step step = direct.advance();
-    if (step == DirectLane::Step::none) break;
+    const direct::DirectLane::Step step = direct.advance();
+    if (step == direct::DirectLane::Step::none) break;
     moved = true;
     ++lane(operation.lane).frames_received;  // a sign of life
     const bool urgent = operation.lane == Priority::urgent;
-    if (step == DirectLane::Step::done) finish(operation);
+    if (step == direct::DirectLane::Step::done) finish(operation);
     // A piece of a large one: first see what is urgent.
-    if (step == DirectLane::Step::moved && !urgent) break;
-    if (step == DirectLane::Step::refused) {
+    if (step == direct::DirectLane::Step::moved && !urgent) break;
+    if (step == direct::DirectLane::Step::refused) {
       refuse_post(direct);
       break;
     }
@@ -209,20 +216,22 @@ bool Engine::send_ready(Channel& c) {
     const int index = c.sending_index;
     const auto outgoing = operation.run.sendable(index);
     if (!outgoing) break;
-    if (c.link == nullptr) c.link = &routes_[static_cast<std::size_t>(c.peer)]->link(c.peer, c.lane);
+    if (c.link == nullptr)
+      c.link = &routes_[static_cast<std::size_t>(c.peer)]->link(c.peer, c.lane);
     Frame frame = frame_of(operation, outgoing->place, outgoing->payload.size());
-    if (options_.checksum && !outgoing->payload.empty()) frame.checksum = crc32c(outgoing->payload);
-    const Send result = c.link->send(encode(frame), outgoing->payload, 0);
-    if (result == Send::full) break;
+    if (options_.checksum && !outgoing->payload.empty())
+      frame.checksum = base::crc32c(outgoing->payload);
+    const transports::Send result = c.link->send(encode(frame), outgoing->payload, 0);
+    if (result == transports::Send::full) break;
     moved = true;
     ++statistics_.frames_sent;
     statistics_.bytes_sent += outgoing->payload.size();
     const FramePlace place = operation.run.send_started(index);
-    if (result != Send::queued) operation.run.payload_released(place);
-    if (result == Send::done) {
+    if (result != transports::Send::queued) operation.run.payload_released(place);
+    if (result == transports::Send::done) {
       operation.run.send_finished(place);
     } else {
-      c.queued.push_back({&operation, place, result == Send::queued});
+      c.queued.push_back({&operation, place, result == transports::Send::queued});
     }
     lane(c.lane).settle_sending(c);
     if (operation.run.complete()) finish(operation);
@@ -230,7 +239,8 @@ bool Engine::send_ready(Channel& c) {
   return moved;
 }
 
-Frame Engine::frame_of(const Operation& operation, const FramePlace& place, std::size_t bytes) const {
+Frame Engine::frame_of(const Operation& operation, const FramePlace& place,
+                       std::size_t bytes) const {
   return {operation.signature,
           operation.number,
           static_cast<std::uint32_t>(place.segment),
@@ -239,52 +249,53 @@ Frame Engine::frame_of(const Operation& operation, const FramePlace& place, std:
           0};
 }
 
-Channel& Engine::channel(Link& link) noexcept {
+Channel& Engine::channel(transports::Link& link) noexcept {
   Channel& c = lane(link.lane()).channel(link.peer());
   c.link = &link;
   return c;
 }
 
-std::optional<Receive> Engine::expected(Link& link) {
-  if (link.lane() == point_lane) return failure_ || suspicion_ ? std::nullopt : point_.expected(link);
+std::optional<transports::Receive> Engine::expected(transports::Link& link) {
+  if (link.lane() == transports::point_lane)
+    return failure_ || suspicion_ ? std::nullopt : point_.expected(link);
   Channel& c = channel(link);
   if (c.receiving == nullptr || failure_ || suspicion_) return std::nullopt;
   return c.receiving->run.receivable(c.receiving_index);
 }
 
-Header Engine::arrived(Link& link, const HeaderBytes& header) {
-  if (failure_ || suspicion_) return Header::refuse;
-  if (link.lane() == point_lane) return point_.arrived(link, header);
+transports::Header Engine::arrived(transports::Link& link, const transports::HeaderBytes& header) {
+  if (failure_ || suspicion_) return transports::Header::refuse;
+  if (link.lane() == transports::point_lane) return point_.arrived(link, header);
   Channel& c = channel(link);
   auto frame = decode(header);
   if (!frame) {
     suspect({Errc::corrupt, lost_text(c, "a frame header is damaged")});
-    return Header::refuse;
+    return transports::Header::refuse;
   }
   if (c.receiving == nullptr && frame->number > lane(c.lane).started()) {
     c.held = frame;
     any_held_ = true;
-    return Header::hold;
+    return transports::Header::hold;
   }
-  if (!check_frame(c, *frame)) return Header::refuse;
-  if (!c.receiving->run.receivable(c.receiving_index)) return Header::hold;
+  if (!check_frame(c, *frame)) return transports::Header::refuse;
+  if (!c.receiving->run.receivable(c.receiving_index)) return transports::Header::hold;
   c.held.reset();
   c.arriving = frame;
   c.checksum = 0;
-  return Header::accept;
+  return transports::Header::accept;
 }
 
-std::size_t Engine::data(Link& link, std::span<const std::byte> view) {
-  if (link.lane() == point_lane) return view.size();  // such frames are placed
+std::size_t Engine::data(transports::Link& link, std::span<const std::byte> view) {
+  if (link.lane() == transports::point_lane) return view.size();  // such frames are placed
   Channel& c = channel(link);
   if (c.receiving == nullptr) return view.size();
   const std::size_t used = c.receiving->run.consume(c.receiving_index, view);
-  if (options_.checksum) c.checksum = crc32c(view.first(used), c.checksum);
+  if (options_.checksum) c.checksum = base::crc32c(view.first(used), c.checksum);
   return used;
 }
 
-void Engine::received(Link& link) {
-  if (link.lane() == point_lane) {
+void Engine::received(transports::Link& link) {
+  if (link.lane() == transports::point_lane) {
     if (!failure_ && !suspicion_) point_.received(link);
     return;
   }
@@ -295,7 +306,8 @@ void Engine::received(Link& link) {
   c.arriving.reset();
   if (options_.checksum && frame.bytes != 0) {
     const bool borrowed = operation.run.receivable(c.receiving_index)->destination == nullptr;
-    if ((borrowed ? c.checksum : crc32c(operation.run.placed(c.receiving_index))) != frame.checksum)
+    if ((borrowed ? c.checksum : base::crc32c(operation.run.placed(c.receiving_index))) !=
+        frame.checksum)
       return suspect({Errc::corrupt, lost_text(c, "the checksum of a payload does not match")});
   }
   ++statistics_.frames_received;
@@ -306,8 +318,8 @@ void Engine::received(Link& link) {
   if (operation.run.complete()) finish(operation);
 }
 
-void Engine::sent(Link& link, std::uint64_t) {
-  if (link.lane() == point_lane) return point_.sent(link);
+void Engine::sent(transports::Link& link, std::uint64_t) {
+  if (link.lane() == transports::point_lane) return point_.sent(link);
   Channel& c = channel(link);
   if (c.queued.empty()) return;
   const QueuedSend send = c.queued.front();
@@ -325,4 +337,4 @@ void Engine::finish(Operation& operation) {
   end(operation, Operation::State::done, {}, {});
 }
 
-}  // namespace rondo
+}  // namespace rondo::engine

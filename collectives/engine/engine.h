@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs operations over links. Whoever waits drives: Engine::wait makes progress on the calling thread, and a background
-// thread drives only while operations are pending and nobody waits. One lock guards everything; it is held for one pass
-// at a time and never while sleeping.
+// Runs operations over links. Whoever waits drives: Engine::wait makes progress on the calling
+// thread, and a background thread drives only while operations are pending and nobody waits. One
+// lock guards everything; it is held for one pass at a time and never while sleeping.
 #pragma once
 
 #include <condition_variable>
@@ -24,19 +24,23 @@
 #include "collectives/point/point.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::engine {
 
-// Hears of failures that this rank saw first-hand, and answers through Engine::fail with the cause that holds for all ranks. Called
-// without the engine's lock, on the thread that drives; must not block.
+// Hears of failures that this rank saw first-hand, and answers through Engine::fail with the cause
+// that holds for all ranks. Called without the engine's lock, on the thread that drives; must not
+// block.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
   virtual void failure(const Failure& failure) = 0;
-  // Nothing has arrived for a while although the operation waits: perhaps ranks have called different things.
+  // Nothing has arrived for a while although the operation waits: perhaps ranks have called
+  // different things.
   virtual void stalled(Priority lane, std::uint64_t number) = 0;
-  // It has waited for EngineOptions::warn_after; said once for each operation. Number 0: messages between two ranks.
+  // It has waited for EngineOptions::warn_after; said once for each operation. Number 0: messages
+  // between two ranks.
   virtual void slow(Priority lane, std::uint64_t number, nanoseconds waited) = 0;
-  virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit, const std::string& view) = 0;
+  virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
+                        const std::string& view) = 0;
 };
 
 struct EngineOptions {
@@ -46,20 +50,22 @@ struct EngineOptions {
   bool checksum = false;           // of every payload
   bool reproducible = false;       // direct algorithms round as a chain of ranks does
   std::string transport = "self";  // for messages: "tcp"
-  Hosts hosts = {};                // which ranks share one; the same on all ranks
-  nanoseconds warn_after{};        // how long an operation waits before somebody is told; 0: nobody is
+  schedules::Hosts hosts = {};     // which ranks share one; the same on all ranks
+  nanoseconds warn_after{};  // how long an operation waits before somebody is told; 0: nobody is
 };
 
 struct EngineStatistics {
-  std::uint64_t operations = 0, frames_sent = 0, frames_received = 0, bytes_sent = 0, bytes_received = 0;
+  std::uint64_t operations = 0, frames_sent = 0, frames_received = 0, bytes_sent = 0,
+                bytes_received = 0;
   std::size_t staging_bytes = 0;
 };
 
-class Engine final : private Sink, private PointHost {
+class Engine final : private transports::Sink, private point::PointHost {
  public:
-  // routes: by rank, the transport that reaches it (null for this rank). transports and observer outlive the engine.
-  Engine(const EngineOptions& options, std::vector<Transport*> routes, std::vector<Transport*> transports,
-         EngineObserver* observer);
+  // routes: by rank, the transport that reaches it (null for this rank). transports and observer
+  // outlive the engine.
+  Engine(const EngineOptions& options, std::vector<transports::Transport*> routes,
+         std::vector<transports::Transport*> transports, EngineObserver* observer);
   ~Engine() override;  // ends what is pending with Errc::aborted
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -67,17 +73,20 @@ class Engine final : private Sink, private PointHost {
   // Whether all ranks reach each other's memory, so that calls may use Algorithm::direct.
   bool has_direct() const noexcept { return !direct_.empty(); }
   // Begins the call; the returned reference belongs to the caller. One thread at a time.
-  Operation* start(const Call& call);
+  Operation* start(const schedules::Call& call);
   // Likewise for messages between two ranks.
-  Operation* start(const PointCall& call);
+  Operation* start(const point::PointCall& call);
   // Thread-safe. True when the operation has ended.
-  bool wait(Operation& operation, TimePoint until);
+  bool wait(Operation& operation, base::TimePoint until);
   void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
-  // Every pending and later operation ends with this failure, unless there was one before. Thread-safe.
+  // Every pending and later operation ends with this failure, unless there was one before.
+  // Thread-safe.
   void fail(const Failure& failure);
-  // This rank wants an end: as fail(), but the others are told, and an earlier cause of theirs wins. Thread-safe.
+  // This rank wants an end: as fail(), but the others are told, and an earlier cause of theirs
+  // wins. Thread-safe.
   void abort(const Failure& failure);
-  // Ends what is pending and stops the background thread. No start or wait may be under way or follow.
+  // Ends what is pending and stops the background thread. No start or wait may be under way or
+  // follow.
   void stop();
   // The rank left in order after these operations: later ones cannot succeed. Thread-safe.
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
@@ -86,8 +95,9 @@ class Engine final : private Sink, private PointHost {
   EngineStatistics statistics();
 
  private:
-  // How long after a start the background thread looks whether anybody drives. Setting a timer costs 10 us and more in a virtual
-  // machine, so it is set once for all operations of that time, and not taken back.
+  // How long after a start the background thread looks whether anybody drives. Setting a timer
+  // costs 10 us and more in a virtual machine, so it is set once for all operations of that time,
+  // and not taken back.
   static constexpr microseconds background_delay{1000};
   // Without a frame for this long the ranks compare their calls.
   static constexpr milliseconds stall_time{500};
@@ -101,47 +111,51 @@ class Engine final : private Sink, private PointHost {
     std::uint64_t finished[lane_count];
   };
 
-  std::optional<Receive> expected(Link& link) override;
-  Header arrived(Link& link, const HeaderBytes& header) override;
-  std::size_t data(Link& link, std::span<const std::byte> view) override;
-  void received(Link& link) override;
-  void sent(Link& link, std::uint64_t cookie) override;
-  void broken(Link& link, std::error_code code, std::string_view what, bool clean) override;
-  bool awaits_header(Link& link) override;
+  std::optional<transports::Receive> expected(transports::Link& link) override;
+  transports::Header arrived(transports::Link& link,
+                             const transports::HeaderBytes& header) override;
+  std::size_t data(transports::Link& link, std::span<const std::byte> view) override;
+  void received(transports::Link& link) override;
+  void sent(transports::Link& link, std::uint64_t cookie) override;
+  void broken(transports::Link& link, std::error_code code, std::string_view what,
+              bool clean) override;
+  bool awaits_header(transports::Link& link) override;
 
-  Link& point_link(int peer) override;
+  transports::Link& point_link(int peer) override;
   void point_finished(Operation& operation) override;
   void point_failed(Failure failure) override;
 
   Lane& lane(Priority priority) noexcept { return lanes_[static_cast<std::size_t>(priority)]; }
-  DirectLane& direct(Priority priority) noexcept { return direct_[static_cast<std::size_t>(priority)]; }
-  Channel& channel(Link& link) noexcept;
-  const Program& program(const Call& call);
+  direct::DirectLane& direct(Priority priority) noexcept {
+    return direct_[static_cast<std::size_t>(priority)];
+  }
+  Channel& channel(transports::Link& link) noexcept;
+  const schedules::Program& program(const schedules::Call& call);
   Operation* take_operation();
-  void wait_for_buffers(std::unique_lock<std::mutex>& lock, const Call& call);
+  void wait_for_buffers(std::unique_lock<std::mutex>& lock, const schedules::Call& call);
   void finish(Operation& operation);
   void end(Operation& operation, Operation::State state, std::error_code code, std::string message);
 
   bool try_pass();
   bool pass();
   bool pass_direct();
-  bool pass_direct(DirectLane& direct);
-  void refuse_post(const DirectLane& direct);
+  bool pass_direct(direct::DirectLane& direct);
+  void refuse_post(const direct::DirectLane& direct);
   bool give_up(const std::exception& error);
   bool send_ready(Lane& lane);
   bool send_ready(Channel& channel);
   Frame frame_of(const Operation& operation, const FramePlace& place, std::size_t bytes) const;
 
-  bool drive(std::unique_lock<std::mutex>& lock, const Operation* operation, TimePoint until);
-  bool sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_behalf_of_nobody);
+  bool drive(std::unique_lock<std::mutex>& lock, const Operation* operation, base::TimePoint until);
+  bool sleep(std::unique_lock<std::mutex>& lock, base::TimePoint until, bool on_behalf_of_nobody);
   void let_in(std::unique_lock<std::mutex>& lock);
-  void give_way(std::unique_lock<std::mutex>& lock, TimePoint now);
+  void give_way(std::unique_lock<std::mutex>& lock, base::TimePoint now);
   void arm_background(nanoseconds delay);
   void set_timer(nanoseconds delay) noexcept;
   void background();
   void wake() noexcept;
   void tell_waiters();
-  void wait_for_news(std::unique_lock<std::mutex>& lock, TimePoint until);
+  void wait_for_news(std::unique_lock<std::mutex>& lock, base::TimePoint until);
   void move_on();
   void deliver(std::unique_lock<std::mutex>& lock);
 
@@ -156,58 +170,64 @@ class Engine final : private Sink, private PointHost {
   void adopt(const Failure& failure);
   void expire(const Operation& operation);
   void expire_point(const Operation& operation);
-  TimePoint next_time() const noexcept;
-  void check_time(TimePoint now);
-  void check_farewells(TimePoint now);
-  void check_stall(TimePoint now);
-  void check_slow(TimePoint now);
+  base::TimePoint next_time() const noexcept;
+  void check_time(base::TimePoint now);
+  void check_farewells(base::TimePoint now);
+  void check_stall(base::TimePoint now);
+  void check_slow(base::TimePoint now);
   std::string text(const Operation& operation) const;
   std::string view_of(const Operation& operation) const;
   std::string lost_text(const Channel& channel, std::string_view what) const;
 
   const EngineOptions options_;
-  const unsigned process_ = process_generation();
-  const std::vector<Transport*> routes_, transports_;
+  const unsigned process_ = base::process_generation();
+  const std::vector<transports::Transport*> routes_, transports_;
   EngineObserver* const observer_;
 
   std::mutex mutex_;
   std::atomic<int> wanting_{0};
-  // Waiters that do not drive sleep here, not on the engine's lock: a driver would never let them back in.
+  // Waiters that do not drive sleep here, not on the engine's lock: a driver would never let them
+  // back in.
   std::mutex news_mutex_;
   std::condition_variable news_;
   std::uint64_t news_count_ = 0;
   Lane lanes_[lane_count];
-  std::vector<DirectLane> direct_;  // by lane; none where some rank's memory is out of reach
-  const Program idle_program_;
-  Point point_;
-  std::vector<std::unique_ptr<Program>> programs_;
+  std::vector<direct::DirectLane>
+      direct_;  // by lane; none where some rank's memory is out of reach
+  const schedules::Program idle_program_;
+  point::Point point_;
+  std::vector<std::unique_ptr<schedules::Program>> programs_;
   const std::shared_ptr<OperationPool> pool_;
   Run::Room room_;
   std::uint64_t pending_ = 0;
   int waiters_ = 0;
   bool driving_ = false;
   int sleeping_ = 0;
-  TimePoint contended_until_{};  // other programs want the cores: do not spin
+  base::TimePoint contended_until_{};  // other programs want the cores: do not spin
   bool stopping_ = false;
   EngineStatistics statistics_;
 
   std::optional<Failure> failure_;    // holds for the communicator
   std::optional<Failure> suspicion_;  // seen here, not yet confirmed
-  TimePoint suspicion_until_ = TimePoint::max();
-  std::vector<Left> left_;                       // ranks that have left in order
-  TimePoint next_deadline_ = TimePoint::max();   // no operation ends before; may be too early
-  TimePoint farewell_check_ = TimePoint::max();  // when a link that was closed in order counts as lost
+  base::TimePoint suspicion_until_ = base::TimePoint::max();
+  std::vector<Left> left_;  // ranks that have left in order
+  base::TimePoint next_deadline_ =
+      base::TimePoint::max();  // no operation ends before; may be too early
+  base::TimePoint farewell_check_ =
+      base::TimePoint::max();  // when a link that was closed in order counts as lost
   bool any_held_ = false;
-  TimePoint stall_check_ = TimePoint::max();  // when to look whether anything has arrived since the last time
-  std::uint64_t stall_reported_[lane_count] = {};     // the newest operation for which that has been reported
+  base::TimePoint stall_check_ =
+      base::TimePoint::max();  // when to look whether anything has arrived since the last time
+  std::uint64_t stall_reported_[lane_count] =
+      {};  // the newest operation for which that has been reported
   std::uint64_t slow_reported_[lane_count + 1] = {};  // likewise, and of messages
   std::vector<std::function<void()>> reports_;        // to be made without the lock
-  Operation* first_ended_ = nullptr;                  // with callbacks to be made without the lock, in order
+  Operation* first_ended_ = nullptr;  // with callbacks to be made without the lock, in order
   Operation* last_ended_ = nullptr;
 
-  FileDescriptor wake_, timer_;
+  base::FileDescriptor wake_, timer_;
   bool armed_ = false;
   std::thread background_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::engine

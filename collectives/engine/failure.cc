@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-namespace rondo {
+namespace rondo::engine {
 
 Failure left_failure(int rank, std::span<const std::uint64_t, lane_count> finished) {
-  std::string text =
-      fmt::format("rank {} has left: it destroyed its communicator after operation #{}", rank, finished[0]);
+  std::string text = fmt::format(
+      "rank {} has left: it destroyed its communicator after operation #{}", rank, finished[0]);
   if (finished[1] != 0) text += fmt::format(" and urgent operation #{}", finished[1]);
   return {Errc::peer_left, std::move(text), rank};
 }
 
-}  // namespace rondo
+}  // namespace rondo::engine

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // frame   := header payload                     ; little endian, fixed width
-// header  := magic:u32 operation:u8 type:u8 op:u8 algorithm:u8 number:u64 count:u64 root:u32 segment:u32 frame:u32
+// header  := magic:u32 operation:u8 type:u8 op:u8 algorithm:u8 number:u64 count:u64 root:u32
+// segment:u32 frame:u32
 //            checksum:u32 bytes:u32 scale:u64 plan:u64 crc:u32                     ; 64 bytes
 // magic   := 0x32464e52                          ; "RNF2", the digit is the version
 // bytes   := of the payload, modulo 2^32: both ends know it from the call
@@ -16,66 +17,67 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 
-namespace rondo {
+namespace rondo::engine {
 
 namespace {
 
 constexpr std::uint32_t magic = 0x32464e52;
-constexpr std::size_t crc_offset = frame_header_bytes - 4;
+constexpr std::size_t crc_offset = transports::frame_header_bytes - 4;
 
 }  // namespace
 
-HeaderBytes encode(const Frame& f) noexcept {
-  HeaderBytes bytes;
+transports::HeaderBytes encode(const Frame& f) noexcept {
+  transports::HeaderBytes bytes;
   std::byte* to = bytes.data();
-  const Signature& s = f.signature;
-  store_little(to, magic);
+  const schedules::Signature& s = f.signature;
+  base::store_little(to, magic);
   to[4] = static_cast<std::byte>(s.operation);
   to[5] = static_cast<std::byte>(s.type);
   to[6] = static_cast<std::byte>(s.op);
   to[7] = static_cast<std::byte>(s.algorithm);
-  store_little(to + 8, f.number);
-  store_little(to + 16, s.count);
-  store_little(to + 24, s.root);
-  store_little(to + 28, f.segment);
-  store_little(to + 32, f.frame);
-  store_little(to + 36, f.checksum);
-  store_little(to + 40, static_cast<std::uint32_t>(f.bytes));
-  store_little(to + 44, std::bit_cast<std::uint64_t>(s.scale));
-  store_little(to + 52, s.plan);
+  base::store_little(to + 8, f.number);
+  base::store_little(to + 16, s.count);
+  base::store_little(to + 24, s.root);
+  base::store_little(to + 28, f.segment);
+  base::store_little(to + 32, f.frame);
+  base::store_little(to + 36, f.checksum);
+  base::store_little(to + 40, static_cast<std::uint32_t>(f.bytes));
+  base::store_little(to + 44, std::bit_cast<std::uint64_t>(s.scale));
+  base::store_little(to + 52, s.plan);
   seal(bytes);
   return bytes;
 }
 
-void seal(HeaderBytes& bytes) noexcept {
-  store_little(bytes.data() + crc_offset, crc32c(std::span(bytes).first(crc_offset)));
+void seal(transports::HeaderBytes& bytes) noexcept {
+  base::store_little(bytes.data() + crc_offset, base::crc32c(std::span(bytes).first(crc_offset)));
 }
 
-std::optional<Frame> decode(const HeaderBytes& bytes) noexcept {
+std::optional<Frame> decode(const transports::HeaderBytes& bytes) noexcept {
   const std::byte* from = bytes.data();
-  if (load_little<std::uint32_t>(from) != magic) return std::nullopt;
-  if (load_little<std::uint32_t>(from + crc_offset) != crc32c(std::span(bytes).first(crc_offset)))
+  if (base::load_little<std::uint32_t>(from) != magic) return std::nullopt;
+  if (base::load_little<std::uint32_t>(from + crc_offset) !=
+      base::crc32c(std::span(bytes).first(crc_offset)))
     return std::nullopt;
   const auto operation = std::to_integer<int>(from[4]), type = std::to_integer<int>(from[5]);
   const auto op = std::to_integer<int>(from[6]), algorithm = std::to_integer<int>(from[7]);
   if (operation >= collective_count || type >= moved_dtype_count || op >= reduce_op_count ||
-      algorithm >= algorithm_count)
+      algorithm >= schedules::algorithm_count)
     return std::nullopt;
   Frame f;
   f.signature.operation = static_cast<Collective>(operation);
   f.signature.type = static_cast<DType>(type);
   f.signature.op = static_cast<ReduceOp>(op);
-  f.signature.algorithm = static_cast<Algorithm>(algorithm);
-  f.number = load_little<std::uint64_t>(from + 8);
-  f.signature.count = load_little<std::uint64_t>(from + 16);
-  f.signature.root = load_little<std::uint32_t>(from + 24);
-  f.segment = load_little<std::uint32_t>(from + 28);
-  f.frame = load_little<std::uint32_t>(from + 32);
-  f.checksum = load_little<std::uint32_t>(from + 36);
-  f.bytes = load_little<std::uint32_t>(from + 40);
-  f.signature.scale = std::bit_cast<double>(load_little<std::uint64_t>(from + 44));
-  f.signature.plan = load_little<std::uint64_t>(from + 52);
+  f.signature.algorithm = static_cast<schedules::Algorithm>(algorithm);
+  f.number = base::load_little<std::uint64_t>(from + 8);
+  f.signature.count = base::load_little<std::uint64_t>(from + 16);
+  f.signature.root = base::load_little<std::uint32_t>(from + 24);
+  f.segment = base::load_little<std::uint32_t>(from + 28);
+  f.frame = base::load_little<std::uint32_t>(from + 32);
+  f.checksum = base::load_little<std::uint32_t>(from + 36);
+  f.bytes = base::load_little<std::uint32_t>(from + 40);
+  f.signature.scale = std::bit_cast<double>(base::load_little<std::uint64_t>(from + 44));
+  f.signature.plan = base::load_little<std::uint64_t>(from + 52);
   return f;
 }
 
-}  // namespace rondo
+}  // namespace rondo::engine

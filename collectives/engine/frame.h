@@ -7,11 +7,12 @@
 #include "collectives/schedules/call.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::engine {
 
-// What a frame says of itself: which call it belongs to, and which frame of it this is. The grammar is in frame.cc.
+// What a frame says of itself: which call it belongs to, and which frame of it this is. The grammar
+// is in frame.cc.
 struct Frame {
-  Signature signature;
+  schedules::Signature signature;
   std::uint64_t number = 0;  // of the operation in its lane, from 1
   std::uint32_t segment = 0;
   std::uint32_t frame = 0;     // of the segment on this link, in link order
@@ -21,10 +22,11 @@ struct Frame {
   bool operator==(const Frame&) const = default;
 };
 
-HeaderBytes encode(const Frame& frame) noexcept;
+transports::HeaderBytes encode(const Frame& frame) noexcept;
 // Writes the header's own checksum over what it holds.
-void seal(HeaderBytes& bytes) noexcept;
-// Nothing when the bytes are no header of this version or are damaged (they carry a CRC of their own).
-std::optional<Frame> decode(const HeaderBytes& bytes) noexcept;
+void seal(transports::HeaderBytes& bytes) noexcept;
+// Nothing when the bytes are no header of this version or are damaged (they carry a CRC of their
+// own).
+std::optional<Frame> decode(const transports::HeaderBytes& bytes) noexcept;
 
-}  // namespace rondo
+}  // namespace rondo::engine

@@ -5,7 +5,7 @@
 
 #include "collectives/engine/engine.h"
 
-namespace rondo {
+namespace rondo::engine {
 
 // Takes the engine's lock and meanwhile tells a driver that spins to let this thread in.
 class Engine::Guard {
@@ -21,4 +21,4 @@ class Engine::Guard {
   }
 };
 
-}  // namespace rondo
+}  // namespace rondo::engine

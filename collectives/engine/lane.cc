@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace rondo {
+namespace rondo::engine {
 
 void Lane::prepare(Priority lane, int size) {
   channels_.resize(static_cast<std::size_t>(size));
@@ -25,7 +25,7 @@ void Lane::append(Operation& operation) {
   (last_ == nullptr ? first_ : last_->next) = &operation;
   last_ = &operation;
   if (operation.run.waits_for_staging()) ++staging_waiters_;
-  for (const ProgramPeer& peer : operation.run.program().peers()) {
+  for (const schedules::ProgramPeer& peer : operation.run.program().peers()) {
     Channel& c = channel(peer.rank);
     if (c.receiving == nullptr) {
       c.receiving = &operation;
@@ -94,4 +94,4 @@ void Lane::grant_staging() {
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::engine

@@ -15,7 +15,7 @@
 #include "collectives/engine/operation.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::engine {
 
 struct QueuedSend {
   Operation* operation = nullptr;
@@ -27,18 +27,18 @@ struct QueuedSend {
 struct Channel {
   int peer = 0;
   Priority lane = Priority::bulk;
-  Link* link = nullptr;
-  Operation* receiving = nullptr;              // the oldest operation that still needs frames from the peer
-  Operation* sending = nullptr;                // the oldest that still owes it some
+  transports::Link* link = nullptr;
+  Operation* receiving = nullptr;  // the oldest operation that still needs frames from the peer
+  Operation* sending = nullptr;    // the oldest that still owes it some
   int receiving_index = 0, sending_index = 0;  // of the peer in those operations' programs
   std::vector<QueuedSend> queued;              // frames under way on the link, oldest first
   std::optional<Frame> arriving;               // header accepted, payload under way
   std::uint32_t checksum = 0;                  // of the borrowed bytes so far
-  std::optional<Frame> held;                   // header of an operation that has not been started here
-  std::string lost;                            // why the link is of no further use
-  bool lost_in_order = false;                  // the peer closed it between two frames
-  bool lost_matters = false;                   // an operation has needed it since `lost_at`
-  TimePoint lost_at{};
+  std::optional<Frame> held;   // header of an operation that has not been started here
+  std::string lost;            // why the link is of no further use
+  bool lost_in_order = false;  // the peer closed it between two frames
+  bool lost_matters = false;   // an operation has needed it since `lost_at`
+  base::TimePoint lost_at{};
   Errc lost_code = Errc::peer_lost;
 };
 
@@ -53,7 +53,9 @@ class Lane {
   std::uint64_t started() const noexcept { return started_; }
   std::uint64_t begin_number() noexcept { return ++started_; }
   // All operations up to this one have ended.
-  std::uint64_t finished() const noexcept { return first_ == nullptr ? started_ : first_->number - 1; }
+  std::uint64_t finished() const noexcept {
+    return first_ == nullptr ? started_ : first_->number - 1;
+  }
   Operation* first() const noexcept { return first_; }
   Operation* find(std::uint64_t number) const noexcept;
 
@@ -71,7 +73,7 @@ class Lane {
 
   std::uint64_t frames_received = 0;
   std::uint64_t frames_at_last_look = 0;
-  Signature last_signature;  // of the newest operation that ended well, for messages
+  schedules::Signature last_signature;  // of the newest operation that ended well, for messages
   std::uint64_t last_number = 0;
 
  private:
@@ -85,4 +87,4 @@ class Lane {
   std::vector<std::byte> staging_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::engine

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <utility>
 
-namespace rondo {
+namespace rondo::engine {
 
 namespace {
 
-bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b, std::size_t b_bytes) noexcept {
-  const auto first = reinterpret_cast<std::uintptr_t>(a), second = reinterpret_cast<std::uintptr_t>(b);
+bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b,
+             std::size_t b_bytes) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(a),
+             second = reinterpret_cast<std::uintptr_t>(b);
   return a_bytes != 0 && b_bytes != 0 && first < second + b_bytes && second < first + a_bytes;
 }
 
@@ -21,19 +23,20 @@ void Operation::give_back() noexcept {
   pool_->give(*this);
 }
 
-bool Operation::conflicts(const Call& call) const noexcept {
+bool Operation::conflicts(const schedules::Call& call) const noexcept {
   return overlap(out, out_bytes, call.out, call.out_bytes) ||
-         overlap(out, out_bytes, call.in, call.in_bytes) || overlap(in, in_bytes, call.out, call.out_bytes);
+         overlap(out, out_bytes, call.in, call.in_bytes) ||
+         overlap(in, in_bytes, call.out, call.out_bytes);
 }
 
-void Operation::keep_counts(const Call& call) {
+void Operation::keep_counts(const schedules::Call& call) {
   offsets_.clear();
-  if (call.signature.algorithm != Algorithm::direct || call.counts.empty()) return;
+  if (call.signature.algorithm != schedules::Algorithm::direct || call.counts.empty()) return;
   offsets_.push_back(0);
   for (const std::size_t count : call.counts) offsets_.push_back(offsets_.back() + count);
 }
 
-void Operation::begin(const Call& call, std::uint64_t call_number, TimePoint now) {
+void Operation::begin(const schedules::Call& call, std::uint64_t call_number, base::TimePoint now) {
   signature = call.signature;
   lane = call.priority;
   number = call_number;
@@ -42,7 +45,7 @@ void Operation::begin(const Call& call, std::uint64_t call_number, TimePoint now
   in_bytes = call.in_bytes;
   out_bytes = call.out_bytes;
   time_limit = call.time_limit;
-  deadline = after(now, call.time_limit);
+  deadline = base::after(now, call.time_limit);
   const std::size_t length = std::min(call.tag.size(), sizeof(tag) - 1);
   std::copy_n(call.tag.data(), length, tag);
   tag[length] = '\0';
@@ -59,4 +62,4 @@ void Operation::end(State state, std::error_code error, std::string text) {
   state_.store(state, std::memory_order_release);
 }
 
-}  // namespace rondo
+}  // namespace rondo::engine

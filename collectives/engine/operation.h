@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/schedules/call.h"
 #include "collectives/engine/operation_pool.h"
-#include "collectives/point/call.h"
 #include "collectives/engine/run.h"
+#include "collectives/point/call.h"
+#include "collectives/schedules/call.h"
 
-namespace rondo {
+namespace rondo::engine {
 
 class Engine;
 
@@ -45,28 +45,30 @@ class Operation {
   void renew() noexcept { references_.store(1, std::memory_order_relaxed); }
   void destroy() noexcept { delete this; }  // the pool's
 
-  // Thread-safe. The engine may be used only while running: its destructor ends every operation first.
+  // Thread-safe. The engine may be used only while running: its destructor ends every operation
+  // first.
   State state() const noexcept { return state_.load(std::memory_order_acquire); }
   Engine& engine() const noexcept { return *engine_; }
 
-  // The rest is the engine's, under its lock, until the state says otherwise; code and message do not change after that.
-  // One of the two writes memory that the other reads or writes.
-  bool conflicts(const Call& call) const noexcept;
-  void keep_counts(const Call& call);
-  void begin(const Call& call, std::uint64_t call_number, TimePoint now);
+  // The rest is the engine's, under its lock, until the state says otherwise; code and message do
+  // not change after that. One of the two writes memory that the other reads or writes.
+  bool conflicts(const schedules::Call& call) const noexcept;
+  void keep_counts(const schedules::Call& call);
+  void begin(const schedules::Call& call, std::uint64_t call_number, base::TimePoint now);
   void end(State state, std::error_code code, std::string message);
 
-  // Of the blocks and their end, where ranks have counts of their own and there is no schedule; else empty.
+  // Of the blocks and their end, where ranks have counts of their own and there is no schedule;
+  // else empty.
   std::span<const std::size_t> offsets() const noexcept { return offsets_; }
-  nanoseconds waited(TimePoint now) const noexcept { return now - (deadline - time_limit); }
-  bool direct() const noexcept { return signature.algorithm == Algorithm::direct; }
+  nanoseconds waited(base::TimePoint now) const noexcept { return now - (deadline - time_limit); }
+  bool direct() const noexcept { return signature.algorithm == schedules::Algorithm::direct; }
 
   Run run;
-  Signature signature;
+  schedules::Signature signature;
   Priority lane = Priority::bulk;
   std::uint64_t number = 0;
   nanoseconds time_limit{};
-  TimePoint deadline = TimePoint::max();
+  base::TimePoint deadline = base::TimePoint::max();
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::size_t in_bytes = 0, out_bytes = 0;
@@ -80,7 +82,7 @@ class Operation {
   Operation* next_free = nullptr;    // in the pool
   // Of operations in point_lane: the other neighbour, what it is, and how much of it is under way.
   Operation* before = nullptr;
-  PointShape point;
+  point::PointShape point;
   std::size_t transfers_left = 0;
 
  private:
@@ -100,4 +102,4 @@ struct DropReference {
 };
 using TakenOperation = std::unique_ptr<Operation, DropReference>;
 
-}  // namespace rondo
+}  // namespace rondo::engine

@@ -6,7 +6,7 @@
 
 #include "collectives/engine/operation.h"
 
-namespace rondo {
+namespace rondo::engine {
 
 namespace {
 
@@ -23,8 +23,8 @@ void OperationPool::give(Operation& operation) noexcept {
   do {
     if (head == closed_mark()) return operation.destroy();
     operation.next_free = head;
-  } while (
-      !given_.compare_exchange_weak(head, &operation, std::memory_order_release, std::memory_order_acquire));
+  } while (!given_.compare_exchange_weak(head, &operation, std::memory_order_release,
+                                         std::memory_order_acquire));
 }
 
 // Takes the list as a whole. Nobody else takes, so no operation can return to its head meanwhile.
@@ -40,4 +40,4 @@ void OperationPool::close() noexcept {
     while (first != nullptr) std::exchange(first, first->next_free)->destroy();
 }
 
-}  // namespace rondo
+}  // namespace rondo::engine

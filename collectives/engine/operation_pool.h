@@ -7,7 +7,7 @@
 
 #include <atomic>
 
-namespace rondo {
+namespace rondo::engine {
 
 class Operation;
 
@@ -30,4 +30,4 @@ class OperationPool {
   Operation* free_ = nullptr;  // taken out of given_ together
 };
 
-}  // namespace rondo
+}  // namespace rondo::engine

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between two ranks, as far as the engine has to do with them: it gives them operations, links and time.
+// Messages between two ranks, as far as the engine has to do with them: it gives them operations,
+// links and time.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -8,25 +9,25 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/guard.h"
 
-namespace rondo {
+namespace rondo::engine {
 
-Operation* Engine::start(const PointCall& call) {
+Operation* Engine::start(const point::PointCall& call) {
   std::unique_lock lock = Guard::acquire(*this);
-  Call as_call;
-  const PointTransfer& first = call.transfers.front();
+  schedules::Call as_call;
+  const point::PointTransfer& first = call.transfers.front();
   as_call.signature.operation = call.shape.operation;
   as_call.signature.type = first.type;
   as_call.signature.count = first.count;
-  as_call.priority = point_lane;
+  as_call.priority = transports::point_lane;
   as_call.time_limit = call.time_limit;
   as_call.tag = call.tag;
-  for (const PointTransfer& t : call.transfers) {
-    Call memory;
+  for (const point::PointTransfer& t : call.transfers) {
+    schedules::Call memory;
     (t.sending ? memory.in_bytes : memory.out_bytes) = t.count * size_of(t.type);
     memory.in = memory.out = t.data;
     wait_for_buffers(lock, memory);
   }
-  const TimePoint now = Clock::now();
+  const base::TimePoint now = base::Clock::now();
   point_.reserve(call);  // what can throw comes before a number is taken
   Operation& operation = *take_operation();
   operation.begin(as_call, point_.next_number(), now);
@@ -34,7 +35,8 @@ Operation* Engine::start(const PointCall& call) {
   operation.add_reference();
   ++statistics_.operations;
   if (failure_) {
-    operation.end(Operation::State::failed, failure_->code, text(operation) + ": " + failure_->cause);
+    operation.end(Operation::State::failed, failure_->code,
+                  text(operation) + ": " + failure_->cause);
     operation.drop();
     return &operation;
   }
@@ -56,12 +58,13 @@ Operation* Engine::start(const PointCall& call) {
   return &operation;
 }
 
-bool Engine::awaits_header(Link& link) {
-  return link.lane() == point_lane && !failure_ && !suspicion_ && point_.awaits_header(link);
+bool Engine::awaits_header(transports::Link& link) {
+  return link.lane() == transports::point_lane && !failure_ && !suspicion_ &&
+         point_.awaits_header(link);
 }
 
-Link& Engine::point_link(int peer) {
-  return routes_[static_cast<std::size_t>(peer)]->link(peer, point_lane);
+transports::Link& Engine::point_link(int peer) {
+  return routes_[static_cast<std::size_t>(peer)]->link(peer, transports::point_lane);
 }
 
 void Engine::point_finished(Operation& operation) {
@@ -72,17 +75,19 @@ void Engine::point_failed(Failure failure) {
   suspect(std::move(failure));
 }
 
-// Rank 0 finds out whether a rank has stopped altogether; else what this rank misses is the cause. Operations of this lane are not numbered
-// alike on all ranks: 0 says that there is none to compare.
+// Rank 0 finds out whether a rank has stopped altogether; else what this rank misses is the cause.
+// Operations of this lane are not numbered alike on all ranks: 0 says that there is none to
+// compare.
 void Engine::expire_point(const Operation& operation) {
   const double limit = std::chrono::duration<double>(operation.time_limit).count();
-  const std::string view =
-      fmt::format("not done within {:.4g} s on rank {}: {}", limit, options_.rank, point_.missing(operation));
+  const std::string view = fmt::format("not done within {:.4g} s on rank {}: {}", limit,
+                                       options_.rank, point_.missing(operation));
   if (observer_ == nullptr) return adopt({Errc::deadline_exceeded, view});
-  reports_.push_back(
-      [this, limit = operation.time_limit, view] { observer_->deadline(Priority::bulk, 0, limit, view); });
+  reports_.push_back([this, limit = operation.time_limit, view] {
+    observer_->deadline(Priority::bulk, 0, limit, view);
+  });
   suspicion_ = Failure{Errc::deadline_exceeded, view};
-  suspicion_until_ = Clock::now() + verdict_time;
+  suspicion_until_ = base::Clock::now() + verdict_time;
 }
 
-}  // namespace rondo
+}  // namespace rondo::engine

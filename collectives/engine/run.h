@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One operation under way on one rank: which frame each link must carry next, where its bytes lie, and what has been done. It
-// knows no links and no time; the engine moves the bytes. Thread-bound: the driver of the engine.
+// One operation under way on one rank: which frame each link must carry next, where its bytes lie,
+// and what has been done. It knows no links and no time; the engine moves the bytes. Thread-bound:
+// the driver of the engine.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +10,14 @@
 #include <span>
 #include <vector>
 
+#include "collectives/kernels/pair.h"
 #include "collectives/schedules/call.h"
 #include "collectives/schedules/layout.h"
 #include "collectives/schedules/order.h"
-#include "collectives/kernels/pair.h"
 #include "collectives/schedules/program.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::engine {
 
 // One frame of this run.
 struct FramePlace {
@@ -31,31 +32,34 @@ struct Outgoing {
 };
 
 struct PeerRun {
-  FrameOrder receives, sends;
+  schedules::FrameOrder receives, sends;
   std::size_t consumed = 0;  // payload bytes of the frame that is arriving
 };
 
 class Run {
  public:
-  // The most that any operation so far has needed. Each makes room for it, since its memory serves other shapes later.
+  // The most that any operation so far has needed. Each makes room for it, since its memory serves
+  // other shapes later.
   struct Room {
     std::size_t peers = 0, slices = 0, window = 0;
   };
-  // staging holds staging_bytes_needed() bytes, given later through give_staging when that is not 0.
-  void begin(const Program& program, const Call& call, int rank, int size, Room& room);
+  // staging holds staging_bytes_needed() bytes, given later through give_staging when that is not
+  // 0.
+  void begin(const schedules::Program& program, const schedules::Call& call, int rank, int size,
+             Room& room);
   // An operation without frames: it never completes here.
-  void begin_idle(const Program& program) noexcept;
+  void begin_idle(const schedules::Program& program) noexcept;
   std::size_t staging_bytes_needed() const noexcept { return staging_needed_; }
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept { staging_ = staging; }
 
   bool complete() const noexcept { return base_ == segments_; }
-  const Program& program() const noexcept { return *program_; }
+  const schedules::Program& program() const noexcept { return *program_; }
   PeerRun& peer(int index) noexcept { return peers_[static_cast<std::size_t>(index)]; }
   const PeerRun& peer(int index) const noexcept { return peers_[static_cast<std::size_t>(index)]; }
 
   // The frame that comes next from a peer, when it can be taken now. receives must not be done.
-  std::optional<Receive> receivable(int peer) const noexcept;
+  std::optional<transports::Receive> receivable(int peer) const noexcept;
   FramePlace next_receive(int peer) const noexcept;
   std::size_t bytes_of(const FramePlace& place) const noexcept;
   // Combines borrowed bytes of the next frame; returns the bytes used.
@@ -67,7 +71,8 @@ class Run {
 
   // The frame that goes next to a peer, when it is ready. sends must not be done.
   std::optional<Outgoing> sendable(int peer) const noexcept;
-  // The link has taken it; then, in this order: its payload may change, and the frame is on its way.
+  // The link has taken it; then, in this order: its payload may change, and the frame is on its
+  // way.
   FramePlace send_started(int peer) noexcept;
   void payload_released(const FramePlace& place) noexcept;
   void send_finished(const FramePlace& place) noexcept;
@@ -78,7 +83,9 @@ class Run {
     std::uint32_t sends_pending = 0;  // values that links have yet to send, or borrow
   };
 
-  const ProgramStep& step(const FramePlace& place) const noexcept { return program_->steps()[place.step]; }
+  const schedules::ProgramStep& step(const FramePlace& place) const noexcept {
+    return program_->steps()[place.step];
+  }
   SliceRun& slice_run(std::uint64_t segment, std::uint32_t slice) noexcept;
   const SliceRun& slice_run(std::uint64_t segment, std::uint32_t slice) const noexcept;
   bool in_window(std::uint64_t segment) const noexcept { return segment < base_ + window_; }
@@ -86,22 +93,22 @@ class Run {
   bool fenced(const FramePlace& place) const noexcept {
     return program_->steps().size() - steps_left_[place.segment % window_] < step(place).after;
   }
-  void lay_out(const Call& call, int size);
+  void lay_out(const schedules::Call& call, int size);
   bool out_covers(std::uint32_t slice) const noexcept;
   const std::byte* input(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::byte* value(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::size_t count(std::uint64_t segment, std::uint32_t slice) const noexcept;
   void open_segment(std::uint64_t segment) noexcept;
   void run_local_steps(std::uint64_t segment, std::uint32_t slice) noexcept;
-  void keep_local(std::uint64_t segment, const ProgramStep& step) noexcept;
+  void keep_local(std::uint64_t segment, const schedules::ProgramStep& step) noexcept;
   void step_finished(std::uint64_t segment) noexcept;
 
-  const Program* program_ = nullptr;
-  Signature signature_;
-  Layout layout_;
+  const schedules::Program* program_ = nullptr;
+  schedules::Signature signature_;
+  schedules::Layout layout_;
   std::vector<std::size_t> offsets_;  // of the blocks, where each rank has a count of its own
   bool reducing_ = false;
-  PairReduction pair_;
+  kernels::PairReduction pair_;
   const std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;
   std::byte* staging_ = nullptr;
@@ -116,4 +123,4 @@ class Run {
   std::vector<std::uint32_t> steps_left_;  // by segment of the window
 };
 
-}  // namespace rondo
+}  // namespace rondo::engine

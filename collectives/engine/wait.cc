@@ -14,16 +14,18 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/guard.h"
 
-namespace rondo {
+namespace rondo::engine {
 
 namespace {
 
 constexpr microseconds spin_time{1000};
-// With a core for every rank an answer comes within this time, unless the machine has other work too: then yield.
+// With a core for every rank an answer comes within this time, unless the machine has other work
+// too: then yield.
 constexpr microseconds pause_time{20};
 // While it has, what another core answers at once is still worth a look.
 constexpr microseconds short_pause_time{4};
-// Where ranks outnumber cores a yield is for them, and only a whole time slice tells of a program that computes.
+// Where ranks outnumber cores a yield is for them, and only a whole time slice tells of a program
+// that computes.
 constexpr microseconds long_yield{1000};
 constexpr milliseconds contention_time{20};
 constexpr int passes_between_time_checks = 256;
@@ -31,12 +33,13 @@ constexpr std::size_t most_descriptors = 8;
 
 }  // namespace
 
-bool Engine::wait(Operation& operation, TimePoint until) {
+bool Engine::wait(Operation& operation, base::TimePoint until) {
   if (operation.state() != Operation::State::running) return true;
-  if (process_ != process_generation()) throw Error(Errc::unsupported, std::string(used_in_child));
+  if (process_ != base::process_generation())
+    throw Error(Errc::unsupported, std::string(base::used_in_child));
   std::unique_lock lock = Guard::acquire(*this);
   ++waiters_;
-  while (operation.state() == Operation::State::running && Clock::now() < until) {
+  while (operation.state() == Operation::State::running && base::Clock::now() < until) {
     if (driving_) {
       wait_for_news(lock, until);
       continue;
@@ -51,11 +54,12 @@ bool Engine::wait(Operation& operation, TimePoint until) {
   return operation.state() != Operation::State::running;
 }
 
-// Without an operation: on behalf of nobody, until somebody waits or nothing is pending. False when another thread has taken the
-// driver's role meanwhile.
-bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operation, TimePoint until) {
+// Without an operation: on behalf of nobody, until somebody waits or nothing is pending. False when
+// another thread has taken the driver's role meanwhile.
+bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operation,
+                   base::TimePoint until) {
   int idle = 0, passes = 0;
-  TimePoint idle_since;
+  base::TimePoint idle_since;
   const auto wanted = [&] {
     return operation != nullptr ? operation->state() == Operation::State::running
                                 : pending_ > 0 && waiters_ == 0 && !stopping_;
@@ -67,7 +71,7 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
     let_in(lock);
     if (moved) idle = 0;
     if (moved && ++passes % passes_between_time_checks != 0) continue;
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     check_time(now);
     deliver(lock);
     if (now >= until) return true;
@@ -75,7 +79,7 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
     if (idle++ == 0) idle_since = now;
     const bool contended = now < contended_until_;
     if (!options_.crowded && now - idle_since <= (contended ? short_pause_time : pause_time)) {
-      pause_processor();
+      base::pause_processor();
     } else if (!contended && now - idle_since < spin_time) {
       give_way(lock, now);
     } else {
@@ -86,15 +90,17 @@ bool Engine::drive(std::unique_lock<std::mutex>& lock, const Operation* operatio
   return true;
 }
 
-// A yield that takes long has handed the core to somebody else, who computes or spins as this rank does. Then sleeping is better:
-// whoever sleeps and is woken gets its core back at once, whoever yields waits for the end of a time slice, and newer kernels let it
-// wait for one at every yield. With a core for every rank of this host nobody else should have been there at all.
-void Engine::give_way(std::unique_lock<std::mutex>& lock, TimePoint now) {
+// A yield that takes long has handed the core to somebody else, who computes or spins as this rank
+// does. Then sleeping is better: whoever sleeps and is woken gets its core back at once, whoever
+// yields waits for the end of a time slice, and newer kernels let it wait for one at every yield.
+// With a core for every rank of this host nobody else should have been there at all.
+void Engine::give_way(std::unique_lock<std::mutex>& lock, base::TimePoint now) {
   lock.unlock();
   ::sched_yield();
   lock.lock();
-  const TimePoint back = Clock::now();
-  if (back - now > (options_.crowded ? long_yield : pause_time)) contended_until_ = back + contention_time;
+  const base::TimePoint back = base::Clock::now();
+  if (back - now > (options_.crowded ? long_yield : pause_time))
+    contended_until_ = back + contention_time;
 }
 
 void Engine::let_in(std::unique_lock<std::mutex>& lock) {
@@ -106,14 +112,16 @@ void Engine::let_in(std::unique_lock<std::mutex>& lock) {
 }
 
 // False when a thread that waits has taken over from the background thread meanwhile.
-bool Engine::sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_behalf_of_nobody) {
+bool Engine::sleep(std::unique_lock<std::mutex>& lock, base::TimePoint until,
+                   bool on_behalf_of_nobody) {
   std::array<pollfd, most_descriptors> descriptors;
   std::size_t count = 0;
   descriptors[count++] = {wake_.get(), POLLIN, 0};
   if (!suspicion_) {
-    for (Transport* transport : transports_) {
+    for (transports::Transport* transport : transports_) {
       if (!transport->prepare_sleep()) return true;
-      if (count < descriptors.size()) descriptors[count++] = {transport->wait_descriptor(), POLLIN, 0};
+      if (count < descriptors.size())
+        descriptors[count++] = {transport->wait_descriptor(), POLLIN, 0};
     }
     // From now on others wake this rank; what they stored before must be seen here.
     bool moved = false;
@@ -127,7 +135,7 @@ bool Engine::sleep(std::unique_lock<std::mutex>& lock, TimePoint until, bool on_
       return true;
     }
   }
-  const int timeout = poll_timeout(Clock::now(), std::min(until, next_time()));
+  const int timeout = base::poll_timeout(base::Clock::now(), std::min(until, next_time()));
   ++sleeping_;
   if (on_behalf_of_nobody) driving_ = false;
   lock.unlock();
@@ -151,18 +159,18 @@ void Engine::tell_waiters() {
   news_.notify_all();
 }
 
-void Engine::wait_for_news(std::unique_lock<std::mutex>& lock, TimePoint until) {
+void Engine::wait_for_news(std::unique_lock<std::mutex>& lock, base::TimePoint until) {
   std::unique_lock news_lock(news_mutex_);
   const std::uint64_t seen = news_count_;
   lock.unlock();
-  news_.wait_until(news_lock, std::min(until, Clock::now() + std::chrono::seconds{1}),
+  news_.wait_until(news_lock, std::min(until, base::Clock::now() + std::chrono::seconds{1}),
                    [&] { return news_count_ != seen; });
   news_lock.unlock();
   lock = Guard::acquire(*this);
 }
 
-// Operations are pending and this thread goes its own way: somebody else must look after them, and see what this thread has seen,
-// because a transport tells only once that there is something.
+// Operations are pending and this thread goes its own way: somebody else must look after them, and
+// see what this thread has seen, because a transport tells only once that there is something.
 void Engine::move_on() {
   if (sleeping_ > 0) wake();
   arm_background(nanoseconds{1});
@@ -173,8 +181,8 @@ void Engine::wake() noexcept {
   [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
 }
 
-// A caller that starts and then waits at once should not pay for another thread's waking: the background thread gets up a little
-// later.
+// A caller that starts and then waits at once should not pay for another thread's waking: the
+// background thread gets up a little later.
 void Engine::arm_background(nanoseconds delay) {
   if (armed_ || !background_.joinable()) return;
   armed_ = true;
@@ -191,7 +199,7 @@ void Engine::background() {
   while (!stopping_) {
     if (pending_ > 0 && waiters_ == 0 && !driving_) {
       driving_ = true;
-      if (drive(lock, nullptr, TimePoint::max())) driving_ = false;
+      if (drive(lock, nullptr, base::TimePoint::max())) driving_ = false;
       tell_waiters();
       continue;
     }
@@ -208,7 +216,8 @@ void Engine::stop() {
     std::unique_lock lock = Guard::acquire(*this);
     stopping_ = true;
     if (!failure_)
-      adopt({Errc::aborted, "rank " + std::to_string(options_.rank) + " destroyed its communicator"});
+      adopt(
+          {Errc::aborted, "rank " + std::to_string(options_.rank) + " destroyed its communicator"});
     set_timer(nanoseconds{1});
     wake();
     deliver(lock);
@@ -216,4 +225,4 @@ void Engine::stop() {
   if (background_.joinable()) background_.join();
 }
 
-}  // namespace rondo
+}  // namespace rondo::engine

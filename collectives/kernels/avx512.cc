@@ -27,9 +27,12 @@ struct Avx512 {
   }
   RONDO_INLINE static U16 narrow_words(U32 low, U32 high) {
     const __m256i first = _mm512_cvtepi32_epi16((__m512i)low);
-    return (U16)_mm512_inserti64x4(_mm512_castsi256_si512(first), _mm512_cvtepi32_epi16((__m512i)high), 1);
+    return (U16)_mm512_inserti64x4(_mm512_castsi256_si512(first),
+                                   _mm512_cvtepi32_epi16((__m512i)high), 1);
   }
-  RONDO_INLINE static HalfU8 narrow_bytes(U16 words) { return (HalfU8)_mm512_cvtepi16_epi8((__m512i)words); }
+  RONDO_INLINE static HalfU8 narrow_bytes(U16 words) {
+    return (HalfU8)_mm512_cvtepi16_epi8((__m512i)words);
+  }
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Short floats as they lie in one register <-> vectors of f32. Elements keep the lane they are in: 16-bit elements of even and odd
-// index are decoded into different vectors (f8 first into even and odd f16), so that nothing has to be shuffled back.
+// Short floats as they lie in one register <-> vectors of f32. Elements keep the lane they are in:
+// 16-bit elements of even and odd index are decoded into different vectors (f8 first into even and
+// odd f16), so that nothing has to be shuffled back.
 #pragma once
 
 #include "collectives/kernels/vector.h"
@@ -53,8 +54,9 @@ struct BFloatCodec : PlainCodec<M> {
   }
 };
 
-// Rounds f32 to nearest even to MantissaBits and to the subnormals below 2^LeastExponent, leaving it an f32: adding 1.5 * 2^k
-// moves the last bit to keep into the last place. For infinity, NaN and values below 2^100.
+// Rounds f32 to nearest even to MantissaBits and to the subnormals below 2^LeastExponent, leaving
+// it an f32: adding 1.5 * 2^k moves the last bit to keep into the last place. For infinity, NaN and
+// values below 2^100.
 template <class M, int MantissaBits, int LeastExponent>
 RONDO_INLINE Vector<float, M> round_mantissa(Vector<float, M> value) {
   using F32 = Vector<float, M>;
@@ -95,14 +97,17 @@ struct F8E5M2Codec : EightBitCodec<M> {
     M::widen_half(raw & 0xff00u, value[2], value[3]);
   }
   RONDO_INLINE static void encode(std::byte* to, const F32* value) {
-    const U16 even = M::narrow_half(round_mantissa<M, 2, -14>(value[0]), round_mantissa<M, 2, -14>(value[1]));
-    const U16 odd = M::narrow_half(round_mantissa<M, 2, -14>(value[2]), round_mantissa<M, 2, -14>(value[3]));
+    const U16 even =
+        M::narrow_half(round_mantissa<M, 2, -14>(value[0]), round_mantissa<M, 2, -14>(value[1]));
+    const U16 odd =
+        M::narrow_half(round_mantissa<M, 2, -14>(value[2]), round_mantissa<M, 2, -14>(value[3]));
     store(to, (even >> 8) | (odd & 0xff00u));
   }
 };
 
-// Its bits, seven places up, are an f16 of 1/256 of the value, subnormals too. NaN (all ones) gets the exponent of an f16's NaN.
-// Sums, minima and maxima are formed of these smaller numbers, with the same roundings; Exact is for products.
+// Its bits, seven places up, are an f16 of 1/256 of the value, subnormals too. NaN (all ones) gets
+// the exponent of an f16's NaN. Sums, minima and maxima are formed of these smaller numbers, with
+// the same roundings; Exact is for products.
 template <class M, bool Exact>
 struct F8E4M3Codec : EightBitCodec<M> {
   using typename EightBitCodec<M>::F32;
@@ -162,7 +167,8 @@ ReduceFunction pick_kernel(DType type, ReduceOp op) noexcept {
     case DType::bf16:
       return pick_float<ShortFloats<BFloatCodec<M>, M>>(op);
     case DType::f8e4m3:
-      return pick_float<ShortFloats<F8E4M3Codec<M, false>, M>, ShortFloats<F8E4M3Codec<M, true>, M>>(op);
+      return pick_float<ShortFloats<F8E4M3Codec<M, false>, M>,
+                        ShortFloats<F8E4M3Codec<M, true>, M>>(op);
     case DType::f8e5m2:
       return pick_float<ShortFloats<F8E5M2Codec<M>, M>>(op);
     case DType::i64:

@@ -3,7 +3,7 @@
 
 #include "collectives/kernels/table.h"
 
-namespace rondo {
+namespace rondo::kernels {
 
 ConvertFunction find_convert(DType from, DType to, Isa isa) noexcept {
   if (find_reduce(DType::f32, ReduceOp::sum, isa) == nullptr) return nullptr;
@@ -18,4 +18,4 @@ ConvertFunction find_convert(DType from, DType to, Isa isa) noexcept {
   return nullptr;
 }
 
-}  // namespace rondo
+}  // namespace rondo::kernels

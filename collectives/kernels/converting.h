@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conversions between f32 and the other floating-point types. Unlike codecs.h, elements keep their order: short ones are widened to the
-// lanes of the next wider type.
+// Conversions between f32 and the other floating-point types. Unlike codecs.h, elements keep their
+// order: short ones are widened to the lanes of the next wider type.
 #pragma once
 
 #include "collectives/kernels/codecs.h"
@@ -30,11 +30,13 @@ struct Doubles : Lanes<M> {
 
   RONDO_INLINE static void decode(const std::byte* from, std::byte* to) {
     for (std::size_t i = 0; i < 4; ++i)
-      store(to + i * sizeof(HalfF32), __builtin_convertvector(load<F64>(from + i * sizeof(F64)), HalfF32));
+      store(to + i * sizeof(HalfF32),
+            __builtin_convertvector(load<F64>(from + i * sizeof(F64)), HalfF32));
   }
   RONDO_INLINE static void encode(const std::byte* from, std::byte* to) {
     for (std::size_t i = 0; i < 4; ++i)
-      store(to + i * sizeof(F64), __builtin_convertvector(load<HalfF32>(from + i * sizeof(HalfF32)), F64));
+      store(to + i * sizeof(F64),
+            __builtin_convertvector(load<HalfF32>(from + i * sizeof(HalfF32)), F64));
   }
 };
 
@@ -45,7 +47,9 @@ struct Halves : Lanes<M> {
   using typename Lanes<M>::U16;
   static constexpr std::size_t element_bytes = 2;
 
-  RONDO_INLINE static void decode(const std::byte* from, std::byte* to) { widen(load<U16>(from), to); }
+  RONDO_INLINE static void decode(const std::byte* from, std::byte* to) {
+    widen(load<U16>(from), to);
+  }
   RONDO_INLINE static void encode(const std::byte* from, std::byte* to) {
     store(to, M::narrow_half(load<F32>(from), load<F32>(from + sizeof(F32))));
   }
@@ -80,7 +84,8 @@ struct BFloats : Lanes<M> {
   }
 };
 
-// Through f16, as in codecs.h. Format: the f16 lanes of f8 lanes widened to 16 bits, and the f8 codes of f16 lanes in their upper bytes.
+// Through f16, as in codecs.h. Format: the f16 lanes of f8 lanes widened to 16 bits, and the f8
+// codes of f16 lanes in their upper bytes.
 template <class M, class Format>
 struct Bytes : Lanes<M> {
   using typename Lanes<M>::F32;
@@ -89,7 +94,8 @@ struct Bytes : Lanes<M> {
   static constexpr std::size_t element_bytes = 1;
 
   RONDO_INLINE static void decode(const std::byte* from, std::byte* to) {
-    Halves<M>::widen(Format::half_of(__builtin_convertvector(load<HalfU8>(from), U16)), to, Format::unit);
+    Halves<M>::widen(Format::half_of(__builtin_convertvector(load<HalfU8>(from), U16)), to,
+                     Format::unit);
   }
   RONDO_INLINE static void encode(const std::byte* from, std::byte* to) {
     const U16 half = M::narrow_half(rounded(from), rounded(from + sizeof(F32)));
@@ -127,13 +133,15 @@ struct E4M3 {
 // Decoding is to f32, encoding from it.
 template <class Type>
 struct Decoding {
-  static constexpr std::size_t in_bytes = Type::element_bytes, out_bytes = 4, elements = Type::elements;
+  static constexpr std::size_t in_bytes = Type::element_bytes, out_bytes = 4,
+                               elements = Type::elements;
   RONDO_INLINE static void step(const std::byte* in, std::byte* out) { Type::decode(in, out); }
 };
 
 template <class Type>
 struct Encoding {
-  static constexpr std::size_t in_bytes = 4, out_bytes = Type::element_bytes, elements = Type::elements;
+  static constexpr std::size_t in_bytes = 4, out_bytes = Type::element_bytes,
+                               elements = Type::elements;
   RONDO_INLINE static void step(const std::byte* in, std::byte* out) { Type::encode(in, out); }
 };
 
@@ -141,7 +149,8 @@ template <class Conversion>
 void convert(std::byte* out, const std::byte* in, std::size_t count) {
   constexpr std::size_t in_step = Conversion::elements * Conversion::in_bytes;
   constexpr std::size_t out_step = Conversion::elements * Conversion::out_bytes;
-  for (; count >= Conversion::elements; count -= Conversion::elements, in += in_step, out += out_step)
+  for (; count >= Conversion::elements;
+       count -= Conversion::elements, in += in_step, out += out_step)
     Conversion::step(in, out);
   if (count == 0) return;
   // Through copies that are a full step, so that nothing past the end is touched.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Short floats to and from f32, one at a time, by integer arithmetic: the definition that the vector kernels must match.
+// Short floats to and from f32, one at a time, by integer arithmetic: the definition that the
+// vector kernels must match.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,9 @@ inline float float_of(std::uint32_t bits) noexcept {
   return value;
 }
 
-// A binary format with a sign, ExponentBits and MantissaBits. Ieee: the largest exponent means infinity and NaN. Otherwise (f8e4m3)
-// only the code of all ones is NaN, there is no infinity, and overflow becomes NaN.
+// A binary format with a sign, ExponentBits and MantissaBits. Ieee: the largest exponent means
+// infinity and NaN. Otherwise (f8e4m3) only the code of all ones is NaN, there is no infinity, and
+// overflow becomes NaN.
 template <int ExponentBits, int MantissaBits, bool Ieee>
 struct Format {
   static constexpr int bias = (1 << (ExponentBits - 1)) - 1;
@@ -40,7 +42,8 @@ struct Format {
       return float_of(sign_bit | 0x7f800000u | payload | (payload != 0 ? 0x00400000u : 0u));
     }
     if (magnitude >> MantissaBits != 0)
-      return float_of(sign_bit | ((magnitude << dropped) + (static_cast<std::uint32_t>(rebias) << 23)));
+      return float_of(sign_bit |
+                      ((magnitude << dropped) + (static_cast<std::uint32_t>(rebias) << 23)));
     if constexpr (rebias == 0) {
       return float_of(sign_bit | (magnitude << dropped));
     } else {

@@ -5,12 +5,13 @@
 #include <bit>
 #include <cmath>
 
-namespace rondo {
+namespace rondo::kernels {
 
 namespace {
 
-// The power of two by which each input is multiplied. It is no smaller than the result's own factor,
-// and no smaller than 1 / 2^ceil(log2 ranks), which keeps the sum of all inputs within the type.
+// The power of two by which each input is multiplied. It is no smaller than the result's own
+// factor, and no smaller than 1 / 2^ceil(log2 ranks), which keeps the sum of all inputs within the
+// type.
 float load_factor(double factor, std::size_t ranks) noexcept {
   const int least = -static_cast<int>(std::bit_width(ranks - 1));
   if (!(std::abs(factor) < 1)) return 1;
@@ -34,8 +35,8 @@ PairReduction::PairReduction(DType type, ReduceOp op, double scale, std::size_t 
   rest_.multiply = scale / static_cast<double>(load);
 }
 
-void PairReduction::combine(std::byte* out, const Value& first, const Value& second, std::size_t count,
-                            bool last) const noexcept {
+void PairReduction::combine(std::byte* out, const Value& first, const Value& second,
+                            std::size_t count, bool last) const noexcept {
   static constexpr Finish unfinished{};
   const std::byte* const sources[] = {first.data, second.data};
   if (scaled_sum_ == nullptr) return reduce_(out, sources, 2, count, last ? rest_ : unfinished);
@@ -47,4 +48,4 @@ void PairReduction::finish(std::byte* out, const Value& value, std::size_t count
   reduce_(out, &value.data, 1, count, value.input ? whole_ : rest_);
 }
 
-}  // namespace rondo
+}  // namespace rondo::kernels

@@ -12,7 +12,7 @@
 
 #include "collectives/kernels/reduce.h"
 
-namespace rondo {
+namespace rondo::kernels {
 
 class PairReduction {
  public:
@@ -39,4 +39,4 @@ class PairReduction {
   Finish whole_, rest_;  // of inputs as they are; of what has been made smaller
 };
 
-}  // namespace rondo
+}  // namespace rondo::kernels

@@ -8,7 +8,7 @@
 #include "collectives/kernels/processor.h"
 #include "collectives/kernels/table.h"
 
-namespace rondo {
+namespace rondo::kernels {
 
 namespace {
 
@@ -24,9 +24,10 @@ Isa choose_isa() noexcept {
   for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
     if (name_of(isa) == wish) return isa < most ? isa : most;
   try {
-    log_line(LogLevel::warning, std::string("RONDO_ISA=") + wish +
-                                    " is ignored: it can be scalar, avx2 or avx512; using " +
-                                    std::string(name_of(most)));
+    base::log_line(base::LogLevel::warning,
+                   std::string("RONDO_ISA=") + wish +
+                       " is ignored: it can be scalar, avx2 or avx512; using " +
+                       std::string(name_of(most)));
   } catch (...) {
     // Out of memory for a message: the choice stands without it.
   }
@@ -78,4 +79,4 @@ ScaledSum find_scaled_sum(DType type, Isa isa) noexcept {
   return nullptr;
 }
 
-}  // namespace rondo
+}  // namespace rondo::kernels

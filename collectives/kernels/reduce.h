@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CPU reduction kernels, chosen once for this processor: scalar, AVX2 + F16C, AVX-512 (F, BW, VL, DQ). bf16 is rounded by integer
-// arithmetic everywhere: the instructions of AVX512_BF16 flush subnormals to zero, and memory is the limit either way.
+// CPU reduction kernels, chosen once for this processor: scalar, AVX2 + F16C, AVX-512 (F, BW, VL,
+// DQ). bf16 is rounded by integer arithmetic everywhere: the instructions of AVX512_BF16 flush
+// subnormals to zero, and memory is the limit either way.
 #pragma once
 
 #include <cstddef>
@@ -10,21 +11,24 @@
 
 #include <rondo/types.h>
 
-namespace rondo {
+namespace rondo::kernels {
 
-// Applied once to a finished result, before it is rounded to the element type: value * multiply / divide, in f64 for f64 and
-// f32 results, in f32 for the shorter floats. Integers: value / divide, truncated towards zero (multiply must be 1).
+// Applied once to a finished result, before it is rounded to the element type: value * multiply /
+// divide, in f64 for f64 and f32 results, in f32 for the shorter floats. Integers: value / divide,
+// truncated towards zero (multiply must be 1).
 struct Finish {
   double multiply = 1;
   double divide = 1;
   bool needed() const noexcept { return multiply != 1 || divide != 1; }
 };
 
-// out[i] = finish(op(in[0][i], in[1][i], ...)), from left to right, for i < count; sources >= 1. f16, bf16 and f8 are combined in
-// f32 and rounded once, to nearest even; f8e4m3 overflow gives NaN, f8e5m2 infinity (OFP8). Nothing needs alignment. out may be
-// the same as any of the inputs, but must not overlap one otherwise. Integer arithmetic wraps. min and max give NaN
-// when either is NaN, and take -0 as less than +0, so that the order of the sources never shows; which NaN it is, in these and in sums,
-// is not defined. ReduceOp::mean combines as sum: the division is in finish. Rounding must be in the processor's default mode.
+// out[i] = finish(op(in[0][i], in[1][i], ...)), from left to right, for i < count; sources >= 1.
+// f16, bf16 and f8 are combined in f32 and rounded once, to nearest even; f8e4m3 overflow gives
+// NaN, f8e5m2 infinity (OFP8). Nothing needs alignment. out may be the same as any of the inputs,
+// but must not overlap one otherwise. Integer arithmetic wraps. min and max give NaN when either is
+// NaN, and take -0 as less than +0, so that the order of the sources never shows; which NaN it is,
+// in these and in sums, is not defined. ReduceOp::mean combines as sum: the division is in finish.
+// Rounding must be in the processor's default mode.
 using ReduceFunction = void (*)(std::byte* out, const std::byte* const* in, std::size_t sources,
                                 std::size_t count, const Finish& finish);
 
@@ -32,13 +36,15 @@ enum class Isa { scalar, avx2, avx512 };
 Isa best_isa() noexcept;  // of this processor; RONDO_ISA=scalar|avx2|avx512 lowers it
 std::string_view name_of(Isa isa) noexcept;
 
-// Null where supports(type, op) is false or the processor lacks the isa. scalar is the oracle: the others give the same bits.
+// Null where supports(type, op) is false or the processor lacks the isa. scalar is the oracle: the
+// others give the same bits.
 ReduceFunction find_reduce(DType type, ReduceOp op, Isa isa = best_isa()) noexcept;
 
-// out[i] = finish(in[0][i] * factors[0] + in[1][i] * factors[1]), otherwise as above. The factors are powers of two, at most 1.
+// out[i] = finish(in[0][i] * factors[0] + in[1][i] * factors[1]), otherwise as above. The factors
+// are powers of two, at most 1.
 using ScaledSum = void (*)(std::byte* out, const std::byte* const* in, const float* factors,
                            std::size_t count, const Finish& finish);
 // For types whose sums overflow long before f32: f16, f8e4m3 and f8e5m2. Null for the others.
 ScaledSum find_scaled_sum(DType type, Isa isa = best_isa()) noexcept;
 
-}  // namespace rondo
+}  // namespace rondo::kernels

@@ -20,7 +20,8 @@ struct Native {
   static Value decode(Stored stored) noexcept { return stored; }
   static Stored encode(Value value) noexcept { return value; }
   static Value finish(Value value, const Finish& finish) noexcept {
-    if constexpr (std::is_signed_v<T>) return static_cast<T>(value / integer_divisor(finish.divide));
+    if constexpr (std::is_signed_v<T>)
+      return static_cast<T>(value / integer_divisor(finish.divide));
     return static_cast<T>(value / static_cast<std::uint64_t>(integer_divisor(finish.divide)));
   }
 };
@@ -46,10 +47,11 @@ struct Short {
   }
 };
 
-// Signed arithmetic wraps because it is done on the unsigned type of the same width (or int, which holds all 8-bit results).
+// Signed arithmetic wraps because it is done on the unsigned type of the same width (or int, which
+// holds all 8-bit results).
 template <class T>
-using Wrapping =
-    typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
+using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
+                                             std::type_identity<T>>::type;
 
 struct Sum {
   template <class T>
@@ -71,7 +73,8 @@ bool negative(T value) noexcept {
   return value < T{};
 }
 
-// IEEE 754-2019 minimum and maximum: NaN when either is, and -0 is less than +0, so the order of the operands never shows.
+// IEEE 754-2019 minimum and maximum: NaN when either is, and -0 is less than +0, so the order of
+// the operands never shows.
 struct Min {
   template <class T>
   static T apply(T a, T b) noexcept {
@@ -155,7 +158,8 @@ void convert(std::byte* out, const std::byte* in, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     typename From::Stored stored;
     std::memcpy(&stored, in + i * sizeof stored, sizeof stored);
-    const typename To::Stored result = To::encode(static_cast<typename To::Value>(From::decode(stored)));
+    const typename To::Stored result =
+        To::encode(static_cast<typename To::Value>(From::decode(stored)));
     std::memcpy(out + i * sizeof result, &result, sizeof result);
   }
 }
@@ -240,7 +244,8 @@ ConvertFunction scalar_convert(DType from, DType to) noexcept {
   if (!narrowing && to != DType::f32) return nullptr;
   switch (narrowing ? to : from) {
     case DType::f64:
-      return narrowing ? &convert<Native<float>, Native<double>> : &convert<Native<double>, Native<float>>;
+      return narrowing ? &convert<Native<float>, Native<double>>
+                       : &convert<Native<double>, Native<float>>;
     case DType::f16:
       return pick_short<Short<F16, std::uint16_t>>(narrowing);
     case DType::bf16:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finish for vectors of results: chosen once for a call, in the cheapest form that gives the bits of value * multiply / divide.
+// Finish for vectors of results: chosen once for a call, in the cheapest form that gives the bits
+// of value * multiply / divide.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,8 @@
 namespace rondo::kernels {
 namespace {
 
-// Its reciprocal is then exact, also as an f32, and multiplying by it rounds the same real number as dividing.
+// Its reciprocal is then exact, also as an f32, and multiplying by it rounds the same real number
+// as dividing.
 inline bool is_moderate_power_of_two(double value) noexcept {
   std::uint64_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -20,9 +22,10 @@ inline bool is_moderate_power_of_two(double value) noexcept {
   return (bits & 0x000fffffffffffffu) == 0 && exponent > 1023 - 100 && exponent < 1023 + 100;
 }
 
-// T is the lane type. InDouble: the contract is arithmetic in f64, rounded to T once. For f32 lanes a single operation with an f32
-// operand may stay in f32: a product of two f32 is exact in f64, and a quotient of two is never so near to the middle of
-// two f32 that rounding to f64 first could change it (53 >= 2 * 24 + 2).
+// T is the lane type. InDouble: the contract is arithmetic in f64, rounded to T once. For f32 lanes
+// a single operation with an f32 operand may stay in f32: a product of two f32 is exact in f64, and
+// a quotient of two is never so near to the middle of two f32 that rounding to f64 first could
+// change it (53 >= 2 * 24 + 2).
 template <class T, bool InDouble>
 class FloatScaling {
  public:
@@ -35,7 +38,8 @@ class FloatScaling {
     wide_divide_ = divide;
     multiply_ = static_cast<T>(multiply);
     divide_ = static_cast<T>(divide);
-    const bool exact = static_cast<double>(multiply_) == multiply && static_cast<double>(divide_) == divide;
+    const bool exact =
+        static_cast<double>(multiply_) == multiply && static_cast<double>(divide_) == divide;
     if (divide_ == 1 && divide == 1) {
       mode_ = multiply == 1 ? Mode::none : Mode::multiply;
     } else {
@@ -90,7 +94,8 @@ class FloatScaling {
   double wide_multiply_, wide_divide_;
 };
 
-// The floating type in which value / divisor, truncated, is the integer quotient: one that holds the product of both.
+// The floating type in which value / divisor, truncated, is the integer quotient: one that holds
+// the product of both.
 template <class T>
 struct QuotientOf {
   using type = T;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The reduction loop over vectors of one width, written with the compiler's vector types. An instruction set is a struct Machine:
+// The reduction loop over vectors of one width, written with the compiler's vector types. An
+// instruction set is a struct Machine:
 //   bytes                             width of its registers
 //   widen_half(halves, low, high)     f16 lanes -> two vectors of f32 lanes
 //   narrow_half(low, high)            and back, rounded to nearest even
 //   narrow_words(low, high)           lanes of 32 bits that hold 16 -> lanes of 16
 //   narrow_bytes(words)               lanes of 16 bits that hold 8 -> lanes of 8, half a register
-// A unit is one register of elements as they lie in memory, decoded into one or more vectors of accumulators. Everything here is
-// in an anonymous namespace and nothing instantiates a template of the standard library: see table.h.
+// A unit is one register of elements as they lie in memory, decoded into one or more vectors of
+// accumulators. Everything here is in an anonymous namespace and nothing instantiates a template of
+// the standard library: see table.h.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +49,8 @@ RONDO_INLINE void store(std::byte* to, V value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-// Bits is the vector of unsigned integers of the same shape. ordered: signedness matters. tame: see ShortFloats.
+// Bits is the vector of unsigned integers of the same shape. ordered: signedness matters. tame: see
+// ShortFloats.
 struct Sum {
   static constexpr bool tame = true;
   static constexpr bool ordered = false;
@@ -106,8 +109,9 @@ struct Max {
   }
 };
 
-// Both orders of the operands differ only in zeros and in NaN (each gives its second operand). Or-ing them makes -0 of two zeros and
-// keeps the ones of a NaN's exponent; and-ing makes +0 of two zeros, and the NaN has to be put back.
+// Both orders of the operands differ only in zeros and in NaN (each gives its second operand).
+// Or-ing them makes -0 of two zeros and keeps the ones of a NaN's exponent; and-ing makes +0 of two
+// zeros, and the NaN has to be put back.
 struct FloatMin {
   static constexpr bool tame = true;
   template <class Bits, class V>
@@ -180,7 +184,8 @@ struct Integers {
   RONDO_INLINE void combine(const Integers& other) {
     if constexpr (Op::ordered) {
       using Ordered = Vector<T, M>;
-      value = cast<Lanes>(Op::template apply<Lanes>(cast<Ordered>(value), cast<Ordered>(other.value)));
+      value =
+          cast<Lanes>(Op::template apply<Lanes>(cast<Ordered>(value), cast<Ordered>(other.value)));
     } else {
       value = Op::template apply<Lanes>(value, other.value);
     }
@@ -212,8 +217,9 @@ struct Floats {
   }
 };
 
-// Short floats in `count` vectors of f32; Codec says how, and what has to be done to them before and after a finish. It may be told
-// that results are tame: sums, minima and maxima of short floats stay far below the largest f32.
+// Short floats in `count` vectors of f32; Codec says how, and what has to be done to them before
+// and after a finish. It may be told that results are tame: sums, minima and maxima of short floats
+// stay far below the largest f32.
 template <class Codec, class M>
 struct ShortFloats {
   using Machine = M;
@@ -264,10 +270,12 @@ RONDO_INLINE void reduce_units(std::byte* out, const std::byte* const* in, std::
   for (std::size_t u = 0; u < Units; ++u) result[u].store(out + at + u * width);
 }
 
-// Less than a register: through copies that are a full one, so that nothing past the end is touched.
+// Less than a register: through copies that are a full one, so that nothing past the end is
+// touched.
 template <class Unit, class Op>
-RONDO_INLINE void reduce_rest(std::byte* out, const std::byte* const* in, std::size_t sources, std::size_t at,
-                              std::size_t bytes, const typename Unit::Scaling* scaling) {
+RONDO_INLINE void reduce_rest(std::byte* out, const std::byte* const* in, std::size_t sources,
+                              std::size_t at, std::size_t bytes,
+                              const typename Unit::Scaling* scaling) {
   alignas(Unit::Machine::bytes) std::byte copy[Unit::Machine::bytes] = {};
   Unit result;
   std::memcpy(copy, in[0] + at, bytes);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// n ranks, k = n - 1 others. The leading terms are those of Thakur, Rabenseifner and Gropp (Optimization of collective communication
-// operations in MPICH, 2005) and of Sanders, Speck and Traeff (two-tree algorithms, 2009); the counts of frames and the
-// pipelined terms are read off the schedules.
+// n ranks, k = n - 1 others. The leading terms are those of Thakur, Rabenseifner and Gropp
+// (Optimization of collective communication operations in MPICH, 2005) and of Sanders, Speck and
+// Traeff (two-tree algorithms, 2009); the counts of frames and the pipelined terms are read off the
+// schedules.
 #include "collectives/plan/costs.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 
 #include "collectives/plan/tuning.h"
 
-namespace rondo {
+namespace rondo::plan {
 
 namespace {
 
@@ -88,7 +89,9 @@ Flat star(Collective operation, double n) {
     case Collective::all_gather:
       return {n, 2, part + k * part, 0, k + k * k - 2, k * part, 0, k + k * k, k + k * k, k, 0};
     case Collective::reduce_scatter:
-      return {n, 2, part + k * part, k * part, k + k * k - 2, k * part, k * part, k + k * k, k + k * k, k, k};
+      return {n,        2,        part + k * part, k * part,  k + k * k - 2,
+              k * part, k * part, k + k * k,       k + k * k, k,
+              k};
     case Collective::barrier:
       return {1, 2, 0, 0, turns, 0, 0, 2 * k, 2 * k, 0, 0};
     case Collective::gather:
@@ -131,11 +134,13 @@ Flat chain(Collective operation, double n) {
     case Collective::reduce:  // a root in the middle hears the prefix, and then the last rank
       return {1, 2 * k, n, n, 0, pair ? 1.0 : 3.0, pair ? 1.0 : 2.0, pair ? 2.0 : 8.0, n + k, n, n};
     default:  // reduce_scatter: n such chains side by side
-      return {n, k, (k + n) / n, (k + n) / n, n, (n + 1) / n, 1, 2 * n + 2, n * n - 2, (n * n - 2) / n, k};
+      return {n, k,         (k + n) / n, (k + n) / n,     n, (n + 1) / n,
+              1, 2 * n + 2, n * n - 2,   (n * n - 2) / n, k};
   }
 }
 
-// Ranks 2i and 2i + 1 exchange first. Where a group is odd one rank hears from two: (m-1)/2 slices more, m the odd factor of n.
+// Ranks 2i and 2i + 1 exchange first. Where a group is odd one rank hears from two: (m-1)/2 slices
+// more, m the odd factor of n.
 Flat halving(Collective operation, int ranks) {
   const double n = ranks, k = n - 1, hops = ceil_log2(ranks), part = k / n;
   const int odd = ranks >> std::countr_zero(static_cast<unsigned>(ranks));
@@ -143,7 +148,8 @@ Flat halving(Collective operation, int ranks) {
   const double busy = part + more / n, frames = 2 * k + more;
   switch (operation) {
     case Collective::all_reduce:
-      return {n, 2 * hops, 2 * busy, busy, 2 * (k - hops), 2 * busy, busy, 2 * frames, 2 * k * n, 2 * k, k};
+      return {n,          2 * hops,  2 * busy, busy, 2 * (k - hops), 2 * busy, busy,
+              2 * frames, 2 * k * n, 2 * k,    k};
     case Collective::all_gather:
       return {n, hops, busy, 0, k - hops, busy, 0, frames, k * n, k, 0};
     default:  // reduce_scatter
@@ -165,7 +171,8 @@ Flat two_shot(Collective operation, double n) {
   }
 }
 
-// A rank that turns from peer to peer uses its links less evenly than one that hears from a single one all the time.
+// A rank that turns from peer to peer uses its links less evenly than one that hears from a single
+// one all the time.
 Flat uneven(Flat flat) {
   flat.path_bytes *= turning;
   flat.busy_bytes *= turning;
@@ -178,26 +185,26 @@ Flat pairwise(double n) {
   return {n, 1, part, 0, 2 * (k - 1), part, 0, 2 * k, k * n, k, 0};
 }
 
-Flat flat_shape(Algorithm algorithm, Collective operation, int ranks) {
+Flat flat_shape(schedules::Algorithm algorithm, Collective operation, int ranks) {
   switch (algorithm) {
-    case Algorithm::ring:
+    case schedules::Algorithm::ring:
       return ring(operation, ranks);
-    case Algorithm::tree:
+    case schedules::Algorithm::tree:
       return tree(operation, ranks);
-    case Algorithm::star:
+    case schedules::Algorithm::star:
       return star(operation, ranks);
-    case Algorithm::doubling:
+    case schedules::Algorithm::doubling:
       return doubling(operation, ranks);
-    case Algorithm::chain:
+    case schedules::Algorithm::chain:
       return chain(operation, ranks);
-    case Algorithm::pairwise:
+    case schedules::Algorithm::pairwise:
       return uneven(pairwise(ranks));
-    case Algorithm::halving:
+    case schedules::Algorithm::halving:
       return uneven(halving(operation, ranks));
-    case Algorithm::two_shot:
-    case Algorithm::two_level:
+    case schedules::Algorithm::two_shot:
+    case schedules::Algorithm::two_level:
       return uneven(two_shot(operation, ranks));
-    case Algorithm::direct:
+    case schedules::Algorithm::direct:
       break;
   }
   return {};
@@ -218,12 +225,14 @@ Traffic traffic_of(const Flat& flat) {
   return {flat.hops, flat.path_bytes, flat.path_frames, flat.busy_bytes, flat.busy_frames};
 }
 
-// What of a flat algorithm crosses between hosts: hops of the longest path, and bytes of the busiest host on that path and in all.
+// What of a flat algorithm crosses between hosts: hops of the longest path, and bytes of the
+// busiest host on that path and in all.
 struct Crossing {
   double hops = 0, path_bytes = 0, host_bytes = 0;
 };
 
-// Bytes that cross when ranks exchange with the one at distance 1, then 2, 4, ..., half as much each time.
+// Bytes that cross when ranks exchange with the one at distance 1, then 2, 4, ..., half as much
+// each time.
 double halved_bytes(const Topology& t) {
   const double most = t.ranks_per_host;
   const bool aligned =
@@ -236,25 +245,29 @@ double halved_bytes(const Topology& t) {
   return bytes;
 }
 
-Crossing crossing(Algorithm algorithm, Collective operation, const Flat& flat, const Topology& t) {
-  const double n = t.ranks, k = n - 1, hosts = t.hosts, most = t.ranks_per_host, outside = (n - most) / k;
+Crossing crossing(schedules::Algorithm algorithm, Collective operation, const Flat& flat,
+                  const Topology& t) {
+  const double n = t.ranks, k = n - 1, hosts = t.hosts, most = t.ranks_per_host,
+               outside = (n - most) / k;
   const double levels = ceil_log2(t.hosts);
   switch (algorithm) {
-    case Algorithm::ring:  // every slice passes every gap between hosts
-      if (flat.slices == 1) return {2 * (hosts - 1), flat.path_bytes == 0 ? 0 : hosts - 1, flat.busy_bytes};
+    case schedules::Algorithm::ring:  // every slice passes every gap between hosts
+      if (flat.slices == 1)
+        return {2 * (hosts - 1), flat.path_bytes == 0 ? 0 : hosts - 1, flat.busy_bytes};
       return {std::ceil(flat.hops * hosts / n), flat.path_bytes, flat.busy_bytes};
-    case Algorithm::tree: {  // in-order trees over ranks in host order: only the upper levels cross
+    case schedules::Algorithm::tree: {  // in-order trees over ranks in host order: only the upper
+                                        // levels cross
       const double hops = std::min(flat.hops, 2 * levels);
       return {hops, flat.path_bytes * hops / flat.hops, 2 * flat.busy_bytes};
     }
-    case Algorithm::star:
+    case schedules::Algorithm::star:
       return {flat.hops, flat.path_bytes * outside, flat.busy_bytes * outside};
-    case Algorithm::doubling: {  // every rank of a host sends the whole buffer at once
+    case schedules::Algorithm::doubling: {  // every rank of a host sends the whole buffer at once
       const bool whole = std::has_single_bit(unsigned(t.ranks));
       const double hops = std::min(flat.hops, levels + (whole ? 0 : 2));
       return {hops, flat.path_bytes == 0 ? 0 : hops * most, flat.busy_bytes == 0 ? 0 : hops * most};
     }
-    case Algorithm::chain: {
+    case schedules::Algorithm::chain: {
       const double part = t.in_rank_order ? (hosts - 1) / k : 1, wide = t.in_rank_order ? 1 : most;
       if (operation != Collective::reduce_scatter)
         return {std::ceil(flat.hops * part), flat.path_bytes * part, flat.busy_bytes * wide};
@@ -262,30 +275,31 @@ Crossing crossing(Algorithm algorithm, Collective operation, const Flat& flat, c
       const double bytes = wide * 2 * (hosts - 1) / hosts;
       return {std::ceil(flat.hops * part), bytes, bytes};
     }
-    case Algorithm::halving: {
+    case schedules::Algorithm::halving: {
       const double ways = operation == Collective::all_reduce ? 2 : 1,
                    bytes = ways * halved_bytes(t) * turning;
       return {std::min(flat.hops, ways * (levels + 1)), bytes, bytes};
     }
-    case Algorithm::two_shot:
-    case Algorithm::pairwise:
-    case Algorithm::two_level: {
+    case schedules::Algorithm::two_shot:
+    case schedules::Algorithm::pairwise:
+    case schedules::Algorithm::two_level: {
       const double bytes = flat.path_bytes * outside * most;
       return {flat.hops, bytes, bytes};
     }
-    case Algorithm::direct:
+    case schedules::Algorithm::direct:
       break;
   }
   return {};
 }
 
-Shape spread(Algorithm algorithm, Collective operation, const Topology& t) {
+Shape spread(schedules::Algorithm algorithm, Collective operation, const Topology& t) {
   const Flat flat = flat_shape(algorithm, operation, t.ranks);
   const Crossing over = crossing(algorithm, operation, flat, t);
   Shape shape = with_totals(flat);
   shape.host = shape.network = traffic_of(flat);
-  const bool direct =
-      algorithm == Algorithm::star || algorithm == Algorithm::two_shot || algorithm == Algorithm::pairwise;
+  const bool direct = algorithm == schedules::Algorithm::star ||
+                      algorithm == schedules::Algorithm::two_shot ||
+                      algorithm == schedules::Algorithm::pairwise;
   const double outside = static_cast<double>(t.ranks - t.ranks_per_host) / (t.ranks - 1);
   const double part = direct ? outside : flat.hops > 0 ? over.hops / flat.hops : 0;
   shape.network.hops = over.hops;
@@ -311,7 +325,8 @@ Shape two_level(Collective operation, const Topology& t) {
   switch (operation) {
     case Collective::all_reduce:
       s = {rails * hosts,
-           {2 * near, 2 * inside, near * 2 * ((rails - 1) * hosts - 1), 2 * inside, 4 * (rails - 1) * hosts},
+           {2 * near, 2 * inside, near * 2 * ((rails - 1) * hosts - 1), 2 * inside,
+            4 * (rails - 1) * hosts},
            {2 * last, 2 * last / hosts, 0, 2 * last / hosts, 4 * last},
            inside + last / n,
            inside + last / n,
@@ -355,7 +370,7 @@ Shape two_level(Collective operation, const Topology& t) {
 
 }  // namespace
 
-Topology topology_of(const Hosts& hosts, int ranks, int cores) {
+Topology topology_of(const schedules::Hosts& hosts, int ranks, int cores) {
   return {.ranks = ranks,
           .hosts = hosts.count(),
           .ranks_per_host = hosts.ranks() == 0 ? ranks : hosts.most_on_a_host(),
@@ -363,15 +378,17 @@ Topology topology_of(const Hosts& hosts, int ranks, int cores) {
           .in_rank_order = hosts.in_rank_order()};
 }
 
-Shape shape_of(Algorithm algorithm, Collective operation, const Topology& topology) {
+Shape shape_of(schedules::Algorithm algorithm, Collective operation, const Topology& topology) {
   if (topology.ranks < 2) return {};
-  operation = without_counts(operation);
+  operation = schedules::without_counts(operation);
   Topology t = topology;
   t.hosts = std::clamp(t.hosts, 1, t.ranks);
   // As many ranks as the average at least, and as few as leave one for every other host at most.
-  t.ranks_per_host = std::clamp(t.ranks_per_host, (t.ranks - 1) / t.hosts + 1, t.ranks - t.hosts + 1);
+  t.ranks_per_host =
+      std::clamp(t.ranks_per_host, (t.ranks - 1) / t.hosts + 1, t.ranks - t.hosts + 1);
   const bool rooted = operation == Collective::reduce || operation == Collective::broadcast;
-  if (algorithm == Algorithm::two_level && (t.hosts > 1 || rooted)) return two_level(operation, t);
+  if (algorithm == schedules::Algorithm::two_level && (t.hosts > 1 || rooted))
+    return two_level(operation, t);
   if (t.hosts > 1 && t.ranks_per_host > 1) return spread(algorithm, operation, t);
   const Flat flat = flat_shape(algorithm, operation, t.ranks);
   Shape shape = with_totals(flat);
@@ -380,9 +397,9 @@ Shape shape_of(Algorithm algorithm, Collective operation, const Topology& topolo
 }
 
 bool needs_staging(Collective operation) noexcept {
-  operation = without_counts(operation);
+  operation = schedules::without_counts(operation);
   return operation == Collective::reduce || operation == Collective::reduce_scatter ||
          operation == Collective::gather || operation == Collective::scatter;
 }
 
-}  // namespace rondo
+}  // namespace rondo::plan

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Predicted times are minima of straight lines in the number of bytes: one line for a single segment, and one for each frame size with
-// which the buffer can be pipelined. The choice walks along the lower envelope of all lines, which does not depend on the number of
-// bytes, and stops there; so it is monotone by construction.
+// Predicted times are minima of straight lines in the number of bytes: one line for a single
+// segment, and one for each frame size with which the buffer can be pipelined. The choice walks
+// along the lower envelope of all lines, which does not depend on the number of bytes, and stops
+// there; so it is monotone by construction.
 #include "collectives/plan/planner.h"
 
 #include <fmt/format.h>
@@ -18,7 +19,7 @@
 #include "collectives/plan/tuning.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::plan {
 
 namespace {
 
@@ -33,23 +34,25 @@ struct Line {
 };
 
 struct Candidate {
-  Algorithm algorithm = Algorithm::ring;
+  schedules::Algorithm algorithm = schedules::Algorithm::ring;
   std::array<Line, frame_ladder.size() + 1> lines;
   std::size_t line_count = 0;
   std::size_t grain = 1;  // segments are multiples of this
 
   const Line& best(double bytes) const {
-    return *std::min_element(lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(line_count),
-                             [&](const Line& a, const Line& b) { return a.at(bytes) < b.at(bytes); });
+    return *std::min_element(
+        lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(line_count),
+        [&](const Line& a, const Line& b) { return a.at(bytes) < b.at(bytes); });
   }
   double final_slope() const { return best(0x1p60).slope; }
 };
 
 struct Candidates {
-  std::array<Candidate, algorithm_count> items;
+  std::array<Candidate, schedules::algorithm_count> items;
   std::size_t count = 0;
 
-  // In the order in which growing messages may use them: by the slope they end with, the steepest first.
+  // In the order in which growing messages may use them: by the slope they end with, the steepest
+  // first.
   void insert(const Candidate& candidate) {
     std::size_t place = count++;
     for (; place > 0 && items[place - 1].final_slope() < candidate.final_slope(); --place)
@@ -73,13 +76,14 @@ class Estimator {
     idle_ = 1 - 1.0 / cores;
   }
 
-  Candidate estimate(Algorithm algorithm) const;
+  Candidate estimate(schedules::Algorithm algorithm) const;
 
  private:
-  // Where ranks outnumber cores: all work of the host shared among its cores, and on top the part of what must happen in a row
-  // during which other cores may find nothing to do (Graham's bound for list scheduling). Else what must happen in a row. The
-  // network works by itself.
-  double crowded(double in_a_row, double network, double frames, double bytes, double reduce) const {
+  // Where ranks outnumber cores: all work of the host shared among its cores, and on top the part
+  // of what must happen in a row during which other cores may find nothing to do (Graham's bound
+  // for list scheduling). Else what must happen in a row. The network works by itself.
+  double crowded(double in_a_row, double network, double frames, double bytes,
+                 double reduce) const {
     if (share_ == 0) return in_a_row + network;
     const double work = frames * 2 * costs_.host.frame_s + bytes * costs_.host.seconds_per_byte +
                         reduce * costs_.reduce_seconds_per_byte;
@@ -87,24 +91,27 @@ class Estimator {
   }
   Line alone(const Shape& shape) const;
   Line pipelined(const Shape& shape, const Line& single, std::size_t segment_bytes) const;
-  std::size_t bounded_segment(std::size_t wanted, std::size_t grain, Algorithm algorithm) const;
+  std::size_t bounded_segment(std::size_t wanted, std::size_t grain,
+                              schedules::Algorithm algorithm) const;
 
   Collective operation_;
   Topology topology_;
   const CostConstants& costs_;
   const PlanOptions& options_;
-  double share_ = 0;  // of all work that one core of the fullest host does; 0: a core for every rank
+  double share_ =
+      0;  // of all work that one core of the fullest host does; 0: a core for every rank
   double idle_ = 0;
 };
 
-std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain, Algorithm algorithm) const {
-  if (algorithm == Algorithm::doubling && operation_ == Collective::all_reduce)
-    wanted = std::min(wanted, eager_bytes);
-  if (algorithm == Algorithm::pairwise)  // a frame is a block of the segment
-    wanted = std::min(wanted, eager_bytes * static_cast<std::size_t>(topology_.ranks));
+std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain,
+                                       schedules::Algorithm algorithm) const {
+  if (algorithm == schedules::Algorithm::doubling && operation_ == Collective::all_reduce)
+    wanted = std::min(wanted, transports::eager_bytes);
+  if (algorithm == schedules::Algorithm::pairwise)  // a frame is a block of the segment
+    wanted = std::min(wanted, transports::eager_bytes * static_cast<std::size_t>(topology_.ranks));
   if (needs_staging(operation_)) {
-    const auto depth =
-        static_cast<std::size_t>(options_.depth > 0 ? options_.depth : static_cast<int>(least_depth));
+    const auto depth = static_cast<std::size_t>(options_.depth > 0 ? options_.depth
+                                                                   : static_cast<int>(least_depth));
     wanted = std::min(wanted, options_.staging_bytes / depth);
   }
   return std::max(wanted / grain * grain, grain);
@@ -117,12 +124,12 @@ double waiting(const Traffic& traffic, const LinkCosts& costs) {
 // One segment that is the whole buffer.
 Line Estimator::alone(const Shape& shape) const {
   Line line;
-  line.start =
-      crowded(waiting(shape.host, costs_.host), waiting(shape.network, costs_.network), shape.frames, 0, 0);
-  line.slope =
-      crowded(shape.host.path_bytes * costs_.host.seconds_per_byte +
-                  shape.path_reduce * costs_.reduce_seconds_per_byte,
-              shape.network.path_bytes * costs_.network.seconds_per_byte, 0, shape.bytes, shape.reduce);
+  line.start = crowded(waiting(shape.host, costs_.host), waiting(shape.network, costs_.network),
+                       shape.frames, 0, 0);
+  line.slope = crowded(shape.host.path_bytes * costs_.host.seconds_per_byte +
+                           shape.path_reduce * costs_.reduce_seconds_per_byte,
+                       shape.network.path_bytes * costs_.network.seconds_per_byte, 0, shape.bytes,
+                       shape.reduce);
   return line;
 }
 
@@ -138,16 +145,19 @@ Line Estimator::pipelined(const Shape& shape, const Line& single, std::size_t se
   busy = std::max(busy, shape.network.busy_bytes * costs_.network.seconds_per_byte * bytes);
   double depth = options_.depth;
   if (options_.depth <= 0) {
-    depth = std::clamp(busy > 0 ? std::ceil(whole / busy) + 1 : 1.0, double{least_depth}, double{most_depth});
+    depth = std::clamp(busy > 0 ? std::ceil(whole / busy) + 1 : 1.0, double{least_depth},
+                       double{most_depth});
     if (needs_staging(operation_))
-      depth = std::clamp(std::floor(static_cast<double>(options_.staging_bytes) / bytes), 1.0, depth);
+      depth =
+          std::clamp(std::floor(static_cast<double>(options_.staging_bytes) / bytes), 1.0, depth);
   }
-  const double turn = std::min(whole, std::max(busy, whole / depth));  // from one segment to the next
+  const double turn =
+      std::min(whole, std::max(busy, whole / depth));  // from one segment to the next
   return {std::max(single.start, whole - turn), turn / bytes, segment_bytes,
           static_cast<std::uint32_t>(depth)};
 }
 
-Candidate Estimator::estimate(Algorithm algorithm) const {
+Candidate Estimator::estimate(schedules::Algorithm algorithm) const {
   const Shape shape = shape_of(algorithm, operation_, topology_);
   Candidate candidate{.algorithm = algorithm, .lines = {}};
   Line single = alone(shape);
@@ -162,7 +172,8 @@ Candidate Estimator::estimate(Algorithm algorithm) const {
     for (const std::size_t frame : frame_ladder)
       add(bounded_segment(frame * slices, candidate.grain, algorithm));
   }
-  // One segment; where pipelining costs more than it hides, the line of the best segments, of which there are several in the end.
+  // One segment; where pipelining costs more than it hides, the line of the best segments, of which
+  // there are several in the end.
   const Line* flattest = &candidate.lines[0];
   for (std::size_t i = 1; i < candidate.line_count; ++i)
     if (candidate.lines[i].slope < flattest->slope) flattest = &candidate.lines[i];
@@ -173,27 +184,30 @@ Candidate Estimator::estimate(Algorithm algorithm) const {
   return candidate;
 }
 
-bool allowed(Algorithm algorithm, Collective operation, const PlanOptions& options) {
-  if (!supports(algorithm, operation)) return false;
+bool allowed(schedules::Algorithm algorithm, Collective operation, const PlanOptions& options) {
+  if (!schedules::supports(algorithm, operation)) return false;
   return !options.reproducible || is_reproducible(algorithm, operation);
 }
 
 // Without hosts there are no two levels, and two-shot needs a link between any two ranks.
-bool worth_trying(Algorithm algorithm, const Topology& topology) {
-  if (algorithm == Algorithm::two_level) return topology.hosts > 1 && topology.ranks_per_host > 1;
-  return algorithm != Algorithm::two_shot || topology.ranks <= most_two_shot_ranks;
+bool worth_trying(schedules::Algorithm algorithm, const Topology& topology) {
+  if (algorithm == schedules::Algorithm::two_level)
+    return topology.hosts > 1 && topology.ranks_per_host > 1;
+  return algorithm != schedules::Algorithm::two_shot || topology.ranks <= most_two_shot_ranks;
 }
 
 [[noreturn]] void refuse(Collective operation, const PlanOptions& options) {
-  if (!has_schedules(operation))
+  if (!schedules::has_schedules(operation))
     throw Error(Errc::unsupported, fmt::format("{} has no algorithm to plan", name_of(operation)));
   std::string possible;
-  for (int i = 0; i < algorithm_count; ++i)
-    if (const auto algorithm = static_cast<Algorithm>(i); allowed(algorithm, operation, options))
-      possible += fmt::format("{}{}", possible.empty() ? "" : ", ", name_of(algorithm));
+  for (int i = 0; i < schedules::algorithm_count; ++i)
+    if (const auto algorithm = static_cast<schedules::Algorithm>(i);
+        allowed(algorithm, operation, options))
+      possible += fmt::format("{}{}", possible.empty() ? "" : ", ", schedules::name_of(algorithm));
   throw Error(Errc::unsupported,
               fmt::format("algorithm {} does not exist for {}{}; possible: {}",
-                          options.algorithm ? name_of(*options.algorithm) : "unknown", name_of(operation),
+                          options.algorithm ? schedules::name_of(*options.algorithm) : "unknown",
+                          name_of(operation),
                           options.reproducible ? " with reproducible results" : "", possible));
 }
 
@@ -201,8 +215,8 @@ Candidates collect(Collective operation, const Topology& topology, const CostCon
                    const PlanOptions& options) {
   const Estimator estimator(operation, topology, constants, options);
   Candidates candidates;
-  for (int i = 0; i < algorithm_count; ++i) {
-    const auto algorithm = static_cast<Algorithm>(i);
+  for (int i = 0; i < schedules::algorithm_count; ++i) {
+    const auto algorithm = static_cast<schedules::Algorithm>(i);
     if (!allowed(algorithm, operation, options)) continue;
     if (options.algorithm ? *options.algorithm == algorithm : worth_trying(algorithm, topology))
       candidates.insert(estimator.estimate(algorithm));
@@ -211,7 +225,8 @@ Candidates collect(Collective operation, const Topology& topology, const CostCon
   return candidates;
 }
 
-// Walks the lower envelope from 0 to `bytes` and returns the last candidate, in their order, that was best on the way.
+// Walks the lower envelope from 0 to `bytes` and returns the last candidate, in their order, that
+// was best on the way.
 const Candidate& walk(const Candidates& candidates, double bytes) {
   const Candidate* chosen = candidates.begin();
   const Line* line = nullptr;
@@ -224,10 +239,12 @@ const Candidate& walk(const Candidates& candidates, double bytes) {
       for (std::size_t i = 0; i < candidate.line_count; ++i) {
         const Line& other = candidate.lines[i];
         if (line != nullptr && other.slope >= line->slope) continue;
-        const double meet = line == nullptr
-                                ? other.start
-                                : std::max(here, (other.start - line->start) / (line->slope - other.slope));
-        if (next != nullptr && (meet > there || (meet == there && other.slope >= next->slope))) continue;
+        const double meet =
+            line == nullptr
+                ? other.start
+                : std::max(here, (other.start - line->start) / (line->slope - other.slope));
+        if (next != nullptr && (meet > there || (meet == there && other.slope >= next->slope)))
+          continue;
         next = &other;
         owner = &candidate;
         there = meet;
@@ -248,7 +265,8 @@ Plan make_plan(const Candidate& candidate, std::size_t bytes) {
             .depth = static_cast<int>(line.depth),
             .seconds = line.at(static_cast<double>(bytes))};
   const std::size_t grain = candidate.grain;
-  if (grain > 1 && bytes > line.segment_bytes) {  // segments of equal size rather than a small last one
+  if (grain > 1 &&
+      bytes > line.segment_bytes) {  // segments of equal size rather than a small last one
     const std::size_t segments = (bytes - 1) / line.segment_bytes + 1;
     plan.segment_bytes = std::min(line.segment_bytes, ((bytes - 1) / segments / grain + 1) * grain);
   }
@@ -258,13 +276,13 @@ Plan make_plan(const Candidate& candidate, std::size_t bytes) {
 
 }  // namespace
 
-bool is_reproducible(Algorithm algorithm, Collective operation) noexcept {
-  switch (without_counts(operation)) {
+bool is_reproducible(schedules::Algorithm algorithm, Collective operation) noexcept {
+  switch (schedules::without_counts(operation)) {
     case Collective::all_reduce:
-      return algorithm == Algorithm::chain || algorithm == Algorithm::star;
+      return algorithm == schedules::Algorithm::chain || algorithm == schedules::Algorithm::star;
     case Collective::reduce:
     case Collective::reduce_scatter:
-      return algorithm == Algorithm::chain;
+      return algorithm == schedules::Algorithm::chain;
     default:
       break;
   }
@@ -280,7 +298,7 @@ Plan choose_plan(Collective operation, std::size_t bytes, const Topology& topolo
 std::vector<Plan> list_plans(Collective operation, std::size_t bytes, const Topology& topology,
                              const CostConstants& constants, const PlanOptions& options) {
   const Candidates candidates = collect(operation, topology, constants, options);
-  const Algorithm chosen = walk(candidates, static_cast<double>(bytes)).algorithm;
+  const schedules::Algorithm chosen = walk(candidates, static_cast<double>(bytes)).algorithm;
   std::vector<Plan> plans;
   for (const Candidate& candidate : candidates) plans.push_back(make_plan(candidate, bytes));
   std::sort(plans.begin(), plans.end(), [&](const Plan& a, const Plan& b) {
@@ -290,4 +308,4 @@ std::vector<Plan> list_plans(Collective operation, std::size_t bytes, const Topo
   return plans;
 }
 
-}  // namespace rondo
+}  // namespace rondo::plan

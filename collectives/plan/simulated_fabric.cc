@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace rondo {
+namespace rondo::plan {
 
 Picoseconds picoseconds(double seconds) noexcept {
   return static_cast<Picoseconds>(std::llround(seconds * 1e12));
@@ -14,11 +14,13 @@ int host_of(const Fabric& fabric, int rank) noexcept {
   return fabric.in_turns ? rank % fabric.hosts : rank / fabric.ranks_per_host;
 }
 
-SimulatedFabric::SimulatedFabric(const Fabric& fabric, std::span<const Straggler> stragglers, int hosts)
+SimulatedFabric::SimulatedFabric(const Fabric& fabric, std::span<const Straggler> stragglers,
+                                 int hosts)
     : fabric_(fabric),
       inside_latency_(picoseconds(fabric.inside.latency_s)),
       between_latency_(picoseconds(fabric.between.latency_s)),
-      burst_(picoseconds(static_cast<double>(fabric.burst_bytes) * fabric.between.seconds_per_byte)) {
+      burst_(
+          picoseconds(static_cast<double>(fabric.burst_bytes) * fabric.between.seconds_per_byte)) {
   const auto host_count = static_cast<std::size_t>(hosts);
   const auto ranks = host_count * static_cast<std::size_t>(fabric.ranks_per_host);
   factor_.assign(ranks, 1);
@@ -52,7 +54,8 @@ SimulatedFabric::Work SimulatedFabric::work(std::uint32_t rank, std::uint64_t by
                                             double per_byte) const noexcept {
   const double factor = factor_[rank];
   const std::uint64_t chunk = std::min<std::uint64_t>(bytes, fabric_.chunk_bytes);
-  return {picoseconds(fabric_.frame_s * factor), picoseconds(static_cast<double>(bytes) * per_byte * factor),
+  return {picoseconds(fabric_.frame_s * factor),
+          picoseconds(static_cast<double>(bytes) * per_byte * factor),
           picoseconds(static_cast<double>(chunk) * per_byte * factor)};
 }
 
@@ -76,7 +79,8 @@ Picoseconds SimulatedFabric::take_core(std::uint32_t rank, Picoseconds since, Pi
   return start;
 }
 
-Passage SimulatedFabric::send(std::uint32_t rank, Picoseconds now, std::uint64_t bytes, Trail& trail) {
+Passage SimulatedFabric::send(std::uint32_t rank, Picoseconds now, std::uint64_t bytes,
+                              Trail& trail) {
   const Work w = work(rank, bytes, fabric_.byte_s);
   const Picoseconds start = take_core(rank, now, w.all(), trail);
   return {start + w.frame + w.chunk, start + w.all()};
@@ -84,14 +88,16 @@ Passage SimulatedFabric::send(std::uint32_t rank, Picoseconds now, std::uint64_t
 
 Picoseconds SimulatedFabric::receive(std::uint32_t rank, Picoseconds since, Picoseconds here,
                                      std::uint64_t bytes, bool reduce, Trail& trail) {
-  const Work w = work(rank, bytes, fabric_.byte_s + (reduce ? fabric_.reduce_seconds_per_byte : 0.0));
+  const Work w =
+      work(rank, bytes, fabric_.byte_s + (reduce ? fabric_.reduce_seconds_per_byte : 0.0));
   const Picoseconds start = take_core(rank, since, w.all(), trail);
   return std::max(start + w.all(), here + w.frame + w.chunk);
 }
 
-// A server that has rested takes up to a burst at once. Its clock is one burst ahead, so that a rest before the start counts too.
-Picoseconds SimulatedFabric::begin(Server& server, Picoseconds time, Picoseconds length, Picoseconds burst,
-                                   Trail& trail) {
+// A server that has rested takes up to a burst at once. Its clock is one burst ahead, so that a
+// rest before the start counts too.
+Picoseconds SimulatedFabric::begin(Server& server, Picoseconds time, Picoseconds length,
+                                   Picoseconds burst, Trail& trail) {
   if (server.free > time + burst) trail = server.trail;
   server.free = std::max(server.free, time) + length;
   server.busy += length;
@@ -103,8 +109,8 @@ Passage SimulatedFabric::leave(std::uint32_t rank, bool inside, Passage ready, s
                                Trail& trail) {
   const auto host = static_cast<std::size_t>(host_of(rank));
   Server& server = inside ? ports_out_[rank] : links_out_[host];
-  const double per_byte =
-      inside ? fabric_.inside.seconds_per_byte : fabric_.between.seconds_per_byte * link_factor_[host];
+  const double per_byte = inside ? fabric_.inside.seconds_per_byte
+                                 : fabric_.between.seconds_per_byte * link_factor_[host];
   const Picoseconds length = picoseconds(static_cast<double>(bytes) * per_byte);
   const Picoseconds end = begin(server, ready.first, length, inside ? 0 : burst_, trail);
   server.bytes += bytes;
@@ -112,12 +118,12 @@ Passage SimulatedFabric::leave(std::uint32_t rank, bool inside, Passage ready, s
   return {std::max(ready.first, end - std::min(end, length)), last};
 }
 
-Picoseconds SimulatedFabric::enter(std::uint32_t rank, bool inside, Passage arriving, std::uint64_t bytes,
-                                   Trail& trail) {
+Picoseconds SimulatedFabric::enter(std::uint32_t rank, bool inside, Passage arriving,
+                                   std::uint64_t bytes, Trail& trail) {
   const auto host = static_cast<std::size_t>(host_of(rank));
   Server& server = inside ? ports_in_[rank] : links_in_[host];
-  const double per_byte =
-      inside ? fabric_.inside.seconds_per_byte : fabric_.between.seconds_per_byte * link_factor_[host];
+  const double per_byte = inside ? fabric_.inside.seconds_per_byte
+                                 : fabric_.between.seconds_per_byte * link_factor_[host];
   const Picoseconds length = picoseconds(static_cast<double>(bytes) * per_byte);
   server.bytes += bytes;
   return std::max(begin(server, arriving.first, length, inside ? 0 : burst_, trail), arriving.last);
@@ -142,4 +148,4 @@ void SimulatedFabric::report(SimulatedRun& run, Picoseconds time) const {
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::plan

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The hosts, cores and links of a simulation as servers that take work in the order in which it comes. Times are whole picoseconds.
+// The hosts, cores and links of a simulation as servers that take work in the order in which it
+// comes. Times are whole picoseconds.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 #include "collectives/plan/simulator.h"
 
-namespace rondo {
+namespace rondo::plan {
 
 using Picoseconds = std::uint64_t;
 Picoseconds picoseconds(double seconds) noexcept;
@@ -41,21 +42,28 @@ class SimulatedFabric {
   // hosts: those simulated, the first of the fabric.
   SimulatedFabric(const Fabric& fabric, std::span<const Straggler> stragglers, int hosts);
 
-  int host_of(std::uint32_t rank) const noexcept { return rondo::host_of(fabric_, static_cast<int>(rank)); }
+  int host_of(std::uint32_t rank) const noexcept {
+    return plan::host_of(fabric_, static_cast<int>(rank));
+  }
   Picoseconds start_of(std::uint32_t rank) const noexcept { return delay_[rank]; }
 
-  // Processor time of `rank` for a frame that becomes known at `since`. trail: of what made it ready; replaced when the
-  // processor was the reason to wait. For a send, first is when the link may begin; for a receive `here` is when the last byte
-  // arrives, and last is when all is handled.
+  // Processor time of `rank` for a frame that becomes known at `since`. trail: of what made it
+  // ready; replaced when the processor was the reason to wait. For a send, first is when the link
+  // may begin; for a receive `here` is when the last byte arrives, and last is when all is handled.
   Passage send(std::uint32_t rank, Picoseconds now, std::uint64_t bytes, Trail& trail);
   Picoseconds receive(std::uint32_t rank, Picoseconds since, Picoseconds here, std::uint64_t bytes,
                       bool reduce, Trail& trail);
 
-  // Through the sender's end of a link from ready.first on; ready.last is when the sender has handed over the last byte.
+  // Through the sender's end of a link from ready.first on; ready.last is when the sender has
+  // handed over the last byte.
   Passage leave(std::uint32_t rank, bool inside, Passage ready, std::uint64_t bytes, Trail& trail);
-  // Through the receiver's end: arriving.first and .last are when the bytes would come if it were free.
-  Picoseconds enter(std::uint32_t rank, bool inside, Passage arriving, std::uint64_t bytes, Trail& trail);
-  Picoseconds latency(bool inside) const noexcept { return inside ? inside_latency_ : between_latency_; }
+  // Through the receiver's end: arriving.first and .last are when the bytes would come if it were
+  // free.
+  Picoseconds enter(std::uint32_t rank, bool inside, Passage arriving, std::uint64_t bytes,
+                    Trail& trail);
+  Picoseconds latency(bool inside) const noexcept {
+    return inside ? inside_latency_ : between_latency_;
+  }
 
   // Fills in the shares of what was busy, after so long.
   void report(SimulatedRun& run, Picoseconds time) const;
@@ -67,13 +75,15 @@ class SimulatedFabric {
     Trail trail;
   };
   struct Work {
-    Picoseconds frame = 0, rest = 0, chunk = 0;  // rest and chunk: of all payload, of what is not hidden
+    Picoseconds frame = 0, rest = 0,
+                chunk = 0;  // rest and chunk: of all payload, of what is not hidden
     Picoseconds all() const noexcept { return frame + rest; }
   };
 
   Work work(std::uint32_t rank, std::uint64_t bytes, double per_byte) const noexcept;
   Picoseconds take_core(std::uint32_t rank, Picoseconds since, Picoseconds time, Trail& trail);
-  Picoseconds begin(Server& server, Picoseconds time, Picoseconds length, Picoseconds burst, Trail& trail);
+  Picoseconds begin(Server& server, Picoseconds time, Picoseconds length, Picoseconds burst,
+                    Trail& trail);
 
   Fabric fabric_;
   Picoseconds inside_latency_, between_latency_, burst_;
@@ -87,4 +97,4 @@ class SimulatedFabric {
   bool one_pool_ = false;
 };
 
-}  // namespace rondo
+}  // namespace rondo::plan

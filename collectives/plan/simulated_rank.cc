@@ -3,37 +3,38 @@
 
 #include <algorithm>
 
-namespace rondo {
+namespace rondo::plan {
 
-const FrameTable& FrameTables::find(std::span<const std::uint32_t> frame_rounds) {
+const schedules::FrameTable& FrameTables::find(std::span<const std::uint32_t> frame_rounds) {
   key_.assign(frame_rounds.begin(), frame_rounds.end());
   const auto found = tables_.find(key_);
   if (found != tables_.end()) return found->second;
-  return tables_.emplace(key_, FrameTable(frame_rounds, rounds_, depth_)).first->second;
+  return tables_.emplace(key_, schedules::FrameTable(frame_rounds, rounds_, depth_)).first->second;
 }
 
-SimulatedRank::SimulatedRank(const Schedule& schedule, std::uint32_t depth, std::uint64_t segments,
-                             FrameTables& tables)
+SimulatedRank::SimulatedRank(const schedules::Schedule& schedule, std::uint32_t depth,
+                             std::uint64_t segments, FrameTables& tables)
     : slices_(schedule.slices),
       segments_(segments),
-      window_(std::min<std::uint64_t>(segment_window(depth), segments)) {
+      window_(std::min<std::uint64_t>(schedules::segment_window(depth), segments)) {
   add_peers(schedule);
   steps_.reserve(schedule.steps.size());
   chain_start_.assign(slices_ + 2, 0);
-  for (const Step& s : schedule.steps) ++chain_start_[s.slice + 1];
-  for (std::uint32_t slice = 0; slice <= slices_; ++slice) chain_start_[slice + 1] += chain_start_[slice];
+  for (const schedules::Step& s : schedule.steps) ++chain_start_[s.slice + 1];
+  for (std::uint32_t slice = 0; slice <= slices_; ++slice)
+    chain_start_[slice + 1] += chain_start_[slice];
   chains_.resize(schedule.steps.size());
   std::vector<std::uint32_t> length(slices_ + 1, 0);
   std::vector<bool> written(slices_ + 1, false);
   std::uint32_t fence = 0;
   const auto index = [&](int rank) {
-    return rank == no_rank ? -1 : static_cast<std::int32_t>(find_peer(rank));
+    return rank == schedules::no_rank ? -1 : static_cast<std::int32_t>(find_peer(rank));
   };
-  for (const Step& s : schedule.steps) {
+  for (const schedules::Step& s : schedule.steps) {
     const auto number = static_cast<std::uint32_t>(steps_.size());
     const bool token = s.slice == slices_;
-    steps_.push_back({s.slice, length[s.slice], token ? number : fence, index(s.from), index(s.to), s.reduce,
-                      s.keep, written[s.slice]});
+    steps_.push_back({s.slice, length[s.slice], token ? number : fence, index(s.from), index(s.to),
+                      s.reduce, s.keep, written[s.slice]});
     if (token) fence = number + 1;
     chains_[chain_start_[s.slice] + length[s.slice]++] = number;
     if (steps_.back().writes()) written[s.slice] = true;
@@ -43,11 +44,11 @@ SimulatedRank::SimulatedRank(const Schedule& schedule, std::uint32_t depth, std:
   left_.assign(window_, 0);
 }
 
-void SimulatedRank::add_peers(const Schedule& schedule) {
+void SimulatedRank::add_peers(const schedules::Schedule& schedule) {
   std::vector<int> ranks;
-  for (const Step& s : schedule.steps) {
-    if (s.from != no_rank) ranks.push_back(s.from);
-    if (s.to != no_rank) ranks.push_back(s.to);
+  for (const schedules::Step& s : schedule.steps) {
+    if (s.from != schedules::no_rank) ranks.push_back(s.from);
+    if (s.to != schedules::no_rank) ranks.push_back(s.to);
   }
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
@@ -55,7 +56,7 @@ void SimulatedRank::add_peers(const Schedule& schedule) {
   for (std::size_t i = 0; i < ranks.size(); ++i) peers_[i].rank = ranks[i];
 }
 
-void SimulatedRank::order_links(const Schedule& schedule, FrameTables& tables) {
+void SimulatedRank::order_links(const schedules::Schedule& schedule, FrameTables& tables) {
   std::vector<std::uint32_t> receives(peers_.size() + 1, 0), sends(peers_.size() + 1, 0);
   for (const SimulatedStep& s : steps_) {
     if (s.from >= 0) ++receives[static_cast<std::size_t>(s.from) + 1];
@@ -84,14 +85,17 @@ void SimulatedRank::order_links(const Schedule& schedule, FrameTables& tables) {
     const auto part = [&](std::uint32_t first, std::uint32_t count) {
       return std::span<const std::uint32_t>(rounds).subspan(first, count);
     };
-    p.receives = FrameOrder(tables.find(part(p.first_receive, receives[i + 1] - receives[i])), segments_);
-    p.sends = FrameOrder(tables.find(part(p.first_send, sends[i + 1] - sends[i])), segments_);
+    p.receives = schedules::FrameOrder(
+        tables.find(part(p.first_receive, receives[i + 1] - receives[i])), segments_);
+    p.sends =
+        schedules::FrameOrder(tables.find(part(p.first_send, sends[i + 1] - sends[i])), segments_);
   }
 }
 
 std::int64_t SimulatedRank::find_peer(int rank) const noexcept {
-  const auto found = std::lower_bound(peers_.begin(), peers_.end(), rank,
-                                      [](const SimulatedPeer& p, int wanted) { return p.rank < wanted; });
+  const auto found =
+      std::lower_bound(peers_.begin(), peers_.end(), rank,
+                       [](const SimulatedPeer& p, int wanted) { return p.rank < wanted; });
   return found == peers_.end() || found->rank != rank ? -1 : found - peers_.begin();
 }
 
@@ -112,7 +116,8 @@ void SimulatedRank::begin(std::vector<Candidate>& found) {
     base_ = segments_;
     return;
   }
-  // From the newest to the oldest: a segment that is done at once moves the window, which opens others.
+  // From the newest to the oldest: a segment that is done at once moves the window, which opens
+  // others.
   for (std::uint64_t s = 0; s < window_; ++s) open_segment(s);
   for (std::uint64_t s = window_; s-- > 0;)
     for (std::uint32_t slice = 0; slice <= slices_; ++slice) advance(s, slice, found);
@@ -134,7 +139,8 @@ void SimulatedRank::add_all(std::vector<Candidate>& found) const {
 }
 
 // Goes over steps that need nobody, and names what the slice can do next.
-void SimulatedRank::advance(std::uint64_t segment, std::uint32_t slice, std::vector<Candidate>& found) {
+void SimulatedRank::advance(std::uint64_t segment, std::uint32_t slice,
+                            std::vector<Candidate>& found) {
   const auto steps = chain(slice);
   std::uint32_t finished = 0;
   SliceState& slice_state = state(segment, slice);
@@ -238,4 +244,4 @@ void SimulatedRank::finish_step(std::uint64_t segment, std::vector<Candidate>& f
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::plan

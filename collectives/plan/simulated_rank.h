@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One operation under way on one simulated rank: what Run is to the engine, without bytes and small enough for a hundred thousand.
+// One operation under way on one simulated rank: what Run is to the engine, without bytes and small
+// enough for a hundred thousand.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,17 @@
 #include "collectives/schedules/order.h"
 #include "collectives/schedules/schedule.h"
 
-namespace rondo {
+namespace rondo::plan {
 
 // Frame orders by the rounds of their frames: most links of a large group share a few.
 class FrameTables {
  public:
   FrameTables(std::uint32_t rounds, std::uint32_t depth) : rounds_(rounds), depth_(depth) {}
-  const FrameTable& find(std::span<const std::uint32_t> frame_rounds);
+  const schedules::FrameTable& find(std::span<const std::uint32_t> frame_rounds);
 
  private:
   std::uint32_t rounds_, depth_;
-  std::map<std::vector<std::uint32_t>, FrameTable> tables_;
+  std::map<std::vector<std::uint32_t>, schedules::FrameTable> tables_;
   std::vector<std::uint32_t> key_;
 };
 
@@ -39,7 +40,7 @@ struct SimulatedStep {
 struct SimulatedPeer {
   int rank = 0;
   std::uint32_t reverse = 0;  // this rank among the peers of that one
-  FrameOrder receives, sends;
+  schedules::FrameOrder receives, sends;
   std::uint32_t first_receive = 0, first_send = 0;  // of its steps in list order
   std::uint32_t waiting = 0;                        // frames that are here and have not been taken
   bool taking = false;
@@ -58,14 +59,17 @@ struct Candidate {
 
 class SimulatedRank {
  public:
-  SimulatedRank(const Schedule& schedule, std::uint32_t depth, std::uint64_t segments, FrameTables& tables);
+  SimulatedRank(const schedules::Schedule& schedule, std::uint32_t depth, std::uint64_t segments,
+                FrameTables& tables);
 
   const std::vector<SimulatedPeer>& peers() const noexcept { return peers_; }
   SimulatedPeer& peer(std::uint32_t index) noexcept { return peers_[index]; }
   // Peers are in order of rank. Index or -1.
   std::int64_t find_peer(int rank) const noexcept;
   std::uint32_t slices() const noexcept { return slices_; }
-  const SimulatedStep& step(const SimulatedPlace& place) const noexcept { return steps_[place.step]; }
+  const SimulatedStep& step(const SimulatedPlace& place) const noexcept {
+    return steps_[place.step];
+  }
   std::size_t steps() const noexcept { return steps_.size(); }
   bool done() const noexcept { return base_ == segments_; }
   std::size_t memory() const noexcept;
@@ -84,10 +88,11 @@ class SimulatedRank {
     std::uint32_t next = 0, sends_pending = 0;
   };
 
-  void add_peers(const Schedule& schedule);
-  void order_links(const Schedule& schedule, FrameTables& tables);
+  void add_peers(const schedules::Schedule& schedule);
+  void order_links(const schedules::Schedule& schedule, FrameTables& tables);
   std::span<const std::uint32_t> chain(std::uint32_t slice) const noexcept {
-    return std::span(chains_).subspan(chain_start_[slice], chain_start_[slice + 1] - chain_start_[slice]);
+    return std::span(chains_).subspan(chain_start_[slice],
+                                      chain_start_[slice + 1] - chain_start_[slice]);
   }
   SliceState& state(std::uint64_t segment, std::uint32_t slice) noexcept {
     return states_[segment % window_ * (slices_ + 1) + slice];
@@ -95,7 +100,9 @@ class SimulatedRank {
   const SliceState& state(std::uint64_t segment, std::uint32_t slice) const noexcept {
     return states_[segment % window_ * (slices_ + 1) + slice];
   }
-  bool open(const SimulatedPlace& place) const noexcept { return begun_ && place.segment < base_ + window_; }
+  bool open(const SimulatedPlace& place) const noexcept {
+    return begun_ && place.segment < base_ + window_;
+  }
   bool fenced(const SimulatedPlace& place) const noexcept {
     return steps_.size() - left_[place.segment % window_] < step(place).after;
   }
@@ -116,4 +123,4 @@ class SimulatedRank {
   std::vector<std::uint32_t> left_;  // steps, by segment of the window
 };
 
-}  // namespace rondo
+}  // namespace rondo::plan

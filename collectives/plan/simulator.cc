@@ -9,32 +9,35 @@
 
 #include <rondo/error.h>
 
-#include "collectives/schedules/call.h"
 #include "collectives/plan/costs.h"
-#include "collectives/schedules/layout.h"
-#include "collectives/schedules/schedules.h"
 #include "collectives/plan/simulated_fabric.h"
 #include "collectives/plan/simulated_rank.h"
+#include "collectives/schedules/call.h"
+#include "collectives/schedules/layout.h"
+#include "collectives/schedules/schedules.h"
 #include "collectives/schedules/symmetry.h"
 
-namespace rondo {
+namespace rondo::plan {
 
 namespace {
 
-// start: a rank calls the operation. leave: a frame is ready for its sender's link. reach: its first byte is at the receiver's host.
-// arrive: its last byte is there. receive: it has been handled. sent: its sender may use the buffer again.
+// start: a rank calls the operation. leave: a frame is ready for its sender's link. reach: its
+// first byte is at the receiver's host. arrive: its last byte is there. receive: it has been
+// handled. sent: its sender may use the buffer again.
 enum class Kind : std::uint8_t { start, leave, reach, arrive, receive, sent };
 
 struct Event {
   Kind kind = Kind::start;
   std::uint32_t rank = 0, peer = 0, step = 0;
   std::uint64_t segment = 0, bytes = 0;
-  // leave: when the sender has handed over the last byte; reach: when the last byte would come; arrive: when the first one came.
+  // leave: when the sender has handed over the last byte; reach: when the last byte would come;
+  // arrive: when the first one came.
   Picoseconds other = 0;
   Trail trail;
 };
 
-// Events by time; at one time by kind and rank, so that equal hosts do equal things in equal order; then as they were made.
+// Events by time; at one time by kind and rank, so that equal hosts do equal things in equal order;
+// then as they were made.
 class EventQueue {
  public:
   bool empty() const noexcept { return keys_.empty(); }
@@ -77,19 +80,20 @@ class EventQueue {
   std::uint64_t made_ = 0;
 };
 
-Layout layout_of(const SimulatedCall& call, int ranks, std::uint32_t slices) {
-  const std::uint64_t blocks = is_blocked(call.operation) ? static_cast<std::uint64_t>(ranks) : 1;
+schedules::Layout layout_of(const SimulatedCall& call, int ranks, std::uint32_t slices) {
+  const std::uint64_t blocks =
+      schedules::is_blocked(call.operation) ? static_cast<std::uint64_t>(ranks) : 1;
   return {call.bytes / blocks, std::max<std::size_t>(1, call.segment_bytes / blocks), slices,
-          is_blocked(call.operation)};
+          schedules::is_blocked(call.operation)};
 }
 
 // As a communicator finds it in the records of the ranks.
-Hosts group(const Fabric& fabric) {
+schedules::Hosts group(const Fabric& fabric) {
   if (fabric.hosts == 1) return {};
   std::vector<int> host_of_rank(static_cast<std::size_t>(fabric.hosts * fabric.ranks_per_host));
   for (std::size_t rank = 0; rank < host_of_rank.size(); ++rank)
     host_of_rank[rank] = host_of(fabric, static_cast<int>(rank));
-  return Hosts(host_of_rank);
+  return schedules::Hosts(host_of_rank);
 }
 
 class Simulation {
@@ -113,7 +117,8 @@ class Simulation {
   [[noreturn]] void report_too_many(std::uint64_t limit) const;
 
   bool is_whole() const noexcept { return hosts_ == fabric_.hosts; }
-  // The rank simulated in its place: where one host stands for all, the one at the same place on it.
+  // The rank simulated in its place: where one host stands for all, the one at the same place on
+  // it.
   std::uint32_t stand_in(int rank) const noexcept {
     return static_cast<std::uint32_t>(is_whole() ? rank : rank % fabric_.ranks_per_host);
   }
@@ -131,7 +136,7 @@ class Simulation {
   const std::uint32_t count_;  // ranks simulated
   SimulatedFabric servers_;
   std::uint32_t slices_ = 1;
-  Layout layout_;
+  schedules::Layout layout_;
   std::vector<SimulatedRank> ranks_;
   std::unique_ptr<FrameTables> tables_;
   EventQueue events_;
@@ -144,8 +149,8 @@ class Simulation {
   std::uint64_t frames_ = 0, bytes_ = 0;
 };
 
-Simulation::Simulation(const SimulatedCall& call, const Fabric& fabric, std::span<const Straggler> stragglers,
-                       int hosts)
+Simulation::Simulation(const SimulatedCall& call, const Fabric& fabric,
+                       std::span<const Straggler> stragglers, int hosts)
     : call_(call),
       fabric_(fabric),
       hosts_(hosts),
@@ -154,12 +159,12 @@ Simulation::Simulation(const SimulatedCall& call, const Fabric& fabric, std::spa
       servers_(fabric, stragglers, hosts) {}
 
 void Simulation::prepare(std::uint64_t memory_limit) {
-  const Hosts grouping = group(fabric_);
+  const schedules::Hosts grouping = group(fabric_);
   ranks_.reserve(count_);
   std::uint64_t memory = 0;
   for (std::uint32_t rank = 0; rank < count_; ++rank) {
-    const Schedule schedule = make_schedule(call_.algorithm, call_.operation, static_cast<int>(rank),
-                                            all_ranks_, call_.root, grouping);
+    const schedules::Schedule schedule = schedules::make_schedule(
+        call_.algorithm, call_.operation, static_cast<int>(rank), all_ranks_, call_.root, grouping);
     if (rank == 0) {
       slices_ = schedule.slices;
       layout_ = layout_of(call_, all_ranks_, slices_);
@@ -170,9 +175,11 @@ void Simulation::prepare(std::uint64_t memory_limit) {
     if (memory > memory_limit)
       throw Error(
           Errc::unsupported,
-          fmt::format("the schedules of {} over {} ranks need about {} of memory to simulate, more than {}",
-                      name_of(call_.algorithm), all_ranks_, describe_bytes(memory / (rank + 1) * count_),
-                      describe_bytes(memory_limit)));
+          fmt::format(
+              "the schedules of {} over {} ranks need about {} of memory to simulate, more than {}",
+              schedules::name_of(call_.algorithm), all_ranks_,
+              schedules::describe_bytes(memory / (rank + 1) * count_),
+              schedules::describe_bytes(memory_limit)));
   }
   connect();
 }
@@ -184,14 +191,15 @@ void Simulation::connect() {
       const std::uint32_t other = stand_in(peer.rank);
       const int shift = peer.rank - static_cast<int>(other);
       peer.reverse = static_cast<std::uint32_t>(
-          ranks_[other].find_peer(wrap(static_cast<int>(rank) - shift, all_ranks_)));
+          ranks_[other].find_peer(schedules::wrap(static_cast<int>(rank) - shift, all_ranks_)));
     }
   }
 }
 
 SimulatedRun Simulation::run(std::uint64_t frame_limit) {
   for (std::uint32_t rank = 0; rank < count_; ++rank)
-    events_.push(servers_.start_of(rank), {.kind = Kind::start, .rank = rank, .trail = {rank, rank, 0, 0}});
+    events_.push(servers_.start_of(rank),
+                 {.kind = Kind::start, .rank = rank, .trail = {rank, rank, 0, 0}});
   while (!events_.empty()) {
     now_ = events_.time();
     handle(events_.pop());
@@ -258,8 +266,9 @@ void Simulation::try_receive(std::uint32_t peer_index, const Event& event) {
   peer.taking = true;
   Event next{.kind = Kind::receive, .rank = event.rank, .peer = peer_index, .trail = event.trail};
   if (event.kind == Kind::arrive) next.trail.enter(event.rank, now_);
-  const Picoseconds done = servers_.receive(event.rank, at_once ? event.other : now_, now_,
-                                            bytes_of(place.segment, step.slice), step.reduce, next.trail);
+  const Picoseconds done =
+      servers_.receive(event.rank, at_once ? event.other : now_, now_,
+                       bytes_of(place.segment, step.slice), step.reduce, next.trail);
   events_.push(done, next);
 }
 
@@ -276,7 +285,8 @@ void Simulation::start_send(std::uint32_t peer_index, const Event& event) {
   const Passage ready = servers_.send(event.rank, now_, next.bytes, next.trail);
   next.other = ready.last;
   next.trail.leave(ready.first);
-  // A link that nobody shares takes the frames of its rank in the order in which they are made ready.
+  // A link that nobody shares takes the frames of its rank in the order in which they are made
+  // ready.
   if (fabric_.ranks_per_host == 1)
     leave(next, ready.first);
   else
@@ -293,7 +303,8 @@ void Simulation::leave(const Event& event, Picoseconds ready) {
              .peer = peer.reverse,
              .bytes = event.bytes,
              .trail = event.trail};
-  const Passage out = servers_.leave(event.rank, inside, {ready, event.other}, event.bytes, next.trail);
+  const Passage out =
+      servers_.leave(event.rank, inside, {ready, event.other}, event.bytes, next.trail);
   const Picoseconds latency = servers_.latency(inside);
   next.other = out.last + latency;
   events_.push(out.first + latency, next);
@@ -328,9 +339,10 @@ SimulatedRun Simulation::report() const {
 }
 
 void Simulation::report_too_many(std::uint64_t limit) const {
-  throw Error(Errc::unsupported,
-              fmt::format("{} over {} ranks sends more than {} frames, and they are too many to simulate",
-                          name_of(call_.algorithm), all_ranks_, limit));
+  throw Error(
+      Errc::unsupported,
+      fmt::format("{} over {} ranks sends more than {} frames, and they are too many to simulate",
+                  schedules::name_of(call_.algorithm), all_ranks_, limit));
 }
 
 void Simulation::report_standstill() const {
@@ -339,22 +351,22 @@ void Simulation::report_standstill() const {
   throw Error(Errc::corrupt,
               fmt::format("the schedules of {} {} over {} ranks stand still: {} of {} ranks are "
                           "not done, rank {} first; rondo plan --check says why",
-                          name_of(call_.algorithm), name_of(call_.operation), all_ranks_, count_ - done_,
-                          count_, stuck));
+                          schedules::name_of(call_.algorithm), name_of(call_.operation), all_ranks_,
+                          count_ - done_, count_, stuck));
 }
 
 // Beyond so many frames one host is simulated in place of all, where it can stand for them.
 constexpr double frames_worth_a_shortcut = 4e6;
 
-bool one_host_will_do(const SimulatedCall& call, const Fabric& fabric, std::span<const Straggler> stragglers,
-                      const SimulationLimits& limits) {
+bool one_host_will_do(const SimulatedCall& call, const Fabric& fabric,
+                      std::span<const Straggler> stragglers, const SimulationLimits& limits) {
   const double frames = count_frames(call, fabric);
   if (limits.scope == SimulatedScope::all_hosts || fabric.hosts == 1 || !stragglers.empty() ||
       fabric.cores > 0)
     return false;
   if (limits.scope == SimulatedScope::automatic && frames <= frames_worth_a_shortcut) return false;
   return frames / fabric.hosts <= static_cast<double>(limits.frames) &&
-         is_periodic(call.algorithm, call.operation, group(fabric));
+         schedules::is_periodic(call.algorithm, call.operation, group(fabric));
 }
 
 }  // namespace
@@ -364,27 +376,30 @@ double count_frames(const SimulatedCall& call, const Fabric& fabric) {
   const Shape shape =
       shape_of(call.algorithm, call.operation,
                {.ranks = ranks, .hosts = fabric.hosts, .ranks_per_host = fabric.ranks_per_host});
-  const Layout layout = layout_of(call, ranks, static_cast<std::uint32_t>(shape.slices));
+  const schedules::Layout layout = layout_of(call, ranks, static_cast<std::uint32_t>(shape.slices));
   return shape.frames * static_cast<double>(layout.segments());
 }
 
-SimulatedRun simulate(const SimulatedCall& call, const Fabric& fabric, std::span<const Straggler> stragglers,
-                      const SimulationLimits& limits) {
+SimulatedRun simulate(const SimulatedCall& call, const Fabric& fabric,
+                      std::span<const Straggler> stragglers, const SimulationLimits& limits) {
   const int ranks = fabric.hosts * fabric.ranks_per_host;
   if (ranks < 2) return {};
   const bool one_host = one_host_will_do(call, fabric, stragglers, limits);
   const double frames = count_frames(call, fabric) / (one_host ? fabric.hosts : 1);
   if (limits.scope == SimulatedScope::one_host && !one_host)
-    throw Error(Errc::unsupported,
-                fmt::format("one host cannot stand for all in {} {} over {} hosts", name_of(call.algorithm),
-                            name_of(call.operation), fabric.hosts));
+    throw Error(
+        Errc::unsupported,
+        fmt::format("one host cannot stand for all in {} {} over {} hosts",
+                    schedules::name_of(call.algorithm), name_of(call.operation), fabric.hosts));
   if (frames > static_cast<double>(limits.frames))
-    throw Error(Errc::unsupported,
-                fmt::format("{} over {} ranks sends {:.3g} frames, more than the {:.3g} that are simulated",
-                            name_of(call.algorithm), ranks, frames, static_cast<double>(limits.frames)));
+    throw Error(
+        Errc::unsupported,
+        fmt::format("{} over {} ranks sends {:.3g} frames, more than the {:.3g} that are simulated",
+                    schedules::name_of(call.algorithm), ranks, frames,
+                    static_cast<double>(limits.frames)));
   Simulation simulation(call, fabric, stragglers, one_host ? 1 : fabric.hosts);
   simulation.prepare(limits.memory_bytes);
   return simulation.run(2 * limits.frames);  // the count was only an estimate
 }
 
-}  // namespace rondo
+}  // namespace rondo::plan

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the schedules of all ranks against a model of hosts and links instead of bytes: the same steps, frame order, window, fences
-// and write-after-send rule as the engine. Discrete events in whole picoseconds, so that equal arguments give equal results
-// on every machine. docs/simulator.md describes the model.
+// Runs the schedules of all ranks against a model of hosts and links instead of bytes: the same
+// steps, frame order, window, fences and write-after-send rule as the engine. Discrete events in
+// whole picoseconds, so that equal arguments give equal results on every machine. docs/simulator.md
+// describes the model.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +15,11 @@
 #include "collectives/schedules/schedule.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::plan {
 
 struct LinkModel {
-  double latency_s = 0;  // from the last byte sent to the last byte there, beyond the costs of the processors
+  double latency_s =
+      0;  // from the last byte sent to the last byte there, beyond the costs of the processors
   double seconds_per_byte = 0;  // of payload
 };
 
@@ -29,33 +31,38 @@ struct Fabric {
   double frame_s = 0;     // processor time of a frame, at its sender and again at its receiver
   double byte_s = 0;      // processor time of a payload byte, likewise
   double reduce_seconds_per_byte = 0;  // processor time of a byte combined
-  std::size_t burst_bytes = 0;  // that a link between hosts takes at once after a rest (a token bucket)
-  // Of a frame, so many bytes are handled before the link starts and after the link is done; all others while it works.
+  std::size_t burst_bytes =
+      0;  // that a link between hosts takes at once after a rest (a token bucket)
+  // Of a frame, so many bytes are handled before the link starts and after the link is done; all
+  // others while it works.
   std::size_t chunk_bytes = std::size_t{128} << 10;
   int cores_per_host = 0;  // 0: one for every rank
-  int cores = 0;           // of all hosts together, as where hosts are namespaces; 0: each host has its own
-  std::size_t copied_bytes = eager_bytes;  // payloads up to this leave their buffer at once
+  int cores = 0;  // of all hosts together, as where hosts are namespaces; 0: each host has its own
+  std::size_t copied_bytes =
+      transports::eager_bytes;  // payloads up to this leave their buffer at once
 };
 
 // One rank, or where host is not negative all ranks of that host and its link.
 struct Straggler {
-  int rank = no_rank;
+  int rank = schedules::no_rank;
   int host = -1;
-  double factor = 1;  // its processor time and, of a host, its link's time per byte are so many times as long
+  double factor =
+      1;  // its processor time and, of a host, its link's time per byte are so many times as long
   double delay_s = 0;  // it calls the operation this much later
 };
 
 struct SimulatedCall {
   Collective operation = Collective::all_reduce;
-  Algorithm algorithm = Algorithm::ring;
+  schedules::Algorithm algorithm = schedules::Algorithm::ring;
   int root = 0;
   std::uint64_t bytes = 0;  // of the whole buffer, as for choose_plan
   std::size_t segment_bytes = 1;
   std::uint32_t depth = 1;
 };
 
-// What is simulated. One host stands for all where every host does the same at the same time: operations without a root whose
-// schedule is the same on every host but for a shift, no stragglers, no shared cores. Slices then count as equally long.
+// What is simulated. One host stands for all where every host does the same at the same time:
+// operations without a root whose schedule is the same on every host but for a shift, no
+// stragglers, no shared cores. Slices then count as equally long.
 enum class SimulatedScope : std::uint8_t { automatic, all_hosts, one_host };
 
 struct SimulationLimits {
@@ -88,9 +95,10 @@ double count_frames(const SimulatedCall& call, const Fabric& fabric);
 
 int host_of(const Fabric& fabric, int rank) noexcept;
 
-// At most 2^20 ranks. Requires supports() and sensible numbers. Throws Error(unsupported) at once when the run would exceed a limit; the message has the
-// numbers. Throws Error(corrupt) should the schedules stand still.
-SimulatedRun simulate(const SimulatedCall& call, const Fabric& fabric, std::span<const Straggler> stragglers,
-                      const SimulationLimits& limits = {});
+// At most 2^20 ranks. Requires supports() and sensible numbers. Throws Error(unsupported) at once
+// when the run would exceed a limit; the message has the numbers. Throws Error(corrupt) should the
+// schedules stand still.
+SimulatedRun simulate(const SimulatedCall& call, const Fabric& fabric,
+                      std::span<const Straggler> stragglers, const SimulationLimits& limits = {});
 
-}  // namespace rondo
+}  // namespace rondo::plan

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "collectives/point/frame.h"
 
-namespace rondo {
+namespace rondo::point {
 
 // One transfer as the caller asks for it.
 struct PointTransfer {
@@ -38,4 +38,4 @@ struct PointCall {
   std::string_view tag;
 };
 
-}  // namespace rondo
+}  // namespace rondo::point

@@ -6,26 +6,27 @@
 #include <algorithm>
 #include <set>
 
-#include "collectives/schedules/call.h"
 #include "collectives/engine/operation.h"
 #include "collectives/point/point.h"
+#include "collectives/schedules/call.h"
 
-namespace rondo {
+namespace rondo::point {
 
 namespace {
 
-// A peer that closed its end in order may have left in order: its farewell comes over the control plane.
+// A peer that closed its end in order may have left in order: its farewell comes over the control
+// plane.
 constexpr milliseconds farewell_time{200};
 // What a peer has sent before it left may be on its way on a link that has not been seen here.
 constexpr milliseconds unseen_time{2000};
 constexpr std::size_t most_named = 8;
 
 std::string amount(std::uint64_t count, DType type) {
-  Signature signature;
+  schedules::Signature signature;
   signature.operation = Collective::send;
   signature.count = count;
   signature.type = type;
-  return describe_arguments(signature);
+  return schedules::describe_arguments(signature);
 }
 
 // "send #5 (10 f32 to rank 1, tag 7)"
@@ -39,29 +40,32 @@ std::string call_text(bool sending, std::uint64_t number, std::uint64_t count, D
 }
 
 std::string progress_text(const Parcel& parcel) {
-  return fmt::format("{} of {}", describe_bytes(parcel.offset), describe_bytes(parcel.bytes));
+  return fmt::format("{} of {}", schedules::describe_bytes(parcel.offset),
+                     schedules::describe_bytes(parcel.bytes));
 }
 
 }  // namespace
 
 std::string Point::lost_text(const PointPeer& peer, std::string_view what) const {
   return fmt::format("rank {} lost rank {}{}{}: {}", options_.rank, peer.rank,
-                     peer.link != nullptr ? " at " : "", peer.link != nullptr ? peer.link->describe() : "",
-                     what);
+                     peer.link != nullptr ? " at " : "",
+                     peer.link != nullptr ? peer.link->describe() : "", what);
 }
 
 bool Point::agree(const PointPeer& peer, const Parcel& parcel, const PointFrame& frame) {
   if (frame.count == parcel.count && frame.type == parcel.type) return true;
   host_.point_failed(
       {Errc::mismatch,
-       fmt::format(
-           "rank {} called {} where rank {} called {}", peer.rank,
-           call_text(true, frame.call, frame.count, frame.type, options_.rank, frame.key), options_.rank,
-           call_text(false, parcel.operation->number, parcel.count, parcel.type, peer.rank, parcel.key))});
+       fmt::format("rank {} called {} where rank {} called {}", peer.rank,
+                   call_text(true, frame.call, frame.count, frame.type, options_.rank, frame.key),
+                   options_.rank,
+                   call_text(false, parcel.operation->number, parcel.count, parcel.type, peer.rank,
+                             parcel.key))});
   return false;
 }
 
-void Point::broken(Link& link, std::error_code code, std::string_view what, bool clean, TimePoint now) {
+void Point::broken(transports::Link& link, std::error_code code, std::string_view what, bool clean,
+                   base::TimePoint now) {
   PointPeer& from = peer(link.peer());
   from.link = &link;
   from.lost = lost_text(from, what);
@@ -71,7 +75,7 @@ void Point::broken(Link& link, std::error_code code, std::string_view what, bool
   check_peer(from, now);
 }
 
-void Point::peer_left(int rank, TimePoint now) {
+void Point::peer_left(int rank, base::TimePoint now) {
   PointPeer& gone = peer(rank);
   if (gone.left) return;
   gone.left = true;
@@ -79,14 +83,14 @@ void Point::peer_left(int rank, TimePoint now) {
   check_peer(gone, now);
 }
 
-void Point::check_farewells(TimePoint now) {
-  farewell_check_ = TimePoint::max();
+void Point::check_farewells(base::TimePoint now) {
+  farewell_check_ = base::TimePoint::max();
   for (const auto& p : peers_)
     if (p && (p->left || !p->lost.empty())) check_peer(*p, now);
 }
 
 // What it has sent before it left or closed is still to be read, and its farewell may still come.
-void Point::check_peer(PointPeer& peer, TimePoint now) {
+void Point::check_peer(PointPeer& peer, base::TimePoint now) {
   if (peer.pending == 0) return;
   if (!peer.lost.empty() && !peer.lost_in_order && !peer.left)
     return host_.point_failed({static_cast<Errc>(peer.lost_code.value()), peer.lost,
@@ -94,27 +98,29 @@ void Point::check_peer(PointPeer& peer, TimePoint now) {
   const bool sends = !peer.waiting.empty() || !peer.announced.empty() || !peer.flowing.empty();
   const bool readable = peer.link != nullptr && peer.lost.empty();
   if (peer.left && (sends || !readable)) {
-    const TimePoint limit =
+    const base::TimePoint limit =
         std::max(peer.lost_at, peer.left_at) + (peer.lost.empty() ? unseen_time : farewell_time);
     if (sends || now >= limit)
-      return host_.point_failed({Errc::peer_left,
-                                 fmt::format("rank {} has left: it destroyed its communicator", peer.rank),
-                                 peer.rank});
+      return host_.point_failed(
+          {Errc::peer_left,
+           fmt::format("rank {} has left: it destroyed its communicator", peer.rank), peer.rank});
     farewell_check_ = std::min(farewell_check_, limit);
   } else if (!peer.left && !peer.lost.empty()) {
-    const TimePoint limit = peer.lost_at + farewell_time;
+    const base::TimePoint limit = peer.lost_at + farewell_time;
     if (now >= limit) return host_.point_failed({Errc::peer_lost, peer.lost, peer.rank});
     farewell_check_ = std::min(farewell_check_, limit);
   }
 }
 
-std::string Point::describe(const Operation& operation) const {
+std::string Point::describe(const engine::Operation& operation) const {
   const PointShape& s = operation.point;
   std::string text;
   if (s.batch) {
-    text = fmt::format("batch #{} ({} transfers, {}", operation.number, s.transfers, describe_bytes(s.bytes));
+    text = fmt::format("batch #{} ({} transfers, {}", operation.number, s.transfers,
+                       schedules::describe_bytes(s.bytes));
   } else if (s.operation == Collective::all_to_all_v) {
-    text = fmt::format("all_to_all_v #{} ({} here", operation.number, describe_bytes(s.bytes));
+    text = fmt::format("all_to_all_v #{} ({} here", operation.number,
+                       schedules::describe_bytes(s.bytes));
   } else {
     text = call_text(s.operation == Collective::send, operation.number, operation.signature.count,
                      operation.signature.type, s.peer, {s.tag, 0});
@@ -124,7 +130,7 @@ std::string Point::describe(const Operation& operation) const {
   return text;
 }
 
-std::string Point::missing(const Operation& operation) const {
+std::string Point::missing(const engine::Operation& operation) const {
   std::string text;
   std::size_t named = 0;
   const auto add = [&](const PointPeer& peer, const Chain<Parcel>& chain) {
@@ -136,7 +142,8 @@ std::string Point::missing(const Operation& operation) const {
   for (const auto& p : peers_) {
     if (!p) continue;
     for (const Chain<Parcel>& chain : p->posted) add(*p, chain);
-    for (const Chain<Parcel>* chain : {&p->waiting, &p->announced, &p->flowing, &p->matched, &p->granted})
+    for (const Chain<Parcel>* chain :
+         {&p->waiting, &p->announced, &p->flowing, &p->matched, &p->granted})
       add(*p, *chain);
     for (const Chain<Arrival>& chain : p->arrivals)  // messages to this rank itself
       for (const Arrival* a = chain.first(); a != nullptr; a = a->next)
@@ -148,13 +155,13 @@ std::string Point::missing(const Operation& operation) const {
   return text;
 }
 
-Operation* Point::oldest() const noexcept {
-  Operation* operation = first_;
+engine::Operation* Point::oldest() const noexcept {
+  engine::Operation* operation = first_;
   while (operation != nullptr && operation->next != nullptr) operation = operation->next;
   return operation;
 }
 
-void Point::append_awaited(const Operation& operation, std::vector<int>& ranks) const {
+void Point::append_awaited(const engine::Operation& operation, std::vector<int>& ranks) const {
   const auto is_its = [&](const Chain<Parcel>& chain) {
     for (const Parcel* parcel = chain.first(); parcel != nullptr; parcel = parcel->next)
       if (parcel->operation == &operation) return true;
@@ -163,7 +170,8 @@ void Point::append_awaited(const Operation& operation, std::vector<int>& ranks) 
   for (const auto& p : peers_) {
     if (!p || p->rank == options_.rank) continue;
     bool awaited = std::ranges::any_of(p->posted, is_its);
-    for (const Chain<Parcel>* chain : {&p->waiting, &p->announced, &p->flowing, &p->matched, &p->granted})
+    for (const Chain<Parcel>* chain :
+         {&p->waiting, &p->announced, &p->flowing, &p->matched, &p->granted})
       awaited = awaited || is_its(*chain);
     if (awaited) ranks.push_back(p->rank);
   }
@@ -204,4 +212,4 @@ std::string Point::tags_at_hand(const PointPeer& peer) const {
   return text + " that are not received here";
 }
 
-}  // namespace rondo
+}  // namespace rondo::point

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // frame   := header payload                     ; little endian, fixed width
-// header  := magic:u32 kind:u8 type:u8 space:u8 reserved:u8 tag:u32 checksum:u32 message:u64 count:u64 returned:u64
+// header  := magic:u32 kind:u8 type:u8 space:u8 reserved:u8 tag:u32 checksum:u32 message:u64
+// count:u64 returned:u64
 //            rest:16 bytes call:u32 crc:u32                     ; 64 bytes
 // magic   := 0x31504e52                          ; "RNP1", the digit is the version
 // rest    := the message itself, filled up with zeros            ; kind message, at most 16 bytes
 //          | offset:u64 reserved:u64                             ; otherwise
 // crc     := CRC32C of the 60 bytes before it
-// payload := bytes*u8                            ; kind message of more than 16 bytes: all of it; kind piece: a part; else nothing
+// payload := bytes*u8                            ; kind message of more than 16 bytes: all of it;
+// kind piece: a part; else nothing
 #include "collectives/point/frame.h"
 
 #include <algorithm>
@@ -15,40 +17,41 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 
-namespace rondo {
+namespace rondo::point {
 
 namespace {
 
 constexpr std::uint32_t magic = 0x31504e52;
-constexpr std::size_t rest_offset = 40, crc_offset = frame_header_bytes - 4;
+constexpr std::size_t rest_offset = 40, crc_offset = transports::frame_header_bytes - 4;
 
 }  // namespace
 
-HeaderBytes encode(const PointFrame& f) noexcept {
-  HeaderBytes bytes{};
+transports::HeaderBytes encode(const PointFrame& f) noexcept {
+  transports::HeaderBytes bytes{};
   std::byte* to = bytes.data();
-  store_little(to, magic);
+  base::store_little(to, magic);
   to[4] = static_cast<std::byte>(f.kind);
   to[5] = static_cast<std::byte>(f.type);
   to[6] = static_cast<std::byte>(f.key.space);
-  store_little(to + 8, f.key.tag);
-  store_little(to + 12, f.checksum);
-  store_little(to + 16, f.message);
-  store_little(to + 24, f.count);
-  store_little(to + 32, f.returned);
+  base::store_little(to + 8, f.key.tag);
+  base::store_little(to + 12, f.checksum);
+  base::store_little(to + 16, f.message);
+  base::store_little(to + 24, f.count);
+  base::store_little(to + 32, f.returned);
   if (f.kind == PointKind::message)
     std::copy(f.content.begin(), f.content.end(), to + rest_offset);
   else
-    store_little(to + rest_offset, f.offset);
-  store_little(to + 56, f.call);
-  store_little(to + crc_offset, crc32c(std::span(bytes).first(crc_offset)));
+    base::store_little(to + rest_offset, f.offset);
+  base::store_little(to + 56, f.call);
+  base::store_little(to + crc_offset, base::crc32c(std::span(bytes).first(crc_offset)));
   return bytes;
 }
 
-std::optional<PointFrame> decode_point(const HeaderBytes& bytes) noexcept {
+std::optional<PointFrame> decode_point(const transports::HeaderBytes& bytes) noexcept {
   const std::byte* from = bytes.data();
-  if (load_little<std::uint32_t>(from) != magic) return std::nullopt;
-  if (load_little<std::uint32_t>(from + crc_offset) != crc32c(std::span(bytes).first(crc_offset)))
+  if (base::load_little<std::uint32_t>(from) != magic) return std::nullopt;
+  if (base::load_little<std::uint32_t>(from + crc_offset) !=
+      base::crc32c(std::span(bytes).first(crc_offset)))
     return std::nullopt;
   const auto kind = std::to_integer<int>(from[4]), type = std::to_integer<int>(from[5]);
   PointFrame f;
@@ -57,17 +60,17 @@ std::optional<PointFrame> decode_point(const HeaderBytes& bytes) noexcept {
     return std::nullopt;
   f.kind = static_cast<PointKind>(kind);
   f.type = static_cast<DType>(type);
-  f.key.tag = load_little<std::uint32_t>(from + 8);
-  f.checksum = load_little<std::uint32_t>(from + 12);
-  f.message = load_little<std::uint64_t>(from + 16);
-  f.count = load_little<std::uint64_t>(from + 24);
-  f.returned = load_little<std::uint64_t>(from + 32);
+  f.key.tag = base::load_little<std::uint32_t>(from + 8);
+  f.checksum = base::load_little<std::uint32_t>(from + 12);
+  f.message = base::load_little<std::uint64_t>(from + 16);
+  f.count = base::load_little<std::uint64_t>(from + 24);
+  f.returned = base::load_little<std::uint64_t>(from + 32);
   if (f.kind == PointKind::message)
     std::copy_n(from + rest_offset, inline_bytes, f.content.begin());
   else
-    f.offset = load_little<std::uint64_t>(from + rest_offset);
-  f.call = load_little<std::uint32_t>(from + 56);
+    f.offset = base::load_little<std::uint64_t>(from + rest_offset);
+  f.call = base::load_little<std::uint32_t>(from + 56);
   return f;
 }
 
-}  // namespace rondo
+}  // namespace rondo::point

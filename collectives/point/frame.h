@@ -9,9 +9,10 @@
 
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::point {
 
-// What a message is matched by, among those from one rank. space 0: the caller's tags. space 1: the parts of all_to_all_v.
+// What a message is matched by, among those from one rank. space 0: the caller's tags. space 1: the
+// parts of all_to_all_v.
 struct PointKey {
   std::uint32_t tag = 0;
   std::uint8_t space = 0;
@@ -38,15 +39,16 @@ struct PointFrame {
   PointKey key;
   std::uint32_t call = 0;      // number of the operation on the rank that sends the message
   std::uint32_t checksum = 0;  // CRC32C of the payload that follows; 0 when checksums are off
-  std::uint64_t message = 0;   // number of the message among those from its sender to its receiver, from 1
+  std::uint64_t message =
+      0;  // number of the message among those from its sender to its receiver, from 1
   std::uint64_t count = 0;     // elements of the message
   std::uint64_t returned = 0;  // credit that the sender of this frame has given back so far
   std::uint64_t offset = 0;    // of a piece, in bytes
   std::array<std::byte, inline_bytes> content{};  // of a message that is not longer
 };
 
-HeaderBytes encode(const PointFrame& frame) noexcept;
+transports::HeaderBytes encode(const PointFrame& frame) noexcept;
 // Nothing when the bytes are no header of this version or are damaged.
-std::optional<PointFrame> decode_point(const HeaderBytes& bytes) noexcept;
+std::optional<PointFrame> decode_point(const transports::HeaderBytes& bytes) noexcept;
 
-}  // namespace rondo
+}  // namespace rondo::point

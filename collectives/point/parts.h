@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Point keeps: transfers under way, messages that nobody here has asked for yet, and where each peer stands.
+// What Point keeps: transfers under way, messages that nobody here has asked for yet, and where
+// each peer stands.
 #pragma once
 
 #include <array>
@@ -15,15 +16,19 @@
 #include "collectives/point/frame.h"
 #include "transports/transport.h"
 
-namespace rondo {
-
+namespace rondo::engine {
 class Operation;
+}
 
-// Of messages that a rank has from one peer without having asked for them: their bytes, and what each costs beside.
+namespace rondo::point {
+
+// Of messages that a rank has from one peer without having asked for them: their bytes, and what
+// each costs beside.
 inline constexpr std::uint64_t point_credit = std::uint64_t{512} << 10, message_cost = 64;
 // Messages of one peer that are announced and not asked for; the sender waits when there are more.
 inline constexpr std::size_t most_announced = std::size_t{1} << 16;
-// Announced messages of one peer whose bytes are under way at once: they share the link piece by piece.
+// Announced messages of one peer whose bytes are under way at once: they share the link piece by
+// piece.
 inline constexpr std::size_t most_granted = 8;
 inline constexpr std::size_t point_piece_bytes = std::size_t{512} << 10;
 
@@ -118,7 +123,8 @@ class Blocks {
   std::size_t held() const noexcept { return held_; }
 
  private:
-  static constexpr std::size_t kinds = static_cast<std::size_t>(std::bit_width(eager_bytes >> 6)) + 1;
+  static constexpr std::size_t kinds =
+      static_cast<std::size_t>(std::bit_width(transports::eager_bytes >> 6)) + 1;
   std::array<Chain<Block>, kinds> free_;
   std::vector<std::unique_ptr<Block>> all_;
   std::size_t held_ = 0;
@@ -127,7 +133,7 @@ class Blocks {
 // One send or receive of this rank that has not ended.
 struct Parcel {
   Parcel* next = nullptr;
-  Operation* operation = nullptr;
+  engine::Operation* operation = nullptr;
   int peer = 0;
   bool sending = false;
   PointKey key;
@@ -157,14 +163,14 @@ struct PointPeer {
   static std::size_t bucket(const PointKey& key) noexcept { return key.tag % buckets; }
 
   int rank = 0;
-  Link* link = nullptr;
+  transports::Link* link = nullptr;
   std::size_t pending = 0;  // parcels
   bool left = false;        // in order
-  TimePoint left_at{};
+  base::TimePoint left_at{};
   std::string lost;  // why the link is of no further use
   bool lost_in_order = false;
   std::error_code lost_code;
-  TimePoint lost_at{};
+  base::TimePoint lost_at{};
 
   // To the peer.
   bool active = false;  // among those that have something to send
@@ -174,8 +180,9 @@ struct PointPeer {
   Chain<Parcel> waiting;                           // not a frame sent
   Chain<Parcel> announced;
   std::size_t announced_count = 0;
-  Chain<Parcel> flowing;        // granted; the first sends the next piece
-  std::vector<Parcel*> flying;  // of each frame under way on the link, oldest first; null: no payload
+  Chain<Parcel> flowing;  // granted; the first sends the next piece
+  std::vector<Parcel*>
+      flying;  // of each frame under way on the link, oldest first; null: no payload
 
   // From the peer.
   std::uint64_t messages_received = 0;
@@ -190,9 +197,9 @@ struct PointPeer {
   // The frame that is arriving.
   bool arriving = false;
   PointFrame frame;
-  Receive receive;
+  transports::Receive receive;
   Arrival* arrival = nullptr;
   Parcel* parcel = nullptr;
 };
 
-}  // namespace rondo
+}  // namespace rondo::point

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starting transfers, and finding the message for a receive. Frames are in point_send.cc and point_receive.cc.
+// Starting transfers, and finding the message for a receive. Frames are in point_send.cc and
+// point_receive.cc.
 #include "collectives/point/point.h"
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 
 #include "collectives/engine/operation.h"
 
-namespace rondo {
+namespace rondo::point {
 
 namespace {
 
@@ -58,13 +59,13 @@ void Point::activate(PointPeer& peer) {
 }
 
 // Receives first, so that a message to this rank itself finds them.
-void Point::begin(Operation& operation, const PointCall& call) {
+void Point::begin(engine::Operation& operation, const PointCall& call) {
   operation.transfers_left = call.transfers.size();
   operation.before = nullptr;
   operation.next = first_;
   if (first_ != nullptr) first_->before = &operation;
   first_ = &operation;
-  const TimePoint now = Clock::now();
+  const base::TimePoint now = base::Clock::now();
   for (const bool sending : {false, true})
     for (const PointTransfer& t : call.transfers) {
       if (t.sending != sending) continue;
@@ -88,12 +89,12 @@ void Point::begin(Operation& operation, const PointCall& call) {
         activate(its_peer);
       }
       if (its_peer.left || !its_peer.lost.empty()) check_peer(its_peer, now);
-      if (operation.state() != Operation::State::running) return;  // something has failed
+      if (operation.state() != engine::Operation::State::running) return;  // something has failed
     }
 }
 
 void Point::end(Parcel& parcel) {
-  Operation& operation = *parcel.operation;
+  engine::Operation& operation = *parcel.operation;
   --peer(parcel.peer).pending;
   parcels_.give(parcel);
   if (--operation.transfers_left != 0) return;
@@ -165,7 +166,8 @@ void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
   arrival.frame = frame;
   peer.arrivals[bucket].push(arrival);
   const std::uint64_t cost = message_cost + parcel.bytes;
-  if (parcel.bytes > eager_bytes || peer.cost_sent + cost - peer.cost_returned > point_credit) {
+  if (parcel.bytes > transports::eager_bytes ||
+      peer.cost_sent + cost - peer.cost_returned > point_credit) {
     arrival.announced = true;
     arrival.sender = &parcel;
     ++peer.announcements;
@@ -173,7 +175,8 @@ void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
   }
   peer.cost_sent += cost;
   if (parcel.bytes > inline_bytes) arrival.block = blocks_.take(parcel.bytes);
-  std::byte* const to = arrival.block != nullptr ? arrival.block->memory.get() : arrival.frame.content.data();
+  std::byte* const to =
+      arrival.block != nullptr ? arrival.block->memory.get() : arrival.frame.content.data();
   copy_bytes(to, parcel.data, parcel.bytes);
   arrival.complete = true;
   end(parcel);
@@ -181,7 +184,7 @@ void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
 
 void Point::clear() noexcept {
   first_ = nullptr;
-  farewell_check_ = TimePoint::max();
+  farewell_check_ = base::TimePoint::max();
   active_.clear();
   for (const auto& p : peers_) {
     if (!p) continue;
@@ -194,4 +197,4 @@ void Point::clear() noexcept {
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::point

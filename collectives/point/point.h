@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between two ranks: send, receive, batches of them, and all_to_all_v, in a lane of links of their own. A message of at most
-// eager_bytes goes at once, as long as the receiver has room for messages nobody has asked for; any other is announced, and its bytes
-// go in pieces from the sender's memory to the receiver's when a receive has asked for it. docs/point-to-point.md has the protocol and
-// its bounds. Thread-bound: the engine's, under its lock.
+// Messages between two ranks: send, receive, batches of them, and all_to_all_v, in a lane of links
+// of their own. A message of at most eager_bytes goes at once, as long as the receiver has room for
+// messages nobody has asked for; any other is announced, and its bytes go in pieces from the
+// sender's memory to the receiver's when a receive has asked for it. docs/point-to-point.md has the
+// protocol and its bounds. Thread-bound: the engine's, under its lock.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +21,20 @@
 #include "collectives/point/parts.h"
 #include "transports/transport.h"
 
-namespace rondo {
-
+namespace rondo::engine {
 class Operation;
+}
+
+namespace rondo::point {
 
 // The engine's side.
 class PointHost {
  public:
   virtual ~PointHost() = default;
-  virtual Link& point_link(int peer) = 0;
+  virtual transports::Link& point_link(int peer) = 0;
   // The last transfer of the operation has ended.
-  virtual void point_finished(Operation& operation) = 0;
-  virtual void point_failed(Failure failure) = 0;
+  virtual void point_finished(engine::Operation& operation) = 0;
+  virtual void point_failed(engine::Failure failure) = 0;
 };
 
 class Point {
@@ -50,29 +53,32 @@ class Point {
   void reserve(const PointCall& call);
   std::uint64_t next_number() noexcept { return ++started_; }
   // The operation's transfers are under way from now on; some may end at once.
-  void begin(Operation& operation, const PointCall& call);
-  Operation* first() const noexcept { return first_; }  // of those under way, linked by next
-  Operation* oldest() const noexcept;                   // of these
-  void clear() noexcept;                                // forgets all transfers
+  void begin(engine::Operation& operation, const PointCall& call);
+  engine::Operation* first() const noexcept {
+    return first_;
+  }                                            // of those under way, linked by next
+  engine::Operation* oldest() const noexcept;  // of these
+  void clear() noexcept;                       // forgets all transfers
 
   bool send_ready();
-  std::optional<Receive> expected(Link& link) noexcept;
-  bool awaits_header(Link& link) noexcept;
-  Header arrived(Link& link, const HeaderBytes& header);
-  void received(Link& link);
-  void sent(Link& link);
-  void broken(Link& link, std::error_code code, std::string_view what, bool clean, TimePoint now);
-  void peer_left(int rank, TimePoint now);
+  std::optional<transports::Receive> expected(transports::Link& link) noexcept;
+  bool awaits_header(transports::Link& link) noexcept;
+  transports::Header arrived(transports::Link& link, const transports::HeaderBytes& header);
+  void received(transports::Link& link);
+  void sent(transports::Link& link);
+  void broken(transports::Link& link, std::error_code code, std::string_view what, bool clean,
+              base::TimePoint now);
+  void peer_left(int rank, base::TimePoint now);
   // When check_farewells() has something to do.
-  TimePoint farewell_check() const noexcept { return farewell_check_; }
-  void check_farewells(TimePoint now);
+  base::TimePoint farewell_check() const noexcept { return farewell_check_; }
+  void check_farewells(base::TimePoint now);
 
   // "send #12 (8 f32 to rank 1, tag 7)"
-  std::string describe(const Operation& operation) const;
+  std::string describe(const engine::Operation& operation) const;
   // What it still lacks: "rank 1 has not called send with tag 7; ..."
-  std::string missing(const Operation& operation) const;
+  std::string missing(const engine::Operation& operation) const;
   // The ranks at the other ends of what it still lacks.
-  void append_awaited(const Operation& operation, std::vector<int>& ranks) const;
+  void append_awaited(const engine::Operation& operation, std::vector<int>& ranks) const;
   const Counters& counters() const noexcept { return counters_; }
   std::size_t staging_bytes() const noexcept { return blocks_.held(); }
 
@@ -90,7 +96,8 @@ class Point {
 
   bool send_ready(PointPeer& peer);
   bool send_next(PointPeer& peer);
-  bool hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel, std::span<const std::byte> payload);
+  bool hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
+                 std::span<const std::byte> payload);
   bool send_grant(PointPeer& peer);
   bool send_message(PointPeer& peer);
   bool send_piece(PointPeer& peer);
@@ -108,7 +115,7 @@ class Point {
   void received_piece(PointPeer& peer);
   bool check_content(const PointPeer& peer);
 
-  void check_peer(PointPeer& peer, TimePoint now);
+  void check_peer(PointPeer& peer, base::TimePoint now);
   std::string lost_text(const PointPeer& peer, std::string_view what) const;
   std::string missing(const PointPeer& peer, const Parcel& parcel) const;
   std::string tags_at_hand(const PointPeer& peer) const;
@@ -120,10 +127,10 @@ class Point {
   Pool<Parcel> parcels_;
   Pool<Arrival> arrivals_;
   Blocks blocks_;
-  Operation* first_ = nullptr;
+  engine::Operation* first_ = nullptr;
   std::uint64_t started_ = 0;
-  TimePoint farewell_check_ = TimePoint::max();
+  base::TimePoint farewell_check_ = base::TimePoint::max();
   Counters counters_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::point

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What comes from a peer. The header says how long a message is; it is believed only as far as credit, or the receive that has asked
-// for it, allows.
+// What comes from a peer. The header says how long a message is; it is believed only as far as
+// credit, or the receive that has asked for it, allows.
 #include <algorithm>
 #include <cstring>
 
@@ -9,33 +9,33 @@
 #include "collectives/engine/operation.h"
 #include "collectives/point/point.h"
 
-namespace rondo {
+namespace rondo::point {
 
-std::optional<Receive> Point::expected(Link& link) noexcept {
+std::optional<transports::Receive> Point::expected(transports::Link& link) noexcept {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
   if (!place || !place->arriving) return std::nullopt;
   return place->receive;
 }
 
-bool Point::awaits_header(Link& link) noexcept {
+bool Point::awaits_header(transports::Link& link) noexcept {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
   return place && !place->arriving && place->pending > 0;
 }
 
-Header Point::arrived(Link& link, const HeaderBytes& header) {
+transports::Header Point::arrived(transports::Link& link, const transports::HeaderBytes& header) {
   PointPeer& from = peer(link.peer());
   from.link = &link;
   const auto frame = decode_point(header);
   if (!frame) {
     corrupt(from, "a frame header is damaged");
-    return Header::refuse;
+    return transports::Header::refuse;
   }
   from.frame = *frame;
   from.receive = {};
   from.arrival = nullptr;
   from.parcel = nullptr;
   from.arriving = accept(from, *frame);
-  return from.arriving ? Header::accept : Header::refuse;
+  return from.arriving ? transports::Header::accept : transports::Header::refuse;
 }
 
 bool Point::corrupt(const PointPeer& peer, std::string_view what) {
@@ -63,14 +63,17 @@ bool Point::accept(PointPeer& peer, const PointFrame& frame) {
 }
 
 bool Point::accept_message(PointPeer& peer, const PointFrame& frame) {
-  if (frame.message != peer.messages_received + 1) return corrupt(peer, "a message came out of order");
-  if (frame.count > eager_bytes / size_of(frame.type)) return corrupt(peer, "a message is too long");
+  if (frame.message != peer.messages_received + 1)
+    return corrupt(peer, "a message came out of order");
+  if (frame.count > transports::eager_bytes / size_of(frame.type))
+    return corrupt(peer, "a message is too long");
   const std::size_t bytes = frame.count * size_of(frame.type);
   if (peer.cost_received + message_cost + bytes - peer.cost_reported > point_credit)
     return corrupt(peer, "it sends more than it has credit for");
   ++peer.messages_received;
   peer.cost_received += message_cost + bytes;
-  const std::size_t bucket = PointPeer::bucket(frame.key), follow = bytes > inline_bytes ? bytes : 0;
+  const std::size_t bucket = PointPeer::bucket(frame.key),
+                    follow = bytes > inline_bytes ? bytes : 0;
   peer.parcel = peer.posted[bucket].take([&](const Parcel& p) { return p.key == frame.key; });
   if (peer.parcel != nullptr) {
     if (!agree(peer, *peer.parcel, frame)) return false;
@@ -87,10 +90,12 @@ bool Point::accept_message(PointPeer& peer, const PointFrame& frame) {
 }
 
 bool Point::accept_announce(PointPeer& peer, const PointFrame& frame) {
-  if (frame.message != peer.messages_received + 1) return corrupt(peer, "a message came out of order");
+  if (frame.message != peer.messages_received + 1)
+    return corrupt(peer, "a message came out of order");
   ++peer.messages_received;
   const std::size_t bucket = PointPeer::bucket(frame.key);
-  if (Parcel* const parcel = peer.posted[bucket].take([&](const Parcel& p) { return p.key == frame.key; })) {
+  if (Parcel* const parcel =
+          peer.posted[bucket].take([&](const Parcel& p) { return p.key == frame.key; })) {
     if (!agree(peer, *parcel, frame)) return false;
     parcel->message = frame.message;
     peer.matched.push(*parcel);
@@ -107,7 +112,8 @@ bool Point::accept_announce(PointPeer& peer, const PointFrame& frame) {
 }
 
 bool Point::accept_grant(PointPeer& peer, const PointFrame& frame) {
-  Parcel* const parcel = peer.announced.take([&](const Parcel& p) { return p.message == frame.message; });
+  Parcel* const parcel =
+      peer.announced.take([&](const Parcel& p) { return p.message == frame.message; });
   if (parcel == nullptr) return corrupt(peer, "it asks for a message that was not announced");
   --peer.announced_count;
   peer.flowing.push(*parcel);
@@ -126,7 +132,7 @@ bool Point::accept_piece(PointPeer& peer, const PointFrame& frame) {
   return true;
 }
 
-void Point::received(Link& link) {
+void Point::received(transports::Link& link) {
   PointPeer& from = peer(link.peer());
   if (!from.arriving) return;
   from.arriving = false;
@@ -140,14 +146,16 @@ void Point::received(Link& link) {
 bool Point::check_content(const PointPeer& peer) {
   if (!options_.checksum || peer.receive.bytes == 0) return true;
   const std::span<const std::byte> content(peer.receive.destination, peer.receive.bytes);
-  return crc32c(content) == peer.frame.checksum || corrupt(peer, "the checksum of a payload does not match");
+  return base::crc32c(content) == peer.frame.checksum ||
+         corrupt(peer, "the checksum of a payload does not match");
 }
 
 void Point::received_message(PointPeer& peer) {
   const std::size_t bytes = peer.frame.count * size_of(peer.frame.type);
   if (bytes <= inline_bytes) counters_.bytes_received += bytes;
   if (peer.parcel != nullptr) {
-    if (bytes != 0 && bytes <= inline_bytes) std::memcpy(peer.parcel->data, peer.frame.content.data(), bytes);
+    if (bytes != 0 && bytes <= inline_bytes)
+      std::memcpy(peer.parcel->data, peer.frame.content.data(), bytes);
     consumed(peer, bytes);
     return end(*peer.parcel);
   }
@@ -166,4 +174,4 @@ void Point::received_piece(PointPeer& peer) {
   end(parcel);
 }
 
-}  // namespace rondo
+}  // namespace rondo::point

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes to a peer, and in which order: grants, then messages and announcements in the order of their calls, in turn with pieces of
-// messages that have been granted, then credit when nothing else has carried it.
+// What goes to a peer, and in which order: grants, then messages and announcements in the order of
+// their calls, in turn with pieces of messages that have been granted, then credit when nothing
+// else has carried it.
 #include <algorithm>
 
 #include "base/crc32c.h"
 #include "collectives/engine/operation.h"
 #include "collectives/point/point.h"
 
-namespace rondo {
+namespace rondo::point {
 
 namespace {
 
@@ -19,7 +20,8 @@ bool credit_is_due(const PointPeer& peer) noexcept {
 }
 
 bool has_more(const PointPeer& peer) noexcept {
-  return !peer.matched.empty() || !peer.waiting.empty() || !peer.flowing.empty() || credit_is_due(peer);
+  return !peer.matched.empty() || !peer.waiting.empty() || !peer.flowing.empty() ||
+         credit_is_due(peer);
 }
 
 PointFrame frame_of(const Parcel& parcel, PointKind kind) noexcept {
@@ -59,7 +61,8 @@ bool Point::send_ready(PointPeer& peer) {
 bool Point::send_next(PointPeer& peer) {
   if (send_grant(peer)) return true;
   peer.piece_next = !peer.piece_next;
-  if (peer.piece_next ? send_piece(peer) || send_message(peer) : send_message(peer) || send_piece(peer))
+  if (peer.piece_next ? send_piece(peer) || send_message(peer)
+                      : send_message(peer) || send_piece(peer))
     return true;
   return credit_is_due(peer) && send_credit(peer);
 }
@@ -69,13 +72,13 @@ bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
                       std::span<const std::byte> payload) {
   if (peer.link == nullptr) peer.link = &host_.point_link(peer.rank);
   frame.returned = peer.cost_consumed;
-  if (options_.checksum && !payload.empty()) frame.checksum = crc32c(payload);
-  const Send result = peer.link->send(encode(frame), payload, 0);
-  if (result == Send::full) return false;
+  if (options_.checksum && !payload.empty()) frame.checksum = base::crc32c(payload);
+  const transports::Send result = peer.link->send(encode(frame), payload, 0);
+  if (result == transports::Send::full) return false;
   peer.cost_reported = peer.cost_consumed;
   ++counters_.frames_sent;
   counters_.bytes_sent += payload.size();
-  if (result == Send::done) return true;
+  if (result == transports::Send::done) return true;
   peer.flying.push_back(parcel);
   if (parcel != nullptr) ++parcel->flying;
   return true;
@@ -95,8 +98,8 @@ bool Point::send_message(PointPeer& peer) {
   Parcel* const parcel = peer.waiting.first();
   if (parcel == nullptr) return false;
   const std::uint64_t cost = message_cost + parcel->bytes;
-  const bool whole =
-      parcel->bytes <= eager_bytes && peer.cost_sent + cost - peer.cost_returned <= point_credit;
+  const bool whole = parcel->bytes <= transports::eager_bytes &&
+                     peer.cost_sent + cost - peer.cost_returned <= point_credit;
   if (!whole && peer.announced_count >= most_announced) return false;
   parcel->message = peer.messages_sent + 1;
   PointFrame frame = frame_of(*parcel, whole ? PointKind::message : PointKind::announce);
@@ -123,8 +126,9 @@ bool Point::send_piece(PointPeer& peer) {
   PointFrame frame = frame_of(*parcel, PointKind::piece);
   frame.offset = parcel->offset;
   const std::size_t bytes = std::min(point_piece_bytes, parcel->bytes - parcel->offset);
-  if (!hand_over(peer, frame, parcel,
-                 std::span<const std::byte>(parcel->data, parcel->bytes).subspan(parcel->offset, bytes)))
+  if (!hand_over(
+          peer, frame, parcel,
+          std::span<const std::byte>(parcel->data, parcel->bytes).subspan(parcel->offset, bytes)))
     return false;
   peer.flowing.pop();
   parcel->offset += bytes;
@@ -146,7 +150,7 @@ bool Point::send_credit(PointPeer& peer) {
   return hand_over(peer, frame, nullptr, {});
 }
 
-void Point::sent(Link& link) {
+void Point::sent(transports::Link& link) {
   PointPeer& its_peer = peer(link.peer());
   if (its_peer.flying.empty()) return;
   Parcel* const parcel = its_peer.flying.front();
@@ -156,4 +160,4 @@ void Point::sent(Link& link) {
   if (parcel->handed && parcel->flying == 0) end(*parcel);
 }
 
-}  // namespace rondo
+}  // namespace rondo::point

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// First the links of one segment are compared at both ends; then the ranks run, each as far as it can, until nobody can go
-// on. Every event waits for a fixed set of others, so the order in which ranks are tried does not matter: what stands
-// still at the end would stand still in every run.
+// First the links of one segment are compared at both ends; then the ranks run, each as far as it
+// can, until nobody can go on. Every event waits for a fixed set of others, so the order in which
+// ranks are tried does not matter: what stands still at the end would stand still in every run.
 #include "collectives/proof/checker.h"
 
 #include <fmt/format.h>
@@ -10,10 +10,10 @@
 #include <algorithm>
 #include <deque>
 
-#include "collectives/schedules/order.h"
 #include "collectives/proof/symbolic.h"
+#include "collectives/schedules/order.h"
 
-namespace rondo {
+namespace rondo::proof {
 
 namespace {
 
@@ -21,8 +21,8 @@ struct CheckedLink {
   int from = 0, to = 0;
   std::vector<std::uint32_t> sends, takes;  // steps of a segment, in list order
   std::size_t first_frame = 0;              // number of its first frame among those of a segment
-  FrameTable table;
-  FrameOrder send_order, take_order;
+  schedules::FrameTable table;
+  schedules::FrameOrder send_order, take_order;
   std::uint32_t in_flight = 0;
 };
 
@@ -30,9 +30,9 @@ enum class State : std::uint8_t { waiting, received, done };
 
 struct CheckedRank {
   std::vector<std::int64_t> previous;  // by step: the step of the same slice before it, or -1
-  std::vector<std::size_t> after;      // by step: how many steps of the segment must be done before it
-  std::vector<std::size_t> locals;     // steps without from and to
-  std::vector<std::size_t> links;      // all that begin or end here
+  std::vector<std::size_t> after;   // by step: how many steps of the segment must be done before it
+  std::vector<std::size_t> locals;  // steps without from and to
+  std::vector<std::size_t> links;   // all that begin or end here
   std::uint64_t base = 0;
   std::vector<State> states;      // by segment and step
   std::vector<std::size_t> done;  // by segment
@@ -41,25 +41,27 @@ struct CheckedRank {
 
 class Check {
  public:
-  Check(const std::vector<Schedule>& schedules, const CheckOptions& options)
+  Check(const std::vector<schedules::Schedule>& schedules, const CheckOptions& options)
       : schedules_(schedules),
         options_(options),
         size_(static_cast<int>(schedules.size())),
-        window_(segment_window(options.depth)),
+        window_(schedules::segment_window(options.depth)),
         ranks_(schedules.size()) {}
 
   CheckReport run(Collective operation, int root);
 
  private:
   std::string prepare(bool crossed);
-  std::string check_step(int rank, const Step& step) const;
+  std::string check_step(int rank, const schedules::Step& step) const;
   std::string prepare_rank(int rank);
   std::string compare_links(bool crossed) const;
   void simulate(Symbolic& symbolic);
   std::string standstill() const;
 
   std::size_t link_between(int from, int to);
-  const std::vector<Step>& steps(int rank) const { return schedules_[static_cast<std::size_t>(rank)].steps; }
+  const std::vector<schedules::Step>& steps(int rank) const {
+    return schedules_[static_cast<std::size_t>(rank)].steps;
+  }
   CheckedRank& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
   const CheckedRank& at(int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
   State& state(int rank, std::uint64_t segment, std::size_t step) {
@@ -79,7 +81,7 @@ class Check {
   void run_locals(int rank, std::uint64_t segment, Symbolic& symbolic);
   void wake(int rank);
 
-  const std::vector<Schedule>& schedules_;
+  const std::vector<schedules::Schedule>& schedules_;
   const CheckOptions& options_;
   int size_;
   std::uint64_t window_;
@@ -91,12 +93,17 @@ class Check {
 };
 
 std::size_t Check::link_between(int from, int to) {
-  std::int32_t& index =
-      link_index_[static_cast<std::size_t>(from) * schedules_.size() + static_cast<std::size_t>(to)];
+  std::int32_t& index = link_index_[static_cast<std::size_t>(from) * schedules_.size() +
+                                    static_cast<std::size_t>(to)];
   if (index < 0) {
     index = static_cast<std::int32_t>(links_.size());
-    links_.push_back(
-        {.from = from, .to = to, .sends = {}, .takes = {}, .table = {}, .send_order = {}, .take_order = {}});
+    links_.push_back({.from = from,
+                      .to = to,
+                      .sends = {},
+                      .takes = {},
+                      .table = {},
+                      .send_order = {},
+                      .take_order = {}});
     at(from).links.push_back(static_cast<std::size_t>(index));
     at(to).links.push_back(static_cast<std::size_t>(index));
   }
@@ -104,41 +111,44 @@ std::size_t Check::link_between(int from, int to) {
 }
 
 // What is wrong with a step by itself.
-std::string Check::check_step(int rank, const Step& step) const {
-  const Schedule& common = schedules_.front();
+std::string Check::check_step(int rank, const schedules::Step& step) const {
+  const schedules::Schedule& common = schedules_.front();
   const auto outside = [&](int peer) {
-    return peer != no_rank && (peer < 0 || peer >= size_ || peer == rank);
+    return peer != schedules::no_rank && (peer < 0 || peer >= size_ || peer == rank);
   };
   if (step.slice > common.slices) return "there is no such slice";
   if (outside(step.from) || outside(step.to)) return "there is no such peer";
   if (step.slice == common.slices && (step.reduce || step.keep))
     return "a token has nothing to reduce or keep";
-  if (step.reduce && step.from == no_rank) return "there is nothing to reduce with";
-  if (step.from == no_rank && step.to == no_rank && !step.keep) return "it does nothing";
-  const bool early = step.from != no_rank && step.round == 0;
-  if (early || step.round + (step.to == no_rank ? 0 : 1) > common.rounds)
+  if (step.reduce && step.from == schedules::no_rank) return "there is nothing to reduce with";
+  if (step.from == schedules::no_rank && step.to == schedules::no_rank && !step.keep)
+    return "it does nothing";
+  const bool early = step.from != schedules::no_rank && step.round == 0;
+  if (early || step.round + (step.to == schedules::no_rank ? 0 : 1) > common.rounds)
     return fmt::format("its frames do not travel in rounds 1 to {}", common.rounds);
   return {};
 }
 
 std::string Check::prepare_rank(int rank) {
-  const Schedule& common = schedules_.front();
-  const Schedule& own = schedules_[static_cast<std::size_t>(rank)];
+  const schedules::Schedule& common = schedules_.front();
+  const schedules::Schedule& own = schedules_[static_cast<std::size_t>(rank)];
   if (own.slices != common.slices || own.rounds != common.rounds)
-    return fmt::format("rank {} has {} slices and {} rounds, rank 0 has {} and {}", rank, own.slices,
-                       own.rounds, common.slices, common.rounds);
+    return fmt::format("rank {} has {} slices and {} rounds, rank 0 has {} and {}", rank,
+                       own.slices, own.rounds, common.slices, common.rounds);
   std::vector<std::int64_t> last(common.slices + 1, -1);
   std::size_t fence = 0;
   std::uint32_t fence_round = 0, latest = 0;
   for (std::size_t i = 0; i < own.steps.size(); ++i) {
-    const Step& step = own.steps[i];
+    const schedules::Step& step = own.steps[i];
     const auto complain = [&](std::string_view text) {
       return fmt::format("{}: {}", describe_step(rank, i, step, common.slices), text);
     };
-    if (const std::string problem = check_step(rank, step); !problem.empty()) return complain(problem);
+    if (const std::string problem = check_step(rank, step); !problem.empty())
+      return complain(problem);
     const bool token = step.slice == common.slices;
     const std::int64_t previous = last[step.slice];
-    const std::uint32_t earliest = previous < 0 ? 0 : own.steps[static_cast<std::size_t>(previous)].round;
+    const std::uint32_t earliest =
+        previous < 0 ? 0 : own.steps[static_cast<std::size_t>(previous)].round;
     if (step.round < std::max(earliest, token ? latest : fence_round))
       return complain("its round is before that of a step it waits for");
     at(rank).previous.push_back(previous);
@@ -149,10 +159,11 @@ std::string Check::prepare_rank(int rank) {
       fence = i + 1;
       fence_round = step.round;
     }
-    if (step.from == no_rank && step.to == no_rank) at(rank).locals.push_back(i);
-    if (step.from != no_rank)
+    if (step.from == schedules::no_rank && step.to == schedules::no_rank)
+      at(rank).locals.push_back(i);
+    if (step.from != schedules::no_rank)
       links_[link_between(step.from, rank)].takes.push_back(static_cast<std::uint32_t>(i));
-    if (step.to != no_rank)
+    if (step.to != schedules::no_rank)
       links_[link_between(rank, step.to)].sends.push_back(static_cast<std::uint32_t>(i));
   }
   at(rank).states.assign(options_.segments * own.steps.size(), State::waiting);
@@ -169,13 +180,16 @@ std::string Check::compare_links(bool crossed) const {
         return describe_step(rank, step, steps(rank)[step], schedules_.front().slices);
       };
       if (i >= link.takes.size())
-        return fmt::format("{}: rank {} never receives this frame", name(link.from, link.sends[i]), link.to);
+        return fmt::format("{}: rank {} never receives this frame", name(link.from, link.sends[i]),
+                           link.to);
       if (i >= link.sends.size())
-        return fmt::format("{}: rank {} never sends this frame", name(link.to, link.takes[i]), link.from);
-      const Step& taken = steps(link.to)[link.takes[i]];
-      const Step& sent = steps(link.from)[link.sends[i]];
+        return fmt::format("{}: rank {} never sends this frame", name(link.to, link.takes[i]),
+                           link.from);
+      const schedules::Step& taken = steps(link.to)[link.takes[i]];
+      const schedules::Step& sent = steps(link.from)[link.sends[i]];
       const auto complain = [&](std::string_view text) {
-        return fmt::format("{}: {} {}", name(link.to, link.takes[i]), text, name(link.from, link.sends[i]));
+        return fmt::format("{}: {} {}", name(link.to, link.takes[i]), text,
+                           name(link.from, link.sends[i]));
       };
       const auto block = [](int rank) { return static_cast<std::uint32_t>(rank); };
       const bool right = crossed && sent.slice != schedules_.front().slices
@@ -183,7 +197,8 @@ std::string Check::compare_links(bool crossed) const {
                              : sent.slice == taken.slice;
       if (!right) return complain("wrong slice, what comes is that of");
       if (sent.round + 1 != taken.round) return complain("not in the round after");
-      if (taken.round < round) return complain("a frame of a later round would come before that of");
+      if (taken.round < round)
+        return complain("a frame of a later round would come before that of");
       round = taken.round;
     }
   }
@@ -200,8 +215,8 @@ std::string Check::prepare(bool crossed) {
     frames_ += link.sends.size();
     std::vector<std::uint32_t> rounds;
     for (const std::uint32_t step : link.takes) rounds.push_back(steps(link.to)[step].round);
-    link.table = FrameTable(rounds, schedules_.front().rounds, options_.depth);
-    link.send_order = link.take_order = FrameOrder(link.table, options_.segments);
+    link.table = schedules::FrameTable(rounds, schedules_.front().rounds, options_.depth);
+    link.send_order = link.take_order = schedules::FrameOrder(link.table, options_.segments);
   }
   return {};
 }
@@ -218,8 +233,9 @@ bool Check::may_send(const CheckedLink& link) const {
   if (link.send_order.done()) return false;
   const std::uint64_t segment = link.send_order.segment();
   const std::size_t step = link.sends[link.send_order.frame()];
-  return steps(link.from)[step].from != no_rank ? state(link.from, segment, step) == State::received
-                                                : may_begin(link.from, segment, step);
+  return steps(link.from)[step].from != schedules::no_rank
+             ? state(link.from, segment, step) == State::received
+             : may_begin(link.from, segment, step);
 }
 
 bool Check::may_take(const CheckedLink& link) const {
@@ -232,7 +248,7 @@ void Check::send(CheckedLink& link, Symbolic& symbolic) {
   const std::uint32_t frame = link.send_order.frame();
   const std::size_t step = link.sends[frame];
   if (segment == 0) {
-    if (steps(link.from)[step].from == no_rank) symbolic.keep_local(link.from, step);
+    if (steps(link.from)[step].from == schedules::no_rank) symbolic.keep_local(link.from, step);
     symbolic.send(link.from, step, link.first_frame + frame);
   }
   ++link.in_flight;
@@ -247,7 +263,7 @@ void Check::take(CheckedLink& link, Symbolic& symbolic) {
   if (segment == 0) symbolic.receive(link.to, step, link.first_frame + frame);
   --link.in_flight;
   link.take_order.advance();
-  if (steps(link.to)[step].to == no_rank)
+  if (steps(link.to)[step].to == schedules::no_rank)
     finish_step(link.to, segment, step, symbolic);
   else
     state(link.to, segment, step) = State::received;
@@ -302,7 +318,8 @@ void Check::simulate(Symbolic& symbolic) {
       at(rank).base = options_.segments;
       symbolic.rank_done(rank);
     }
-    for (std::uint64_t s = 0; s < std::min(window_, options_.segments); ++s) run_locals(rank, s, symbolic);
+    for (std::uint64_t s = 0; s < std::min(window_, options_.segments); ++s)
+      run_locals(rank, s, symbolic);
     wake(rank);
   }
   while (!ready_.empty() && symbolic.problem().empty()) {
@@ -325,10 +342,11 @@ std::string Check::standstill() const {
     if (segment == options_.segments || ++stuck > most) continue;
     std::size_t step = 0;
     while (state(rank, segment, step) == State::done) ++step;
-    const bool sending = steps(rank)[step].from == no_rank || state(rank, segment, step) == State::received;
+    const bool sending = steps(rank)[step].from == schedules::no_rank ||
+                         state(rank, segment, step) == State::received;
     text += fmt::format("{}{} of segment {} waits to {}", text.empty() ? "deadlock: " : "; ",
-                        describe_step(rank, step, steps(rank)[step], schedules_.front().slices), segment,
-                        sending ? "send" : "receive");
+                        describe_step(rank, step, steps(rank)[step], schedules_.front().slices),
+                        segment, sending ? "send" : "receive");
   }
   if (stuck > most) text += fmt::format("; and {} ranks more", stuck - most);
   return text;
@@ -339,9 +357,10 @@ CheckReport Check::run(Collective operation, int root) {
   report.problem = prepare(operation == Collective::all_to_all);
   if (!report.ok()) return report;
   for (int rank = 0; rank < size_; ++rank)
-    report.slices_sent.push_back(static_cast<std::uint64_t>(std::count_if(
-        steps(rank).begin(), steps(rank).end(),
-        [&](const Step& step) { return step.to != no_rank && step.slice != schedules_.front().slices; })));
+    report.slices_sent.push_back(static_cast<std::uint64_t>(
+        std::count_if(steps(rank).begin(), steps(rank).end(), [&](const schedules::Step& step) {
+          return step.to != schedules::no_rank && step.slice != schedules_.front().slices;
+        })));
   for (const CheckedLink& link : links_)
     report.most_frames_on_a_link =
         std::max(report.most_frames_on_a_link, static_cast<std::uint32_t>(link.sends.size()));
@@ -359,15 +378,16 @@ CheckReport Check::run(Collective operation, int root) {
 
 }  // namespace
 
-CheckReport check(const std::vector<Schedule>& schedules, Collective operation, int root,
+CheckReport check(const std::vector<schedules::Schedule>& schedules, Collective operation, int root,
                   const CheckOptions& options) {
-  if (schedules.empty() || root < 0 || root >= static_cast<int>(schedules.size()) || options.segments == 0) {
+  if (schedules.empty() || root < 0 || root >= static_cast<int>(schedules.size()) ||
+      options.segments == 0) {
     CheckReport report;
-    report.problem = fmt::format("nothing to check: {} ranks, root {}, {} segments", schedules.size(), root,
-                                 options.segments);
+    report.problem = fmt::format("nothing to check: {} ranks, root {}, {} segments",
+                                 schedules.size(), root, options.segments);
     return report;
   }
   return Check(schedules, options).run(operation, root);
 }
 
-}  // namespace rondo
+}  // namespace rondo::proof

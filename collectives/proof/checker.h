@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the schedules of all ranks symbolically, with the very frame order, window and write-after-send rule of the engine.
+// Runs the schedules of all ranks symbolically, with the very frame order, window and
+// write-after-send rule of the engine.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +11,33 @@
 
 #include "collectives/schedules/schedule.h"
 
-namespace rondo {
+namespace rondo::proof {
 
 struct CheckOptions {
   std::uint64_t segments = 1;
   std::uint32_t depth = 1;
-  // Frames that a link may hold sent but not yet taken by the receiver: 1 is what a link promises. 0: a send waits until its
-  // receiver takes it.
+  // Frames that a link may hold sent but not yet taken by the receiver: 1 is what a link promises.
+  // 0: a send waits until its receiver takes it.
   std::uint32_t credits = 1;
   bool expressions = false;  // also write down in which order each slice is summed
 };
 
 struct CheckReport {
-  std::string problem;  // empty: the schedules are right; else what is wrong, with rank, step and slice
-  std::vector<std::uint64_t> slices_sent;  // by rank, for one segment, tokens not counted
-  std::uint64_t rounds = 0;                // longest chain of dependent frames of one segment
-  std::vector<std::string>
-      expressions;  // by slice, on request: "((0 + 1) + 2)", operands of an addition in one fixed order
+  std::string
+      problem;  // empty: the schedules are right; else what is wrong, with rank, step and slice
+  std::vector<std::uint64_t> slices_sent;   // by rank, for one segment, tokens not counted
+  std::uint64_t rounds = 0;                 // longest chain of dependent frames of one segment
+  std::vector<std::string> expressions;     // by slice, on request: "((0 + 1) + 2)", operands of an
+                                            // addition in one fixed order
   std::uint32_t most_frames_on_a_link = 0;  // for one segment, one direction
   bool ok() const noexcept { return problem.empty(); }
 };
 
-// Proves: each contribution exactly once in every final value, and in the right slice; the same floating-point expression (up to
-// commutation) on every rank that keeps a slice; every slice that the operation promises is kept, each once; no
-// deadlock; sends and receives of each link match; no rank is done before every rank has begun; nothing left in a link.
-CheckReport check(const std::vector<Schedule>& schedules, Collective operation, int root,
+// Proves: each contribution exactly once in every final value, and in the right slice; the same
+// floating-point expression (up to commutation) on every rank that keeps a slice; every slice that
+// the operation promises is kept, each once; no deadlock; sends and receives of each link match; no
+// rank is done before every rank has begun; nothing left in a link.
+CheckReport check(const std::vector<schedules::Schedule>& schedules, Collective operation, int root,
                   const CheckOptions& options = {});
 
-}  // namespace rondo
+}  // namespace rondo::proof

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <bit>
 
-namespace rondo {
+namespace rondo::proof {
 
 namespace {
 
@@ -21,7 +21,7 @@ int first_rank(std::span<const std::uint64_t> set, bool member) {
   for (std::size_t word = 0; word < set.size(); ++word)
     if (const std::uint64_t bits = member ? set[word] : ~set[word]; bits != 0)
       return static_cast<int>(word * 64) + std::countr_zero(bits);
-  return no_rank;
+  return schedules::no_rank;
 }
 
 void insert(std::span<std::uint64_t> set, int rank) {
@@ -34,19 +34,21 @@ void unite(std::span<std::uint64_t> set, std::span<const std::uint64_t> other) {
 
 }  // namespace
 
-std::string describe_step(int rank, std::size_t index, const Step& step, std::uint32_t slices) {
+std::string describe_step(int rank, std::size_t index, const schedules::Step& step,
+                          std::uint32_t slices) {
   std::string text = fmt::format("rank {} step {} (", rank, index);
   text += step.slice == slices ? std::string("token") : fmt::format("slice {}", step.slice);
-  if (step.from != no_rank) text += fmt::format(" from {}", step.from);
-  if (step.to != no_rank) text += fmt::format(" to {}", step.to);
+  if (step.from != schedules::no_rank) text += fmt::format(" from {}", step.from);
+  if (step.to != schedules::no_rank) text += fmt::format(" to {}", step.to);
   if (step.reduce) text += ", reduce";
   if (step.keep) text += ", keep";
   return text + ")";
 }
 
-Symbolic::Symbolic(const std::vector<Schedule>& schedules, Collective operation, int root, std::size_t frames)
+Symbolic::Symbolic(const std::vector<schedules::Schedule>& schedules, Collective operation,
+                   int root, std::size_t frames)
     : schedules_(&schedules),
-      operation_(without_counts(operation)),
+      operation_(schedules::without_counts(operation)),
       root_(root),
       size_(static_cast<int>(schedules.size())),
       slices_(schedules.front().slices),
@@ -55,7 +57,8 @@ Symbolic::Symbolic(const std::vector<Schedule>& schedules, Collective operation,
       begun_(values_.size(), size_),
       kept_(slices_, 0) {
   for (int rank = 0; rank < size_; ++rank)
-    for (std::uint32_t slice = 0; slice <= slices_; ++slice) insert(begun_.of(place(rank, slice)), rank);
+    for (std::uint32_t slice = 0; slice <= slices_; ++slice)
+      insert(begun_.of(place(rank, slice)), rank);
 }
 
 bool Symbolic::reduces() const noexcept {
@@ -64,7 +67,8 @@ bool Symbolic::reduces() const noexcept {
 }
 
 bool Symbolic::has_input(int rank, std::uint32_t slice) const noexcept {
-  if (operation_ == Collective::broadcast || operation_ == Collective::scatter) return rank == root_;
+  if (operation_ == Collective::broadcast || operation_ == Collective::scatter)
+    return rank == root_;
   if (operation_ == Collective::all_gather || operation_ == Collective::gather)
     return slice == static_cast<std::uint32_t>(rank);
   return reduces() || operation_ == Collective::all_to_all;
@@ -90,7 +94,8 @@ bool Symbolic::promises(int rank, std::uint32_t slice) const noexcept {
 }
 
 void Symbolic::fail(int rank, std::size_t step, const std::string& text) {
-  if (problem_.empty()) problem_ = describe_step(rank, step, step_of(rank, step), slices_) + ": " + text;
+  if (problem_.empty())
+    problem_ = describe_step(rank, step, step_of(rank, step), slices_) + ": " + text;
 }
 
 // An untouched slice becomes the rank's own input.
@@ -123,15 +128,18 @@ std::string Symbolic::write(std::uint32_t expression) const {
   const std::uint64_t operands = operands_[expression - leaves - 1];
   std::string first = write(static_cast<std::uint32_t>(operands >> 32));
   std::string second = write(static_cast<std::uint32_t>(operands));
-  if (first.size() != second.size() ? first.size() < second.size() : first > second) first.swap(second);
+  if (first.size() != second.size() ? first.size() < second.size() : first > second)
+    first.swap(second);
   return fmt::format("({} + {})", first, second);
 }
 
-// What the frame (or another slice) at `from` knows is known at the step's slice now; a token's knowledge is everybody's.
-void Symbolic::learn(int rank, const Step& step, std::size_t from) {
+// What the frame (or another slice) at `from` knows is known at the step's slice now; a token's
+// knowledge is everybody's.
+void Symbolic::learn(int rank, const schedules::Step& step, std::size_t from) {
   const std::uint64_t depth = values_[from].depth;
   const bool fence = step.slice == slices_;
-  for (std::uint32_t slice = fence ? 0 : step.slice; slice <= (fence ? slices_ : step.slice); ++slice) {
+  for (std::uint32_t slice = fence ? 0 : step.slice; slice <= (fence ? slices_ : step.slice);
+       ++slice) {
     unite(begun_.of(place(rank, slice)), begun_.of(from));
     std::uint64_t& known = values_[place(rank, slice)].depth;
     known = std::max(known, depth);
@@ -140,7 +148,7 @@ void Symbolic::learn(int rank, const Step& step, std::size_t from) {
 }
 
 void Symbolic::receive(int rank, std::size_t index, std::size_t frame) {
-  const Step& step = step_of(rank, index);
+  const schedules::Step& step = step_of(rank, index);
   const std::size_t from = static_cast<std::size_t>(size_) * (slices_ + 1) + frame;
   learn(rank, step, from);
   if (step.slice == slices_) return;
@@ -170,24 +178,28 @@ void Symbolic::receive(int rank, std::size_t index, std::size_t frame) {
 }
 
 void Symbolic::keep(int rank, std::size_t index) {
-  const Step& step = step_of(rank, index);
+  const schedules::Step& step = step_of(rank, index);
   Value& value = values_[place(rank, step.slice)];
   const auto set = contributions_.of(place(rank, step.slice));
-  if (!promises(rank, step.slice)) return fail(rank, index, "this rank keeps nothing of this slice");
+  if (!promises(rank, step.slice))
+    return fail(rank, index, "this rank keeps nothing of this slice");
   if (value.kept) return fail(rank, index, "the slice is kept twice");
-  if (step.reduce || step.from == no_rank || moves_inputs()) value.finished = true;
+  if (step.reduce || step.from == schedules::no_rank || moves_inputs()) value.finished = true;
   if (!value.finished)
-    return fail(rank, index,
-                "the value that arrives was never finished: the step that finished it does not keep");
+    return fail(
+        rank, index,
+        "the value that arrives was never finished: the step that finished it does not keep");
   const std::size_t wanted = reduces() ? schedules_->size() : 1;
   if (size_of_set(set) != wanted)
-    return fail(rank, index, fmt::format("the contribution of rank {} is missing", first_rank(set, false)));
+    return fail(rank, index,
+                fmt::format("the contribution of rank {} is missing", first_rank(set, false)));
   if (operation_ == Collective::broadcast && first_rank(set, true) != root_)
     return fail(rank, index, "the value is not the root's");
   value.kept = true;
-  if (operation_ ==
-      Collective::all_to_all) {  // the block for this rank, from the rank that the slice is named after
-    if (value.expression != input_of(static_cast<int>(step.slice), static_cast<std::uint32_t>(rank)))
+  if (operation_ == Collective::all_to_all) {  // the block for this rank, from the rank that the
+                                               // slice is named after
+    if (value.expression !=
+        input_of(static_cast<int>(step.slice), static_cast<std::uint32_t>(rank)))
       fail(rank, index, "the value is not the block that its rank has for this one");
     return;
   }
@@ -198,12 +210,12 @@ void Symbolic::keep(int rank, std::size_t index) {
 }
 
 void Symbolic::keep_local(int rank, std::size_t index) {
-  const Step& step = step_of(rank, index);
+  const schedules::Step& step = step_of(rank, index);
   if (step.slice < slices_ && step.keep && touch(rank, index, step.slice)) keep(rank, index);
 }
 
 void Symbolic::send(int rank, std::size_t index, std::size_t frame) {
-  const Step& step = step_of(rank, index);
+  const schedules::Step& step = step_of(rank, index);
   const std::size_t to = static_cast<std::size_t>(size_) * (slices_ + 1) + frame;
   if (step.slice == slices_) {
     for (std::uint32_t slice = 0; slice < slices_; ++slice) learn(rank, step, place(rank, slice));
@@ -213,7 +225,8 @@ void Symbolic::send(int rank, std::size_t index, std::size_t frame) {
   const std::size_t own = place(rank, step.slice);
   values_[to] = values_[own];
   values_[to].depth = values_[own].depth + 1;
-  std::copy_n(contributions_.of(own).begin(), contributions_.of(own).size(), contributions_.of(to).begin());
+  std::copy_n(contributions_.of(own).begin(), contributions_.of(own).size(),
+              contributions_.of(to).begin());
   std::copy_n(begun_.of(own).begin(), begun_.of(own).size(), begun_.of(to).begin());
 }
 
@@ -222,8 +235,8 @@ void Symbolic::rank_done(int rank) {
   for (std::uint32_t slice = 0; slice < slices_; ++slice) unite(all, begun_.of(place(rank, slice)));
   if (size_of_set(all) != schedules_->size() && problem_.empty())
     problem_ = fmt::format(
-        "rank {} is done before rank {} has begun: nothing that it waits for depends on that rank", rank,
-        first_rank(all, false));
+        "rank {} is done before rank {} has begun: nothing that it waits for depends on that rank",
+        rank, first_rank(all, false));
 }
 
 void Symbolic::all_done() {
@@ -235,4 +248,4 @@ void Symbolic::all_done() {
       }
 }
 
-}  // namespace rondo
+}  // namespace rondo::proof

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every slice holds on every rank while schedules run: which contributions, as which expression, whether it is finished, and
-// whose beginning it proves. Part of the checker; one segment is enough, for all run the same steps.
+// What every slice holds on every rank while schedules run: which contributions, as which
+// expression, whether it is finished, and whose beginning it proves. Part of the checker; one
+// segment is enough, for all run the same steps.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 #include "collectives/schedules/schedule.h"
 
-namespace rondo {
+namespace rondo::proof {
 
 // `count` sets of ranks in one piece of memory.
 class RankSets {
@@ -29,9 +30,11 @@ class RankSets {
 class Symbolic {
  public:
   // frames: of one segment, all links together.
-  Symbolic(const std::vector<Schedule>& schedules, Collective operation, int root, std::size_t frames);
+  Symbolic(const std::vector<schedules::Schedule>& schedules, Collective operation, int root,
+           std::size_t frames);
 
-  // In the order in which they happen. A step with from: receive, and then send when it has to; one without: send or keep.
+  // In the order in which they happen. A step with from: receive, and then send when it has to; one
+  // without: send or keep.
   void receive(int rank, std::size_t step, std::size_t frame);
   void send(int rank, std::size_t step, std::size_t frame);
   void keep_local(int rank, std::size_t step);
@@ -43,7 +46,8 @@ class Symbolic {
   // The first thing that went wrong; empty when nothing has.
   const std::string& problem() const noexcept { return problem_; }
   std::uint64_t rounds() const noexcept { return rounds_; }
-  // How the slice that the first rank kept was summed, by rank: "((0 + 1) + 2)"; empty when nobody kept it.
+  // How the slice that the first rank kept was summed, by rank: "((0 + 1) + 2)"; empty when nobody
+  // kept it.
   std::string expression_of(std::uint32_t slice) const { return write(kept_[slice]); }
 
  private:
@@ -74,13 +78,13 @@ class Symbolic {
   std::uint32_t combine(std::uint32_t a, std::uint32_t b);
   std::string write(std::uint32_t expression) const;
   void keep(int rank, std::size_t step);
-  void learn(int rank, const Step& step, std::size_t from);
+  void learn(int rank, const schedules::Step& step, std::size_t from);
   void fail(int rank, std::size_t step, const std::string& text);
-  const Step& step_of(int rank, std::size_t step) const noexcept {
+  const schedules::Step& step_of(int rank, std::size_t step) const noexcept {
     return (*schedules_)[static_cast<std::size_t>(rank)].steps[step];
   }
 
-  const std::vector<Schedule>* schedules_;
+  const std::vector<schedules::Schedule>* schedules_;
   Collective operation_;
   int root_, size_;
   std::uint32_t slices_;
@@ -94,6 +98,7 @@ class Symbolic {
 };
 
 // "rank 2 step 3 (slice 1 from 0 to 4, reduce, keep)"
-std::string describe_step(int rank, std::size_t index, const Step& step, std::uint32_t slices);
+std::string describe_step(int rank, std::size_t index, const schedules::Step& step,
+                          std::uint32_t slices);
 
-}  // namespace rondo
+}  // namespace rondo::proof

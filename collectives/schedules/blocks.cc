@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Blocks that only change places: gather, scatter and all_to_all. Nothing is reduced, so nobody has to finish a value.
+// Blocks that only change places: gather, scatter and all_to_all. Nothing is reduced, so nobody has
+// to finish a value.
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 // Every block goes straight to the root, and tokens come back once all are there.
 Schedule star_gather(int rank, int size, int root) {
@@ -40,7 +41,8 @@ Schedule star_scatter(int rank, int size, int root) {
   return schedule;
 }
 
-// Every rank sends its own block first and hands on what comes from behind; the token goes back against the stream.
+// Every rank sends its own block first and hands on what comes from behind; the token goes back
+// against the stream.
 Schedule ring_gather(int rank, int size, int root) {
   const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
   const int hop = wrap(rank - root - 1, size), hops = size - 1;  // the root is the last
@@ -63,7 +65,8 @@ Schedule ring_gather(int rank, int size, int root) {
   return schedule;
 }
 
-// The token comes to the root against the stream, and then the blocks leave it, the one that goes farthest first.
+// The token comes to the root against the stream, and then the blocks leave it, the one that goes
+// farthest first.
 Schedule ring_scatter(int rank, int size, int root) {
   const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
   const int hop = wrap(rank - root, size), hops = size - 1;  // the root is the first
@@ -85,8 +88,9 @@ Schedule ring_scatter(int rank, int size, int root) {
   return schedule;
 }
 
-// Ranks r and p with r + p = turn (modulo n) exchange their blocks, so that each pair of ranks meets in one turn and each sends block
-// p before it receives block p: an exchange in place needs no other order.
+// Ranks r and p with r + p = turn (modulo n) exchange their blocks, so that each pair of ranks
+// meets in one turn and each sends block p before it receives block p: an exchange in place needs
+// no other order.
 Schedule pairwise_all_to_all(int rank, int size) {
   Schedule schedule{.slices = number(size), .rounds = 1, .steps = {}};
   schedule.steps.push_back({.slice = number(rank), .keep = true});
@@ -99,4 +103,4 @@ Schedule pairwise_all_to_all(int rank, int size) {
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

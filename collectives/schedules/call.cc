@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace rondo {
+namespace rondo::schedules {
 
 std::string describe_bytes(std::uint64_t bytes) {
   static constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
@@ -42,8 +42,8 @@ std::string describe_arguments(const Signature& s) {
   return text;
 }
 
-std::string describe_call(const Signature& s, std::uint64_t number, Priority lane, std::string_view tag,
-                          std::string_view transport) {
+std::string describe_call(const Signature& s, std::uint64_t number, Priority lane,
+                          std::string_view tag, std::string_view transport) {
   std::string text = fmt::format("{} #{}", name_of(s.operation), number);
   if (lane == Priority::urgent) text = "urgent " + text;
   if (!tag.empty()) text += fmt::format(" \"{}\"", tag);
@@ -52,4 +52,4 @@ std::string describe_call(const Signature& s, std::uint64_t number, Priority lan
   return text + ")";
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

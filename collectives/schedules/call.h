@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "collectives/schedules/schedule.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 // What must be the same on all ranks. count: elements of the smaller buffer (one block for
 // all_gather, reduce_scatter, gather and scatter), of each buffer of an all_to_all, and of all
@@ -41,8 +41,9 @@ struct Call {
   std::byte* out = nullptr;
   std::size_t in_bytes = 0, out_bytes = 0;  // that this rank reads and writes
   Priority priority = Priority::bulk;
-  std::size_t segment_elements = 1;          // of one block, the largest, where is_blocked()
-  std::span<const std::size_t> counts = {};  // by rank, where has_counts(); valid until start() returns
+  std::size_t segment_elements = 1;  // of one block, the largest, where is_blocked()
+  std::span<const std::size_t> counts =
+      {};  // by rank, where has_counts(); valid until start() returns
   std::uint32_t depth = 1;
   nanoseconds time_limit{};
   std::string_view tag;
@@ -52,7 +53,8 @@ struct Call {
 constexpr bool is_blocked(Collective operation) noexcept {
   const Collective plain = without_counts(operation);
   return plain == Collective::all_gather || plain == Collective::reduce_scatter ||
-         plain == Collective::gather || plain == Collective::scatter || plain == Collective::all_to_all;
+         plain == Collective::gather || plain == Collective::scatter ||
+         plain == Collective::all_to_all;
 }
 // Signature::count is that of one block.
 constexpr bool counts_one_block(Collective operation) noexcept {
@@ -85,10 +87,11 @@ inline int schedule_root(const Signature& signature) noexcept {
 bool same_arguments(const Signature& a, const Signature& b) noexcept;
 // "64 MiB f32 sum", "10 f32, root 1", "10007 f32 sum": what tells two calls apart.
 std::string describe_arguments(const Signature& signature);
-// "all_reduce #41 (64 MiB f32 sum)"; with a transport's name: "(64 MiB f32 sum, ring over tcp)"; urgent ones say so.
+// "all_reduce #41 (64 MiB f32 sum)"; with a transport's name: "(64 MiB f32 sum, ring over tcp)";
+// urgent ones say so.
 std::string describe_call(const Signature& signature, std::uint64_t number, Priority lane,
                           std::string_view tag = {}, std::string_view transport = {});
 // "64 MiB", "1.5 KiB", "10 B"
 std::string describe_bytes(std::uint64_t bytes);
 
-}  // namespace rondo
+}  // namespace rondo::schedules

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every element is summed in rank order, ((0 + 1) + 2) + ..., so its bits depend on nothing but the inputs and their number.
+// Every element is summed in rank order, ((0 + 1) + 2) + ..., so its bits depend on nothing but the
+// inputs and their number.
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 // Up to the last rank and back the way it came: each direction of a link carries the buffer once.
 Schedule chain_all_reduce(int rank, int size) {
@@ -32,8 +33,9 @@ Schedule chain_all_reduce(int rank, int size) {
 
 namespace {
 
-// Brings one slice to `owner`. The prefix travels from rank 0 to rank size - 2, which hands it to the owner; the last rank
-// hands its own value to the owner, who combines the two: so the last addition, which finishes the value, is done where it is kept.
+// Brings one slice to `owner`. The prefix travels from rank 0 to rank size - 2, which hands it to
+// the owner; the last rank hands its own value to the owner, who combines the two: so the last
+// addition, which finishes the value, is done where it is kept.
 void append_chain(std::vector<Step>& steps, std::uint32_t slice, int rank, int size, int owner) {
   const int last = size - 1, end = owner == last ? last : size - 2;
   if (rank > end) {
@@ -52,12 +54,14 @@ void append_chain(std::vector<Step>& steps, std::uint32_t slice, int rank, int s
     steps.push_back({.slice = slice, .to = to});
   if (rank != owner || owner == last) return;
   if (owner != end) steps.push_back({.slice = slice, .from = end, .round = number(last)});
-  steps.push_back({.slice = slice, .from = last, .reduce = true, .keep = true, .round = number(last)});
+  steps.push_back(
+      {.slice = slice, .from = last, .reduce = true, .keep = true, .round = number(last)});
 }
 
 }  // namespace
 
-// The token goes from the root down both parts of the chain, below and above it, and to the last rank.
+// The token goes from the root down both parts of the chain, below and above it, and to the last
+// rank.
 Schedule chain_reduce(int rank, int size, int root) {
   Schedule schedule{.slices = 1, .rounds = number(2 * size - 2), .steps = {}};
   append_chain(schedule.steps, 0, rank, size, root);
@@ -72,7 +76,8 @@ Schedule chain_reduce(int rank, int size, int root) {
   const bool direct = rank == last || (rank == end && root < end);
   const bool ends = rank == 0 || rank == last || rank - 1 == root;
   const int hops =
-      direct ? 0 : (rank < root ? root : end + 1) - rank - 1;  // after the first that the root sends
+      direct ? 0
+             : (rank < root ? root : end + 1) - rank - 1;  // after the first that the root sends
   schedule.steps.push_back({.slice = token,
                             .from = direct ? root : rank + 1,
                             .to = ends ? no_rank : rank - 1,
@@ -82,8 +87,9 @@ Schedule chain_reduce(int rank, int size, int root) {
 
 Schedule chain_reduce_scatter(int rank, int size) {
   Schedule schedule{.slices = number(size), .rounds = number(size - 1), .steps = {}};
-  for (int block = 0; block < size; ++block) append_chain(schedule.steps, number(block), rank, size, block);
+  for (int block = 0; block < size; ++block)
+    append_chain(schedule.steps, number(block), rank, size, block);
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recursive doubling: in round k every rank exchanges all it has with the rank that differs in bit k. The fewest serial hops of
-// all algorithms, but every round carries the whole buffer. A rank sends its value and then writes over it, so a link must be able
-// to hold one frame without the receiver's help.
+// Recursive doubling: in round k every rank exchanges all it has with the rank that differs in bit
+// k. The fewest serial hops of all algorithms, but every round carries the whole buffer. A rank
+// sends its value and then writes over it, so a link must be able to hold one frame without the
+// receiver's help.
 #include <bit>
 
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
-// Ranks beyond the largest power of two fold their value into a partner before, and get the result from it after.
+// Ranks beyond the largest power of two fold their value into a partner before, and get the result
+// from it after.
 Schedule doubling_all_reduce(int rank, int size) {
   const int exchanges = std::bit_width(static_cast<unsigned>(size)) - 1;
   const auto core = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
@@ -17,11 +19,13 @@ Schedule doubling_all_reduce(int rank, int size) {
   Schedule schedule{.slices = 1, .rounds = number(2 * fold + exchanges), .steps = {}};
   if (rank >= core) {
     schedule.steps.push_back({.slice = 0, .to = rank - core});
-    schedule.steps.push_back({.slice = 0, .from = rank - core, .keep = true, .round = schedule.rounds});
+    schedule.steps.push_back(
+        {.slice = 0, .from = rank - core, .keep = true, .round = schedule.rounds});
     return schedule;
   }
   const int extra = rank + core < size ? rank + core : no_rank;
-  if (extra != no_rank) schedule.steps.push_back({.slice = 0, .from = extra, .reduce = true, .round = 1});
+  if (extra != no_rank)
+    schedule.steps.push_back({.slice = 0, .from = extra, .reduce = true, .round = 1});
   schedule.steps.push_back({.slice = 0, .to = rank ^ 1, .round = number(fold)});
   for (int k = 0; k < exchanges; ++k) {
     const bool last = k == exchanges - 1;
@@ -35,7 +39,8 @@ Schedule doubling_all_reduce(int rank, int size) {
   return schedule;
 }
 
-// The dissemination barrier: in round k a rank tells rank + 2^k all it has heard of; any size, ceil(log2 n) rounds.
+// The dissemination barrier: in round k a rank tells rank + 2^k all it has heard of; any size,
+// ceil(log2 n) rounds.
 Schedule doubling_barrier(int rank, int size) {
   const int rounds = std::bit_width(static_cast<unsigned>(size - 1));
   Schedule schedule{.slices = 1, .rounds = number(rounds), .steps = {}};
@@ -48,4 +53,4 @@ Schedule doubling_barrier(int rank, int size) {
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

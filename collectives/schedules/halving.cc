@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recursive halving, and doubling back. The ranks of a group fall into those at even and those at odd places; each half takes over
-// its own slices, so a rank sends those of the other half to its neighbour there, and goes on in its half. Where the number is odd, the
-// last rank has no neighbour of its own: it hands what belongs to the odd half to the last of that half, who hears from two.
-// Thus any number of ranks sends (n-1)/n of the buffer each way, in ceil(log2 n) hops. Neighbours come first and exchange
-// most. All frames of a level share one round, so one frame of credit on a link is enough.
+// Recursive halving, and doubling back. The ranks of a group fall into those at even and those at
+// odd places; each half takes over its own slices, so a rank sends those of the other half to its
+// neighbour there, and goes on in its half. Where the number is odd, the last rank has no neighbour
+// of its own: it hands what belongs to the odd half to the last of that half, who hears from two.
+// Thus any number of ranks sends (n-1)/n of the buffer each way, in ceil(log2 n) hops. Neighbours
+// come first and exchange most. All frames of a level share one round, so one frame of credit on a
+// link is enough.
 #include <bit>
 
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 namespace {
 
@@ -19,8 +21,8 @@ struct Group {
 };
 
 struct Level {
-  Group own, other;                      // the half that this rank goes on in, and the one that it leaves
-  int partner = no_rank;                 // takes the other half's slices from this rank
+  Group own, other;       // the half that this rank goes on in, and the one that it leaves
+  int partner = no_rank;  // takes the other half's slices from this rank
   int partners[2] = {no_rank, no_rank};  // hand this rank the slices of its half
 };
 
@@ -31,7 +33,8 @@ Level split(const Group& group, int rank) {
   const Group odd{at(1), 2 * group.stride, group.count / 2};
   if (place % 2 == 0) {
     const bool single = place == group.count - 1;
-    return {even, odd, at(single ? place - 1 : place + 1), {single ? no_rank : at(place + 1), no_rank}};
+    return {
+        even, odd, at(single ? place - 1 : place + 1), {single ? no_rank : at(place + 1), no_rank}};
   }
   const bool last = place + 2 == group.count;  // an even place follows, and nothing after it
   return {odd, even, at(place - 1), {at(place - 1), last ? at(place + 1) : no_rank}};
@@ -57,12 +60,14 @@ void append_halving(std::vector<Step>& steps, const std::vector<Level>& levels) 
   for (std::uint32_t i = 0; i < levels.size(); ++i) {
     const Level& level = levels[i];
     const bool whole = i + 1 == levels.size();
-    for_each(level.other,
-             [&](int owner) { steps.push_back({.slice = number(owner), .to = level.partner, .round = i}); });
+    for_each(level.other, [&](int owner) {
+      steps.push_back({.slice = number(owner), .to = level.partner, .round = i});
+    });
     for_each(level.own, [&](int owner) {
       for (const int partner : level.partners)
         if (partner != no_rank)
-          steps.push_back({.slice = number(owner), .from = partner, .reduce = true, .round = i + 1});
+          steps.push_back(
+              {.slice = number(owner), .from = partner, .reduce = true, .round = i + 1});
     });
     steps.back().keep = whole;
   }
@@ -76,10 +81,12 @@ void append_doubling(std::vector<Step>& steps, const std::vector<Level>& levels,
     const std::uint32_t before = round + number(hops_of(size)) - 1 - i;
     for_each(level.own, [&](int owner) {
       for (const int partner : level.partners)
-        if (partner != no_rank) steps.push_back({.slice = number(owner), .to = partner, .round = before});
+        if (partner != no_rank)
+          steps.push_back({.slice = number(owner), .to = partner, .round = before});
     });
     for_each(level.other, [&](int owner) {
-      steps.push_back({.slice = number(owner), .from = level.partner, .keep = true, .round = before + 1});
+      steps.push_back(
+          {.slice = number(owner), .from = level.partner, .keep = true, .round = before + 1});
     });
   }
 }
@@ -108,4 +115,4 @@ Schedule halving_all_gather(int rank, int size) {
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-namespace rondo {
+namespace rondo::schedules {
 
 Hosts::Hosts(std::span<const int> host_of_rank) {
   if (host_of_rank.empty()) return;
@@ -28,7 +28,8 @@ Hosts::Hosts(std::span<const int> host_of_rank) {
 Hosts Hosts::in_blocks(std::span<const int> ranks_on) {
   std::vector<int> hosts;
   for (std::size_t host = 0; host < ranks_on.size(); ++host)
-    hosts.insert(hosts.end(), static_cast<std::size_t>(std::max(0, ranks_on[host])), static_cast<int>(host));
+    hosts.insert(hosts.end(), static_cast<std::size_t>(std::max(0, ranks_on[host])),
+                 static_cast<int>(host));
   return Hosts(hosts);
 }
 
@@ -39,4 +40,4 @@ int Hosts::most_on_a_host() const noexcept {
   return most;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

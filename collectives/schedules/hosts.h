@@ -6,20 +6,24 @@
 #include <span>
 #include <vector>
 
-namespace rondo {
+namespace rondo::schedules {
 
 class Hosts {
  public:
   Hosts() = default;  // all ranks on one host, however many they are
-  // By rank: any number that is the same for ranks of one host and for no others. Hosts are counted from 0 by their lowest
-  // rank, so two lists that group the ranks alike make equal objects.
+  // By rank: any number that is the same for ranks of one host and for no others. Hosts are counted
+  // from 0 by their lowest rank, so two lists that group the ranks alike make equal objects.
   explicit Hosts(std::span<const int> host_of_rank);
   // The first ranks_on[0] ranks on host 0, the next ranks_on[1] on host 1, and so on.
   static Hosts in_blocks(std::span<const int> ranks_on);
 
   int count() const noexcept { return first_.empty() ? 1 : static_cast<int>(first_.size()) - 1; }
-  int ranks() const noexcept { return static_cast<int>(host_.size()); }  // 0 when nothing is known of them
-  int host(int rank) const noexcept { return host_.empty() ? 0 : host_[static_cast<std::size_t>(rank)]; }
+  int ranks() const noexcept {
+    return static_cast<int>(host_.size());
+  }  // 0 when nothing is known of them
+  int host(int rank) const noexcept {
+    return host_.empty() ? 0 : host_[static_cast<std::size_t>(rank)];
+  }
   // Of one host, ascending. Empty for a default object, whose ranks nobody has counted.
   std::span<const int> on(int host) const noexcept {
     if (first_.empty()) return {};
@@ -52,4 +56,4 @@ class Hosts {
   bool in_rank_order_ = true;
 };
 
-}  // namespace rondo
+}  // namespace rondo::schedules

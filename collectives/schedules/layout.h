@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where the slices of each segment lie. A contiguous buffer is cut into segments and each segment into nearly equal slices; a
-// blocked one (all_gather, gather, all_to_all, ...) has one block for each rank, every segment takes the same part of each
-// block, and slice i is the part of block i. Blocks of different sizes are each cut into as many nearly equal parts as there are
-// segments, some of them empty.
+// Where the slices of each segment lie. A contiguous buffer is cut into segments and each segment
+// into nearly equal slices; a blocked one (all_gather, gather, all_to_all, ...) has one block for
+// each rank, every segment takes the same part of each block, and slice i is the part of block i.
+// Blocks of different sizes are each cut into as many nearly equal parts as there are segments,
+// some of them empty.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-namespace rondo {
+namespace rondo::schedules {
 
 struct Range {
   std::size_t offset = 0;  // elements, from the start of the whole buffer
@@ -21,14 +22,16 @@ struct Range {
 class Layout {
  public:
   Layout() = default;
-  // count: elements of the buffer, or of one block. segment: elements of a segment (of one block), at least 1.
+  // count: elements of the buffer, or of one block. segment: elements of a segment (of one block),
+  // at least 1.
   Layout(std::size_t count, std::size_t segment, std::uint32_t slices, bool blocked) noexcept
       : count_(count),
         segment_(std::min(std::max<std::size_t>(segment, 1), std::max<std::size_t>(count, 1))),
         slices_(slices),
         blocked_(blocked) {}
 
-  // Blocks of different sizes: block i lies from offsets[i] to offsets[i + 1]. segment: of the largest block. The offsets outlive it.
+  // Blocks of different sizes: block i lies from offsets[i] to offsets[i + 1]. segment: of the
+  // largest block. The offsets outlive it.
   Layout(std::span<const std::size_t> offsets, std::size_t segment) noexcept
       : slices_(static_cast<std::uint32_t>(offsets.size() - 1)), blocked_(true), offsets_(offsets) {
     for (std::uint32_t i = 0; i < slices_; ++i) count_ = std::max(count_, block(i));
@@ -64,11 +67,15 @@ class Layout {
   }
 
  private:
-  std::size_t block(std::uint32_t slice) const noexcept { return offsets_[slice + 1] - offsets_[slice]; }
-  // Relative to the start of the block. The parts of the largest block have at most segment_ elements, and so has every other.
+  std::size_t block(std::uint32_t slice) const noexcept {
+    return offsets_[slice + 1] - offsets_[slice];
+  }
+  // Relative to the start of the block. The parts of the largest block have at most segment_
+  // elements, and so has every other.
   Range in_unequal(std::uint64_t segment, std::uint32_t slice) const noexcept {
     const std::size_t share = block(slice) / segments(), extra = block(slice) % segments();
-    return {segment * share + std::min<std::size_t>(segment, extra), share + (segment < extra ? 1 : 0)};
+    return {segment * share + std::min<std::size_t>(segment, extra),
+            share + (segment < extra ? 1 : 0)};
   }
   // Relative to the start of the segment (of the block).
   Range in_part(std::uint64_t segment, std::uint32_t slice) const noexcept {
@@ -86,4 +93,4 @@ class Layout {
   std::span<const std::size_t> offsets_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::schedules

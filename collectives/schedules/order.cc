@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace rondo {
+namespace rondo::schedules {
 
 // Keys of a frame are `rounds` apart, so in each period of that length every frame has one place.
 FrameTable::FrameTable(std::span<const std::uint32_t> frame_rounds, std::uint32_t rounds,
@@ -24,4 +24,4 @@ FrameTable::FrameTable(std::span<const std::uint32_t> frame_rounds, std::uint32_
   for (const auto& [offset, entry] : places) entries_.push_back(entry);
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The order of frames on a link: a pure function that both ends compute. Let a segment take `rounds` rounds. Then what belongs to
-// round r of segment s has the key s * rounds + r * depth, and on every link smaller keys go first (then older segments, then
-// list order). So `depth` segments are under way at once, evenly staggered over the rounds, and never does
-// one have to wait for the whole buffer. The key is one for all links, and nothing ever depends on anything with a
-// greater key: that is why the order cannot deadlock, with one frame of credit on each link and a window of `depth` segments.
+// The order of frames on a link: a pure function that both ends compute. Let a segment take
+// `rounds` rounds. Then what belongs to round r of segment s has the key s * rounds + r * depth,
+// and on every link smaller keys go first (then older segments, then list order). So `depth`
+// segments are under way at once, evenly staggered over the rounds, and never does one have to wait
+// for the whole buffer. The key is one for all links, and nothing ever depends on anything with a
+// greater key: that is why the order cannot deadlock, with one frame of credit on each link and a
+// window of `depth` segments.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +14,10 @@
 #include <span>
 #include <vector>
 
-namespace rondo {
+namespace rondo::schedules {
 
-// The order of the frames that one link carries for each segment in one direction, as a table with one entry for each frame.
+// The order of the frames that one link carries for each segment in one direction, as a table with
+// one entry for each frame.
 class FrameTable {
  public:
   // When segment s is at this place, it is frame `frame` of segment period - shift.
@@ -25,7 +28,8 @@ class FrameTable {
 
   FrameTable() = default;
   // frame_rounds: the round (1 to rounds) of each frame, in list order, not decreasing.
-  FrameTable(std::span<const std::uint32_t> frame_rounds, std::uint32_t rounds, std::uint32_t depth);
+  FrameTable(std::span<const std::uint32_t> frame_rounds, std::uint32_t rounds,
+             std::uint32_t depth);
 
   std::uint32_t frames() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
   const Entry& entry(std::uint32_t index) const noexcept { return entries_[index]; }
@@ -39,8 +43,8 @@ inline std::uint64_t segment_window(std::uint32_t depth) noexcept {
   return std::max<std::uint64_t>(1, depth);
 }
 
-// Walks along the frames of `segments` segments: constant time a frame when there are more segments than depth. The table must
-// outlive it.
+// Walks along the frames of `segments` segments: constant time a frame when there are more segments
+// than depth. The table must outlive it.
 class FrameOrder {
  public:
   FrameOrder() = default;
@@ -79,4 +83,4 @@ class FrameOrder {
   std::uint32_t index_ = 0;
 };
 
-}  // namespace rondo
+}  // namespace rondo::schedules

@@ -3,10 +3,10 @@
 
 #include "collectives/schedules/call.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
-Program::Program(Collective operation, Algorithm algorithm, int root, int rank, int size, std::uint32_t depth,
-                 const Hosts& hosts)
+Program::Program(Collective operation, Algorithm algorithm, int root, int rank, int size,
+                 std::uint32_t depth, const Hosts& hosts)
     : operation_(operation),
       algorithm_(algorithm),
       root_(root),
@@ -21,8 +21,8 @@ Program::Program(Collective operation, Algorithm algorithm, int root, int rank, 
     const auto number = static_cast<std::uint32_t>(steps_.size());
     auto& chain = chains_[step.slice];
     steps_.push_back({step.slice, static_cast<std::uint32_t>(chain.size()),
-                      step.slice == slices_ ? number : fence, step.round, step.from, step.to, step.reduce,
-                      step.keep, written[step.slice], false});
+                      step.slice == slices_ ? number : fence, step.round, step.from, step.to,
+                      step.reduce, step.keep, written[step.slice], false});
     if (step.slice == slices_) fence = number + 1;
     chain.push_back(number);
     if (steps_.back().writes()) written[step.slice] = true;
@@ -73,4 +73,4 @@ ProgramPeer& Program::peer(int rank) {
   return peers_[static_cast<std::size_t>(index)];
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

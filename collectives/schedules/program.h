@@ -10,7 +10,7 @@
 #include "collectives/schedules/order.h"
 #include "collectives/schedules/schedule.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 struct ProgramStep {
   std::uint32_t slice = 0;
@@ -19,8 +19,8 @@ struct ProgramStep {
   std::uint32_t round = 0;
   int from = no_rank, to = no_rank;
   bool reduce = false, keep = false;
-  bool written =
-      false;  // an earlier step of the slice has left its value in the accumulator; else it is the input's
+  bool written = false;  // an earlier step of the slice has left its value in the accumulator; else
+                         // it is the input's
 
   bool input = false;  // what a reducing step receives is its sender's input; else a sum of several
 
@@ -36,8 +36,8 @@ struct ProgramPeer {
 
 class Program {
  public:
-  Program(Collective operation, Algorithm algorithm, int root, int rank, int size, std::uint32_t depth,
-          const Hosts& hosts = {});
+  Program(Collective operation, Algorithm algorithm, int root, int rank, int size,
+          std::uint32_t depth, const Hosts& hosts = {});
   // Without steps and peers: of operations that need no links.
   explicit Program(int size) : index_(static_cast<std::size_t>(size), -1) {}
   bool is(Collective operation, Algorithm algorithm, int root, std::uint32_t depth) const noexcept {
@@ -50,7 +50,9 @@ class Program {
   // Index into peers(), or -1 for a rank that this one has nothing to do with.
   int peer_index(int rank) const noexcept { return index_[static_cast<std::size_t>(rank)]; }
   // The steps of a slice (the token included: slice == slices()).
-  std::span<const std::uint32_t> chain(std::uint32_t slice) const noexcept { return chains_[slice]; }
+  std::span<const std::uint32_t> chain(std::uint32_t slice) const noexcept {
+    return chains_[slice];
+  }
   // Segments that must be held at once so that the frame order of every link can be followed.
   std::uint64_t window() const noexcept { return segment_window(depth_); }
 
@@ -70,4 +72,4 @@ class Program {
   std::vector<std::vector<std::uint32_t>> chains_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::schedules

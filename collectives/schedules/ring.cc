@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rank r hands to r + 1 and takes from r - 1. With n slices every link carries 2(n-1)/n of the buffer in an all-reduce, which is
-// the least that any algorithm can do.
+// Rank r hands to r + 1 and takes from r - 1. With n slices every link carries 2(n-1)/n of the
+// buffer in an all-reduce, which is the least that any algorithm can do.
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 // Slice c starts at rank c, is whole at rank c - 1 after n - 1 hops, and goes round once more.
 Schedule ring_all_reduce(int rank, int size) {
@@ -43,7 +43,8 @@ Schedule ring_reduce(int rank, int size, int root) {
   return schedule;
 }
 
-// The token comes to the root against the stream, and then the data goes round to the root's predecessor.
+// The token comes to the root against the stream, and then the data goes round to the root's
+// predecessor.
 Schedule ring_broadcast(int rank, int size, int root) {
   const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
   const int hop = wrap(rank - root, size), hops = size - 1;  // the root is the first
@@ -94,4 +95,4 @@ Schedule ring_reduce_scatter(int rank, int size) {
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

@@ -6,12 +6,13 @@
 #include "collectives/schedules/call.h"
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 namespace {
 
-constexpr std::string_view names[algorithm_count] = {
-    "ring", "tree", "star", "doubling", "chain", "pairwise", "halving", "two_shot", "two_level", "direct"};
+constexpr std::string_view names[algorithm_count] = {"ring",      "tree",     "star",    "doubling",
+                                                     "chain",     "pairwise", "halving", "two_shot",
+                                                     "two_level", "direct"};
 
 // Alone: what must come out is what went in.
 Schedule alone(Collective operation) {
@@ -111,7 +112,8 @@ Schedule make_two_level(Collective operation, int rank, int size, int root, cons
   return two_level_barrier(rank, size, hosts);
 }
 
-// In host order the ranks stand in other places: what an algorithm calls rank i is the rank at place i.
+// In host order the ranks stand in other places: what an algorithm calls rank i is the rank at
+// place i.
 Schedule in_host_order(Schedule schedule, Collective operation, const Hosts& hosts) {
   for (Step& step : schedule.steps) {
     if (step.from != no_rank) step.from = hosts.rank_at(step.from);
@@ -123,8 +125,8 @@ Schedule in_host_order(Schedule schedule, Collective operation, const Hosts& hos
 }
 
 bool minds_neighbours(Algorithm algorithm) {
-  return algorithm == Algorithm::ring || algorithm == Algorithm::tree || algorithm == Algorithm::doubling ||
-         algorithm == Algorithm::halving;
+  return algorithm == Algorithm::ring || algorithm == Algorithm::tree ||
+         algorithm == Algorithm::doubling || algorithm == Algorithm::halving;
 }
 
 }  // namespace
@@ -188,8 +190,8 @@ Schedule make_schedule(Algorithm algorithm, Collective operation, int rank, int 
   operation = without_counts(operation);
   if (!hosts.in_rank_order() && minds_neighbours(algorithm))
     return in_host_order(
-        make_schedule(algorithm, operation, hosts.place_of(rank), size, hosts.place_of(root)), operation,
-        hosts);
+        make_schedule(algorithm, operation, hosts.place_of(rank), size, hosts.place_of(root)),
+        operation, hosts);
   switch (algorithm) {
     case Algorithm::ring:
       return make_ring(operation, rank, size, root);
@@ -217,4 +219,4 @@ Schedule make_schedule(Algorithm algorithm, Collective operation, int rank, int 
   return {};
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The algorithms one by one; make_schedule picks among them. All are pure, and all require size >= 2.
+// The algorithms one by one; make_schedule picks among them. All are pure, and all require size
+// >= 2.
 #pragma once
 
 #include "collectives/schedules/schedule.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 // i modulo size for any i, negative ones too.
 inline int wrap(int i, int size) noexcept {
@@ -65,4 +66,4 @@ Schedule two_level_reduce(int rank, int size, int root, const Hosts& hosts);
 Schedule two_level_broadcast(int rank, int size, int root, const Hosts& hosts);
 Schedule two_level_barrier(int rank, int size, const Hosts& hosts);
 
-}  // namespace rondo
+}  // namespace rondo::schedules

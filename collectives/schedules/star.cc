@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything through one rank: the shape of a parameter server. Two hops whatever the size, but the centre moves
-// (n-1) times the buffer each way. Round 1 goes to the centre, round 2 comes from it.
+// Everything through one rank: the shape of a parameter server. Two hops whatever the size, but the
+// centre moves (n-1) times the buffer each way. Round 1 goes to the centre, round 2 comes from it.
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 // The centre is rank 0 and sums in rank order, so the bits are those of the chain.
 Schedule star_all_reduce(int rank, int size) {
@@ -17,7 +17,8 @@ Schedule star_all_reduce(int rank, int size) {
   for (int peer = 1; peer < size; ++peer)
     schedule.steps.push_back(
         {.slice = 0, .from = peer, .reduce = true, .keep = peer == size - 1, .round = 1});
-  for (int peer = 1; peer < size; ++peer) schedule.steps.push_back({.slice = 0, .to = peer, .round = 1});
+  for (int peer = 1; peer < size; ++peer)
+    schedule.steps.push_back({.slice = 0, .to = peer, .round = 1});
   return schedule;
 }
 
@@ -30,7 +31,8 @@ Schedule star_reduce(int rank, int size, int root) {
     return schedule;
   }
   for (int peer = 0; peer < size; ++peer)
-    if (peer != root) schedule.steps.push_back({.slice = 0, .from = peer, .reduce = true, .round = 1});
+    if (peer != root)
+      schedule.steps.push_back({.slice = 0, .from = peer, .reduce = true, .round = 1});
   schedule.steps.back().keep = true;
   for (int peer = 0; peer < size; ++peer)
     if (peer != root) schedule.steps.push_back({.slice = token, .to = peer, .round = 1});
@@ -72,19 +74,22 @@ Schedule star_all_gather(int rank, int size) {
   return schedule;
 }
 
-// The centre combines everybody's part of a block but the owner's, who adds its own and so finishes it.
+// The centre combines everybody's part of a block but the owner's, who adds its own and so finishes
+// it.
 Schedule star_reduce_scatter(int rank, int size) {
   Schedule schedule{.slices = number(size), .rounds = 2, .steps = {}};
   if (rank != 0) {
     for (int block = 0; block < size; ++block)
       if (block != rank) schedule.steps.push_back({.slice = number(block), .to = 0});
-    schedule.steps.push_back({.slice = number(rank), .from = 0, .reduce = true, .keep = true, .round = 2});
+    schedule.steps.push_back(
+        {.slice = number(rank), .from = 0, .reduce = true, .keep = true, .round = 2});
     return schedule;
   }
   for (int block = 0; block < size; ++block) {
     for (int peer = 1; peer < size; ++peer)
       if (peer != block)
-        schedule.steps.push_back({.slice = number(block), .from = peer, .reduce = true, .round = 1});
+        schedule.steps.push_back(
+            {.slice = number(block), .from = peer, .reduce = true, .round = 1});
     if (block == 0)
       schedule.steps.back().keep = true;
     else
@@ -103,8 +108,9 @@ Schedule star_barrier(int rank, int size) {
   }
   for (int peer = 1; peer < size; ++peer)
     schedule.steps.push_back({.slice = token, .from = peer, .round = 1});
-  for (int peer = 1; peer < size; ++peer) schedule.steps.push_back({.slice = token, .to = peer, .round = 1});
+  for (int peer = 1; peer < size; ++peer)
+    schedule.steps.push_back({.slice = token, .to = peer, .round = 1});
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

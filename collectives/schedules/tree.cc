@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two binary trees, each for one half of the segment, made so that a leaf of one is an inner node of the other: then
-// every rank sends and receives about the whole buffer in each direction, and the depth is log2 n.
-// (Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009.)
+// Two binary trees, each for one half of the segment, made so that a leaf of one is an inner node
+// of the other: then every rank sends and receives about the whole buffer in each direction, and
+// the depth is log2 n. (Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast,
+// reduction and scan, 2009.)
 #include <algorithm>
 #include <bit>
 
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 namespace {
 
@@ -25,7 +26,8 @@ int in_order_parent(int node, int count) {
   return left ? node + bit : node - bit;
 }
 
-// The node of the tree over 0 .. count-1; the second tree is the mirror (even count) or shifted by one (odd count).
+// The node of the tree over 0 .. count-1; the second tree is the mirror (even count) or shifted by
+// one (odd count).
 int label(int tree, int index, int count) {
   if (tree == 0) return index + 1;
   return count % 2 == 0 ? count - index : (index + 1) % count + 1;
@@ -54,9 +56,12 @@ Node find_node(int tree, int index, int count) {
   return node;
 }
 
-// With a root of its own (rooted operations) the trees span the other ranks, and the root stands above both.
+// With a root of its own (rooted operations) the trees span the other ranks, and the root stands
+// above both.
 Node find_rooted(int tree, int rank, int size, int root) {
-  const auto rank_of = [&](int index) { return index == no_rank ? no_rank : wrap(root + 1 + index, size); };
+  const auto rank_of = [&](int index) {
+    return index == no_rank ? no_rank : wrap(root + 1 + index, size);
+  };
   Node node;
   if (rank == root) {
     const int top = static_cast<int>(std::bit_floor(static_cast<unsigned>(size - 1)));
@@ -74,8 +79,10 @@ int height_of(int count) {
   return std::bit_width(static_cast<unsigned>(count)) - 1;
 }
 
-// Towards the root: the children's values are added one after the other, and the last step hands on.
-void append_up(std::vector<Step>& steps, std::uint32_t slice, const Node& node, int height, bool token) {
+// Towards the root: the children's values are added one after the other, and the last step hands
+// on.
+void append_up(std::vector<Step>& steps, std::uint32_t slice, const Node& node, int height,
+               bool token) {
   Step step{.slice = slice, .round = number(height - node.depth)};
   for (const int child : node.children) {
     if (child == no_rank) continue;
@@ -89,7 +96,8 @@ void append_up(std::vector<Step>& steps, std::uint32_t slice, const Node& node, 
 }
 
 // Away from the root, which has the value already.
-void append_down(std::vector<Step>& steps, std::uint32_t slice, const Node& node, int height, bool token) {
+void append_down(std::vector<Step>& steps, std::uint32_t slice, const Node& node, int height,
+                 bool token) {
   Step step{.slice = slice,
             .from = node.parent,
             .keep = !token && node.parent != no_rank,
@@ -138,7 +146,8 @@ Schedule tree_broadcast(int rank, int size, int root) {
   const int height = height_of(size - 1) + 1;
   Schedule schedule{.slices = 2, .rounds = number(2 * height), .steps = {}};
   if (rank == root)
-    for (int tree = 0; tree < 2; ++tree) schedule.steps.push_back({.slice = number(tree), .keep = true});
+    for (int tree = 0; tree < 2; ++tree)
+      schedule.steps.push_back({.slice = number(tree), .keep = true});
   append_up(schedule.steps, schedule.slices, find_rooted(0, rank, size, root), height, true);
   const auto data = static_cast<std::ptrdiff_t>(schedule.steps.size());
   for (int tree = 0; tree < 2; ++tree)
@@ -157,4 +166,4 @@ Schedule tree_barrier(int rank, int size) {
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

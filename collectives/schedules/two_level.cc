@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of a host exchange directly, and between hosts every local rank is a rail: what crosses the network is independent of the
-// number of ranks on a host. With R the largest number of ranks on one host, rail r belongs to local rank r % L of a host with L.
-// Between hosts the slices of a rail go round as in a ring. Hop t of a ring over hosts travels in round t + 1, after the
-// sums within the hosts, which have until then: those that are needed late are sent late.
+// Ranks of a host exchange directly, and between hosts every local rank is a rail: what crosses the
+// network is independent of the number of ranks on a host. With R the largest number of ranks on
+// one host, rail r belongs to local rank r % L of a host with L. Between hosts the slices of a rail
+// go round as in a ring. Hop t of a ring over hosts travels in round t + 1, after the sums within
+// the hosts, which have until then: those that are needed late are sent late.
 #include <algorithm>
 
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 namespace {
 
@@ -41,30 +42,34 @@ class Place {
   int rank_, host_;
 };
 
-// The host's sum comes to the owner by hop `hop`, when it is combined with what comes from the other hosts.
-void append_local_sum(std::vector<Step>& steps, std::uint32_t slice, const Place& place, int rank, int owner,
-                      int hop) {
+// The host's sum comes to the owner by hop `hop`, when it is combined with what comes from the
+// other hosts.
+void append_local_sum(std::vector<Step>& steps, std::uint32_t slice, const Place& place, int rank,
+                      int owner, int hop) {
   const std::uint32_t round = number(std::max(1, hop));
   if (rank != owner) {
     steps.push_back({.slice = slice, .to = owner, .round = round - 1});
     return;
   }
-  place.for_each_local(
-      [&](int peer) { steps.push_back({.slice = slice, .from = peer, .reduce = true, .round = round}); });
+  place.for_each_local([&](int peer) {
+    steps.push_back({.slice = slice, .from = peer, .reduce = true, .round = round});
+  });
 }
 
 // What the owner has since `round` goes to the others of the host in the round after.
-void append_local_copies(std::vector<Step>& steps, std::uint32_t slice, const Place& place, int rank,
-                         int owner, std::uint32_t round) {
+void append_local_copies(std::vector<Step>& steps, std::uint32_t slice, const Place& place,
+                         int rank, int owner, std::uint32_t round) {
   if (rank != owner) {
     steps.push_back({.slice = slice, .from = owner, .keep = true, .round = round + 1});
     return;
   }
-  place.for_each_local([&](int peer) { steps.push_back({.slice = slice, .to = peer, .round = round}); });
+  place.for_each_local(
+      [&](int peer) { steps.push_back({.slice = slice, .to = peer, .round = round}); });
 }
 
-// Both ends of a link must list its frames in one order. Slices are listed as they come by, so within a round it is that already:
-// between two hosts a round has the slices of one part or one host's blocks only.
+// Both ends of a link must list its frames in one order. Slices are listed as they come by, so
+// within a round it is that already: between two hosts a round has the slices of one part or one
+// host's blocks only.
 void sort_steps(std::vector<Step>& steps) {
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.round < b.round; });
@@ -76,7 +81,8 @@ void sort_steps(std::vector<Step>& steps) {
 Schedule two_level_all_reduce(int rank, int, const Hosts& hosts) {
   const Place place(rank, hosts);
   const int ring = place.hosts(), last = ring - 1;
-  Schedule schedule{.slices = number(place.rails() * ring), .rounds = number(2 * ring), .steps = {}};
+  Schedule schedule{
+      .slices = number(place.rails() * ring), .rounds = number(2 * ring), .steps = {}};
   auto& steps = schedule.steps;
   for (int rail = 0; rail < place.rails(); ++rail)
     for (int hop = 0; hop < ring; ++hop) {  // a part starts at the host of its number
@@ -155,4 +161,4 @@ Schedule two_level_all_gather(int rank, int size, const Hosts& hosts) {
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two levels with a root, and the barrier. Between hosts the data goes along a chain of hosts, one slice for each rail. Tokens go
-// to and from one leader on each host (the root on its own), and between leaders along a binomial tree.
+// Two levels with a root, and the barrier. Between hosts the data goes along a chain of hosts, one
+// slice for each rail. Tokens go to and from one leader on each host (the root on its own), and
+// between leaders along a binomial tree.
 #include <algorithm>
 #include <bit>
 
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 namespace {
 
@@ -29,14 +30,16 @@ class Leaders {
     if (!leads())
       steps.push_back({.slice = token, .to = own_});
     else
-      for_each_local([&](int peer) { steps.push_back({.slice = token, .from = peer, .round = 1}); });
+      for_each_local(
+          [&](int peer) { steps.push_back({.slice = token, .from = peer, .round = 1}); });
   }
   // In the round after `round`.
   void append_local_down(std::vector<Step>& steps, std::uint32_t token, std::uint32_t round) const {
     if (!leads())
       steps.push_back({.slice = token, .from = own_, .round = round + 1});
     else
-      for_each_local([&](int peer) { steps.push_back({.slice = token, .to = peer, .round = round}); });
+      for_each_local(
+          [&](int peer) { steps.push_back({.slice = token, .to = peer, .round = round}); });
   }
   // Towards the root: it has heard of all after height() + 1 rounds.
   void append_up(std::vector<Step>& steps, std::uint32_t token) const {
@@ -46,24 +49,29 @@ class Leaders {
       if (node_ + (1 << bit) < hosts_.count())
         steps.push_back({.slice = token, .from = at(node_ + (1 << bit)), .round = number(bit) + 2});
     if (node_ != 0)
-      steps.push_back({.slice = token, .to = at(node_ & (node_ - 1)), .round = number(children()) + 1});
+      steps.push_back(
+          {.slice = token, .to = at(node_ & (node_ - 1)), .round = number(children()) + 1});
   }
   // And away from it, from the round after `round` on.
   void append_down(std::vector<Step>& steps, std::uint32_t token, std::uint32_t round) const {
     const std::uint32_t done = round + number(height());
     if (leads() && node_ != 0)
-      steps.push_back({.slice = token, .from = at(node_ & (node_ - 1)), .round = done - number(children())});
+      steps.push_back(
+          {.slice = token, .from = at(node_ & (node_ - 1)), .round = done - number(children())});
     for (int bit = leads() ? children() : 0; bit-- > 0;)
       if (node_ + (1 << bit) < hosts_.count())
-        steps.push_back({.slice = token, .to = at(node_ + (1 << bit)), .round = done - number(bit) - 1});
+        steps.push_back(
+            {.slice = token, .to = at(node_ + (1 << bit)), .round = done - number(bit) - 1});
     append_local_down(steps, token, done);
   }
   // The leaders among themselves, in height() rounds: in round k each tells the one 2^k hosts on.
-  void append_dissemination(std::vector<Step>& steps, std::uint32_t token, std::uint32_t round) const {
+  void append_dissemination(std::vector<Step>& steps, std::uint32_t token,
+                            std::uint32_t round) const {
     if (!leads()) return;
     for (int k = 0; k < height(); ++k) {
       steps.push_back({.slice = token, .to = at(node_ + (1 << k)), .round = round + number(k)});
-      steps.push_back({.slice = token, .from = at(node_ - (1 << k)), .round = round + number(k) + 1});
+      steps.push_back(
+          {.slice = token, .from = at(node_ - (1 << k)), .round = round + number(k) + 1});
     }
   }
   template <class Function>
@@ -73,9 +81,13 @@ class Leaders {
   }
 
  private:
-  int leader_of(int host) const { return host == hosts_.host(root_) ? root_ : hosts_.on(host).front(); }
+  int leader_of(int host) const {
+    return host == hosts_.host(root_) ? root_ : hosts_.on(host).front();
+  }
   int at(int node) const { return leader_of(wrap(hosts_.host(root_) + node, hosts_.count())); }
-  int children() const { return node_ == 0 ? height() : std::countr_zero(static_cast<unsigned>(node_)); }
+  int children() const {
+    return node_ == 0 ? height() : std::countr_zero(static_cast<unsigned>(node_));
+  }
 
   const Hosts& hosts_;
   int rank_, root_, own_, node_;
@@ -95,7 +107,8 @@ void sort_steps(std::vector<Step>& steps, std::size_t first) {
 
 }  // namespace
 
-// The root's host adds up what it has without the root, whose own value comes last: it must finish the sum.
+// The root's host adds up what it has without the root, whose own value comes last: it must finish
+// the sum.
 Schedule two_level_reduce(int rank, int, int root, const Hosts& hosts) {
   const Leaders leaders(rank, root, hosts);
   const int own = hosts.host(rank), home = hosts.host(root), last = hosts.count() - 1;
@@ -107,15 +120,18 @@ Schedule two_level_reduce(int rank, int, int root, const Hosts& hosts) {
   auto& steps = schedule.steps;
   for (std::uint32_t slice = 0; slice < schedule.slices; ++slice) {
     const int rail = static_cast<int>(slice), mine = owner(hosts, own, rail);
-    if (rank != mine && rank != root) steps.push_back({.slice = slice, .to = mine, .round = local_round - 1});
+    if (rank != mine && rank != root)
+      steps.push_back({.slice = slice, .to = mine, .round = local_round - 1});
     if (rank == mine) {
       leaders.for_each_local([&](int peer) {
         if (peer != root)
           steps.push_back({.slice = slice, .from = peer, .reduce = true, .round = local_round});
       });
       if (hop > 0)
-        steps.push_back(
-            {.slice = slice, .from = owner(hosts, own - 1, rail), .reduce = true, .round = number(hop + 1)});
+        steps.push_back({.slice = slice,
+                         .from = owner(hosts, own - 1, rail),
+                         .reduce = true,
+                         .round = number(hop + 1)});
       if (rank == root)
         steps.back().keep = true;
       else
@@ -123,7 +139,8 @@ Schedule two_level_reduce(int rank, int, int root, const Hosts& hosts) {
                          .to = hop < last ? owner(hosts, own + 1, rail) : root,
                          .round = number(hop + 1)});
     } else if (rank == root) {
-      steps.push_back({.slice = slice, .from = mine, .reduce = true, .keep = true, .round = root_round});
+      steps.push_back(
+          {.slice = slice, .from = mine, .reduce = true, .keep = true, .round = root_round});
     }
   }
   sort_steps(steps, 0);
@@ -131,7 +148,8 @@ Schedule two_level_reduce(int rank, int, int root, const Hosts& hosts) {
   return schedule;
 }
 
-// The root hands each local rank its rails, and these go on to the next host and to the others of the host.
+// The root hands each local rank its rails, and these go on to the next host and to the others of
+// the host.
 Schedule two_level_broadcast(int rank, int, int root, const Hosts& hosts) {
   const Leaders leaders(rank, root, hosts);
   const int own = hosts.host(rank), home = hosts.host(root), last = hosts.count() - 1;
@@ -145,7 +163,8 @@ Schedule two_level_broadcast(int rank, int, int root, const Hosts& hosts) {
       steps.push_back({.slice = slice, .keep = true});
   leaders.append_up(steps, schedule.slices);
   const std::size_t first = steps.size();
-  const std::uint32_t here = before + number(hop) + 1;  // when the rails of this host have their slices
+  const std::uint32_t here =
+      before + number(hop) + 1;  // when the rails of this host have their slices
   for (std::uint32_t slice = 0; slice < schedule.slices; ++slice) {
     const int rail = static_cast<int>(slice), mine = owner(hosts, own, rail);
     if (rank == mine) {
@@ -154,7 +173,8 @@ Schedule two_level_broadcast(int rank, int, int root, const Hosts& hosts) {
                          .from = hop == 0 ? root : owner(hosts, own - 1, rail),
                          .keep = true,
                          .round = here});
-      if (hop < last) steps.push_back({.slice = slice, .to = owner(hosts, own + 1, rail), .round = here});
+      if (hop < last)
+        steps.push_back({.slice = slice, .to = owner(hosts, own + 1, rail), .round = here});
       leaders.for_each_local([&](int peer) {
         if (peer != root) steps.push_back({.slice = slice, .to = peer, .round = here});
       });
@@ -180,4 +200,4 @@ Schedule two_level_barrier(int rank, int, const Hosts& hosts) {
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

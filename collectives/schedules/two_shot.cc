@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everybody talks with everybody: rank j gets slice j from all, and sends what has become of it to all. The bytes of a ring in two
-// hops, for as many links and frames as there are ranks. Each rank begins with the one above it, so that not all
-// send to the same one at first.
+// Everybody talks with everybody: rank j gets slice j from all, and sends what has become of it to
+// all. The bytes of a ring in two hops, for as many links and frames as there are ranks. Each rank
+// begins with the one above it, so that not all send to the same one at first.
 #include "collectives/schedules/schedules.h"
 
-namespace rondo {
+namespace rondo::schedules {
 
 namespace {
 
@@ -58,10 +58,11 @@ Schedule two_shot_reduce_scatter(int rank, int size) {
 Schedule two_shot_barrier(int rank, int size) {
   Schedule schedule{.slices = 1, .rounds = 1, .steps = {}};
   const std::uint32_t token = schedule.slices;
-  for (int d = 1; d < size; ++d) schedule.steps.push_back({.slice = token, .to = wrap(rank + d, size)});
+  for (int d = 1; d < size; ++d)
+    schedule.steps.push_back({.slice = token, .to = wrap(rank + d, size)});
   for (int d = 1; d < size; ++d)
     schedule.steps.push_back({.slice = token, .from = wrap(rank - d, size), .round = 1});
   return schedule;
 }
 
-}  // namespace rondo
+}  // namespace rondo::schedules

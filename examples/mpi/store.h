@@ -21,7 +21,8 @@ class MpiStore final : public rondo::Store {
   MpiStore(const MpiStore&) = delete;
   MpiStore& operator=(const MpiStore&) = delete;
   ~MpiStore() override {
-    if (request_ == MPI_REQUEST_NULL) MPI_Comm_free(&comm_);  // else MPI still uses it, until MPI_Finalize
+    if (request_ == MPI_REQUEST_NULL)
+      MPI_Comm_free(&comm_);  // else MPI still uses it, until MPI_Finalize
   }
 
   void put(std::string_view, std::string_view value) override {

@@ -6,8 +6,9 @@
 //   version = u32               1
 //   crc     = u32               CRC-32 of all that follows
 //   header_bytes = u64
-//   header  = JSON              {"options": {"--seed": "1", ...}, "progress": {...}, "tensors": [{"name", "type", "shape"}, ...]}
-//   data    = the elements of the tensors in this order, nothing between them
+//   header  = JSON              {"options": {"--seed": "1", ...}, "progress": {...}, "tensors":
+//   [{"name", "type", "shape"}, ...]} data    = the elements of the tensors in this order, nothing
+//   between them
 #include "examples/train/checkpoint.h"
 
 #include <fcntl.h>
@@ -59,7 +60,8 @@ std::size_t bytes_of(std::span<const rondo::Parameter> tensors) {
 json describe(std::span<const rondo::Parameter> tensors) {
   json all = json::array();
   for (const rondo::Parameter& tensor : tensors)
-    all.push_back({{"name", tensor.name}, {"type", rondo::name_of(tensor.type)}, {"shape", tensor.shape}});
+    all.push_back(
+        {{"name", tensor.name}, {"type", rondo::name_of(tensor.type)}, {"shape", tensor.shape}});
   return all;
 }
 
@@ -88,9 +90,11 @@ std::string errno_text() {
 // Everything after the CRC.
 std::string body_of(const Identity& identity, const Progress& progress,
                     std::span<const rondo::Parameter> tensors) {
-  const std::string header =
-      json{{"options", describe(identity)}, {"progress", describe(progress)}, {"tensors", describe(tensors)}}
-          .dump();
+  const std::string header = json{
+      {"options", describe(identity)},
+      {"progress", describe(progress)},
+      {"tensors",
+       describe(tensors)}}.dump();
   std::string body;
   body.reserve(8 + header.size() + bytes_of(tensors));
   put(body, static_cast<std::uint64_t>(header.size()));
@@ -140,7 +144,8 @@ json checked_header(const std::string& path, std::string_view file) {
     fail(path, "it is no checkpoint of this program");
   const auto its_version = get<std::uint32_t>(file, 8);
   if (its_version != version)
-    fail(path, fmt::format("it is of version {}, and this program reads version {}", its_version, version));
+    fail(path, fmt::format("it is of version {}, and this program reads version {}", its_version,
+                           version));
   if (crc32(file.substr(16)) != get<std::uint32_t>(file, 12))
     fail(path, "it is damaged: its CRC does not fit; take an older one");
   const auto header_bytes = get<std::uint64_t>(file, 16);
@@ -159,7 +164,8 @@ void compare(const std::string& path, const json& header, const Identity& identi
     const auto found = options.find(name);
     if (found == options.end() || *found != value)
       fail(path, fmt::format("it is from a run with {} {}, and this run has {} {}", name,
-                             found == options.end() ? "nothing" : found->get<std::string>(), name, value));
+                             found == options.end() ? "nothing" : found->get<std::string>(), name,
+                             value));
   }
   const json& theirs = header["tensors"];
   const json ours = describe(tensors);
@@ -193,8 +199,8 @@ Progress read_checkpoint(const std::string& path, const Identity& identity,
     compare(path, header, identity, tensors);
     const auto begin = fixed_bytes + get<std::uint64_t>(file, 16);
     if (file.size() - begin != bytes_of(tensors))
-      fail(path,
-           fmt::format("it has {} bytes of values instead of {}", file.size() - begin, bytes_of(tensors)));
+      fail(path, fmt::format("it has {} bytes of values instead of {}", file.size() - begin,
+                             bytes_of(tensors)));
     const json& told = header["progress"];
     Progress progress;
     told.at("step").get_to(progress.step);

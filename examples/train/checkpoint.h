@@ -32,13 +32,14 @@ struct CheckpointError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Writes to a file beside `path`, which then takes its name: whenever the program ends, `path` is a whole checkpoint, the old or the new.
-// Throws CheckpointError.
+// Writes to a file beside `path`, which then takes its name: whenever the program ends, `path` is a
+// whole checkpoint, the old or the new. Throws CheckpointError.
 void write_checkpoint(const std::string& path, const Identity& identity, const Progress& progress,
                       std::span<const rondo::Parameter> tensors);
 
-// Fills the tensors, which must be those that were written. Throws CheckpointError for a file that is something else, of another version,
-// cut, damaged, or of a run with other options or tensors; nothing has been changed then.
+// Fills the tensors, which must be those that were written. Throws CheckpointError for a file that
+// is something else, of another version, cut, damaged, or of a run with other options or tensors;
+// nothing has been changed then.
 Progress read_checkpoint(const std::string& path, const Identity& identity,
                          std::span<const rondo::Parameter> tensors);
 

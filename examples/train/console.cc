@@ -9,7 +9,8 @@
 
 namespace train {
 
-Console::Console(bool speaks) : speaks_(speaks), terminal_(speaks && ::isatty(STDERR_FILENO) == 1) {}
+Console::Console(bool speaks)
+    : speaks_(speaks), terminal_(speaks && ::isatty(STDERR_FILENO) == 1) {}
 
 void Console::line(const std::string& text) {
   if (!speaks_) return;

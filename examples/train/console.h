@@ -7,7 +7,8 @@
 
 namespace train {
 
-// What people see of a run: lines on standard output and, where standard error is a terminal, one line that is written over.
+// What people see of a run: lines on standard output and, where standard error is a terminal, one
+// line that is written over.
 class Console {
  public:
   explicit Console(bool speaks);  // one rank does

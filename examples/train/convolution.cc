@@ -27,7 +27,8 @@ Convolution<T>::Convolution(std::size_t in_side, std::size_t in_channels, std::s
 
 template <class T>
 void Convolution<T>::unfold(const T* picture) {
-  for (const Run& run : runs_) std::copy_n(picture + run.from, in_channels_, columns_.data() + run.to);
+  for (const Run& run : runs_)
+    std::copy_n(picture + run.from, in_channels_, columns_.data() + run.to);
 }
 
 template <class T>
@@ -41,7 +42,8 @@ void Convolution<T>::forward(const T* x, std::size_t samples, T* y) {
 }
 
 template <class T>
-void Convolution<T>::backward(const T* x, const T* dy, std::size_t samples, T* weight_gradient, T* dx) {
+void Convolution<T>::backward(const T* x, const T* dy, std::size_t samples, T* weight_gradient,
+                              T* dx) {
   for (std::size_t n = 0; n < samples; ++n) {
     unfold(x + n * in_count());
     multiply_add<T>(weight_gradient, inner(), out_channels_, {columns_.data(), 1, inner()},

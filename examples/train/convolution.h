@@ -6,13 +6,17 @@
 
 namespace train {
 
-// 3 x 3 convolution with a border of zeros, of square pictures in NHWC, without a bias. The weights are [3, 3, in, out].
+// 3 x 3 convolution with a border of zeros, of square pictures in NHWC, without a bias. The weights
+// are [3, 3, in, out].
 template <class T>
 class Convolution {
  public:
-  Convolution(std::size_t in_side, std::size_t in_channels, std::size_t out_channels, std::size_t stride);
+  Convolution(std::size_t in_side, std::size_t in_channels, std::size_t out_channels,
+              std::size_t stride);
 
-  std::size_t in_count() const noexcept { return in_side_ * in_side_ * in_channels_; }  // of one picture
+  std::size_t in_count() const noexcept {
+    return in_side_ * in_side_ * in_channels_;
+  }  // of one picture
   std::size_t out_count() const noexcept { return positions() * out_channels_; }
   std::size_t out_side() const noexcept { return (in_side_ - 1) / stride_ + 1; }
   std::size_t positions() const noexcept { return out_side() * out_side(); }
@@ -25,7 +29,8 @@ class Convolution {
   void backward(const T* x, const T* dy, std::size_t samples, T* weight_gradient, T* dx);
 
  private:
-  // A run of in_channels elements that a position sees: from this place in a picture to that in columns_.
+  // A run of in_channels elements that a position sees: from this place in a picture to that in
+  // columns_.
   struct Run {
     std::size_t from, to;
   };
@@ -35,7 +40,7 @@ class Convolution {
   std::size_t in_side_, in_channels_, out_channels_, stride_;
   std::vector<Run> runs_;
   std::vector<T> weights_;
-  std::vector<T> columns_;     // of one picture: what each position sees, [positions, 9 in_channels]
+  std::vector<T> columns_;  // of one picture: what each position sees, [positions, 9 in_channels]
   std::vector<T> transposed_;  // weights, [out, 9 in_channels]
 };
 

@@ -19,7 +19,8 @@ inline std::uint32_t crc32(std::string_view bytes) noexcept {
     return entries;
   }();
   std::uint32_t crc = 0xffffffffU;
-  for (const char byte : bytes) crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(byte)) & 0xff];
+  for (const char byte : bytes)
+    crc = crc >> 8 ^ table[(crc ^ static_cast<unsigned char>(byte)) & 0xff];
   return ~crc;
 }
 

@@ -49,8 +49,8 @@ void Curve::add(const CurveRow& row) {
   if (row.test)
     test = fmt::format("{:.9g},{:.6g},{:.1f}", row.test->loss.mean(), row.test->right.mean(),
                        row.samples_per_second);
-  out_ << fmt::format("{},{},{:.9g},{:.9g},{:.6g},{}\n", row.step, row.epoch, row.rate, row.batch.loss.mean(),
-                      row.batch.right.mean(), test);
+  out_ << fmt::format("{},{},{:.9g},{:.9g},{:.6g},{}\n", row.step, row.epoch, row.rate,
+                      row.batch.loss.mean(), row.batch.right.mean(), test);
 }
 
 void Curve::flush() {

@@ -22,7 +22,8 @@ struct Point {
 class Placement {
  public:
   explicit Placement(Random& random) {
-    // With t the tangent of half the angle, cos = (1 - tt) / (1 + tt) and sin = 2t / (1 + tt): up to 15 degrees without a sine.
+    // With t the tangent of half the angle, cos = (1 - tt) / (1 + tt) and sin = 2t / (1 + tt): up
+    // to 15 degrees without a sine.
     const Length t = random.between(-unit * 13 / 100, unit * 13 / 100), tt = t * t / unit;
     cosine_ = (unit - tt) * unit / (unit + tt);
     sine_ = 2 * t * unit / (unit + tt);
@@ -33,7 +34,8 @@ class Placement {
   }
   Point operator()(Corner corner) const {
     const Length y = corner.y * height_, x = corner.x * width_ + y * slant_ / unit;
-    return {(x * cosine_ - y * sine_) / unit + shift_.x, (x * sine_ + y * cosine_) / unit + shift_.y};
+    return {(x * cosine_ - y * sine_) / unit + shift_.x,
+            (x * sine_ + y * cosine_) / unit + shift_.y};
   }
 
  private:
@@ -79,16 +81,18 @@ int Digits::draw(std::size_t index, std::span<std::uint8_t, image_pixels> pixels
   std::vector<Point> line;
   for (const Corner corner : glyph(digit)) line.push_back(place(corner));
   const Point start = anywhere(random);
-  const Point stray[] = {
-      start,
-      {start.x + random.between(-6 * pixel, 6 * pixel), start.y + random.between(-6 * pixel, 6 * pixel)}};
+  const Point stray[] = {start,
+                         {start.x + random.between(-6 * pixel, 6 * pixel),
+                          start.y + random.between(-6 * pixel, 6 * pixel)}};
   const Length thickness = random.between(pixel * 5 / 10, pixel * 12 / 10);
   const Length ground = random.between(48, 120), contrast = random.between(60, 100);
   for (std::size_t i = 0; i < image_pixels; ++i) {
-    const auto column = static_cast<Length>(i % image_side), row = static_cast<Length>(i / image_side);
+    const auto column = static_cast<Length>(i % image_side),
+               row = static_cast<Length>(i / image_side);
     constexpr auto side = static_cast<Length>(image_side);
     const Point at{(2 * column + 1 - side) * pixel / 2, (2 * row + 1 - side) * pixel / 2};
-    const Length ink = std::max(coverage(at, line, thickness), coverage(at, stray, pixel * 4 / 10) * 3 / 4);
+    const Length ink =
+        std::max(coverage(at, line, thickness), coverage(at, stray, pixel * 4 / 10) * 3 / 4);
     const Length noise = random.between(-20, 20) + random.between(-20, 20);
     pixels[i] = static_cast<std::uint8_t>(
         std::clamp(ground + contrast * ink / pixel + noise, Length{0}, Length{255}));

@@ -11,13 +11,15 @@ inline constexpr std::size_t image_side = 20;
 inline constexpr std::size_t image_pixels = image_side * image_side;
 inline constexpr std::size_t class_count = 10;
 
-// Pictures of digits: turned, slanted, scaled, moved, thick or thin, on light or dark ground, with a stray line and noise. Picture i depends
-// on seed, set and i alone and is drawn in whole numbers: the same bytes on every machine.
+// Pictures of digits: turned, slanted, scaled, moved, thick or thin, on light or dark ground, with
+// a stray line and noise. Picture i depends on seed, set and i alone and is drawn in whole numbers:
+// the same bytes on every machine.
 class Digits {
  public:
   enum class Set : std::uint8_t { training, test };
 
-  Digits(Set set, std::size_t count, std::uint64_t seed) noexcept : set_(set), count_(count), seed_(seed) {}
+  Digits(Set set, std::size_t count, std::uint64_t seed) noexcept
+      : set_(set), count_(count), seed_(seed) {}
 
   std::size_t count() const noexcept { return count_; }
   // Draws picture `index` row by row and returns which digit it shows. Reentrant.

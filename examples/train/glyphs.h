@@ -6,7 +6,8 @@
 
 namespace train {
 
-// The ten digits as strokes: corners of one line without lifting the pen, y downwards, within 45 by 80 of the middle.
+// The ten digits as strokes: corners of one line without lifting the pen, y downwards, within 45 by
+// 80 of the middle.
 struct Corner {
   std::int8_t x, y;
 };

@@ -55,7 +55,8 @@ Result Head<T>::forward(const std::vector<T>& x, std::span<const int> labels,
     // A probability may round to 0.
     const T truth = std::max(chance[labels[n]], std::numeric_limits<T>::min());
     result.loss.add(-std::log(static_cast<double>(truth)), weight);
-    result.right.add(std::max_element(chance, chance + classes_) - chance == labels[n] ? 1 : 0, weight);
+    result.right.add(std::max_element(chance, chance + classes_) - chance == labels[n] ? 1 : 0,
+                     weight);
   }
   return result;
 }
@@ -79,7 +80,8 @@ void Head<T>::backward(std::span<const int> labels, double scale, rondo::Gradien
       }
       picture[c] = sum / static_cast<T>(positions_);
     }
-    for (std::size_t p = 1; p < positions_; ++p) std::copy_n(picture, channels_, picture + p * channels_);
+    for (std::size_t p = 1; p < positions_; ++p)
+      std::copy_n(picture, channels_, picture + p * channels_);
   }
   buckets.ready(first_ + 1);
   buckets.ready(first_);

@@ -26,7 +26,8 @@ class Head {
   void set_first(std::size_t first) noexcept { first_ = first; }
 
   // weights: of each sample in the result; empty: 1.
-  Result forward(const std::vector<T>& x, std::span<const int> labels, std::span<const double> weights);
+  Result forward(const std::vector<T>& x, std::span<const int> labels,
+                 std::span<const double> weights);
   // dx and the gradients of scale * (sum of the losses of the samples).
   void backward(std::span<const int> labels, double scale, rondo::GradientBuckets& buckets,
                 std::vector<T>& dx);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trains a small convolutional network on pictures of digits, on as many ranks as the launcher starts: docs/training.md.
+// Trains a small convolutional network on pictures of digits, on as many ranks as the launcher
+// starts: docs/training.md.
 #include <rondo/communicator.h>
 #include <rondo/error.h>
 #include <rondo/info.h>
@@ -25,7 +26,8 @@ int explain(const CLI::App& app, const CLI::ParseError& error) {
   // 0 where the environment says what cannot be: somebody must say it there too.
   const int rank = rondo::gather_place({}).rank;
   if (rank == 0 && fine) app.exit(error);
-  if (rank == 0 && !fine) fmt::print(stderr, "train: {}\ntrain --help describes the options\n", error.what());
+  if (rank == 0 && !fine)
+    fmt::print(stderr, "train: {}\ntrain --help describes the options\n", error.what());
   return fine ? 0 : exit_usage;
 }
 
@@ -40,7 +42,8 @@ void train_on(const train::RunOptions& options) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app{"Trains a convolutional network with batch norm on drawn digits, data-parallel over Rondo."};
+  CLI::App app{
+      "Trains a convolutional network with batch norm on drawn digits, data-parallel over Rondo."};
   app.name("train");
   train::RunOptions options;
   train::add_options(app, options);

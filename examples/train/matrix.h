@@ -41,7 +41,8 @@ void add_rows(T* c, std::size_t rows, std::size_t width, View<T> a, const T* b, 
 
 // c += a b, where c is rows x columns and b is inner x columns, both contiguous by rows.
 template <class T>
-void multiply_add(T* c, std::size_t rows, std::size_t columns, View<T> a, const T* b, std::size_t inner) {
+void multiply_add(T* c, std::size_t rows, std::size_t columns, View<T> a, const T* b,
+                  std::size_t inner) {
   std::size_t j = 0;
   for (; j + 8 <= columns; j += 8) detail::add_rows<T, 8>(c + j, rows, columns, a, b + j, inner);
   for (; j < columns; ++j) detail::add_rows<T, 1>(c + j, rows, columns, a, b + j, inner);

@@ -16,7 +16,8 @@ void Batch<T>::add(const Digits& digits, std::size_t index) {
 template <class T>
 Network<T>::Network(rondo::Communicator& communicator, const NetworkShape& shape) {
   rondo::Communicator* norms = shape.norms == NormMode::none ? nullptr : &communicator;
-  if (shape.norms == NormMode::local) norms = &alone_.emplace(*communicator.split(communicator.rank(), 0));
+  if (shape.norms == NormMode::local)
+    norms = &alone_.emplace(*communicator.split(communicator.rank(), 0));
   Random random(shape.seed);
   std::size_t side = image_side, channels = 1, first = 0;
   stages_.reserve(shape.channels.size());
@@ -50,9 +51,10 @@ std::vector<rondo::Parameter> Network<T>::buffers() {
   for (Stage<T>& stage : stages_) {
     if (!stage.norm()) continue;
     const std::string& name = stage.norm()->options().name;
-    for (const auto& [suffix, values] : {std::pair{".running_mean", stage.norm()->running_mean()},
-                                         std::pair{".running_var", stage.norm()->running_variance()},
-                                         std::pair{".point", stage.norm()->point()}})
+    for (const auto& [suffix, values] :
+         {std::pair{".running_mean", stage.norm()->running_mean()},
+          std::pair{".running_var", stage.norm()->running_variance()},
+          std::pair{".point", stage.norm()->point()}})
       all.push_back({name + suffix, {values.count}, values.type, -1, values.data});
   }
   return all;

@@ -14,7 +14,8 @@
 
 namespace train {
 
-// Over which samples batch norm takes its statistics: those of all ranks, those of each rank for itself; or there is no batch norm.
+// Over which samples batch norm takes its statistics: those of all ranks, those of each rank for
+// itself; or there is no batch norm.
 enum class NormMode : std::uint8_t { sync, local, none };
 
 template <class T>
@@ -33,8 +34,8 @@ struct Batch {
 };
 
 struct NetworkShape {
-  std::vector<std::size_t> channels = {8, 16,
-                                       32};  // of the stages; the first keeps the side, the others halve it
+  std::vector<std::size_t> channels = {
+      8, 16, 32};  // of the stages; the first keeps the side, the others halve it
   NormMode norms = NormMode::sync;
   std::uint64_t seed = 1;
 };
@@ -53,10 +54,11 @@ class Network {
   std::vector<std::uint64_t> norm_batches();
   void set_norm_batches(const std::vector<std::uint64_t>& batches);
 
-  // A batch may have no samples: the network still takes part in what batch norm does. The batch must stay until backward.
+  // A batch may have no samples: the network still takes part in what batch norm does. The batch
+  // must stay until backward.
   Result forward(const Batch<T>& batch, bool training);
-  // After forward(batch, true): adds the gradients of scale * (sum of losses) to the buckets' views, in backward order, each ready as soon as it
-  // is.
+  // After forward(batch, true): adds the gradients of scale * (sum of losses) to the buckets'
+  // views, in backward order, each ready as soon as it is.
   void backward(const Batch<T>& batch, double scale, rondo::GradientBuckets& buckets);
 
  private:

@@ -72,7 +72,8 @@ void add_data_options(CLI::App& app, RunOptions& options) {
 }
 
 void add_learning_options(CLI::App& app, RunOptions& options) {
-  app.add_option("--learning-rate", options.learning_rate, "the highest: it rises to it, then falls to 0")
+  app.add_option("--learning-rate", options.learning_rate,
+                 "the highest: it rises to it, then falls to 0")
       ->check(between(0, 1000))
       ->capture_default_str();
   app.add_option("--warm-up", options.warm_up, "epochs in which the learning rate rises")
@@ -89,7 +90,8 @@ void add_learning_options(CLI::App& app, RunOptions& options) {
 
 void add_number_options(CLI::App& app, RunOptions& options) {
   add_choice(app, "--dtype", options.type, type_names, "of all numbers")->default_str("f32");
-  add_choice(app, "--wire", options.wire, wire_names, "of gradients as they travel (with --dtype f32)");
+  add_choice(app, "--wire", options.wire, wire_names,
+             "of gradients as they travel (with --dtype f32)");
   app.add_option("--bucket-bytes", options.bucket_bytes, "gradients that travel together")
       ->check(CLI::Range(std::size_t{64}, most))
       ->capture_default_str();
@@ -100,7 +102,8 @@ void add_number_options(CLI::App& app, RunOptions& options) {
 void add_file_options(CLI::App& app, RunOptions& options) {
   app.add_option("--csv", options.csv, "write the loss of every step to this file");
   app.add_option("--checkpoint", options.checkpoint, "keep a checkpoint in this file");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "steps between checkpoints; 0: each epoch")
+  app.add_option("--checkpoint-every", options.checkpoint_every,
+                 "steps between checkpoints; 0: each epoch")
       ->check(not_negative())
       ->capture_default_str();
   app.add_option("--resume", options.resume, "go on from this checkpoint, which rank 0 reads");
@@ -127,8 +130,8 @@ TrainerOptions RunOptions::trainer() const {
 
 Schedule RunOptions::schedule() const {
   const double warm_steps = warm_up * static_cast<double>(steps_of_epoch());
-  return {learning_rate, static_cast<std::size_t>(std::min(warm_steps, static_cast<double>(steps()))),
-          steps()};
+  return {learning_rate,
+          static_cast<std::size_t>(std::min(warm_steps, static_cast<double>(steps()))), steps()};
 }
 
 Identity RunOptions::identity() const {
@@ -152,9 +155,9 @@ void check_options(const RunOptions& options, int ranks) {
     const std::size_t below = options.batch / size * size;
     const std::string choices =
         below == 0 ? fmt::format("{}", size) : fmt::format("{} or {}", below, below + size);
-    throw CLI::ValidationError(
-        "--batch",
-        fmt::format("{} pictures cannot be dealt evenly to {} ranks; {} can", options.batch, ranks, choices));
+    throw CLI::ValidationError("--batch",
+                               fmt::format("{} pictures cannot be dealt evenly to {} ranks; {} can",
+                                           options.batch, ranks, choices));
   }
   if (options.wire && options.type != rondo::DType::f32)
     throw CLI::ValidationError("--wire", "goes with --dtype f32 only");

@@ -5,8 +5,8 @@
 
 namespace train {
 
-// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). The same numbers on every machine, which the
-// distributions of <random> do not promise.
+// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). The same
+// numbers on every machine, which the distributions of <random> do not promise.
 class Random {
  public:
   explicit Random(std::uint64_t seed, std::uint64_t stream = 0, std::uint64_t index = 0) noexcept
@@ -23,7 +23,8 @@ class Random {
   }
   // From low to high, both included.
   std::int64_t between(std::int64_t low, std::int64_t high) noexcept {
-    return low + static_cast<std::int64_t>((next() >> 32) * static_cast<std::uint64_t>(high - low + 1) >> 32);
+    return low + static_cast<std::int64_t>(
+                     (next() >> 32) * static_cast<std::uint64_t>(high - low + 1) >> 32);
   }
   // From -1 to 1.
   double symmetric() noexcept { return static_cast<double>(next() >> 11) * 0x1p-52 - 1; }

@@ -17,7 +17,8 @@ void check_replaceable(const std::string& path, const std::string& suffix) {
   if (kind == std::filesystem::file_type::directory)
     throw std::runtime_error(fmt::format("'{}' cannot be written: it is a directory", path));
   if (std::filesystem::exists(path, ignored) && kind != std::filesystem::file_type::regular)
-    throw std::runtime_error(fmt::format("'{}' would be replaced, and it is no regular file", path));
+    throw std::runtime_error(
+        fmt::format("'{}' would be replaced, and it is no regular file", path));
   const std::string fresh = path + suffix;
   const bool was_there = std::filesystem::exists(fresh, ignored);
   errno = 0;

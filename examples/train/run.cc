@@ -20,7 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t traced_steps = 100;
 
-// Does something on rank 0 alone. When it fails there, every rank throws: rank 0 the reason, the others ToldElsewhere.
+// Does something on rank 0 alone. When it fails there, every rank throws: rank 0 the reason, the
+// others ToldElsewhere.
 void on_rank_0(rondo::Communicator& communicator, const std::function<void()>& action) {
   std::exception_ptr problem;
   std::int32_t failed = 0;
@@ -76,7 +77,8 @@ class Run {
     return progress_.epoch >= options_.epochs ||
            (options_.stop_after != 0 && progress_.step >= options_.stop_after);
   }
-  // The next step of those that this batch makes of all epochs: after a resume with another one, steps have been counted otherwise.
+  // The next step of those that this batch makes of all epochs: after a resume with another one,
+  // steps have been counted otherwise.
   std::size_t position() const {
     return progress_.epoch * options_.steps_of_epoch() + progress_.taken / options_.batch;
   }
@@ -115,21 +117,23 @@ void Run<T>::introduce() {
   for (const rondo::Parameter& parameter : trainer_.network().parameters())
     numbers += element_count(parameter);
   const auto size = static_cast<std::size_t>(communicator_.size());
-  console_.line(
-      fmt::format("{} {}, {} training and {} test pictures, {} parameters in {}, batch {} ({} on each rank)",
-                  size, size == 1 ? "rank" : "ranks", options_.images, options_.test_images, numbers,
-                  rondo::name_of(options_.type), options_.batch, options_.batch / size));
+  console_.line(fmt::format(
+      "{} {}, {} training and {} test pictures, {} parameters in {}, batch {} ({} on each rank)",
+      size, size == 1 ? "rank" : "ranks", options_.images, options_.test_images, numbers,
+      rondo::name_of(options_.type), options_.batch, options_.batch / size));
 }
 
 template <class T>
 void Run<T>::resume() {
   const auto state = trainer_.state();
-  on_rank_0(communicator_, [&] { progress_ = read_checkpoint(options_.resume, options_.identity(), state); });
+  on_rank_0(communicator_,
+            [&] { progress_ = read_checkpoint(options_.resume, options_.identity(), state); });
   rondo::broadcast_parameters(communicator_, state);
   const rondo::Buffer bytes{&progress_, sizeof progress_, rondo::DType::u8};
   communicator_.broadcast(bytes, bytes, 0).wait();
   sampler_.resume({progress_.epoch, progress_.taken});
-  trainer_.network().set_norm_batches({progress_.norm_batches.begin(), progress_.norm_batches.end()});
+  trainer_.network().set_norm_batches(
+      {progress_.norm_batches.begin(), progress_.norm_batches.end()});
   saved_ = progress_.step;
   console_.line(fmt::format("going on after step {} of '{}'", progress_.step, options_.resume));
 }
@@ -148,7 +152,8 @@ void Run<T>::epoch() {
   while (progress_.taken < options_.images && !ended()) {
     step();
     if (progress_.taken < options_.images) curve_.add(row_);
-    const bool due = options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
+    const bool due =
+        options_.checkpoint_every > 0 && progress_.step % options_.checkpoint_every == 0;
     if (due && progress_.taken < options_.images) save();
   }
   if (progress_.taken == options_.images) end_epoch();
@@ -169,7 +174,8 @@ void Run<T>::step() {
   const Result result = trainer_.step(batch_, together, rate);
   progress_.step += 1;
   progress_.taken += together;
-  const double sums[] = {result.loss.sum, result.loss.weight, result.right.sum, result.right.weight};
+  const double sums[] = {result.loss.sum, result.loss.weight, result.right.sum,
+                         result.right.weight};
   for (std::size_t i = 0; i < 4; ++i) progress_.epoch_sums[i] += sums[i];
   const double took = std::chrono::duration<double>(Clock::now() - begin).count();
   for (Pace* pace : {&epoch_pace_, &pace_}) pace->add(together, took);
@@ -184,11 +190,11 @@ void Run<T>::end_epoch() {
   row_.samples_per_second = epoch_pace_.per_second();
   curve_.add(row_);
   const auto& sums = progress_.epoch_sums;
-  console_.line(
-      fmt::format("epoch {:2}: training loss {:.4f}, accuracy {:6.2f} %; test loss {:.4f}, accuracy {:6.2f} "
-                  "%; {:.0f} samples/s",
-                  progress_.epoch + 1, sums[0] / sums[1], 100 * sums[2] / sums[3], tested_->loss.mean(),
-                  100 * tested_->right.mean(), epoch_pace_.per_second()));
+  console_.line(fmt::format(
+      "epoch {:2}: training loss {:.4f}, accuracy {:6.2f} %; test loss {:.4f}, accuracy {:6.2f} "
+      "%; {:.0f} samples/s",
+      progress_.epoch + 1, sums[0] / sums[1], 100 * sums[2] / sums[3], tested_->loss.mean(),
+      100 * tested_->right.mean(), epoch_pace_.per_second()));
   progress_.epoch += 1;
   progress_.taken = 0;
   progress_.epoch_sums = {};
@@ -203,21 +209,24 @@ void Run<T>::save() {
   const auto batches = trainer_.network().norm_batches();
   std::copy_n(batches.begin(), std::min(batches.size(), progress_.norm_batches.size()),
               progress_.norm_batches.begin());
-  on_rank_0(communicator_,
-            [&] { write_checkpoint(options_.checkpoint, options_.identity(), progress_, trainer_.state()); });
+  on_rank_0(communicator_, [&] {
+    write_checkpoint(options_.checkpoint, options_.identity(), progress_, trainer_.state());
+  });
 }
 
 template <class T>
 void Run<T>::conclude() {
   if (tested_)
-    console_.line(fmt::format("test accuracy {:.2f} %, {:.0f} samples/s", 100 * tested_->right.mean(),
-                              pace_.per_second()));
+    console_.line(fmt::format("test accuracy {:.2f} %, {:.0f} samples/s",
+                              100 * tested_->right.mean(), pace_.per_second()));
   const Overlap& overlap = trainer_.overlap();
   if (communicator_.size() > 1 && overlap.step_us > 0)
-    console_.line(fmt::format("steps took {:.2f} s, {:.1f} % of it in finish(), waiting for gradients",
-                              overlap.step_us / 1e6, 100 * overlap.exposed_us / overlap.step_us));
+    console_.line(
+        fmt::format("steps took {:.2f} s, {:.1f} % of it in finish(), waiting for gradients",
+                    overlap.step_us / 1e6, 100 * overlap.exposed_us / overlap.step_us));
   if (!options_.csv.empty()) console_.line(fmt::format("loss of every step: {}", options_.csv));
-  if (!options_.checkpoint.empty()) console_.line(fmt::format("checkpoint: {}", options_.checkpoint));
+  if (!options_.checkpoint.empty())
+    console_.line(fmt::format("checkpoint: {}", options_.checkpoint));
   if (!options_.trace.empty())
     console_.line(fmt::format("trace: {} (open it at ui.perfetto.dev)", options_.trace));
 }

@@ -14,7 +14,8 @@ struct ToldElsewhere : std::exception {
   const char* what() const noexcept override { return "another rank says why"; }
 };
 
-// A whole run as the options say. Collective. Throws rondo::Error, CheckpointError, ToldElsewhere, std::runtime_error.
+// A whole run as the options say. Collective. Throws rondo::Error, CheckpointError, ToldElsewhere,
+// std::runtime_error.
 template <class T>
 void run(rondo::Communicator& communicator, const RunOptions& options);
 

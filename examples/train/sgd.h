@@ -10,14 +10,16 @@
 
 namespace train {
 
-// Rises in a line to `highest` during the warm-up, then falls in a line to 0 at the last step: exact on every machine.
+// Rises in a line to `highest` during the warm-up, then falls in a line to 0 at the last step:
+// exact on every machine.
 struct Schedule {
   double highest = 0.1;
   std::size_t warm_up = 0;
   std::size_t steps = 1;
 
   double rate(std::size_t step) const noexcept {
-    if (step < warm_up) return highest * static_cast<double>(step + 1) / static_cast<double>(warm_up);
+    if (step < warm_up)
+      return highest * static_cast<double>(step + 1) / static_cast<double>(warm_up);
     if (step >= steps) return 0;
     return highest * static_cast<double>(steps - step) / static_cast<double>(steps - warm_up);
   }
@@ -29,7 +31,8 @@ class Sgd {
  public:
   Sgd(std::vector<rondo::Parameter> parameters, double momentum)
       : parameters_(std::move(parameters)), momentum_(static_cast<T>(momentum)) {
-    for (const rondo::Parameter& parameter : parameters_) velocities_.emplace_back(element_count(parameter));
+    for (const rondo::Parameter& parameter : parameters_)
+      velocities_.emplace_back(element_count(parameter));
   }
 
   // gradient_factor: what each gradient is multiplied with first.

@@ -7,8 +7,9 @@
 namespace train {
 namespace {
 
-// max(0, x) with its corner rounded: (x + 1)^2 / 4 between -1 and 1. At a corner the slope jumps, and an input that one rounding more or less
-// carries across it changes gradients by far more than that rounding; here runs that sum in another order stay as close as their sums.
+// max(0, x) with its corner rounded: (x + 1)^2 / 4 between -1 and 1. At a corner the slope jumps,
+// and an input that one rounding more or less carries across it changes gradients by far more than
+// that rounding; here runs that sum in another order stay as close as their sums.
 template <class T>
 T rounded_relu(T x) {
   const T half = std::max((x + 1) / 2, T{0});
@@ -25,7 +26,8 @@ T slope(T y) {
 
 template <class T>
 Stage<T>::Stage(const StageShape& shape, rondo::Communicator* norms, Random& random)
-    : name_(shape.name), convolution_(shape.in_side, shape.in_channels, shape.out_channels, shape.stride) {
+    : name_(shape.name),
+      convolution_(shape.in_side, shape.in_channels, shape.out_channels, shape.stride) {
   // He's initialization, with a uniform distribution of the same variance: 2 / inputs.
   const double most = std::sqrt(6.0 / static_cast<double>(9 * shape.in_channels));
   for (T& weight : convolution_.weights()) weight = static_cast<T>(most * random.symmetric());
@@ -46,7 +48,8 @@ std::vector<rondo::Parameter> Stage<T>::parameters() {
   const std::size_t in = convolution_.in_channels(), out = convolution_.out_channels();
   const rondo::DType type = rondo::DTypeOf<T>::value;
   std::vector<rondo::Parameter> all;
-  all.push_back({"conv" + name_ + ".weight", {3, 3, in, out}, type, -1, convolution_.weights().data()});
+  all.push_back(
+      {"conv" + name_ + ".weight", {3, 3, in, out}, type, -1, convolution_.weights().data()});
   if (norm_) {
     all.push_back({"norm" + name_ + ".weight", {out}, type, -1, norm_->gamma().data});
     all.push_back({"norm" + name_ + ".bias", {out}, type, -1, norm_->beta().data});
@@ -84,7 +87,8 @@ const std::vector<T>& Stage<T>::forward(const T* x, std::size_t samples, bool tr
 }
 
 template <class T>
-void Stage<T>::backward_norm(std::vector<T>& dy, std::size_t samples, rondo::GradientBuckets& buckets) {
+void Stage<T>::backward_norm(std::vector<T>& dy, std::size_t samples,
+                             rondo::GradientBuckets& buckets) {
   if (norm_) {
     norm_->bind_gradients(buckets.gradient(first_ + 1), buckets.gradient(first_ + 2));
     norm_->backward(activations(raw_, samples), activations(dy, samples), activations(dy, samples));
@@ -99,8 +103,8 @@ void Stage<T>::backward_norm(std::vector<T>& dy, std::size_t samples, rondo::Gra
 }
 
 template <class T>
-void Stage<T>::backward(const T* x, std::vector<T>& dy, std::size_t samples, rondo::GradientBuckets& buckets,
-                        T* dx) {
+void Stage<T>::backward(const T* x, std::vector<T>& dy, std::size_t samples,
+                        rondo::GradientBuckets& buckets, T* dx) {
   for (std::size_t i = 0; i < dy.size(); ++i) dy[i] *= slope(out_[i]);
   backward_norm(dy, samples, buckets);
   T* const gradient = static_cast<T*>(buckets.gradient(first_).data);

@@ -31,11 +31,13 @@ class Stage {
   std::vector<rondo::Parameter> parameters();
   void set_first(std::size_t first) noexcept { first_ = first; }
 
-  // x must stay until backward. training: with the statistics of this batch, else with the running ones.
+  // x must stay until backward. training: with the statistics of this batch, else with the running
+  // ones.
   const std::vector<T>& forward(const T* x, std::size_t samples, bool training);
-  // From the gradient of what forward gave, which is overwritten: adds to the gradients in the buckets and says that they are ready.
-  // Writes dx unless it is null.
-  void backward(const T* x, std::vector<T>& dy, std::size_t samples, rondo::GradientBuckets& buckets, T* dx);
+  // From the gradient of what forward gave, which is overwritten: adds to the gradients in the
+  // buckets and says that they are ready. Writes dx unless it is null.
+  void backward(const T* x, std::vector<T>& dy, std::size_t samples,
+                rondo::GradientBuckets& buckets, T* dx);
 
  private:
   rondo::Activations activations(std::vector<T>& values, std::size_t samples) const;

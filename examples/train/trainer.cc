@@ -6,9 +6,11 @@
 namespace train {
 namespace {
 
-// Where batch norm takes its statistics over all ranks, the gradient of one rank's samples passes through those of the others: every rank
-// must scale its loss alike, by the number of samples of the whole batch, and gradients are summed. Where ranks do not see each other's
-// samples, each may take the mean over its own, and the buckets weigh those means. Both are the mean over the whole batch.
+// Where batch norm takes its statistics over all ranks, the gradient of one rank's samples passes
+// through those of the others: every rank must scale its loss alike, by the number of samples of
+// the whole batch, and gradients are summed. Where ranks do not see each other's samples, each may
+// take the mean over its own, and the buckets weigh those means. Both are the mean over the whole
+// batch.
 rondo::Averaging averaging(NormMode norms) {
   return norms == NormMode::sync ? rondo::Averaging::sum : rondo::Averaging::weighted;
 }
@@ -65,7 +67,8 @@ Result Trainer<T>::evaluate(const Digits& digits) {
     batch.clear();
     for (const rondo::Sample& sample : sampler.next(32)) {
       batch.add(digits, sample.index);
-      batch.weights.push_back(sample.weight);  // 0 where the sampler only fills up: the mean stays exact
+      batch.weights.push_back(
+          sample.weight);  // 0 where the sampler only fills up: the mean stays exact
     }
     const Result part = network_.forward(batch, false);
     result.loss.sum += part.loss.sum;

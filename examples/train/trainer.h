@@ -28,15 +28,16 @@ struct Overlap {
   double exposed_us = 0;  // of it, while the step had nothing else to do
 };
 
-// A network, its gradients and its optimizer: one rank's part of data-parallel training. Thread-bound; all ranks make the same calls.
+// A network, its gradients and its optimizer: one rank's part of data-parallel training.
+// Thread-bound; all ranks make the same calls.
 template <class T>
 class Trainer {
  public:
   // Collective: rank 0's initial values become everybody's.
   Trainer(rondo::Communicator& communicator, const TrainerOptions& options);
 
-  // One step on this rank's part of a batch, which may be empty; global_samples: how many all ranks have together. Collective. The result
-  // is that of the whole batch, the same on all ranks.
+  // One step on this rank's part of a batch, which may be empty; global_samples: how many all ranks
+  // have together. Collective. The result is that of the whole batch, the same on all ranks.
   Result step(const Batch<T>& batch, std::size_t global_samples, double rate);
   // Of a whole data set, each rank taking its share. Collective; the same result on all ranks.
   Result evaluate(const Digits& digits);

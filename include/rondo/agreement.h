@@ -18,16 +18,19 @@ inline constexpr std::size_t agreement_elements = 8;
 
 // Writes this rank's number: each of its four 16-bit parts, and the square of each. All 64 bits
 // travel, so different numbers never agree.
-RONDO_API void put_agreement(std::span<double, agreement_elements> out, std::uint64_t number) noexcept;
+RONDO_API void put_agreement(std::span<double, agreement_elements> out,
+                             std::uint64_t number) noexcept;
 
 // Reads the sums over `size` ranks (at most 2^21): true when all gave the same number. The answer
 // is the same on every rank.
 RONDO_API bool agreed(std::span<const double, agreement_elements> sums, int size) noexcept;
 
-// For when they did not: collective, on every rank of the communicator. Throws Error(mismatch): subject, then what each group of ranks
-// said: "batch norm: ranks differ: rank 2 is at layer bn4, step 7; ranks 0, 1, 3 are at layer bn3, step 7". The first 240 bytes of `mine`
-// travel; where it begins with "is ", several ranks get "are ".
+// For when they did not: collective, on every rank of the communicator. Throws Error(mismatch):
+// subject, then what each group of ranks said: "batch norm: ranks differ: rank 2 is at layer bn4,
+// step 7; ranks 0, 1, 3 are at layer bn3, step 7". The first 240 bytes of `mine` travel; where it
+// begins with "is ", several ranks get "are ".
 [[noreturn]] RONDO_API void throw_disagreement(Communicator& communicator, std::string_view subject,
-                                               std::string_view mine, Priority priority = Priority::urgent);
+                                               std::string_view mine,
+                                               Priority priority = Priority::urgent);
 
 }  // namespace rondo

@@ -17,11 +17,12 @@
 
 namespace rondo {
 
-// How a batch lies in memory: element (n, c, s) at (n * channels + c) * spatial + s, or at (n * spatial + s) * channels + c.
+// How a batch lies in memory: element (n, c, s) at (n * channels + c) * spatial + s, or at (n *
+// spatial + s) * channels + c.
 enum class TensorLayout : std::uint8_t { nchw, nhwc };
 
-// A batch of activations, borrowed: samples x channels x spatial elements (spatial: height * width, 1 for plain vectors), contiguous. data may
-// be null when there are no samples.
+// A batch of activations, borrowed: samples x channels x spatial elements (spatial: height * width,
+// 1 for plain vectors), contiguous. data may be null when there are no samples.
 struct Activations {
   void* data = nullptr;
   std::size_t samples = 0;
@@ -35,16 +36,19 @@ struct RONDO_API BatchNormOptions {
   DType type = DType::f32;  // of activations and their gradients: f64, f32, f16, bf16
   TensorLayout layout = TensorLayout::nchw;
   double epsilon = 1e-5;  // added to the variance
-  // running = (1 - momentum) * running + momentum * new. No value: the cumulative average of all batches.
+  // running = (1 - momentum) * running + momentum * new. No value: the cumulative average of all
+  // batches.
   std::optional<double> momentum = 0.1;
-  bool affine = true;         // y = x_hat * gamma + beta; else y = x_hat
-  bool track_running = true;  // else evaluation uses the statistics of its own batch, this rank's alone
-  int threads = 0;            // of the kernels; 0: the cores of this host divided by the ranks on it
+  bool affine = true;  // y = x_hat * gamma + beta; else y = x_hat
+  bool track_running =
+      true;         // else evaluation uses the statistics of its own batch, this rank's alone
+  int threads = 0;  // of the kernels; 0: the cores of this host divided by the ranks on it
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
 };
 
-// y = (x - mean) / sqrt(var + epsilon) * gamma + beta, for each channel over all samples and positions of all ranks of a communicator (split()
-// makes groups). Variance is biased in y and unbiased in the running statistics.
+// y = (x - mean) / sqrt(var + epsilon) * gamma + beta, for each channel over all samples and
+// positions of all ranks of a communicator (split() makes groups). Variance is biased in y and
+// unbiased in the running statistics.
 //
 // Forward is one collective. It sums counts, x and x^2 in f64 about a common point near the mean,
 // so that the relative error of the variance stays below 1e-11 (1e-5 for f16 and bf16:
@@ -62,10 +66,11 @@ struct RONDO_API BatchNormOptions {
 // by the sizes of their calls. The deadline names a rank that makes no further training call; give
 // GradientBuckets a hash of which layers train (StepOptions::check) to be told earlier.
 //
-// Parameters and statistics are f64 for activations of f64, else f32. After the second step of a shape nothing is allocated.
+// Parameters and statistics are f64 for activations of f64, else f32. After the second step of a
+// shape nothing is allocated.
 //
-// The communicator outlives the layer and stays where it is. Threads: thread-bound, and all layers of one communicator are called by one
-// thread at a time, in the same order on all ranks.
+// The communicator outlives the layer and stays where it is. Threads: thread-bound, and all layers
+// of one communicator are called by one thread at a time, in the same order on all ranks.
 class RONDO_API SyncBatchNorm {
  public:
   // Throws Error(invalid_argument): no channels, a type or an option that cannot be.
@@ -76,13 +81,15 @@ class RONDO_API SyncBatchNorm {
   std::size_t channels() const noexcept;
   const BatchNormOptions& options() const noexcept;
 
-  // gamma (1), beta (0), and what backward left in their gradients, of this rank's samples alone; [channels] elements, owned by the layer
-  // unless bound elsewhere. Empty (count 0) when not affine.
+  // gamma (1), beta (0), and what backward left in their gradients, of this rank's samples alone;
+  // [channels] elements, owned by the layer unless bound elsewhere. Empty (count 0) when not
+  // affine.
   Buffer gamma() noexcept;
   Buffer beta() noexcept;
   Buffer gamma_gradient() noexcept;
   Buffer beta_gradient() noexcept;
-  // Lets gradients be written elsewhere, as to GradientBuckets::gradient(). backward adds to what is there.
+  // Lets gradients be written elsewhere, as to GradientBuckets::gradient(). backward adds to what
+  // is there.
   void bind_gradients(Buffer gamma_gradient, Buffer beta_gradient);
   // Statistics of evaluation, [channels]; batches() counts the training batches in them.
   Buffer running_mean() noexcept;      // 0
@@ -100,7 +107,8 @@ class RONDO_API SyncBatchNorm {
 
   // Training. y may be x where no backward pass follows: that needs x as it was. Throws Error.
   void forward(const Activations& x, const Activations& y);
-  // The same in two parts: between them the collective is under way and the caller computes; x stays as it is.
+  // The same in two parts: between them the collective is under way and the caller computes; x
+  // stays as it is.
   void begin_forward(const Activations& x);
   void end_forward(const Activations& y);
   // Writes dx, from dy and the x of the last forward; dx may be dy, or x. Adds to the gradients of
@@ -109,21 +117,23 @@ class RONDO_API SyncBatchNorm {
   void backward(const Activations& x, const Activations& dy, const Activations& dx);
   void begin_backward(const Activations& x, const Activations& dy);
   void end_backward(const Activations& dx);
-  // After backward: the gradients of gamma and beta summed over all ranks' samples, f64, [channels]: known without another collective, so
-  // these parameters need no bucket.
+  // After backward: the gradients of gamma and beta summed over all ranks' samples, f64,
+  // [channels]: known without another collective, so these parameters need no bucket.
   std::span<const double> gamma_gradient_sum() const noexcept;
   std::span<const double> beta_gradient_sum() const noexcept;
 
   // Evaluation: running statistics, no communication.
   void evaluate(const Activations& x, const Activations& y) const;
 
-  // Layers of one communicator that can run side by side, as in parallel branches: one collective for all of them. The same layers in the
-  // same order end it.
-  static void begin_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs);
+  // Layers of one communicator that can run side by side, as in parallel branches: one collective
+  // for all of them. The same layers in the same order end it.
+  static void begin_forward(std::span<SyncBatchNorm* const> layers,
+                            std::span<const Activations> xs);
   static void end_forward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> ys);
-  static void begin_backward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> xs,
-                             std::span<const Activations> dys);
-  static void end_backward(std::span<SyncBatchNorm* const> layers, std::span<const Activations> dxs);
+  static void begin_backward(std::span<SyncBatchNorm* const> layers,
+                             std::span<const Activations> xs, std::span<const Activations> dys);
+  static void end_backward(std::span<SyncBatchNorm* const> layers,
+                           std::span<const Activations> dxs);
 
   // Of the last forward, over all ranks: [channels], and samples * spatial.
   std::span<const double> mean() const noexcept;

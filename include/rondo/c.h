@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rondo from C99, and from any language that can call C. The C++ headers say more about each operation; what differs is said here.
+ * Rondo from C99, and from any language that can call C. The C++ headers say more about each
+ * operation; what differs is said here.
  *
- * Every function that can fail returns a rondo_status, and rondo_message() has the words. Operations take a `request`: NULL waits until the
- * operation is done, on the calling thread and without a hand-off; else the operation is started and *request is a handle to it, which
- * rondo_wait(), rondo_test() or rondo_release() takes back. Buffers stay borrowed until the operation ends.
+ * Every function that can fail returns a rondo_status, and rondo_message() has the words.
+ * Operations take a `request`: NULL waits until the operation is done, on the calling thread and
+ * without a hand-off; else the operation is started and *request is a handle to it, which
+ * rondo_wait(), rondo_test() or rondo_release() takes back. Buffers stay borrowed until the
+ * operation ends.
  *
  *   rondo_communicator* c;
  *   if (rondo_connect(NULL, &c) != RONDO_OK) { fprintf(stderr, "%s\n", rondo_message()); exit(1); }
- *   if (rondo_all_reduce(c, in, out, count, RONDO_F32, RONDO_SUM, NULL, NULL) != RONDO_OK) fprintf(stderr, "%s\n", rondo_message());
- *   rondo_destroy(c);
+ *   if (rondo_all_reduce(c, in, out, count, RONDO_F32, RONDO_SUM, NULL, NULL) != RONDO_OK)
+ * fprintf(stderr, "%s\n", rondo_message()); rondo_destroy(c);
  */
-#ifndef RONDO_RONDO_H
-#define RONDO_RONDO_H
+#ifndef RONDO_C_H
+#define RONDO_C_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -98,15 +101,17 @@ typedef enum rondo_collective {
 RONDO_C_API const char* rondo_version(void);
 /* "mismatch"; "unknown" for a number that is no status. */
 RONDO_C_API const char* rondo_status_name(rondo_status status);
-/* What the last call that failed on this thread had to say; "" when none has. Valid until the next failure on this thread. */
+/* What the last call that failed on this thread had to say; "" when none has. Valid until the next
+ * failure on this thread. */
 RONDO_C_API const char* rondo_message(void);
 /* Bytes of one element; 0 for a number that is no type. */
 RONDO_C_API size_t rondo_size_of(rondo_dtype type);
 
-/* A key-value store of the program's own, called from rondo_connect() on its thread. Keys and values are printable text without zeros.
- * Both return 0 when all is well. put keeps a copy of the value. get waits for the key for at most timeout_ms and writes value and a zero
- * into `value`, which has room for `capacity` bytes; it returns RONDO_DEADLINE_EXCEEDED when the key does not come in time. Any other
- * number is a failure, which rondo_message() passes on. */
+/* A key-value store of the program's own, called from rondo_connect() on its thread. Keys and
+ * values are printable text without zeros. Both return 0 when all is well. put keeps a copy of the
+ * value. get waits for the key for at most timeout_ms and writes value and a zero into `value`,
+ * which has room for `capacity` bytes; it returns RONDO_DEADLINE_EXCEEDED when the key does not
+ * come in time. Any other number is a failure, which rondo_message() passes on. */
 typedef struct rondo_store {
   void* context;
   int (*put)(void* context, const char* key, const char* value);
@@ -144,33 +149,39 @@ typedef struct rondo_options {
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
 /* options NULL: all from the environment. */
-RONDO_C_API rondo_status rondo_connect(const rondo_options* options, rondo_communicator** communicator);
+RONDO_C_API rondo_status rondo_connect(const rondo_options* options,
+                                       rondo_communicator** communicator);
 /* Ends pending operations with RONDO_ABORTED; bounded. NULL is fine. */
 RONDO_C_API void rondo_destroy(rondo_communicator* communicator);
 RONDO_C_API int rondo_rank(const rondo_communicator* communicator);
 RONDO_C_API int rondo_size(const rondo_communicator* communicator);
-/* A communicator of the ranks with the same color, ordered by key; *part is NULL where the color is negative. Called by all ranks. */
+/* A communicator of the ranks with the same color, ordered by key; *part is NULL where the color is
+ * negative. Called by all ranks. */
 RONDO_C_API rondo_status rondo_split(rondo_communicator* communicator, int color, int key,
                                      rondo_communicator** part);
 /* Ends every pending operation on every rank with this cause. From any thread. */
 RONDO_C_API void rondo_abort(rondo_communicator* communicator, rondo_status why);
 /* The same with a text of the program, which is part of the message on every rank. NULL: none. */
-RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status why, const char* text);
+RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status why,
+                                  const char* text);
 
-/* The next four write text and a final zero into `text`, which has room for `capacity` bytes; longer
- * text is cut. From any thread. */
+/* The next four write text and a final zero into `text`, which has room for `capacity` bytes;
+ * longer text is cut. From any thread. */
 /* "ring over tcp, segments of 1 MiB, 4 in flight": what the planner chooses for a call with `count`
  * elements. */
-RONDO_C_API rondo_status rondo_describe(rondo_communicator* communicator, rondo_collective operation,
-                                        size_t count, rondo_dtype type, char* text, size_t capacity);
+RONDO_C_API rondo_status rondo_describe(rondo_communicator* communicator,
+                                        rondo_collective operation, size_t count, rondo_dtype type,
+                                        char* text, size_t capacity);
 /* The name of the algorithm alone: "ring". */
-RONDO_C_API rondo_status rondo_algorithm(rondo_communicator* communicator, rondo_collective operation,
-                                         size_t count, rondo_dtype type, char* text, size_t capacity);
+RONDO_C_API rondo_status rondo_algorithm(rondo_communicator* communicator,
+                                         rondo_collective operation, size_t count, rondo_dtype type,
+                                         char* text, size_t capacity);
 /* How a rank is reached: "tcp, 2 paths: 10.1.0.1 -> 10.1.0.2 (eth0) ..."; empty for this rank. */
 RONDO_C_API rondo_status rondo_describe_peer(rondo_communicator* communicator, int peer, char* text,
                                              size_t capacity);
 /* Where this rank's data connections from other hosts arrive: "host:port". */
-RONDO_C_API rondo_status rondo_address(rondo_communicator* communicator, char* text, size_t capacity);
+RONDO_C_API rondo_status rondo_address(rondo_communicator* communicator, char* text,
+                                       size_t capacity);
 
 /* Counters since rondo_connect(). Bytes are payload bytes of this rank. */
 typedef struct rondo_statistics {
@@ -182,7 +193,8 @@ typedef struct rondo_statistics {
   uint64_t bytes_received;
   uint64_t staging_bytes; /* held now */
 } rondo_statistics;
-RONDO_C_API rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statistics* statistics);
+RONDO_C_API rondo_status rondo_get_statistics(rondo_communicator* communicator,
+                                              rondo_statistics* statistics);
 
 /* The planner's constants, the same on all ranks: in seconds, and seconds for each byte. */
 typedef struct rondo_link_costs {
@@ -196,9 +208,11 @@ typedef struct rondo_constants {
   rondo_link_costs network;
   double reduce_seconds_per_byte;
 } rondo_constants;
-RONDO_C_API rondo_status rondo_get_constants(rondo_communicator* communicator, rondo_constants* constants);
+RONDO_C_API rondo_status rondo_get_constants(rondo_communicator* communicator,
+                                             rondo_constants* constants);
 
-/* Memory in a window: ranks of one host work on it without copies. It may outlive the communicator. */
+/* Memory in a window: ranks of one host work on it without copies. It may outlive the communicator.
+ */
 RONDO_C_API rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes,
                                         rondo_memory** memory);
 RONDO_C_API void* rondo_data(const rondo_memory* memory);
@@ -215,40 +229,43 @@ typedef struct rondo_call {
   const char* tag; /* appears in messages; NULL: none */
 } rondo_call;
 
-/* Collectives. `count` is that of the smaller buffer, the block of one rank, unless said otherwise; the larger buffer has size * count
- * elements. In place as in C++. A buffer that this rank does not use may be NULL. */
-RONDO_C_API rondo_status rondo_all_reduce(rondo_communicator* communicator, const void* in, void* out,
-                                          size_t count, rondo_dtype type, rondo_op op, const rondo_call* call,
-                                          rondo_request** request);
+/* Collectives. `count` is that of the smaller buffer, the block of one rank, unless said otherwise;
+ * the larger buffer has size * count elements. In place as in C++. A buffer that this rank does not
+ * use may be NULL. */
+RONDO_C_API rondo_status rondo_all_reduce(rondo_communicator* communicator, const void* in,
+                                          void* out, size_t count, rondo_dtype type, rondo_op op,
+                                          const rondo_call* call, rondo_request** request);
 RONDO_C_API rondo_status rondo_reduce(rondo_communicator* communicator, const void* in, void* out,
                                       size_t count, rondo_dtype type, rondo_op op, int root,
                                       const rondo_call* call, rondo_request** request);
-RONDO_C_API rondo_status rondo_broadcast(rondo_communicator* communicator, const void* in, void* out,
-                                         size_t count, rondo_dtype type, int root, const rondo_call* call,
-                                         rondo_request** request);
-RONDO_C_API rondo_status rondo_all_gather(rondo_communicator* communicator, const void* in, void* out,
-                                          size_t count, rondo_dtype type, const rondo_call* call,
-                                          rondo_request** request);
-RONDO_C_API rondo_status rondo_reduce_scatter(rondo_communicator* communicator, const void* in, void* out,
-                                              size_t count, rondo_dtype type, rondo_op op,
-                                              const rondo_call* call, rondo_request** request);
+RONDO_C_API rondo_status rondo_broadcast(rondo_communicator* communicator, const void* in,
+                                         void* out, size_t count, rondo_dtype type, int root,
+                                         const rondo_call* call, rondo_request** request);
+RONDO_C_API rondo_status rondo_all_gather(rondo_communicator* communicator, const void* in,
+                                          void* out, size_t count, rondo_dtype type,
+                                          const rondo_call* call, rondo_request** request);
+RONDO_C_API rondo_status rondo_reduce_scatter(rondo_communicator* communicator, const void* in,
+                                              void* out, size_t count, rondo_dtype type,
+                                              rondo_op op, const rondo_call* call,
+                                              rondo_request** request);
 RONDO_C_API rondo_status rondo_gather(rondo_communicator* communicator, const void* in, void* out,
-                                      size_t count, rondo_dtype type, int root, const rondo_call* call,
-                                      rondo_request** request);
+                                      size_t count, rondo_dtype type, int root,
+                                      const rondo_call* call, rondo_request** request);
 RONDO_C_API rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out,
-                                       size_t count, rondo_dtype type, int root, const rondo_call* call,
-                                       rondo_request** request);
+                                       size_t count, rondo_dtype type, int root,
+                                       const rondo_call* call, rondo_request** request);
 /* count: of one block; both buffers have size * count elements. */
-RONDO_C_API rondo_status rondo_all_to_all(rondo_communicator* communicator, const void* in, void* out,
-                                          size_t count, rondo_dtype type, const rondo_call* call,
-                                          rondo_request** request);
+RONDO_C_API rondo_status rondo_all_to_all(rondo_communicator* communicator, const void* in,
+                                          void* out, size_t count, rondo_dtype type,
+                                          const rondo_call* call, rondo_request** request);
 /* counts: one for each rank, the same on all; not needed after the call. */
-RONDO_C_API rondo_status rondo_all_gather_v(rondo_communicator* communicator, const void* in, void* out,
-                                            const size_t* counts, rondo_dtype type, const rondo_call* call,
-                                            rondo_request** request);
-RONDO_C_API rondo_status rondo_reduce_scatter_v(rondo_communicator* communicator, const void* in, void* out,
-                                                const size_t* counts, rondo_dtype type, rondo_op op,
-                                                const rondo_call* call, rondo_request** request);
+RONDO_C_API rondo_status rondo_all_gather_v(rondo_communicator* communicator, const void* in,
+                                            void* out, const size_t* counts, rondo_dtype type,
+                                            const rondo_call* call, rondo_request** request);
+RONDO_C_API rondo_status rondo_reduce_scatter_v(rondo_communicator* communicator, const void* in,
+                                                void* out, const size_t* counts, rondo_dtype type,
+                                                rondo_op op, const rondo_call* call,
+                                                rondo_request** request);
 /* Of this rank: what it sends to each, what it receives from each. */
 RONDO_C_API rondo_status rondo_all_to_all_v(rondo_communicator* communicator, const void* in,
                                             const size_t* send_counts, void* out,
@@ -259,11 +276,11 @@ RONDO_C_API rondo_status rondo_barrier(rondo_communicator* communicator, const r
 
 /* Messages between two ranks, matched in order by peer and tag. */
 RONDO_C_API rondo_status rondo_send(rondo_communicator* communicator, const void* in, size_t count,
-                                    rondo_dtype type, int peer, uint32_t tag, const rondo_call* call,
-                                    rondo_request** request);
+                                    rondo_dtype type, int peer, uint32_t tag,
+                                    const rondo_call* call, rondo_request** request);
 RONDO_C_API rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t count,
-                                       rondo_dtype type, int peer, uint32_t tag, const rondo_call* call,
-                                       rondo_request** request);
+                                       rondo_dtype type, int peer, uint32_t tag,
+                                       const rondo_call* call, rondo_request** request);
 /* Many at once, in any order, with one request. */
 typedef struct rondo_transfer {
   int receive; /* 0: send */
@@ -273,13 +290,14 @@ typedef struct rondo_transfer {
   int peer;
   uint32_t tag;
 } rondo_transfer;
-RONDO_C_API rondo_status rondo_batch(rondo_communicator* communicator, const rondo_transfer* transfers,
-                                     size_t transfer_count, const rondo_call* call, rondo_request** request);
+RONDO_C_API rondo_status rondo_batch(rondo_communicator* communicator,
+                                     const rondo_transfer* transfers, size_t transfer_count,
+                                     const rondo_call* call, rondo_request** request);
 
 /* Waits until the operation ends, says how, and frees the request. NULL: RONDO_OK. */
 RONDO_C_API rondo_status rondo_wait(rondo_request* request);
-/* Waits for at most timeout_ms (0: only looks). When the operation has ended *done is 1 and the request is freed; else *done is 0, the
- * answer is RONDO_OK and the request stays. */
+/* Waits for at most timeout_ms (0: only looks). When the operation has ended *done is 1 and the
+ * request is freed; else *done is 0, the answer is RONDO_OK and the request stays. */
 RONDO_C_API rondo_status rondo_test(rondo_request* request, uint64_t timeout_ms, int* done);
 /* Frees the request; the operation runs on, and its buffers stay borrowed until it ends. */
 RONDO_C_API void rondo_release(rondo_request* request);

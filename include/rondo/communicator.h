@@ -17,18 +17,23 @@
 #include <rondo/types.h>
 #include <rondo/work.h>
 
+namespace rondo::lib {
+class CommunicatorState;
+}
+namespace rondo::transports {
+class Allocation;
+}
+
 namespace rondo {
 
-class Allocation;
-class CommunicatorState;
-
-// Host memory that every transport reaches without a copy; page aligned, zeroed, freed by the destructor. It may outlive the
-// communicator that it is from, but no operation on it may be under way when it is freed.
+// Host memory that every transport reaches without a copy; page aligned, zeroed, freed by the
+// destructor. It may outlive the communicator that it is from, but no operation on it may be under
+// way when it is freed.
 class RONDO_API Memory {
  public:
   Memory() noexcept;
   explicit Memory(std::size_t bytes);  // of this process alone
-  explicit Memory(std::unique_ptr<Allocation> allocation) noexcept;
+  explicit Memory(std::unique_ptr<transports::Allocation> allocation) noexcept;
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&& other) noexcept;
   ~Memory();
@@ -38,7 +43,8 @@ class RONDO_API Memory {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::unique_ptr<Allocation> allocation_;  // where the memory is from; null: a mapping of its own
+  std::unique_ptr<transports::Allocation>
+      allocation_;  // where the memory is from; null: a mapping of its own
 };
 
 // Counters since connect(). Bytes are payload bytes of this rank.
@@ -62,32 +68,39 @@ struct Transfer {
 
 // A group of ranks that call the same operations in the same order.
 //
-// Every rank must call each operation with the same count (or counts), type, op, root and scale; otherwise every rank gets Error(mismatch),
-// which names both calls. Ranks that give a call different priorities wait for each other until the deadline. An operation is done on a rank only when all ranks have called it. Operations of one
-// priority begin in the order in which they were started and overlap in time; a call whose memory an operation under way still writes,
-// or that would write what one still reads, first waits for that operation (collectives for collectives: messages are apart, see below). Arguments are checked at once (Error(invalid_argument), nothing
-// started); everything later arrives through Work. After the first failure the communicator is of no further use: every later
-// operation fails at once with the same first cause.
+// Every rank must call each operation with the same count (or counts), type, op, root and scale;
+// otherwise every rank gets Error(mismatch), which names both calls. Ranks that give a call
+// different priorities wait for each other until the deadline. An operation is done on a rank only
+// when all ranks have called it. Operations of one priority begin in the order in which they were
+// started and overlap in time; a call whose memory an operation under way still writes, or that
+// would write what one still reads, first waits for that operation (collectives for collectives:
+// messages are apart, see below). Arguments are checked at once (Error(invalid_argument), nothing
+// started); everything later arrives through Work. After the first failure the communicator is of
+// no further use: every later operation fails at once with the same first cause.
 //
-// Threads: one thread at a time starts operations of one priority (messages count as a third), so that their order is the same on all ranks;
-// different threads may start different priorities at once. describe(), algorithm(), abort() and statistics() may be called from any.
+// Threads: one thread at a time starts operations of one priority (messages count as a third), so
+// that their order is the same on all ranks; different threads may start different priorities at
+// once. describe(), algorithm(), abort() and statistics() may be called from any.
 class RONDO_API Communicator {
  public:
-  // Joins the other ranks. Throws Error: rendezvous, authentication, deadline_exceeded, invalid_argument, system.
+  // Joins the other ranks. Throws Error: rendezvous, authentication, deadline_exceeded,
+  // invalid_argument, system.
   static Communicator connect(const Options& options = {});
 
-  explicit Communicator(std::unique_ptr<CommunicatorState> state);
+  explicit Communicator(std::unique_ptr<lib::CommunicatorState> state);
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  ~Communicator();  // ends pending operations with Errc::aborted; returns within two seconds whatever the peers do
+  ~Communicator();  // ends pending operations with Errc::aborted; returns within two seconds
+                    // whatever the peers do
 
   int rank() const noexcept;
   int size() const noexcept;
-  // Where this rank's data connections from other hosts arrive, as "host:port"; its process where only shared memory is allowed; empty
-  // when alone.
+  // Where this rank's data connections from other hosts arrive, as "host:port"; its process where
+  // only shared memory is allowed; empty when alone.
   std::string address() const;
-  // How rank `peer` is reached: "tcp, 2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)", and which interfaces were not
-  // taken, with the reason. Empty for this rank itself. Throws Error(invalid_argument) for a rank that does not exist.
+  // How rank `peer` is reached: "tcp, 2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 -> 10.2.0.2
+  // (eth1)", and which interfaces were not taken, with the reason. Empty for this rank itself.
+  // Throws Error(invalid_argument) for a rank that does not exist.
   std::string describe_peer(int peer) const;
   // "ring over tcp, segments of 1 MiB, 4 in flight": what the planner chooses for a call.
   std::string describe(Collective operation, std::size_t count, DType type) const;
@@ -97,28 +110,31 @@ class RONDO_API Communicator {
   // What the planner reckons with: the same on all ranks. See Options::measure.
   PlanConstants constants() const;
 
-  // out[i] = op over ranks of in[i]. in and out have the same count; in == out is in place, partial overlap is an error.
+  // out[i] = op over ranks of in[i]. in and out have the same count; in == out is in place, partial
+  // overlap is an error.
   Work all_reduce(Buffer in, Buffer out, ReduceOp op, const OpOptions& options = {});
   // As all_reduce, with the result on `root` only; out is ignored elsewhere.
   Work reduce(Buffer in, Buffer out, ReduceOp op, int root, const OpOptions& options = {});
   // Copies root's buffer to all. in is read on the root only; in == out is in place.
   Work broadcast(Buffer in, Buffer out, int root, const OpOptions& options = {});
-  // out[r * in.count + i] = in[i] of rank r; out.count = size * in.count. In place: in.data == out.data + rank * in.count.
+  // out[r * in.count + i] = in[i] of rank r; out.count = size * in.count. In place: in.data ==
+  // out.data + rank * in.count.
   Work all_gather(Buffer in, Buffer out, const OpOptions& options = {});
-  // out[i] = op over ranks of in[rank * out.count + i]; in.count = size * out.count. In place: out.data == in.data + rank *
-  // out.count elements.
+  // out[i] = op over ranks of in[rank * out.count + i]; in.count = size * out.count. In place:
+  // out.data == in.data + rank * out.count elements.
   Work reduce_scatter(Buffer in, Buffer out, ReduceOp op, const OpOptions& options = {});
   // As all_gather, with the result on `root` only; out is ignored elsewhere.
   Work gather(Buffer in, Buffer out, int root, const OpOptions& options = {});
-  // out[i] = in[rank * out.count + i] of root; in.count = size * out.count on the root, elsewhere in is ignored. In place, on the root:
-  // out.data == in.data + root * out.count elements.
+  // out[i] = in[rank * out.count + i] of root; in.count = size * out.count on the root, elsewhere
+  // in is ignored. In place, on the root: out.data == in.data + root * out.count elements.
   Work scatter(Buffer in, Buffer out, int root, const OpOptions& options = {});
-  // Block j of out is block `rank` of rank j's in, where a block is in.count / size elements: in.count == out.count, a multiple of size.
-  // In place: in.data == out.data; each rank may choose.
+  // Block j of out is block `rank` of rank j's in, where a block is in.count / size elements:
+  // in.count == out.count, a multiple of size. In place: in.data == out.data; each rank may choose.
   Work all_to_all(Buffer in, Buffer out, const OpOptions& options = {});
-  // As all_gather and reduce_scatter, but rank r's block has counts[r] elements, 0 allowed, and blocks follow each other in the order
-  // of ranks. counts, one for each rank and the same on all of them, is not needed after the call. The buffer of one block has
-  // counts[rank] elements, the other their sum. In place: the block lies where it belongs in the larger buffer.
+  // As all_gather and reduce_scatter, but rank r's block has counts[r] elements, 0 allowed, and
+  // blocks follow each other in the order of ranks. counts, one for each rank and the same on all
+  // of them, is not needed after the call. The buffer of one block has counts[rank] elements, the
+  // other their sum. In place: the block lies where it belongs in the larger buffer.
   Work all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts,
                     const OpOptions& options = {});
   Work reduce_scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts, ReduceOp op,
@@ -126,29 +142,37 @@ class RONDO_API Communicator {
   // Done when all ranks have called it.
   Work barrier(const OpOptions& options = {});
 
-  // Messages between two ranks. A receive takes the first message from that peer with that tag that no earlier receive has taken, however
-  // the tags of other messages lie; there is no receive from anybody or of any tag. Count and type must be those of the send: Error(mismatch)
-  // names both calls, also when the receive is the larger one. A send is done when its buffer may be changed; up to 64 KiB that may be before
-  // the receive has been called. Messages have an order of their own: they neither wait for collectives nor delay them. The peer may be this
-  // rank itself. priority is ignored. The memory of a receive must not be used by another operation until it is done. See
-  // docs/point-to-point.md.
+  // Messages between two ranks. A receive takes the first message from that peer with that tag that
+  // no earlier receive has taken, however the tags of other messages lie; there is no receive from
+  // anybody or of any tag. Count and type must be those of the send: Error(mismatch) names both
+  // calls, also when the receive is the larger one. A send is done when its buffer may be changed;
+  // up to 64 KiB that may be before the receive has been called. Messages have an order of their
+  // own: they neither wait for collectives nor delay them. The peer may be this rank itself.
+  // priority is ignored. The memory of a receive must not be used by another operation until it is
+  // done. See docs/point-to-point.md.
   Work send(Buffer in, int peer, std::uint32_t tag = 0, const OpOptions& options = {});
   Work receive(Buffer out, int peer, std::uint32_t tag = 0, const OpOptions& options = {});
-  // All of them at once, as though each had been called alone, with one Work that is done when all are. Ranks may list theirs in any order:
-  // wherever every send has its receive, the batches end. Sends to one peer with one tag are matched in the order of the list. None: done.
-  //   Wrong: c.receive(a, 1).wait(); c.send(b, 1).wait();      on both ranks of a pair, each waits for the other's send.
-  //   Right: c.batch(std::array{Transfer{Transfer::Kind::receive, a, 1}, Transfer{Transfer::Kind::send, b, 1}}).wait();
+  // All of them at once, as though each had been called alone, with one Work that is done when all
+  // are. Ranks may list theirs in any order: wherever every send has its receive, the batches end.
+  // Sends to one peer with one tag are matched in the order of the list. None: done.
+  //   Wrong: c.receive(a, 1).wait(); c.send(b, 1).wait();      on both ranks of a pair, each waits
+  //   for the other's send. Right: c.batch(std::array{Transfer{Transfer::Kind::receive, a, 1},
+  //   Transfer{Transfer::Kind::send, b, 1}}).wait();
   Work batch(std::span<const Transfer> transfers, const OpOptions& options = {});
-  // Part r of in, send_counts[r] elements, becomes part `rank` of rank r's out; parts follow each other in the order of ranks. The counts are
-  // those of this rank: what it sends to r must be what r receives from it, else Error(mismatch) names the two. in and out must not overlap.
-  // Done on a rank only when all ranks have called it. The n-th call on one rank belongs to the n-th on the others.
+  // Part r of in, send_counts[r] elements, becomes part `rank` of rank r's out; parts follow each
+  // other in the order of ranks. The counts are those of this rank: what it sends to r must be what
+  // r receives from it, else Error(mismatch) names the two. in and out must not overlap. Done on a
+  // rank only when all ranks have called it. The n-th call on one rank belongs to the n-th on the
+  // others.
   Work all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
                     std::span<const std::size_t> receive_counts, const OpOptions& options = {});
 
-  // A communicator of the ranks that give the same color, ordered by key and then by rank here; nothing for a negative color. All ranks
-  // call it, in the same order as other operations, and it returns when those of this color have met. Options are inherited; transports,
-  // threads and the order of operations are the new communicator's own, so different threads may use the two at once, and either may be
-  // destroyed first. Throws Error: the first cause on every rank of the color when one of them fails before they meet, else as connect().
+  // A communicator of the ranks that give the same color, ordered by key and then by rank here;
+  // nothing for a negative color. All ranks call it, in the same order as other operations, and it
+  // returns when those of this color have met. Options are inherited; transports, threads and the
+  // order of operations are the new communicator's own, so different threads may use the two at
+  // once, and either may be destroyed first. Throws Error: the first cause on every rank of the
+  // color when one of them fails before they meet, else as connect().
   std::optional<Communicator> split(int color, int key);
 
   // Memory in a window: ranks of this host work on it directly. After an operation has failed here,
@@ -170,7 +194,7 @@ class RONDO_API Communicator {
   void abort(std::error_code why, std::string_view text = {}) noexcept;
 
  private:
-  std::unique_ptr<CommunicatorState> state_;
+  std::unique_ptr<lib::CommunicatorState> state_;
 };
 
 }  // namespace rondo

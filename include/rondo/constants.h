@@ -23,7 +23,8 @@ struct PlanConstants {
 
 // Those that hold where nothing has been measured.
 RONDO_API PlanConstants default_constants() noexcept;
-// From a file that holds what format_constants() gives. Throws Error(invalid_argument) that names the file and what is wrong with it.
+// From a file that holds what format_constants() gives. Throws Error(invalid_argument) that names
+// the file and what is wrong with it.
 RONDO_API PlanConstants read_constants(const std::string& path);
 RONDO_API std::string format_constants(const PlanConstants& constants);
 

@@ -9,17 +9,18 @@
 namespace rondo {
 
 enum class Errc {
-  invalid_argument = 1,  // the caller's arguments; nothing was started, the communicator is unharmed
-  mismatch,              // ranks called different operations, counts, types, ops or roots
-  deadline_exceeded,     // an operation or a join did not finish in its time
-  peer_lost,             // a connection to a rank broke: the process died or the network did
-  peer_left,             // a rank destroyed its communicator before this operation
-  aborted,               // abort() was called, here or on another rank
-  rendezvous,            // ranks could not find each other: missing, doubled or disagreeing ranks
-  authentication,        // a peer does not know the job secret, or none was given where one is needed
-  corrupt,               // a payload checksum or a frame from the wire is wrong
-  unsupported,           // understood, but not possible here
-  system,                // the operating system refused; the message names the call
+  invalid_argument =
+      1,              // the caller's arguments; nothing was started, the communicator is unharmed
+  mismatch,           // ranks called different operations, counts, types, ops or roots
+  deadline_exceeded,  // an operation or a join did not finish in its time
+  peer_lost,          // a connection to a rank broke: the process died or the network did
+  peer_left,          // a rank destroyed its communicator before this operation
+  aborted,            // abort() was called, here or on another rank
+  rendezvous,         // ranks could not find each other: missing, doubled or disagreeing ranks
+  authentication,     // a peer does not know the job secret, or none was given where one is needed
+  corrupt,            // a payload checksum or a frame from the wire is wrong
+  unsupported,        // understood, but not possible here
+  system,             // the operating system refused; the message names the call
 };
 
 RONDO_API const std::error_category& error_category() noexcept;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradient buckets: what a data-parallel training step needs between its backward pass and its optimizer.
+// Gradient buckets: what a data-parallel training step needs between its backward pass and its
+// optimizer.
 #pragma once
 
 #include <chrono>
@@ -21,13 +22,15 @@
 
 namespace rondo {
 
-// What a gradient is after finish(), over the ranks that take part in the step (those of weight > 0).
+// What a gradient is after finish(), over the ranks that take part in the step (those of weight >
+// 0).
 enum class Averaging : std::uint8_t {
   mean,  // sum / number of ranks
   sum,   // sum
-  // sum of weight * gradient / sum of weights: the mean over samples when weights are numbers of samples and each rank's loss is a mean over
-  // its own. Not where synchronized batch norm meets batches of different sizes: there every rank divides its loss by the samples of all
-  // ranks, and sum is right (docs/training.md).
+  // sum of weight * gradient / sum of weights: the mean over samples when weights are numbers of
+  // samples and each rank's loss is a mean over its own. Not where synchronized batch norm meets
+  // batches of different sizes: there every rank divides its loss by the samples of all ranks, and
+  // sum is right (docs/training.md).
   weighted
 };
 
@@ -59,21 +62,27 @@ struct CompletedBucket {
 };
 
 struct RONDO_API GradientOptions {
-  // Exact caps on bytes of gradients: a tensor may span buckets. Rounded down to a multiple of 64, at least 64.
+  // Exact caps on bytes of gradients: a tensor may span buckets. Rounded down to a multiple of 64,
+  // at least 64.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;  // small, so that the link starts early
-  std::size_t bucket_bytes = std::size_t{4} << 20;        // the last one is exposed: see docs/gradients.md
+  std::size_t bucket_bytes = std::size_t{4}
+                             << 20;  // the last one is exposed: see docs/gradients.md
   Averaging averaging = Averaging::mean;
   // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever
   // they meet. None: as they are. With f16 each parameter travels with a power of two of its own,
   // so that small gradients keep their digits and sums do not overflow.
   std::optional<DType> wire{};
-  bool error_feedback = false;  // what rounding to the wire type loses is added in the next step; needs wire
-  bool find_unused = false;     // a gradient that is not ready at finish() counts as unused, not as a mistake
-  bool rebuild = true;  // after the first synchronized step buckets start in rank 0's order of readiness
-  bool norms = false;   // norms are computed as buckets arrive
+  bool error_feedback =
+      false;  // what rounding to the wire type loses is added in the next step; needs wire
+  bool find_unused =
+      false;  // a gradient that is not ready at finish() counts as unused, not as a mistake
+  bool rebuild =
+      true;  // after the first synchronized step buckets start in rank 0's order of readiness
+  bool norms = false;                     // norms are computed as buckets arrive
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
-  // Called by finish(), on its thread, in the order of buckets, while later buckets are under way (with find_unused: once all have arrived).
-  // What it throws comes out of finish() when the step has ended.
+  // Called by finish(), on its thread, in the order of buckets, while later buckets are under way
+  // (with find_unused: once all have arrived). What it throws comes out of finish() when the step
+  // has ended.
   std::function<void(const CompletedBucket&)> on_bucket{};
   std::function<void(const std::string&)> warn{};  // on rank 0; default: standard error
 };
@@ -83,20 +92,23 @@ struct StepOptions {
   // ranks give 0, gradients become 0. With Averaging::weighted a local step (see Accumulation)
   // takes only 0 and 1: the step that travels has the weight of all of them.
   double weight = 1;
-  // Parameters that get no gradient on this rank in this step: it gives zeros for them, or what local steps before have given (see
-  // Accumulation), and must not call ready(). Gradients that no rank gives stay as they are on every rank.
+  // Parameters that get no gradient on this rank in this step: it gives zeros for them, or what
+  // local steps before have given (see Accumulation), and must not call ready(). Gradients that no
+  // rank gives stay as they are on every rank.
   std::span<const std::size_t> unused{};
-  std::uint64_t check = 0;  // any number that must be the same on all ranks, as a hash of which layers train
+  std::uint64_t check =
+      0;  // any number that must be the same on all ranks, as a hash of which layers train
 };
 
-// Cuts the gradients of a model into buckets, starts their all-reduce while the backward pass still runs, and waits for the rest.
+// Cuts the gradients of a model into buckets, starts their all-reduce while the backward pass still
+// runs, and waits for the rest.
 //
 //   GradientBuckets buckets(communicator, parameters, {.averaging = Averaging::weighted});
 //   for each step:
-//     buckets.begin_step({.weight = samples});       // before the forward pass: buckets start once all ranks have come here
-//     buckets.zero();
-//     backward: add to buckets.gradient(i), then buckets.ready(i), in any order, from any thread
-//     buckets.finish();                              // gradients are averaged: run the optimizer
+//     buckets.begin_step({.weight = samples});       // before the forward pass: buckets start once
+//     all ranks have come here buckets.zero(); backward: add to buckets.gradient(i), then
+//     buckets.ready(i), in any order, from any thread buckets.finish(); // gradients are averaged:
+//     run the optimizer
 //
 // Gradients are views of the buckets' memory (from Communicator::allocate), grouped by type and
 // device; nothing is copied. Every rank must make the same calls. A mistake (a gradient never ready
@@ -110,16 +122,17 @@ struct StepOptions {
 //   Wrong: buckets.begin_step(); communicator.all_reduce(loss, loss, ReduceOp::mean).wait();
 //   Right: the same with OpOptions{.priority = Priority::urgent}, or after buckets.finish().
 //
-// The communicator must outlive the buckets and must not be moved meanwhile. After the first Error of a step every later call throws it
-// again. See docs/gradients.md.
+// The communicator must outlive the buckets and must not be moved meanwhile. After the first Error
+// of a step every later call throws it again. See docs/gradients.md.
 //
 // Threads: ready() from any, several at once; everything else from one thread at a time.
 class RONDO_API GradientBuckets {
   class State;
 
  public:
-  // Collective: compares parameters and options of all ranks. Throws Error(mismatch, invalid_argument, unsupported for device >= 0), on every
-  // rank also when only one of them is wrong.
+  // Collective: compares parameters and options of all ranks. Throws Error(mismatch,
+  // invalid_argument, unsupported for device >= 0), on every rank also when only one of them is
+  // wrong.
   GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
                   GradientOptions options = {});
   GradientBuckets(GradientBuckets&&) noexcept;
@@ -138,13 +151,15 @@ class RONDO_API GradientBuckets {
   void zero();  // all gradients; not after buckets have started
 
   void begin_step(const StepOptions& options = {});
-  // The gradient of this parameter is complete on this rank and must not be touched until finish(). At most 2 microseconds, unless it starts
-  // collectives, and multiplies what travels with them where weights differ or a wire type is set. Throws Error(invalid_argument) for an
-  // index that does not exist or a gradient that is ready twice in a step; the latter ends the step on all ranks.
+  // The gradient of this parameter is complete on this rank and must not be touched until finish().
+  // At most 2 microseconds, unless it starts collectives, and multiplies what travels with them
+  // where weights differ or a wire type is set. Throws Error(invalid_argument) for an index that
+  // does not exist or a gradient that is ready twice in a step; the latter ends the step on all
+  // ranks.
   void ready(std::size_t parameter);
   void ready(std::size_t parameter, const void* gradient);  // copies it into the view first
-  // Waits for all buckets. Throws Error: what a collective throws; or, naming rank and parameter on every rank, a gradient that was not
-  // ready.
+  // Waits for all buckets. Throws Error: what a collective throws; or, naming rank and parameter on
+  // every rank, a gradient that was not ready.
   void finish();
   // A whole step of a rank that has no data left: begin_step with weight 0, and finish.
   void step_without_data();
@@ -172,8 +187,8 @@ class RONDO_API GradientBuckets {
     State* state_;
   };
 
-  // After finish(), with GradientOptions::norms: the Euclidean norm of all gradients (the same bits on all ranks) and of one; no pass over
-  // memory.
+  // After finish(), with GradientOptions::norms: the Euclidean norm of all gradients (the same bits
+  // on all ranks) and of one; no pass over memory.
   double norm() const;
   double norm(std::size_t parameter) const;
   // Counts a gradient outside of the buckets into norm(), finite() and clip_factor() until the next
@@ -195,8 +210,9 @@ class RONDO_API GradientBuckets {
   std::string table() const;  // the same as text
   // Which parameters lie where, and in which order buckets start.
   std::string describe() const;
-  // Starts keeping every bucket of every step (at most `steps`), and writes them, merged over ranks, to a file on rank 0 in Chrome trace
-  // format (Perfetto, chrome://tracing). save_trace is collective.
+  // Starts keeping every bucket of every step (at most `steps`), and writes them, merged over
+  // ranks, to a file on rank 0 in Chrome trace format (Perfetto, chrome://tracing). save_trace is
+  // collective.
   void keep_trace(std::size_t steps);
   void save_trace(const std::string& path);
 

@@ -12,7 +12,8 @@
 
 namespace rondo {
 
-// What Rondo sees of this machine and of its environment: what `rondo info` prints. Plain copies, nothing is kept open.
+// What Rondo sees of this machine and of its environment: what `rondo info` prints. Plain copies,
+// nothing is kept open.
 
 struct TransportInfo {
   std::string name;
@@ -42,8 +43,9 @@ struct PlaceInfo {
   int rank = 0;
   int size = 1;
   std::string rendezvous;  // empty when alone
-  std::string source;      // what said so: "torchrun", "Open MPI", "RONDO_RANK" ...; "alone" when nothing did
-  std::string error;       // why it cannot be known; then nothing else is set
+  std::string
+      source;  // what said so: "torchrun", "Open MPI", "RONDO_RANK" ...; "alone" when nothing did
+  std::string error;  // why it cannot be known; then nothing else is set
 };
 
 struct SystemInfo {
@@ -55,7 +57,8 @@ struct SystemInfo {
   std::string reduce_kernels;  // instruction set chosen for reductions: "avx512"
   std::vector<TransportInfo> transports;
   std::vector<InterfaceInfo> interfaces;
-  std::string interface_error;  // why the filters cannot be meant ("interface 'eth9' does not exist ...")
+  std::string
+      interface_error;  // why the filters cannot be meant ("interface 'eth9' does not exist ...")
   std::vector<LimitInfo> limits;
   std::vector<VariableInfo> variables;  // of Rondo and of the launchers it knows, that are set
   PlaceInfo place;
@@ -68,11 +71,12 @@ RONDO_API SystemInfo gather_info(const Options& options);
 struct NeedsInfo {
   std::size_t descriptors_to_connect = 0;  // at most, before connect() returns
   std::size_t descriptors_idle = 0;        // afterwards, while nothing has been sent over tcp
-  // When every link has been used. allocate() adds one for this rank's memory, and one for each rank
-  // of the host that has allocated, however often they do.
+  // When every link has been used. allocate() adds one for this rank's memory, and one for each
+  // rank of the host that has allocated, however often they do.
   std::size_t descriptors_most = 0;
-  std::size_t threads = 0;        // of Rondo's own
-  std::size_t ports = 0;          // TCP ports to listen on; rank 0 of a tcp:// or file:// rendezvous one more
+  std::size_t threads = 0;  // of Rondo's own
+  std::size_t ports =
+      0;  // TCP ports to listen on; rank 0 of a tcp:// or file:// rendezvous one more
   std::size_t staging_bytes = 0;  // bound of private memory for data on its way
   // Shared memory that this rank makes and every rank of the host maps; pages count once used.
   std::size_t shared_bytes = 0;

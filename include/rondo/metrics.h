@@ -7,8 +7,8 @@
 
 namespace rondo {
 
-// A mean under way, as numerator and denominator: a loss and its samples, hits and tries. Adding means is wrong where ranks have different
-// numbers of samples; adding these is right.
+// A mean under way, as numerator and denominator: a loss and its samples, hits and tries. Adding
+// means is wrong where ranks have different numbers of samples; adding these is right.
 struct WeightedMean {
   double sum = 0;
   double weight = 0;
@@ -18,11 +18,14 @@ struct WeightedMean {
     sum += value * by_weight;
     weight += by_weight;
   }
-  double mean() const noexcept { return sum / weight; }  // not a number when nothing was added anywhere
+  double mean() const noexcept {
+    return sum / weight;
+  }  // not a number when nothing was added anywhere
 };
 
-// Replaces each by its sum over ranks: one collective for all of them, in the urgent lane. Every rank gives equally many; one of weight 0
-// whose sum is not finite (a mean over nothing) adds nothing. Throws Error.
+// Replaces each by its sum over ranks: one collective for all of them, in the urgent lane. Every
+// rank gives equally many; one of weight 0 whose sum is not finite (a mean over nothing) adds
+// nothing. Throws Error.
 RONDO_API void reduce_metrics(Communicator& communicator, std::span<WeightedMean> metrics);
 
 }  // namespace rondo

@@ -33,17 +33,21 @@ class Switch {
 // Rondo's variable (RONDO_*), then the launcher's variables (rank, size, rendezvous), then the
 // default. A field counts as set when it differs from its initial value below. docs/environment.md
 // lists the variables.
-//   connect(Options{.deadline = std::chrono::seconds{20}})  // reads all of RONDO_* but RONDO_DEADLINE
+//   connect(Options{.deadline = std::chrono::seconds{20}})  // reads all of RONDO_* but
+//   RONDO_DEADLINE
 // "All ranks alike": where ranks differ, connect() throws Error(mismatch) with the values on every
 // rank.
 struct RONDO_API Options {
   int rank = -1;  // -1: not set
   int size = 0;   // 0: not set
-  // env:// (the launcher's variables), tcp://host:port (rank 0 listens there) or file:///path (a file that all ranks share).
+  // env:// (the launcher's variables), tcp://host:port (rank 0 listens there) or file:///path (a
+  // file that all ranks share).
   std::string rendezvous = "env://";
   Store* store = nullptr;  // when given, used instead of the URL; outlives connect()
-  std::string secret{};    // shared by all ranks; empty: only ranks of this user on this host are accepted
-  std::chrono::milliseconds connect_deadline{0};  // for joining; 0: RONDO_CONNECT_DEADLINE, else 30 s
+  std::string
+      secret{};  // shared by all ranks; empty: only ranks of this user on this host are accepted
+  std::chrono::milliseconds connect_deadline{
+      0};  // for joining; 0: RONDO_CONNECT_DEADLINE, else 30 s
   // For a whole operation, unless OpOptions says otherwise; 0: RONDO_DEADLINE, else 300 s.
   std::chrono::milliseconds deadline{0};
   // Allowed transports; empty: all. A peer is reached over the nearest one that can. All ranks
@@ -58,7 +62,8 @@ struct RONDO_API Options {
   int connections = 0;
   std::uint16_t port_first = 0;  // listening ports; 0: RONDO_PORT_RANGE, else any
   std::uint16_t port_last = 0;
-  Switch reproducible{};  // bits depend on the inputs and the number of ranks alone. All ranks alike.
+  Switch
+      reproducible{};  // bits depend on the inputs and the number of ranks alone. All ranks alike.
   // Ranks with the same text count as ranks of one host when algorithms are chosen and laid out; at
   // most 16384 bytes. Empty: ranks that share boot and network namespace. It does not change which
   // transport reaches a peer.
@@ -67,8 +72,8 @@ struct RONDO_API Options {
   // frame headers) or "payload" (payloads as well); where ranks differ, payload. Nothing is
   // encrypted: docs/security.md. Empty: RONDO_INTEGRITY, else headers.
   std::string integrity{};
-  Switch checksum{};              // CRC32C of every payload, checked by the receiver. All ranks alike.
-  std::string algorithm{};        // ring, tree, star ...; empty: the planner chooses. All ranks alike.
+  Switch checksum{};        // CRC32C of every payload, checked by the receiver. All ranks alike.
+  std::string algorithm{};  // ring, tree, star ...; empty: the planner chooses. All ranks alike.
   std::size_t segment_bytes = 0;  // unit of pipelining; 0: the planner chooses. All ranks alike.
   int depth = 0;                  // segments in flight; 0: the planner chooses. All ranks alike.
   // A file of constants for the planner (format_constants() in plan.h, rondo bench
@@ -77,7 +82,8 @@ struct RONDO_API Options {
   // Whether connect() measures what links cost, a few milliseconds; rank 0's value counts for all.
   // No value: it measures where ranks are on several hosts and there is no file of constants.
   std::optional<bool> measure{};
-  // Bound of staging memory, both lanes together; 0: RONDO_STAGING_BYTES, else 16 MiB. All ranks alike.
+  // Bound of staging memory, both lanes together; 0: RONDO_STAGING_BYTES, else 16 MiB. All ranks
+  // alike.
   std::size_t staging_bytes = 0;
 
   // What the environment says, with the defaults filled in: RONDO_* and the variables of torchrun,
@@ -89,12 +95,13 @@ struct RONDO_API Options {
 
 // How one operation runs. All ranks must pass the same priority and scale.
 struct RONDO_API OpOptions {
-  void* stream = nullptr;                 // CUDA stream that orders the operation; host buffers ignore it
-  std::chrono::milliseconds deadline{0};  // for the whole operation from its start; 0: Options::deadline
+  void* stream = nullptr;  // CUDA stream that orders the operation; host buffers ignore it
+  std::chrono::milliseconds deadline{
+      0};  // for the whole operation from its start; 0: Options::deadline
   Priority priority = Priority::bulk;
   std::optional<double>
-      scale{};             // the result of a reduction is multiplied by it once; floating-point types only
-  std::string_view tag{};  // appears in messages and traces; the first 31 bytes are kept
+      scale{};  // the result of a reduction is multiplied by it once; floating-point types only
+  std::string_view tag{};       // appears in messages and traces; the first 31 bytes are kept
   const void* owner = nullptr;  // who holds the bulk order: see Communicator::reserve_bulk
 };
 

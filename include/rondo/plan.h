@@ -12,8 +12,9 @@
 
 namespace rondo {
 
-// Algorithms and plans without a communicator: to print, prove and explain them. Everything here is a pure function of its
-// arguments; bad ones throw Error(invalid_argument) or Error(unsupported) that says what is possible.
+// Algorithms and plans without a communicator: to print, prove and explain them. Everything here is
+// a pure function of its arguments; bad ones throw Error(invalid_argument) or Error(unsupported)
+// that says what is possible.
 
 // "ring", "tree", ...: those that exist for the operation.
 RONDO_API std::vector<std::string> list_algorithms(Collective operation);
@@ -26,22 +27,24 @@ struct ScheduleQuery {
   std::vector<int> hosts = {};  // by rank, any number for each host; empty: all on one
 };
 
-// What one rank does for one segment, a line for each step in their order: "round 2: receive slice 1 from 0, reduce, send to 2".
+// What one rank does for one segment, a line for each step in their order: "round 2: receive slice
+// 1 from 0, reduce, send to 2".
 RONDO_API std::vector<std::string> describe_schedule(const ScheduleQuery& query, int rank);
 
 struct ScheduleCheck {
   std::uint64_t segments = 12;  // at once in the simulation
   std::uint32_t depth = 4;      // segments in flight
-  std::uint32_t credits =
-      1;  // frames that a link takes before the receiver does; 0: none, a send waits for its receive
+  std::uint32_t credits = 1;  // frames that a link takes before the receiver does; 0: none, a send
+                              // waits for its receive
 };
 
 struct ScheduleProof {
-  std::string problem;       // empty: the schedule is right; else what is wrong, with rank, step and slice
-  std::uint32_t slices = 1;  // of a segment
-  std::uint64_t rounds = 0;  // longest chain of dependent frames of one segment
-  std::vector<std::uint64_t>
-      slices_sent;  // by rank, for one segment: times the bytes of a slice this is what a rank sends
+  std::string
+      problem;  // empty: the schedule is right; else what is wrong, with rank, step and slice
+  std::uint32_t slices = 1;                // of a segment
+  std::uint64_t rounds = 0;                // longest chain of dependent frames of one segment
+  std::vector<std::uint64_t> slices_sent;  // by rank, for one segment: times the bytes of a slice
+                                           // this is what a rank sends
 };
 
 // Runs the schedules of all ranks symbolically, as docs/schedules.md describes. At most 1024 ranks.
@@ -66,13 +69,14 @@ struct PlanCandidate {
   std::size_t segment_bytes = 0;
   int depth = 1;
   double seconds = 0;  // predicted
-  // How much of that would be gone with no latency, no bytes, no costs of further frames, no reduction: what each term stands for.
-  // Terms that hide each other leave a rest.
+  // How much of that would be gone with no latency, no bytes, no costs of further frames, no
+  // reduction: what each term stands for. Terms that hide each other leave a rest.
   double latency_seconds = 0, byte_seconds = 0, frame_seconds = 0, reduce_seconds = 0;
 };
 
-// The candidates of the planner; the first is the one it chooses, the others follow from fast to slow. The choice is monotone in bytes,
-// so close to where two algorithms meet one of the others may be faster.
+// The candidates of the planner; the first is the one it chooses, the others follow from fast to
+// slow. The choice is monotone in bytes, so close to where two algorithms meet one of the others
+// may be faster.
 RONDO_API std::vector<PlanCandidate> explain_plan(const PlanQuery& query);
 
 // Hosts and links to simulate. Latencies are those of the network, beyond what processors
@@ -90,7 +94,8 @@ struct SimulatedHosts {
   double byte_s = 3e-10;             // processor time of a payload byte, likewise
   double reduce_bytes_per_s = 2e10;  // that a processor combines
   int cores_per_host = 0;            // 0: one for every rank
-  int cores = 0;  // shared by all hosts, as where hosts are namespaces of one machine; 0: not shared
+  int cores =
+      0;  // shared by all hosts, as where hosts are namespaces of one machine; 0: not shared
 };
 
 // Ranks or hosts that are slower or late; which ones is drawn on the seed.
@@ -135,12 +140,14 @@ struct Simulation {
   double busiest_rank_share = 0;  // of the time, in which a rank's processor was busy
   double mean_rank_share = 0;
   std::vector<int> stragglers;  // ranks, or hosts
-  // One host has been simulated for all, because all do the same at the same time; then slices of a segment count as equally long.
+  // One host has been simulated for all, because all do the same at the same time; then slices of a
+  // segment count as equally long.
   bool one_host = false;
 };
 
-// Runs the real schedules in the order of the engine against a model of hosts and links (docs/simulator.md). Equal queries give equal
-// results. Throws Error(unsupported), at once, when there would be too many frames to simulate; the message has the numbers.
+// Runs the real schedules in the order of the engine against a model of hosts and links
+// (docs/simulator.md). Equal queries give equal results. Throws Error(unsupported), at once, when
+// there would be too many frames to simulate; the message has the numbers.
 RONDO_API Simulation simulate_plan(const SimulationQuery& query);
 
 }  // namespace rondo

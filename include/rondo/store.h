@@ -9,9 +9,10 @@
 
 namespace rondo {
 
-// A key-value store that the embedding program already has (a framework's store, an MPI broadcast). Rondo puts one
-// short value, rank 0's address and the job's nonce, and reads it on the other ranks; its control connections are its own.
-// Called from the thread that calls Communicator::connect, never concurrently. Keys and values are printable text.
+// A key-value store that the embedding program already has (a framework's store, an MPI broadcast).
+// Rondo puts one short value, rank 0's address and the job's nonce, and reads it on the other
+// ranks; its control connections are its own. Called from the thread that calls
+// Communicator::connect, never concurrently. Keys and values are printable text.
 class RONDO_API Store {
  public:
   virtual ~Store() = default;

@@ -17,12 +17,27 @@ namespace rondo {
 // Element types. f8e4m3 and f8e5m2 are the OCP 8-bit floats (OFP8 1.0); bf16 is the upper half of
 // an f32. u16 is for moving 16-bit values (broadcast, gather, all_to_all, send ...): reductions
 // refuse it.
-enum class DType : std::uint8_t { f64, f32, f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, u16 };
+enum class DType : std::uint8_t {
+  f64,
+  f32,
+  f16,
+  bf16,
+  f8e4m3,
+  f8e5m2,
+  i64,
+  u64,
+  i32,
+  u32,
+  i8,
+  u8,
+  u16
+};
 inline constexpr int dtype_count = 12;        // types that can be reduced: the first so many
 inline constexpr int moved_dtype_count = 13;  // all types
 
-// mean is sum divided once by the number of ranks (integers: truncated towards zero). min and max propagate NaN.
-// Integer sums and products wrap. bit_and, bit_or and bit_xor are defined for integer types only.
+// mean is sum divided once by the number of ranks (integers: truncated towards zero). min and max
+// propagate NaN. Integer sums and products wrap. bit_and, bit_or and bit_xor are defined for
+// integer types only.
 enum class ReduceOp : std::uint8_t { sum, mean, product, min, max, bit_and, bit_or, bit_xor };
 inline constexpr int reduce_op_count = 8;
 
@@ -49,8 +64,9 @@ inline constexpr int collective_count = 14;
 enum class Priority : std::uint8_t { bulk, urgent };
 inline constexpr int lane_count = 2;
 
-// Borrowed memory: `count` elements of `type` at `data`. Host memory when device < 0, else the ordinal of a GPU.
-// The memory must stay valid and, for an output, untouched until the operation that uses it is done.
+// Borrowed memory: `count` elements of `type` at `data`. Host memory when device < 0, else the
+// ordinal of a GPU. The memory must stay valid and, for an output, untouched until the operation
+// that uses it is done.
 struct Buffer {
   void* data = nullptr;
   std::size_t count = 0;
@@ -66,12 +82,14 @@ RONDO_API bool is_valid(ReduceOp op) noexcept;
 // False for the bit operations on floating-point types, and for u16.
 RONDO_API bool supports(DType type, ReduceOp op) noexcept;
 
-// Names as they are written above ("bf16", "bit_and", "all_reduce"); "unknown" for a value outside the enum.
+// Names as they are written above ("bf16", "bit_and", "all_reduce"); "unknown" for a value outside
+// the enum.
 RONDO_API std::string_view name_of(DType type) noexcept;
 RONDO_API std::string_view name_of(ReduceOp op) noexcept;
 RONDO_API std::string_view name_of(Collective operation) noexcept;
 
-// The inverse of name_of; common synonyms (float, half, bfloat16, prod, avg, allreduce) are understood.
+// The inverse of name_of; common synonyms (float, half, bfloat16, prod, avg, allreduce) are
+// understood.
 RONDO_API std::optional<DType> parse_dtype(std::string_view text) noexcept;
 RONDO_API std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcept;
 RONDO_API std::optional<Collective> parse_collective(std::string_view text) noexcept;
@@ -103,9 +121,9 @@ struct DTypeOf<char> {
 template <class T>
 requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char> &&
          (sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8)) struct DTypeOf<T> {
-  static constexpr DType value = sizeof(T) == 8        ? (std::is_signed_v<T> ? DType::i64 : DType::u64)
-                                 : sizeof(T) == 4      ? (std::is_signed_v<T> ? DType::i32 : DType::u32)
-                                 : sizeof(T) == 2      ? DType::u16
+  static constexpr DType value = sizeof(T) == 8   ? (std::is_signed_v<T> ? DType::i64 : DType::u64)
+                                 : sizeof(T) == 4 ? (std::is_signed_v<T> ? DType::i32 : DType::u32)
+                                 : sizeof(T) == 2 ? DType::u16
                                  : std::is_signed_v<T> ? DType::i8
                                                        : DType::u8;
 };
@@ -121,20 +139,23 @@ concept HasDType = requires {
 template <class Range>
 constexpr Buffer buffer_of(Range&& elements) noexcept {
   if constexpr (!std::ranges::contiguous_range<Range> || !std::ranges::sized_range<Range>) {
-    static_assert(std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range>,
-                  "rondo::buffer_of takes contiguous elements: std::vector (not of bool), std::array, "
-                  "std::span or an array. For one value: std::span(&value, 1).");
+    static_assert(
+        std::ranges::contiguous_range<Range> && std::ranges::sized_range<Range>,
+        "rondo::buffer_of takes contiguous elements: std::vector (not of bool), std::array, "
+        "std::span or an array. For one value: std::span(&value, 1).");
     return {};
   } else if constexpr (!std::ranges::borrowed_range<Range>) {
-    static_assert(std::ranges::borrowed_range<Range>,
-                  "rondo::buffer_of borrows memory: name the container first, a temporary one is gone "
-                  "before the operation runs.");
+    static_assert(
+        std::ranges::borrowed_range<Range>,
+        "rondo::buffer_of borrows memory: name the container first, a temporary one is gone "
+        "before the operation runs.");
     return {};
   } else if constexpr (!HasDType<std::ranges::range_value_t<Range>>) {
-    static_assert(HasDType<std::ranges::range_value_t<Range>>,
-                  "rondo::buffer_of: this element type has no DType. Possible are float, double, integers of "
-                  "8 to 64 bits, std::byte, and types with a rondo::DTypeOf. To move other memory as bytes: "
-                  "rondo::Buffer{pointer, bytes, rondo::DType::u8}.");
+    static_assert(
+        HasDType<std::ranges::range_value_t<Range>>,
+        "rondo::buffer_of: this element type has no DType. Possible are float, double, integers of "
+        "8 to 64 bits, std::byte, and types with a rondo::DTypeOf. To move other memory as bytes: "
+        "rondo::Buffer{pointer, bytes, rondo::DType::u8}.");
     return {};
   } else {
     using Value = std::remove_cv_t<std::ranges::range_value_t<Range>>;

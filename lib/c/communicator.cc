@@ -14,7 +14,7 @@
 
 #include "lib/c/status.h"
 
-namespace rondo {
+namespace rondo::c {
 
 namespace {
 
@@ -25,22 +25,26 @@ class CStore final : public Store {
       throw Error(Errc::invalid_argument, "options.store has no put or no get: set both");
   }
   void put(std::string_view key, std::string_view value) override {
-    const int status = store_.put(store_.context, std::string(key).c_str(), std::string(value).c_str());
+    const int status =
+        store_.put(store_.context, std::string(key).c_str(), std::string(value).c_str());
     if (status != 0)
-      throw Error(Errc::rendezvous,
-                  fmt::format("the program's store refused to put '{}': it returned {}", key, status));
+      throw Error(
+          Errc::rendezvous,
+          fmt::format("the program's store refused to put '{}': it returned {}", key, status));
   }
   std::string get(std::string_view key, std::chrono::steady_clock::time_point deadline) override {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     std::array<char, 8192> value{};
-    const int status = store_.get(store_.context, std::string(key).c_str(), value.data(), value.size(),
-                                  static_cast<std::uint64_t>(std::max<std::int64_t>(left.count(), 0)));
+    const int status =
+        store_.get(store_.context, std::string(key).c_str(), value.data(), value.size(),
+                   static_cast<std::uint64_t>(std::max<std::int64_t>(left.count(), 0)));
     if (status == RONDO_DEADLINE_EXCEEDED)
       throw Error(Errc::deadline_exceeded, fmt::format("the program's store has no '{}'", key));
     if (status != 0)
-      throw Error(Errc::rendezvous,
-                  fmt::format("the program's store could not get '{}': it returned {}", key, status));
+      throw Error(
+          Errc::rendezvous,
+          fmt::format("the program's store could not get '{}': it returned {}", key, status));
     return {value.data(), ::strnlen(value.data(), value.size())};
   }
 
@@ -66,13 +70,15 @@ std::chrono::milliseconds milliseconds_of(std::uint64_t count) {
 
 Options read_options(const rondo_options& from) {
   if (from.bytes != sizeof(rondo_options))
-    throw Error(Errc::invalid_argument, "options were not made by rondo_options_init() of this version");
+    throw Error(Errc::invalid_argument,
+                "options were not made by rondo_options_init() of this version");
   Options options;
   if (from.rank >= 0) options.rank = from.rank;
   if (from.size > 0) options.size = from.size;
   if (from.rendezvous != nullptr) options.rendezvous = from.rendezvous;
   if (from.secret != nullptr) options.secret = from.secret;
-  if (from.connect_deadline_ms != 0) options.connect_deadline = milliseconds_of(from.connect_deadline_ms);
+  if (from.connect_deadline_ms != 0)
+    options.connect_deadline = milliseconds_of(from.connect_deadline_ms);
   if (from.deadline_ms != 0) options.deadline = milliseconds_of(from.deadline_ms);
   if (from.transports != nullptr) options.transports = split_list(from.transports);
   if (from.interfaces != nullptr) options.interfaces = split_list(from.interfaces);
@@ -94,10 +100,10 @@ Options read_options(const rondo_options& from) {
 
 }  // namespace
 
-}  // namespace rondo
+}  // namespace rondo::c
 
-using rondo::guarded;
-using rondo::require;
+using rondo::c::guarded;
+using rondo::c::require;
 
 extern "C" {
 
@@ -114,15 +120,15 @@ rondo_status rondo_connect(const rondo_options* from, rondo_communicator** commu
   return guarded([&] {
     require(communicator, "communicator");
     *communicator = nullptr;
-    std::unique_ptr<rondo::CStore> store;
-    rondo::Options options = from != nullptr ? rondo::read_options(*from) : rondo::Options{};
+    std::unique_ptr<rondo::c::CStore> store;
+    rondo::Options options = from != nullptr ? rondo::c::read_options(*from) : rondo::Options{};
     if (from != nullptr && from->store != nullptr) {
-      store = std::make_unique<rondo::CStore>(*from->store);
+      store = std::make_unique<rondo::c::CStore>(*from->store);
       options.store = store.get();
     }
-    *communicator =
-        std::make_unique<rondo_communicator>(rondo_communicator{rondo::Communicator::connect(options)})
-            .release();
+    *communicator = std::make_unique<rondo_communicator>(
+                        rondo_communicator{rondo::Communicator::connect(options)})
+                        .release();
   });
 }
 
@@ -136,7 +142,8 @@ int rondo_size(const rondo_communicator* communicator) {
   return communicator != nullptr ? communicator->value.size() : 0;
 }
 
-rondo_status rondo_split(rondo_communicator* communicator, int color, int key, rondo_communicator** part) {
+rondo_status rondo_split(rondo_communicator* communicator, int color, int key,
+                         rondo_communicator** part) {
   return guarded([&] {
     require(communicator, "communicator");
     require(part, "part");
@@ -151,7 +158,8 @@ rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes, rond
     require(communicator, "communicator");
     require(memory, "memory");
     *memory = nullptr;
-    *memory = std::make_unique<rondo_memory>(rondo_memory{communicator->value.allocate(bytes)}).release();
+    *memory =
+        std::make_unique<rondo_memory>(rondo_memory{communicator->value.allocate(bytes)}).release();
   });
 }
 void* rondo_data(const rondo_memory* memory) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <rondo/communicator.h>
 #include <rondo/c.h>
+#include <rondo/communicator.h>
 
 struct rondo_communicator {
   rondo::Communicator value;

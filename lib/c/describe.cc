@@ -11,7 +11,7 @@
 #include "lib/c/communicator.h"
 #include "lib/c/status.h"
 
-namespace rondo {
+namespace rondo::c {
 namespace {
 
 static_assert(static_cast<int>(Collective::all_reduce) == RONDO_ALL_REDUCE &&
@@ -32,7 +32,8 @@ rondo_status put_text(rondo_communicator* communicator, char* text, std::size_t 
     require(communicator, "communicator");
     require(text, "text");
     if (capacity == 0)
-      throw Error(Errc::invalid_argument, "capacity is 0: text needs room for the final zero at least");
+      throw Error(Errc::invalid_argument,
+                  "capacity is 0: text needs room for the final zero at least");
     text[0] = '\0';
     const std::string what = describe(communicator->value);
     const std::size_t length = std::min(what.size(), capacity - 1);
@@ -45,7 +46,8 @@ template <class Struct>
 void require_size(const Struct* one, const char* name) {
   require(one, name);
   if (one->bytes != sizeof(Struct))
-    throw Error(Errc::invalid_argument, std::string(name) + ".bytes is " + std::to_string(one->bytes) +
+    throw Error(Errc::invalid_argument, std::string(name) + ".bytes is " +
+                                            std::to_string(one->bytes) +
                                             ": set it to sizeof(rondo_" + name + "), which is " +
                                             std::to_string(sizeof(Struct)) + " in this version");
 }
@@ -55,9 +57,10 @@ rondo_link_costs to_c(const PlanLinkCosts& costs) {
 }
 
 }  // namespace
-}  // namespace rondo
+}  // namespace rondo::c
 
 using namespace rondo;
+using namespace rondo::c;
 
 extern "C" {
 
@@ -71,22 +74,24 @@ void rondo_abort_text(rondo_communicator* communicator, rondo_status why, const 
                             text != nullptr ? std::string_view(text) : std::string_view());
 }
 
-rondo_status rondo_describe(rondo_communicator* communicator, rondo_collective operation, size_t count,
-                            rondo_dtype type, char* text, size_t capacity) {
+rondo_status rondo_describe(rondo_communicator* communicator, rondo_collective operation,
+                            size_t count, rondo_dtype type, char* text, size_t capacity) {
   return put_text(communicator, text, capacity, [&](const Communicator& c) {
     return c.describe(narrow<Collective>(operation), count, narrow<DType>(type));
   });
 }
 
-rondo_status rondo_algorithm(rondo_communicator* communicator, rondo_collective operation, size_t count,
-                             rondo_dtype type, char* text, size_t capacity) {
+rondo_status rondo_algorithm(rondo_communicator* communicator, rondo_collective operation,
+                             size_t count, rondo_dtype type, char* text, size_t capacity) {
   return put_text(communicator, text, capacity, [&](const Communicator& c) {
     return c.algorithm(narrow<Collective>(operation), count, narrow<DType>(type));
   });
 }
 
-rondo_status rondo_describe_peer(rondo_communicator* communicator, int peer, char* text, size_t capacity) {
-  return put_text(communicator, text, capacity, [&](const Communicator& c) { return c.describe_peer(peer); });
+rondo_status rondo_describe_peer(rondo_communicator* communicator, int peer, char* text,
+                                 size_t capacity) {
+  return put_text(communicator, text, capacity,
+                  [&](const Communicator& c) { return c.describe_peer(peer); });
 }
 
 rondo_status rondo_address(rondo_communicator* communicator, char* text, size_t capacity) {
@@ -98,8 +103,9 @@ rondo_status rondo_get_statistics(rondo_communicator* communicator, rondo_statis
     require(communicator, "communicator");
     require_size(statistics, "statistics");
     const Statistics s = communicator->value.statistics();
-    *statistics = {sizeof(rondo_statistics), s.operations,   s.frames_sent, s.frames_received, s.bytes_sent,
-                   s.bytes_received,         s.staging_bytes};
+    *statistics = {sizeof(rondo_statistics), s.operations, s.frames_sent,
+                   s.frames_received,        s.bytes_sent, s.bytes_received,
+                   s.staging_bytes};
   });
 }
 
@@ -108,7 +114,8 @@ rondo_status rondo_get_constants(rondo_communicator* communicator, rondo_constan
     require(communicator, "communicator");
     require_size(constants, "constants");
     const PlanConstants c = communicator->value.constants();
-    *constants = {sizeof(rondo_constants), to_c(c.host), to_c(c.network), c.reduce_seconds_per_byte};
+    *constants = {sizeof(rondo_constants), to_c(c.host), to_c(c.network),
+                  c.reduce_seconds_per_byte};
   });
 }
 }

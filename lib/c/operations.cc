@@ -12,19 +12,20 @@
 #include "lib/c/communicator.h"
 #include "lib/c/status.h"
 
-namespace rondo {
+namespace rondo::c {
 
 namespace {
 
-Operation* operation_of(rondo_request* request) noexcept {
-  return reinterpret_cast<Operation*>(request);
+engine::Operation* operation_of(rondo_request* request) noexcept {
+  return reinterpret_cast<engine::Operation*>(request);
 }
 
 // What is outside the enum stays so: it must not become a valid value by being cut.
 template <class To, class From>
 To narrow(From value, From last) noexcept {
-  return static_cast<To>(
-      static_cast<unsigned>(value) <= static_cast<unsigned>(last) ? static_cast<unsigned>(value) : 255u);
+  return static_cast<To>(static_cast<unsigned>(value) <= static_cast<unsigned>(last)
+                             ? static_cast<unsigned>(value)
+                             : 255u);
 }
 
 // const is for the caller: inputs are only read.
@@ -36,9 +37,10 @@ OpOptions options_of(const rondo_call* call) {
   OpOptions options;
   if (call == nullptr) return options;
   if (call->bytes != sizeof(rondo_call))
-    throw Error(Errc::invalid_argument,
-                fmt::format("call.bytes is {}: set it to sizeof(rondo_call), which is {} in this version",
-                            call->bytes, sizeof(rondo_call)));
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("call.bytes is {}: set it to sizeof(rondo_call), which is {} in this version",
+                    call->bytes, sizeof(rondo_call)));
   constexpr std::uint64_t most_ms = std::uint64_t{1} << 40;
   options.deadline =
       std::chrono::milliseconds{static_cast<std::int64_t>(std::min(call->deadline_ms, most_ms))};
@@ -72,7 +74,8 @@ std::size_t total(std::span<const std::size_t> counts) {
 std::span<const std::size_t> counts_of(const Communicator& communicator, const std::size_t* counts,
                                        const char* name) {
   if (counts == nullptr)
-    throw Error(Errc::invalid_argument, fmt::format("{} is NULL: give one count for each rank", name));
+    throw Error(Errc::invalid_argument,
+                fmt::format("{} is NULL: give one count for each rank", name));
   return {counts, static_cast<std::size_t>(communicator.size())};
 }
 
@@ -80,21 +83,23 @@ std::span<const std::size_t> counts_of(const Communicator& communicator, const s
 std::size_t all_blocks(const Communicator& communicator, std::size_t count) {
   std::size_t product = 0;
   if (__builtin_mul_overflow(count, static_cast<std::size_t>(communicator.size()), &product))
-    throw Error(Errc::invalid_argument,
-                fmt::format("count is {}: as many for each rank are more than memory can hold", count));
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("count is {}: as many for each rank are more than memory can hold", count));
   return product;
 }
 
 }  // namespace
 
-}  // namespace rondo
+}  // namespace rondo::c
 
 using namespace rondo;
+using namespace rondo::c;
 
 extern "C" {
 
-rondo_status rondo_all_reduce(rondo_communicator* communicator, const void* in, void* out, size_t count,
-                              rondo_dtype type, rondo_op op, const rondo_call* call,
+rondo_status rondo_all_reduce(rondo_communicator* communicator, const void* in, void* out,
+                              size_t count, rondo_dtype type, rondo_op op, const rondo_call* call,
                               rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
     return c.all_reduce(buffer(in, count, type), buffer(out, count, type),
@@ -106,28 +111,30 @@ rondo_status rondo_reduce(rondo_communicator* communicator, const void* in, void
                           rondo_dtype type, rondo_op op, int root, const rondo_call* call,
                           rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.reduce(buffer(in, count, type), buffer(out, count, type), narrow<ReduceOp>(op, RONDO_BIT_XOR),
-                    root, options);
+    return c.reduce(buffer(in, count, type), buffer(out, count, type),
+                    narrow<ReduceOp>(op, RONDO_BIT_XOR), root, options);
   });
 }
 
-rondo_status rondo_broadcast(rondo_communicator* communicator, const void* in, void* out, size_t count,
-                             rondo_dtype type, int root, const rondo_call* call, rondo_request** request) {
+rondo_status rondo_broadcast(rondo_communicator* communicator, const void* in, void* out,
+                             size_t count, rondo_dtype type, int root, const rondo_call* call,
+                             rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
     return c.broadcast(buffer(in, count, type), buffer(out, count, type), root, options);
   });
 }
 
-rondo_status rondo_all_gather(rondo_communicator* communicator, const void* in, void* out, size_t count,
-                              rondo_dtype type, const rondo_call* call, rondo_request** request) {
+rondo_status rondo_all_gather(rondo_communicator* communicator, const void* in, void* out,
+                              size_t count, rondo_dtype type, const rondo_call* call,
+                              rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
     return c.all_gather(buffer(in, count, type), buffer(out, all_blocks(c, count), type), options);
   });
 }
 
-rondo_status rondo_reduce_scatter(rondo_communicator* communicator, const void* in, void* out, size_t count,
-                                  rondo_dtype type, rondo_op op, const rondo_call* call,
-                                  rondo_request** request) {
+rondo_status rondo_reduce_scatter(rondo_communicator* communicator, const void* in, void* out,
+                                  size_t count, rondo_dtype type, rondo_op op,
+                                  const rondo_call* call, rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
     return c.reduce_scatter(buffer(in, all_blocks(c, count), type), buffer(out, count, type),
                             narrow<ReduceOp>(op, RONDO_BIT_XOR), options);
@@ -135,21 +142,26 @@ rondo_status rondo_reduce_scatter(rondo_communicator* communicator, const void* 
 }
 
 rondo_status rondo_gather(rondo_communicator* communicator, const void* in, void* out, size_t count,
-                          rondo_dtype type, int root, const rondo_call* call, rondo_request** request) {
+                          rondo_dtype type, int root, const rondo_call* call,
+                          rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.gather(buffer(in, count, type), buffer(out, all_blocks(c, count), type), root, options);
+    return c.gather(buffer(in, count, type), buffer(out, all_blocks(c, count), type), root,
+                    options);
   });
 }
 
-rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out, size_t count,
-                           rondo_dtype type, int root, const rondo_call* call, rondo_request** request) {
+rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out,
+                           size_t count, rondo_dtype type, int root, const rondo_call* call,
+                           rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    return c.scatter(buffer(in, all_blocks(c, count), type), buffer(out, count, type), root, options);
+    return c.scatter(buffer(in, all_blocks(c, count), type), buffer(out, count, type), root,
+                     options);
   });
 }
 
-rondo_status rondo_all_to_all(rondo_communicator* communicator, const void* in, void* out, size_t count,
-                              rondo_dtype type, const rondo_call* call, rondo_request** request) {
+rondo_status rondo_all_to_all(rondo_communicator* communicator, const void* in, void* out,
+                              size_t count, rondo_dtype type, const rondo_call* call,
+                              rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
     const std::size_t all = all_blocks(c, count);
     return c.all_to_all(buffer(in, all, type), buffer(out, all, type), options);
@@ -177,14 +189,14 @@ rondo_status rondo_reduce_scatter_v(rondo_communicator* communicator, const void
   });
 }
 
-rondo_status rondo_all_to_all_v(rondo_communicator* communicator, const void* in, const size_t* send_counts,
-                                void* out, const size_t* receive_counts, rondo_dtype type,
-                                const rondo_call* call, rondo_request** request) {
+rondo_status rondo_all_to_all_v(rondo_communicator* communicator, const void* in,
+                                const size_t* send_counts, void* out, const size_t* receive_counts,
+                                rondo_dtype type, const rondo_call* call, rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
     const auto sends = counts_of(c, send_counts, "send_counts"),
                receives = counts_of(c, receive_counts, "receive_counts");
-    return c.all_to_all_v(buffer(in, total(sends), type), sends, buffer(out, total(receives), type), receives,
-                          options);
+    return c.all_to_all_v(buffer(in, total(sends), type), sends, buffer(out, total(receives), type),
+                          receives, options);
   });
 }
 
@@ -194,15 +206,17 @@ rondo_status rondo_barrier(rondo_communicator* communicator, const rondo_call* c
              [&](Communicator& c, const OpOptions& options) { return c.barrier(options); });
 }
 
-rondo_status rondo_send(rondo_communicator* communicator, const void* in, size_t count, rondo_dtype type,
-                        int peer, uint32_t tag, const rondo_call* call, rondo_request** request) {
+rondo_status rondo_send(rondo_communicator* communicator, const void* in, size_t count,
+                        rondo_dtype type, int peer, uint32_t tag, const rondo_call* call,
+                        rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
     return c.send(buffer(in, count, type), peer, tag, options);
   });
 }
 
-rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t count, rondo_dtype type,
-                           int peer, uint32_t tag, const rondo_call* call, rondo_request** request) {
+rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t count,
+                           rondo_dtype type, int peer, uint32_t tag, const rondo_call* call,
+                           rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
     return c.receive(buffer(out, count, type), peer, tag, options);
   });
@@ -211,7 +225,8 @@ rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t c
 rondo_status rondo_batch(rondo_communicator* communicator, const rondo_transfer* transfers,
                          size_t transfer_count, const rondo_call* call, rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
-    if (transfers == nullptr && transfer_count != 0) throw Error(Errc::invalid_argument, "transfers is NULL");
+    if (transfers == nullptr && transfer_count != 0)
+      throw Error(Errc::invalid_argument, "transfers is NULL");
     std::vector<Transfer> all;
     all.reserve(transfer_count);
     for (const rondo_transfer& t : std::span(transfers, transfer_count))

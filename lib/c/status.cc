@@ -7,20 +7,30 @@
 #include <algorithm>
 #include <array>
 
-namespace rondo {
+namespace rondo::c {
 
 namespace {
 
 // Long messages are cut: telling must not fail for want of memory.
 thread_local std::array<char, 2048> message_text{};
 
-constexpr std::array names = {
-    "ok",      "invalid argument", "mismatch",       "deadline exceeded", "peer lost",   "peer left",
-    "aborted", "rendezvous",       "authentication", "corrupt",           "unsupported", "system"};
+constexpr std::array names = {"ok",
+                              "invalid argument",
+                              "mismatch",
+                              "deadline exceeded",
+                              "peer lost",
+                              "peer left",
+                              "aborted",
+                              "rendezvous",
+                              "authentication",
+                              "corrupt",
+                              "unsupported",
+                              "system"};
 static_assert(static_cast<int>(Errc::invalid_argument) == RONDO_INVALID_ARGUMENT &&
               static_cast<int>(Errc::aborted) == RONDO_ABORTED &&
               static_cast<int>(Errc::system) == RONDO_SYSTEM && names.size() == RONDO_SYSTEM + 1);
-static_assert(static_cast<int>(DType::f64) == RONDO_F64 && static_cast<int>(DType::i64) == RONDO_I64 &&
+static_assert(static_cast<int>(DType::f64) == RONDO_F64 &&
+              static_cast<int>(DType::i64) == RONDO_I64 &&
               static_cast<int>(DType::u8) == RONDO_U8 && static_cast<int>(DType::u16) == RONDO_U16);
 static_assert(static_cast<int>(ReduceOp::sum) == RONDO_SUM &&
               static_cast<int>(ReduceOp::bit_xor) == RONDO_BIT_XOR);
@@ -39,7 +49,7 @@ rondo_status status_of(const std::error_code& code) noexcept {
   return ours ? static_cast<rondo_status>(code.value()) : RONDO_SYSTEM;
 }
 
-}  // namespace rondo
+}  // namespace rondo::c
 
 extern "C" {
 
@@ -48,10 +58,10 @@ const char* rondo_version() {
 }
 const char* rondo_status_name(rondo_status status) {
   const auto index = static_cast<std::size_t>(status);
-  return index < rondo::names.size() ? rondo::names[index] : "unknown";
+  return index < rondo::c::names.size() ? rondo::c::names[index] : "unknown";
 }
 const char* rondo_message() {
-  return rondo::message_text.data();
+  return rondo::c::message_text.data();
 }
 size_t rondo_size_of(rondo_dtype type) {
   const bool valid = static_cast<unsigned>(type) <= static_cast<unsigned>(RONDO_U16);

@@ -3,15 +3,15 @@
 // How failures cross into C: a status, and a message for each thread.
 #pragma once
 
-#include <rondo/error.h>
 #include <rondo/c.h>
+#include <rondo/error.h>
 
 #include <exception>
 #include <new>
 #include <string>
 #include <string_view>
 
-namespace rondo {
+namespace rondo::c {
 
 rondo_status fail(rondo_status status, std::string_view message) noexcept;
 rondo_status status_of(const std::error_code& code) noexcept;
@@ -38,4 +38,4 @@ void require(T* pointer, const char* name) {
   if (pointer == nullptr) throw Error(Errc::invalid_argument, std::string(name) + " is NULL");
 }
 
-}  // namespace rondo
+}  // namespace rondo::c

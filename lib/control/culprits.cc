@@ -9,7 +9,7 @@
 
 #include "lib/rendezvous/attendance.h"
 
-namespace rondo {
+namespace rondo::control {
 namespace {
 
 constexpr std::size_t most_named = 8;
@@ -20,8 +20,9 @@ struct Case {
   std::string operation;  // "all_reduce #41"
   std::string time;       // "5 s"
 
-  const LaneStatus& lane(int rank) const {
-    return standings[static_cast<std::size_t>(rank)].status.lanes[static_cast<std::size_t>(deadline.lane)];
+  const engine::LaneStatus& lane(int rank) const {
+    return standings[static_cast<std::size_t>(rank)]
+        .status.lanes[static_cast<std::size_t>(deadline.lane)];
   }
   template <class Test>
   std::vector<int> ranks(Test test) const {
@@ -32,7 +33,8 @@ struct Case {
   }
 };
 
-// "; the last operation TITLE is all_reduce #40 (64 MiB f32 sum)", for one rank or for the first few.
+// "; the last operation TITLE is all_reduce #40 (64 MiB f32 sum)", for one rank or for the first
+// few.
 std::string last_operations(const Case& of, const std::vector<int>& ranks, const char* title) {
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), most_named); ++i) {
@@ -47,22 +49,25 @@ std::string last_operations(const Case& of, const std::vector<int>& ranks, const
 }
 
 std::string silent(const Case& of) {
-  const auto ranks =
-      of.ranks([](const Standing& standing, int) { return standing.state == Standing::State::silent; });
+  const auto ranks = of.ranks(
+      [](const Standing& standing, int) { return standing.state == Standing::State::silent; });
   if (ranks.empty()) return {};
-  return fmt::format("{} {} not answer (stopped or unreachable){}; {}", list_ranks(ranks),
-                     ranks.size() == 1 ? "does" : "do", last_operations(of, ranks, "known of"),
-                     of.deadline.warning
-                         ? fmt::format("{} has waited for {}", of.operation, of.time)
-                         : fmt::format("the deadline of {} of {} has passed", of.time, of.operation));
+  return fmt::format(
+      "{} {} not answer (stopped or unreachable){}; {}", rendezvous::list_ranks(ranks),
+      ranks.size() == 1 ? "does" : "do", last_operations(of, ranks, "known of"),
+      of.deadline.warning
+          ? fmt::format("{} has waited for {}", of.operation, of.time)
+          : fmt::format("the deadline of {} of {} has passed", of.time, of.operation));
 }
 
 std::string gone(const Case& of) {
   const auto ranks = of.ranks([&](const Standing& standing, int rank) {
-    return standing.state == Standing::State::left && of.lane(rank).finished < of.deadline.operation;
+    return standing.state == Standing::State::left &&
+           of.lane(rank).finished < of.deadline.operation;
   });
   if (ranks.empty()) return {};
-  return fmt::format("{} left the communicator without finishing {}", list_ranks(ranks), of.operation);
+  return fmt::format("{} left the communicator without finishing {}", rendezvous::list_ranks(ranks),
+                     of.operation);
 }
 
 // Ranks that wait in one operation of lane 0 or 1, or in a message to or from another rank.
@@ -72,42 +77,49 @@ struct Queue {
   std::vector<int> ranks;
 };
 
-const LaneStatus& status_in(const Case& of, int rank, std::size_t lane) {
-  const RankStatus& status = of.standings[static_cast<std::size_t>(rank)].status;
+const engine::LaneStatus& status_in(const Case& of, int rank, std::size_t lane) {
+  const engine::RankStatus& status = of.standings[static_cast<std::size_t>(rank)].status;
   return lane == lane_count ? status.messages : status.lanes[lane];
 }
 
-// "rank 0 has waited for 12 s in urgent all_reduce #7 "metrics" (2 f64 sum), which ranks 1-3 have not called"
+// "rank 0 has waited for 12 s in urgent all_reduce #7 "metrics" (2 f64 sum), which ranks 1-3 have
+// not called"
 std::string describe(const Case& of, const Queue& queue) {
-  const LaneStatus& first = status_in(of, queue.ranks.front(), queue.lane);
+  const engine::LaneStatus& first = status_in(of, queue.ranks.front(), queue.lane);
   std::uint64_t waited = 0;
-  for (const int rank : queue.ranks) waited = std::max(waited, status_in(of, rank, queue.lane).waited_ns);
+  for (const int rank : queue.ranks)
+    waited = std::max(waited, status_in(of, rank, queue.lane).waited_ns);
   std::string call = first.current;
   if (const auto at = call.find(" ("); !first.tag.empty() && at != std::string::npos)
     call.insert(at, fmt::format(" \"{}\"", first.tag));
-  std::string text = fmt::format("{} {} waited for {} in {}", list_ranks(queue.ranks),
-                                 queue.ranks.size() == 1 ? "has" : "have",
-                                 describe_seconds(std::round(static_cast<double>(waited) * 1e-8) / 10), call);
+  std::string text = fmt::format(
+      "{} {} waited for {} in {}", rendezvous::list_ranks(queue.ranks),
+      queue.ranks.size() == 1 ? "has" : "have",
+      rendezvous::describe_seconds(std::round(static_cast<double>(waited) * 1e-8) / 10), call);
   if (queue.lane == lane_count)
-    return first.waiting_for.empty() ? text : text + " for " + list_ranks(first.waiting_for);
+    return first.waiting_for.empty() ? text
+                                     : text + " for " + rendezvous::list_ranks(first.waiting_for);
   const auto missing = of.ranks([&](const Standing& standing, int rank) {
     return standing.state == Standing::State::answered &&
            status_in(of, rank, queue.lane).started < queue.number;
   });
-  if (missing.empty()) return text + " for " + list_ranks(first.waiting_for);
-  return text +
-         fmt::format(", which {} {} not called", list_ranks(missing), missing.size() == 1 ? "has" : "have");
+  if (missing.empty()) return text + " for " + rendezvous::list_ranks(first.waiting_for);
+  return text + fmt::format(", which {} {} not called", rendezvous::list_ranks(missing),
+                            missing.size() == 1 ? "has" : "have");
 }
 
 // Some wait in this operation for ranks that wait in another lane: neither side can be blamed
 // alone.
 std::string crossed(const Case& of, int reporter) {
   const bool messages = of.deadline.operation == 0;
-  Queue here{messages ? lane_count : static_cast<std::size_t>(of.deadline.lane), of.deadline.operation, {}};
+  Queue here{messages ? lane_count : static_cast<std::size_t>(of.deadline.lane),
+             of.deadline.operation,
+             {}};
   std::vector<Queue> queues;
   const auto join = [&](std::size_t lane, std::uint64_t number, int rank) {
-    const auto same = std::ranges::find_if(
-        queues, [&](const Queue& q) { return q.lane == lane && q.number == number && lane != lane_count; });
+    const auto same = std::ranges::find_if(queues, [&](const Queue& q) {
+      return q.lane == lane && q.number == number && lane != lane_count;
+    });
     if (same != queues.end())
       same->ranks.push_back(rank);
     else
@@ -119,17 +131,19 @@ std::string crossed(const Case& of, int reporter) {
     awaited = status_in(of, reporter, lane_count).waiting_for;
   } else {
     here.ranks = of.ranks([&](const Standing& standing, int rank) {
-      const LaneStatus& lane = of.lane(rank);
+      const engine::LaneStatus& lane = of.lane(rank);
       return standing.state == Standing::State::answered && lane.finished + 1 == here.number &&
              !lane.current.empty();
     });
-    awaited = of.ranks([&](const Standing&, int rank) { return of.lane(rank).started < here.number; });
+    awaited =
+        of.ranks([&](const Standing&, int rank) { return of.lane(rank).started < here.number; });
   }
   for (const int rank : awaited) {
-    if (rank < 0 || static_cast<std::size_t>(rank) >= of.standings.size() || rank == reporter) continue;
+    if (rank < 0 || static_cast<std::size_t>(rank) >= of.standings.size() || rank == reporter)
+      continue;
     if (of.standings[static_cast<std::size_t>(rank)].state != Standing::State::answered) continue;
     for (std::size_t lane = 0; lane <= lane_count; ++lane) {
-      const LaneStatus& status = status_in(of, rank, lane);
+      const engine::LaneStatus& status = status_in(of, rank, lane);
       if (lane == here.lane || status.current.empty()) continue;
       join(lane, status.finished + 1, rank);
       break;
@@ -138,8 +152,8 @@ std::string crossed(const Case& of, int reporter) {
   if (queues.empty() || here.ranks.empty()) return {};
   queues.push_back(here);
   // The smaller group is more often wrong, so it comes first.
-  std::ranges::stable_sort(queues,
-                           [](const Queue& a, const Queue& b) { return a.ranks.size() < b.ranks.size(); });
+  std::ranges::stable_sort(
+      queues, [](const Queue& a, const Queue& b) { return a.ranks.size() < b.ranks.size(); });
   std::string text;
   for (std::size_t i = 0; i < std::min(queues.size(), most_named); ++i)
     text += (text.empty() ? "" : "; ") + describe(of, queues[i]);
@@ -157,17 +171,19 @@ std::string slow_message(const Case& of, int reporter) {
 
 std::string uncalled(const Case& of) {
   const auto ranks = of.ranks([&](const Standing& standing, int rank) {
-    return standing.state == Standing::State::answered && of.lane(rank).started < of.deadline.operation;
+    return standing.state == Standing::State::answered &&
+           of.lane(rank).started < of.deadline.operation;
   });
   if (ranks.empty()) return {};
-  return fmt::format("{} {} not called {} within {}{}", list_ranks(ranks), ranks.size() == 1 ? "has" : "have",
-                     of.operation, of.time, last_operations(of, ranks, "finished by"));
+  return fmt::format("{} {} not called {} within {}{}", rendezvous::list_ranks(ranks),
+                     ranks.size() == 1 ? "has" : "have", of.operation, of.time,
+                     last_operations(of, ranks, "finished by"));
 }
 
 std::string waiting(const Case& of) {
   const auto waiters = of.ranks([&](const Standing& standing, int rank) {
-    return standing.state == Standing::State::answered && of.lane(rank).finished < of.deadline.operation &&
-           !of.lane(rank).waiting_for.empty();
+    return standing.state == Standing::State::answered &&
+           of.lane(rank).finished < of.deadline.operation && !of.lane(rank).waiting_for.empty();
   });
   if (waiters.empty()) return {};
   // A rank that others wait for and that waits for nobody is where it hangs.
@@ -183,12 +199,12 @@ std::string waiting(const Case& of) {
   });
   std::string text = fmt::format("{} did not end within {}: ", of.operation, of.time);
   if (!roots.empty())
-    text += fmt::format("{} {} the others wait and {} for nobody: ", list_ranks(roots),
+    text += fmt::format("{} {} the others wait and {} for nobody: ", rendezvous::list_ranks(roots),
                         roots.size() == 1 ? "is the one for which" : "are those for which",
                         roots.size() == 1 ? "waits" : "wait");
   for (std::size_t i = 0; i < std::min(waiters.size(), most_named); ++i)
     text += fmt::format("{}rank {} waits for {}", i == 0 ? "" : ", ", waiters[i],
-                        list_ranks(of.lane(waiters[i]).waiting_for));
+                        rendezvous::list_ranks(of.lane(waiters[i]).waiting_for));
   if (waiters.size() > most_named)
     text += fmt::format(" and {} more ranks wait", waiters.size() - most_named);
   return text;
@@ -196,11 +212,11 @@ std::string waiting(const Case& of) {
 
 }  // namespace
 
-std::optional<Failure> find_disagreement(const DeadlineMessage& deadline,
-                                         const std::vector<Standing>& standings) {
+std::optional<engine::Failure> find_disagreement(const DeadlineMessage& deadline,
+                                                 const std::vector<Standing>& standings) {
   const Case of{deadline, standings, {}, {}};
   const auto callers = of.ranks([&](const Standing& standing, int rank) {
-    const LaneStatus& lane = of.lane(rank);
+    const engine::LaneStatus& lane = of.lane(rank);
     return standing.state == Standing::State::answered && lane.finished + 1 == deadline.operation &&
            !lane.current.empty();
   });
@@ -208,16 +224,18 @@ std::optional<Failure> find_disagreement(const DeadlineMessage& deadline,
   const std::string& first = of.lane(callers.front()).current;
   for (const int rank : callers)
     if (const std::string& other = of.lane(rank).current; other != first)
-      return Failure{Errc::mismatch, fmt::format("rank {} called {} where rank {} called {}", rank, other,
-                                                 callers.front(), first)};
+      return engine::Failure{Errc::mismatch,
+                             fmt::format("rank {} called {} where rank {} called {}", rank, other,
+                                         callers.front(), first)};
   return std::nullopt;
 }
 
-std::optional<Failure> find_oldest_disagreement(Priority lane, const std::vector<Standing>& standings) {
+std::optional<engine::Failure> find_oldest_disagreement(Priority lane,
+                                                        const std::vector<Standing>& standings) {
   DeadlineMessage oldest;
   oldest.lane = lane;
   for (const Standing& standing : standings) {
-    const LaneStatus& status = standing.status.lanes[static_cast<std::size_t>(lane)];
+    const engine::LaneStatus& status = standing.status.lanes[static_cast<std::size_t>(lane)];
     if (standing.state != Standing::State::answered || status.current.empty()) continue;
     if (oldest.operation == 0 || status.finished + 1 < oldest.operation)
       oldest.operation = status.finished + 1;
@@ -225,9 +243,13 @@ std::optional<Failure> find_oldest_disagreement(Priority lane, const std::vector
   return oldest.operation == 0 ? std::nullopt : find_disagreement(oldest, standings);
 }
 
-Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::vector<Standing>& standings) {
+engine::Failure find_culprits(const DeadlineMessage& deadline, int reporter,
+                              const std::vector<Standing>& standings) {
   if (auto disagreement = find_disagreement(deadline, standings)) return *disagreement;
-  Case of{deadline, standings, {}, describe_seconds(static_cast<double>(deadline.deadline_ns) * 1e-9)};
+  Case of{deadline,
+          standings,
+          {},
+          rendezvous::describe_seconds(static_cast<double>(deadline.deadline_ns) * 1e-9)};
   if (reporter >= 0 && static_cast<std::size_t>(reporter) < standings.size()) {
     const std::string& current = of.lane(reporter).current;
     of.operation = current.substr(0, current.find(" ("));
@@ -237,12 +259,13 @@ Failure find_culprits(const DeadlineMessage& deadline, int reporter, const std::
   const auto crossing = [&](const Case& c) { return crossed(c, reporter); };
   const auto message = [&](const Case& c) { return slow_message(c, reporter); };
   using Judge = std::function<std::string(const Case&)>;
-  for (const Judge& judge :
-       {Judge(silent), Judge(gone), Judge(crossing), Judge(message), Judge(uncalled), Judge(waiting)})
-    if (std::string cause = judge(of); !cause.empty()) return {Errc::deadline_exceeded, std::move(cause)};
+  for (const Judge& judge : {Judge(silent), Judge(gone), Judge(crossing), Judge(message),
+                             Judge(uncalled), Judge(waiting)})
+    if (std::string cause = judge(of); !cause.empty())
+      return {Errc::deadline_exceeded, std::move(cause)};
   const std::string fallback =
       fmt::format("{} did not end within {} on rank {}", of.operation, of.time, reporter);
   return {Errc::deadline_exceeded, deadline.what.empty() ? fallback : deadline.what};
 }
 
-}  // namespace rondo
+}  // namespace rondo::control

@@ -11,7 +11,7 @@
 #include "lib/long_waits.h"
 #include "lib/rendezvous/attendance.h"
 
-namespace rondo {
+namespace rondo::control {
 namespace {
 
 constexpr milliseconds query_time{1000};
@@ -20,26 +20,27 @@ constexpr milliseconds first_look{5}, longest_look{100};
 constexpr std::size_t most_unsent_bytes = std::size_t{8} << 20;
 
 struct Peer {
-  explicit Peer(Stream s) : stream(std::move(s)) {}
+  explicit Peer(rendezvous::Stream s) : stream(std::move(s)) {}
 
-  Stream stream;
+  rendezvous::Stream stream;
   bool left = false;     // in order
   bool gone = false;     // the connection has ended
   bool ready = false;    // its connect() has done its part
   std::size_t told = 0;  // bytes of the farewells that it has been sent
   bool known = false;
-  RankStatus status;                      // as far as known
+  engine::RankStatus status;              // as far as known
   std::uint64_t asked = 0, answered = 0;  // the newest query put to it, and the newest it answered
 };
 
 class Hub final : public Control {
  public:
-  Hub(std::vector<Stream> streams, Blob shared) : shared_(std::move(shared)), peers_(take(streams)) {
+  Hub(std::vector<rendezvous::Stream> streams, transports::Blob shared)
+      : shared_(std::move(shared)), peers_(take(streams)) {
     farewells_.reserve(peers_.size() * encode(LeftMessage{}).size());
     try {
-      thread_ = start_thread("rondo-control", [this] { run(); });
+      thread_ = base::start_thread("rondo-control", [this] { run(); });
     } catch (const Error& error) {
-      const Failure failure{Errc::system, could_not_connect(0, error.what())};
+      const engine::Failure failure{Errc::system, lib::could_not_connect(0, error.what())};
       send_to_all(VerdictMessage{failure});
       flush(all_streams());
       throw Error(failure.code, failure.cause);
@@ -51,30 +52,37 @@ class Hub final : public Control {
   }
 
   void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
-  void report(const Failure& failure) override { queue_.post(ReportMessage{failure}); }
+  void report(const engine::Failure& failure) override { queue_.post(ReportMessage{failure}); }
   void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
                        const std::string& what) override {
     queue_.post(DeadlineMessage{
-        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())), what});
+        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())),
+        what});
   }
   void report_stall(Priority lane, std::uint64_t operation) override {
     queue_.post(DeadlineMessage{lane, operation, 0, {}});
   }
   void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
-    queue_.post(DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
+    queue_.post(
+        DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
   }
-  void publish(const CostConstants& constants) override { queue_.post(ConstantsMessage{constants}); }
-  std::optional<CostConstants> await_constants(TimePoint) override { return std::nullopt; }
-  std::optional<Failure> await_ready(TimePoint until) override {
+  void publish(const plan::CostConstants& constants) override {
+    queue_.post(ConstantsMessage{constants});
+  }
+  std::optional<plan::CostConstants> await_constants(base::TimePoint) override {
+    return std::nullopt;
+  }
+  std::optional<engine::Failure> await_ready(base::TimePoint until) override {
     queue_.post(ReadyCommand{until});
-    std::optional<Failure> failure;
-    if (outlet_.ready().wait_until(after(until, ready_grace), failure)) return failure;
-    return Failure{Errc::deadline_exceeded, "rank 0 was too busy to finish connect() by its deadline"};
+    std::optional<engine::Failure> failure;
+    if (outlet_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
+    return engine::Failure{Errc::deadline_exceeded,
+                           "rank 0 was too busy to finish connect() by its deadline"};
   }
-  std::optional<Failure> await_failure(TimePoint until) override {
+  std::optional<engine::Failure> await_failure(base::TimePoint until) override {
     return outlet_.ready().wait_for_failure(until);
   }
-  void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
+  void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) override {
     LeaveCommand command;
     std::ranges::copy(finished, command.finished);
     command.until = until;
@@ -87,13 +95,13 @@ class Hub final : public Control {
     DeadlineMessage deadline;
     int reporter = 0;
     std::uint64_t query = 0;
-    TimePoint until;
+    base::TimePoint until;
   };
 
-  static std::vector<Peer> take(std::vector<Stream>& streams) {
+  static std::vector<Peer> take(std::vector<rendezvous::Stream>& streams) {
     std::vector<Peer> peers;
     peers.reserve(streams.size());
-    for (Stream& stream : streams) peers.emplace_back(std::move(stream));
+    for (rendezvous::Stream& stream : streams) peers.emplace_back(std::move(stream));
     return peers;
   }
   static Priority other_lane(Priority lane) {
@@ -108,12 +116,14 @@ class Hub final : public Control {
       std::vector<pollfd> entries{{queue_.descriptor(), POLLIN, 0}};
       for (const Peer& peer : peers_)
         entries.push_back({peer.gone ? -1 : peer.stream.descriptor(), peer.stream.events(), 0});
-      const TimePoint until = next_time();
-      const int timeout = until == TimePoint::max() ? -1 : poll_timeout(Clock::now(), until);
+      const base::TimePoint until = next_time();
+      const int timeout =
+          until == base::TimePoint::max() ? -1 : base::poll_timeout(base::Clock::now(), until);
       if (::poll(entries.data(), entries.size(), timeout) < 0) continue;
       for (std::size_t peer = 0; peer < peers_.size(); ++peer)
         if (entries[peer + 1].revents != 0) listen_to(peer);
-      for (Command& command : queue_.take_all()) std::visit([this](auto& what) { obey(what); }, command);
+      for (Command& command : queue_.take_all())
+        std::visit([this](auto& what) { obey(what); }, command);
       tell_farewells();
       look_after_ready();
       conclude_inquiry();
@@ -127,15 +137,16 @@ class Hub final : public Control {
     flush(all_streams());
   }
 
-  std::vector<Stream*> all_streams() {
-    std::vector<Stream*> streams;
+  std::vector<rendezvous::Stream*> all_streams() {
+    std::vector<rendezvous::Stream*> streams;
     for (Peer& peer : peers_) streams.push_back(&peer.stream);
     return streams;
   }
 
-  TimePoint next_time() const {
-    return std::min({ready_until_, inquiry_ ? inquiry_->until : TimePoint::max(),
-                     leave_ ? next_look_ : TimePoint::max(), loss_ ? loss_->due : TimePoint::max()});
+  base::TimePoint next_time() const {
+    return std::min({ready_until_, inquiry_ ? inquiry_->until : base::TimePoint::max(),
+                     leave_ ? next_look_ : base::TimePoint::max(),
+                     loss_ ? loss_->due : base::TimePoint::max()});
   }
 
   void listen_to(std::size_t index) {
@@ -193,13 +204,14 @@ class Hub final : public Control {
     if (std::exchange(peer.gone, true) || peer.left) return;
     if (loss_) return;
     loss_ = Loss{{peer.stream.code(),
-                  "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " + peer.stream.peer() + ": " +
-                      peer.stream.why(),
+                  "rank 0 lost rank " + std::to_string(rank_of(index)) + " at " +
+                      peer.stream.peer() + ": " + peer.stream.why(),
                   rank_of(index)},
-                 after(Clock::now(), last_words_time)};
+                 base::after(base::Clock::now(), last_words_time)};
   }
   void look_after_loss() {
-    if (loss_ && Clock::now() >= loss_->due) judge(std::exchange(loss_, std::nullopt)->failure);
+    if (loss_ && base::Clock::now() >= loss_->due)
+      judge(std::exchange(loss_, std::nullopt)->failure);
   }
 
   void obey(const StartCommand& command) { outlet_.start(*command.client); }
@@ -210,7 +222,7 @@ class Hub final : public Control {
     LeftMessage message;
     std::ranges::copy(command.finished, message.finished);
     send_to_all(message);
-    next_look_ = Clock::now();
+    next_look_ = base::Clock::now();
   }
   void obey(const ReadyCommand& command) {
     ready_ = true;
@@ -224,7 +236,8 @@ class Hub final : public Control {
   // each rank that stays: n^2 messages would be too many to make and to keep.
   void tell_farewells() {
     for (Peer& peer : peers_) {
-      if (peer.left || peer.gone || peer.told == farewells_.size() || peer.stream.has_shared()) continue;
+      if (peer.left || peer.gone || peer.told == farewells_.size() || peer.stream.has_shared())
+        continue;
       peer.stream.send_shared(std::span(farewells_).subspan(peer.told));
       peer.told = farewells_.size();
     }
@@ -232,37 +245,39 @@ class Hub final : public Control {
 
   void go_when_all_are_ready() {
     if (!ready_ || outlet_.has_failed() || !std::ranges::all_of(peers_, &Peer::ready)) return;
-    ready_until_ = TimePoint::max();
+    ready_until_ = base::TimePoint::max();
     send_to_all(GoMessage{});
     outlet_.ready().open();
   }
 
   void look_after_ready() {
-    if (Clock::now() < ready_until_) return;
-    ready_until_ = TimePoint::max();
+    if (base::Clock::now() < ready_until_) return;
+    ready_until_ = base::TimePoint::max();
     std::vector<int> late;
     for (std::size_t peer = 0; peer < peers_.size(); ++peer)
       if (!peers_[peer].ready) late.push_back(rank_of(peer));
     judge({Errc::deadline_exceeded,
-           list_ranks(late) + " met the others and then did not finish connect() by its deadline"});
+           rendezvous::list_ranks(late) +
+               " met the others and then did not finish connect() by its deadline"});
   }
 
   // The first failure that comes here is the cause for all ranks. Everything that has come from the
   // others is read before.
-  void judge(const Failure& failure) {
+  void judge(const engine::Failure& failure) {
     if (!judged_) judged_ = failure;
   }
   void pass_sentence() {
     if (outlet_.has_failed() || (!judged_ && !alone_)) return;
     for (std::size_t peer = 0; peer < peers_.size(); ++peer) listen_to(peer);
     if (outlet_.has_failed()) return;
-    const Failure cause = as_told(outlet_.true_cause(alone_ ? *alone_ : *judged_));
+    const engine::Failure cause = as_told(outlet_.true_cause(alone_ ? *alone_ : *judged_));
     inquiry_.reset();
     send_to_all(VerdictMessage{cause});
     outlet_.failed(cause);
   }
 
-  // One inquiry at a time. What comes meanwhile is asked afterwards: the answers to the one under way may be older than it.
+  // One inquiry at a time. What comes meanwhile is asked afterwards: the answers to the one under
+  // way may be older than it.
   void inquire(const DeadlineMessage& deadline, int reporter) {
     if (outlet_.has_failed()) return;
     if (inquiry_) {
@@ -270,10 +285,12 @@ class Hub final : public Control {
       if (asked.lane != deadline.lane || asked.operation != deadline.operation)
         return keep(deadline, reporter);
       // It is the same question.
-      if (weight(asked) < weight(deadline)) inquiry_->deadline = deadline, inquiry_->reporter = reporter;
+      if (weight(asked) < weight(deadline))
+        inquiry_->deadline = deadline, inquiry_->reporter = reporter;
       return;
     }
-    inquiry_ = Inquiry{deadline, reporter, ++last_query_, after(Clock::now(), query_time)};
+    inquiry_ =
+        Inquiry{deadline, reporter, ++last_query_, base::after(base::Clock::now(), query_time)};
     for (Peer& peer : peers_) ask(peer);
   }
 
@@ -293,9 +310,10 @@ class Hub final : public Control {
 
   void conclude_inquiry() {
     if (!inquiry_) return;
-    const bool all = std::ranges::all_of(
-        peers_, [&](const Peer& peer) { return peer.left || peer.gone || peer.answered >= inquiry_->query; });
-    if (!all && Clock::now() < inquiry_->until) return;
+    const bool all = std::ranges::all_of(peers_, [&](const Peer& peer) {
+      return peer.left || peer.gone || peer.answered >= inquiry_->query;
+    });
+    if (!all && base::Clock::now() < inquiry_->until) return;
     std::vector<Standing> standings{{Standing::State::answered, true, outlet_.status()}};
     for (const Peer& peer : peers_) {
       const auto state = peer.left                          ? Standing::State::left
@@ -306,7 +324,8 @@ class Hub final : public Control {
     const Inquiry inquiry = *std::exchange(inquiry_, std::nullopt);
     auto disagreement = find_disagreement(inquiry.deadline, standings);
     // The other lane's ranks may disagree as well, and a rank reports each stall only once.
-    if (!disagreement) disagreement = find_oldest_disagreement(other_lane(inquiry.deadline.lane), standings);
+    if (!disagreement)
+      disagreement = find_oldest_disagreement(other_lane(inquiry.deadline.lane), standings);
     if (disagreement) return judge(*disagreement);
     if (inquiry.deadline.warning)
       long_waits_.tell(inquiry.deadline, inquiry.reporter, standings);
@@ -318,8 +337,9 @@ class Hub final : public Control {
   // The hub stays until nobody can need it any more for an operation that it has finished itself.
   void look_after_leave() {
     if (!leave_) return;
-    const TimePoint now = Clock::now();
-    const bool done = std::ranges::all_of(peers_, [&](const Peer& peer) { return is_through(peer); });
+    const base::TimePoint now = base::Clock::now();
+    const bool done =
+        std::ranges::all_of(peers_, [&](const Peer& peer) { return is_through(peer); });
     if (done || now >= leave_->until) {
       leave_.reset();
       left_.open();
@@ -327,7 +347,7 @@ class Hub final : public Control {
     }
     if (now < next_look_) return;
     look_pause_ = std::min(longest_look, look_pause_ * 2);
-    next_look_ = std::min(leave_->until, after(now, look_pause_));
+    next_look_ = std::min(leave_->until, base::after(now, look_pause_));
     // One question at a time: a rank that does not read must not be sent more and more.
     ++last_query_;
     for (Peer& peer : peers_)
@@ -340,7 +360,8 @@ class Hub final : public Control {
   }
 
   bool is_through(const Peer& peer) const {
-    if (peer.left || peer.gone || outlet_.has_failed()) return !peer.stream.has_unsent() || peer.gone;
+    if (peer.left || peer.gone || outlet_.has_failed())
+      return !peer.stream.has_unsent() || peer.gone;
     for (std::size_t lane = 0; lane < lane_count; ++lane)
       if (peer.status.lanes[lane].finished < leave_->finished[lane]) return false;
     return !peer.stream.has_unsent();
@@ -362,20 +383,21 @@ class Hub final : public Control {
   CommandQueue queue_;
   Gate left_;
   // The rest belongs to the thread.
-  const Blob shared_;        // what streams send parts of
-  Blob farewells_;           // likewise: as frames, with room for all from the beginning
-  std::vector<Peer> peers_;  // of ranks 1, 2, ...
+  const transports::Blob shared_;  // what streams send parts of
+  transports::Blob farewells_;     // likewise: as frames, with room for all from the beginning
+  std::vector<Peer> peers_;        // of ranks 1, 2, ...
   Outlet outlet_;
   bool ready_ = false;  // this rank's connect() has done its part
-  TimePoint ready_until_ = TimePoint::max();
+  base::TimePoint ready_until_ = base::TimePoint::max();
   std::uint64_t last_query_ = 0;
   std::optional<Inquiry> inquiry_;
   std::optional<std::pair<DeadlineMessage, int>> kept_[lane_count];  // with their reporters
-  std::optional<Failure> judged_, alone_;  // what is to be the cause; what others took for it
+  std::optional<engine::Failure> judged_,
+      alone_;  // what is to be the cause; what others took for it
   std::optional<Loss> loss_;
   std::optional<LeaveCommand> leave_;
-  LongWaits long_waits_;
-  TimePoint next_look_;
+  lib::LongWaits long_waits_;
+  base::TimePoint next_look_;
   milliseconds look_pause_ = first_look;
   bool stopped_ = false;
   std::thread thread_;  // the last member: it uses all others
@@ -383,8 +405,9 @@ class Hub final : public Control {
 
 }  // namespace
 
-std::unique_ptr<Control> make_hub(std::vector<Stream> streams, Blob shared) {
+std::unique_ptr<Control> make_hub(std::vector<rendezvous::Stream> streams,
+                                  transports::Blob shared) {
   return std::make_unique<Hub>(std::move(streams), std::move(shared));
 }
 
-}  // namespace rondo
+}  // namespace rondo::control

@@ -2,9 +2,10 @@
 //
 // Payloads of the frames (rendezvous_stream.h) between the other ranks and rank 0, little endian:
 //
-//   text    = length:u32 bytes                      ; at most 4096, cut by the sender; control characters become blanks
-//   failure = code:u32 cause:text                   ; code: the values of rondo::Errc
-//   lane    = started:u64 finished:u64 current:text last:text waiting:u32 rank:u32 * waiting     ; waiting <= 2048
+//   text    = length:u32 bytes                      ; at most 4096, cut by the sender; control
+//   characters become blanks failure = code:u32 cause:text                   ; code: the values of
+//   rondo::Errc lane    = started:u64 finished:u64 current:text last:text waiting:u32 rank:u32 *
+//   waiting     ; waiting <= 2048
 //             tag:text waited_ns:u64
 //
 //    1 record    = milliseconds_left:u64 bytes      ; to rank 0; at most 64 KiB
@@ -12,17 +13,17 @@
 //    3 member    = rank:u32 bytes                   ; from rank 0; at most 64 KiB
 //    4 refusal   = failure                          ; from rank 0
 //    5 unable    = failure                          ; to rank 0, instead of a record
-//   16 report    = failure lost:u32                 ; to rank 0; the rank that is missed, or 0xffffffff
-//   17 deadline  = lane:u8 operation:u64 deadline_ns:u64 what:text warning:u8                    ; to rank 0
-//   18 status    = query:u64 lane lane lane         ; to rank 0; bulk, urgent, messages
-//   19 leaving   = finished:u64 finished:u64        ; to rank 0; bulk, urgent
-//   20 verdict   = failure                          ; from rank 0
-//   21 query     = query:u64                        ; from rank 0
-//   22 left      = rank:u32 finished:u64 finished:u64                                            ; from rank 0
-//   23 constants = f64 * 7                          ; from rank 0: what links cost (lib/constants.cc)
-//   24 ready     =                                  ; to rank 0: this rank's connect() has done its part
-//   25 go        =                                  ; from rank 0: that of all ranks has
-//   26 alone     = failure                          ; to rank 0: concluded by this rank, which has had no verdict in time
+//   16 report    = failure lost:u32                 ; to rank 0; the rank that is missed, or
+//   0xffffffff 17 deadline  = lane:u8 operation:u64 deadline_ns:u64 what:text warning:u8 ; to rank
+//   0 18 status    = query:u64 lane lane lane         ; to rank 0; bulk, urgent, messages 19
+//   leaving   = finished:u64 finished:u64        ; to rank 0; bulk, urgent 20 verdict   = failure
+//   ; from rank 0 21 query     = query:u64                        ; from rank 0 22 left      =
+//   rank:u32 finished:u64 finished:u64                                            ; from rank 0 23
+//   constants = f64 * 7                          ; from rank 0: what links cost (lib/constants.cc)
+//   24 ready     =                                  ; to rank 0: this rank's connect() has done its
+//   part 25 go        =                                  ; from rank 0: that of all ranks has 26
+//   alone     = failure                          ; to rank 0: concluded by this rank, which has had
+//   no verdict in time
 #include "lib/control/messages.h"
 
 #include <algorithm>
@@ -31,7 +32,7 @@
 #include "base/bytes.h"
 #include "lib/constants.h"
 
-namespace rondo {
+namespace rondo::control {
 namespace {
 
 enum class Type : std::uint16_t {
@@ -68,16 +69,16 @@ std::string in_one_line(std::string text) {
   return text;
 }
 
-std::string get_text(Reader& reader) {
+std::string get_text(base::Reader& reader) {
   return in_one_line(reader.get_string(most_text_bytes));
 }
 
-void put(Writer& writer, const Failure& failure) {
+void put(base::Writer& writer, const engine::Failure& failure) {
   writer.put(static_cast<std::uint32_t>(failure.code));
   writer.put_string(cut(failure.cause));
 }
 
-bool get(Reader& reader, Failure& failure) {
+bool get(base::Reader& reader, engine::Failure& failure) {
   const auto code = reader.get<std::uint32_t>();
   failure.code = static_cast<Errc>(code);
   failure.cause = get_text(reader);
@@ -85,19 +86,20 @@ bool get(Reader& reader, Failure& failure) {
          code <= static_cast<std::uint32_t>(Errc::system);
 }
 
-void put(Writer& writer, const LaneStatus& lane) {
+void put(base::Writer& writer, const engine::LaneStatus& lane) {
   writer.put(lane.started);
   writer.put(lane.finished);
   writer.put_string(cut(lane.current));
   writer.put_string(cut(lane.last));
   const std::size_t count = std::min(lane.waiting_for.size(), most_waited_ranks);
   writer.put(static_cast<std::uint32_t>(count));
-  for (std::size_t i = 0; i < count; ++i) writer.put(static_cast<std::uint32_t>(lane.waiting_for[i]));
+  for (std::size_t i = 0; i < count; ++i)
+    writer.put(static_cast<std::uint32_t>(lane.waiting_for[i]));
   writer.put_string(cut(lane.tag));
   writer.put(lane.waited_ns);
 }
 
-bool get(Reader& reader, LaneStatus& lane) {
+bool get(base::Reader& reader, engine::LaneStatus& lane) {
   lane.started = reader.get<std::uint64_t>();
   lane.finished = reader.get<std::uint64_t>();
   lane.current = get_text(reader);
@@ -114,24 +116,24 @@ bool get(Reader& reader, LaneStatus& lane) {
   return true;
 }
 
-void put(Writer& writer, const std::uint64_t (&finished)[lane_count]) {
+void put(base::Writer& writer, const std::uint64_t (&finished)[lane_count]) {
   for (const std::uint64_t number : finished) writer.put(number);
 }
 
-bool get(Reader& reader, std::uint64_t (&finished)[lane_count]) {
+bool get(base::Reader& reader, std::uint64_t (&finished)[lane_count]) {
   for (std::uint64_t& number : finished) number = reader.get<std::uint64_t>();
   return true;
 }
 
-bool get_blob(Reader& reader, Blob& blob) {
-  if (reader.left() > most_record_bytes) return false;
+bool get_blob(base::Reader& reader, transports::Blob& blob) {
+  if (reader.left() > rendezvous::most_record_bytes) return false;
   const auto bytes = reader.get_bytes(reader.left());
   blob.assign(bytes.begin(), bytes.end());
   return true;
 }
 
 struct Encoder {
-  Writer& writer;
+  base::Writer& writer;
 
   Type operator()(const RecordMessage& message) const {
     writer.put(message.milliseconds_left);
@@ -148,8 +150,12 @@ struct Encoder {
     writer.put_bytes(message.record);
     return Type::member;
   }
-  Type operator()(const RefusalMessage& message) const { return put(writer, message.failure), Type::refusal; }
-  Type operator()(const UnableMessage& message) const { return put(writer, message.failure), Type::unable; }
+  Type operator()(const RefusalMessage& message) const {
+    return put(writer, message.failure), Type::refusal;
+  }
+  Type operator()(const UnableMessage& message) const {
+    return put(writer, message.failure), Type::unable;
+  }
   Type operator()(const ReadyMessage&) const { return Type::ready; }
   Type operator()(const GoMessage&) const { return Type::go; }
   Type operator()(const ReportMessage& message) const {
@@ -157,7 +163,9 @@ struct Encoder {
     writer.put(static_cast<std::uint32_t>(message.failure.lost));
     return Type::report;
   }
-  Type operator()(const AloneMessage& message) const { return put(writer, message.failure), Type::alone; }
+  Type operator()(const AloneMessage& message) const {
+    return put(writer, message.failure), Type::alone;
+  }
   Type operator()(const DeadlineMessage& message) const {
     writer.put(static_cast<std::uint8_t>(message.lane));
     writer.put(message.operation);
@@ -168,61 +176,65 @@ struct Encoder {
   }
   Type operator()(const StatusMessage& message) const {
     writer.put(message.query);
-    for (const LaneStatus& lane : message.status.lanes) put(writer, lane);
+    for (const engine::LaneStatus& lane : message.status.lanes) put(writer, lane);
     put(writer, message.status.messages);
     return Type::status;
   }
   Type operator()(const LeavingMessage& message) const {
     return put(writer, message.finished), Type::leaving;
   }
-  Type operator()(const VerdictMessage& message) const { return put(writer, message.failure), Type::verdict; }
-  Type operator()(const QueryMessage& message) const { return writer.put(message.query), Type::query; }
+  Type operator()(const VerdictMessage& message) const {
+    return put(writer, message.failure), Type::verdict;
+  }
+  Type operator()(const QueryMessage& message) const {
+    return writer.put(message.query), Type::query;
+  }
   Type operator()(const LeftMessage& message) const {
     writer.put(message.rank);
     put(writer, message.finished);
     return Type::left;
   }
   Type operator()(const ConstantsMessage& message) const {
-    return put_constants(writer, message.constants), Type::constants;
+    return lib::put_constants(writer, message.constants), Type::constants;
   }
 };
 
-bool read(Reader& reader, RecordMessage& message) {
+bool read(base::Reader& reader, RecordMessage& message) {
   message.milliseconds_left = reader.get<std::uint64_t>();
   return get_blob(reader, message.record);
 }
-bool read(Reader& reader, MembersMessage& message) {
+bool read(base::Reader& reader, MembersMessage& message) {
   message.job = reader.get<std::uint64_t>();
   message.size = reader.get<std::uint32_t>();
   return true;
 }
-bool read(Reader& reader, MemberMessage& message) {
+bool read(base::Reader& reader, MemberMessage& message) {
   message.rank = reader.get<std::uint32_t>();
   return get_blob(reader, message.record);
 }
-bool read(Reader& reader, RefusalMessage& message) {
+bool read(base::Reader& reader, RefusalMessage& message) {
   return get(reader, message.failure);
 }
-bool read(Reader& reader, UnableMessage& message) {
+bool read(base::Reader& reader, UnableMessage& message) {
   return get(reader, message.failure);
 }
-bool read(Reader&, ReadyMessage&) {
+bool read(base::Reader&, ReadyMessage&) {
   return true;
 }
-bool read(Reader&, GoMessage&) {
+bool read(base::Reader&, GoMessage&) {
   return true;
 }
-bool read(Reader& reader, ReportMessage& message) {
+bool read(base::Reader& reader, ReportMessage& message) {
   const bool valid = get(reader, message.failure);
   const auto lost = reader.get<std::uint32_t>();
   const bool is_rank = lost <= static_cast<std::uint32_t>(std::numeric_limits<std::int32_t>::max());
   message.failure.lost = is_rank ? static_cast<int>(lost) : -1;
   return valid && (is_rank || lost == std::numeric_limits<std::uint32_t>::max());
 }
-bool read(Reader& reader, AloneMessage& message) {
+bool read(base::Reader& reader, AloneMessage& message) {
   return get(reader, message.failure);
 }
-bool read(Reader& reader, DeadlineMessage& message) {
+bool read(base::Reader& reader, DeadlineMessage& message) {
   const auto lane = reader.get<std::uint8_t>();
   message.lane = static_cast<Priority>(lane);
   message.operation = reader.get<std::uint64_t>();
@@ -232,35 +244,35 @@ bool read(Reader& reader, DeadlineMessage& message) {
   message.warning = warning != 0;
   return lane < lane_count && warning <= 1;
 }
-bool read(Reader& reader, StatusMessage& message) {
+bool read(base::Reader& reader, StatusMessage& message) {
   message.query = reader.get<std::uint64_t>();
-  for (LaneStatus& lane : message.status.lanes)
+  for (engine::LaneStatus& lane : message.status.lanes)
     if (!get(reader, lane)) return false;
   return get(reader, message.status.messages);
 }
-bool read(Reader& reader, LeavingMessage& message) {
+bool read(base::Reader& reader, LeavingMessage& message) {
   return get(reader, message.finished);
 }
-bool read(Reader& reader, VerdictMessage& message) {
+bool read(base::Reader& reader, VerdictMessage& message) {
   return get(reader, message.failure);
 }
-bool read(Reader& reader, QueryMessage& message) {
+bool read(base::Reader& reader, QueryMessage& message) {
   message.query = reader.get<std::uint64_t>();
   return true;
 }
-bool read(Reader& reader, LeftMessage& message) {
+bool read(base::Reader& reader, LeftMessage& message) {
   message.rank = reader.get<std::uint32_t>();
   return get(reader, message.finished);
 }
 
-bool read(Reader& reader, ConstantsMessage& message) {
-  message.constants = get_constants(reader);
-  return is_sane(message.constants);
+bool read(base::Reader& reader, ConstantsMessage& message) {
+  message.constants = lib::get_constants(reader);
+  return lib::is_sane(message.constants);
 }
 
 template <class Message>
 std::optional<ControlMessage> read_whole(std::span<const std::byte> payload) {
-  Reader reader(payload);
+  base::Reader reader(payload);
   Message message;
   if (!read(reader, message) || !reader.ok() || reader.left() != 0) return std::nullopt;
   return message;
@@ -268,15 +280,15 @@ std::optional<ControlMessage> read_whole(std::span<const std::byte> payload) {
 
 }  // namespace
 
-Failure as_told(Failure failure) {
+engine::Failure as_told(engine::Failure failure) {
   failure.cause = in_one_line(std::string(cut(failure.cause)));
   return failure;
 }
 
 std::vector<std::byte> encode(const ControlMessage& message) {
-  Writer writer;
+  base::Writer writer;
   const Type type = std::visit(Encoder{writer}, message);
-  return make_frame(static_cast<std::uint16_t>(type), writer.take());
+  return rendezvous::make_frame(static_cast<std::uint16_t>(type), writer.take());
 }
 
 std::optional<ControlMessage> decode(std::uint16_t type, std::span<const std::byte> payload) {
@@ -317,4 +329,4 @@ std::optional<ControlMessage> decode(std::uint16_t type, std::span<const std::by
   return std::nullopt;
 }
 
-}  // namespace rondo
+}  // namespace rondo::control

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell each other over the connections to rank 0: while they join, and afterwards. Pure functions between structs and
-// frames; the grammar is in control_messages.cc and docs/wire.md. Texts are cut to most_text_bytes when they are sent.
+// What ranks tell each other over the connections to rank 0: while they join, and afterwards. Pure
+// functions between structs and frames; the grammar is in control_messages.cc and docs/wire.md.
+// Texts are cut to most_text_bytes when they are sent.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 #include "lib/rendezvous/stream.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::control {
 
 inline constexpr std::size_t most_text_bytes = 4096;
 inline constexpr std::size_t most_waited_ranks = 2048;
@@ -23,11 +24,11 @@ inline constexpr std::size_t most_waited_ranks = 2048;
 // While joining. To rank 0:
 struct RecordMessage {
   std::uint64_t milliseconds_left = 0;  // until this rank's deadline for joining
-  Blob record;
+  transports::Blob record;
 };
 // Instead of a record: this rank cannot take part, so the join ends for all.
 struct UnableMessage {
-  Failure failure;
+  engine::Failure failure;
 };
 // From rank 0, when all are there: members, then one member for each rank in order.
 struct MembersMessage {
@@ -36,22 +37,22 @@ struct MembersMessage {
 };
 struct MemberMessage {
   std::uint32_t rank = 0;
-  Blob record;
+  transports::Blob record;
 };
 // From rank 0: the join has failed.
 struct RefusalMessage {
-  Failure failure;
+  engine::Failure failure;
 };
 
 // Afterwards. To rank 0:
 // This rank's connect() has done its part.
 struct ReadyMessage {};
 struct ReportMessage {
-  Failure failure;
+  engine::Failure failure;
 };
 // This rank had no verdict in time, and has concluded this by itself.
 struct AloneMessage {
-  Failure failure;
+  engine::Failure failure;
 };
 struct DeadlineMessage {
   Priority lane = Priority::bulk;
@@ -62,7 +63,7 @@ struct DeadlineMessage {
 };
 struct StatusMessage {
   std::uint64_t query = 0;
-  RankStatus status;
+  engine::RankStatus status;
 };
 struct LeavingMessage {
   std::uint64_t finished[lane_count] = {};
@@ -71,30 +72,30 @@ struct LeavingMessage {
 // All ranks are ready: connect() returns.
 struct GoMessage {};
 struct VerdictMessage {
-  Failure failure;
+  engine::Failure failure;
 };
 struct QueryMessage {
   std::uint64_t query = 0;
 };
 struct ConstantsMessage {
-  CostConstants constants;
+  plan::CostConstants constants;
 };
 struct LeftMessage {
   std::uint32_t rank = 0;
   std::uint64_t finished[lane_count] = {};
 };
 
-using ControlMessage =
-    std::variant<RecordMessage, MembersMessage, MemberMessage, RefusalMessage, ReportMessage, DeadlineMessage,
-                 StatusMessage, LeavingMessage, VerdictMessage, QueryMessage, LeftMessage, ConstantsMessage,
-                 UnableMessage, ReadyMessage, GoMessage, AloneMessage>;
+using ControlMessage = std::variant<RecordMessage, MembersMessage, MemberMessage, RefusalMessage,
+                                    ReportMessage, DeadlineMessage, StatusMessage, LeavingMessage,
+                                    VerdictMessage, QueryMessage, LeftMessage, ConstantsMessage,
+                                    UnableMessage, ReadyMessage, GoMessage, AloneMessage>;
 
 // With the text that the others read: bounded, and of one line.
-Failure as_told(Failure failure);
+engine::Failure as_told(engine::Failure failure);
 
 // The bytes of the whole frame.
 std::vector<std::byte> encode(const ControlMessage& message);
 // No value for anything that encode() cannot have made.
 std::optional<ControlMessage> decode(std::uint16_t type, std::span<const std::byte> payload);
 
-}  // namespace rondo
+}  // namespace rondo::control

@@ -10,16 +10,16 @@
 #include "lib/control/thread.h"
 #include "lib/rendezvous/socket.h"
 
-namespace rondo {
+namespace rondo::control {
 namespace {
 
 constexpr milliseconds hub_time{2000};
 
 // Works without a thread: reports the failure and waits, for a bounded time, for rank 0's verdict.
-Failure report_alone(Stream& stream, const Failure& failure) {
+engine::Failure report_alone(rendezvous::Stream& stream, const engine::Failure& failure) {
   stream.send(encode(ReportMessage{failure}));
-  const TimePoint until = after(Clock::now(), hub_time);
-  while (!stream.ended() && wait_for(stream.descriptor(), stream.events(), until)) {
+  const base::TimePoint until = base::after(base::Clock::now(), hub_time);
+  while (!stream.ended() && rendezvous::wait_for(stream.descriptor(), stream.events(), until)) {
     stream.write();
     stream.read();
     while (const auto frame = stream.take_frame()) {
@@ -33,11 +33,12 @@ Failure report_alone(Stream& stream, const Failure& failure) {
 
 class Spoke final : public Control {
  public:
-  Spoke(Stream stream, int rank) : stream_(std::move(stream)), rank_(rank) {
+  Spoke(rendezvous::Stream stream, int rank) : stream_(std::move(stream)), rank_(rank) {
     try {
-      thread_ = start_thread("rondo-control", [this] { run(); });
+      thread_ = base::start_thread("rondo-control", [this] { run(); });
     } catch (const Error& error) {
-      const Failure failure = report_alone(stream_, {Errc::system, could_not_connect(rank, error.what())});
+      const engine::Failure failure =
+          report_alone(stream_, {Errc::system, lib::could_not_connect(rank, error.what())});
       throw Error(failure.code, failure.cause);
     }
   }
@@ -47,35 +48,37 @@ class Spoke final : public Control {
   }
 
   void start(ControlClient& client) override { queue_.post(StartCommand{&client}); }
-  void report(const Failure& failure) override { queue_.post(ReportMessage{failure}); }
+  void report(const engine::Failure& failure) override { queue_.post(ReportMessage{failure}); }
   void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
                        const std::string& what) override {
     queue_.post(DeadlineMessage{
-        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())), what});
+        lane, operation, static_cast<std::uint64_t>(std::max<std::int64_t>(0, deadline.count())),
+        what});
   }
   void report_stall(Priority lane, std::uint64_t operation) override {
     queue_.post(DeadlineMessage{lane, operation, 0, {}});
   }
   void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) override {
-    queue_.post(DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
+    queue_.post(
+        DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
   }
-  void publish(const CostConstants&) override {}
-  std::optional<CostConstants> await_constants(TimePoint until) override {
+  void publish(const plan::CostConstants&) override {}
+  std::optional<plan::CostConstants> await_constants(base::TimePoint until) override {
     return constants_.wait_until(until);
   }
-  std::optional<Failure> await_ready(TimePoint until) override {
+  std::optional<engine::Failure> await_ready(base::TimePoint until) override {
     queue_.post(ReadyCommand{until});
-    std::optional<Failure> failure;
-    if (outlet_.ready().wait_until(after(until, ready_grace), failure)) return failure;
-    return Failure{Errc::deadline_exceeded,
-                   "rank 0 at " + hub_ +
-                       " did not say by the deadline of connect() that all ranks are "
-                       "connected: is it stopped, or unreachable?"};
+    std::optional<engine::Failure> failure;
+    if (outlet_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
+    return engine::Failure{Errc::deadline_exceeded,
+                           "rank 0 at " + hub_ +
+                               " did not say by the deadline of connect() that all ranks are "
+                               "connected: is it stopped, or unreachable?"};
   }
-  std::optional<Failure> await_failure(TimePoint until) override {
+  std::optional<engine::Failure> await_failure(base::TimePoint until) override {
     return outlet_.ready().wait_for_failure(until);
   }
-  void leave(const std::uint64_t (&finished)[lane_count], TimePoint until) override {
+  void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) override {
     LeaveCommand command;
     std::ranges::copy(finished, command.finished);
     command.until = until;
@@ -91,15 +94,18 @@ class Spoke final : public Control {
       pollfd entries[2] = {{queue_.descriptor(), POLLIN, 0},
                            {hub_gone_ ? -1 : stream_.descriptor(), stream_.events(), 0}};
       // Nothing but a report that waits for its answer has a time.
-      const TimePoint due =
-          std::min(verdict_due_.value_or(TimePoint::max()), loss_ ? loss_->due : TimePoint::max());
-      const int timeout = due != TimePoint::max() ? poll_timeout(Clock::now(), due) : -1;
+      const base::TimePoint due = std::min(verdict_due_.value_or(base::TimePoint::max()),
+                                           loss_ ? loss_->due : base::TimePoint::max());
+      const int timeout =
+          due != base::TimePoint::max() ? base::poll_timeout(base::Clock::now(), due) : -1;
       if (::poll(entries, 2, timeout) < 0) continue;
       listen_to_hub();
-      for (Command& command : queue_.take_all()) std::visit([this](auto& what) { obey(what); }, command);
+      for (Command& command : queue_.take_all())
+        std::visit([this](auto& what) { obey(what); }, command);
       if (stream_.ended()) listen_to_hub();
-      if (verdict_due_ && Clock::now() >= *verdict_due_) judge_alone();
-      if (loss_ && Clock::now() >= loss_->due) outlet_.failed(std::exchange(loss_, std::nullopt)->failure);
+      if (verdict_due_ && base::Clock::now() >= *verdict_due_) judge_alone();
+      if (loss_ && base::Clock::now() >= loss_->due)
+        outlet_.failed(std::exchange(loss_, std::nullopt)->failure);
     }
     flush({&stream_});
   }
@@ -157,8 +163,9 @@ class Spoke final : public Control {
       // Every rank must find the same words, since rank 0 cannot send them. Other ranks may be
       // missed only because rank 0 died, so a loss counts less than this; a first-hand failure of
       // another kind counts more.
-      Failure loss{stream_.code(), "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
-                   0};
+      engine::Failure loss{
+          stream_.code(), "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
+          0};
       const std::string& why = stream_.why();
       if (stream_.code() == Errc::authentication || why.find("it sent") != std::string::npos)
         loss.cause += ": " + why;
@@ -166,7 +173,7 @@ class Spoke final : public Control {
         own_.cause += "; " + loss.cause;
         outlet_.failed(own_);
       } else {
-        loss_ = Loss{loss, after(Clock::now(), last_words_time)};
+        loss_ = Loss{loss, base::after(base::Clock::now(), last_words_time)};
       }
     }
     verdict_due_.reset();
@@ -195,7 +202,7 @@ class Spoke final : public Control {
   void obey(const StopCommand&) { stopped_ = true; }
   void obey(const ConstantsMessage&) {}
 
-  void tell_hub(const ControlMessage& message, Failure own) {
+  void tell_hub(const ControlMessage& message, engine::Failure own) {
     if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
     if (outlet_.has_failed()) return;
     // What breaks after rank 0 has gone, breaks because of that.
@@ -203,10 +210,10 @@ class Spoke final : public Control {
     stream_.send(encode(message));
     if (verdict_due_) return;
     own_ = std::move(own);
-    verdict_due_ = after(Clock::now(), hub_time);
+    verdict_due_ = base::after(base::Clock::now(), hub_time);
   }
 
-  static bool is_first_hand(const Failure& failure) {
+  static bool is_first_hand(const engine::Failure& failure) {
     return failure.code != Errc::deadline_exceeded && failure.code != Errc::peer_lost &&
            failure.code != Errc::peer_left;
   }
@@ -229,7 +236,7 @@ class Spoke final : public Control {
   Gate left_;
   ConstantsSlot constants_;
   // The rest belongs to the thread.
-  Stream stream_;
+  rendezvous::Stream stream_;
   const int rank_;
   const std::string hub_ = stream_.peer();
   Outlet outlet_;
@@ -238,16 +245,16 @@ class Spoke final : public Control {
   bool leaving_ = false;
   bool stopped_ = false;
   std::optional<std::uint64_t> query_;  // of rank 0, not answered yet
-  std::optional<TimePoint> verdict_due_;
+  std::optional<base::TimePoint> verdict_due_;
   std::optional<Loss> loss_;  // of rank 0, still to be told
-  Failure own_;               // what this rank reported, while the verdict is due
+  engine::Failure own_;       // what this rank reported, while the verdict is due
   std::thread thread_;        // the last member: it uses all others
 };
 
 }  // namespace
 
-std::unique_ptr<Control> make_spoke(Stream stream, int rank) {
+std::unique_ptr<Control> make_spoke(rendezvous::Stream stream, int rank) {
   return std::make_unique<Spoke>(std::move(stream), rank);
 }
 
-}  // namespace rondo
+}  // namespace rondo::control

@@ -11,7 +11,7 @@
 
 #include "lib/rendezvous/socket.h"
 
-namespace rondo {
+namespace rondo::control {
 namespace {
 
 constexpr milliseconds flush_time{250};
@@ -19,7 +19,7 @@ constexpr milliseconds flush_time{250};
 }  // namespace
 
 CommandQueue::CommandQueue() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!event_) throw Error(Errc::system, "eventfd: " + describe_errno(errno));
+  if (!event_) throw Error(Errc::system, "eventfd: " + rendezvous::describe_errno(errno));
 }
 
 void CommandQueue::post(Command command) {
@@ -39,7 +39,7 @@ std::vector<Command> CommandQueue::take_all() {
   return std::exchange(commands_, {});
 }
 
-void ConstantsSlot::put(const CostConstants& constants) {
+void ConstantsSlot::put(const plan::CostConstants& constants) {
   const std::lock_guard lock(mutex_);
   constants_ = constants;
   changed_.notify_all();
@@ -51,7 +51,7 @@ void ConstantsSlot::close() {
   changed_.notify_all();
 }
 
-std::optional<CostConstants> ConstantsSlot::wait_until(TimePoint until) {
+std::optional<plan::CostConstants> ConstantsSlot::wait_until(base::TimePoint until) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [&] { return constants_ || closed_; });
   return constants_;
@@ -65,7 +65,7 @@ void Gate::open() {
   opened_.notify_all();
 }
 
-void Gate::wait_until(TimePoint until) {
+void Gate::wait_until(base::TimePoint until) {
   std::unique_lock lock(mutex_);
   opened_.wait_until(lock, until, [this] { return open_; });
 }
@@ -78,7 +78,7 @@ void ReadySlot::open() {
   changed_.notify_all();
 }
 
-void ReadySlot::fail(const Failure& failure) {
+void ReadySlot::fail(const engine::Failure& failure) {
   {
     const std::lock_guard lock(mutex_);
     // Once all ranks are ready connect() returns everywhere, and an operation reports the failure.
@@ -87,7 +87,7 @@ void ReadySlot::fail(const Failure& failure) {
   changed_.notify_all();
 }
 
-bool ReadySlot::wait_until(TimePoint until, std::optional<Failure>& failure) {
+bool ReadySlot::wait_until(base::TimePoint until, std::optional<engine::Failure>& failure) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [this] { return open_ || failure_; });
   // A failure after all were ready belongs to operations: connect() has succeeded on every rank.
@@ -95,7 +95,7 @@ bool ReadySlot::wait_until(TimePoint until, std::optional<Failure>& failure) {
   return open_ || failure_;
 }
 
-std::optional<Failure> ReadySlot::wait_for_failure(TimePoint until) {
+std::optional<engine::Failure> ReadySlot::wait_for_failure(base::TimePoint until) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [this] { return failure_.has_value(); });
   return failure_;
@@ -108,7 +108,7 @@ void Outlet::start(ControlClient& client) {
   if (failure_) client_->failed(*failure_);
 }
 
-void Outlet::failed(const Failure& failure) {
+void Outlet::failed(const engine::Failure& failure) {
   if (failure_) return;
   failure_ = failure;
   ready_.fail(failure);
@@ -123,27 +123,28 @@ void Outlet::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   if (client_ != nullptr) client_->peer_left(rank, finished);
 }
 
-Failure Outlet::true_cause(const Failure& failure) const {
+engine::Failure Outlet::true_cause(const engine::Failure& failure) const {
   if (failure.lost < 0) return failure;
   for (const LeftMessage& left : left_)
     if (left.rank == static_cast<std::uint32_t>(failure.lost))
-      return left_failure(failure.lost, left.finished);
+      return engine::left_failure(failure.lost, left.finished);
   return failure;
 }
 
-void flush(const std::vector<Stream*>& streams) {
-  const TimePoint until = after(Clock::now(), flush_time);
+void flush(const std::vector<rendezvous::Stream*>& streams) {
+  const base::TimePoint until = base::after(base::Clock::now(), flush_time);
   for (;;) {
     std::vector<pollfd> entries;
-    for (Stream* stream : streams) {
+    for (rendezvous::Stream* stream : streams) {
       stream->write();
-      if (stream->has_unsent() && !stream->ended()) entries.push_back({stream->descriptor(), POLLOUT, 0});
+      if (stream->has_unsent() && !stream->ended())
+        entries.push_back({stream->descriptor(), POLLOUT, 0});
     }
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     if (entries.empty() || now >= until) break;
-    ::poll(entries.data(), entries.size(), poll_timeout(now, until));
+    ::poll(entries.data(), entries.size(), base::poll_timeout(now, until));
   }
-  for (Stream* stream : streams) stream->finish_sending();
+  for (rendezvous::Stream* stream : streams) stream->finish_sending();
 }
 
-}  // namespace rondo
+}  // namespace rondo::control

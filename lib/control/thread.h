@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the hub and the spokes of the control plane have in common: a thread that sleeps until a command or a message comes, and the
-// way from it to the client.
+// What the hub and the spokes of the control plane have in common: a thread that sleeps until a
+// command or a message comes, and the way from it to the client.
 #pragma once
 
 #include <condition_variable>
@@ -18,29 +18,29 @@
 #include "lib/control/control.h"
 #include "lib/control/messages.h"
 
-namespace rondo {
+namespace rondo::control {
 
 struct StartCommand {
   ControlClient* client = nullptr;
 };
 struct LeaveCommand {
   std::uint64_t finished[lane_count] = {};
-  TimePoint until;
+  base::TimePoint until;
 };
 struct StopCommand {};
 struct ReadyCommand {
-  TimePoint until;
+  base::TimePoint until;
 };
-// A process that ends without a farewell may have finished its operations: what it sent last is still on its way to the others, who
-// should be able to finish them too.
+// A process that ends without a farewell may have finished its operations: what it sent last is
+// still on its way to the others, who should be able to finish them too.
 inline constexpr milliseconds last_words_time{150};
 struct Loss {
-  Failure failure;
-  TimePoint due;
+  engine::Failure failure;
+  base::TimePoint due;
 };
 
-using Command = std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand, StopCommand,
-                             ConstantsMessage, ReadyCommand>;
+using Command = std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand,
+                             StopCommand, ConstantsMessage, ReadyCommand>;
 
 // Commands on their way to the thread. Thread-safe; the descriptor is readable while there are any.
 class CommandQueue {
@@ -51,7 +51,7 @@ class CommandQueue {
   int descriptor() const noexcept { return event_.get(); }
 
  private:
-  FileDescriptor event_;
+  base::FileDescriptor event_;
   std::mutex mutex_;
   std::vector<Command> commands_;
 };
@@ -59,14 +59,14 @@ class CommandQueue {
 // Where await_constants() waits for the thread.
 class ConstantsSlot {
  public:
-  void put(const CostConstants& constants);
+  void put(const plan::CostConstants& constants);
   void close();  // none will come
-  std::optional<CostConstants> wait_until(TimePoint until);
+  std::optional<plan::CostConstants> wait_until(base::TimePoint until);
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<CostConstants> constants_;
+  std::optional<plan::CostConstants> constants_;
   bool closed_ = false;
 };
 
@@ -74,7 +74,7 @@ class ConstantsSlot {
 class Gate {
  public:
   void open();
-  void wait_until(TimePoint until);
+  void wait_until(base::TimePoint until);
 
  private:
   std::mutex mutex_;
@@ -82,20 +82,21 @@ class Gate {
   bool open_ = false;
 };
 
-// Where connect() waits for the thread: until all ranks are ready, or the communicator has failed. Thread-safe.
+// Where connect() waits for the thread: until all ranks are ready, or the communicator has failed.
+// Thread-safe.
 class ReadySlot {
  public:
   void open();  // all are ready
-  void fail(const Failure& failure);
+  void fail(const engine::Failure& failure);
   // False when the time is up; else `failure` says whether and how the communicator has failed.
-  bool wait_until(TimePoint until, std::optional<Failure>& failure);
-  std::optional<Failure> wait_for_failure(TimePoint until);
+  bool wait_until(base::TimePoint until, std::optional<engine::Failure>& failure);
+  std::optional<engine::Failure> wait_for_failure(base::TimePoint until);
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = false;
-  std::optional<Failure> failure_;
+  std::optional<engine::Failure> failure_;
 };
 
 // Keeps what happens before the client is there. Thread-bound to the control thread.
@@ -103,19 +104,21 @@ class Outlet {
  public:
   void start(ControlClient& client);
   // The first failure counts; further ones are dropped.
-  void failed(const Failure& failure);
+  void failed(const engine::Failure& failure);
   bool has_failed() const noexcept { return failure_.has_value(); }
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
   // The failure, unless the missing rank has left in order: then its leaving.
-  Failure true_cause(const Failure& failure) const;
+  engine::Failure true_cause(const engine::Failure& failure) const;
   bool has_client() const noexcept { return client_ != nullptr; }
-  RankStatus status() const { return client_ == nullptr ? RankStatus{} : client_->status(); }
+  engine::RankStatus status() const {
+    return client_ == nullptr ? engine::RankStatus{} : client_->status();
+  }
   ReadySlot& ready() noexcept { return ready_; }  // any thread may use it
 
  private:
   ControlClient* client_ = nullptr;
   ReadySlot ready_;
-  std::optional<Failure> failure_;
+  std::optional<engine::Failure> failure_;
   std::vector<LeftMessage> left_;  // in the order in which they left
 };
 
@@ -123,6 +126,6 @@ class Outlet {
 inline constexpr milliseconds ready_grace{1'000};
 
 // Sends what the streams still hold, for a short bounded time, and then the end.
-void flush(const std::vector<Stream*>& streams);
+void flush(const std::vector<rendezvous::Stream*>& streams);
 
-}  // namespace rondo
+}  // namespace rondo::control

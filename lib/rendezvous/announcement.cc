@@ -10,10 +10,10 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include "lib/process.h"
+#include "base/process.h"
 #include "lib/rendezvous/rendezvous.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 constexpr std::string_view magic = "rondo 1 ";
@@ -38,8 +38,8 @@ bool take_field(std::string_view& text, std::string_view name, std::string_view&
 std::string write_announcement(const Announcement& announcement) {
   char job[17];
   std::snprintf(job, sizeof job, "%016" PRIx64, announcement.job);
-  std::string text =
-      std::string(magic) + "job=" + job + " host=" + announcement.host + " process=" + announcement.process;
+  std::string text = std::string(magic) + "job=" + job + " host=" + announcement.host +
+                     " process=" + announcement.process;
   std::string_view before = " at=";
   for (const std::string& address : announcement.addresses) {
     text.append(before).append(address);
@@ -57,8 +57,10 @@ std::optional<Announcement> parse_announcement(std::string_view text) {
   if (!take_field(text, "job", job) || !take_field(text, "host", host) ||
       !take_field(text, "process", process) || !take_field(text, "at", at) || !text.empty())
     return std::nullopt;
-  const auto [end, error] = std::from_chars(job.data(), job.data() + job.size(), announcement.job, 16);
-  if (job.size() != 16 || error != std::errc{} || end != job.data() + job.size()) return std::nullopt;
+  const auto [end, error] =
+      std::from_chars(job.data(), job.data() + job.size(), announcement.job, 16);
+  if (job.size() != 16 || error != std::errc{} || end != job.data() + job.size())
+    return std::nullopt;
   announcement.host = host;
   announcement.process = process;
   while (!at.empty()) {
@@ -74,22 +76,23 @@ std::optional<Announcement> parse_announcement(std::string_view text) {
 Liveness liveness_of(const Announcement& announcement) {
   const std::string& text = announcement.process;
   const auto first = text.find('.'), last = text.rfind('.');
-  if (announcement.host != host_identity() || first == std::string::npos || last == first ||
-      text.substr(last + 1) != process_namespace())
+  if (announcement.host != base::host_identity() || first == std::string::npos || last == first ||
+      text.substr(last + 1) != base::process_namespace())
     return Liveness::unknown;
   int process = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + first, process);
   if (error != std::errc{} || end != text.data() + first || process <= 0) return Liveness::unknown;
-  const auto status = read_process(process);
-  if (!status) return ::kill(process, 0) == 0 || errno != ESRCH ? Liveness::unknown : Liveness::gone;
+  const auto status = base::read_process(process);
+  if (!status)
+    return ::kill(process, 0) == 0 || errno != ESRCH ? Liveness::unknown : Liveness::gone;
   const bool same = std::to_string(status->start_time) == text.substr(first + 1, last - first - 1);
   return same && status->state != 'Z' && status->state != 'X' ? Liveness::alive : Liveness::gone;
 }
 
 std::string process_identity() {
-  const auto status = read_process(::getpid());
+  const auto status = base::read_process(::getpid());
   return std::to_string(::getpid()) + "." + std::to_string(status ? status->start_time : 0) + "." +
-         process_namespace();
+         base::process_namespace();
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

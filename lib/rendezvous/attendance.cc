@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 constexpr std::size_t most_listed = 16;
@@ -46,8 +46,10 @@ std::string describe_seconds(double seconds) {
   return fmt::format("{:.4g} s", seconds);
 }
 
-Failure describe(const Attendance& attendance, const std::string& url, const std::string& when) {
-  std::string text = fmt::format("the {} ranks did not come together at {} {}", attendance.size, url, when);
+engine::Failure describe(const Attendance& attendance, const std::string& url,
+                         const std::string& when) {
+  std::string text =
+      fmt::format("the {} ranks did not come together at {} {}", attendance.size, url, when);
   if (!attendance.missing.empty())
     text += fmt::format("; {}: {}", attendance.hopeless() ? "not there yet" : "missing",
                         list_ranks(attendance.missing));
@@ -58,8 +60,8 @@ Failure describe(const Attendance& attendance, const std::string& url, const std
   });
   list(text, "; disagreeing about the ranks: ", attendance.disagreeing,
        [&](const Attendance::Disagreeing& item) {
-         return fmt::format("{} says it is rank {} of {}, rank 0 says there are {}", item.address, item.rank,
-                            item.size, attendance.size);
+         return fmt::format("{} says it is rank {} of {}, rank 0 says there are {}", item.address,
+                            item.rank, item.size, attendance.size);
        });
   list(text, "; turned away or gone: ", attendance.turned, [](const Attendance::Turned& item) {
     return fmt::format("rank {} from {} ({})", item.rank, item.address, item.why);
@@ -70,4 +72,4 @@ Failure describe(const Attendance& attendance, const std::string& url, const std
   return {attendance.hopeless() ? Errc::rendezvous : Errc::deadline_exceeded, text};
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -10,7 +10,7 @@
 
 #include "collectives/engine/failure.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 
 // "rank 3", "ranks 1, 4-6 and 9"; of a long list the first and how many more.
 std::string list_ranks(std::vector<int> ranks);
@@ -40,13 +40,14 @@ struct Attendance {
   std::vector<Disagreeing> disagreeing;
   std::vector<Turned> turned;
   std::size_t foreign = 0;  // connections that were not from Rondo
-  std::string shortage;     // why rank 0 could not accept connections, the last time, and what to do
+  std::string shortage;  // why rank 0 could not accept connections, the last time, and what to do
 
   // Nothing that happens later can repair it.
   bool hopeless() const noexcept { return !doubled.empty() || !disagreeing.empty(); }
 };
 
 // How the join ended for everybody who came. when: "within 30 s".
-Failure describe(const Attendance& attendance, const std::string& url, const std::string& when);
+engine::Failure describe(const Attendance& attendance, const std::string& url,
+                         const std::string& when);
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -13,14 +13,15 @@
 #include "lib/rendezvous/announcement.h"
 #include "lib/rendezvous/socket.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 enum class Found { nothing, text, unreadable };
 
 // Never follows a link and never blocks on something that is not a regular file.
 Found read_regular(const std::string& path, std::string& text, std::string& why) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  const base::FileDescriptor file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   if (!file) {
     if (errno == ENOENT) return Found::nothing;
     why = errno == ELOOP ? "it is a symbolic link" : describe_errno(errno);
@@ -50,7 +51,7 @@ enum class Way { create, replace };
 // Readers see the old file or the new one, never a part. False: it was to be created, and is there.
 bool write_file(const std::string& path, const std::string& text, Way way) {
   std::string temporary = path + ".XXXXXX";
-  const FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
+  const base::FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
   if (!file) refuse(Errc::system, path, "no file can be made beside it: " + describe_errno(errno));
   const ssize_t count = ::write(file.get(), text.data(), text.size());
   const bool written = count == static_cast<ssize_t>(text.size());
@@ -81,7 +82,8 @@ class FileBoard final : public Board {
       announced_ = announcement.job;
       return;
     }
-    refuse(Errc::rendezvous, path_, "others make and remove it all the time; take a path of your own");
+    refuse(Errc::rendezvous, path_,
+           "others make and remove it all the time; take a path of your own");
   }
 
   void withdraw() noexcept override {
@@ -94,7 +96,7 @@ class FileBoard final : public Board {
     announced_.reset();
   }
 
-  std::optional<Announcement> look(TimePoint, std::string& why) override {
+  std::optional<Announcement> look(base::TimePoint, std::string& why) override {
     std::string text, problem;
     const Found found = read_regular(path_, text, problem);
     std::optional<Announcement> announcement;
@@ -105,7 +107,8 @@ class FileBoard final : public Board {
     else if (announcement = parse_announcement(text); !announcement)
       why = "the file " + path_ + " is not a rendezvous file";
     else if (liveness_of(*announcement) == Liveness::gone)
-      why = "the file " + path_ + " was left behind by a process that is gone", announcement.reset();
+      why = "the file " + path_ + " was left behind by a process that is gone",
+      announcement.reset();
     return announcement;
   }
 
@@ -123,7 +126,8 @@ class FileBoard final : public Board {
       if (earlier->process != announcement.process && liveness_of(*earlier) == Liveness::alive)
         refuse(Errc::rendezvous, path_,
                "process " + earlier->process.substr(0, earlier->process.find('.')) +
-                   " is rank 0 there and still runs: start rank 0 once, or give each job a path of its own");
+                   " is rank 0 there and still runs: start rank 0 once, or give each job a path of "
+                   "its own");
     }
     return found == Found::nothing ? Way::create : Way::replace;
   }
@@ -143,7 +147,7 @@ class StoreBoard final : public Board {
 
   void withdraw() noexcept override {}
 
-  std::optional<Announcement> look(TimePoint until, std::string& why) override {
+  std::optional<Announcement> look(base::TimePoint until, std::string& why) override {
     std::string text;
     try {
       text = store_.get(key, until);
@@ -154,7 +158,8 @@ class StoreBoard final : public Board {
     }
     auto announcement = parse_announcement(text);
     if (!announcement)
-      why = "the value of 'rondo/rendezvous' in the program's store is not of this version of Rondo";
+      why =
+          "the value of 'rondo/rendezvous' in the program's store is not of this version of Rondo";
     return announcement;
   }
 
@@ -172,4 +177,4 @@ std::unique_ptr<Board> store_board(Store& store) {
   return std::make_unique<StoreBoard>(store);
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/rendezvous/guest.h"
+#include "base/process.h"
 
 #include <poll.h>
 
@@ -9,19 +10,20 @@
 
 #include "base/handshake.h"
 #include "lib/control/messages.h"
-#include "lib/rendezvous/name_lookup.h"
 #include "lib/rendezvous/attendance.h"
 #include "lib/rendezvous/listen.h"
+#include "lib/rendezvous/name_lookup.h"
 #include "lib/rendezvous/socket.h"
 #include "lib/rendezvous/url.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 constexpr milliseconds connect_time{3'000};    // for one attempt
 constexpr milliseconds handshake_time{5'000};  // likewise
 constexpr milliseconds first_pause{5}, longest_pause{100};
-// How much longer than this rank's deadline it waits for rank 0 to tell everybody how the join ended.
+// How much longer than this rank's deadline it waits for rank 0 to tell everybody how the join
+// ended.
 constexpr milliseconds verdict_grace{1'000};
 constexpr milliseconds refusal_time{1'500};
 
@@ -32,7 +34,7 @@ struct Obstacle {
 
 class Attendee {
  public:
-  Attendee(const Place& place, const Options& options, const Blob& record)
+  Attendee(const Place& place, const Options& options, const transports::Blob& record)
       : place_(place),
         url_(meeting_place(place, options)),
         record_(record),
@@ -40,32 +42,33 @@ class Attendee {
         deadline_(place.deadline),
         board_(board_of(place, options)) {}
 
-  void fail_with(const Failure& failure) { failure_ = failure; }
+  void fail_with(const engine::Failure& failure) { failure_ = failure; }
   // Rank 0 has told why nobody can join.
   bool has_heard() const noexcept { return heard_; }
 
   Company run() {
     milliseconds pause = first_pause;
     std::string obstacle = "there was no time to look for it";
-    while (Clock::now() < deadline_) {
+    while (base::Clock::now() < deadline_) {
       try {
         return attempt();
       } catch (const Obstacle& found) {
         obstacle = found.what;
       }
-      pause_until(std::min(deadline_, after(Clock::now(), pause)));
+      pause_until(std::min(deadline_, base::after(base::Clock::now(), pause)));
       pause = std::min(longest_pause, pause * 3 / 2);
     }
-    throw Error(
-        Errc::deadline_exceeded,
-        prefix() + " within " + describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
-            ": rank 0 is not to be found: " + obstacle + "; start rank 0, or check that this is its address");
+    throw Error(Errc::deadline_exceeded,
+                prefix() + " within " +
+                    describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
+                    ": rank 0 is not to be found: " + obstacle +
+                    "; start rank 0, or check that this is its address");
   }
 
  private:
   std::string prefix() const {
-    return "rank " + std::to_string(place_.rank) + " could not join the " + std::to_string(place_.size) +
-           " ranks at " + url_;
+    return "rank " + std::to_string(place_.rank) + " could not join the " +
+           std::to_string(place_.size) + " ranks at " + url_;
   }
 
   [[noreturn]] void refuse(Errc code, const std::string& why) const {
@@ -82,8 +85,10 @@ class Attendee {
       } catch (const Obstacle& obstacle) {
         last = obstacle;
       } catch (const Error& error) {
-        // An announcement that has changed meanwhile was of an earlier job: so may have been who refused.
-        const bool refused = error.code() == Errc::authentication || error.code() == Errc::unsupported;
+        // An announcement that has changed meanwhile was of an earlier job: so may have been who
+        // refused.
+        const bool refused =
+            error.code() == Errc::authentication || error.code() == Errc::unsupported;
         if (!refused || !board_ || !changed(job)) throw;
         last = {error.what()};
       }
@@ -107,8 +112,9 @@ class Attendee {
     const auto announcement = board_->look(deadline_, why);
     if (!announcement) throw Obstacle{why};
     job = announcement->job;
-    const bool here = announcement->host == host_identity();
-    if (!here && place_.stays_here()) demand_secret(prefix() + ": rank 0 is on another host than this rank");
+    const bool here = announcement->host == base::host_identity();
+    if (!here && place_.stays_here())
+      demand_secret(prefix() + ": rank 0 is on another host than this rank");
     std::vector<Endpoint> endpoints;
     for (const std::string& address : announcement->addresses)
       for (const Endpoint& endpoint : parse_endpoint(address))
@@ -119,13 +125,14 @@ class Attendee {
 
   bool changed(std::uint64_t job) {
     std::string why;
-    const auto now = board_->look(after(Clock::now(), connect_time), why);
+    const auto now = board_->look(base::after(base::Clock::now(), connect_time), why);
     return !now || now->job != job;
   }
 
   Company talk(const Endpoint& endpoint, std::uint64_t job) {
     std::string why;
-    FileDescriptor socket = connect_to(endpoint, std::min(deadline_, after(Clock::now(), connect_time)), why);
+    base::FileDescriptor socket = connect_to(
+        endpoint, std::min(deadline_, base::after(base::Clock::now(), connect_time)), why);
     if (!socket) throw Obstacle{why};
     if (place_.stays_here() && !same_host(socket.get()))
       demand_secret(prefix() + ": " + endpoint.text() + " is on another host");
@@ -136,75 +143,78 @@ class Attendee {
   }
 
   void shake_hands(Stream& stream, std::uint64_t job) const {
-    const TimePoint until = std::min(deadline_, after(Clock::now(), handshake_time));
+    const base::TimePoint until =
+        std::min(deadline_, base::after(base::Clock::now(), handshake_time));
     const auto rank = static_cast<std::uint32_t>(place_.rank);
-    Initiator initiator({Purpose::rendezvous, rank, static_cast<std::uint32_t>(place_.size), job, 0, 0}, 0,
-                        place_.secret, place_.terms(same_host(stream.descriptor())));
+    base::Initiator initiator(
+        {base::Purpose::rendezvous, rank, static_cast<std::uint32_t>(place_.size), job, 0, 0}, 0,
+        place_.secret, place_.terms(same_host(stream.descriptor())));
     stream.send(initiator.hello());
-    ChallengeBytes challenge;
+    base::ChallengeBytes challenge;
     take(stream, challenge, until);
     try {
       stream.send(initiator.answer(challenge));
     } catch (const Error& error) {
       if (error.code() == Errc::authentication) {
-        stream.send(refused_proof);
+        stream.send(base::refused_proof);
         stream.finish_sending();
       }
       const auto code = static_cast<Errc>(error.code().value());
       if (code == Errc::authentication || code == Errc::unsupported) refuse(code, error.what());
       throw Obstacle{stream.peer() + ": " + error.what()};
     }
-    const Verdict verdict = receive_verdict(stream, until);
+    const base::Verdict verdict = receive_verdict(stream, until);
     stream.protect(initiator.agreement());
     heed(verdict, stream);
   }
 
-  static Verdict receive_verdict(Stream& stream, TimePoint until) {
-    VerdictBytes verdict;
+  static base::Verdict receive_verdict(Stream& stream, base::TimePoint until) {
+    base::VerdictBytes verdict;
     take(stream, verdict, until);
     try {
-      return Initiator::read_verdict(verdict);
+      return base::Initiator::read_verdict(verdict);
     } catch (const Error& error) {
       throw Obstacle{stream.peer() + ": " + error.what()};
     }
   }
 
-  void heed(Verdict verdict, Stream& stream) const {
+  void heed(base::Verdict verdict, Stream& stream) const {
     switch (verdict) {
-      case Verdict::welcome:
+      case base::Verdict::welcome:
         return;
-      case Verdict::bad_secret:
-      case Verdict::secret_needed:
-      case Verdict::other_user:
-        refuse(Errc::authentication, explain(verdict));
-      case Verdict::bad_version:
-        refuse(Errc::unsupported, explain(verdict));
-      case Verdict::wrong_job:
-      case Verdict::duplicate_link:
-        throw Obstacle{stream.peer() + ": " + explain(verdict)};
-      case Verdict::bad_size:
-      case Verdict::bad_rank:
-      case Verdict::doubled_rank:
+      case base::Verdict::bad_secret:
+      case base::Verdict::secret_needed:
+      case base::Verdict::other_user:
+        refuse(Errc::authentication, base::explain(verdict));
+      case base::Verdict::bad_version:
+        refuse(Errc::unsupported, base::explain(verdict));
+      case base::Verdict::wrong_job:
+      case base::Verdict::duplicate_link:
+        throw Obstacle{stream.peer() + ": " + base::explain(verdict)};
+      case base::Verdict::bad_size:
+      case base::Verdict::bad_rank:
+      case base::Verdict::doubled_rank:
         break;
     }
     // Rank 0 ends the join for everybody and says why, in the same words to all.
-    const TimePoint until = after(Clock::now(), refusal_time);
-    std::string why = explain(verdict);
+    const base::TimePoint until = base::after(base::Clock::now(), refusal_time);
+    std::string why = base::explain(verdict);
     if (const auto message = next_message(stream, until))
-      if (const auto* refusal = std::get_if<RefusalMessage>(&*message))
+      if (const auto* refusal = std::get_if<control::RefusalMessage>(&*message))
         throw Error(refusal->failure.code, refusal->failure.cause);
     refuse(Errc::rendezvous, why);
   }
 
   void hand_in_record(Stream& stream) const {
-    if (failure_) return stream.send(encode(UnableMessage{*failure_}));
-    const auto left =
-        std::max(std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now()), milliseconds{0});
-    stream.send(encode(RecordMessage{static_cast<std::uint64_t>(left.count()), record_}));
+    if (failure_) return stream.send(control::encode(control::UnableMessage{*failure_}));
+    const auto left = std::max(
+        std::chrono::duration_cast<milliseconds>(deadline_ - base::Clock::now()), milliseconds{0});
+    stream.send(
+        control::encode(control::RecordMessage{static_cast<std::uint64_t>(left.count()), record_}));
   }
 
   Company receive_company(Stream& stream) {
-    const TimePoint until = after(deadline_, verdict_grace);
+    const base::TimePoint until = base::after(deadline_, verdict_grace);
     Company company;
     std::size_t expected = 0;
     for (bool first = true; first || company.records.size() < expected; first = false) {
@@ -213,42 +223,46 @@ class Attendee {
         throw Error(Errc::deadline_exceeded,
                     prefix() + " within " +
                         describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
-                        ": rank 0 at " + stream.peer() + " took it in and then did not answer any more");
+                        ": rank 0 at " + stream.peer() +
+                        " took it in and then did not answer any more");
       }
       if (!message && stream.code() == Errc::authentication)
         refuse(Errc::authentication, "rank 0 at " + stream.peer() + ": " + stream.why());
       if (!message)
         throw Obstacle{"rank 0 at " + stream.peer() +
                        " went away while the ranks were joining: " + stream.why()};
-      if (const auto* refusal = std::get_if<RefusalMessage>(&*message)) {
+      if (const auto* refusal = std::get_if<control::RefusalMessage>(&*message)) {
         heard_ = true;
         throw Error(refusal->failure.code, refusal->failure.cause);
       }
       if (!accept(*message, company, expected, first))
-        throw Obstacle{"rank 0 at " + stream.peer() + " sent something else than the records of the ranks"};
+        throw Obstacle{"rank 0 at " + stream.peer() +
+                       " sent something else than the records of the ranks"};
     }
     company.streams.push_back(std::move(stream));
     return company;
   }
 
-  bool accept(ControlMessage& message, Company& company, std::size_t& expected, bool first) const {
-    if (const auto* members = std::get_if<MembersMessage>(&message)) {
+  bool accept(control::ControlMessage& message, Company& company, std::size_t& expected,
+              bool first) const {
+    if (const auto* members = std::get_if<control::MembersMessage>(&message)) {
       expected = members->size;
       company.job = members->job;
       return first && members->size == static_cast<std::uint32_t>(place_.size);
     }
-    auto* const member = std::get_if<MemberMessage>(&message);
+    auto* const member = std::get_if<control::MemberMessage>(&message);
     if (member == nullptr || first || member->rank != company.records.size()) return false;
     company.records.push_back(std::move(member->record));
     return true;
   }
 
   // No value when the time is up or the stream has ended.
-  static std::optional<ControlMessage> next_message(Stream& stream, TimePoint until) {
+  static std::optional<control::ControlMessage> next_message(Stream& stream,
+                                                             base::TimePoint until) {
     for (;;) {
       stream.write();
       if (const auto frame = stream.take_frame()) {
-        auto message = decode(frame->type, frame->payload);
+        auto message = control::decode(frame->type, frame->payload);
         if (!message) stream.end("it sent a message that is not valid");
         return message;
       }
@@ -258,11 +272,12 @@ class Attendee {
     }
   }
 
-  static void take(Stream& stream, std::span<std::byte> to, TimePoint until) {
+  static void take(Stream& stream, std::span<std::byte> to, base::TimePoint until) {
     for (;;) {
       stream.write();
       if (stream.take(to)) return;
-      if (stream.ended()) throw Obstacle{stream.peer() + ": " + stream.why() + " during the handshake"};
+      if (stream.ended())
+        throw Obstacle{stream.peer() + ": " + stream.why() + " during the handshake"};
       if (!wait_for(stream.descriptor(), stream.events(), until))
         throw Obstacle{stream.peer() + ": no answer to the handshake"};
       stream.read();
@@ -271,22 +286,23 @@ class Attendee {
 
   const Place& place_;
   const std::string url_;
-  const Blob& record_;
+  const transports::Blob& record_;
   const std::chrono::milliseconds connect_deadline_;
-  const TimePoint deadline_;
+  const base::TimePoint deadline_;
   const std::unique_ptr<Board> board_;
-  std::optional<Failure> failure_;  // what this rank has to say instead of its record
+  std::optional<engine::Failure> failure_;  // what this rank has to say instead of its record
   bool heard_ = false;
 };
 
 }  // namespace
 
-Company attend(const Place& place, const Options& options, const Blob& record) {
+Company attend(const Place& place, const Options& options, const transports::Blob& record) {
   return Attendee(place, options, record).run();
 }
 
-Failure attend_to_fail(const Place& place, const Options& options, const Failure& failure) {
-  const Blob nothing;
+engine::Failure attend_to_fail(const Place& place, const Options& options,
+                               const engine::Failure& failure) {
+  const transports::Blob nothing;
   Attendee attendee(place, options, nothing);
   attendee.fail_with(failure);
   try {
@@ -298,4 +314,4 @@ Failure attend_to_fail(const Place& place, const Options& options, const Failure
   return failure;
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

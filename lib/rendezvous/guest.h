@@ -5,13 +5,15 @@
 
 #include "lib/rendezvous/host.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 
-// Finds rank 0, tries until the deadline, proves the secret, hands in the record and waits for those of all.
-Company attend(const Place& place, const Options& options, const Blob& record);
+// Finds rank 0, tries until the deadline, proves the secret, hands in the record and waits for
+// those of all.
+Company attend(const Place& place, const Options& options, const transports::Blob& record);
 
 // For a rank that cannot join: tells rank 0, by place.deadline, and returns the cause that rank 0
 // sends to all. Throws Error when rank 0 cannot be found.
-Failure attend_to_fail(const Place& place, const Options& options, const Failure& failure);
+engine::Failure attend_to_fail(const Place& place, const Options& options,
+                               const engine::Failure& failure);
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

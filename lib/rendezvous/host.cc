@@ -19,7 +19,7 @@
 #include "lib/rendezvous/listen.h"
 #include "lib/rendezvous/socket.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 constexpr milliseconds handshake_time{5'000};
@@ -40,21 +40,22 @@ enum class Stage {
 };
 
 struct Guest {
-  Guest(FileDescriptor descriptor, const Place& place)
+  Guest(base::FileDescriptor descriptor, const Place& place)
       : stream(std::move(descriptor)),
         acceptor(0, place.secret, place.terms(same_host(stream.descriptor()))),
-        handshake_until(after(Clock::now(), handshake_time)) {}
+        handshake_until(base::after(base::Clock::now(), handshake_time)) {}
 
   Stream stream;
-  Acceptor acceptor;
-  Agreement agreed;
+  base::Acceptor acceptor;
+  base::Agreement agreed;
   Stage stage = Stage::hello;
-  TimePoint handshake_until;
-  TimePoint deadline = TimePoint::max();
-  Blob record;
+  base::TimePoint handshake_until;
+  base::TimePoint deadline = base::TimePoint::max();
+  transports::Blob record;
 
   bool proved() const noexcept {
-    return stage == Stage::record || stage == Stage::ready || stage == Stage::heard || stage == Stage::told;
+    return stage == Stage::record || stage == Stage::ready || stage == Stage::heard ||
+           stage == Stage::told;
   }
   std::uint32_t rank() const noexcept { return acceptor.claim().rank; }
 };
@@ -73,25 +74,27 @@ class Gathering {
     attendance_.size = place.size;
   }
 
-  Company run(const Blob& record) {
+  Company run(const transports::Blob& record) {
     for (;;) {
       if (end_) {
-        if (all_are_told() || Clock::now() >= end_until_) throw Error(end_->code, end_->cause);
+        if (all_are_told() || base::Clock::now() >= end_until_)
+          throw Error(end_->code, end_->cause);
         turn(end_until_);
         continue;
       }
       const bool all = taken_ + 1 == seats_.size();
       if (all && !attendance_.hopeless()) return finish(record);
-      if (attendance_.hopeless() && !hopeless_until_) hopeless_until_ = after(Clock::now(), hopeless_grace);
-      const TimePoint until = earliest_end();
-      if (all || Clock::now() >= until) fail();
+      if (attendance_.hopeless() && !hopeless_until_)
+        hopeless_until_ = base::after(base::Clock::now(), hopeless_grace);
+      const base::TimePoint until = earliest_end();
+      if (all || base::Clock::now() >= until) fail();
       turn(until);
     }
   }
 
   // The join ends with this cause: ranks that are there, and those that come by `until`, get it at
   // once.
-  void end_with(const Failure& failure, TimePoint until) {
+  void end_with(const engine::Failure& failure, base::TimePoint until) {
     if (end_) return;
     end_ = failure;
     end_until_ = until;
@@ -101,7 +104,7 @@ class Gathering {
 
  private:
   void tell_end(Guest& guest) {
-    guest.stream.send(encode(RefusalMessage{*end_}));
+    guest.stream.send(control::encode(control::RefusalMessage{*end_}));
     guest.stage = Stage::told;
     if (guest.rank() != 0 && guest.rank() < seats_.size()) told_.insert(guest.rank());
     finish_telling(guest);
@@ -117,30 +120,32 @@ class Gathering {
 
   bool all_are_told() const {
     return told_.size() + 1 == seats_.size() &&
-           std::ranges::none_of(guests_, [](const Guest& guest) { return guest.stage == Stage::told; });
+           std::ranges::none_of(guests_,
+                                [](const Guest& guest) { return guest.stage == Stage::told; });
   }
 
-  TimePoint earliest_end() const {
-    TimePoint until = std::min(deadline_, hopeless_until_.value_or(TimePoint::max()));
+  base::TimePoint earliest_end() const {
+    base::TimePoint until = std::min(deadline_, hopeless_until_.value_or(base::TimePoint::max()));
     for (const Guest& guest : guests_)
       if (guest.stage == Stage::ready) until = std::min(until, guest.deadline);
     return until;
   }
 
-  void turn(TimePoint until) {
+  void turn(base::TimePoint until) {
     std::vector<pollfd> entries;
-    const bool accepting = Clock::now() >= accept_again_;
+    const bool accepting = base::Clock::now() >= accept_again_;
     if (!accepting) until = std::min(until, accept_again_);
-    for (const FileDescriptor& listener : reception_.listeners)
+    for (const base::FileDescriptor& listener : reception_.listeners)
       entries.push_back({accepting ? listener.get() : -1, POLLIN, 0});
     for (const Guest& guest : guests_) {
       entries.push_back({guest.stream.descriptor(), guest.stream.events(), 0});
       if (!guest.proved()) until = std::min(until, guest.handshake_until);
     }
-    if (::poll(entries.data(), entries.size(), poll_timeout(Clock::now(), until)) < 0) return;
+    if (::poll(entries.data(), entries.size(), base::poll_timeout(base::Clock::now(), until)) < 0)
+      return;
 
     std::size_t next = reception_.listeners.size();
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     for (Guest& guest : guests_) {
       if (entries[next++].revents != 0) advance(guest);
       if (!guest.proved() && guest.stage != Stage::gone && now >= guest.handshake_until)
@@ -153,26 +158,26 @@ class Gathering {
 
   void accept_all(int listener) {
     for (int count = 0; count < 64; ++count) {
-      FileDescriptor socket = accept_from(listener);
+      base::FileDescriptor socket = accept_from(listener);
       if (!socket) {
-        if (!is_shortage(errno)) return;
+        if (!base::is_shortage(errno)) return;
         note_shortage(errno);
         if (dismiss_oldest_stranger()) continue;
-        accept_again_ = after(Clock::now(), accept_pause);
+        accept_again_ = base::after(base::Clock::now(), accept_pause);
         return;
       }
       if (reception_.this_host_only && !same_host(socket.get())) {
         ++attendance_.foreign;
-        log_.line(LogLevel::warning, "rank 0 turned away a connection from " +
-                                         peer_endpoint(socket.get()).text() +
-                                         ": it is on another host, and no RONDO_SECRET is set");
+        log_.line(base::LogLevel::warning,
+                  "rank 0 turned away a connection from " + peer_endpoint(socket.get()).text() +
+                      ": it is on another host, and no RONDO_SECRET is set");
         continue;
       }
       // More connections than the ranks can cause are strangers; fewer may be ranks for which there
       // is no room yet.
       const std::size_t unproved = strangers();
-      if (unproved >= std::min(most_strangers_, most_unproved_descriptors()) && dismiss_oldest_stranger() &&
-          unproved >= most_strangers_)
+      if (unproved >= std::min(most_strangers_, base::most_unproved_descriptors()) &&
+          dismiss_oldest_stranger() && unproved >= most_strangers_)
         ++attendance_.foreign;
       guests_.emplace_back(std::move(socket), place_);
     }
@@ -186,13 +191,15 @@ class Gathering {
   // This process is short of something; the connections that it cannot accept are not to blame.
   void note_shortage(int error) {
     if (!attendance_.shortage.empty()) return;
-    attendance_.shortage = describe_errno(error) + remedy_of_shortage(error);
-    log_.line(LogLevel::warning, "rank 0 cannot accept connections at " + url_ + ": " + attendance_.shortage);
+    attendance_.shortage = describe_errno(error) + base::remedy_of_shortage(error);
+    log_.line(base::LogLevel::warning,
+              "rank 0 cannot accept connections at " + url_ + ": " + attendance_.shortage);
   }
 
   // A rank that is dismissed so tries again; somebody who only holds connections open loses them.
   bool dismiss_oldest_stranger() {
-    const auto oldest = std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.proved(); });
+    const auto oldest =
+        std::ranges::find_if(guests_, [](const Guest& guest) { return !guest.proved(); });
     if (oldest == guests_.end()) return false;
     guests_.erase(oldest);
     return true;
@@ -209,7 +216,7 @@ class Gathering {
   }
 
   void hear_hello(Guest& guest) {
-    HelloBytes hello;
+    base::HelloBytes hello;
     if (!guest.stream.take(hello)) return;
     try {
       guest.stream.send(guest.acceptor.challenge(hello));
@@ -220,34 +227,35 @@ class Gathering {
       return;
     }
     guest.stage = Stage::proof;
-    if (guest.acceptor.version() != wire_version) refuse(guest, Verdict::bad_version);
+    if (guest.acceptor.version() != base::wire_version) refuse(guest, base::Verdict::bad_version);
   }
 
   void hear_proof(Guest& guest) {
-    ProofBytes proof;
+    base::ProofBytes proof;
     if (!guest.stream.take(proof)) return;
-    const Claim& claim = guest.acceptor.claim();
+    const base::Claim& claim = guest.acceptor.claim();
     if (!guest.acceptor.proves(proof)) return refuse(guest, guest.acceptor.refusal());
     guest.agreed = guest.acceptor.agreement(proof);
     const std::uint64_t expected = reception_.board ? job_ : 0;
-    if (claim.purpose != Purpose::rendezvous || !guest.acceptor.meant_for_this_rank() ||
+    if (claim.purpose != base::Purpose::rendezvous || !guest.acceptor.meant_for_this_rank() ||
         claim.job != expected)
-      return refuse(guest, Verdict::wrong_job);
+      return refuse(guest, base::Verdict::wrong_job);
     const std::string& address = guest.stream.peer();
     if (claim.size != seats_.size() || claim.rank >= seats_.size()) {
       attendance_.disagreeing.push_back({claim.rank, claim.size, address});
-      return keep_for_the_end(guest, claim.size != seats_.size() ? Verdict::bad_size : Verdict::bad_rank);
+      return keep_for_the_end(
+          guest, claim.size != seats_.size() ? base::Verdict::bad_size : base::Verdict::bad_rank);
     }
     Guest* const earlier = claim.rank == 0 ? nullptr : seats_[claim.rank];
     if (earlier != nullptr) advance(*earlier);  // it may be gone without our having heard of it
     if (claim.rank == 0 || seats_[claim.rank] != nullptr) {
       attendance_.doubled.push_back(
           {claim.rank, earlier == nullptr ? "rank 0 itself" : earlier->stream.peer(), address});
-      return keep_for_the_end(guest, Verdict::doubled_rank);
+      return keep_for_the_end(guest, base::Verdict::doubled_rank);
     }
     seats_[claim.rank] = &guest;
     guest.stage = Stage::record;
-    guest.stream.send(Acceptor::write_verdict(Verdict::welcome));
+    guest.stream.send(base::Acceptor::write_verdict(base::Verdict::welcome));
     guest.stream.protect(guest.agreed);
     if (end_) tell_end(guest);
   }
@@ -255,28 +263,30 @@ class Gathering {
   void hear_record(Guest& guest) {
     auto frame = guest.stream.take_frame();
     if (!frame) return;
-    auto message = decode(frame->type, frame->payload);
-    if (const auto* unable = message ? std::get_if<UnableMessage>(&*message) : nullptr)
-      return end_with(unable->failure, std::min(deadline_, after(Clock::now(), failure_grace)));
-    auto* const record = message ? std::get_if<RecordMessage>(&*message) : nullptr;
+    auto message = control::decode(frame->type, frame->payload);
+    if (const auto* unable = message ? std::get_if<control::UnableMessage>(&*message) : nullptr)
+      return end_with(unable->failure,
+                      std::min(deadline_, base::after(base::Clock::now(), failure_grace)));
+    auto* const record = message ? std::get_if<control::RecordMessage>(&*message) : nullptr;
     if (record == nullptr) return guest.stream.end("it sent something else than its record");
     constexpr auto most =
         static_cast<std::uint64_t>(std::chrono::milliseconds(std::chrono::hours(24 * 365)).count());
-    guest.deadline = after(Clock::now(), milliseconds(std::min(record->milliseconds_left, most)));
+    guest.deadline =
+        base::after(base::Clock::now(), milliseconds(std::min(record->milliseconds_left, most)));
     guest.record = std::move(record->record);
     guest.stage = Stage::ready;
     ++taken_;
   }
 
   // It cannot take part, and says nothing more: the verdict and the end.
-  void refuse(Guest& guest, Verdict verdict) {
-    guest.stream.send(Acceptor::write_verdict(verdict));
+  void refuse(Guest& guest, base::Verdict verdict) {
+    guest.stream.send(base::Acceptor::write_verdict(verdict));
     guest.stream.finish_sending();
-    turn_away(guest, explain(verdict));
+    turn_away(guest, base::explain(verdict));
   }
 
-  void keep_for_the_end(Guest& guest, Verdict verdict) {
-    guest.stream.send(Acceptor::write_verdict(verdict));
+  void keep_for_the_end(Guest& guest, base::Verdict verdict) {
+    guest.stream.send(base::Acceptor::write_verdict(verdict));
     guest.stream.protect(guest.agreed);
     guest.stage = Stage::heard;
     if (end_) tell_end(guest);
@@ -295,9 +305,11 @@ class Gathering {
       seats_[guest.rank()] = nullptr;
       if (guest.stage == Stage::ready) --taken_;
     }
-    if (guest.stage == Stage::told && guest.rank() < seats_.size() && seats_[guest.rank()] == &guest)
+    if (guest.stage == Stage::told && guest.rank() < seats_.size() &&
+        seats_[guest.rank()] == &guest)
       seats_[guest.rank()] = nullptr;
-    if (guest.stage != Stage::heard && guest.stage != Stage::told) turn_away(guest, guest.stream.why());
+    if (guest.stage != Stage::heard && guest.stage != Stage::told)
+      turn_away(guest, guest.stream.why());
     guest.stage = Stage::gone;
   }
 
@@ -306,8 +318,9 @@ class Gathering {
       attendance_.turned.push_back({guest.rank(), guest.stream.peer(), why});
   }
 
-  Company finish(const Blob& record) {
-    // Whoever comes for the next communicator must find no listener and no announcement of this one.
+  Company finish(const transports::Blob& record) {
+    // Whoever comes for the next communicator must find no listener and no announcement of this
+    // one.
     reception_ = {};
     std::erase_if(guests_, [](const Guest& guest) { return guest.stage != Stage::ready; });
     Company company;
@@ -317,12 +330,15 @@ class Gathering {
       company.records.push_back(std::move(seats_[rank]->record));
     // Every rank gets all records: n^2 of them are too many to keep. There is one copy, with an
     // offset in it for each stream.
-    company.members = encode(MembersMessage{job_, static_cast<std::uint32_t>(seats_.size())});
+    company.members =
+        control::encode(control::MembersMessage{job_, static_cast<std::uint32_t>(seats_.size())});
     for (std::size_t rank = 0; rank < seats_.size(); ++rank) {
-      const auto part = encode(MemberMessage{static_cast<std::uint32_t>(rank), company.records[rank]});
+      const auto part = control::encode(
+          control::MemberMessage{static_cast<std::uint32_t>(rank), company.records[rank]});
       company.members.insert(company.members.end(), part.begin(), part.end());
     }
-    // What does not fit into the sockets at once, and a rank that is lost now, are the control plane's business.
+    // What does not fit into the sockets at once, and a rank that is lost now, are the control
+    // plane's business.
     for (std::size_t rank = 1; rank < seats_.size(); ++rank) {
       seats_[rank]->stream.send_shared(company.members);
       company.streams.push_back(std::move(seats_[rank]->stream));
@@ -334,20 +350,21 @@ class Gathering {
     for (std::size_t rank = 1; rank < seats_.size(); ++rank)
       if (seats_[rank] == nullptr || seats_[rank]->stage != Stage::ready)
         attendance_.missing.push_back(static_cast<int>(rank));
-    std::string when = "within " + describe_seconds(std::chrono::duration<double>(connect_deadline_).count());
+    std::string when =
+        "within " + describe_seconds(std::chrono::duration<double>(connect_deadline_).count());
     if (attendance_.hopeless()) {
       when = "and cannot any more";
-    } else if (Clock::now() < deadline_) {
+    } else if (base::Clock::now() < deadline_) {
       const auto first = std::ranges::min_element(guests_, {}, &Guest::deadline);
       when = "by the deadline of rank " + std::to_string(first->rank());
     }
-    Failure failure = describe(attendance_, url_, when);
-    say_to_all(encode(RefusalMessage{failure}));
+    engine::Failure failure = describe(attendance_, url_, when);
+    say_to_all(control::encode(control::RefusalMessage{failure}));
     throw Error(failure.code, failure.cause);
   }
 
   void say_to_all(const std::vector<std::byte>& message) {
-    const TimePoint until = after(Clock::now(), farewell_time);
+    const base::TimePoint until = base::after(base::Clock::now(), farewell_time);
     std::erase_if(guests_, [](const Guest& guest) { return !guest.proved(); });
     for (Guest& guest : guests_) guest.stream.send(message);
     for (Guest& guest : guests_) {
@@ -361,29 +378,30 @@ class Gathering {
   const Place& place_;
   const std::string url_;
   const std::chrono::milliseconds connect_deadline_;
-  const TimePoint deadline_;
+  const base::TimePoint deadline_;
   const std::uint64_t job_;
   Reception reception_;
   std::list<Guest> guests_;    // in the order in which they came
   std::vector<Guest*> seats_;  // by rank, of those that have proved the secret
   std::size_t taken_ = 0;      // seats whose record is here
   const std::size_t most_strangers_;
-  TimePoint accept_again_ = TimePoint::min();
-  std::optional<TimePoint> hopeless_until_;
-  std::optional<Failure> end_;  // a rank cannot take part
-  TimePoint end_until_;
+  base::TimePoint accept_again_ = base::TimePoint::min();
+  std::optional<base::TimePoint> hopeless_until_;
+  std::optional<engine::Failure> end_;  // a rank cannot take part
+  base::TimePoint end_until_;
   std::set<std::uint32_t> told_;  // ranks that have been told so
   Attendance attendance_;
-  QuotaLog log_;
+  base::QuotaLog log_;
 };
 
 }  // namespace
 
-Company gather(const Place& place, const Options& options, const Blob& record) {
+Company gather(const Place& place, const Options& options, const transports::Blob& record) {
   return Gathering(place, options).run(record);
 }
 
-Failure refuse_all(const Place& place, const Options& options, const Failure& failure, TimePoint until) {
+engine::Failure refuse_all(const Place& place, const Options& options,
+                           const engine::Failure& failure, base::TimePoint until) {
   Gathering gathering(place, options);
   gathering.end_with(failure, until);
   try {
@@ -394,4 +412,4 @@ Failure refuse_all(const Place& place, const Options& options, const Failure& fa
   return failure;
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

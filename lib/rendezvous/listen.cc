@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/rendezvous/listen.h"
+#include "base/process.h"
 
 #include <algorithm>
 
 #include <rondo/error.h>
 
 #include "base/log.h"
-#include "lib/rendezvous/name_lookup.h"
 #include "lib/reachability.h"
+#include "lib/rendezvous/name_lookup.h"
 #include "lib/rendezvous/socket.h"
 #include "lib/rendezvous/url.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 constexpr std::size_t most_announced = 32;
@@ -20,7 +21,7 @@ constexpr std::size_t most_announced = 32;
 // that is cut loses it first. Link-local addresses mean nothing on another host.
 std::vector<Endpoint> chosen_addresses(const Options& options, std::uint16_t port) {
   std::vector<Endpoint> chosen, loopback;
-  for (const InterfaceInfo& interface : describe_interfaces(options.interfaces)) {
+  for (const InterfaceInfo& interface : lib::describe_interfaces(options.interfaces)) {
     if (!interface.chosen || interface.address.starts_with("fe80:")) continue;
     const bool v6 = interface.address.find(':') != std::string::npos;
     for (Endpoint endpoint :
@@ -35,9 +36,11 @@ std::vector<Endpoint> chosen_addresses(const Options& options, std::uint16_t por
 
 // Keeps the endpoints that the filters choose, or all when they choose none: an address in the URL
 // counts more.
-std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named, const std::vector<Endpoint>& chosen) {
+std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named,
+                                    const std::vector<Endpoint>& chosen) {
   const auto left_out = [&](const Endpoint& endpoint) {
-    return std::ranges::none_of(chosen, [&](const auto& one) { return one.host() == endpoint.host(); });
+    return std::ranges::none_of(chosen,
+                                [&](const auto& one) { return one.host() == endpoint.host(); });
   };
   if (!std::ranges::all_of(named, left_out)) std::erase_if(named, left_out);
   return named;
@@ -46,32 +49,36 @@ std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named, const std::vect
 // The endpoints that the URL names. For other hosts the name may mean another address of this host
 // (Debian maps a host's own name to 127.0.1.1) or of something in front of it: then the addresses
 // that the interface filters choose.
-std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options, const RendezvousUrl& url) {
+std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options,
+                                    const RendezvousUrl& url) {
   std::string why;
   std::vector<Endpoint> named = resolve(url.host, url.port, place.deadline, why);
   if (named.empty() && place.stays_here())
     throw Error(Errc::rendezvous, "rank 0 cannot listen at " + place.url + ": " + why);
   std::erase_if(named, [](const Endpoint& endpoint) { return !endpoint.is_local(); });
-  if (named.empty() && place.stays_here()) demand_secret(place.url + " is not an address of this host");
+  if (named.empty() && place.stays_here())
+    demand_secret(place.url + " is not an address of this host");
   const bool loopback_only = std::ranges::all_of(named, &Endpoint::is_loopback);
-  const bool says_loopback =
-      loopback_only && !named.empty() && (url.host == "localhost" || url.host == named.front().host());
+  const bool says_loopback = loopback_only && !named.empty() &&
+                             (url.host == "localhost" || url.host == named.front().host());
   if (place.stays_here() || says_loopback) return named;
   std::vector<Endpoint> chosen = chosen_addresses(options, url.port);
   const bool any = std::ranges::any_of(named, &Endpoint::is_any);
   if (!loopback_only && !any) return prefer_chosen(std::move(named), chosen);
   if (any && options.interfaces.empty()) return named;
   if (named.empty())
-    log_line(LogLevel::warning, "rank 0 listens on the chosen interfaces of this host, but " + place.url +
-                                    " names none of its addresses");
+    base::log_line(base::LogLevel::warning,
+                   "rank 0 listens on the chosen interfaces of this host, but " + place.url +
+                       " names none of its addresses");
   return chosen;
 }
 
 // Loopback first: ranks of the same host try them in this order.
-std::vector<std::string> addresses_of(const std::vector<FileDescriptor>& listeners) {
+std::vector<std::string> addresses_of(const std::vector<base::FileDescriptor>& listeners) {
   std::vector<Endpoint> endpoints;
   endpoints.reserve(listeners.size());
-  for (const FileDescriptor& listener : listeners) endpoints.push_back(own_endpoint(listener.get()));
+  for (const base::FileDescriptor& listener : listeners)
+    endpoints.push_back(own_endpoint(listener.get()));
   std::stable_partition(endpoints.begin(), endpoints.end(),
                         [](const Endpoint& endpoint) { return endpoint.is_loopback(); });
   std::vector<std::string> addresses;
@@ -87,7 +94,8 @@ Reception announce_reception(const Place& place, const Options& options, std::ui
       listen_on(reception.this_host_only ? loopback_address(0) : chosen_addresses(options, 0),
                 options.port_first, options.port_last);
   reception.board = board_of(place, options);
-  reception.board->announce({job, host_identity(), process_identity(), addresses_of(reception.listeners)});
+  reception.board->announce(
+      {job, base::host_identity(), process_identity(), addresses_of(reception.listeners)});
   return reception;
 }
 
@@ -104,10 +112,11 @@ std::string meeting_place(const Place& place, const Options& options) {
 }
 
 void demand_secret(const std::string& what) {
-  throw Error(Errc::authentication,
-              what +
-                  ", and without a job secret only ranks of one host can meet: set RONDO_SECRET to the "
-                  "same text on all ranks");
+  throw Error(
+      Errc::authentication,
+      what +
+          ", and without a job secret only ranks of one host can meet: set RONDO_SECRET to the "
+          "same text on all ranks");
 }
 
 Reception open_reception(const Place& place, const Options& options, std::uint64_t job) {
@@ -124,4 +133,4 @@ Reception open_reception(const Place& place, const Options& options, std::uint64
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -10,11 +10,11 @@
 #include "lib/rendezvous/announcement.h"
 #include "lib/rendezvous/rendezvous.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 
 // Where rank 0 can be reached while the object lives; the announcement is withdrawn with it.
 struct Reception {
-  std::vector<FileDescriptor> listeners;
+  std::vector<base::FileDescriptor> listeners;
   std::unique_ptr<Board> board;  // null for tcp://
   bool this_host_only = false;   // peers of other hosts are to be turned away
 };
@@ -28,4 +28,4 @@ std::unique_ptr<Board> board_of(const Place& place, const Options& options);
 std::string meeting_place(const Place& place, const Options& options);
 [[noreturn]] void demand_secret(const std::string& what);
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -16,7 +16,7 @@
 
 #include "base/thread.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 struct Found {
@@ -36,9 +36,10 @@ Found look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo* list = nullptr;
   const int result = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
   if (result != 0)
-    return {{},
-            "the name '" + host + "' has no address: " +
-                (result == EAI_SYSTEM ? describe_errno(errno) : std::string(::gai_strerror(result)))};
+    return {
+        {},
+        "the name '" + host + "' has no address: " +
+            (result == EAI_SYSTEM ? describe_errno(errno) : std::string(::gai_strerror(result)))};
   const std::unique_ptr<addrinfo, FreeList> owner(list);
   Found found;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
@@ -125,7 +126,7 @@ constexpr std::size_t most_late = 16;
 
 }  // namespace
 
-std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, TimePoint until,
+std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, base::TimePoint until,
                               std::string& why) {
   // A number needs no resolver.
   if (Found number = look_up(host, port, AI_NUMERICHOST); !number.endpoints.empty())
@@ -133,12 +134,12 @@ std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, TimeP
   LateLookups& late = late_lookups();
   late.join_finished();
   if (late.count() >= most_late) {
-    why =
-        "the name '" + host + "' cannot be looked up: the system's resolver has not answered earlier lookups";
+    why = "the name '" + host +
+          "' cannot be looked up: the system's resolver has not answered earlier lookups";
     return {};
   }
   Lookup lookup{std::make_shared<Answer>(), {}};
-  lookup.thread = start_thread("rondo-resolve", [host, port, answer = lookup.answer] {
+  lookup.thread = base::start_thread("rondo-resolve", [host, port, answer = lookup.answer] {
     Found found = look_up(host, port, 0);
     {
       const std::lock_guard lock(answer->mutex);
@@ -163,4 +164,4 @@ std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, TimeP
   return std::move(lookup.answer->found.endpoints);
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "lib/rendezvous/socket.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 
 // The addresses of a name or a number. Empty, with `why` set, when there is none or the system has
 // not found any by `until`. Thread-safe.
@@ -16,6 +16,7 @@ namespace rondo {
 // The system's resolver (getaddrinfo) cannot be interrupted, so a name is looked up on a thread of
 // its own. When its caller has given up at its deadline, a later lookup joins that thread, or the
 // end of the process, which does not wait for the resolver.
-std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, TimePoint until, std::string& why);
+std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, base::TimePoint until,
+                              std::string& why);
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

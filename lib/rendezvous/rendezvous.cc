@@ -12,7 +12,7 @@
 #include "lib/rendezvous/guest.h"
 #include "lib/rendezvous/host.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 
 std::uint64_t fresh_job() {
   std::uint64_t job = 0;
@@ -22,16 +22,19 @@ std::uint64_t fresh_job() {
   return job;
 }
 
-Joined join(const Place& place, const Options& options, const Blob& record) {
+Joined join(const Place& place, const Options& options, const transports::Blob& record) {
   if (record.size() > most_record_bytes)
-    throw Error(Errc::invalid_argument, "the record of rank " + std::to_string(place.rank) + " has " +
-                                            std::to_string(record.size()) + " bytes: at most " +
-                                            std::to_string(most_record_bytes) + " are possible");
+    throw Error(Errc::invalid_argument, "the record of rank " + std::to_string(place.rank) +
+                                            " has " + std::to_string(record.size()) +
+                                            " bytes: at most " + std::to_string(most_record_bytes) +
+                                            " are possible");
   if (place.size == 1) return {fresh_job(), {record}, nullptr};
-  Company company = place.rank == 0 ? gather(place, options, record) : attend(place, options, record);
+  Company company =
+      place.rank == 0 ? gather(place, options, record) : attend(place, options, record);
   Joined joined{company.job, std::move(company.records), nullptr};
-  joined.control = place.rank == 0 ? make_hub(std::move(company.streams), std::move(company.members))
-                                   : make_spoke(std::move(company.streams.front()), place.rank);
+  joined.control = place.rank == 0
+                       ? control::make_hub(std::move(company.streams), std::move(company.members))
+                       : control::make_spoke(std::move(company.streams.front()), place.rank);
   return joined;
 }
 
@@ -40,7 +43,7 @@ namespace {
 // A filter that chooses nothing cannot say where to listen either.
 Options without_bad_filter(Options options) {
   try {
-    describe_interfaces(options.interfaces);
+    lib::describe_interfaces(options.interfaces);
   } catch (const Error&) {
     options.interfaces.clear();
   }
@@ -49,11 +52,14 @@ Options without_bad_filter(Options options) {
 
 }  // namespace
 
-Failure fail_to_join(const Place& place, const Options& options, const Failure& failure) {
+engine::Failure fail_to_join(const Place& place, const Options& options,
+                             const engine::Failure& failure) {
   // The groups of a split have a way of their own to tell it: over the parent.
   if (place.size == 1 || !place.group.empty()) return failure;
-  Failure told{failure.code, "rank " + std::to_string(place.rank) + " cannot take part: " + failure.cause};
-  const TimePoint until = std::min(place.deadline, after(Clock::now(), failure_grace));
+  engine::Failure told{
+      failure.code, "rank " + std::to_string(place.rank) + " cannot take part: " + failure.cause};
+  const base::TimePoint until =
+      std::min(place.deadline, base::after(base::Clock::now(), failure_grace));
   try {
     if (place.rank == 0) return refuse_all(place, without_bad_filter(options), told, until);
     Place hasty = place;
@@ -64,4 +70,4 @@ Failure fail_to_join(const Place& place, const Options& options, const Failure& 
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -16,7 +16,7 @@
 
 #include "base/shortage.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 using V4 = sockaddr_in;
@@ -53,19 +53,20 @@ void set_option(int descriptor, int level, int name, int value) noexcept {
   ::setsockopt(descriptor, level, name, &value, sizeof value);
 }
 
-FileDescriptor new_socket(const Endpoint& endpoint) {
-  return FileDescriptor(
-      ::socket(endpoint.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
+base::FileDescriptor new_socket(const Endpoint& endpoint) {
+  return base::FileDescriptor(::socket(endpoint.storage.ss_family,
+                                       SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
 }
 
 // errno in `error` when it does not work.
-FileDescriptor try_listen(const Endpoint& endpoint, int& error) {
-  FileDescriptor socket = new_socket(endpoint);
+base::FileDescriptor try_listen(const Endpoint& endpoint, int& error) {
+  base::FileDescriptor socket = new_socket(endpoint);
   if (socket) {
     set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
     if (endpoint.storage.ss_family == AF_INET6) {
       const V6 v6 = as<V6>(endpoint);
-      set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr) ? 0 : 1);
+      set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY,
+                 IN6_IS_ADDR_UNSPECIFIED(&v6.sin6_addr) ? 0 : 1);
     }
     if (::bind(socket.get(), endpoint.address(), endpoint.bytes) == 0 &&
         ::listen(socket.get(), SOMAXCONN) == 0)
@@ -75,11 +76,12 @@ FileDescriptor try_listen(const Endpoint& endpoint, int& error) {
   return {};
 }
 
-FileDescriptor try_listen_in_range(Endpoint endpoint, std::uint16_t first, std::uint16_t last, int& error) {
+base::FileDescriptor try_listen_in_range(Endpoint endpoint, std::uint16_t first, std::uint16_t last,
+                                         int& error) {
   if (endpoint.port() != 0 || first == 0) return try_listen(endpoint, error);
   for (std::uint32_t port = first; port <= std::max(first, last); ++port) {
     endpoint.set_port(static_cast<std::uint16_t>(port));
-    if (FileDescriptor socket = try_listen(endpoint, error)) return socket;
+    if (base::FileDescriptor socket = try_listen(endpoint, error)) return socket;
     if (error != EADDRINUSE && error != EACCES) break;  // the next port would not do either
   }
   return {};
@@ -89,7 +91,7 @@ std::string remedy_of(int error, const Endpoint& endpoint) {
   if (error == EADDRINUSE) return "; another rank 0 or another program has it: take another port";
   if (error == EACCES && endpoint.port() != 0 && endpoint.port() < 1024)
     return "; ports below 1024 need CAP_NET_BIND_SERVICE: take a greater one";
-  return remedy_of_shortage(error);
+  return base::remedy_of_shortage(error);
 }
 
 std::string why_not(const Endpoint& endpoint, std::uint16_t first, std::uint16_t last, int error) {
@@ -119,7 +121,7 @@ bool Endpoint::is_local() const {
   if (is_loopback()) return true;
   Endpoint any_port = *this;
   any_port.set_port(0);
-  const FileDescriptor socket = new_socket(any_port);
+  const base::FileDescriptor socket = new_socket(any_port);
   return socket && ::bind(socket.get(), any_port.address(), any_port.bytes) == 0;
 }
 
@@ -184,7 +186,7 @@ std::vector<Endpoint> any_address(std::uint16_t port) {
   v6.sin6_port = htons(port);
   Endpoint any_port = from(v6);
   any_port.set_port(0);
-  const FileDescriptor probe = new_socket(any_port);
+  const base::FileDescriptor probe = new_socket(any_port);
   if (probe && ::bind(probe.get(), any_port.address(), any_port.bytes) == 0) return {from(v6)};
   return {v4_endpoint(INADDR_ANY, port)};
 }
@@ -193,18 +195,20 @@ std::vector<Endpoint> loopback_address(std::uint16_t port) {
   return {v4_endpoint(INADDR_LOOPBACK, port)};
 }
 
-std::vector<FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints, std::uint16_t port_first,
-                                      std::uint16_t port_last) {
-  std::vector<FileDescriptor> listeners;
+std::vector<base::FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints,
+                                            std::uint16_t port_first, std::uint16_t port_last) {
+  std::vector<base::FileDescriptor> listeners;
   std::string why = "no address to listen on";
   for (const Endpoint& endpoint : endpoints) {
     int error = 0;
-    if (FileDescriptor listener = try_listen_in_range(endpoint, port_first, port_last, error)) {
+    if (base::FileDescriptor listener =
+            try_listen_in_range(endpoint, port_first, port_last, error)) {
       listeners.push_back(std::move(listener));
       continue;
     }
     why = why_not(endpoint, port_first, port_last, error);
-    // One family of a name may be missing here; a port that somebody else has must not be shared with him by halves.
+    // One family of a name may be missing here; a port that somebody else has must not be shared
+    // with him by halves.
     if (error == EADDRINUSE && endpoint.port() != 0) throw Error(Errc::system, why);
   }
   if (listeners.empty()) throw Error(Errc::system, why);
@@ -214,7 +218,8 @@ std::vector<FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints, st
 Endpoint own_endpoint(int descriptor) {
   Endpoint endpoint;
   endpoint.bytes = sizeof endpoint.storage;
-  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&endpoint.storage), &endpoint.bytes) != 0)
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&endpoint.storage), &endpoint.bytes) !=
+      0)
     return {};
   return endpoint;
 }
@@ -222,7 +227,8 @@ Endpoint own_endpoint(int descriptor) {
 Endpoint peer_endpoint(int descriptor) {
   Endpoint endpoint;
   endpoint.bytes = sizeof endpoint.storage;
-  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&endpoint.storage), &endpoint.bytes) != 0)
+  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&endpoint.storage), &endpoint.bytes) !=
+      0)
     return {};
   return endpoint;
 }
@@ -233,8 +239,8 @@ bool same_host(int descriptor) {
   return peer.is_loopback() || peer.host() == own_endpoint(descriptor).host();
 }
 
-FileDescriptor connect_to(const Endpoint& endpoint, TimePoint until, std::string& why) {
-  FileDescriptor socket = new_socket(endpoint);
+base::FileDescriptor connect_to(const Endpoint& endpoint, base::TimePoint until, std::string& why) {
+  base::FileDescriptor socket = new_socket(endpoint);
   int error = 0;
   if (!socket) {
     error = errno;
@@ -259,8 +265,8 @@ FileDescriptor connect_to(const Endpoint& endpoint, TimePoint until, std::string
   return socket;
 }
 
-FileDescriptor accept_from(int listener) {
-  FileDescriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+base::FileDescriptor accept_from(int listener) {
+  base::FileDescriptor socket(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (socket) {
     tune(socket.get());
     set_option(socket.get(), SOL_SOCKET, SO_SNDBUF, send_buffer);
@@ -277,19 +283,19 @@ void tune(int descriptor) noexcept {
   set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);
 }
 
-bool wait_for(int descriptor, short events, TimePoint until) {
+bool wait_for(int descriptor, short events, base::TimePoint until) {
   for (;;) {
     pollfd entry{descriptor, events, 0};
-    const TimePoint now = Clock::now();
-    const int ready = ::poll(&entry, 1, poll_timeout(now, until));
+    const base::TimePoint now = base::Clock::now();
+    const int ready = ::poll(&entry, 1, base::poll_timeout(now, until));
     if (ready > 0) return true;
     if (now >= until) return false;
   }
 }
 
-void pause_until(TimePoint until) {
-  for (TimePoint now = Clock::now(); now < until; now = Clock::now())
-    ::poll(nullptr, 0, poll_timeout(now, until));
+void pause_until(base::TimePoint until) {
+  for (base::TimePoint now = base::Clock::now(); now < until; now = base::Clock::now())
+    ::poll(nullptr, 0, base::poll_timeout(now, until));
 }
 
 std::string describe_errno(int number) {
@@ -299,4 +305,4 @@ std::string describe_errno(int number) {
   return text;
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Addresses, listening and connecting for the rendezvous and the control plane. Every descriptor is non-blocking and closed on exec.
+// Addresses, listening and connecting for the rendezvous and the control plane. Every descriptor is
+// non-blocking and closed on exec.
 #pragma once
 
 #include <sys/socket.h>
@@ -13,7 +14,7 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 
 // An IPv4 or IPv6 address with a port.
 struct Endpoint {
@@ -39,27 +40,28 @@ std::vector<Endpoint> parse_endpoint(std::string_view text);
 std::vector<Endpoint> any_address(std::uint16_t port);
 std::vector<Endpoint> loopback_address(std::uint16_t port);  // 127.0.0.1
 
-// Listens on each of the endpoints that can be bound; ports of 0 become the first free one of the range, or any. Throws
-// Error(system) with the reason of the last, and what to do, when none can.
-std::vector<FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints, std::uint16_t port_first,
-                                      std::uint16_t port_last);
+// Listens on each of the endpoints that can be bound; ports of 0 become the first free one of the
+// range, or any. Throws Error(system) with the reason of the last, and what to do, when none can.
+std::vector<base::FileDescriptor> listen_on(const std::vector<Endpoint>& endpoints,
+                                            std::uint16_t port_first, std::uint16_t port_last);
 Endpoint own_endpoint(int descriptor);
 Endpoint peer_endpoint(int descriptor);
 // The two ends are on one host: the peer has a loopback address or the one that this end has.
 bool same_host(int descriptor);
 
 // No descriptor, with `why` set, when it is not connected by then.
-FileDescriptor connect_to(const Endpoint& endpoint, TimePoint until, std::string& why);
-FileDescriptor accept_from(int listener);
-// No delay, keepalive and TCP_USER_TIMEOUT: a host that is gone is noticed within some 20 s without traffic of our own.
+base::FileDescriptor connect_to(const Endpoint& endpoint, base::TimePoint until, std::string& why);
+base::FileDescriptor accept_from(int listener);
+// No delay, keepalive and TCP_USER_TIMEOUT: a host that is gone is noticed within some 20 s without
+// traffic of our own.
 void tune(int descriptor) noexcept;
 
 // poll() for one descriptor; false when the time is up.
-bool wait_for(int descriptor, short events, TimePoint until);
+bool wait_for(int descriptor, short events, base::TimePoint until);
 // Waits for nothing; used between two attempts.
-void pause_until(TimePoint until);
+void pause_until(base::TimePoint until);
 
 // "connection refused", in small letters as they stand in a sentence.
 std::string describe_errno(int number);
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -12,17 +12,17 @@
 #include "base/bytes.h"
 #include "lib/rendezvous/socket.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 constexpr std::size_t frame_prefix_bytes = 8;
 constexpr std::size_t refill_bytes = std::size_t{64} << 10;
-constexpr std::size_t most_input_bytes = frame_prefix_bytes + most_payload_bytes + tag_bytes;
+constexpr std::size_t most_input_bytes = frame_prefix_bytes + most_payload_bytes + base::tag_bytes;
 
 }  // namespace
 
 std::vector<std::byte> make_frame(std::uint16_t type, std::span<const std::byte> payload) {
-  Writer writer;
+  base::Writer writer;
   writer.put(static_cast<std::uint32_t>(payload.size()));
   writer.put(type);
   writer.put(std::uint16_t{0});
@@ -30,7 +30,7 @@ std::vector<std::byte> make_frame(std::uint16_t type, std::span<const std::byte>
   return writer.take();
 }
 
-Stream::Stream(FileDescriptor descriptor)
+Stream::Stream(base::FileDescriptor descriptor)
     : descriptor_(std::move(descriptor)), peer_(peer_endpoint(descriptor_.get()).text()) {}
 
 short Stream::events() const noexcept {
@@ -45,7 +45,8 @@ void Stream::read() {
     const std::size_t room = most_input_bytes - (input_.size() - taken_);
     const ssize_t count = ::recv(descriptor_.get(), part.data(), std::min(room, part.size()), 0);
     if (count > 0) {
-      input_.erase(input_.begin(), input_.begin() + static_cast<std::ptrdiff_t>(std::exchange(taken_, 0)));
+      input_.erase(input_.begin(),
+                   input_.begin() + static_cast<std::ptrdiff_t>(std::exchange(taken_, 0)));
       input_.insert(input_.end(), part.begin(), part.begin() + count);
       if (static_cast<std::size_t>(count) < part.size()) return;
     } else if (count == 0) {
@@ -58,8 +59,8 @@ void Stream::read() {
   }
 }
 
-void Stream::protect(const Agreement& agreed) {
-  if (agreed.protection == Protection::none) return;
+void Stream::protect(const base::Agreement& agreed) {
+  if (agreed.protection == base::Protection::none) return;
   sending_.emplace(agreed.keys.sending);
   receiving_.emplace(agreed.keys.receiving);
 }
@@ -91,10 +92,11 @@ std::span<const std::byte> Stream::next_part() const noexcept {
 
 void Stream::append_with_tags(std::span<const std::byte> frames) {
   while (!frames.empty()) {
-    const auto frame = frames.first(frame_prefix_bytes + load_little<std::uint32_t>(frames.data()));
+    const auto frame =
+        frames.first(frame_prefix_bytes + base::load_little<std::uint32_t>(frames.data()));
     sending_->begin();
     sending_->add(frame);
-    const Tag tag = sending_->end();
+    const base::Tag tag = sending_->end();
     sending_->skip(1);
     output_.insert(output_.end(), frame.begin(), frame.end());
     output_.insert(output_.end(), tag.begin(), tag.end());
@@ -110,7 +112,7 @@ void Stream::refill() {
   sent_ = 0;
   std::size_t bytes = 0;
   while (bytes < shared_.size() && bytes < refill_bytes)
-    bytes += frame_prefix_bytes + load_little<std::uint32_t>(shared_.data() + bytes);
+    bytes += frame_prefix_bytes + base::load_little<std::uint32_t>(shared_.data() + bytes);
   append_with_tags(shared_.first(bytes));
   shared_ = shared_.subspan(bytes);
   shared_at_ = output_.size();
@@ -131,7 +133,8 @@ void Stream::write() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
-      // What the peer said last is still to be read: only reading ends the stream, unless nothing can come any more.
+      // What the peer said last is still to be read: only reading ends the stream, unless nothing
+      // can come any more.
       const int error = errno;
       read();
       end(describe_errno(error));
@@ -153,7 +156,7 @@ bool Stream::take(std::span<std::byte> to) {
 std::optional<StreamFrame> Stream::take_frame() {
   const auto here = std::span(input_).subspan(taken_);
   if (here.size() < frame_prefix_bytes) return std::nullopt;
-  Reader reader(here);
+  base::Reader reader(here);
   const std::size_t length = reader.get<std::uint32_t>();
   const auto type = reader.get<std::uint16_t>();
   reader.get<std::uint16_t>();
@@ -165,18 +168,19 @@ std::optional<StreamFrame> Stream::take_frame() {
   }
   const auto payload = reader.get_bytes(length);
   if (!reader.ok()) return std::nullopt;
-  if (receiving_ && here.size() < frame_prefix_bytes + length + tag_bytes) return std::nullopt;
+  if (receiving_ && here.size() < frame_prefix_bytes + length + base::tag_bytes)
+    return std::nullopt;
   if (receiving_) {
     receiving_->begin();
     receiving_->add(here.first(frame_prefix_bytes + length));
-    if (!receiving_->matches(here.subspan(frame_prefix_bytes + length).first<tag_bytes>())) {
+    if (!receiving_->matches(here.subspan(frame_prefix_bytes + length).first<base::tag_bytes>())) {
       // The connection may have ended behind this frame already; this cause says more.
       why_.clear();
-      end(wrong_tag, Errc::authentication);
+      end(base::wrong_tag, Errc::authentication);
       taken_ = input_.size();
       return std::nullopt;
     }
-    taken_ += tag_bytes;
+    taken_ += base::tag_bytes;
   }
   StreamFrame frame{type, {payload.begin(), payload.end()}};
   taken_ += frame_prefix_bytes + length;
@@ -193,4 +197,4 @@ void Stream::finish_sending() noexcept {
   if (descriptor_) ::shutdown(descriptor_.get(), SHUT_WR);
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

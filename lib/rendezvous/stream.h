@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A non-blocking connection of the rendezvous and the control plane: fixed-size handshake messages first, then frames
+// A non-blocking connection of the rendezvous and the control plane: fixed-size handshake messages
+// first, then frames
 //
-//   frame = length:u32 type:u16 reserved:u16 payload:length bytes [tag:16 bytes]      ; length <= most_payload_bytes
+//   frame = length:u32 type:u16 reserved:u16 payload:length bytes [tag:16 bytes]      ; length <=
+//   most_payload_bytes
 //
-// On a connection between two hosts each frame ends with a tag over the rest of it (base/frame_tag.h).
+// On a connection between two hosts each frame ends with a tag over the rest of it
+// (base/frame_tag.h).
 //
-// The input buffer never grows beyond one frame: a peer that sends more is read no further until the frame has been taken.
+// The input buffer never grows beyond one frame: a peer that sends more is read no further until
+// the frame has been taken.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +26,7 @@
 #include "base/frame_tag.h"
 #include "base/handshake.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 
 inline constexpr std::size_t most_record_bytes = std::size_t{64} << 10;
 inline constexpr std::size_t most_payload_bytes = most_record_bytes + 64;
@@ -37,7 +41,7 @@ std::vector<std::byte> make_frame(std::uint16_t type, std::span<const std::byte>
 // Thread-bound. After the connection has ended, ended() says why and everything else does nothing.
 class Stream {
  public:
-  explicit Stream(FileDescriptor descriptor);
+  explicit Stream(base::FileDescriptor descriptor);
 
   int descriptor() const noexcept { return descriptor_.get(); }
   // The peer's address as it was when the connection was made.
@@ -48,11 +52,13 @@ class Stream {
   // From here on frames have tags in both directions, if that was agreed. Call it at the same point
   // of the stream on both ends: after the handshake, when only whole frames follow. Throws
   // Error(system) when OpenSSL has no AES-128-GCM.
-  void protect(const Agreement& agreed);
+  void protect(const base::Agreement& agreed);
 
-  // Reads what has come, as far as there is room. What came before the connection ended can still be taken.
+  // Reads what has come, as far as there is room. What came before the connection ended can still
+  // be taken.
   void read();
-  // Sends at once as much as the kernel takes and keeps the rest for write(). After protect(): whole frames.
+  // Sends at once as much as the kernel takes and keeps the rest for write(). After protect():
+  // whole frames.
   void send(std::span<const std::byte> bytes);
   // As send(), of whole frames that the caller keeps unchanged as long as the stream lives: what is
   // not sent at once is not copied. At most one such part at a time; a second one is copied.
@@ -83,18 +89,19 @@ class Stream {
   void refill();
   void append_with_tags(std::span<const std::byte> frames);
 
-  FileDescriptor descriptor_;
+  base::FileDescriptor descriptor_;
   std::string peer_;
   std::string why_;
   Errc code_ = Errc::peer_lost;
-  std::optional<FrameTag> sending_, receiving_;
+  std::optional<base::FrameTag> sending_, receiving_;
   std::vector<std::byte> input_;
   std::size_t taken_ = 0;
   std::vector<std::byte> output_;
   std::size_t sent_ = 0;
-  std::span<const std::byte> shared_;  // what is left of it; its place is before output_[shared_at_]
+  std::span<const std::byte>
+      shared_;  // what is left of it; its place is before output_[shared_at_]
   std::size_t shared_at_ = 0;
   std::vector<std::byte> later_;  // frames behind the shared ones that have no tags yet
 };
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -5,7 +5,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 constexpr std::string_view tcp_scheme = "tcp://", file_scheme = "file://";
@@ -13,7 +13,8 @@ constexpr std::size_t most_url_bytes = 2048;
 
 [[noreturn]] void refuse(std::string_view url, std::string_view where, std::string_view why) {
   throw Error(Errc::invalid_argument,
-              std::string(where) + " is '" + std::string(url.substr(0, 200)) + "': " + std::string(why) +
+              std::string(where) + " is '" + std::string(url.substr(0, 200)) +
+                  "': " + std::string(why) +
                   "; possible are tcp://HOST:PORT (rank 0 listens there), file:///PATH (a file "
                   "that all ranks share) and env:// (the launcher's variables)");
 }
@@ -27,7 +28,8 @@ RendezvousUrl parse_rendezvous(std::string_view url, std::string_view where) {
   if (url.starts_with(file_scheme)) {
     parsed.kind = RendezvousUrl::Kind::file;
     parsed.path = url.substr(file_scheme.size());
-    if (!parsed.path.starts_with('/')) refuse(url, where, "the path of a file:// URL begins with a slash");
+    if (!parsed.path.starts_with('/'))
+      refuse(url, where, "the path of a file:// URL begins with a slash");
     if (parsed.path.ends_with('/')) refuse(url, where, "the path names a directory, not a file");
     return parsed;
   }
@@ -46,11 +48,13 @@ RendezvousUrl parse_rendezvous(std::string_view url, std::string_view where) {
   if (host.empty()) refuse(url, where, "there is no host");
   if (host.find_first_of("/@?# ") != std::string_view::npos)
     refuse(url, where, "the host is not a name or an address");
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), parsed.port);
-  if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size() || parsed.port == 0)
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), parsed.port);
+  if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size() ||
+      parsed.port == 0)
     refuse(url, where, "the port is not a number from 1 to 65535");
   parsed.host = host;
   return parsed;
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

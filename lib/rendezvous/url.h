@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace rondo {
+namespace rondo::rendezvous {
 
 struct RendezvousUrl {
   enum class Kind { tcp, file };
@@ -15,8 +15,8 @@ struct RendezvousUrl {
   std::string path;  // file: absolute
 };
 
-// tcp://host:port, tcp://[IPv6]:port or file:///path. Throws Error(invalid_argument) that says what is possible. `where` is who gave
-// the URL: "RONDO_RENDEZVOUS", "Options::rendezvous".
+// tcp://host:port, tcp://[IPv6]:port or file:///path. Throws Error(invalid_argument) that says what
+// is possible. `where` is who gave the URL: "RONDO_RENDEZVOUS", "Options::rendezvous".
 RendezvousUrl parse_rendezvous(std::string_view url, std::string_view where);
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

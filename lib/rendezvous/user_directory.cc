@@ -21,7 +21,7 @@
 #include "base/file_descriptor.h"
 #include "lib/rendezvous/socket.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 constexpr std::size_t key_bytes = 32;
@@ -42,16 +42,19 @@ std::string examine(const std::string& path) {
 
 // The key when it is there and whole.
 bool read_key(const std::string& path, Key& key) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  const base::FileDescriptor file(
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!file) {
     if (errno == ENOENT) return false;
-    throw Error(Errc::system, "the key " + path + " cannot be read: " + describe_errno(errno) + remedy);
+    throw Error(Errc::system,
+                "the key " + path + " cannot be read: " + describe_errno(errno) + remedy);
   }
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != ::geteuid() ||
-      (status.st_mode & 077) != 0 ||
+  if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      status.st_uid != ::geteuid() || (status.st_mode & 077) != 0 ||
       ::read(file.get(), key.data(), key.size()) != static_cast<ssize_t>(key.size()))
-    throw Error(Errc::system, "the key " + path + " is damaged or open to others: remove it" + remedy);
+    throw Error(Errc::system,
+                "the key " + path + " is damaged or open to others: remove it" + remedy);
   ::futimens(file.get(), nullptr);  // cleaners of /tmp go by age
   return true;
 }
@@ -62,15 +65,18 @@ void make_key(const std::string& path) {
   if (RAND_bytes(key.data(), static_cast<int>(key.size())) != 1)
     throw Error(Errc::system, "no random bytes from OpenSSL for the key " + path);
   std::string temporary = path + ".XXXXXX";
-  const FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
+  const base::FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!file)
-    throw Error(Errc::system, "the key " + path + " cannot be made: " + describe_errno(errno) + remedy);
-  const bool written = ::write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
+    throw Error(Errc::system,
+                "the key " + path + " cannot be made: " + describe_errno(errno) + remedy);
+  const bool written =
+      ::write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
   const bool linked = written && (::link(temporary.c_str(), path.c_str()) == 0 || errno == EEXIST);
   const int error = errno;
   ::unlink(temporary.c_str());
   if (!linked)
-    throw Error(Errc::system, "the key " + path + " cannot be written: " + describe_errno(error) + remedy);
+    throw Error(Errc::system,
+                "the key " + path + " cannot be written: " + describe_errno(error) + remedy);
 }
 
 }  // namespace
@@ -85,11 +91,12 @@ std::string user_directory() {
     if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
       // XDG_RUNTIME_DIR may be that of another user or of a session that is gone.
       if (parent != parents.back()) continue;
-      throw Error(Errc::system,
-                  fmt::format("the directory {} cannot be made: {}{}", path, describe_errno(errno), remedy));
+      throw Error(Errc::system, fmt::format("the directory {} cannot be made: {}{}", path,
+                                            describe_errno(errno), remedy));
     }
     if (const std::string why = examine(path); !why.empty())
-      throw Error(Errc::system, fmt::format("the directory {} cannot be trusted: {}{}", path, why, remedy));
+      throw Error(Errc::system,
+                  fmt::format("the directory {} cannot be trusted: {}{}", path, why, remedy));
     return path;
   }
   return {};
@@ -118,4 +125,4 @@ std::string user_secret(std::string_view name) {
   return secret;
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -18,34 +18,35 @@ using namespace rondo;
 
 namespace {
 
-const Claim claim{Purpose::data, 3, 8, 0x1122334455667788u, 1, 2};
+const base::Claim claim{base::Purpose::data, 3, 8, 0x1122334455667788u, 1, 2};
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-Tag tag_of(FrameTag& tags, std::string_view text, std::uint64_t ahead = 0) {
+base::Tag tag_of(base::FrameTag& tags, std::string_view text, std::uint64_t ahead = 0) {
   tags.begin(ahead);
   tags.add(bytes_of(text));
   return tags.end();
 }
 
-bool accepts(FrameTag& tags, std::string_view text, const Tag& tag) {
+bool accepts(base::FrameTag& tags, std::string_view text, const base::Tag& tag) {
   tags.begin();
   tags.add(bytes_of(text));
   return tags.matches(tag);
 }
 
 struct Ends {
-  Agreement initiator, acceptor;
-  HelloBytes hello;
-  ChallengeBytes challenge;
-  ProofBytes proof;
+  base::Agreement initiator, acceptor;
+  base::HelloBytes hello;
+  base::ChallengeBytes challenge;
+  base::ProofBytes proof;
 };
 
-Ends shake_hands(Protection of_initiator, Protection of_acceptor, std::string_view secret = "secret") {
-  Initiator initiator(claim, 0, secret, {.protection = of_initiator});
-  Acceptor acceptor(0, secret, {.protection = of_acceptor});
+Ends shake_hands(base::Protection of_initiator, base::Protection of_acceptor,
+                 std::string_view secret = "secret") {
+  base::Initiator initiator(claim, 0, secret, {.protection = of_initiator});
+  base::Acceptor acceptor(0, secret, {.protection = of_acceptor});
   Ends ends;
   ends.hello = initiator.hello();
   ends.challenge = acceptor.challenge(ends.hello);
@@ -57,21 +58,23 @@ Ends shake_hands(Protection of_initiator, Protection of_acceptor, std::string_vi
 }
 
 // HKDF as OpenSSL has it.
-SessionKey hkdf(std::string_view secret, const std::vector<std::byte>& salt,
-                const std::vector<std::byte>& info) {
+base::SessionKey hkdf(std::string_view secret, const std::vector<std::byte>& salt,
+                      const std::vector<std::byte>& info) {
   EVP_KDF* const kdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
   EVP_KDF_CTX* const context = EVP_KDF_CTX_new(kdf);
   char digest[] = "SHA256";
   const OSSL_PARAM parameters[] = {
       OSSL_PARAM_construct_utf8_string(OSSL_KDF_PARAM_DIGEST, digest, 0),
-      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, const_cast<char*>(secret.data()), secret.size()),
+      OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_KEY, const_cast<char*>(secret.data()),
+                                        secret.size()),
       OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_SALT, const_cast<std::byte*>(salt.data()),
                                         salt.size()),
       OSSL_PARAM_construct_octet_string(OSSL_KDF_PARAM_INFO, const_cast<std::byte*>(info.data()),
                                         info.size()),
       OSSL_PARAM_construct_end()};
-  SessionKey key{};
-  CHECK(EVP_KDF_derive(context, reinterpret_cast<unsigned char*>(key.data()), key.size(), parameters) == 1);
+  base::SessionKey key{};
+  CHECK(EVP_KDF_derive(context, reinterpret_cast<unsigned char*>(key.data()), key.size(),
+                       parameters) == 1);
   EVP_KDF_CTX_free(context);
   EVP_KDF_free(kdf);
   return key;
@@ -85,19 +88,20 @@ void append(std::vector<std::byte>& to, const Part& part) {
 }  // namespace
 
 TEST_CASE("the tag is that of AES-128-GCM", "[frame_tag]") {
-  // Test case 1 of the GCM specification (McGrew, Viega): key, nonce, text and additional data are all zero or empty.
+  // Test case 1 of the GCM specification (McGrew, Viega): key, nonce, text and additional data are
+  // all zero or empty.
   constexpr unsigned char expected[] = {0x58, 0xe2, 0xfc, 0xce, 0xfa, 0x7e, 0x30, 0x61,
                                         0x36, 0x7f, 0x1d, 0x57, 0xa4, 0xe7, 0x45, 0x5a};
-  FrameTag tags(SessionKey{});
+  base::FrameTag tags(base::SessionKey{});
   CHECK(std::memcmp(tag_of(tags, "").data(), expected, sizeof expected) == 0);
 }
 
 TEST_CASE("frames that are altered, replayed, left out or reordered are noticed", "[frame_tag]") {
-  const SessionKey key{std::byte{7}};
-  FrameTag sender(key), receiver(key);
-  const Tag first = tag_of(sender, "first");
+  const base::SessionKey key{std::byte{7}};
+  base::FrameTag sender(key), receiver(key);
+  const base::Tag first = tag_of(sender, "first");
   CHECK(tag_of(sender, "first") == first);  // nobody has been sent it yet
-  const Tag second = tag_of(sender, "second", 1);
+  const base::Tag second = tag_of(sender, "second", 1);
   sender.skip(2);
   SECTION("in order") {
     CHECK(accepts(receiver, "first", first));
@@ -115,28 +119,29 @@ TEST_CASE("frames that are altered, replayed, left out or reordered are noticed"
     CHECK_FALSE(accepts(receiver, "second", second));
   }
   SECTION("of another key") {
-    FrameTag other(SessionKey{std::byte{8}});
+    base::FrameTag other(base::SessionKey{std::byte{8}});
     CHECK_FALSE(accepts(other, "first", first));
   }
 }
 
 TEST_CASE("both ends have the same keys, and every connection has its own", "[handshake]") {
-  const Ends one = shake_hands(Protection::headers, Protection::headers);
-  const Ends other = shake_hands(Protection::headers, Protection::headers);
+  const Ends one = shake_hands(base::Protection::headers, base::Protection::headers);
+  const Ends other = shake_hands(base::Protection::headers, base::Protection::headers);
   CHECK(one.initiator.keys.sending == one.acceptor.keys.receiving);
   CHECK(one.initiator.keys.receiving == one.acceptor.keys.sending);
   CHECK(one.initiator.keys.sending != one.initiator.keys.receiving);
   CHECK(one.initiator.keys.sending != other.initiator.keys.sending);
-  CHECK(one.initiator.keys.sending != SessionKey{});
+  CHECK(one.initiator.keys.sending != base::SessionKey{});
 }
 
 TEST_CASE("the keys are those of HKDF over everything said", "[handshake]") {
-  const Ends ends = shake_hands(Protection::headers, Protection::none);
+  const Ends ends = shake_hands(base::Protection::headers, base::Protection::none);
   std::vector<std::byte> salt(ends.hello.begin() + 48, ends.hello.begin() + 80);
   salt.insert(salt.end(), ends.challenge.begin() + 32, ends.challenge.begin() + 64);
   for (const bool initiator : {true, false}) {
     std::vector<std::byte> info;
-    append(info, bytes_of(initiator ? "rondo frames of the initiator" : "rondo frames of the acceptor"));
+    append(info,
+           bytes_of(initiator ? "rondo frames of the initiator" : "rondo frames of the acceptor"));
     append(info, ends.hello);
     append(info, ends.challenge);
     append(info, ends.proof);
@@ -146,9 +151,9 @@ TEST_CASE("the keys are those of HKDF over everything said", "[handshake]") {
 }
 
 TEST_CASE("the greater protection holds, and needs a secret", "[handshake]") {
-  using enum Protection;
-  for (const Protection one : {none, headers, payload})
-    for (const Protection other : {none, headers, payload}) {
+  using enum base::Protection;
+  for (const base::Protection one : {none, headers, payload})
+    for (const base::Protection other : {none, headers, payload}) {
       const Ends ends = shake_hands(one, other);
       CHECK(ends.initiator.protection == std::max(one, other));
       CHECK(ends.acceptor.protection == std::max(one, other));
@@ -159,16 +164,16 @@ TEST_CASE("the greater protection holds, and needs a secret", "[handshake]") {
 
 TEST_CASE("nobody between the ends can lower the protection", "[handshake]") {
   constexpr std::size_t hello_flags = 40, challenge_flags = 16;
-  Initiator initiator(claim, 0, "secret", {.protection = Protection::payload});
-  Acceptor acceptor(0, "secret", {.protection = Protection::headers});
+  base::Initiator initiator(claim, 0, "secret", {.protection = base::Protection::payload});
+  base::Acceptor acceptor(0, "secret", {.protection = base::Protection::headers});
   SECTION("in the hello") {
-    HelloBytes hello = initiator.hello();
+    base::HelloBytes hello = initiator.hello();
     REQUIRE(hello[hello_flags] == std::byte{1 | 2 << 2});
     hello[hello_flags] = std::byte{1};
     CHECK_THROWS_WITH(initiator.answer(acceptor.challenge(hello)), Catch::Contains("secret"));
   }
   SECTION("in the challenge") {
-    ChallengeBytes challenge = acceptor.challenge(initiator.hello());
+    base::ChallengeBytes challenge = acceptor.challenge(initiator.hello());
     REQUIRE(challenge[challenge_flags] == std::byte{1 | 1 << 2});
     challenge[challenge_flags] = std::byte{1};
     CHECK_THROWS_WITH(initiator.answer(challenge), Catch::Contains("secret"));

@@ -9,23 +9,24 @@ using namespace rondo;
 
 namespace {
 
-const Claim claim{Purpose::data, 3, 8, 0x1122334455667788u, 1, 2};
+const base::Claim claim{base::Purpose::data, 3, 8, 0x1122334455667788u, 1, 2};
 
 // What both ends see when every message arrives as it was sent.
 struct Exchange {
-  Initiator initiator;
-  Acceptor acceptor;
-  HelloBytes hello;
-  ChallengeBytes challenge;
+  base::Initiator initiator;
+  base::Acceptor acceptor;
+  base::HelloBytes hello;
+  base::ChallengeBytes challenge;
 
-  Exchange(std::string_view initiator_secret, std::string_view acceptor_secret, std::uint32_t peer = 0)
+  Exchange(std::string_view initiator_secret, std::string_view acceptor_secret,
+           std::uint32_t peer = 0)
       : initiator(claim, peer, initiator_secret),
         acceptor(0, acceptor_secret),
         hello(initiator.hello()),
         challenge(acceptor.challenge(hello)) {}
 };
 
-Errc code_of(Initiator& initiator, const ChallengeBytes& challenge) {
+Errc code_of(base::Initiator& initiator, const base::ChallengeBytes& challenge) {
   try {
     initiator.answer(challenge);
   } catch (const Error& error) {
@@ -37,15 +38,16 @@ Errc code_of(Initiator& initiator, const ChallengeBytes& challenge) {
 }  // namespace
 
 TEST_CASE("both ends prove the same secret", "[handshake]") {
-  for (const std::string& secret : {std::string("correct horse"), std::string(), std::string(300, 'x')}) {
+  for (const std::string& secret :
+       {std::string("correct horse"), std::string(), std::string(300, 'x')}) {
     Exchange exchange(secret, secret);
-    const ProofBytes proof = exchange.initiator.answer(exchange.challenge);
+    const base::ProofBytes proof = exchange.initiator.answer(exchange.challenge);
     CHECK(exchange.acceptor.proves(proof));
-    CHECK_FALSE(exchange.acceptor.proves(refused_proof));
-    CHECK(exchange.acceptor.version() == wire_version);
+    CHECK_FALSE(exchange.acceptor.proves(base::refused_proof));
+    CHECK(exchange.acceptor.version() == base::wire_version);
     CHECK(exchange.acceptor.meant_for_this_rank());
     CHECK(exchange.acceptor.peer_has_secret() == !secret.empty());
-    const Claim& heard = exchange.acceptor.claim();
+    const base::Claim& heard = exchange.acceptor.claim();
     CHECK(heard.purpose == claim.purpose);
     CHECK(heard.rank == claim.rank);
     CHECK(heard.size == claim.size);
@@ -59,45 +61,45 @@ TEST_CASE("a wrong secret is noticed by whoever looks first", "[handshake]") {
   Exchange exchange("one", "two");
   CHECK_THROWS_WITH(exchange.initiator.answer(exchange.challenge), Catch::Contains("RONDO_SECRET"));
   CHECK(code_of(exchange.initiator, exchange.challenge) == Errc::authentication);
-  CHECK(exchange.acceptor.refusal() == Verdict::bad_secret);
+  CHECK(exchange.acceptor.refusal() == base::Verdict::bad_secret);
 
   // An impostor that skips the check cannot make the proof either.
   Exchange impostor("two", "two");
-  Acceptor victim(0, "one");
+  base::Acceptor victim(0, "one");
   Exchange other("one", "one");
-  const ProofBytes proof = impostor.initiator.answer(impostor.challenge);
+  const base::ProofBytes proof = impostor.initiator.answer(impostor.challenge);
   CHECK_FALSE(other.acceptor.proves(proof));
 }
 
 TEST_CASE("a missing secret has its own word", "[handshake]") {
   Exchange none("", "two");
   CHECK_THROWS_WITH(none.initiator.answer(none.challenge), Catch::Contains("is needed"));
-  CHECK(none.acceptor.refusal() == Verdict::secret_needed);
+  CHECK(none.acceptor.refusal() == base::Verdict::secret_needed);
   Exchange surplus("two", "");
   CHECK(code_of(surplus.initiator, surplus.challenge) == Errc::authentication);
 }
 
 TEST_CASE("no bit of the messages can be changed", "[handshake]") {
-  for (std::size_t bit = 0; bit < hello_bytes * 8; bit += 5) {
-    Initiator initiator(claim, 0, "secret");
-    HelloBytes hello = initiator.hello();
+  for (std::size_t bit = 0; bit < base::hello_bytes * 8; bit += 5) {
+    base::Initiator initiator(claim, 0, "secret");
+    base::HelloBytes hello = initiator.hello();
     hello[bit / 8] ^= std::byte{1} << (bit % 8);
-    Acceptor acceptor(0, "secret");
+    base::Acceptor acceptor(0, "secret");
     if (bit / 8 < 8) {
       CHECK_THROWS_AS(acceptor.challenge(hello), Error);
       continue;
     }
-    const ChallengeBytes challenge = acceptor.challenge(hello);
+    const base::ChallengeBytes challenge = acceptor.challenge(hello);
     CHECK(code_of(initiator, challenge) == Errc::authentication);
   }
-  for (std::size_t bit = 0; bit < challenge_bytes * 8; bit += 5) {
+  for (std::size_t bit = 0; bit < base::challenge_bytes * 8; bit += 5) {
     Exchange exchange("secret", "secret");
     exchange.challenge[bit / 8] ^= std::byte{1} << (bit % 8);
     CHECK_THROWS_AS(exchange.initiator.answer(exchange.challenge), Error);
   }
   Exchange exchange("secret", "secret");
-  for (std::size_t bit = 0; bit < proof_bytes * 8; ++bit) {
-    ProofBytes proof = exchange.initiator.answer(exchange.challenge);
+  for (std::size_t bit = 0; bit < base::proof_bytes * 8; ++bit) {
+    base::ProofBytes proof = exchange.initiator.answer(exchange.challenge);
     proof[bit / 8] ^= std::byte{1} << (bit % 8);
     CHECK_FALSE(exchange.acceptor.proves(proof));
   }
@@ -105,16 +107,16 @@ TEST_CASE("no bit of the messages can be changed", "[handshake]") {
 
 TEST_CASE("proofs cannot be replayed or reflected", "[handshake]") {
   Exchange first("secret", "secret");
-  const ProofBytes proof = first.initiator.answer(first.challenge);
-  Acceptor again(0, "secret");
+  const base::ProofBytes proof = first.initiator.answer(first.challenge);
+  base::Acceptor again(0, "secret");
   again.challenge(first.hello);
   CHECK_FALSE(again.proves(proof));
 
-  ProofBytes reflected;
-  std::copy_n(first.challenge.begin() + 64, proof_bytes, reflected.begin());
+  base::ProofBytes reflected;
+  std::copy_n(first.challenge.begin() + 64, base::proof_bytes, reflected.begin());
   CHECK_FALSE(first.acceptor.proves(reflected));
 
-  Initiator fresh(claim, 0, "secret");
+  base::Initiator fresh(claim, 0, "secret");
   CHECK_THROWS_AS(fresh.answer(first.challenge), Error);
 }
 
@@ -126,30 +128,31 @@ TEST_CASE("an initiator knows whom it reached", "[handshake]") {
 }
 
 TEST_CASE("other versions and other programs are told apart", "[handshake]") {
-  Initiator initiator(claim, 0, "secret");
-  HelloBytes hello = initiator.hello();
-  hello[8] = std::byte{wire_version + 1};
-  Acceptor acceptor(0, "secret");
-  ChallengeBytes challenge = acceptor.challenge(hello);
-  CHECK(acceptor.version() == wire_version + 1);
-  CHECK(acceptor.refusal() == Verdict::bad_version);
+  base::Initiator initiator(claim, 0, "secret");
+  base::HelloBytes hello = initiator.hello();
+  hello[8] = std::byte{base::wire_version + 1};
+  base::Acceptor acceptor(0, "secret");
+  base::ChallengeBytes challenge = acceptor.challenge(hello);
+  CHECK(acceptor.version() == base::wire_version + 1);
+  CHECK(acceptor.refusal() == base::Verdict::bad_version);
 
-  challenge[8] = std::byte{wire_version + 1};
+  challenge[8] = std::byte{base::wire_version + 1};
   CHECK_THROWS_WITH(initiator.answer(challenge),
-                    Catch::Contains("wire version " + std::to_string(wire_version + 1)));
+                    Catch::Contains("wire version " + std::to_string(base::wire_version + 1)));
   challenge[0] = std::byte{'H'};
   CHECK_THROWS_WITH(initiator.answer(challenge), Catch::Contains("not Rondo"));
 }
 
 TEST_CASE("verdicts survive the wire, others do not", "[handshake]") {
-  for (std::uint32_t value = 0; value <= static_cast<std::uint32_t>(Verdict::secret_needed); ++value) {
-    const auto verdict = static_cast<Verdict>(value);
-    CHECK(Initiator::read_verdict(Acceptor::write_verdict(verdict)) == verdict);
-    CHECK_FALSE(explain(verdict).empty());
+  for (std::uint32_t value = 0; value <= static_cast<std::uint32_t>(base::Verdict::secret_needed);
+       ++value) {
+    const auto verdict = static_cast<base::Verdict>(value);
+    CHECK(base::Initiator::read_verdict(base::Acceptor::write_verdict(verdict)) == verdict);
+    CHECK_FALSE(base::explain(verdict).empty());
   }
-  VerdictBytes bytes = Acceptor::write_verdict(Verdict::welcome);
+  base::VerdictBytes bytes = base::Acceptor::write_verdict(base::Verdict::welcome);
   bytes[8] = std::byte{200};
-  CHECK_THROWS_AS(Initiator::read_verdict(bytes), Error);
+  CHECK_THROWS_AS(base::Initiator::read_verdict(bytes), Error);
   bytes = {};
-  CHECK_THROWS_AS(Initiator::read_verdict(bytes), Error);
+  CHECK_THROWS_AS(base::Initiator::read_verdict(bytes), Error);
 }

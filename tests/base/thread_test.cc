@@ -12,7 +12,9 @@ using namespace rondo;
 TEST_CASE("threads of the library take no signals", "[thread]") {
   sigset_t before, inside, after;
   REQUIRE(::pthread_sigmask(SIG_SETMASK, nullptr, &before) == 0);
-  start_thread("rondo-test", [&] { ::pthread_sigmask(SIG_SETMASK, nullptr, &inside); }).join();
+  base::start_thread("rondo-test", [&] {
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &inside);
+  }).join();
   REQUIRE(::pthread_sigmask(SIG_SETMASK, nullptr, &after) == 0);
   for (const int signal : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1, SIGPROF}) {
     CHECK(sigismember(&inside, signal) == 1);
@@ -21,8 +23,8 @@ TEST_CASE("threads of the library take no signals", "[thread]") {
 }
 
 TEST_CASE("lines that strangers cause are counted once there are many", "[log]") {
-  QuotaLog log;
-  TimePoint now = Clock::now();
+  base::QuotaLog log;
+  base::TimePoint now = base::Clock::now();
   for (int i = 0; i < 10; ++i) CHECK(log.admit(now) == 0);
   for (int i = 0; i < 7; ++i) CHECK_FALSE(log.admit(now + std::chrono::seconds{i}));
   now += std::chrono::seconds{60};

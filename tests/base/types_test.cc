@@ -34,7 +34,8 @@ TEST_CASE("values outside the enums", "[types]") {
   CHECK_FALSE(is_integer(static_cast<DType>(200)));
   CHECK_FALSE(supports(static_cast<DType>(200), ReduceOp::sum));
   CHECK_FALSE(supports(DType::f32, static_cast<ReduceOp>(200)));
-  for (int op = 0; op < reduce_op_count; ++op) CHECK_FALSE(supports(DType::u16, static_cast<ReduceOp>(op)));
+  for (int op = 0; op < reduce_op_count; ++op)
+    CHECK_FALSE(supports(DType::u16, static_cast<ReduceOp>(op)));
 }
 
 TEST_CASE("names and synonyms", "[types]") {

@@ -12,7 +12,8 @@ namespace {
 struct Row {
   double mean, deviation;
 };
-constexpr Row rows[] = {{0, 1e-4}, {1, 1e-4}, {100, 1e-4}, {1e4, 1}, {1e4, 1e-3}, {-3, 1}, {15, 1}, {1e8, 1}};
+constexpr Row rows[] = {{0, 1e-4},   {1, 1e-4}, {100, 1e-4}, {1e4, 1},
+                        {1e4, 1e-3}, {-3, 1},   {15, 1},     {1e8, 1}};
 constexpr double most = 1e-13;  // relative error of the variance
 
 double as(DType type, double value) {
@@ -102,7 +103,8 @@ TEST_CASE("variance merged over 256 ranks keeps its digits") {
 TEST_CASE("variance over communicators keeps its digits, in the first step and later") {
   const int size = GENERATE(1, 3, 8);
   for (const Row& row : rows) {
-    const std::vector<Numbers> ranks = draw_ranks(row, DType::f64, static_cast<std::size_t>(size), 500);
+    const std::vector<Numbers> ranks =
+        draw_ranks(row, DType::f64, static_cast<std::size_t>(size), 500);
     const Exact exact(ranks);
     Setup setup;
     setup.size = size;
@@ -112,15 +114,16 @@ TEST_CASE("variance over communicators keeps its digits, in the first step and l
       for (int step = 0; step < 3; ++step) {
         layer.forward({x.data(), x.size(), 1}, {y.data(), y.size(), 1});
         const double error = exact.error_of(layer.variance()[0]);
-        expect(error <= most,
-               fmt::format("mean {}, deviation {}, step {}: {}", row.mean, row.deviation, step, error));
+        expect(error <= most, fmt::format("mean {}, deviation {}, step {}: {}", row.mean,
+                                          row.deviation, step, error));
       }
     }));
   }
 }
 
-// The point of the sums is the mean of the step before. Up to four deviations from there sums of 16-bit elements are not taken again; few
-// different values are the worst, since their rounding errors do not cancel.
+// The point of the sums is the mean of the step before. Up to four deviations from there sums of
+// 16-bit elements are not taken again; few different values are the worst, since their rounding
+// errors do not cancel.
 TEST_CASE("variance of 16-bit elements whose mean moves keeps its digits") {
   double worst = 0;
   for (const DType type : {DType::f16, DType::bf16}) {
@@ -133,7 +136,8 @@ TEST_CASE("variance of 16-bit elements whose mean moves keeps its digits") {
       const double point =
           seed % 2 == 0
               ? 0
-              : (batch.values[0] + batch.values[1] + moved * (batch.values[0] - batch.values[1])) / 2;
+              : (batch.values[0] + batch.values[1] + moved * (batch.values[0] - batch.values[1])) /
+                    2;
       bn::Pool pool;
       bn::Passes passes(pool, 1, type, TensorLayout::nchw, 1);
       Tensor x(type, TensorLayout::nchw, batch, 0, 1);
@@ -157,7 +161,8 @@ TEST_CASE("a far first element, constant channels and numbers that are none do n
     std::vector<Numbers> far(3);
     Numbers x(samples * channels), y(x.size());
     for (std::size_t r = 0; r < 3; ++r)
-      for (std::size_t n = 0; n < samples; ++n) far[r].push_back(n == 0 && r == 1 ? 0 : 1e4 + normal(r, n));
+      for (std::size_t n = 0; n < samples; ++n)
+        far[r].push_back(n == 0 && r == 1 ? 0 : 1e4 + normal(r, n));
     for (std::size_t n = 0; n < samples; ++n) {
       double* const row = &x[n * channels];
       row[0] = far[static_cast<std::size_t>(rank)][n];
@@ -166,14 +171,16 @@ TEST_CASE("a far first element, constant channels and numbers that are none do n
       row[3] = rank == 2 && n == 7 ? NAN : 1;
     }
     const Exact exact(far);
-    SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64, .layout = TensorLayout::nhwc});
+    SyncBatchNorm layer(c, channels,
+                        {.name = "bn", .type = DType::f64, .layout = TensorLayout::nhwc});
     for (int step = 0; step < 3; ++step) {
       const std::uint64_t before = c.statistics().operations;
       layer.forward({x.data(), samples, 1}, {y.data(), samples, 1});
       // About the point of the step before there is no need for second sums.
       expect(c.statistics().operations - before == (step == 0 ? 2u : 1u), "collectives");
       expect(exact.error_of(layer.variance()[0]) <= 1e-12, "far first element");
-      expect(layer.variance()[1] >= 0 && layer.variance()[1] < 1e-30 && std::abs(y[1]) < 1e-12, "constant");
+      expect(layer.variance()[1] >= 0 && layer.variance()[1] < 1e-30 && std::abs(y[1]) < 1e-12,
+             "constant");
       expect(layer.variance()[2] == 0 && y[2] == 0, "zero");
       expect(std::isnan(layer.variance()[3]) && std::isnan(y[3]), "not a number");
     }
@@ -224,8 +231,8 @@ TEST_CASE("dx is the derivative") {
 
 TEST_CASE("the mean and its rest are exact, however far the mean is from the point before") {
   // Each sum has 54 binary digits, one more than a double.
-  const auto [point, away] = GENERATE(
-      table<double, double>({{0x1.99999ap-4, 1e8 + 1}, {1e8 + 1, 0x1.99999ap-4}, {-0x1.99999ap-4, 1e8 + 1}}));
+  const auto [point, away] = GENERATE(table<double, double>(
+      {{0x1.99999ap-4, 1e8 + 1}, {1e8 + 1, 0x1.99999ap-4}, {-0x1.99999ap-4, 1e8 + 1}}));
   bn::GlobalMoments global(1);
   global.point[0] = point;
   const double s1[] = {away}, s2[] = {away * away};

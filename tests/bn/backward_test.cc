@@ -41,11 +41,11 @@ TEST_CASE("backward with the x of another forward pass is refused") {
         layer.forward(one.view(), out.view());
         layer.forward(two.view(), out.view());
         const std::string message = refusal_of(layer, one.view(), out.view());
-        expect(
-            message.find(fmt::format("rank {}: batch norm layer bn: x is not what the last forward pass was "
-                                     "given; keep x unchanged until backward",
-                                     rank)) != std::string::npos,
-            message);
+        expect(message.find(fmt::format(
+                   "rank {}: batch norm layer bn: x is not what the last forward pass was "
+                   "given; keep x unchanged until backward",
+                   rank)) != std::string::npos,
+               message);
         // Nothing has happened: the right one is taken, at whatever address.
         Tensor elsewhere = two;
         layer.backward(elsewhere.view(), out.view(), out.view());
@@ -78,7 +78,8 @@ TEST_CASE("backward after a forward pass in place is refused, and right with a c
     for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
       SyncBatchNorm layer(c, 3, {.name = "bn", .type = type});
       const Batch batch = draw_batch(4, 3, 700, 3);
-      Tensor x(type, TensorLayout::nchw, batch, static_cast<std::size_t>(rank) * 2, 2), kept = x, dy = x;
+      Tensor x(type, TensorLayout::nchw, batch, static_cast<std::size_t>(rank) * 2, 2), kept = x,
+                                                                                        dy = x;
       layer.forward(x.view(), x.view());
       const std::string message = refusal_of(layer, x.view(), dy.view());
       expect(message.find("that pass wrote its output over it") != std::string::npos, message);
@@ -114,14 +115,15 @@ TEST_CASE("gradients with a large mean cost dx no digits") {
     CHECK_NOTHROW(run_communicators(ranks(2), "large mean", [&](Communicator& c, int rank) {
       const std::size_t first = static_cast<std::size_t>(rank) * samples;
       SyncBatchNorm layer(c, channels, {.name = "bn", .type = row.type, .layout = layout});
-      Tensor in(row.type, layout, x, first, samples), gradients(row.type, layout, dy, first, samples),
-          out = in;
+      Tensor in(row.type, layout, x, first, samples),
+          gradients(row.type, layout, dy, first, samples), out = in;
       layer.forward(in.view(), out.view());
       layer.backward(in.view(), gradients.view(), out.view());
       Batch got = x;
       got.values = reference.dx;
       out.unpack(got, first);
-      expect_near_by_channel(got, reference.dx, row.tolerance, fmt::format("dx, {}", name_of(row.type)));
+      expect_near_by_channel(got, reference.dx, row.tolerance,
+                             fmt::format("dx, {}", name_of(row.type)));
     }));
   }
 }

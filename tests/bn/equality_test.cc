@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks with parts of a batch get what one process gets with the whole: forward, dx, dgamma, dbeta, running statistics.
+// Ranks with parts of a batch get what one process gets with the whole: forward, dx, dgamma, dbeta,
+// running statistics.
 #include <numeric>
 
 #include "bn/reference.h"
@@ -15,7 +16,8 @@ struct Shape {
   std::size_t channels, spatial;
 };
 
-// What a type may differ by: in what f64 sums give, in what is stored as a parameter, and in activations, which are rounded once.
+// What a type may differ by: in what f64 sums give, in what is stored as a parameter, and in
+// activations, which are rounded once.
 struct Tolerance {
   double sums, parameters, activations;
 };
@@ -33,16 +35,17 @@ Tolerance tolerance_of(DType type) {
 }
 
 // One number a channel, each by its own scale.
-void expect_each(std::span<const double> got, const Numbers& wanted, const Numbers& scales, double tolerance,
-                 const std::string& what) {
+void expect_each(std::span<const double> got, const Numbers& wanted, const Numbers& scales,
+                 double tolerance, const std::string& what) {
   const double apart = difference_of_scales({got.begin(), got.end()}, wanted, scales);
-  expect(apart <= tolerance, fmt::format("{}: {} apart in a channel, {} allowed", what, apart, tolerance));
+  expect(apart <= tolerance,
+         fmt::format("{}: {} apart in a channel, {} allowed", what, apart, tolerance));
 }
 
 std::string describe(const Shape& shape, const std::vector<std::size_t>& split) {
   std::string text = fmt::format("{} {} {} channels, {} positions, split",
-                                 shape.layout == TensorLayout::nchw ? "nchw" : "nhwc", name_of(shape.type),
-                                 shape.channels, shape.spatial);
+                                 shape.layout == TensorLayout::nchw ? "nchw" : "nhwc",
+                                 name_of(shape.type), shape.channels, shape.spatial);
   for (const std::size_t samples : split) text += fmt::format(" {}", samples);
   return text;
 }
@@ -75,7 +78,8 @@ void check_equal(const Shape& shape, const std::vector<std::size_t>& split) {
   REQUIRE_NOTHROW(run_communicators(setup, what, [&](Communicator& c, int rank) {
     const auto r = static_cast<std::size_t>(rank);
     const std::size_t first = std::accumulate(split.begin(), split.begin() + rank, std::size_t{0});
-    SyncBatchNorm layer(c, shape.channels, {.name = "bn", .type = shape.type, .layout = shape.layout});
+    SyncBatchNorm layer(c, shape.channels,
+                        {.name = "bn", .type = shape.type, .layout = shape.layout});
     assign(layer.gamma(), gamma);
     assign(layer.beta(), beta);
     for (int step = 0; step < steps; ++step) {
@@ -91,7 +95,8 @@ void check_equal(const Shape& shape, const std::vector<std::size_t>& split) {
       layer.backward(x.view(), dy.view(), dx.view());
       expect_each(layer.gamma_gradient_sum(), wanted.dgamma, wanted.dgamma_scale, allowed.sums,
                   "sum of dgamma");
-      expect_each(layer.beta_gradient_sum(), wanted.dbeta, wanted.dbeta_scale, allowed.sums, "sum of dbeta");
+      expect_each(layer.beta_gradient_sum(), wanted.dbeta, wanted.dbeta_scale, allowed.sums,
+                  "sum of dbeta");
       y.unpack(ys[k], first);
       dx.unpack(dxs[k], first);
     }

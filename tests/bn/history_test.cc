@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step leaves behind, which the sums of the next are taken about, does it no harm: numbers that are none, means from far away,
-// passes that failed.
+// What a step leaves behind, which the sums of the next are taken about, does it no harm: numbers
+// that are none, means from far away, passes that failed.
 #include <cmath>
 
 #include <rondo/error.h>
@@ -32,10 +32,12 @@ struct Part {
   Tensor x, y;
 };
 
-void expect_ordinary_step(SyncBatchNorm& layer, const Wanted& wanted, int rank, const std::string& when) {
+void expect_ordinary_step(SyncBatchNorm& layer, const Wanted& wanted, int rank,
+                          const std::string& when) {
   Part part(layer.options().type, wanted.batch, rank);
   layer.forward(part.x.view(), part.y.view());
-  expect_near({layer.mean().begin(), layer.mean().end()}, wanted.reference.mean, 1e-12, when + ", mean");
+  expect_near({layer.mean().begin(), layer.mean().end()}, wanted.reference.mean, 1e-12,
+              when + ", mean");
   expect_near({layer.variance().begin(), layer.variance().end()}, wanted.reference.variance, 1e-12,
               when + ", variance");
   Batch got = wanted.batch;
@@ -65,7 +67,8 @@ TEST_CASE("a step with odd numbers leaves nothing behind in the statistics of th
   const int where = GENERATE(0, 2, size);  // of one rank, or everywhere
   Wanted wanted;
   wanted.batch = stored(wanted.batch, type);
-  wanted.reference = Reference(wanted.batch, wanted.batch, Numbers(channels, 1.0), Numbers(channels), 1e-5);
+  wanted.reference =
+      Reference(wanted.batch, wanted.batch, Numbers(channels, 1.0), Numbers(channels), 1e-5);
   Setup setup;
   setup.size = size;
   INFO("odd " << odd << ' ' << name_of(type) << " on rank " << where);
@@ -75,7 +78,8 @@ TEST_CASE("a step with odd numbers leaves nothing behind in the statistics of th
     if (where == rank || where == size) spoil(part.x, type, odd, where == size);
     layer.forward(part.x.view(), part.y.view());
     expect(std::isfinite(odd) || !std::isfinite(layer.mean()[1]), "the mean says so");
-    expect(std::abs(layer.mean()[0] - wanted.reference.mean[0]) < 1e-12, "other channels are as ever");
+    expect(std::abs(layer.mean()[0] - wanted.reference.mean[0]) < 1e-12,
+           "other channels are as ever");
     expect_ordinary_step(layer, wanted, rank, "next");
     const std::uint64_t before = c.statistics().operations;
     expect_ordinary_step(layer, wanted, rank, "after next");
@@ -128,8 +132,10 @@ TEST_CASE("there is no backward pass of a forward pass that failed") {
       }
       return std::error_code();
     };
-    expect(code_of([&] { (rank == 0 ? layer : other).forward(in, out); }) == Errc::mismatch, "mismatch");
-    expect(code_of([&] { (rank == 0 ? layer : other).backward(in, in, out); }) == Errc::invalid_argument,
+    expect(code_of([&] { (rank == 0 ? layer : other).forward(in, out); }) == Errc::mismatch,
+           "mismatch");
+    expect(code_of([&] { (rank == 0 ? layer : other).backward(in, in, out); }) ==
+               Errc::invalid_argument,
            "backward");
   }));
 }

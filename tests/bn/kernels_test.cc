@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loops of every instruction set that this processor has, beside the same thing written plainly.
+// The loops of every instruction set that this processor has, beside the same thing written
+// plainly.
 #include "bn/kernels/table.h"
 
 #include "bn/reference.h"
@@ -85,8 +86,8 @@ void check_sums(const Case& of) {
   }
   double* const to = got.data();
   of.kernels.rows_moments(xs.data(), of.rows, of.channels, point.data(), to, to + of.channels);
-  of.kernels.rows_gradients(xs.data(), dys.data(), of.rows, of.channels, point.data(), to + 2 * of.channels,
-                            to + 3 * of.channels);
+  of.kernels.rows_gradients(xs.data(), dys.data(), of.rows, of.channels, point.data(),
+                            to + 2 * of.channels, to + 3 * of.channels);
   double worst = 0;
   for (std::size_t i = 0; i < got.size(); ++i)
     worst = std::max(worst, std::abs(got[i] - 1 - wanted[i]) / (size[i] + 1));
@@ -153,7 +154,8 @@ TEST_CASE("kernels of every instruction set compute what is written plainly") {
   }
 }
 
-// Every bit pattern goes in and comes out as it was; every f32 near a boundary between two is rounded as the table of values says.
+// Every bit pattern goes in and comes out as it was; every f32 near a boundary between two is
+// rounded as the table of values says.
 TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction set") {
   for (const bn::Isa isa : sets_here()) {
     for (const DType type : {DType::f16, DType::bf16}) {
@@ -165,7 +167,8 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       kernels.run_forward(all.data(), out.data(), all.size(), identity, 0, false);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < all.size(); ++i) {
-        const unsigned exponent = type == DType::f16 ? 0x7c00u : 0x7f80u, magnitude = all[i] & 0x7fffu;
+        const unsigned exponent = type == DType::f16 ? 0x7c00u : 0x7f80u,
+                       magnitude = all[i] & 0x7fffu;
         const unsigned quiet = type == DType::f16 ? 0x200u : 0x40u;
         const bool nan = magnitude > exponent;
         // x * 1 + 0 makes +0 of -0.

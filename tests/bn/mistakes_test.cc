@@ -18,7 +18,8 @@ constexpr std::size_t samples = 3;
 struct Model {
   explicit Model(Communicator& communicator, int rank) : c(communicator), rank(rank) {
     for (std::size_t i = 0; i < 4; ++i)
-      layers.emplace_back(communicator, 4, BatchNormOptions{.name = fmt::format("bn{}", i), .epsilon = 1e-3});
+      layers.emplace_back(communicator, 4,
+                          BatchNormOptions{.name = fmt::format("bn{}", i), .epsilon = 1e-3});
   }
   Activations view(std::vector<float>& values) { return {values.data(), samples, 1}; }
   Activations x() { return view(in); }
@@ -54,14 +55,15 @@ void check_named(const std::string& what, const std::function<void(Model&)>& run
 }
 
 TEST_CASE("a rank that skips a layer is named with where it is") {
-  check_named("skipped",
-              [](Model& m) {
-                for (int step = 0; step < 2; ++step)
-                  for (std::size_t i = 0; i < 4; ++i)
-                    if (m.rank != 2 || step == 0 || i != 1) m.forward(i);
-              },
-              {"batch norm: ranks differ: rank 2 at layer bn2 forward step 2; ranks 0, 1, 3 at layer bn1 "
-               "forward step 2"});
+  check_named(
+      "skipped",
+      [](Model& m) {
+        for (int step = 0; step < 2; ++step)
+          for (std::size_t i = 0; i < 4; ++i)
+            if (m.rank != 2 || step == 0 || i != 1) m.forward(i);
+      },
+      {"batch norm: ranks differ: rank 2 at layer bn2 forward step 2; ranks 0, 1, 3 at layer bn1 "
+       "forward step 2"});
 }
 
 TEST_CASE("a rank that runs the other direction is named") {
@@ -78,32 +80,34 @@ TEST_CASE("a rank that runs the other direction is named") {
 }
 
 TEST_CASE("a rank that made its layer anew is named with its step") {
-  check_named("step",
-              [](Model& m) {
-                m.forward(0);
-                m.forward(0);
-                SyncBatchNorm anew(m.c, 4, {.name = "bn0"});
-                (m.rank == 3 ? anew : m.layers[0]).forward(m.x(), m.y());
-              },
-              {"rank 3 at layer bn0 (2nd of this name) forward step 1; ranks 0, 1, 2 at layer bn0 forward "
-               "step 3"});
+  check_named(
+      "step",
+      [](Model& m) {
+        m.forward(0);
+        m.forward(0);
+        SyncBatchNorm anew(m.c, 4, {.name = "bn0"});
+        (m.rank == 3 ? anew : m.layers[0]).forward(m.x(), m.y());
+      },
+      {"rank 3 at layer bn0 (2nd of this name) forward step 1; ranks 0, 1, 2 at layer bn0 forward "
+       "step 3"});
 }
 
 TEST_CASE("a rank that evaluated what others trained is named with what it evaluated") {
-  check_named("evaluation",
-              [](Model& m) {
-                m.forward(0);
-                for (std::size_t i = 1; i < 3; ++i) {
-                  if (m.rank == 0)
-                    m.evaluate(i);
-                  else
-                    m.forward(i);
-                }
-                m.forward(3);
-              },
-              {"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); ranks 1, "
-               "2, 3 at layer bn1 "
-               "forward step 1"});
+  check_named(
+      "evaluation",
+      [](Model& m) {
+        m.forward(0);
+        for (std::size_t i = 1; i < 3; ++i) {
+          if (m.rank == 0)
+            m.evaluate(i);
+          else
+            m.forward(i);
+        }
+        m.forward(3);
+      },
+      {"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); ranks 1, "
+       "2, 3 at layer bn1 "
+       "forward step 1"});
 }
 
 TEST_CASE("a rank whose layer has another past is named") {
@@ -126,7 +130,8 @@ TEST_CASE("lists of layers that differ are named by the first layer that does") 
                 SyncBatchNorm::begin_forward(m.rank == 1 ? odd : usual, xs);
                 SyncBatchNorm::end_forward(m.rank == 1 ? odd : usual, ys);
               },
-              {"rank 1 at layer bn2 (2 of 3 in one call, 4 channels) forward step 1; ranks 0, 2, 3 at layer "
+              {"rank 1 at layer bn2 (2 of 3 in one call, 4 channels) forward step 1; ranks 0, 2, 3 "
+               "at layer "
                "bn1 (2 of 3 "
                "in one call, 4 channels) forward step 1"});
 }
@@ -274,7 +279,8 @@ TEST_CASE("a rank that never comes is named by the deadline of the layer") {
     } catch (const Error& error) {
       message = error.what();
     }
-    expect(message.find("fwd 1 bn7") != std::string::npos && message.find("rank 1") != std::string::npos,
+    expect(message.find("fwd 1 bn7") != std::string::npos &&
+               message.find("rank 1") != std::string::npos,
            message);
   }));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Evaluation, averages, layers without this or that, empty batches, groups, several layers at once, threads.
+// Evaluation, averages, layers without this or that, empty batches, groups, several layers at once,
+// threads.
 #include <optional>
 
 #include "bn/reference.h"
@@ -19,7 +20,8 @@ Setup ranks(int size) {
 
 // What a rank has of a step: its own samples of a batch drawn for all.
 struct Share {
-  Share(std::uint64_t seed, int rank, std::size_t samples, std::size_t spatial = 5, DType type = DType::f64)
+  Share(std::uint64_t seed, int rank, std::size_t samples, std::size_t spatial = 5,
+        DType type = DType::f64)
       : x(type, TensorLayout::nchw, draw_batch(4 * samples, channels, spatial, seed),
           static_cast<std::size_t>(rank) * samples, samples),
         dy(type, TensorLayout::nchw, draw_batch(4 * samples, channels, spatial, seed + 1000),
@@ -34,12 +36,14 @@ TEST_CASE("running statistics: momentum, cumulative, and a checkpoint in between
     const auto options = [](std::optional<double> momentum) {
       return BatchNormOptions{.name = "bn", .type = DType::f64, .momentum = momentum};
     };
-    SyncBatchNorm quarter(c, channels, options(0.25)), cumulative(c, channels, options(std::nullopt));
+    SyncBatchNorm quarter(c, channels, options(0.25)),
+        cumulative(c, channels, options(std::nullopt));
     std::optional<SyncBatchNorm> resumed;
     Numbers mean(channels), variance(channels, 1.0), mean_sum(channels), variance_sum(channels);
     for (std::uint64_t step = 1; step <= 5; ++step) {
       Share share(step, rank, 3);
-      for (SyncBatchNorm* layer : {&quarter, &cumulative}) layer->forward(share.x.view(), share.y.view());
+      for (SyncBatchNorm* layer : {&quarter, &cumulative})
+        layer->forward(share.x.view(), share.y.view());
       if (resumed) resumed->forward(share.x.view(), share.y.view());
       const auto n = static_cast<double>(quarter.count());
       for (std::size_t i = 0; i < channels; ++i) {
@@ -61,7 +65,8 @@ TEST_CASE("running statistics: momentum, cumulative, and a checkpoint in between
     expect_near(numbers(quarter.running_mean()), mean, 1e-14, "momentum, mean");
     expect_near(numbers(quarter.running_variance()), variance, 1e-14, "momentum, variance");
     expect_near(numbers(cumulative.running_mean()), mean_sum, 1e-14, "cumulative, mean");
-    expect_near(numbers(cumulative.running_variance()), variance_sum, 1e-14, "cumulative, variance");
+    expect_near(numbers(cumulative.running_variance()), variance_sum, 1e-14,
+                "cumulative, variance");
     expect_near(numbers(resumed->running_mean()), mean_sum, 1e-14, "resumed, mean");
     expect(resumed->batches() == 5 && cumulative.batches() == 5, "batches");
   }));
@@ -102,7 +107,8 @@ TEST_CASE("a run resumed from a checkpoint goes on with the same bits") {
         }
       }
       expect(numbers(whole.running_mean()) == numbers(resumed->running_mean()), "running mean");
-      expect(numbers(whole.running_variance()) == numbers(resumed->running_variance()), "running variance");
+      expect(numbers(whole.running_variance()) == numbers(resumed->running_variance()),
+             "running variance");
     }));
   }
 }
@@ -120,7 +126,8 @@ TEST_CASE("evaluation uses running statistics and no communication") {
       layer.evaluate(in.view(), in.view());
       Batch y = x, wanted = x;
       in.unpack(y, 0);
-      const Numbers mean = numbers(layer.running_mean()), variance = numbers(layer.running_variance());
+      const Numbers mean = numbers(layer.running_mean()),
+                    variance = numbers(layer.running_variance());
       for (std::size_t i = 0; i < x.size(); ++i) {
         const std::size_t channel = i / 5 % channels;
         wanted.values[i] = (x.values[i] - mean[channel]) / std::sqrt(variance[channel] + 1e-5);
@@ -175,8 +182,10 @@ TEST_CASE("a layer without gamma and beta") {
     plain.backward(one.x.view(), one.dy.view(), one.dx.view());
     affine.forward(other.x.view(), other.y.view());
     affine.backward(other.x.view(), other.dy.view(), other.dx.view());
-    expect(one.y.bytes() == other.y.bytes() && one.dx.bytes() == other.dx.bytes(), "as with 1 and 0");
-    expect(plain.gamma().count == 0 && plain.beta_gradient().count == 0 && plain.gamma_gradient_sum().empty(),
+    expect(one.y.bytes() == other.y.bytes() && one.dx.bytes() == other.dx.bytes(),
+           "as with 1 and 0");
+    expect(plain.gamma().count == 0 && plain.beta_gradient().count == 0 &&
+               plain.gamma_gradient_sum().empty(),
            "empty");
     plain.bind_gradients({nullptr, 0, DType::f64}, {nullptr, 0, DType::f64});
     const auto names = [](SyncBatchNorm& layer) {
@@ -185,7 +194,8 @@ TEST_CASE("a layer without gamma and beta") {
       return all;
     };
     expect(names(plain) == "plain.running_mean plain.running_var plain.point ", names(plain));
-    expect(names(affine) == "affine.weight affine.bias affine.running_mean affine.running_var affine.point ",
+    expect(names(affine) ==
+               "affine.weight affine.bias affine.running_mean affine.running_var affine.point ",
            names(affine));
   }));
 }
@@ -222,7 +232,8 @@ TEST_CASE("batches of nothing and of one") {
            "nothing");
     expect(numbers(layer.beta_gradient()) == Numbers(channels) && layer.beta_gradient_sum()[0] == 0,
            "gradients");
-    // One sample on one rank: its own mean, so the output is beta; a variance of one element is not an estimate.
+    // One sample on one rank: its own mean, so the output is beta; a variance of one element is not
+    // an estimate.
     Numbers x(channels, 3.25), y(channels), dx(channels, 7.0);
     const std::size_t samples = rank == 1 ? 1 : 0;
     const auto view = [&](Numbers& values) {
@@ -249,7 +260,8 @@ TEST_CASE("groups have statistics of their own") {
     SyncBatchNorm layer(*group, 1, {.name = "bn", .type = DType::f64});
     double x[2] = {static_cast<double>(rank), static_cast<double>(rank)}, y[2];
     layer.forward({x, 2, 1}, {y, 2, 1});
-    expect(layer.count() == 4 && layer.mean()[0] == (rank < 2 ? 0.5 : 2.5) && layer.variance()[0] == 0.25,
+    expect(layer.count() == 4 && layer.mean()[0] == (rank < 2 ? 0.5 : 2.5) &&
+               layer.variance()[0] == 0.25,
            "statistics");
   }));
 }
@@ -291,7 +303,8 @@ TEST_CASE("several layers in one call give what each alone gives, in one collect
       for (std::size_t i = 0; i < count; ++i) {
         expect(all[i].y.bytes() == one[i].y.bytes(), "y");
         expect(all[i].dx.bytes() == one[i].dx.bytes(), "dx");
-        expect(numbers(together[i].gamma_gradient()) == numbers(alone[i].gamma_gradient()), "dgamma");
+        expect(numbers(together[i].gamma_gradient()) == numbers(alone[i].gamma_gradient()),
+               "dgamma");
       }
     }
   }));
@@ -308,7 +321,8 @@ TEST_CASE("the bits do not depend on threads, on memory in place, or on what els
       // Large enough for several tasks.
       Share a(1, rank, 2, 60'001, DType::f32), b = a, d = a;
       std::vector<float> bucket(100'000, 1.0F);
-      Work work = c.all_reduce(buffer_of(std::span(bucket)), buffer_of(std::span(bucket)), ReduceOp::sum);
+      Work work =
+          c.all_reduce(buffer_of(std::span(bucket)), buffer_of(std::span(bucket)), ReduceOp::sum);
       one.forward(a.x.view(), a.y.view());
       one.backward(a.x.view(), a.dy.view(), a.dx.view());
       work.wait();

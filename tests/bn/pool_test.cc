@@ -34,7 +34,8 @@ TEST_CASE("a pool of several threads works on tasks side by side") {
     std::unique_lock lock(mutex);
     ++begun;
     changed.notify_all();
-    if (!changed.wait_for(lock, std::chrono::seconds{60}, [&] { return begun == 3; })) together = false;
+    if (!changed.wait_for(lock, std::chrono::seconds{60}, [&] { return begun == 3; }))
+      together = false;
   };
   pool.run(3, 3, task);
   CHECK(together);

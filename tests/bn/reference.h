@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm of a whole batch in one process, written down plainly in long double: what ranks together must reach.
+// Batch norm of a whole batch in one process, written down plainly in long double: what ranks
+// together must reach.
 #pragma once
 
 #include <cmath>
@@ -40,7 +41,8 @@ inline double normal(std::uint64_t seed, std::uint64_t i) {
 }
 
 // Channel c has mean about c - 1 and deviation about 1 + c / 4.
-inline Batch draw_batch(std::size_t samples, std::size_t channels, std::size_t spatial, std::uint64_t seed) {
+inline Batch draw_batch(std::size_t samples, std::size_t channels, std::size_t spatial,
+                        std::uint64_t seed) {
   Batch batch{samples, channels, spatial, {}};
   for (std::size_t i = 0; i < batch.size(); ++i) {
     const auto c = static_cast<double>(i / spatial % channels);
@@ -51,9 +53,11 @@ inline Batch draw_batch(std::size_t samples, std::size_t channels, std::size_t s
 
 struct Reference {
   Numbers mean, variance, y, dx, dgamma, dbeta;
-  // What rounding of a channel's sums is measured by: its deviation, and the sums of the magnitudes.
+  // What rounding of a channel's sums is measured by: its deviation, and the sums of the
+  // magnitudes.
   Numbers deviation, dgamma_scale, dbeta_scale;
-  Reference(const Batch& x, const Batch& dy, const Numbers& gamma, const Numbers& beta, double epsilon)
+  Reference(const Batch& x, const Batch& dy, const Numbers& gamma, const Numbers& beta,
+            double epsilon)
       : y(x.size()), dx(x.size()) {
     for (std::size_t c = 0; c < x.channels; ++c) channel(c, x, dy, gamma, beta, epsilon);
   }
@@ -64,10 +68,11 @@ struct Reference {
     for (std::size_t n = 0; n < x.samples; ++n)
       for (std::size_t s = 0; s < x.spatial; ++s) function(x.at(n, c, s));
   }
-  void channel(std::size_t c, const Batch& x, const Batch& dy, const Numbers& gamma, const Numbers& beta,
-               double epsilon) {
+  void channel(std::size_t c, const Batch& x, const Batch& dy, const Numbers& gamma,
+               const Numbers& beta, double epsilon) {
     const auto count = static_cast<long double>(x.samples * x.spatial);
-    long double sum = 0, squares = 0, gradients = 0, products = 0, all_gradients = 0, all_products = 0;
+    long double sum = 0, squares = 0, gradients = 0, products = 0, all_gradients = 0,
+                all_products = 0;
     each(x, c, [&](std::size_t i) { sum += x.values[i]; });
     const long double m = sum / count;
     each(x, c, [&](std::size_t i) {
@@ -99,12 +104,14 @@ struct Reference {
 // A tensor as a rank holds it: some samples of a batch, in a layout and type.
 class Tensor {
  public:
-  Tensor(DType type, TensorLayout layout, std::size_t samples, std::size_t channels, std::size_t spatial)
+  Tensor(DType type, TensorLayout layout, std::size_t samples, std::size_t channels,
+         std::size_t spatial)
       : type_(type),
         layout_(layout),
         shape_{samples, channels, spatial, {}},
         bytes_(shape_.size() * size_of(type)) {}
-  Tensor(DType type, TensorLayout layout, const Batch& batch, std::size_t first, std::size_t samples)
+  Tensor(DType type, TensorLayout layout, const Batch& batch, std::size_t first,
+         std::size_t samples)
       : Tensor(type, layout, samples, batch.channels, batch.spatial) {
     for_each([&](std::size_t n, std::size_t c, std::size_t s, std::size_t place) {
       const std::uint64_t bits = encode(type_, batch.values[batch.at(first + n, c, s)]);
@@ -184,7 +191,8 @@ inline void assign(const Buffer& buffer, const Numbers& values) {
   }
 }
 
-// The largest difference, as a part of the largest value. For numbers of one size: a large channel hides what is wrong in a small one.
+// The largest difference, as a part of the largest value. For numbers of one size: a large channel
+// hides what is wrong in a small one.
 inline double difference(const Numbers& got, const Numbers& wanted) {
   double largest = 0, most = 0;
   if (got.size() != wanted.size()) return INFINITY;
@@ -211,8 +219,10 @@ inline double difference_by_channel(const Batch& got, const Numbers& wanted) {
   }
   return worst;
 }
-// For what is one number a channel: each difference as a part of that channel's scale, the worst of them.
-inline double difference_of_scales(const Numbers& got, const Numbers& wanted, const Numbers& scales) {
+// For what is one number a channel: each difference as a part of that channel's scale, the worst of
+// them.
+inline double difference_of_scales(const Numbers& got, const Numbers& wanted,
+                                   const Numbers& scales) {
   double worst = 0;
   if (got.size() != wanted.size() || got.size() != scales.size()) return INFINITY;
   for (std::size_t c = 0; c < got.size(); ++c) {
@@ -224,7 +234,8 @@ inline double difference_of_scales(const Numbers& got, const Numbers& wanted, co
 inline void expect_near_by_channel(const Batch& got, const Numbers& wanted, double tolerance,
                                    const std::string& what) {
   const double apart = difference_by_channel(got, wanted);
-  expect(apart <= tolerance, fmt::format("{}: {} apart in a channel, {} allowed", what, apart, tolerance));
+  expect(apart <= tolerance,
+         fmt::format("{}: {} apart in a channel, {} allowed", what, apart, tolerance));
 }
 inline void expect_near(const Numbers& got, const Numbers& wanted, double tolerance,
                         const std::string& what) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks whose layers are not the same layer, or not made alike, are told in the first step: which rank, and what differs.
+// Ranks whose layers are not the same layer, or not made alike, are told in the first step: which
+// rank, and what differs.
 #include <functional>
 
 #include <rondo/error.h>
@@ -35,8 +36,8 @@ void forward(SyncBatchNorm& layer) {
   layer.forward({x.data(), samples, 1}, {y.data(), samples, 1});
 }
 
-void check_option(const std::string& odd_text, const std::string& usual_text, const BatchNormOptions& odd,
-                  const BatchNormOptions& usual = {}) {
+void check_option(const std::string& odd_text, const std::string& usual_text,
+                  const BatchNormOptions& odd, const BatchNormOptions& usual = {}) {
   check_told(fmt::format("batch norm: ranks differ: rank 1 at layer bn1 forward step 1 with {}; "
                          "ranks 0, 2 at layer bn1 forward step 1 with {}",
                          odd_text, usual_text),
@@ -56,7 +57,8 @@ TEST_CASE("an option that differs is named with the rank and both values") {
   check_option("layout nhwc", "layout nchw", {.layout = TensorLayout::nhwc});
   check_option("type bf16", "type f32", {.type = DType::bf16});
   check_option("track_running false", "track_running true", {.track_running = false});
-  check_option("type f64, epsilon 0", "type f32, epsilon 1e-05", {.type = DType::f64, .epsilon = 0});
+  check_option("type f64, epsilon 0", "type f32, epsilon 1e-05",
+               {.type = DType::f64, .epsilon = 0});
 }
 
 TEST_CASE("threads and deadline may differ") {
@@ -79,8 +81,10 @@ void check_swapped(const std::string& name, const std::string& text) {
 }
 
 TEST_CASE("two layers of one name, or of none, that are swapped on one rank are told apart") {
-  check_swapped("bn", "rank 2 at layer bn (2nd of this name) forward step 1; ranks 0, 1 at layer bn forward");
-  check_swapped("", "rank 2 at unnamed layer 2 forward step 1; ranks 0, 1 at unnamed layer 1 forward step 1");
+  check_swapped(
+      "bn", "rank 2 at layer bn (2nd of this name) forward step 1; ranks 0, 1 at layer bn forward");
+  check_swapped(
+      "", "rank 2 at unnamed layer 2 forward step 1; ranks 0, 1 at unnamed layer 1 forward step 1");
 }
 
 TEST_CASE("a layer made where another has gone has its number") {
@@ -89,7 +93,8 @@ TEST_CASE("a layer made where another has gone has its number") {
   CHECK_NOTHROW(run_communicators(setup, "numbers", [](Communicator& c, int rank) {
     SyncBatchNorm stays(c, channels, {.name = "stays"});
     for (int i = 0; i < 3; ++i) {
-      std::optional<SyncBatchNorm> first(std::in_place, c, channels), second(std::in_place, c, channels);
+      std::optional<SyncBatchNorm> first(std::in_place, c, channels),
+          second(std::in_place, c, channels);
       forward(*first);
       forward(*second);
       // Which of them goes first does not matter.

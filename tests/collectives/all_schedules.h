@@ -8,21 +8,23 @@
 
 namespace rondo {
 
-inline std::vector<Schedule> all_schedules(Algorithm algorithm, Collective operation, int size, int root = 0,
-                                           const Hosts& hosts = {}) {
-  std::vector<Schedule> schedules;
+inline std::vector<schedules::Schedule> all_schedules(schedules::Algorithm algorithm,
+                                                      Collective operation, int size, int root = 0,
+                                                      const schedules::Hosts& hosts = {}) {
+  std::vector<schedules::Schedule> schedules;
   for (int rank = 0; rank < size; ++rank)
-    schedules.push_back(make_schedule(algorithm, operation, rank, size, root, hosts));
+    schedules.push_back(schedules::make_schedule(algorithm, operation, rank, size, root, hosts));
   return schedules;
 }
 
 // Ways to put `size` ranks on hosts: even, uneven, numbered in turn, one rank on each.
-inline std::vector<Hosts> several_hosts(int size) {
-  std::vector<Hosts> all;
+inline std::vector<schedules::Hosts> several_hosts(int size) {
+  std::vector<schedules::Hosts> all;
   std::vector<int> host_of_rank(static_cast<std::size_t>(size));
   const auto add = [&](auto host) {
-    for (int rank = 0; rank < size; ++rank) host_of_rank[static_cast<std::size_t>(rank)] = host(rank);
-    all.push_back(Hosts(host_of_rank));
+    for (int rank = 0; rank < size; ++rank)
+      host_of_rank[static_cast<std::size_t>(rank)] = host(rank);
+    all.push_back(schedules::Hosts(host_of_rank));
   };
   const int half = (size + 1) / 2;
   add([](int) { return 0; });
@@ -38,10 +40,10 @@ inline std::vector<Hosts> several_hosts(int size) {
 // Calls function(algorithm, operation) for every pair that exists.
 template <class Function>
 void for_each_pair(Function function) {
-  for (int a = 0; a < algorithm_count; ++a)
+  for (int a = 0; a < schedules::algorithm_count; ++a)
     for (int o = 0; o < collective_count; ++o)
-      if (supports(static_cast<Algorithm>(a), static_cast<Collective>(o)))
-        function(static_cast<Algorithm>(a), static_cast<Collective>(o));
+      if (schedules::supports(static_cast<schedules::Algorithm>(a), static_cast<Collective>(o)))
+        function(static_cast<schedules::Algorithm>(a), static_cast<Collective>(o));
 }
 
 }  // namespace rondo

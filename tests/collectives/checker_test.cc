@@ -12,16 +12,17 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-std::string problem_of(const std::vector<Schedule>& schedules, Collective operation,
-                       const CheckOptions& options = {}) {
-  return check(schedules, operation, 0, options).problem;
+std::string problem_of(const std::vector<schedules::Schedule>& schedules, Collective operation,
+                       const proof::CheckOptions& options = {}) {
+  return proof::check(schedules, operation, 0, options).problem;
 }
 
 // {slice, from, to, reduce, keep, round}
-using Steps = std::vector<Step>;
+using Steps = std::vector<schedules::Step>;
 
-std::vector<Schedule> make(std::uint32_t slices, std::uint32_t rounds, std::vector<Steps> ranks) {
-  std::vector<Schedule> schedules;
+std::vector<schedules::Schedule> make(std::uint32_t slices, std::uint32_t rounds,
+                                      std::vector<Steps> ranks) {
+  std::vector<schedules::Schedule> schedules;
   for (Steps& steps : ranks)
     schedules.push_back({.slices = slices, .rounds = rounds, .steps = std::move(steps)});
   return schedules;
@@ -30,17 +31,20 @@ std::vector<Schedule> make(std::uint32_t slices, std::uint32_t rounds, std::vect
 }  // namespace
 
 TEST_CASE("every algorithm at every size, root, depth and with strict credits") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
     for (int size = 1; size <= 33; ++size) {
       const int step = size <= 9 ? 1 : std::max(1, (size - 1) / 2);
-      for (int root = 0; root < (has_root(operation) ? size : 1); root += step) {
+      for (int root = 0; root < (schedules::has_root(operation) ? size : 1); root += step) {
         const auto schedules = all_schedules(algorithm, operation, size, root);
-        for (const CheckOptions& options :
-             {CheckOptions{1, 1, 1}, CheckOptions{9, 1, 1}, CheckOptions{9, 3, 1}, CheckOptions{14, 4, 1},
-              CheckOptions{20, 16, 1}, CheckOptions{9, 5, 3}}) {
-          const CheckReport report = check(schedules, operation, root, options);
-          INFO(name_of(algorithm) << " " << name_of(operation) << " " << size << " ranks, root " << root);
-          INFO(options.segments << " segments, depth " << options.depth << ", credits " << options.credits);
+        for (const proof::CheckOptions& options :
+             {proof::CheckOptions{1, 1, 1}, proof::CheckOptions{9, 1, 1},
+              proof::CheckOptions{9, 3, 1}, proof::CheckOptions{14, 4, 1},
+              proof::CheckOptions{20, 16, 1}, proof::CheckOptions{9, 5, 3}}) {
+          const proof::CheckReport report = proof::check(schedules, operation, root, options);
+          INFO(schedules::name_of(algorithm)
+               << " " << name_of(operation) << " " << size << " ranks, root " << root);
+          INFO(options.segments << " segments, depth " << options.depth << ", credits "
+                                << options.credits);
           REQUIRE(report.problem == "");
           REQUIRE(report.rounds <= schedules[0].rounds);
         }
@@ -50,15 +54,17 @@ TEST_CASE("every algorithm at every size, root, depth and with strict credits") 
 }
 
 TEST_CASE("every algorithm on several hosts") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
     for (int size = 2; size <= 33; size += size < 12 ? 1 : 7)
-      for (const Hosts& hosts : several_hosts(size)) {
-        const int root = has_root(operation) ? size / 2 : 0;
+      for (const schedules::Hosts& hosts : several_hosts(size)) {
+        const int root = schedules::has_root(operation) ? size / 2 : 0;
         const auto schedules = all_schedules(algorithm, operation, size, root, hosts);
-        for (const CheckOptions& options : {CheckOptions{1, 1, 1}, CheckOptions{9, 4, 1}}) {
-          INFO(name_of(algorithm) << " " << name_of(operation) << " " << size << " ranks, root " << root);
+        for (const proof::CheckOptions& options :
+             {proof::CheckOptions{1, 1, 1}, proof::CheckOptions{9, 4, 1}}) {
+          INFO(schedules::name_of(algorithm)
+               << " " << name_of(operation) << " " << size << " ranks, root " << root);
           INFO(hosts.count() << " hosts of up to " << hosts.most_on_a_host());
-          REQUIRE(check(schedules, operation, root, options).problem == "");
+          REQUIRE(proof::check(schedules, operation, root, options).problem == "");
         }
       }
   });
@@ -66,21 +72,27 @@ TEST_CASE("every algorithm on several hosts") {
 
 TEST_CASE("many ranks") {
   for (const int size : {64, 100, 128})
-    for_each_pair([&](Algorithm algorithm, Collective operation) {
-      const int root = has_root(operation) ? size / 3 : 0;
-      INFO(name_of(algorithm) << " " << name_of(operation) << " " << size);
-      REQUIRE(check(all_schedules(algorithm, operation, size, root), operation, root, {6, 4, 1}).problem ==
-              "");
+    for_each_pair([&](schedules::Algorithm algorithm, Collective operation) {
+      const int root = schedules::has_root(operation) ? size / 3 : 0;
+      INFO(schedules::name_of(algorithm) << " " << name_of(operation) << " " << size);
+      REQUIRE(
+          proof::check(all_schedules(algorithm, operation, size, root), operation, root, {6, 4, 1})
+              .problem == "");
     });
 }
 
-TEST_CASE("all but exchanges and barriers of many tokens at once run where a send waits for its receive") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
+TEST_CASE(
+    "all but exchanges and barriers of many tokens at once run where a send waits for its "
+    "receive") {
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
     for (const int size : {2, 3, 4, 8, 13}) {
-      const std::string problem = problem_of(all_schedules(algorithm, operation, size), operation, {8, 4, 0});
-      INFO(name_of(algorithm) << " " << name_of(operation) << " " << size);
-      const bool together = algorithm == Algorithm::two_shot || algorithm == Algorithm::two_level;
-      if (algorithm == Algorithm::doubling || algorithm == Algorithm::pairwise ||
+      const std::string problem =
+          problem_of(all_schedules(algorithm, operation, size), operation, {8, 4, 0});
+      INFO(schedules::name_of(algorithm) << " " << name_of(operation) << " " << size);
+      const bool together = algorithm == schedules::Algorithm::two_shot ||
+                            algorithm == schedules::Algorithm::two_level;
+      if (algorithm == schedules::Algorithm::doubling ||
+          algorithm == schedules::Algorithm::pairwise ||
           (operation == Collective::barrier && together))
         CHECK_THAT(problem, Contains("deadlock"));
       else
@@ -89,13 +101,15 @@ TEST_CASE("all but exchanges and barriers of many tokens at once run where a sen
   });
 }
 
-// A fused step must be able to stage what it receives. Were it to hold the link until it can hand on, which is the same as
-// sending first and receiving after, every rank of a ring would wait for the next one.
+// A fused step must be able to stage what it receives. Were it to hold the link until it can hand
+// on, which is the same as sending first and receiving after, every rank of a ring would wait for
+// the next one.
 TEST_CASE("a ring that cannot stage its receives deadlocks without credits") {
   std::vector<Steps> ranks;
   for (int r = 0; r < 3; ++r) {
     const int next = (r + 1) % 3, previous = (r + 2) % 3;
-    ranks.push_back({{.slice = 0, .to = next, .round = 0}, {.slice = 0, .from = previous, .round = 1}});
+    ranks.push_back(
+        {{.slice = 0, .to = next, .round = 0}, {.slice = 0, .from = previous, .round = 1}});
   }
   const auto ring = make(1, 1, ranks);
   CHECK_THAT(problem_of(ring, Collective::all_reduce, {1, 1, 0}),
@@ -114,32 +128,37 @@ TEST_CASE("a missing contribution") {
 }
 
 TEST_CASE("a doubled contribution") {
-  auto s = all_schedules(Algorithm::star, Collective::all_reduce, 3);
+  auto s = all_schedules(schedules::Algorithm::star, Collective::all_reduce, 3);
   s[1].steps.insert(s[1].steps.begin(), s[1].steps[0]);
   s[0].steps.insert(s[0].steps.begin(), s[0].steps[0]);
-  CHECK_THAT(problem_of(s, Collective::all_reduce),
-             Contains("rank 0 step 1") && Contains("contribution of rank 1 would be counted twice"));
+  CHECK_THAT(
+      problem_of(s, Collective::all_reduce),
+      Contains("rank 0 step 1") && Contains("contribution of rank 1 would be counted twice"));
 }
 
 TEST_CASE("a wrong slice") {
-  auto s = all_schedules(Algorithm::ring, Collective::all_reduce, 3);
+  auto s = all_schedules(schedules::Algorithm::ring, Collective::all_reduce, 3);
   std::swap(s[1].steps[1].slice, s[1].steps[2].slice);
-  CHECK_THAT(problem_of(s, Collective::all_reduce), Contains("wrong slice") && Contains("rank 1 step 1"));
+  CHECK_THAT(problem_of(s, Collective::all_reduce),
+             Contains("wrong slice") && Contains("rank 1 step 1"));
 }
 
 TEST_CASE("a block in the wrong place") {
   const auto s = make(
       2, 1,
-      {{{.slice = 0, .keep = true}, {.slice = 1, .to = 1}, {.slice = 1, .from = 1, .keep = true, .round = 1}},
+      {{{.slice = 0, .keep = true},
+        {.slice = 1, .to = 1},
+        {.slice = 1, .from = 1, .keep = true, .round = 1}},
        {{.slice = 1, .keep = true}, {.slice = 1, .to = 0}, {.slice = 1, .from = 0, .round = 1}}});
   CHECK_THAT(problem_of(s, Collective::all_gather), Contains("no value of this slice"));
 }
 
 TEST_CASE("an all_to_all that would send what it has received") {
-  auto s = all_schedules(Algorithm::pairwise, Collective::all_to_all, 2);
+  auto s = all_schedules(schedules::Algorithm::pairwise, Collective::all_to_all, 2);
   REQUIRE(s[0].steps.size() == 3);
-  std::swap(s[0].steps[1], s[0].steps[2]);  // rank 0 writes over its block for rank 1 before it sends it
-  for (Schedule& schedule : s) schedule.rounds = 2;
+  std::swap(s[0].steps[1],
+            s[0].steps[2]);  // rank 0 writes over its block for rank 1 before it sends it
+  for (schedules::Schedule& schedule : s) schedule.rounds = 2;
   s[0].steps[2].round = 1;
   s[1].steps[2].round = 2;
   CHECK_THAT(problem_of(s, Collective::all_to_all),
@@ -147,23 +166,25 @@ TEST_CASE("an all_to_all that would send what it has received") {
 }
 
 TEST_CASE("an all_to_all whose blocks go to the wrong ranks") {
-  auto s = all_schedules(Algorithm::pairwise, Collective::all_to_all, 3);
-  for (Step& step : s[0].steps)
-    if (step.to != no_rank) step.slice = 3 - step.slice;
+  auto s = all_schedules(schedules::Algorithm::pairwise, Collective::all_to_all, 3);
+  for (schedules::Step& step : s[0].steps)
+    if (step.to != schedules::no_rank) step.slice = 3 - step.slice;
   CHECK_THAT(problem_of(s, Collective::all_to_all), Contains("wrong slice"));
 }
 
 TEST_CASE("blocks that a gather does not deliver, and tokens that it lacks") {
   for (const Collective operation : {Collective::gather, Collective::scatter}) {
-    auto s = all_schedules(Algorithm::ring, operation, 4, 0);
+    auto s = all_schedules(schedules::Algorithm::ring, operation, 4, 0);
     auto& keeper = s[operation == Collective::gather ? 0 : 2].steps;
-    for (Step& step : keeper)
+    for (schedules::Step& step : keeper)
       if (step.slice == 2) step.keep = false;
     CHECK_THAT(problem_of(s, operation), Contains("never keeps slice 2"));
-    auto t = all_schedules(Algorithm::star, operation, 3, 0);
-    for (Schedule& schedule : t)
+    auto t = all_schedules(schedules::Algorithm::star, operation, 3, 0);
+    for (schedules::Schedule& schedule : t)
       schedule.steps.erase(std::remove_if(schedule.steps.begin(), schedule.steps.end(),
-                                          [&](const Step& step) { return step.slice == schedule.slices; }),
+                                          [&](const schedules::Step& step) {
+                                            return step.slice == schedule.slices;
+                                          }),
                            schedule.steps.end());
     CHECK_THAT(problem_of(t, operation), Contains("is done before rank") && Contains("has begun"));
   }
@@ -177,132 +198,148 @@ TEST_CASE("a deadlock names who waits for whom") {
   auto t = make(1, 1,
                 {{{.slice = 1, .from = 1, .round = 1}, {.slice = 1, .to = 1, .round = 1}},
                  {{.slice = 1, .from = 0, .round = 1}, {.slice = 1, .to = 0, .round = 1}}});
-  for (Schedule& schedule : t) schedule.rounds = 2;
+  for (schedules::Schedule& schedule : t) schedule.rounds = 2;
   CHECK_FALSE(problem_of(t, Collective::barrier).empty());
-  const auto same_round = make(1, 1,
-                               {{{.slice = 0, .to = 1}, {.slice = 0, .from = 1, .keep = true, .round = 1}},
-                                {{.slice = 0, .to = 0}, {.slice = 0, .from = 0, .keep = true, .round = 1}}});
+  const auto same_round =
+      make(1, 1,
+           {{{.slice = 0, .to = 1}, {.slice = 0, .from = 1, .keep = true, .round = 1}},
+            {{.slice = 0, .to = 0}, {.slice = 0, .from = 0, .keep = true, .round = 1}}});
   CHECK_THAT(problem_of(same_round, Collective::all_reduce, {1, 1, 0}),
              Contains("deadlock: rank 0 step 0 (slice 0 to 1) of segment 0 waits to send; rank 1"));
 }
 
 TEST_CASE("an unmatched frame") {
-  auto s = all_schedules(Algorithm::tree, Collective::all_reduce, 5);
+  auto s = all_schedules(schedules::Algorithm::tree, Collective::all_reduce, 5);
   s[2].steps.pop_back();
   CHECK_THAT(problem_of(s, Collective::all_reduce),
              Contains("never receives this frame") || Contains("never sends this frame"));
 }
 
 TEST_CASE("a missing keep") {
-  auto s = all_schedules(Algorithm::star, Collective::all_reduce, 3);
+  auto s = all_schedules(schedules::Algorithm::star, Collective::all_reduce, 3);
   s[2].steps.back().keep = false;
   CHECK(problem_of(s, Collective::all_reduce) == "rank 2 never keeps slice 0");
 }
 
 TEST_CASE("a double keep") {
-  auto s = all_schedules(Algorithm::star, Collective::broadcast, 3);
+  auto s = all_schedules(schedules::Algorithm::star, Collective::broadcast, 3);
   s[0].steps.insert(s[0].steps.begin(), s[0].steps[0]);
   CHECK_THAT(problem_of(s, Collective::broadcast), Contains("kept twice"));
 }
 
 TEST_CASE("a keep of what is not promised") {
-  auto s = all_schedules(Algorithm::star, Collective::reduce, 3);
-  s[1].steps.insert(s[1].steps.begin(), Step{.slice = 0, .keep = true});
+  auto s = all_schedules(schedules::Algorithm::star, Collective::reduce, 3);
+  s[1].steps.insert(s[1].steps.begin(), schedules::Step{.slice = 0, .keep = true});
   CHECK_THAT(problem_of(s, Collective::reduce), Contains("keeps nothing of this slice"));
 }
 
 TEST_CASE("a write over what has been kept") {
-  auto s = all_schedules(Algorithm::star, Collective::all_reduce, 2);
+  auto s = all_schedules(schedules::Algorithm::star, Collective::all_reduce, 2);
   s[0].steps.push_back({.slice = 0, .to = 1, .round = 1});
   s[1].steps.push_back({.slice = 0, .from = 0, .keep = true, .round = 2});
-  CHECK_THAT(problem_of(s, Collective::all_reduce), Contains("writes over a value that has been kept"));
+  CHECK_THAT(problem_of(s, Collective::all_reduce),
+             Contains("writes over a value that has been kept"));
 }
 
 TEST_CASE("a value that nobody finished") {
-  auto s = all_schedules(Algorithm::star, Collective::all_reduce, 3);
-  for (Step& step : s[0].steps) step.keep = false;
+  auto s = all_schedules(schedules::Algorithm::star, Collective::all_reduce, 3);
+  for (schedules::Step& step : s[0].steps) step.keep = false;
   CHECK_THAT(problem_of(s, Collective::all_reduce), Contains("never finished"));
 }
 
 TEST_CASE("another order of summation") {
   // Ranks 0 and 1 each sum everything, but not in the same order.
-  const auto s = make(
-      1, 2,
-      {{{.slice = 0, .to = 1},
-        {.slice = 0, .from = 1, .reduce = true, .round = 1},
-        {.slice = 0, .from = 2, .to = 2, .reduce = true, .keep = true, .round = 1}},
-       {{.slice = 0, .to = 0},
-        {.slice = 0, .from = 2, .reduce = true, .round = 1},
-        {.slice = 0, .from = 0, .reduce = true, .keep = true, .round = 1}},
-       {{.slice = 0, .to = 0}, {.slice = 0, .to = 1}, {.slice = 0, .from = 0, .keep = true, .round = 2}}});
+  const auto s = make(1, 2,
+                      {{{.slice = 0, .to = 1},
+                        {.slice = 0, .from = 1, .reduce = true, .round = 1},
+                        {.slice = 0, .from = 2, .to = 2, .reduce = true, .keep = true, .round = 1}},
+                       {{.slice = 0, .to = 0},
+                        {.slice = 0, .from = 2, .reduce = true, .round = 1},
+                        {.slice = 0, .from = 0, .reduce = true, .keep = true, .round = 1}},
+                       {{.slice = 0, .to = 0},
+                        {.slice = 0, .to = 1},
+                        {.slice = 0, .from = 0, .keep = true, .round = 2}}});
   CHECK_THAT(problem_of(s, Collective::all_reduce), Contains("summed in another order"));
 }
 
 TEST_CASE("a rank that is done before all have begun") {
   for (const Collective operation : {Collective::reduce, Collective::broadcast}) {
-    auto s = all_schedules(Algorithm::star, operation, 3);
-    for (Schedule& schedule : s)
+    auto s = all_schedules(schedules::Algorithm::star, operation, 3);
+    for (schedules::Schedule& schedule : s)
       schedule.steps.erase(std::remove_if(schedule.steps.begin(), schedule.steps.end(),
-                                          [&](const Step& step) { return step.slice == schedule.slices; }),
+                                          [&](const schedules::Step& step) {
+                                            return step.slice == schedule.slices;
+                                          }),
                            schedule.steps.end());
     CHECK_THAT(problem_of(s, operation), Contains("is done before rank") && Contains("has begun"));
   }
   // One token is missing: the ranks that are left out notice.
-  auto s = all_schedules(Algorithm::star, Collective::barrier, 4);
+  auto s = all_schedules(schedules::Algorithm::star, Collective::barrier, 4);
   s[0].steps.erase(s[0].steps.begin());
   s[1].steps.erase(s[1].steps.begin());
   CHECK_THAT(problem_of(s, Collective::barrier), Contains("done before rank 1 has begun"));
 }
 
 TEST_CASE("steps that cannot be meant") {
-  const auto one = [](Step step) { return make(1, 2, {{step}, {}}); };
-  CHECK_THAT(problem_of(one({.slice = 2, .to = 1}), Collective::all_reduce), Contains("no such slice"));
-  CHECK_THAT(problem_of(one({.slice = 0, .to = 2}), Collective::all_reduce), Contains("no such peer"));
-  CHECK_THAT(problem_of(one({.slice = 0, .to = 0}), Collective::all_reduce), Contains("no such peer"));
+  const auto one = [](schedules::Step step) { return make(1, 2, {{step}, {}}); };
+  CHECK_THAT(problem_of(one({.slice = 2, .to = 1}), Collective::all_reduce),
+             Contains("no such slice"));
+  CHECK_THAT(problem_of(one({.slice = 0, .to = 2}), Collective::all_reduce),
+             Contains("no such peer"));
+  CHECK_THAT(problem_of(one({.slice = 0, .to = 0}), Collective::all_reduce),
+             Contains("no such peer"));
   CHECK_THAT(problem_of(one({.slice = 0, .from = -5, .round = 1}), Collective::all_reduce),
              Contains("no such peer"));
   CHECK_THAT(problem_of(one({.slice = 0, .reduce = true}), Collective::all_reduce),
              Contains("nothing to reduce with"));
   CHECK_THAT(problem_of(one({.slice = 0}), Collective::all_reduce), Contains("does nothing"));
-  CHECK_THAT(problem_of(one({.slice = 1, .to = 1, .keep = true}), Collective::barrier), Contains("a token"));
+  CHECK_THAT(problem_of(one({.slice = 1, .to = 1, .keep = true}), Collective::barrier),
+             Contains("a token"));
   CHECK_THAT(problem_of(one({.slice = 0, .to = 1, .round = 2}), Collective::all_reduce),
              Contains("rounds 1 to 2"));
-  CHECK_THAT(problem_of(one({.slice = 0, .from = 1}), Collective::all_reduce), Contains("rounds 1 to 2"));
+  CHECK_THAT(problem_of(one({.slice = 0, .from = 1}), Collective::all_reduce),
+             Contains("rounds 1 to 2"));
 }
 
 TEST_CASE("rounds that run backwards") {
-  auto s = all_schedules(Algorithm::star, Collective::all_reduce, 3);
+  auto s = all_schedules(schedules::Algorithm::star, Collective::all_reduce, 3);
   s[0].steps[1].round = 0;
   CHECK_FALSE(problem_of(s, Collective::all_reduce).empty());
-  s = all_schedules(Algorithm::star, Collective::all_reduce, 3);
+  s = all_schedules(schedules::Algorithm::star, Collective::all_reduce, 3);
   s[1].steps[0].round = 1;
   CHECK_THAT(problem_of(s, Collective::all_reduce), Contains("not in the round after"));
 }
 
 TEST_CASE("ranks that do not agree on slices, and nothing at all") {
-  auto s = all_schedules(Algorithm::ring, Collective::all_reduce, 3);
+  auto s = all_schedules(schedules::Algorithm::ring, Collective::all_reduce, 3);
   s[2].slices = 4;
   CHECK_THAT(problem_of(s, Collective::all_reduce), Contains("rank 2 has 4 slices"));
-  CHECK_FALSE(check({}, Collective::all_reduce, 0).ok());
-  s = all_schedules(Algorithm::ring, Collective::all_reduce, 3);
-  CHECK_FALSE(check(s, Collective::all_reduce, 3).ok());
-  CHECK_FALSE(check(s, Collective::all_reduce, 0, {0, 1, 1}).ok());
+  CHECK_FALSE(proof::check({}, Collective::all_reduce, 0).ok());
+  s = all_schedules(schedules::Algorithm::ring, Collective::all_reduce, 3);
+  CHECK_FALSE(proof::check(s, Collective::all_reduce, 3).ok());
+  CHECK_FALSE(proof::check(s, Collective::all_reduce, 0, {0, 1, 1}).ok());
 }
 
 TEST_CASE("rank order: chain and star sum in the same one, whatever the root") {
-  const auto sums = [](Algorithm algorithm, Collective operation, int size, int root) {
-    const CheckReport report = check(all_schedules(algorithm, operation, size, root), operation, root,
-                                     {.segments = 1, .depth = 1, .credits = 1, .expressions = true});
+  const auto sums = [](schedules::Algorithm algorithm, Collective operation, int size, int root) {
+    const proof::CheckReport report =
+        proof::check(all_schedules(algorithm, operation, size, root), operation, root,
+                     {.segments = 1, .depth = 1, .credits = 1, .expressions = true});
     REQUIRE(report.problem == "");
     return report.expressions;
   };
   using Sums = std::vector<std::string>;
-  CHECK(sums(Algorithm::chain, Collective::all_reduce, 4, 0) == Sums{"(((0 + 1) + 2) + 3)"});
-  CHECK(sums(Algorithm::star, Collective::all_reduce, 4, 0) == Sums{"(((0 + 1) + 2) + 3)"});
-  CHECK(sums(Algorithm::doubling, Collective::all_reduce, 4, 0) == Sums{"((0 + 1) + (2 + 3))"});
-  CHECK(sums(Algorithm::ring, Collective::all_reduce, 3, 0) ==
+  CHECK(sums(schedules::Algorithm::chain, Collective::all_reduce, 4, 0) ==
+        Sums{"(((0 + 1) + 2) + 3)"});
+  CHECK(sums(schedules::Algorithm::star, Collective::all_reduce, 4, 0) ==
+        Sums{"(((0 + 1) + 2) + 3)"});
+  CHECK(sums(schedules::Algorithm::doubling, Collective::all_reduce, 4, 0) ==
+        Sums{"((0 + 1) + (2 + 3))"});
+  CHECK(sums(schedules::Algorithm::ring, Collective::all_reduce, 3, 0) ==
         Sums{"((0 + 1) + 2)", "((1 + 2) + 0)", "((0 + 2) + 1)"});
   for (int root = 0; root < 4; ++root)
-    CHECK(sums(Algorithm::chain, Collective::reduce, 4, root) == Sums{"(((0 + 1) + 2) + 3)"});
-  CHECK(sums(Algorithm::chain, Collective::reduce_scatter, 3, 0) == Sums(3, "((0 + 1) + 2)"));
+    CHECK(sums(schedules::Algorithm::chain, Collective::reduce, 4, root) ==
+          Sums{"(((0 + 1) + 2) + 3)"});
+  CHECK(sums(schedules::Algorithm::chain, Collective::reduce_scatter, 3, 0) ==
+        Sums(3, "((0 + 1) + 2)"));
 }

@@ -11,7 +11,7 @@ using namespace rondo;
 
 namespace {
 
-std::vector<int> on(const Hosts& hosts, int host) {
+std::vector<int> on(const schedules::Hosts& hosts, int host) {
   const auto ranks = hosts.on(host);
   return {ranks.begin(), ranks.end()};
 }
@@ -19,7 +19,7 @@ std::vector<int> on(const Hosts& hosts, int host) {
 }  // namespace
 
 TEST_CASE("without a list all ranks are on one host") {
-  const Hosts hosts;
+  const schedules::Hosts hosts;
   CHECK(hosts.count() == 1);
   CHECK(hosts.ranks() == 0);
   CHECK(hosts.host(7) == 0);
@@ -28,12 +28,12 @@ TEST_CASE("without a list all ranks are on one host") {
   CHECK(hosts.place_of(7) == 7);
   CHECK(hosts.on(0).empty());
   CHECK(hosts.in_rank_order());
-  CHECK(Hosts(std::vector<int>{}) == hosts);
+  CHECK(schedules::Hosts(std::vector<int>{}) == hosts);
 }
 
 TEST_CASE("hosts are counted by their lowest rank, whatever they are called") {
-  const Hosts hosts(std::vector<int>{9, 4, 9, 4, 4});
-  CHECK(hosts == Hosts(std::vector<int>{0, 1, 0, 1, 1}));
+  const schedules::Hosts hosts(std::vector<int>{9, 4, 9, 4, 4});
+  CHECK(hosts == schedules::Hosts(std::vector<int>{0, 1, 0, 1, 1}));
   CHECK(hosts.count() == 2);
   CHECK(hosts.ranks() == 5);
   CHECK(hosts.most_on_a_host() == 3);
@@ -49,21 +49,22 @@ TEST_CASE("hosts are counted by their lowest rank, whatever they are called") {
 }
 
 TEST_CASE("hosts in blocks keep the order of the ranks") {
-  const Hosts hosts = Hosts::in_blocks(std::vector<int>{3, 1, 2});
-  CHECK(hosts == Hosts(std::vector<int>{0, 0, 0, 1, 2, 2}));
+  const schedules::Hosts hosts = schedules::Hosts::in_blocks(std::vector<int>{3, 1, 2});
+  CHECK(hosts == schedules::Hosts(std::vector<int>{0, 0, 0, 1, 2, 2}));
   CHECK(hosts.in_rank_order());
   CHECK(hosts.host(5) == 2);
-  CHECK(Hosts::in_blocks(std::vector<int>{1, 1, 1}).most_on_a_host() == 1);
+  CHECK(schedules::Hosts::in_blocks(std::vector<int>{1, 1, 1}).most_on_a_host() == 1);
 }
 
 TEST_CASE("a topology of hosts") {
-  const Topology two = topology_of(Hosts(std::vector<int>{0, 1, 0, 1, 0}), 5, 16);
+  const plan::Topology two =
+      plan::topology_of(schedules::Hosts(std::vector<int>{0, 1, 0, 1, 0}), 5, 16);
   CHECK(two.ranks == 5);
   CHECK(two.hosts == 2);
   CHECK(two.ranks_per_host == 3);
   CHECK(two.cores_per_host == 16);
   CHECK_FALSE(two.in_rank_order);
-  const Topology one = topology_of({}, 8, 2);
+  const plan::Topology one = plan::topology_of({}, 8, 2);
   CHECK(one.hosts == 1);
   CHECK(one.ranks_per_host == 8);
   CHECK(one.in_rank_order);

@@ -17,9 +17,9 @@ struct Frame {
   std::uint32_t frame;
 };
 
-std::vector<Frame> walk(const FrameTable& table, std::uint64_t segments) {
+std::vector<Frame> walk(const schedules::FrameTable& table, std::uint64_t segments) {
   std::vector<Frame> frames;
-  for (FrameOrder order(table, segments); !order.done(); order.advance())
+  for (schedules::FrameOrder order(table, segments); !order.done(); order.advance())
     frames.push_back({order.segment(), order.frame()});
   return frames;
 }
@@ -38,7 +38,7 @@ TEST_CASE("every frame comes once, by key, then segment, then list order") {
   for (const auto& rounds : links) {
     const std::uint32_t total = rounds.back() + 1;
     for (const std::uint32_t depth : {1u, 2u, 3u, 4u, 7u, 16u, 100u}) {
-      const FrameTable table(rounds, total, depth);
+      const schedules::FrameTable table(rounds, total, depth);
       REQUIRE(table.frames() == rounds.size());
       for (const std::uint64_t segments : {1u, 2u, 5u, 33u}) {
         const auto frames = walk(table, segments);
@@ -61,11 +61,11 @@ TEST_CASE("every frame comes once, by key, then segment, then list order") {
 TEST_CASE("no more than depth segments are under way") {
   for (const std::uint32_t rounds : {1u, 2u, 6u, 14u, 126u}) {
     for (const std::uint32_t depth : {1u, 2u, 4u, 9u, 64u}) {
-      const FrameTable table(every_round(rounds), rounds, depth);
+      const schedules::FrameTable table(every_round(rounds), rounds, depth);
       std::uint64_t oldest = 0;
       std::vector<std::uint32_t> done(40, 0);
       for (const Frame& f : walk(table, done.size())) {
-        REQUIRE(f.segment < oldest + segment_window(depth));
+        REQUIRE(f.segment < oldest + schedules::segment_window(depth));
         ++done[f.segment];
         while (oldest < done.size() && done[oldest] == rounds) ++oldest;
       }
@@ -74,7 +74,7 @@ TEST_CASE("no more than depth segments are under way") {
 }
 
 TEST_CASE("with depth 1 one segment follows the other") {
-  const FrameTable table(every_round(6), 6, 1);
+  const schedules::FrameTable table(every_round(6), 6, 1);
   std::uint64_t place = 0;
   for (const Frame& f : walk(table, 9)) {
     CHECK(f.segment == place / 6);
@@ -84,18 +84,18 @@ TEST_CASE("with depth 1 one segment follows the other") {
 }
 
 TEST_CASE("a link without frames, a buffer without segments and depth 0") {
-  CHECK(FrameOrder(FrameTable({}, 4, 2), 10).done());
-  const FrameTable table(every_round(2), 2, 2);
-  CHECK(FrameOrder(table, 0).done());
-  CHECK(FrameOrder().done());
-  const FrameTable zero(every_round(2), 2, 0);
+  CHECK(schedules::FrameOrder(schedules::FrameTable({}, 4, 2), 10).done());
+  const schedules::FrameTable table(every_round(2), 2, 2);
+  CHECK(schedules::FrameOrder(table, 0).done());
+  CHECK(schedules::FrameOrder().done());
+  const schedules::FrameTable zero(every_round(2), 2, 0);
   CHECK(walk(zero, 3).size() == 6);
-  CHECK(segment_window(0) == 1);
+  CHECK(schedules::segment_window(0) == 1);
 }
 
 TEST_CASE("segment numbers beyond 32 bits") {
-  const FrameTable table(every_round(1), 1, 4);
-  FrameOrder order(table, std::uint64_t{1} << 40);
+  const schedules::FrameTable table(every_round(1), 1, 4);
+  schedules::FrameOrder order(table, std::uint64_t{1} << 40);
   for (int i = 0; i < 1000; ++i) order.advance();
   CHECK(order.segment() == 1000);
   CHECK_FALSE(order.done());

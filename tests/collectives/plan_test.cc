@@ -23,10 +23,12 @@ TEST_CASE("the algorithms of an operation by name") {
   CHECK(list_algorithms(Collective::all_reduce) ==
         Names{"ring", "tree", "star", "doubling", "chain", "halving", "two_shot", "two_level"});
   CHECK(list_algorithms(Collective::broadcast) == Names{"ring", "tree", "star", "two_level"});
-  CHECK(list_algorithms(Collective::barrier) == Names{"tree", "star", "doubling", "two_shot", "two_level"});
+  CHECK(list_algorithms(Collective::barrier) ==
+        Names{"tree", "star", "doubling", "two_shot", "two_level"});
   CHECK(list_algorithms(Collective::gather) == Names{"ring", "star"});
   CHECK(list_algorithms(Collective::all_to_all) == Names{"pairwise"});
-  CHECK(list_algorithms(Collective::reduce_scatter_v) == list_algorithms(Collective::reduce_scatter));
+  CHECK(list_algorithms(Collective::reduce_scatter_v) ==
+        list_algorithms(Collective::reduce_scatter));
   CHECK(list_algorithms(Collective::send).empty());
 }
 
@@ -50,8 +52,8 @@ TEST_CASE("a proof through the public header") {
   CHECK(proof.slices == 5);
   CHECK(proof.rounds == 8);
   CHECK(proof.slices_sent == std::vector<std::uint64_t>(5, 8));
-  const ScheduleProof stuck =
-      check_schedule(query(Collective::all_reduce, "doubling", 4), {.segments = 2, .depth = 2, .credits = 0});
+  const ScheduleProof stuck = check_schedule(query(Collective::all_reduce, "doubling", 4),
+                                             {.segments = 2, .depth = 2, .credits = 0});
   CHECK_THAT(stuck.problem, Contains("deadlock"));
 }
 
@@ -74,25 +76,28 @@ TEST_CASE("the first candidate is the planner's choice") {
   REQUIRE(all.size() == 7);
   CHECK(all[0].algorithm == "ring");
   for (const PlanCandidate& candidate : all) CHECK(candidate.seconds > 0);
-  const auto one = explain_plan({.operation = Collective::reduce, .bytes = 8, .algorithm = "chain"});
+  const auto one =
+      explain_plan({.operation = Collective::reduce, .bytes = 8, .algorithm = "chain"});
   REQUIRE(one.size() == 1);
   CHECK(one[0].algorithm == "chain");
 }
 
 TEST_CASE("questions that cannot be answered say what is possible") {
-  CHECK_THROWS_WITH(describe_schedule(query(Collective::all_reduce, "rings", 3), 0),
-                    "algorithm is 'rings'; possible for all_reduce: ring, tree, star, doubling, chain, "
-                    "halving, two_shot, two_level");
   CHECK_THROWS_WITH(
-      describe_schedule(query(Collective::barrier, "ring", 3), 0),
-      "algorithm ring does not exist for barrier; possible: tree, star, doubling, two_shot, two_level");
+      describe_schedule(query(Collective::all_reduce, "rings", 3), 0),
+      "algorithm is 'rings'; possible for all_reduce: ring, tree, star, doubling, chain, "
+      "halving, two_shot, two_level");
+  CHECK_THROWS_WITH(describe_schedule(query(Collective::barrier, "ring", 3), 0),
+                    "algorithm ring does not exist for barrier; possible: tree, star, doubling, "
+                    "two_shot, two_level");
   CHECK_THROWS_WITH(describe_schedule(query(Collective::reduce, "ring", 3, 3), 0),
                     "root is 3; possible are 0 to 2");
   CHECK_THROWS_WITH(describe_schedule(query(Collective::reduce, "ring", 3, -1), 0),
                     "root is -1; possible are 0 to 2");
   CHECK_THROWS_WITH(describe_schedule(query(Collective::reduce, "ring", 3), 3),
                     "rank is 3; possible are 0 to 2");
-  CHECK_THROWS_WITH(describe_schedule(query(Collective::reduce, "ring", 0), 0), Contains("ranks is 0"));
+  CHECK_THROWS_WITH(describe_schedule(query(Collective::reduce, "ring", 0), 0),
+                    Contains("ranks is 0"));
   CHECK_THROWS_AS(check_schedule(query(Collective::reduce, "ring", 5000)), Error);
   CHECK_THROWS_AS(check_schedule(query(Collective::reduce, "ring", 3), {.segments = 0}), Error);
   CHECK_THROWS_AS(check_schedule(query(Collective::reduce, "ring", 3), {.depth = 0}), Error);
@@ -110,10 +115,12 @@ TEST_CASE("a candidate's terms say what its time is made of") {
     INFO(c.algorithm);
     CHECK(c.byte_seconds > c.latency_seconds);
     CHECK(c.reduce_seconds >= 0);
-    CHECK(c.latency_seconds + c.byte_seconds + c.frame_seconds + c.reduce_seconds <= c.seconds * 1.01);
+    CHECK(c.latency_seconds + c.byte_seconds + c.frame_seconds + c.reduce_seconds <=
+          c.seconds * 1.01);
   }
   query.bytes = 8;
-  for (const PlanCandidate& c : explain_plan(query)) CHECK(c.latency_seconds > 100 * c.byte_seconds);
+  for (const PlanCandidate& c : explain_plan(query))
+    CHECK(c.latency_seconds > 100 * c.byte_seconds);
   // On a network without latency and with a slow link, bytes are all there is.
   query.bytes = 64u << 20;
   query.constants.network = {.latency_s = 0, .seconds_per_byte = 1e-6, .frame_s = 0};

@@ -17,13 +17,13 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-std::vector<CostConstants> several_constants() {
-  std::vector<CostConstants> all = {CostConstants{}};
-  for (const auto& [link, reduce] : {std::pair{LinkCosts{1e-6, 8e-11, 5e-7}, 5e-11},
-                                     {LinkCosts{5e-5, 1e-8, 3e-6}, 5e-11},
-                                     {LinkCosts{1e-5, 1e-9, 0}, 1e-9},
-                                     {LinkCosts{0, 1e-9, 0}, 0.0},
-                                     {LinkCosts{2e-5, 1e-10, 2e-5}, 1e-9}})
+std::vector<plan::CostConstants> several_constants() {
+  std::vector<plan::CostConstants> all = {plan::CostConstants{}};
+  for (const auto& [link, reduce] : {std::pair{plan::LinkCosts{1e-6, 8e-11, 5e-7}, 5e-11},
+                                     {plan::LinkCosts{5e-5, 1e-8, 3e-6}, 5e-11},
+                                     {plan::LinkCosts{1e-5, 1e-9, 0}, 1e-9},
+                                     {plan::LinkCosts{0, 1e-9, 0}, 0.0},
+                                     {plan::LinkCosts{2e-5, 1e-10, 2e-5}, 1e-9}})
     all.push_back({link, link, reduce});
   return all;
 }
@@ -36,19 +36,20 @@ std::vector<std::size_t> fine_grid() {
   return sizes;
 }
 
-Topology together(int ranks, int cores) {
+plan::Topology together(int ranks, int cores) {
   return {.ranks = ranks, .ranks_per_host = ranks, .cores_per_host = cores};
 }
 
-void require_monotone(Collective operation, const Topology& topology, const CostConstants& constants,
-                      const PlanOptions& options, const std::vector<std::size_t>& sizes) {
-  std::set<Algorithm> left;
-  std::optional<Algorithm> present;
+void require_monotone(Collective operation, const plan::Topology& topology,
+                      const plan::CostConstants& constants, const plan::PlanOptions& options,
+                      const std::vector<std::size_t>& sizes) {
+  std::set<schedules::Algorithm> left;
+  std::optional<schedules::Algorithm> present;
   for (const std::size_t bytes : sizes) {
-    const Plan plan = choose_plan(operation, bytes, topology, constants, options);
+    const plan::Plan plan = plan::choose_plan(operation, bytes, topology, constants, options);
     if (present != plan.algorithm) {
       INFO(name_of(operation) << " of " << bytes << " bytes over " << topology.ranks
-                              << " ranks: " << name_of(plan.algorithm));
+                              << " ranks: " << schedules::name_of(plan.algorithm));
       REQUIRE(left.count(plan.algorithm) == 0);
       if (present) left.insert(*present);
       present = plan.algorithm;
@@ -62,10 +63,11 @@ TEST_CASE("an algorithm once left does not come back") {
   const auto sizes = fine_grid();
   for (int o = 0; o < collective_count; ++o)
     for (const int ranks : {2, 3, 4, 5, 7, 8, 12, 16, 33, 64})
-      for (const CostConstants& constants : several_constants())
+      for (const plan::CostConstants& constants : several_constants())
         for (const int cores : {2, 64})
-          if (has_schedules(static_cast<Collective>(o)))
-            require_monotone(static_cast<Collective>(o), together(ranks, cores), constants, {}, sizes);
+          if (schedules::has_schedules(static_cast<Collective>(o)))
+            require_monotone(static_cast<Collective>(o), together(ranks, cores), constants, {},
+                             sizes);
 }
 
 TEST_CASE("monotone at every number of ranks, and with options") {
@@ -75,88 +77,108 @@ TEST_CASE("monotone at every number of ranks, and with options") {
   std::sort(sizes.begin(), sizes.end());
   for (int ranks = 1; ranks <= 64; ++ranks) {
     require_monotone(Collective::all_reduce, together(ranks, 4), {}, {}, sizes);
-    require_monotone(Collective::all_reduce, {ranks, 2, (ranks + 1) / 2, 2}, {}, {.segment_bytes = 4096},
-                     sizes);
+    require_monotone(Collective::all_reduce, {ranks, 2, (ranks + 1) / 2, 2}, {},
+                     {.segment_bytes = 4096}, sizes);
     require_monotone(Collective::reduce, together(ranks, 64), {}, {.depth = 3}, sizes);
-    require_monotone(Collective::all_reduce, together(ranks, 64), {}, {.reproducible = true}, sizes);
+    require_monotone(Collective::all_reduce, together(ranks, 64), {}, {.reproducible = true},
+                     sizes);
   }
 }
 
 TEST_CASE("few hops for tiny messages, the ring for large ones") {
   for (const int ranks : {2, 4, 8, 16})
-    CHECK(choose_plan(Collective::all_reduce, 8, together(ranks, 64), {}).algorithm == Algorithm::doubling);
+    CHECK(plan::choose_plan(Collective::all_reduce, 8, together(ranks, 64), {}).algorithm ==
+          schedules::Algorithm::doubling);
   const std::size_t large = std::size_t{64} << 20;
   for (int ranks = 2; ranks <= 64; ++ranks)
-    CHECK(choose_plan(Collective::all_reduce, large, together(ranks, 64), {}).algorithm == Algorithm::ring);
+    CHECK(plan::choose_plan(Collective::all_reduce, large, together(ranks, 64), {}).algorithm ==
+          schedules::Algorithm::ring);
   for (int ranks = 2; ranks <= 16; ++ranks)
-    CHECK(choose_plan(Collective::all_reduce, large, together(ranks, 2), {}).algorithm == Algorithm::ring);
+    CHECK(plan::choose_plan(Collective::all_reduce, large, together(ranks, 2), {}).algorithm ==
+          schedules::Algorithm::ring);
 }
 
 TEST_CASE("between hosts: few hops, then the fewest bytes on the network") {
-  const Topology four{.ranks = 4, .hosts = 4};
-  CHECK(choose_plan(Collective::all_reduce, 1024, four, {}).algorithm == Algorithm::doubling);
-  CHECK(choose_plan(Collective::all_reduce, 64 << 10, four, {}).algorithm == Algorithm::two_shot);
-  CHECK(choose_plan(Collective::all_reduce, 64 << 20, four, {}).algorithm == Algorithm::ring);
+  const plan::Topology four{.ranks = 4, .hosts = 4};
+  CHECK(plan::choose_plan(Collective::all_reduce, 1024, four, {}).algorithm ==
+        schedules::Algorithm::doubling);
+  CHECK(plan::choose_plan(Collective::all_reduce, 64 << 10, four, {}).algorithm ==
+        schedules::Algorithm::two_shot);
+  CHECK(plan::choose_plan(Collective::all_reduce, 64 << 20, four, {}).algorithm ==
+        schedules::Algorithm::ring);
   for (const int hosts : {2, 3, 4, 8}) {
-    const Topology full{
-        .ranks = 4 * hosts, .hosts = hosts, .ranks_per_host = 4, .cores_per_host = 8, .in_rank_order = true};
+    const plan::Topology full{.ranks = 4 * hosts,
+                              .hosts = hosts,
+                              .ranks_per_host = 4,
+                              .cores_per_host = 8,
+                              .in_rank_order = true};
     for (const Collective operation :
          {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
-      CHECK(choose_plan(operation, 64 << 20, full, {}).algorithm == Algorithm::two_level);
-    const auto seconds = [&](Algorithm algorithm) {
-      return choose_plan(Collective::all_reduce, 64 << 20, full, {}, {.algorithm = algorithm}).seconds;
+      CHECK(plan::choose_plan(operation, 64 << 20, full, {}).algorithm ==
+            schedules::Algorithm::two_level);
+    const auto seconds = [&](schedules::Algorithm algorithm) {
+      return plan::choose_plan(Collective::all_reduce, 64 << 20, full, {}, {.algorithm = algorithm})
+          .seconds;
     };
     const double ranks = 4 * hosts,
                  bytes = (1 - 1 / ranks) / (1 - 1.0 / hosts);  // of a ring against two levels
-    CHECK(seconds(Algorithm::ring) / seconds(Algorithm::two_level) == Approx(bytes).epsilon(0.1));
+    CHECK(seconds(schedules::Algorithm::ring) / seconds(schedules::Algorithm::two_level) ==
+          Approx(bytes).epsilon(0.1));
   }
 }
 
 TEST_CASE("two-shot is for few ranks, two levels for several ranks on several hosts") {
-  const auto tries = [](const Topology& topology, Algorithm algorithm) {
-    const auto plans = list_plans(Collective::all_reduce, 1 << 20, topology, {});
-    return std::any_of(plans.begin(), plans.end(), [&](const Plan& p) { return p.algorithm == algorithm; });
+  const auto tries = [](const plan::Topology& topology, schedules::Algorithm algorithm) {
+    const auto plans = plan::list_plans(Collective::all_reduce, 1 << 20, topology, {});
+    return std::any_of(plans.begin(), plans.end(),
+                       [&](const plan::Plan& p) { return p.algorithm == algorithm; });
   };
-  CHECK(tries(together(most_two_shot_ranks, 64), Algorithm::two_shot));
-  CHECK_FALSE(tries(together(most_two_shot_ranks + 1, 64), Algorithm::two_shot));
-  CHECK_FALSE(tries(together(8, 8), Algorithm::two_level));
-  CHECK_FALSE(tries({.ranks = 8, .hosts = 8}, Algorithm::two_level));
-  CHECK(tries({.ranks = 8, .hosts = 2, .ranks_per_host = 5}, Algorithm::two_level));
-  const PlanOptions forced{.algorithm = Algorithm::two_level};
-  CHECK(choose_plan(Collective::all_reduce, 8, together(8, 8), {}, forced).algorithm == Algorithm::two_level);
+  CHECK(tries(together(plan::most_two_shot_ranks, 64), schedules::Algorithm::two_shot));
+  CHECK_FALSE(tries(together(plan::most_two_shot_ranks + 1, 64), schedules::Algorithm::two_shot));
+  CHECK_FALSE(tries(together(8, 8), schedules::Algorithm::two_level));
+  CHECK_FALSE(tries({.ranks = 8, .hosts = 8}, schedules::Algorithm::two_level));
+  CHECK(tries({.ranks = 8, .hosts = 2, .ranks_per_host = 5}, schedules::Algorithm::two_level));
+  const plan::PlanOptions forced{.algorithm = schedules::Algorithm::two_level};
+  CHECK(plan::choose_plan(Collective::all_reduce, 8, together(8, 8), {}, forced).algorithm ==
+        schedules::Algorithm::two_level);
 }
 
 TEST_CASE("no algorithm comes back on several hosts either") {
   const auto sizes = fine_grid();
   for (int o = 0; o < collective_count; ++o) {
-    if (!has_schedules(static_cast<Collective>(o))) continue;
-    for (const Topology& topology : {Topology{8, 2, 4, 2, true}, Topology{8, 2, 4, 64, false},
-                                     Topology{4, 4, 1, 2, true}, Topology{24, 5, 7, 4, false}})
-      for (const CostConstants& constants : several_constants())
+    if (!schedules::has_schedules(static_cast<Collective>(o))) continue;
+    for (const plan::Topology& topology :
+         {plan::Topology{8, 2, 4, 2, true}, plan::Topology{8, 2, 4, 64, false},
+          plan::Topology{4, 4, 1, 2, true}, plan::Topology{24, 5, 7, 4, false}})
+      for (const plan::CostConstants& constants : several_constants())
         require_monotone(static_cast<Collective>(o), topology, constants, {}, sizes);
-    CostConstants mixed;
+    plan::CostConstants mixed;
     mixed.host = {1e-6, 5e-11, 2e-7};
     require_monotone(static_cast<Collective>(o), {16, 4, 4, 4, true}, mixed, {}, sizes);
   }
 }
 
 TEST_CASE("a large ring takes about the least time that its bytes need") {
-  const CostConstants constants;
+  const plan::CostConstants constants;
   const double bytes = 0x1p30;
-  const Plan plan = choose_plan(Collective::all_reduce, 1u << 30, together(8, 64), constants);
+  const plan::Plan plan =
+      plan::choose_plan(Collective::all_reduce, 1u << 30, together(8, 64), constants);
   const double least = 2 * 7.0 / 8 * bytes * constants.host.seconds_per_byte;
   CHECK(plan.seconds > least);
   CHECK(plan.seconds < 1.5 * least);
 }
 
 TEST_CASE("ranks that outnumber cores take longer") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
     for (const int ranks : {4, 8, 32})
       for (const std::size_t bytes : {std::size_t{8}, std::size_t{1} << 26}) {
-        const PlanOptions only{.algorithm = algorithm};
-        const double alone = choose_plan(operation, bytes, together(ranks, ranks), {}, only).seconds;
-        const double crowded = choose_plan(operation, bytes, together(ranks, 1), {}, only).seconds;
-        INFO(name_of(algorithm) << " " << name_of(operation) << " " << ranks << " " << bytes);
+        const plan::PlanOptions only{.algorithm = algorithm};
+        const double alone =
+            plan::choose_plan(operation, bytes, together(ranks, ranks), {}, only).seconds;
+        const double crowded =
+            plan::choose_plan(operation, bytes, together(ranks, 1), {}, only).seconds;
+        INFO(schedules::name_of(algorithm)
+             << " " << name_of(operation) << " " << ranks << " " << bytes);
         if (operation != Collective::barrier || bytes == 8) CHECK(crowded > 0);
         if (bytes > 8 && operation != Collective::barrier) CHECK(crowded > alone);
       }
@@ -164,11 +186,11 @@ TEST_CASE("ranks that outnumber cores take longer") {
 }
 
 TEST_CASE("predictions grow with bytes and are never negative") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
     double before = 0;
     for (const std::size_t bytes : fine_grid()) {
       const double seconds =
-          choose_plan(operation, bytes, together(7, 2), {}, {.algorithm = algorithm}).seconds;
+          plan::choose_plan(operation, bytes, together(7, 2), {}, {.algorithm = algorithm}).seconds;
       REQUIRE(seconds >= before);
       before = seconds;
     }
@@ -176,30 +198,37 @@ TEST_CASE("predictions grow with bytes and are never negative") {
 }
 
 TEST_CASE("segments and depth keep their promises") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
     for (const int ranks : {1, 2, 3, 8, 64})
       for (const std::size_t bytes : fine_grid()) {
-        for (const PlanOptions& options :
-             {PlanOptions{.algorithm = algorithm},
-              PlanOptions{.algorithm = algorithm, .segment_bytes = 64, .depth = 5},
-              PlanOptions{.algorithm = algorithm, .segment_bytes = std::size_t{1} << 40},
-              PlanOptions{.algorithm = algorithm, .staging_bytes = std::size_t{1} << 20}}) {
-          const Plan plan = choose_plan(operation, bytes, together(ranks, 2), {}, options);
-          INFO(name_of(algorithm) << " " << name_of(operation) << " " << ranks << " ranks " << bytes
-                                  << " bytes, segment " << plan.segment_bytes << " depth " << plan.depth);
+        for (const plan::PlanOptions& options :
+             {plan::PlanOptions{.algorithm = algorithm},
+              plan::PlanOptions{.algorithm = algorithm, .segment_bytes = 64, .depth = 5},
+              plan::PlanOptions{.algorithm = algorithm, .segment_bytes = std::size_t{1} << 40},
+              plan::PlanOptions{.algorithm = algorithm, .staging_bytes = std::size_t{1} << 20}}) {
+          const plan::Plan plan =
+              plan::choose_plan(operation, bytes, together(ranks, 2), {}, options);
+          INFO(schedules::name_of(algorithm)
+               << " " << name_of(operation) << " " << ranks << " ranks " << bytes
+               << " bytes, segment " << plan.segment_bytes << " depth " << plan.depth);
           REQUIRE(plan.algorithm == algorithm);
           REQUIRE(plan.segment_bytes >= 1);
           REQUIRE(plan.depth >= 1);
           REQUIRE(bytes / plan.segment_bytes < std::uint64_t{1} << 32);
-          const bool huge = bytes > std::size_t{1} << 40;  // there the count of segments goes before memory
-          if (needs_staging(operation) && !huge)
-            REQUIRE(plan.segment_bytes * static_cast<std::size_t>(plan.depth) <= options.staging_bytes);
-          if (algorithm == Algorithm::doubling && operation == Collective::all_reduce && !huge)
-            REQUIRE(plan.segment_bytes <= eager_bytes);
-          if (algorithm == Algorithm::pairwise && !huge)
-            REQUIRE(plan.segment_bytes / static_cast<std::size_t>(ranks) <= eager_bytes);
+          const bool huge = bytes > std::size_t{1}
+                                        << 40;  // there the count of segments goes before memory
+          if (plan::needs_staging(operation) && !huge)
+            REQUIRE(plan.segment_bytes * static_cast<std::size_t>(plan.depth) <=
+                    options.staging_bytes);
+          if (algorithm == schedules::Algorithm::doubling && operation == Collective::all_reduce &&
+              !huge)
+            REQUIRE(plan.segment_bytes <= transports::eager_bytes);
+          if (algorithm == schedules::Algorithm::pairwise && !huge)
+            REQUIRE(plan.segment_bytes / static_cast<std::size_t>(ranks) <=
+                    transports::eager_bytes);
           if (options.depth != 0) REQUIRE(plan.depth == options.depth);
-          if (options.segment_bytes == 64 && bytes < std::size_t{1} << 36) REQUIRE(plan.segment_bytes == 64);
+          if (options.segment_bytes == 64 && bytes < std::size_t{1} << 36)
+            REQUIRE(plan.segment_bytes == 64);
         }
       }
   });
@@ -208,33 +237,39 @@ TEST_CASE("segments and depth keep their promises") {
 TEST_CASE("reproducible plans sum in rank order") {
   for (int o = 0; o < collective_count; ++o) {
     const auto operation = static_cast<Collective>(o);
-    if (!has_schedules(operation)) continue;
-    for (const Plan& plan : list_plans(operation, 1 << 20, together(5, 2), {}, {.reproducible = true}))
-      CHECK(is_reproducible(plan.algorithm, operation));
+    if (!schedules::has_schedules(operation)) continue;
+    for (const plan::Plan& plan :
+         plan::list_plans(operation, 1 << 20, together(5, 2), {}, {.reproducible = true}))
+      CHECK(plan::is_reproducible(plan.algorithm, operation));
   }
-  CHECK(choose_plan(Collective::all_reduce, 1 << 26, together(8, 64), {}, {.reproducible = true}).algorithm ==
-        Algorithm::chain);
-  CHECK(choose_plan(Collective::reduce, 8, together(8, 64), {}, {.reproducible = true}).algorithm ==
-        Algorithm::chain);
+  CHECK(plan::choose_plan(Collective::all_reduce, 1 << 26, together(8, 64), {},
+                          {.reproducible = true})
+            .algorithm == schedules::Algorithm::chain);
+  CHECK(plan::choose_plan(Collective::reduce, 8, together(8, 64), {}, {.reproducible = true})
+            .algorithm == schedules::Algorithm::chain);
 }
 
 TEST_CASE("every candidate is listed, the chosen one first") {
-  const auto plans = list_plans(Collective::all_reduce, 1 << 20, together(4, 64), {});
+  const auto plans = plan::list_plans(Collective::all_reduce, 1 << 20, together(4, 64), {});
   REQUIRE(plans.size() == 7);
-  CHECK(plans[0].algorithm == choose_plan(Collective::all_reduce, 1 << 20, together(4, 64), {}).algorithm);
+  CHECK(plans[0].algorithm ==
+        plan::choose_plan(Collective::all_reduce, 1 << 20, together(4, 64), {}).algorithm);
   for (std::size_t i = 2; i < plans.size(); ++i) CHECK(plans[i - 1].seconds <= plans[i].seconds);
 }
 
 TEST_CASE("an algorithm that does not exist for the operation") {
   CHECK_THROWS_WITH(
-      choose_plan(Collective::broadcast, 8, together(4, 4), {}, {.algorithm = Algorithm::doubling}),
+      plan::choose_plan(Collective::broadcast, 8, together(4, 4), {},
+                        {.algorithm = schedules::Algorithm::doubling}),
       "algorithm doubling does not exist for broadcast; possible: ring, tree, star, two_level");
   CHECK_THROWS_WITH(
-      choose_plan(Collective::all_reduce, 8, together(4, 4), {},
-                  {.algorithm = Algorithm::ring, .reproducible = true}),
-      Contains("ring does not exist for all_reduce with reproducible results; possible: star, chain"));
+      plan::choose_plan(Collective::all_reduce, 8, together(4, 4), {},
+                        {.algorithm = schedules::Algorithm::ring, .reproducible = true}),
+      Contains(
+          "ring does not exist for all_reduce with reproducible results; possible: star, chain"));
   try {
-    list_plans(Collective::all_gather, 8, together(4, 4), {}, {.algorithm = Algorithm::tree});
+    plan::list_plans(Collective::all_gather, 8, together(4, 4), {},
+                     {.algorithm = schedules::Algorithm::tree});
     FAIL("no error");
   } catch (const Error& error) {
     CHECK(error.code() == Errc::unsupported);
@@ -242,9 +277,9 @@ TEST_CASE("an algorithm that does not exist for the operation") {
 }
 
 TEST_CASE("a topology that makes no sense is taken as the nearest that does") {
-  for (const Topology& topology :
-       {Topology{0, 0, 0, 0}, Topology{-3, -1, -1, -1}, Topology{4, 9, 9, 0}, Topology{4, 0, 0, 2}}) {
-    const Plan plan = choose_plan(Collective::all_reduce, 1 << 20, topology, {});
+  for (const plan::Topology& topology : {plan::Topology{0, 0, 0, 0}, plan::Topology{-3, -1, -1, -1},
+                                         plan::Topology{4, 9, 9, 0}, plan::Topology{4, 0, 0, 2}}) {
+    const plan::Plan plan = plan::choose_plan(Collective::all_reduce, 1 << 20, topology, {});
     CHECK(plan.depth >= 1);
     CHECK(plan.segment_bytes >= 1);
     CHECK(plan.seconds >= 0);

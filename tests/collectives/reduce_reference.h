@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Short floats told from their definition alone: a code's value by its fields, a value's code by searching the nearest one.
+// Short floats told from their definition alone: a code's value by its fields, a value's code by
+// searching the nearest one.
 #pragma once
 
 #include <algorithm>
@@ -89,13 +90,15 @@ class ShortFloat {
   std::vector<double> values_;
 };
 
-inline std::uint32_t code_at(const std::vector<std::byte>& from, std::size_t index, std::size_t bytes) {
+inline std::uint32_t code_at(const std::vector<std::byte>& from, std::size_t index,
+                             std::size_t bytes) {
   std::uint32_t code = 0;
   std::memcpy(&code, from.data() + index * bytes, bytes);
   return code;
 }
 
-inline void put_code(std::vector<std::byte>& to, std::size_t index, std::size_t bytes, std::uint32_t code) {
+inline void put_code(std::vector<std::byte>& to, std::size_t index, std::size_t bytes,
+                     std::uint32_t code) {
   std::memcpy(to.data() + index * bytes, &code, bytes);
 }
 
@@ -126,10 +129,12 @@ T reference_of(rondo::ReduceOp op, T a, T b) {
   }
 }
 
-inline std::vector<rondo::Isa> isas_here() {
-  std::vector<rondo::Isa> result;
-  for (const rondo::Isa isa : {rondo::Isa::scalar, rondo::Isa::avx2, rondo::Isa::avx512})
-    if (rondo::find_reduce(rondo::DType::f32, rondo::ReduceOp::sum, isa) != nullptr) result.push_back(isa);
+inline std::vector<rondo::kernels::Isa> isas_here() {
+  std::vector<rondo::kernels::Isa> result;
+  for (const rondo::kernels::Isa isa :
+       {rondo::kernels::Isa::scalar, rondo::kernels::Isa::avx2, rondo::kernels::Isa::avx512})
+    if (rondo::kernels::find_reduce(rondo::DType::f32, rondo::ReduceOp::sum, isa) != nullptr)
+      result.push_back(isa);
   return result;
 }
 

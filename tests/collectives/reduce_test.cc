@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every instruction set against the scalar kernels: all types, ops, tails, misalignments, aliases, with and without finish.
+// Every instruction set against the scalar kernels: all types, ops, tails, misalignments, aliases,
+// with and without finish.
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -42,11 +43,13 @@ bool is_nan(DType type, const std::byte* at) {
 }
 
 // The first element that differs, any NaN being equal to any other, or count.
-std::size_t first_difference(DType type, const std::byte* a, const std::byte* b, std::size_t count) {
+std::size_t first_difference(DType type, const std::byte* a, const std::byte* b,
+                             std::size_t count) {
   const std::size_t bytes = size_of(type);
   if (std::memcmp(a, b, count * bytes) == 0) return count;
   for (std::size_t i = 0; i < count; ++i, a += bytes, b += bytes)
-    if (std::memcmp(a, b, bytes) != 0 && (is_integer(type) || !is_nan(type, a) || !is_nan(type, b))) return i;
+    if (std::memcmp(a, b, bytes) != 0 && (is_integer(type) || !is_nan(type, a) || !is_nan(type, b)))
+      return i;
   return count;
 }
 
@@ -69,22 +72,26 @@ std::vector<std::byte> make_source(DType type, std::uint32_t seed) {
 
 class Harness {
  public:
-  Harness(DType type, ReduceOp op, Isa isa)
-      : type_(type), oracle_(find_reduce(type, op, Isa::scalar)), tested_(find_reduce(type, op, isa)) {
-    for (std::uint32_t s = 0; s < most_sources; ++s) sources_.push_back(make_source(type, 17 * s + 1));
+  Harness(DType type, ReduceOp op, kernels::Isa isa)
+      : type_(type),
+        oracle_(kernels::find_reduce(type, op, kernels::Isa::scalar)),
+        tested_(kernels::find_reduce(type, op, isa)) {
+    for (std::uint32_t s = 0; s < most_sources; ++s)
+      sources_.push_back(make_source(type, 17 * s + 1));
     expected_.resize(most_bytes);
     output_.resize(most_bytes + 3 * guard);
   }
 
   bool present() const { return oracle_ != nullptr && tested_ != nullptr; }
 
-  // Sources start `shift` bytes off, each a different number; alias is the source that is also the output, or -1.
-  // Gives what is wrong, or an empty string.
+  // Sources start `shift` bytes off, each a different number; alias is the source that is also the
+  // output, or -1. Gives what is wrong, or an empty string.
   std::string run(std::size_t sources, std::size_t count, std::size_t shift, int alias,
-                  const Finish& finish) {
+                  const kernels::Finish& finish) {
     const std::size_t bytes = count * size_of(type_);
     const std::byte* in[most_sources];
-    for (std::size_t s = 0; s < sources; ++s) in[s] = sources_[s].data() + (shift * (s + 1)) % guard;
+    for (std::size_t s = 0; s < sources; ++s)
+      in[s] = sources_[s].data() + (shift * (s + 1)) % guard;
     oracle_(expected_.data(), in, sources, count, finish);
     std::byte* const out = output_.data() + guard + shift % guard;
     std::memset(output_.data(), 0x5a, guard + shift % guard);
@@ -106,31 +113,32 @@ class Harness {
 
  private:
   DType type_;
-  ReduceFunction oracle_, tested_;
+  kernels::ReduceFunction oracle_, tested_;
   std::vector<std::vector<std::byte>> sources_;
   std::vector<std::byte> expected_, output_;
 };
 
-std::vector<Finish> finishes(DType type) {
+std::vector<kernels::Finish> finishes(DType type) {
   if (is_integer(type)) return {{}, {1, 2}, {1, 7}, {1, 1000}};
   return {{}, {1, 4}, {1, 7}, {0.1, 1}, {0.25, 3}, {1.7, 1.3}};
 }
 
-void check(Isa isa, DType type, ReduceOp op) {
+void check(kernels::Isa isa, DType type, ReduceOp op) {
   Harness harness(type, op, isa);
   if (!harness.present()) {
     REQUIRE_FALSE(supports(type, op));
     return;
   }
-  const std::vector<Finish> all = finishes(type);
+  const std::vector<kernels::Finish> all = finishes(type);
   std::size_t turn = 0;
   const auto run = [&](std::size_t sources, std::size_t count, std::size_t shift, int alias,
-                       const Finish& finish) {
+                       const kernels::Finish& finish) {
     const std::string wrong = harness.run(sources, count, shift, alias, finish);
     if (wrong.empty()) return;
-    FAIL(name_of(isa) << " " << name_of(type) << " " << name_of(op) << ", " << sources << " sources, "
-                      << count << " elements, shift " << shift << ", alias " << alias << ", * "
-                      << finish.multiply << " / " << finish.divide << ": " << wrong);
+    FAIL(kernels::name_of(isa) << " " << name_of(type) << " " << name_of(op) << ", " << sources
+                               << " sources, " << count << " elements, shift " << shift
+                               << ", alias " << alias << ", * " << finish.multiply << " / "
+                               << finish.divide << ": " << wrong);
   };
   for (const std::size_t sources : {1, 2, 3, 5, 8}) {
     for (std::size_t count = 0; count <= 300; count += count < 132 ? 1 : 13)
@@ -138,19 +146,21 @@ void check(Isa isa, DType type, ReduceOp op) {
         run(sources, count, turn % 5 == 0 ? 0 : turn % 64, alias, {});
         run(sources, count, turn % 7 == 0 ? 0 : turn % 61, alias, all[turn % all.size()]);
       }
-    for (const Finish& finish : all) run(sources, most_count, 3, -1, finish);
-    for (const Finish& finish : all) run(sources, 4096, 0, static_cast<int>(sources) - 1, finish);
+    for (const kernels::Finish& finish : all) run(sources, most_count, 3, -1, finish);
+    for (const kernels::Finish& finish : all)
+      run(sources, 4096, 0, static_cast<int>(sources) - 1, finish);
   }
 }
 
-void check_all(Isa isa) {
+void check_all(kernels::Isa isa) {
   for (int type = 0; type < dtype_count; ++type)
     for (int op = 0; op < reduce_op_count; ++op)
       check(isa, static_cast<DType>(type), static_cast<ReduceOp>(op));
 }
 
 // Which NaN comes of two is not defined.
-bool same_but_for_nans(DType type, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
+bool same_but_for_nans(DType type, const std::vector<std::byte>& a,
+                       const std::vector<std::byte>& b) {
   const std::size_t bytes = size_of(type);
   const auto is_nan = [&](const std::vector<std::byte>& from, std::size_t at) {
     std::uint32_t code = 0;
@@ -167,15 +177,15 @@ bool same_but_for_nans(DType type, const std::vector<std::byte>& a, const std::v
 }  // namespace
 
 TEST_CASE("avx2 gives the bits of the scalar kernels", "[.][avx2]") {
-  if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx2) == nullptr)
+  if (kernels::find_reduce(DType::f32, ReduceOp::sum, kernels::Isa::avx2) == nullptr)
     skip_program("this processor or build has no avx2");
-  check_all(Isa::avx2);
+  check_all(kernels::Isa::avx2);
 }
 
 TEST_CASE("avx512 gives the bits of the scalar kernels", "[.][avx512]") {
-  if (find_reduce(DType::f32, ReduceOp::sum, Isa::avx512) == nullptr)
+  if (kernels::find_reduce(DType::f32, ReduceOp::sum, kernels::Isa::avx512) == nullptr)
     skip_program("this processor or build has no avx512");
-  check_all(Isa::avx512);
+  check_all(kernels::Isa::avx512);
 }
 
 TEST_CASE("scaled sums of every instruction set give the bits of the scalar ones, at every length",
@@ -188,42 +198,46 @@ TEST_CASE("scaled sums of every instruction set give the bits of the scalar ones
       second[i] = static_cast<std::byte>(i * 101 + 7);
     }
     const std::byte* const in[] = {first.data(), second.data()};
-    for (const Isa isa : isas_here())
-      for (const auto& [left, right, finish] :
-           {std::tuple{0.125F, 0.125F, Finish{1, 1}}, std::tuple{1.0F, 0.25F, Finish{4, 3}},
-            std::tuple{1.0F, 1.0F, Finish{1, 1}}})
+    for (const kernels::Isa isa : isas_here())
+      for (const auto& [left, right, finish] : {std::tuple{0.125F, 0.125F, kernels::Finish{1, 1}},
+                                                std::tuple{1.0F, 0.25F, kernels::Finish{4, 3}},
+                                                std::tuple{1.0F, 1.0F, kernels::Finish{1, 1}}})
         for (std::size_t count = 0; count <= most; ++count) {
           const float factors[] = {left, right};
           std::vector<std::byte> wanted(first.size(), std::byte{0x5a}), out = wanted;
-          find_scaled_sum(type, Isa::scalar)(wanted.data(), in, factors, count, finish);
-          find_scaled_sum(type, isa)(out.data(), in, factors, count, finish);
-          INFO(name_of(isa) << " " << name_of(type) << ", " << count << " elements, factors " << left << ", "
-                            << right);
+          kernels::find_scaled_sum(type, kernels::Isa::scalar)(wanted.data(), in, factors, count,
+                                                               finish);
+          kernels::find_scaled_sum(type, isa)(out.data(), in, factors, count, finish);
+          INFO(kernels::name_of(isa) << " " << name_of(type) << ", " << count
+                                     << " elements, factors " << left << ", " << right);
           REQUIRE(same_but_for_nans(type, wanted, out));
         }
   }
-  CHECK(find_scaled_sum(DType::f32) == nullptr);
+  CHECK(kernels::find_scaled_sum(DType::f32) == nullptr);
 }
 
 // Run by meson with RONDO_ISA=scalar and with a name that there is not.
 TEST_CASE("RONDO_ISA lowers the choice, an unknown name changes nothing", "[isa]") {
   const char* const wish = std::getenv("RONDO_ISA");
   if (wish != nullptr && std::string(wish) == "scalar") {
-    CHECK(best_isa() == Isa::scalar);
-    CHECK(find_reduce(DType::f32, ReduceOp::sum) == find_reduce(DType::f32, ReduceOp::sum, Isa::scalar));
+    CHECK(kernels::best_isa() == kernels::Isa::scalar);
+    CHECK(kernels::find_reduce(DType::f32, ReduceOp::sum) ==
+          kernels::find_reduce(DType::f32, ReduceOp::sum, kernels::Isa::scalar));
   } else if (wish == nullptr || std::string(wish) == "sse9") {
-    CHECK(best_isa() == isas_here().back());
+    CHECK(kernels::best_isa() == isas_here().back());
   }
 }
 
 TEST_CASE("every supported pair has a kernel, the others none", "[reduce]") {
-  for (const Isa isa : isas_here())
+  for (const kernels::Isa isa : isas_here())
     for (int type = 0; type < dtype_count; ++type)
       for (int op = 0; op < reduce_op_count; ++op)
-        CHECK((find_reduce(static_cast<DType>(type), static_cast<ReduceOp>(op), isa) != nullptr) ==
-              supports(static_cast<DType>(type), static_cast<ReduceOp>(op)));
-  CHECK(find_reduce(static_cast<DType>(99), ReduceOp::sum, Isa::scalar) == nullptr);
-  CHECK(find_reduce(DType::f32, static_cast<ReduceOp>(99), Isa::scalar) == nullptr);
-  CHECK(find_reduce(DType::f32, ReduceOp::sum, best_isa()) != nullptr);
-  CHECK(name_of(Isa::avx512) == "avx512");
+        CHECK((kernels::find_reduce(static_cast<DType>(type), static_cast<ReduceOp>(op), isa) !=
+               nullptr) == supports(static_cast<DType>(type), static_cast<ReduceOp>(op)));
+  CHECK(kernels::find_reduce(static_cast<DType>(99), ReduceOp::sum, kernels::Isa::scalar) ==
+        nullptr);
+  CHECK(kernels::find_reduce(DType::f32, static_cast<ReduceOp>(99), kernels::Isa::scalar) ==
+        nullptr);
+  CHECK(kernels::find_reduce(DType::f32, ReduceOp::sum, kernels::best_isa()) != nullptr);
+  CHECK(kernels::name_of(kernels::Isa::avx512) == "avx512");
 }

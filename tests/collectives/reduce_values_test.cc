@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values: every kernel against the reference, over all codes of the short floats and the special values of the others.
+// Values: every kernel against the reference, over all codes of the short floats and the special
+// values of the others.
 #include <array>
 #include <string>
 
@@ -16,8 +17,9 @@ constexpr std::array short_floats{DType::f16, DType::bf16, DType::f8e4m3, DType:
 constexpr std::array float_ops{ReduceOp::sum, ReduceOp::mean, ReduceOp::product, ReduceOp::min,
                                ReduceOp::max};
 
-std::string label(DType type, ReduceOp op, Isa isa) {
-  return std::string(name_of(type)) + " " + std::string(name_of(op)) + " " + std::string(name_of(isa));
+std::string label(DType type, ReduceOp op, kernels::Isa isa) {
+  return std::string(name_of(type)) + " " + std::string(name_of(op)) + " " +
+         std::string(kernels::name_of(isa));
 }
 
 // The first index where out is not what f32 arithmetic and one rounding give, or count.
@@ -27,7 +29,8 @@ std::size_t first_wrong(const ShortFloat& format, ReduceOp op, const std::vector
   for (std::size_t i = 0; i < count; ++i) {
     const auto x = static_cast<float>(format.value(code_at(a, i, bytes)));
     const auto y = static_cast<float>(format.value(code_at(b, i, bytes)));
-    const std::uint32_t expected = format.nearest(reference_of(op, x, y)), actual = code_at(out, i, bytes);
+    const std::uint32_t expected = format.nearest(reference_of(op, x, y)),
+                        actual = code_at(out, i, bytes);
     if (actual != expected && !(format.is_nan(actual) && format.is_nan(expected))) return i;
   }
   return count;
@@ -44,16 +47,18 @@ bool same_value(T a, T b) {
 }
 
 template <class T>
-T reduced(DType type, ReduceOp op, Isa isa, const std::vector<T>& sources, Finish finish = {}) {
+T reduced(DType type, ReduceOp op, kernels::Isa isa, const std::vector<T>& sources,
+          kernels::Finish finish = {}) {
   // Enough copies for a full register and a rest, so that both paths have to agree.
   constexpr std::size_t copies = 83;
   std::vector<std::vector<T>> in;
   std::vector<const std::byte*> pointers;
   for (const T source : sources) in.emplace_back(copies, source);
-  for (const auto& values : in) pointers.push_back(reinterpret_cast<const std::byte*>(values.data()));
+  for (const auto& values : in)
+    pointers.push_back(reinterpret_cast<const std::byte*>(values.data()));
   std::vector<T> out(copies);
-  find_reduce(type, op, isa)(reinterpret_cast<std::byte*>(out.data()), pointers.data(), pointers.size(),
-                             copies, finish);
+  kernels::find_reduce(type, op, isa)(reinterpret_cast<std::byte*>(out.data()), pointers.data(),
+                                      pointers.size(), copies, finish);
   for (const T value : out) REQUIRE(same_value(value, out[0]));
   return out[0];
 }
@@ -76,7 +81,7 @@ void check_special_floats(DType type) {
                           T{1.5f},
                           T{3},
                           Limits::epsilon()};
-  for (const Isa isa : isas_here()) {
+  for (const kernels::Isa isa : isas_here()) {
     for (const ReduceOp op : float_ops) {
       for (const T a : values) {
         for (const T b : values) {
@@ -101,9 +106,9 @@ TEST_CASE("f8: every pair of codes, every op", "[reduce]") {
       b[i] = static_cast<std::byte>(i % 256);
     }
     const std::byte* const in[] = {a.data(), b.data()};
-    for (const Isa isa : isas_here()) {
+    for (const kernels::Isa isa : isas_here()) {
       for (const ReduceOp op : float_ops) {
-        find_reduce(type, op, isa)(out.data(), in, 2, out.size(), {});
+        kernels::find_reduce(type, op, isa)(out.data(), in, 2, out.size(), {});
         const std::size_t wrong = first_wrong(format, op, a, b, out);
         INFO(label(type, op, isa) << " of codes " << wrong / 256 << " and " << wrong % 256);
         REQUIRE(wrong == out.size());
@@ -130,9 +135,9 @@ TEST_CASE("f16 and bf16: every code with special partners, every op", "[reduce]"
     const std::byte* const in[] = {a.data(), b.data()};
     for (const std::uint32_t partner : partners) {
       for (std::size_t i = 0; i < 65536; ++i) put_code(b, i, 2, partner);
-      for (const Isa isa : isas_here()) {
+      for (const kernels::Isa isa : isas_here()) {
         for (const ReduceOp op : float_ops) {
-          find_reduce(type, op, isa)(out.data(), in, 2, 65536, {});
+          kernels::find_reduce(type, op, isa)(out.data(), in, 2, 65536, {});
           const std::size_t wrong = first_wrong(format, op, a, b, out);
           INFO(label(type, op, isa) << " of codes " << wrong << " and " << partner);
           REQUIRE(wrong == 65536);
@@ -146,10 +151,11 @@ TEST_CASE("short floats: one source keeps every code", "[reduce]") {
   for (const DType type : short_floats) {
     const ShortFloat format(type);
     std::vector<std::byte> a(format.codes() * format.bytes()), out(a.size());
-    for (std::uint32_t code = 0; code < format.codes(); ++code) put_code(a, code, format.bytes(), code);
+    for (std::uint32_t code = 0; code < format.codes(); ++code)
+      put_code(a, code, format.bytes(), code);
     const std::byte* const in[] = {a.data()};
-    for (const Isa isa : isas_here()) {
-      find_reduce(type, ReduceOp::sum, isa)(out.data(), in, 1, format.codes(), {});
+    for (const kernels::Isa isa : isas_here()) {
+      kernels::find_reduce(type, ReduceOp::sum, isa)(out.data(), in, 1, format.codes(), {});
       for (std::uint32_t code = 0; code < format.codes(); ++code) {
         const std::uint32_t actual = code_at(out, code, format.bytes());
         if (actual == code || (format.is_nan(code) && format.is_nan(actual))) continue;
@@ -159,7 +165,8 @@ TEST_CASE("short floats: one source keeps every code", "[reduce]") {
   }
 }
 
-// One source of ones, scaled by x, rounds any f32 x: all values, all ties, their neighbours, and the edge of overflow.
+// One source of ones, scaled by x, rounds any f32 x: all values, all ties, their neighbours, and
+// the edge of overflow.
 TEST_CASE("short floats: rounding of f32 at values, ties and their neighbours", "[reduce]") {
   for (const DType type : short_floats) {
     const ShortFloat format(type);
@@ -177,17 +184,18 @@ TEST_CASE("short floats: rounding of f32 at values, ties and their neighbours", 
       const double next = i + 1 < values.size() ? values[i + 1] : past;
       const auto tie = static_cast<float>((values[i] + next) / 2);
       for (const float x : {static_cast<float>(values[i]), tie})
-        for (const float y : {x, std::nextafterf(x, 0), std::nextafterf(x, HUGE_VALF)}) wanted.push_back(y);
+        for (const float y : {x, std::nextafterf(x, 0), std::nextafterf(x, HUGE_VALF)})
+          wanted.push_back(y);
     }
     const std::size_t count = 64 / format.bytes();
     std::vector<std::byte> ones(64), out(64);
     for (std::size_t i = 0; i < count; ++i) put_code(ones, i, format.bytes(), format.nearest(1));
     const std::byte* const in[] = {ones.data()};
-    for (const Isa isa : isas_here()) {
-      const ReduceFunction reduce = find_reduce(type, ReduceOp::sum, isa);
+    for (const kernels::Isa isa : isas_here()) {
+      const kernels::ReduceFunction reduce = kernels::find_reduce(type, ReduceOp::sum, isa);
       for (const float magnitude : wanted) {
         for (const float x : {magnitude, -magnitude}) {
-          reduce(out.data(), in, 1, count, Finish{x, 1});
+          reduce(out.data(), in, 1, count, kernels::Finish{x, 1});
           const std::uint32_t expected = format.nearest(x);
           for (std::size_t i = 0; i < count; ++i) {
             const std::uint32_t actual = code_at(out, i, format.bytes());
@@ -202,7 +210,7 @@ TEST_CASE("short floats: rounding of f32 at values, ties and their neighbours", 
 }
 
 TEST_CASE("overflow of f8: e4m3 to NaN, e5m2 to infinity", "[reduce]") {
-  for (const Isa isa : isas_here()) {
+  for (const kernels::Isa isa : isas_here()) {
     REQUIRE(reduced<std::uint8_t>(DType::f8e4m3, ReduceOp::sum, isa, {0x7e, 0x58}) ==
             0x7e);  // 448 + 16: a tie, to even
     REQUIRE((reduced<std::uint8_t>(DType::f8e4m3, ReduceOp::sum, isa, {0x7e, 0x59}) & 0x7f) ==
@@ -214,8 +222,9 @@ TEST_CASE("overflow of f8: e4m3 to NaN, e5m2 to infinity", "[reduce]") {
 
 TEST_CASE("short floats are rounded once over all sources", "[reduce]") {
   // 2048 + 1 is a tie in f16: rounding after each source would stay at 2048.
-  for (const Isa isa : isas_here()) {
-    REQUIRE(reduced<std::uint16_t>(DType::f16, ReduceOp::sum, isa, {0x6800, 0x3c00, 0x3c00}) == 0x6801);
+  for (const kernels::Isa isa : isas_here()) {
+    REQUIRE(reduced<std::uint16_t>(DType::f16, ReduceOp::sum, isa, {0x6800, 0x3c00, 0x3c00}) ==
+            0x6801);
     REQUIRE(reduced<std::uint16_t>(DType::bf16, ReduceOp::sum, isa, {0x4380, 0x3f80, 0x3f80}) ==
             0x4381);  // 256 + 1 + 1
     REQUIRE(reduced<std::uint8_t>(DType::f8e4m3, ReduceOp::sum, isa, {0x58, 0x38, 0x38}) ==
@@ -229,43 +238,48 @@ TEST_CASE("f32 and f64: special values", "[reduce]") {
 }
 
 TEST_CASE("integers wrap and are finished towards zero", "[reduce]") {
-  for (const Isa isa : isas_here()) {
+  for (const kernels::Isa isa : isas_here()) {
     REQUIRE(reduced<std::int32_t>(DType::i32, ReduceOp::sum, isa, {INT32_MAX, 1}) == INT32_MIN);
-    REQUIRE(reduced<std::int64_t>(DType::i64, ReduceOp::product, isa, {INT64_MIN, -1}) == INT64_MIN);
+    REQUIRE(reduced<std::int64_t>(DType::i64, ReduceOp::product, isa, {INT64_MIN, -1}) ==
+            INT64_MIN);
     REQUIRE(reduced<std::int8_t>(DType::i8, ReduceOp::product, isa, {-128, -1}) == -128);
     REQUIRE(reduced<std::uint8_t>(DType::u8, ReduceOp::sum, isa, {200, 100}) == 44);
     REQUIRE(reduced<std::int8_t>(DType::i8, ReduceOp::min, isa, {-128, 127}) == -128);
     REQUIRE(reduced<std::uint8_t>(DType::u8, ReduceOp::max, isa, {0x80, 0x7f}) == 0x80);
     REQUIRE(reduced<std::uint64_t>(DType::u64, ReduceOp::min, isa, {UINT64_MAX, 1}) == 1);
-    REQUIRE(reduced<std::int32_t>(DType::i32, ReduceOp::mean, isa, {-7, 0}, Finish{1, 2}) == -3);
-    REQUIRE(reduced<std::int32_t>(DType::i32, ReduceOp::mean, isa, {INT32_MIN, 0}, Finish{1, 3}) ==
-            INT32_MIN / 3);
-    REQUIRE(reduced<std::uint32_t>(DType::u32, ReduceOp::mean, isa, {UINT32_MAX, 0}, Finish{1, 1}) ==
-            UINT32_MAX);
-    REQUIRE(reduced<std::uint32_t>(DType::u32, ReduceOp::mean, isa, {UINT32_MAX, 0}, Finish{1, 7}) ==
-            UINT32_MAX / 7);
-    REQUIRE(reduced<std::uint64_t>(DType::u64, ReduceOp::mean, isa, {UINT64_MAX, 0}, Finish{1, 7}) ==
-            UINT64_MAX / 7);
-    REQUIRE(reduced<std::int64_t>(DType::i64, ReduceOp::mean, isa, {INT64_MIN, 0}, Finish{1, 10}) ==
-            INT64_MIN / 10);
-    REQUIRE(reduced<std::uint8_t>(DType::u8, ReduceOp::mean, isa, {255, 0}, Finish{1, 300}) == 0);
+    REQUIRE(reduced<std::int32_t>(DType::i32, ReduceOp::mean, isa, {-7, 0},
+                                  kernels::Finish{1, 2}) == -3);
+    REQUIRE(reduced<std::int32_t>(DType::i32, ReduceOp::mean, isa, {INT32_MIN, 0},
+                                  kernels::Finish{1, 3}) == INT32_MIN / 3);
+    REQUIRE(reduced<std::uint32_t>(DType::u32, ReduceOp::mean, isa, {UINT32_MAX, 0},
+                                   kernels::Finish{1, 1}) == UINT32_MAX);
+    REQUIRE(reduced<std::uint32_t>(DType::u32, ReduceOp::mean, isa, {UINT32_MAX, 0},
+                                   kernels::Finish{1, 7}) == UINT32_MAX / 7);
+    REQUIRE(reduced<std::uint64_t>(DType::u64, ReduceOp::mean, isa, {UINT64_MAX, 0},
+                                   kernels::Finish{1, 7}) == UINT64_MAX / 7);
+    REQUIRE(reduced<std::int64_t>(DType::i64, ReduceOp::mean, isa, {INT64_MIN, 0},
+                                  kernels::Finish{1, 10}) == INT64_MIN / 10);
+    REQUIRE(reduced<std::uint8_t>(DType::u8, ReduceOp::mean, isa, {255, 0},
+                                  kernels::Finish{1, 300}) == 0);
     // No divisor can trap.
     for (const double divide : {0.0, -1.0, std::nan(""), 0.5})
-      REQUIRE(reduced<std::int64_t>(DType::i64, ReduceOp::sum, isa, {INT64_MIN, 0}, Finish{1, divide}) ==
-              INT64_MIN);
-    REQUIRE(reduced<std::int64_t>(DType::i64, ReduceOp::sum, isa, {INT64_MAX - 1, 0}, Finish{1, HUGE_VAL}) ==
-            0);
+      REQUIRE(reduced<std::int64_t>(DType::i64, ReduceOp::sum, isa, {INT64_MIN, 0},
+                                    kernels::Finish{1, divide}) == INT64_MIN);
+    REQUIRE(reduced<std::int64_t>(DType::i64, ReduceOp::sum, isa, {INT64_MAX - 1, 0},
+                                  kernels::Finish{1, HUGE_VAL}) == 0);
   }
 }
 
 TEST_CASE("f32 is finished in f64", "[reduce]") {
-  for (const Isa isa : isas_here()) {
+  for (const kernels::Isa isa : isas_here()) {
     // In f32 the product would overflow, and the quotient would be rounded twice.
-    REQUIRE(reduced<float>(DType::f32, ReduceOp::sum, isa, {3e38f, 0}, Finish{10, 20}) == 1.5e38f);
-    REQUIRE(reduced<float>(DType::f32, ReduceOp::sum, isa, {1, 2}, Finish{0.1, 1}) ==
+    REQUIRE(reduced<float>(DType::f32, ReduceOp::sum, isa, {3e38f, 0}, kernels::Finish{10, 20}) ==
+            1.5e38f);
+    REQUIRE(reduced<float>(DType::f32, ReduceOp::sum, isa, {1, 2}, kernels::Finish{0.1, 1}) ==
             static_cast<float>(3.0 * 0.1));
-    REQUIRE(reduced<float>(DType::f32, ReduceOp::mean, isa, {1, 9}, Finish{1, 3}) ==
+    REQUIRE(reduced<float>(DType::f32, ReduceOp::mean, isa, {1, 9}, kernels::Finish{1, 3}) ==
             static_cast<float>(10.0 / 3));
-    REQUIRE(reduced<double>(DType::f64, ReduceOp::mean, isa, {1, 9}, Finish{0.7, 3}) == 10.0 * 0.7 / 3);
+    REQUIRE(reduced<double>(DType::f64, ReduceOp::mean, isa, {1, 9}, kernels::Finish{0.7, 3}) ==
+            10.0 * 0.7 / 3);
   }
 }

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "catch.h"
-#include "collectives/proof/checker.h"
 #include "collectives/plan/costs.h"
+#include "collectives/proof/checker.h"
 #include "collectives/schedules/order.h"
 #include "tests/collectives/all_schedules.h"
 
@@ -15,56 +15,61 @@ using namespace rondo;
 
 namespace {
 
-std::size_t data_frames(const std::vector<Schedule>& schedules) {
+std::size_t data_frames(const std::vector<schedules::Schedule>& schedules) {
   std::size_t frames = 0;
-  for (const Schedule& s : schedules)
-    for (const Step& step : s.steps) frames += step.to != no_rank && step.slice != s.slices;
+  for (const schedules::Schedule& s : schedules)
+    for (const schedules::Step& step : s.steps)
+      frames += step.to != schedules::no_rank && step.slice != s.slices;
   return frames;
 }
 
-std::size_t token_frames(const std::vector<Schedule>& schedules) {
+std::size_t token_frames(const std::vector<schedules::Schedule>& schedules) {
   std::size_t frames = 0;
-  for (const Schedule& s : schedules)
-    for (const Step& step : s.steps) frames += step.to != no_rank && step.slice == s.slices;
+  for (const schedules::Schedule& s : schedules)
+    for (const schedules::Step& step : s.steps)
+      frames += step.to != schedules::no_rank && step.slice == s.slices;
   return frames;
 }
 
 }  // namespace
 
 TEST_CASE("names of algorithms") {
-  for (int i = 0; i < algorithm_count; ++i) {
-    const auto algorithm = static_cast<Algorithm>(i);
-    CHECK(parse_algorithm(name_of(algorithm)) == algorithm);
+  for (int i = 0; i < schedules::algorithm_count; ++i) {
+    const auto algorithm = static_cast<schedules::Algorithm>(i);
+    CHECK(schedules::parse_algorithm(schedules::name_of(algorithm)) == algorithm);
   }
-  CHECK(name_of(Algorithm::doubling) == "doubling");
-  CHECK(name_of(static_cast<Algorithm>(99)) == "unknown");
-  CHECK_FALSE(parse_algorithm("").has_value());
-  CHECK_FALSE(parse_algorithm("Ring").has_value());
-  CHECK_FALSE(parse_algorithm("rings").has_value());
+  CHECK(schedules::name_of(schedules::Algorithm::doubling) == "doubling");
+  CHECK(schedules::name_of(static_cast<schedules::Algorithm>(99)) == "unknown");
+  CHECK_FALSE(schedules::parse_algorithm("").has_value());
+  CHECK_FALSE(schedules::parse_algorithm("Ring").has_value());
+  CHECK_FALSE(schedules::parse_algorithm("rings").has_value());
 }
 
 TEST_CASE("every operation has algorithms, and all_reduce has all that have schedules") {
-  for (int a = 0; a < algorithm_count; ++a)
-    CHECK(
-        supports(static_cast<Algorithm>(a), Collective::all_reduce) ==
-        (static_cast<Algorithm>(a) != Algorithm::pairwise && static_cast<Algorithm>(a) != Algorithm::direct));
+  for (int a = 0; a < schedules::algorithm_count; ++a)
+    CHECK(schedules::supports(static_cast<schedules::Algorithm>(a), Collective::all_reduce) ==
+          (static_cast<schedules::Algorithm>(a) != schedules::Algorithm::pairwise &&
+           static_cast<schedules::Algorithm>(a) != schedules::Algorithm::direct));
   for (int o = 0; o < collective_count; ++o) {
     const auto operation = static_cast<Collective>(o);
-    const Algorithm general = operation == Collective::all_to_all ? Algorithm::pairwise : Algorithm::star;
-    CHECK(supports(general, operation) == has_schedules(operation));
-    if (has_counts(operation))
-      for (int a = 0; a < algorithm_count; ++a)
-        CHECK(supports(static_cast<Algorithm>(a), operation) ==
-              supports(static_cast<Algorithm>(a), without_counts(operation)));
+    const schedules::Algorithm general = operation == Collective::all_to_all
+                                             ? schedules::Algorithm::pairwise
+                                             : schedules::Algorithm::star;
+    CHECK(schedules::supports(general, operation) == schedules::has_schedules(operation));
+    if (schedules::has_counts(operation))
+      for (int a = 0; a < schedules::algorithm_count; ++a)
+        CHECK(schedules::supports(static_cast<schedules::Algorithm>(a), operation) ==
+              schedules::supports(static_cast<schedules::Algorithm>(a),
+                                  schedules::without_counts(operation)));
   }
-  CHECK_FALSE(supports(Algorithm::ring, Collective::barrier));
-  CHECK_FALSE(supports(Algorithm::chain, Collective::broadcast));
-  CHECK_FALSE(supports(static_cast<Algorithm>(99), Collective::all_reduce));
+  CHECK_FALSE(schedules::supports(schedules::Algorithm::ring, Collective::barrier));
+  CHECK_FALSE(schedules::supports(schedules::Algorithm::chain, Collective::broadcast));
+  CHECK_FALSE(schedules::supports(static_cast<schedules::Algorithm>(99), Collective::all_reduce));
 }
 
 TEST_CASE("a rank alone moves its input to its output") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
-    const Schedule schedule = make_schedule(algorithm, operation, 0, 1, 0);
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
+    const schedules::Schedule schedule = schedules::make_schedule(algorithm, operation, 0, 1, 0);
     CHECK(schedule.slices == 1);
     if (operation == Collective::barrier) {
       CHECK(schedule.steps.empty());
@@ -72,13 +77,14 @@ TEST_CASE("a rank alone moves its input to its output") {
     }
     REQUIRE(schedule.steps.size() == 1);
     CHECK(schedule.steps[0].keep);
-    CHECK(schedule.steps[0].from == no_rank);
-    CHECK(schedule.steps[0].to == no_rank);
+    CHECK(schedule.steps[0].from == schedules::no_rank);
+    CHECK(schedule.steps[0].to == schedules::no_rank);
   });
 }
 
 TEST_CASE("the ring of two ranks is one exchange of halves each way") {
-  const Schedule schedule = make_schedule(Algorithm::ring, Collective::all_reduce, 0, 2, 0);
+  const schedules::Schedule schedule =
+      schedules::make_schedule(schedules::Algorithm::ring, Collective::all_reduce, 0, 2, 0);
   CHECK(schedule.slices == 2);
   CHECK(schedule.rounds == 2);
   REQUIRE(schedule.steps.size() == 3);
@@ -92,8 +98,8 @@ TEST_CASE("the ring of two ranks is one exchange of halves each way") {
 
 TEST_CASE("a ring sends 2(n-1)/n of the buffer, every rank the same") {
   for (int size = 2; size <= 33; ++size) {
-    const auto schedules = all_schedules(Algorithm::ring, Collective::all_reduce, size);
-    const CheckReport report = check(schedules, Collective::all_reduce, 0);
+    const auto schedules = all_schedules(schedules::Algorithm::ring, Collective::all_reduce, size);
+    const proof::CheckReport report = proof::check(schedules, Collective::all_reduce, 0);
     REQUIRE(report.ok());
     CHECK(report.rounds == static_cast<std::uint64_t>(2 * size - 2));
     for (const std::uint64_t sent : report.slices_sent)
@@ -102,29 +108,35 @@ TEST_CASE("a ring sends 2(n-1)/n of the buffer, every rank the same") {
 }
 
 TEST_CASE("a ring goes through every host once, whatever the numbers of its ranks") {
-  const Hosts hosts(std::vector<int>{0, 1, 2, 0, 1, 2, 0, 1, 2, 1});
-  for (const Collective operation : {Collective::all_reduce, Collective::reduce, Collective::broadcast,
-                                     Collective::all_gather, Collective::reduce_scatter}) {
-    const auto schedules = all_schedules(Algorithm::ring, operation, 10, 4, hosts);
+  const schedules::Hosts hosts(std::vector<int>{0, 1, 2, 0, 1, 2, 0, 1, 2, 1});
+  for (const Collective operation :
+       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::all_gather,
+        Collective::reduce_scatter}) {
+    const auto schedules = all_schedules(schedules::Algorithm::ring, operation, 10, 4, hosts);
     std::set<std::pair<int, int>> between;
     for (int rank = 0; rank < 10; ++rank)
-      for (const Step& step : schedules[static_cast<std::size_t>(rank)].steps)
-        if (step.to != no_rank && step.slice < schedules[0].slices && hosts.host(rank) != hosts.host(step.to))
+      for (const schedules::Step& step : schedules[static_cast<std::size_t>(rank)].steps)
+        if (step.to != schedules::no_rank && step.slice < schedules[0].slices &&
+            hosts.host(rank) != hosts.host(step.to))
           between.emplace(rank, step.to);
     CHECK(between.size() <= 3);
   }
 }
 
-TEST_CASE("two levels send 2(H-1)/H of the buffer over the link of a host, however many ranks are on it") {
-  for (const Hosts& hosts :
-       {Hosts(std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}), Hosts(std::vector<int>{0, 1, 0, 1, 0, 0}),
-        Hosts(std::vector<int>{0, 1, 2, 2, 1, 2, 2, 0, 2}), Hosts(std::vector<int>{0, 1, 2, 3})}) {
-    const auto schedules =
-        all_schedules(Algorithm::two_level, Collective::all_reduce, hosts.ranks(), 0, hosts);
+TEST_CASE(
+    "two levels send 2(H-1)/H of the buffer over the link of a host, however many ranks are on "
+    "it") {
+  for (const schedules::Hosts& hosts :
+       {schedules::Hosts(std::vector<int>{0, 0, 0, 0, 1, 1, 1, 1}),
+        schedules::Hosts(std::vector<int>{0, 1, 0, 1, 0, 0}),
+        schedules::Hosts(std::vector<int>{0, 1, 2, 2, 1, 2, 2, 0, 2}),
+        schedules::Hosts(std::vector<int>{0, 1, 2, 3})}) {
+    const auto schedules = all_schedules(schedules::Algorithm::two_level, Collective::all_reduce,
+                                         hosts.ranks(), 0, hosts);
     std::vector<double> out(static_cast<std::size_t>(hosts.count())), in = out;
     for (int rank = 0; rank < hosts.ranks(); ++rank)
-      for (const Step& step : schedules[static_cast<std::size_t>(rank)].steps) {
-        if (step.to == no_rank || hosts.host(step.to) == hosts.host(rank)) continue;
+      for (const schedules::Step& step : schedules[static_cast<std::size_t>(rank)].steps) {
+        if (step.to == schedules::no_rank || hosts.host(step.to) == hosts.host(rank)) continue;
         out[static_cast<std::size_t>(hosts.host(rank))] += 1.0 / schedules[0].slices;
         in[static_cast<std::size_t>(hosts.host(step.to))] += 1.0 / schedules[0].slices;
       }
@@ -140,8 +152,9 @@ TEST_CASE("halving takes the logarithm of hops for any number of ranks, and the 
   for (int size = 2; size <= 33; ++size) {
     std::uint64_t hops = 0;
     while ((1 << hops) < size) ++hops;
-    const CheckReport report =
-        check(all_schedules(Algorithm::halving, Collective::all_reduce, size), Collective::all_reduce, 0);
+    const proof::CheckReport report =
+        proof::check(all_schedules(schedules::Algorithm::halving, Collective::all_reduce, size),
+                     Collective::all_reduce, 0);
     REQUIRE(report.ok());
     CHECK(report.rounds <= 2 * hops);
     std::uint64_t sent = 0;
@@ -152,47 +165,58 @@ TEST_CASE("halving takes the logarithm of hops for any number of ranks, and the 
 
 TEST_CASE("two-shot is two hops for any number of ranks") {
   for (const int size : {2, 3, 8, 33}) {
-    const CheckReport report =
-        check(all_schedules(Algorithm::two_shot, Collective::all_reduce, size), Collective::all_reduce, 0);
+    const proof::CheckReport report =
+        proof::check(all_schedules(schedules::Algorithm::two_shot, Collective::all_reduce, size),
+                     Collective::all_reduce, 0);
     REQUIRE(report.ok());
     CHECK(report.rounds == 2);
   }
 }
 
 TEST_CASE("the planner's counts on several hosts are those of the schedules") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
     for (const int size : {2, 5, 8, 12})
-      for (const Hosts& hosts : several_hosts(size)) {
-        const bool few = algorithm == Algorithm::chain && operation == Collective::reduce;
-        if (few || (hosts.count() == 1 && algorithm == Algorithm::two_level)) continue;
+      for (const schedules::Hosts& hosts : several_hosts(size)) {
+        const bool few =
+            algorithm == schedules::Algorithm::chain && operation == Collective::reduce;
+        if (few || (hosts.count() == 1 && algorithm == schedules::Algorithm::two_level)) continue;
         const auto schedules = all_schedules(algorithm, operation, size, 0, hosts);
-        const Shape shape = shape_of(algorithm, operation, topology_of(hosts, size, 1));
-        INFO(name_of(algorithm) << " " << name_of(operation) << " " << size << " on " << hosts.count());
+        const plan::Shape shape =
+            plan::shape_of(algorithm, operation, plan::topology_of(hosts, size, 1));
+        INFO(schedules::name_of(algorithm)
+             << " " << name_of(operation) << " " << size << " on " << hosts.count());
         CHECK(shape.slices == schedules[0].slices);
-        CHECK(static_cast<double>(data_frames(schedules) + token_frames(schedules)) == shape.frames);
-        for (const double number : {shape.host.hops, shape.host.path_bytes, shape.host.path_frames,
-                                    shape.host.busy_bytes, shape.host.busy_frames, shape.network.hops,
-                                    shape.network.path_bytes, shape.network.path_frames})
+        CHECK(static_cast<double>(data_frames(schedules) + token_frames(schedules)) ==
+              shape.frames);
+        for (const double number :
+             {shape.host.hops, shape.host.path_bytes, shape.host.path_frames, shape.host.busy_bytes,
+              shape.host.busy_frames, shape.network.hops, shape.network.path_bytes,
+              shape.network.path_frames})
           CHECK(number >= 0);
       }
   });
 }
 
 TEST_CASE("a chain does not mind hosts") {
-  const Hosts hosts(std::vector<int>{0, 1, 0, 1});
+  const schedules::Hosts hosts(std::vector<int>{0, 1, 0, 1});
   for (int rank = 0; rank < 4; ++rank) {
-    const auto plain = make_schedule(Algorithm::chain, Collective::all_reduce, rank, 4, 0);
-    const auto placed = make_schedule(Algorithm::chain, Collective::all_reduce, rank, 4, 0, hosts);
+    const auto plain =
+        schedules::make_schedule(schedules::Algorithm::chain, Collective::all_reduce, rank, 4, 0);
+    const auto placed = schedules::make_schedule(schedules::Algorithm::chain,
+                                                 Collective::all_reduce, rank, 4, 0, hosts);
     REQUIRE(plain.steps.size() == placed.steps.size());
-    for (std::size_t i = 0; i < plain.steps.size(); ++i) CHECK(plain.steps[i].to == placed.steps[i].to);
+    for (std::size_t i = 0; i < plain.steps.size(); ++i)
+      CHECK(plain.steps[i].to == placed.steps[i].to);
   }
 }
 
-TEST_CASE("recursive doubling takes log2 n hops, and up to two more where n is not a power of two") {
+TEST_CASE(
+    "recursive doubling takes log2 n hops, and up to two more where n is not a power of two") {
   for (const auto& [size, rounds] :
        {std::pair{2, 1}, {4, 2}, {8, 3}, {64, 6}, {3, 2}, {5, 3}, {7, 4}, {33, 6}}) {
-    const CheckReport report =
-        check(all_schedules(Algorithm::doubling, Collective::all_reduce, size), Collective::all_reduce, 0);
+    const proof::CheckReport report =
+        proof::check(all_schedules(schedules::Algorithm::doubling, Collective::all_reduce, size),
+                     Collective::all_reduce, 0);
     REQUIRE(report.ok());
     CHECK(report.rounds == static_cast<std::uint64_t>(rounds));
   }
@@ -202,10 +226,11 @@ TEST_CASE("in the double tree the leaves of one tree are inner nodes of the othe
   for (int size = 2; size <= 128; ++size) {
     int leaves_in_both = 0;
     for (int rank = 0; rank < size; ++rank) {
-      const Schedule s = make_schedule(Algorithm::tree, Collective::all_reduce, rank, size, 0);
+      const schedules::Schedule s = schedules::make_schedule(schedules::Algorithm::tree,
+                                                             Collective::all_reduce, rank, size, 0);
       REQUIRE(s.slices == 2);
       int children = 0, reductions = 0;
-      for (const Step& step : s.steps) reductions += step.reduce;
+      for (const schedules::Step& step : s.steps) reductions += step.reduce;
       children = reductions;
       leaves_in_both += children == 0;
       CHECK(children <= (size == 2 ? 1 : 4));
@@ -216,8 +241,9 @@ TEST_CASE("in the double tree the leaves of one tree are inner nodes of the othe
 
 TEST_CASE("a tree is as deep as the logarithm") {
   for (int size = 2; size <= 128; ++size) {
-    const CheckReport report =
-        check(all_schedules(Algorithm::tree, Collective::all_reduce, size), Collective::all_reduce, 0);
+    const proof::CheckReport report =
+        proof::check(all_schedules(schedules::Algorithm::tree, Collective::all_reduce, size),
+                     Collective::all_reduce, 0);
     REQUIRE(report.ok());
     std::uint64_t height = 0;
     while ((2 << height) <= size) ++height;
@@ -226,33 +252,35 @@ TEST_CASE("a tree is as deep as the logarithm") {
 }
 
 TEST_CASE("a chain moves each slice over each link once in each direction") {
-  const auto schedules = all_schedules(Algorithm::chain, Collective::all_reduce, 6);
+  const auto schedules = all_schedules(schedules::Algorithm::chain, Collective::all_reduce, 6);
   CHECK(data_frames(schedules) == 10);
   CHECK(token_frames(schedules) == 0);
 }
 
 TEST_CASE("rounds of steps lie within those of the schedule") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
     for (const int size : {2, 3, 7, 8, 20})
-      for (const Schedule& s : all_schedules(algorithm, operation, size, size / 2))
-        for (const Step& step : s.steps) {
-          REQUIRE(step.round + (step.to != no_rank ? 1 : 0) <= s.rounds);
-          REQUIRE((step.from == no_rank || step.round >= 1));
+      for (const schedules::Schedule& s : all_schedules(algorithm, operation, size, size / 2))
+        for (const schedules::Step& step : s.steps) {
+          REQUIRE(step.round + (step.to != schedules::no_rank ? 1 : 0) <= s.rounds);
+          REQUIRE((step.from == schedules::no_rank || step.round >= 1));
           REQUIRE(step.slice <= s.slices);
         }
   });
 }
 
 TEST_CASE("the planner's counts of frames and bytes are those of the schedules") {
-  for_each_pair([](Algorithm algorithm, Collective operation) {
+  for_each_pair([](schedules::Algorithm algorithm, Collective operation) {
     for (const int size : {2, 3, 4, 5, 8, 13, 16, 33}) {
       const auto schedules = all_schedules(algorithm, operation, size, 0);
-      const Shape shape = shape_of(algorithm, operation, {.ranks = size, .ranks_per_host = size});
+      const plan::Shape shape =
+          plan::shape_of(algorithm, operation, {.ranks = size, .ranks_per_host = size});
       const auto data = static_cast<double>(data_frames(schedules));
       const auto tokens = static_cast<double>(token_frames(schedules));
-      INFO(name_of(algorithm) << " " << name_of(operation) << " " << size);
+      INFO(schedules::name_of(algorithm) << " " << name_of(operation) << " " << size);
       CHECK(shape.slices == schedules[0].slices);
-      if (algorithm == Algorithm::chain && operation == Collective::reduce) {  // depends on the root: a bound
+      if (algorithm == schedules::Algorithm::chain &&
+          operation == Collective::reduce) {  // depends on the root: a bound
         CHECK(data + tokens <= shape.frames);
         CHECK(data / shape.slices <= shape.bytes);
       } else {

@@ -57,7 +57,8 @@ TEST_CASE("stragglers are drawn on the seed") {
 }
 
 TEST_CASE("a simulation of what cannot be is refused with what is possible") {
-  const auto refused = [](const std::function<void(SimulationQuery&)>& spoil, const std::string& message) {
+  const auto refused = [](const std::function<void(SimulationQuery&)>& spoil,
+                          const std::string& message) {
     SimulationQuery q = query(4, 1024, "ring");
     spoil(q);
     CHECK_THROWS_WITH(simulate_plan(q), Contains(message));

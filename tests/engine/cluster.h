@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Engines of N ranks over the mem transport, without a communicator: each rank settles for its own view of a failure.
+// Engines of N ranks over the mem transport, without a communicator: each rank settles for its own
+// view of a failure.
 #pragma once
 
 #include <memory>
@@ -13,46 +14,51 @@ namespace rondo {
 
 class Cluster {
  public:
-  explicit Cluster(int size, const MemFaults& faults = {}, bool checksum = false, bool reproducible = false,
-                   EngineObserver* observer_of_rank_0 = nullptr)
+  explicit Cluster(int size, const mem::MemFaults& faults = {}, bool checksum = false,
+                   bool reproducible = false, engine::EngineObserver* observer_of_rank_0 = nullptr)
       : fabric_(size, faults, 1) {
-    std::vector<Blob> addresses;
+    std::vector<transports::Blob> addresses;
     for (int rank = 0; rank < size; ++rank) {
       transports_.push_back(fabric_.endpoint(rank));
       addresses.push_back(transports_.back()->address());
     }
     for (int rank = 0; rank < size; ++rank) {
-      Transport* const own = transports_[static_cast<std::size_t>(rank)].get();
+      transports::Transport* const own = transports_[static_cast<std::size_t>(rank)].get();
       own->start(addresses, 1);
-      std::vector<Transport*> routes(static_cast<std::size_t>(size), own);
+      std::vector<transports::Transport*> routes(static_cast<std::size_t>(size), own);
       routes[static_cast<std::size_t>(rank)] = nullptr;
-      EngineOptions options;
+      engine::EngineOptions options;
       options.rank = rank;
       options.size = size;
       options.crowded = true;
       options.checksum = checksum;
       options.reproducible = reproducible;
       options.transport = "mem";
-      engines_.push_back(std::make_unique<Engine>(options, std::move(routes), std::vector<Transport*>{own},
-                                                  rank == 0 ? observer_of_rank_0 : nullptr));
+      engines_.push_back(std::make_unique<engine::Engine>(
+          options, std::move(routes), std::vector<transports::Transport*>{own},
+          rank == 0 ? observer_of_rank_0 : nullptr));
     }
   }
 
-  Transport& transport(int rank) { return *transports_[static_cast<std::size_t>(rank)]; }
-  Engine& operator[](int rank) { return *engines_[static_cast<std::size_t>(rank)]; }
+  transports::Transport& transport(int rank) {
+    return *transports_[static_cast<std::size_t>(rank)];
+  }
+  engine::Engine& operator[](int rank) { return *engines_[static_cast<std::size_t>(rank)]; }
 
  private:
-  MemFabric fabric_;
-  std::vector<std::unique_ptr<Transport>> transports_;
-  std::vector<std::unique_ptr<Engine>> engines_;
+  mem::MemFabric fabric_;
+  std::vector<std::unique_ptr<transports::Transport>> transports_;
+  std::vector<std::unique_ptr<engine::Engine>> engines_;
 };
 
 // A call on f32 with small segments.
-inline Call make_call(Collective operation, Algorithm algorithm, std::vector<float>& in,
-                      std::vector<float>& out, std::size_t count, int root = 0) {
-  Call call;
-  call.signature = {operation, DType::f32, ReduceOp::sum, algorithm, static_cast<std::uint32_t>(root), count,
-                    1.0,       0};
+inline schedules::Call make_call(Collective operation, schedules::Algorithm algorithm,
+                                 std::vector<float>& in, std::vector<float>& out, std::size_t count,
+                                 int root = 0) {
+  schedules::Call call;
+  call.signature = {
+      operation, DType::f32, ReduceOp::sum, algorithm, static_cast<std::uint32_t>(root), count,
+      1.0,       0};
   call.in = reinterpret_cast<const std::byte*>(in.data());
   call.out = reinterpret_cast<std::byte*>(out.data());
   call.in_bytes = call.out_bytes = count * sizeof(float);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The direct algorithms on shared memory: every operation, with buffers in windows, elsewhere, and some here and some there.
+// The direct algorithms on shared memory: every operation, with buffers in windows, elsewhere, and
+// some here and some there.
 #include <cstring>
 #include <future>
 #include <memory>
@@ -19,14 +20,15 @@ using rondo::testing::run_ranks;
 namespace {
 
 constexpr Collective all_direct[] = {
-    Collective::all_reduce, Collective::reduce,       Collective::broadcast,       Collective::all_gather,
-    Collective::gather,     Collective::scatter,      Collective::reduce_scatter,  Collective::barrier,
-    Collective::all_to_all, Collective::all_gather_v, Collective::reduce_scatter_v};
+    Collective::all_reduce,     Collective::reduce,          Collective::broadcast,
+    Collective::all_gather,     Collective::gather,          Collective::scatter,
+    Collective::reduce_scatter, Collective::barrier,         Collective::all_to_all,
+    Collective::all_gather_v,   Collective::reduce_scatter_v};
 
 enum class Where { elsewhere, windows, mixed };
 
-MemFaults with_windows() {
-  MemFaults faults;
+mem::MemFaults with_windows() {
+  mem::MemFaults faults;
   faults.windows = true;
   return faults;
 }
@@ -34,17 +36,20 @@ MemFaults with_windows() {
 // Elements of f32, in a window or not.
 class Floats {
  public:
-  Floats(Transport& transport, bool window, std::size_t count, float value) : count_(count) {
+  Floats(transports::Transport& transport, bool window, std::size_t count, float value)
+      : count_(count) {
     if (window && count != 0) allocation_ = transport.allocate(count * sizeof(float));
     if (!allocation_) own_.resize(count);
     std::fill_n(data(), count, value);
   }
-  float* data() { return allocation_ ? reinterpret_cast<float*>(allocation_->memory().data()) : own_.data(); }
+  float* data() {
+    return allocation_ ? reinterpret_cast<float*>(allocation_->memory().data()) : own_.data();
+  }
   float& operator[](std::size_t i) { return data()[i]; }
   std::size_t count() const { return count_; }
 
  private:
-  std::unique_ptr<Allocation> allocation_;
+  std::unique_ptr<transports::Allocation> allocation_;
   std::vector<float> own_;
   std::size_t count_;
 };
@@ -63,21 +68,22 @@ class Caller {
         where_(where) {}
 
   void run(Collective operation, std::size_t count, int root, bool in_place, Priority lane) {
-    const Collective plain = without_counts(operation);
+    const Collective plain = schedules::without_counts(operation);
     const bool is_root = root == static_cast<int>(rank_);
     counts_.assign(size_, count);
-    if (has_counts(operation))
+    if (schedules::has_counts(operation))
       for (std::size_t rank = 0; rank < size_; ++rank) counts_[rank] = count * (rank % 3) / 2;
     const std::size_t all = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}),
                       own = counts_[rank_];
     const std::size_t before = offset(rank_);
     const bool all_in = plain == Collective::reduce_scatter || plain == Collective::scatter ||
                         plain == Collective::all_to_all;
-    const bool all_out =
-        plain == Collective::all_gather || plain == Collective::gather || plain == Collective::all_to_all;
+    const bool all_out = plain == Collective::all_gather || plain == Collective::gather ||
+                         plain == Collective::all_to_all;
     const std::size_t in_count = all_in ? all : own, out_count = all_out ? all : own;
-    const bool window = where_ == Where::windows || (where_ == Where::mixed && (rank_ + count) % 2 == 0);
-    Transport& transport = cluster_.transport(static_cast<int>(rank_));
+    const bool window =
+        where_ == Where::windows || (where_ == Where::mixed && (rank_ + count) % 2 == 0);
+    transports::Transport& transport = cluster_.transport(static_cast<int>(rank_));
     Floats out(transport, window, in_place ? std::max(in_count, out_count) : out_count, -1);
     Floats apart(transport, window != (where_ == Where::mixed), in_count, 0);
     const bool in_is_block = all_out && !all_in;
@@ -87,12 +93,18 @@ class Caller {
     const bool rooted_in = plain == Collective::broadcast || plain == Collective::scatter;
     const bool rooted_out = plain == Collective::reduce || plain == Collective::gather;
     const bool reads = !rooted_in || is_root, writes = !rooted_out || is_root;
-    Call call;
-    const std::size_t number = plain == Collective::all_to_all || has_counts(operation) ? all : count;
-    call.signature = {
-        operation, DType::f32, ReduceOp::sum, Algorithm::direct, static_cast<std::uint32_t>(root), number,
-        1.0,       0};
-    if (has_counts(operation)) call.counts = counts_;
+    schedules::Call call;
+    const std::size_t number =
+        plain == Collective::all_to_all || schedules::has_counts(operation) ? all : count;
+    call.signature = {operation,
+                      DType::f32,
+                      ReduceOp::sum,
+                      schedules::Algorithm::direct,
+                      static_cast<std::uint32_t>(root),
+                      number,
+                      1.0,
+                      0};
+    if (schedules::has_counts(operation)) call.counts = counts_;
     call.in = reinterpret_cast<const std::byte*>(reads ? in : nullptr);
     call.out = reinterpret_cast<std::byte*>(writes ? to : nullptr);
     call.in_bytes = reads ? in_count * sizeof(float) : 0;
@@ -116,7 +128,8 @@ class Caller {
   float wanted(Collective plain, int root, std::size_t i) const {
     if (plain == Collective::broadcast) return given(root, i);
     if (plain == Collective::scatter) return given(root, offset(rank_) + i);
-    if (plain == Collective::all_gather || plain == Collective::gather || plain == Collective::all_to_all) {
+    if (plain == Collective::all_gather || plain == Collective::gather ||
+        plain == Collective::all_to_all) {
       std::size_t from = 0;
       while (offset(from + 1) <= i) ++from;
       return given(static_cast<int>(from),
@@ -145,13 +158,15 @@ TEST_CASE("direct algorithms give the right values wherever the buffers are") {
   CHECK_NOTHROW(run_ranks(size, "direct", [&](int rank) {
     Caller caller(cluster, rank, size, where);
     int turn = 0;
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, n - 1, n + 1, std::size_t{1000},
-                                    std::size_t{5000}, std::size_t{70'001}, std::size_t{1'300'003} / n})
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, n - 1, n + 1, std::size_t{1000}, std::size_t{5000},
+          std::size_t{70'001}, std::size_t{1'300'003} / n})
       for (const bool in_place : {false, true})
         for (const Collective operation : all_direct) {
           if (operation == Collective::barrier && count != 0) continue;
           const int root = ++turn % size;
-          caller.run(operation, count, root, in_place, turn % 3 == 0 ? Priority::urgent : Priority::bulk);
+          caller.run(operation, count, root, in_place,
+                     turn % 3 == 0 ? Priority::urgent : Priority::bulk);
         }
   }));
 }
@@ -168,21 +183,26 @@ TEST_CASE("direct operations that are started together end in order with the rig
       out.emplace_back(count, -1.0F);
     }
     for (std::size_t i = 0; i < in.size(); ++i) {
-      Call call = make_call(Collective::all_reduce, i % 5 == 4 ? Algorithm::ring : Algorithm::direct, in[i],
-                            out[i], in[i].size());
+      schedules::Call call =
+          make_call(Collective::all_reduce,
+                    i % 5 == 4 ? schedules::Algorithm::ring : schedules::Algorithm::direct, in[i],
+                    out[i], in[i].size());
       call.segment_elements = 4096;
       works.emplace_back(cluster[rank].start(call));
     }
     for (Work& work : works) work.wait();
-    for (const auto& values : out) expect(values == std::vector<float>(values.size(), 6), "a sum is wrong");
+    for (const auto& values : out)
+      expect(values == std::vector<float>(values.size(), 6), "a sum is wrong");
   }));
 }
 
 TEST_CASE("different direct calls are a mismatch that names both") {
   Cluster cluster(2, with_windows());
   std::vector<float> a(10, 1), b(20, 1), out(20);
-  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::direct, a, out, 10)));
-  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::direct, b, b, 20)));
+  Work first(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::direct, a, out, 10)));
+  Work second(
+      cluster[1].start(make_call(Collective::all_reduce, schedules::Algorithm::direct, b, b, 20)));
   std::string message;
   try {
     second.wait();
@@ -190,38 +210,41 @@ TEST_CASE("different direct calls are a mismatch that names both") {
     message = error.what();
     CHECK(error.code() == Errc::mismatch);
   }
-  CHECK(message.find(
-            "rank 0 called all_reduce #1 (10 f32 sum) where rank 1 called all_reduce #1 (20 f32 sum)") !=
-        std::string::npos);
+  CHECK(message.find("rank 0 called all_reduce #1 (10 f32 sum) where rank 1 called all_reduce #1 "
+                     "(20 f32 sum)") != std::string::npos);
 }
 
-// Rank 1 is held in a callback while rank 0 has all that it needs: its input must stay until rank 1 has read it.
+// Rank 1 is held in a callback while rank 0 has all that it needs: its input must stay until rank 1
+// has read it.
 TEST_CASE("a direct call on windows ends when everybody has read this rank's input") {
   std::promise<void> held, go;  // longer than the thread that runs the callback
   Cluster cluster(2, with_windows());
   constexpr std::size_t count = 200'000;
-  std::vector<std::unique_ptr<Allocation>> memory;
+  std::vector<std::unique_ptr<transports::Allocation>> memory;
   const auto floats = [&](int rank, std::size_t elements) {
     memory.push_back(cluster.transport(rank).allocate(elements * sizeof(float)));
     return reinterpret_cast<std::byte*>(memory.back()->memory().data());
   };
   std::vector<float> none;
   const auto gather = [&](int rank) {
-    Call call = make_call(Collective::all_gather, Algorithm::direct, none, none, count);
+    schedules::Call call =
+        make_call(Collective::all_gather, schedules::Algorithm::direct, none, none, count);
     call.in_bytes = count * sizeof(float);
     call.out_bytes = 2 * call.in_bytes;
     call.in = floats(rank, count);
     call.out = floats(rank, 2 * count);
     return call;
   };
-  const Call calls[] = {gather(0), gather(1)};
-  Work before1(cluster[1].start(make_call(Collective::barrier, Algorithm::direct, none, none, 0)));
+  const schedules::Call calls[] = {gather(0), gather(1)};
+  Work before1(cluster[1].start(
+      make_call(Collective::barrier, schedules::Algorithm::direct, none, none, 0)));
   before1.on_done([&](std::error_code) {
     held.set_value();
     go.get_future().wait();
   });
   Work mine1(cluster[1].start(calls[1]));
-  Work before0(cluster[0].start(make_call(Collective::barrier, Algorithm::direct, none, none, 0)));
+  Work before0(cluster[0].start(
+      make_call(Collective::barrier, schedules::Algorithm::direct, none, none, 0)));
   held.get_future().wait();
   Work mine0(cluster[0].start(calls[0]));
   const bool early = mine0.wait_for(std::chrono::milliseconds{50});
@@ -233,11 +256,12 @@ TEST_CASE("a direct call on windows ends when everybody has read this rank's inp
 }
 
 // What a call is like is kept from one to the next.
-TEST_CASE("a direct call that differs from the equal ones before it is a mismatch that names both") {
+TEST_CASE(
+    "a direct call that differs from the equal ones before it is a mismatch that names both") {
   Cluster cluster(2, with_windows());
   std::vector<float> a(20, 1), b(20, 1), out(20);
   const auto call = [](std::vector<float>& in, std::vector<float>& to, std::size_t count) {
-    return make_call(Collective::all_reduce, Algorithm::direct, in, to, count);
+    return make_call(Collective::all_reduce, schedules::Algorithm::direct, in, to, count);
   };
   for (int turn = 0; turn < 2; ++turn)
     CHECK_NOTHROW(run_ranks(2, "equal", [&](int rank) {
@@ -252,16 +276,15 @@ TEST_CASE("a direct call that differs from the equal ones before it is a mismatc
   } catch (const Error& error) {
     message = error.what();
   }
-  CHECK(message.find(
-            "rank 0 called all_reduce #3 (10 f32 sum) where rank 1 called all_reduce #3 (20 f32 sum)") !=
-        std::string::npos);
+  CHECK(message.find("rank 0 called all_reduce #3 (10 f32 sum) where rank 1 called all_reduce #3 "
+                     "(20 f32 sum)") != std::string::npos);
 }
 
 TEST_CASE("a rank that has reported a failure posts nothing more") {
   // Hears of the failure and gives no verdict, as while rank 0 is thinking.
-  class Silent final : public EngineObserver {
+  class Silent final : public engine::EngineObserver {
    public:
-    void failure(const Failure&) override {}
+    void failure(const engine::Failure&) override {}
     void stalled(Priority, std::uint64_t) override {}
     void slow(Priority, std::uint64_t, nanoseconds) override {}
     void deadline(Priority, std::uint64_t, nanoseconds, const std::string&) override {}
@@ -269,8 +292,10 @@ TEST_CASE("a rank that has reported a failure posts nothing more") {
   Cluster cluster(2, with_windows(), false, false, &silent);
   std::vector<float> in(10, 1), out(10);
   cluster[0].abort({Errc::aborted, "rank 0 called abort"});
-  Work other(cluster[0].start(make_call(Collective::barrier, Algorithm::direct, in, out, 0)));
-  Work mine(cluster[1].start(make_call(Collective::all_reduce, Algorithm::direct, in, out, 10)));
+  Work other(
+      cluster[0].start(make_call(Collective::barrier, schedules::Algorithm::direct, in, out, 0)));
+  Work mine(cluster[1].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::direct, in, out, 10)));
   INFO(mine.message());
   CHECK_FALSE(mine.wait_for(std::chrono::milliseconds{20}));
   std::string message;
@@ -285,7 +310,8 @@ TEST_CASE("a rank that has reported a failure posts nothing more") {
 TEST_CASE("a rank that never posts is named at the deadline") {
   Cluster cluster(3, with_windows());
   std::vector<float> in(10, 1), out(10);
-  Call call = make_call(Collective::all_reduce, Algorithm::direct, in, out, 10);
+  schedules::Call call =
+      make_call(Collective::all_reduce, schedules::Algorithm::direct, in, out, 10);
   call.time_limit = std::chrono::milliseconds{50};
   Work late(cluster[1].start(call));
   std::string message;
@@ -298,7 +324,8 @@ TEST_CASE("a rank that never posts is named at the deadline") {
   CHECK(message.find("rank 1 waits for data from rank 0, 2") != std::string::npos);
 }
 
-TEST_CASE("reproducible direct sums have the bits of a chain in rank order, wherever the buffers are") {
+TEST_CASE(
+    "reproducible direct sums have the bits of a chain in rank order, wherever the buffers are") {
   constexpr int size = 5;
   const DType type = GENERATE(DType::f32, DType::f16, DType::bf16, DType::f8e4m3);
   const std::size_t count = GENERATE(as<std::size_t>{}, 17, 3000, 150'001);
@@ -316,8 +343,8 @@ TEST_CASE("reproducible direct sums have the bits of a chain in rank order, wher
       const auto top = static_cast<std::byte>(random() % 0x30 + 0x20);
       in[i] = i % size_of(type) == size_of(type) - 1 ? top : static_cast<std::byte>(random());
     }
-    const auto sum = [&](Algorithm algorithm, std::byte* out) {
-      Call call;
+    const auto sum = [&](schedules::Algorithm algorithm, std::byte* out) {
+      schedules::Call call;
       call.signature = {Collective::all_reduce, type, op, algorithm, 0, count, 1.0, 0};
       call.in = in;
       call.out = out;
@@ -327,8 +354,8 @@ TEST_CASE("reproducible direct sums have the bits of a chain in rank order, wher
       call.time_limit = std::chrono::seconds{60};
       Work(cluster[rank].start(call)).wait();
     };
-    sum(Algorithm::chain, chained.data());
-    sum(Algorithm::direct, in);
+    sum(schedules::Algorithm::chain, chained.data());
+    sum(schedules::Algorithm::direct, in);
     expect(std::memcmp(in, chained.data(), bytes) == 0, "the bits differ");
   }));
 }

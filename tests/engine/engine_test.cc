@@ -39,8 +39,8 @@ TEST_CASE("operations of one thread run while nobody waits") {
   std::vector<Work> works;
   for (int rank = 0; rank < 3; ++rank) {
     auto& b = buffers[static_cast<std::size_t>(rank)];
-    works.emplace_back(
-        cluster[rank].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+    works.emplace_back(cluster[rank].start(
+        make_call(Collective::all_reduce, schedules::Algorithm::ring, b.in, b.out, count)));
   }
   for (Work& work : works) work.wait();
   for (const Buffers& b : buffers) CHECK(b.out == std::vector<float>(count, 3));
@@ -49,10 +49,18 @@ TEST_CASE("operations of one thread run while nobody waits") {
 TEST_CASE("an operation that is dropped still runs") {
   Cluster cluster(2);
   Buffers a, b, c, d;
-  { Work(cluster[0].start(make_call(Collective::all_reduce, Algorithm::star, a.in, a.out, count))); }
-  { Work(cluster[1].start(make_call(Collective::all_reduce, Algorithm::star, b.in, b.out, count))); }
-  Work last0(cluster[0].start(make_call(Collective::all_reduce, Algorithm::star, c.in, c.out, count)));
-  Work last1(cluster[1].start(make_call(Collective::all_reduce, Algorithm::star, d.in, d.out, count)));
+  {
+    Work(cluster[0].start(
+        make_call(Collective::all_reduce, schedules::Algorithm::star, a.in, a.out, count)));
+  }
+  {
+    Work(cluster[1].start(
+        make_call(Collective::all_reduce, schedules::Algorithm::star, b.in, b.out, count)));
+  }
+  Work last0(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::star, c.in, c.out, count)));
+  Work last1(cluster[1].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::star, d.in, d.out, count)));
   last1.wait();
   last0.wait();
   CHECK(a.out == std::vector<float>(count, 2));
@@ -62,18 +70,19 @@ TEST_CASE("an operation that is dropped still runs") {
 TEST_CASE("operations that follow one which ended before an earlier one run too") {
   constexpr int ranks = 3, operations = 4;
   constexpr std::size_t large = 16 * 64;
-  MemFaults slow_at_times;
+  mem::MemFaults slow_at_times;
   slow_at_times.queue = 1;
   slow_at_times.stall = 100;
   Cluster cluster(ranks, slow_at_times);
   std::vector<float> in(large, 1), out[ranks][operations];
-  // Rank 0 gets a large buffer from rank 1; then it sends a small one to rank 2, which is done first.
+  // Rank 0 gets a large buffer from rank 1; then it sends a small one to rank 2, which is done
+  // first.
   const auto start = [&](int rank, int operation) {
     out[rank][operation].assign(large, -1);
     const bool first = operation % 2 == 0;
-    return Work(
-        cluster[rank].start(make_call(first ? Collective::broadcast : Collective::reduce, Algorithm::star, in,
-                                      out[rank][operation], first ? large : 64, first ? 1 : 2)));
+    return Work(cluster[rank].start(make_call(first ? Collective::broadcast : Collective::reduce,
+                                              schedules::Algorithm::star, in, out[rank][operation],
+                                              first ? large : 64, first ? 1 : 2)));
   };
   bool out_of_order = false;
   for (int attempt = 0; attempt < 50 && !out_of_order; ++attempt) {
@@ -97,12 +106,14 @@ TEST_CASE("a function given to on_done runs once, also after the end") {
   Cluster cluster(2);
   Buffers a, b;
   std::atomic<int> calls{0};
-  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  Work first(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   first.on_done([&](std::error_code code) {
     CHECK_FALSE(code);
     ++calls;
   });
-  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+  Work second(cluster[1].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, b.in, b.out, count)));
   second.wait();
   first.wait();
   second.on_done([&](std::error_code) { ++calls; });
@@ -113,12 +124,15 @@ TEST_CASE("a function given to on_done runs once, also after the end") {
 TEST_CASE("different calls are a mismatch that names both") {
   Cluster cluster(2);
   Buffers a, b;
-  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
-  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count - 1)));
+  Work first(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
+  Work second(cluster[1].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, b.in, b.out, count - 1)));
   const std::string text = failure_of(first);
   CHECK(contains(text, "all_reduce #1 (1000 f32 sum, ring over mem): "));
-  CHECK(contains(
-      text, "rank 1 called all_reduce #1 (999 f32 sum) where rank 0 called all_reduce #1 (1000 f32 sum)"));
+  CHECK(contains(text,
+                 "rank 1 called all_reduce #1 (999 f32 sum) where rank 0 called all_reduce #1 "
+                 "(1000 f32 sum)"));
   CHECK(first.error() == Errc::mismatch);
   CHECK(contains(failure_of(second), "rank 0 called all_reduce #1 (1000 f32 sum)"));
 }
@@ -126,9 +140,11 @@ TEST_CASE("different calls are a mismatch that names both") {
 TEST_CASE("a frame that comes before its operation waits for it") {
   Cluster cluster(2);
   Buffers a, b;
-  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::doubling, a.in, a.out, 10)));
+  Work first(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::doubling, a.in, a.out, 10)));
   CHECK_FALSE(first.wait_for(std::chrono::milliseconds{20}));
-  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::doubling, b.in, b.out, 10)));
+  Work second(cluster[1].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::doubling, b.in, b.out, 10)));
   second.wait();
   first.wait();
   CHECK(b.out[9] == 2);
@@ -137,21 +153,25 @@ TEST_CASE("a frame that comes before its operation waits for it") {
 TEST_CASE("a held frame of another algorithm is a mismatch when its operation starts") {
   Cluster cluster(3);
   Buffers a, b;
-  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  Work first(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   CHECK_FALSE(first.wait_for(std::chrono::milliseconds{20}));
-  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::star, b.in, b.out, count)));
+  Work second(cluster[1].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::star, b.in, b.out, count)));
   CHECK(contains(failure_of(second), "the settings differ"));
 }
 
 TEST_CASE("a rank that never calls trips the deadline of the whole operation") {
   Cluster cluster(2);
   Buffers a;
-  Call call = make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count);
+  schedules::Call call =
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count);
   call.time_limit = std::chrono::milliseconds{50};
   Work work(cluster[0].start(call));
   CHECK(contains(failure_of(work), "not done within 0.05 s: rank 0 waits for data from rank 1"));
   CHECK(work.error() == Errc::deadline_exceeded);
-  Work later(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  Work later(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   CHECK(later.done());
   CHECK(later.error() == Errc::deadline_exceeded);
 }
@@ -160,7 +180,8 @@ TEST_CASE("the deadline passes while nobody waits") {
   Cluster cluster(2);
   Buffers a;
   std::atomic<bool> ended{false};
-  Call call = make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count);
+  schedules::Call call =
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count);
   call.time_limit = std::chrono::milliseconds{50};
   Work work(cluster[0].start(call));
   work.on_done([&](std::error_code) { ended = true; });
@@ -171,12 +192,15 @@ TEST_CASE("the deadline passes while nobody waits") {
 TEST_CASE("a rank that left fails later operations at once, and earlier ones not at all") {
   Cluster cluster(2);
   Buffers a, b;
-  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
-  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+  Work first(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
+  Work second(cluster[1].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, b.in, b.out, count)));
   second.wait();
   cluster[0].peer_left(1, {1, 0});
   first.wait();
-  Work later(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  Work later(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   CHECK(later.error() == Errc::peer_left);
   CHECK(contains(later.message(), "rank 1 has left"));
 }
@@ -184,9 +208,11 @@ TEST_CASE("a rank that left fails later operations at once, and earlier ones not
 TEST_CASE("a rank that left after its last operation is in that one, whenever this rank calls it") {
   Cluster cluster(2);
   Buffers a, b;
-  Work last(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+  Work last(cluster[1].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, b.in, b.out, count)));
   cluster[0].peer_left(1, {1, 0});
-  Work own(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  Work own(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   CHECK_NOTHROW(own.wait());
   CHECK_NOTHROW(last.wait());
 }
@@ -196,30 +222,35 @@ TEST_CASE("of several ranks that left the one that has done too little is named,
   Buffers a;
   cluster[0].peer_left(1, {100, 0});
   cluster[0].peer_left(2, {0, 0});
-  Call call = make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count);
+  schedules::Call call =
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count);
   call.time_limit = std::chrono::seconds{10};
   Work later(cluster[0].start(call));
   CHECK_THROWS_AS(later.wait_for(std::chrono::seconds{20}), Error);
   CHECK(later.error() == Errc::peer_left);
-  CHECK(contains(later.message(), "rank 2 has left: it destroyed its communicator after operation #0"));
+  CHECK(contains(later.message(),
+                 "rank 2 has left: it destroyed its communicator after operation #0"));
 }
 
 TEST_CASE("fail ends what is pending and what comes with the first cause") {
   Cluster cluster(2);
   Buffers a;
-  Work work(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+  Work work(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   cluster[0].fail({Errc::aborted, "first"});
   cluster[0].fail({Errc::peer_lost, "second"});
   CHECK(contains(failure_of(work), "all_reduce #1 (1000 f32 sum, ring over mem): first"));
 }
 
 TEST_CASE("a flipped bit is never summed when checksums are on") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.flips.push_back({0, 1, Priority::bulk, 2, false, 12345});
   Cluster cluster(2, faults, true);
   Buffers a, b;
-  Work first(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
-  Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b.in, b.out, count)));
+  Work first(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
+  Work second(cluster[1].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::ring, b.in, b.out, count)));
   CHECK(contains(failure_of(second), "checksum"));
   CHECK(second.error() == Errc::corrupt);
 }
@@ -229,7 +260,8 @@ TEST_CASE("handles outlive their engine") {
   {
     Cluster cluster(2);
     Buffers a;
-    work = Work(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a.in, a.out, count)));
+    work = Work(cluster[0].start(
+        make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   }
   CHECK(work.done());
   CHECK(work.error() == Errc::aborted);
@@ -240,13 +272,17 @@ TEST_CASE("operations on the same memory follow each other") {
   std::vector<float> a(count, 1), b(count, 1);
   std::vector<Work> works;
   std::thread other([&] {
-    Work first(cluster[1].start(make_call(Collective::all_reduce, Algorithm::ring, b, b, count)));
-    Work second(cluster[1].start(make_call(Collective::all_reduce, Algorithm::doubling, b, b, count)));
+    Work first(cluster[1].start(
+        make_call(Collective::all_reduce, schedules::Algorithm::ring, b, b, count)));
+    Work second(cluster[1].start(
+        make_call(Collective::all_reduce, schedules::Algorithm::doubling, b, b, count)));
     second.wait();
     first.wait();
   });
-  works.emplace_back(cluster[0].start(make_call(Collective::all_reduce, Algorithm::ring, a, a, count)));
-  works.emplace_back(cluster[0].start(make_call(Collective::all_reduce, Algorithm::doubling, a, a, count)));
+  works.emplace_back(
+      cluster[0].start(make_call(Collective::all_reduce, schedules::Algorithm::ring, a, a, count)));
+  works.emplace_back(cluster[0].start(
+      make_call(Collective::all_reduce, schedules::Algorithm::doubling, a, a, count)));
   works[1].wait();
   CHECK(works[0].done());
   other.join();

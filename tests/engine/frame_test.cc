@@ -9,12 +9,12 @@ using namespace rondo;
 
 namespace {
 
-Frame example() {
-  Frame frame;
+engine::Frame example() {
+  engine::Frame frame;
   frame.signature = {Collective::reduce,
                      DType::bf16,
                      ReduceOp::max,
-                     Algorithm::tree,
+                     schedules::Algorithm::tree,
                      3,
                      std::uint64_t{5} << 32,
                      0.125,
@@ -30,41 +30,49 @@ Frame example() {
 }  // namespace
 
 TEST_CASE("a frame header keeps every field") {
-  const auto back = decode(encode(example()));
+  const auto back = engine::decode(engine::encode(example()));
   REQUIRE(back.has_value());
   CHECK(*back == example());
 }
 
 TEST_CASE("a header with any one bit flipped is refused") {
-  const HeaderBytes right = encode(example());
+  const transports::HeaderBytes right = engine::encode(example());
   for (std::size_t bit = 0; bit < right.size() * 8; ++bit) {
-    HeaderBytes wrong = right;
+    transports::HeaderBytes wrong = right;
     wrong[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
     INFO("bit " << bit);
-    CHECK_FALSE(decode(wrong).has_value());
+    CHECK_FALSE(engine::decode(wrong).has_value());
   }
 }
 
 TEST_CASE("a sealed header with a value outside its enum is refused") {
   for (const std::size_t field : {4, 5, 6, 7}) {
-    HeaderBytes bytes = encode(example());
+    transports::HeaderBytes bytes = engine::encode(example());
     bytes[field] = std::byte{200};
-    seal(bytes);
+    engine::seal(bytes);
     INFO("byte " << field);
-    CHECK_FALSE(decode(bytes).has_value());
+    CHECK_FALSE(engine::decode(bytes).has_value());
   }
 }
 
 TEST_CASE("calls are described the way a user made them") {
-  Signature s{Collective::all_reduce, DType::f32, ReduceOp::sum, Algorithm::ring, 0, 16 << 20, 1, 0};
-  CHECK(describe_call(s, 41, Priority::bulk, {}, "tcp") == "all_reduce #41 (64 MiB f32 sum, ring over tcp)");
+  schedules::Signature s{Collective::all_reduce,
+                         DType::f32,
+                         ReduceOp::sum,
+                         schedules::Algorithm::ring,
+                         0,
+                         16 << 20,
+                         1,
+                         0};
+  CHECK(schedules::describe_call(s, 41, Priority::bulk, {}, "tcp") ==
+        "all_reduce #41 (64 MiB f32 sum, ring over tcp)");
   s.count = 10;
   s.scale = 0.5;
-  CHECK(describe_call(s, 7, Priority::urgent, "layer 3") ==
+  CHECK(schedules::describe_call(s, 7, Priority::urgent, "layer 3") ==
         "urgent all_reduce #7 \"layer 3\" (10 f32 sum times 0.5)");
   s.operation = Collective::broadcast;
   s.root = 2;
-  CHECK(describe_call(s, 1, Priority::bulk) == "broadcast #1 (10 f32, root 2)");
+  CHECK(schedules::describe_call(s, 1, Priority::bulk) == "broadcast #1 (10 f32, root 2)");
   s.operation = Collective::barrier;
-  CHECK(describe_call(s, 2, Priority::bulk) == "barrier #2 (no data)");
+  CHECK(schedules::describe_call(s, 2, Priority::bulk) == "barrier #2 (no data)");
 }

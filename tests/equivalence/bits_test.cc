@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// With Options::reproducible the bits of a training run do not depend on buckets, segments, transports or algorithms.
+// With Options::reproducible the bits of a training run do not depend on buckets, segments,
+// transports or algorithms.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -44,8 +45,9 @@ template <class T>
 void check_ways(const std::vector<Way>& ways) {
   const Tensors reference = train_way<T>({});
   for (const Way& way : ways) {
-    INFO(name_of(way.over) << (way.windows ? " with windows" : "") << ", algorithm '" << way.algorithm
-                           << "', buckets of " << way.bucket_bytes << ", segments of " << way.segment_bytes);
+    INFO(name_of(way.over) << (way.windows ? " with windows" : "") << ", algorithm '"
+                           << way.algorithm << "', buckets of " << way.bucket_bytes
+                           << ", segments of " << way.segment_bytes);
     CHECK(same_bits(reference, train_way<T>(way)));
   }
 }
@@ -57,7 +59,8 @@ constexpr std::size_t segment_sizes[] = {0, 512, 16 << 10};
 TEST_CASE("reproducible: the same bits for all sizes of buckets and segments") {
   std::vector<Way> ways;
   for (const std::size_t bucket : bucket_sizes)
-    for (const std::size_t segment : segment_sizes) ways.push_back({Over::mem, false, "", bucket, segment});
+    for (const std::size_t segment : segment_sizes)
+      ways.push_back({Over::mem, false, "", bucket, segment});
   check_ways<float>(ways);
   check_ways<double>(ways);
 }
@@ -68,7 +71,8 @@ TEST_CASE("reproducible: the same bits for all transports and algorithms") {
     for (const bool windows : {false, true})
       for (const char* algorithm : {"", "chain", "star", "direct"}) {
         const bool direct = windows || over == Over::shm;
-        if ((windows && over != Over::mem) || (!direct && std::string(algorithm) == "direct")) continue;
+        if ((windows && over != Over::mem) || (!direct && std::string(algorithm) == "direct"))
+          continue;
         const std::size_t n = ways.size();
         ways.push_back({over, windows, algorithm, bucket_sizes[n % 3], segment_sizes[n / 3 % 3]});
       }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data-parallel training equals one process with the whole batch: the example's network with fewer channels, 200 steps (in builds with a
-// sanitizer 24), a batch of 16 pictures dealt evenly and unevenly, one rank without any.
+// Data-parallel training equals one process with the whole batch: the example's network with fewer
+// channels, 200 steps (in builds with a sanitizer 24), a batch of 16 pictures dealt evenly and
+// unevenly, one rank without any.
 #include <string>
 #include <vector>
 
@@ -50,7 +51,8 @@ TEST_CASE("four ranks train as one process: no batch norm, means weighted by sam
 TEST_CASE("four ranks train as one process: clipped gradients") {
   check_equal<double>(NormMode::sync, 1e-9, 0.5);
   // The bound was met: without it the run is another one.
-  CHECK(difference(train_with<double>(even, NormMode::sync, 0.5), train_with<double>(even, NormMode::sync))
+  CHECK(difference(train_with<double>(even, NormMode::sync, 0.5),
+                   train_with<double>(even, NormMode::sync))
             .relative > 1e-3);
 }
 

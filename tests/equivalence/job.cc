@@ -72,11 +72,13 @@ Difference difference(const Tensors& a, const Tensors& b) {
   Difference largest;
   expect(a.size() == b.size(), "not the same tensors");
   for (std::size_t i = 0; i < a.size(); ++i) {
-    expect(a[i].name == b[i].name && a[i].values.size() == b[i].values.size(), "not the same tensors");
+    expect(a[i].name == b[i].name && a[i].values.size() == b[i].values.size(),
+           "not the same tensors");
     if (a[i].name.ends_with(".point")) continue;
     double most = 0, apart = 0;
     for (std::size_t k = 0; k < a[i].values.size(); ++k) {
-      expect(std::isfinite(a[i].values[k]) && std::isfinite(b[i].values[k]), a[i].name + " is not finite");
+      expect(std::isfinite(a[i].values[k]) && std::isfinite(b[i].values[k]),
+             a[i].name + " is not finite");
       most = std::max(most, std::abs(a[i].values[k]));
       apart = std::max(apart, std::abs(a[i].values[k] - b[i].values[k]));
     }

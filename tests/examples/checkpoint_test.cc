@@ -83,8 +83,10 @@ TEST_CASE("a checkpoint gives back what was written") {
 TEST_CASE("a checkpoint takes the place of the one before only when it is whole") {
   Written written;
   const std::string before = content(written.path);
-  std::filesystem::create_directory(written.path + ".new");  // in the way of the file that is written
-  CHECK_THROWS_AS(write_checkpoint(written.path, identity, {}, written.other.tensors()), CheckpointError);
+  std::filesystem::create_directory(written.path +
+                                    ".new");  // in the way of the file that is written
+  CHECK_THROWS_AS(write_checkpoint(written.path, identity, {}, written.other.tensors()),
+                  CheckpointError);
   CHECK(content(written.path) == before);
 }
 
@@ -95,7 +97,8 @@ TEST_CASE("no byte of a checkpoint can change unnoticed") {
     std::string bad = good;
     bad[i] = static_cast<char>(bad[i] ^ (1 << i % 8));
     write(written.path, bad);
-    CHECK_THROWS_AS(read_checkpoint(written.path, identity, written.other.tensors()), CheckpointError);
+    CHECK_THROWS_AS(read_checkpoint(written.path, identity, written.other.tensors()),
+                    CheckpointError);
   }
 }
 
@@ -104,7 +107,8 @@ TEST_CASE("a checkpoint that is cut or continued is refused") {
   const std::string good = content(written.path);
   for (std::size_t bytes = 0; bytes < good.size(); ++bytes) {
     write(written.path, good.substr(0, bytes));
-    CHECK_THROWS_AS(read_checkpoint(written.path, identity, written.other.tensors()), CheckpointError);
+    CHECK_THROWS_AS(read_checkpoint(written.path, identity, written.other.tensors()),
+                    CheckpointError);
   }
   write(written.path, good + "x");
   written.check_refused("damaged");
@@ -112,7 +116,8 @@ TEST_CASE("a checkpoint that is cut or continued is refused") {
 
 TEST_CASE("the reason of a refusal is told") {
   Written written;
-  written.check_refused("it is from a run with --seed 1, and this run has --seed 2", {{"--seed", "2"}});
+  written.check_refused("it is from a run with --seed 1, and this run has --seed 2",
+                        {{"--seed", "2"}});
   written.check_refused("it is from a run with --clip nothing", {{"--clip", "2"}});
   write(written.path, "a text that somebody wrote");
   written.check_refused("it is no checkpoint of this program");
@@ -124,11 +129,13 @@ TEST_CASE("a checkpoint of another model is refused") {
   Written written;
   auto tensors = written.other.tensors();
   tensors[0].shape = {3, 2};
-  CHECK_THROWS_WITH(read_checkpoint(written.path, identity, tensors),
-                    Catch::Contains("[2,3]") && Catch::Contains("[3,2]") && Catch::Contains("tensor 0"));
+  CHECK_THROWS_WITH(
+      read_checkpoint(written.path, identity, tensors),
+      Catch::Contains("[2,3]") && Catch::Contains("[3,2]") && Catch::Contains("tensor 0"));
   tensors = written.other.tensors();
   tensors.pop_back();
-  CHECK_THROWS_WITH(read_checkpoint(written.path, identity, tensors), Catch::Contains("missing here"));
+  CHECK_THROWS_WITH(read_checkpoint(written.path, identity, tensors),
+                    Catch::Contains("missing here"));
 }
 
 }  // namespace

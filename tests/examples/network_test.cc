@@ -40,8 +40,8 @@ void check_gradients(rondo::Communicator& communicator, NormMode norms) {
       const double measured = (above - below) / (2 * step);
       const double told = static_cast<const double*>(buckets.gradient(p).data)[k];
       rondo::testing::expect(std::abs(told - measured) < 1e-6 + 1e-4 * std::abs(measured),
-                             parameters[p].name + "[" + std::to_string(k) + "]: " + std::to_string(told) +
-                                 " instead of " + std::to_string(measured));
+                             parameters[p].name + "[" + std::to_string(k) + "]: " +
+                                 std::to_string(told) + " instead of " + std::to_string(measured));
     }
   }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank that is a true member of the job, answers on the control plane, and then sends rank 0 one byte a second of a frame: all
-// the bytes of a right magic, so that only time tells that something is wrong. Ends when its standard input does.
+// A rank that is a true member of the job, answers on the control plane, and then sends rank 0 one
+// byte a second of a frame: all the bytes of a right magic, so that only time tells that something
+// is wrong. Ends when its standard input does.
 #include <poll.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstdio>
 
 #include "base/handshake.h"
+#include "base/process.h"
 #include "collectives/engine/frame.h"
 #include "lib/record.h"
 #include "lib/rendezvous/rendezvous.h"
@@ -20,67 +22,70 @@
 namespace {
 
 using namespace rondo;
-using boost::asio::ip::tcp;
 
 // Says that it is in the middle of its first operation.
-class Busy final : public ControlClient {
+class Busy final : public control::ControlClient {
  public:
-  RankStatus status() override {
-    RankStatus status;
+  engine::RankStatus status() override {
+    engine::RankStatus status;
     status.lanes[0].started = 1;
     status.lanes[0].current = "all_reduce #1 (1000 f32 sum)";
     return status;
   }
-  void failed(const Failure&) override {}
+  void failed(const engine::Failure&) override {}
   void peer_left(int, const std::uint64_t (&)[lane_count]) override {}
 };
 
-TcpAddress address_in(const Joined& joined, int rank) {
-  const auto records = read_records(joined.records);
-  return decode_tcp_address(records[static_cast<std::size_t>(rank)].addresses.at("tcp")).value();
+tcp::TcpAddress address_in(const rendezvous::Joined& joined, int rank) {
+  const auto records = lib::read_records(joined.records);
+  return tcp::decode_tcp_address(records[static_cast<std::size_t>(rank)].addresses.at("tcp"))
+      .value();
 }
 
-void shake_hands(tcp::socket& socket, const Place& place, std::uint64_t job) {
-  Claim claim;
-  claim.purpose = Purpose::data;
+void shake_hands(boost::asio::ip::tcp::socket& socket, const rendezvous::Place& place,
+                 std::uint64_t job) {
+  base::Claim claim;
+  claim.purpose = base::Purpose::data;
   claim.rank = static_cast<std::uint32_t>(place.rank);
   claim.size = static_cast<std::uint32_t>(place.size);
   claim.job = job;
-  Initiator initiator(claim, 0, place.secret);
+  base::Initiator initiator(claim, 0, place.secret);
   boost::asio::write(socket, boost::asio::buffer(initiator.hello()));
-  ChallengeBytes challenge;
+  base::ChallengeBytes challenge;
   boost::asio::read(socket, boost::asio::buffer(challenge));
   boost::asio::write(socket, boost::asio::buffer(initiator.answer(challenge)));
-  VerdictBytes verdict;
+  base::VerdictBytes verdict;
   boost::asio::read(socket, boost::asio::buffer(verdict));
-  if (Initiator::read_verdict(verdict) != Verdict::welcome) throw Error(Errc::rendezvous, "not welcome");
+  if (base::Initiator::read_verdict(verdict) != base::Verdict::welcome)
+    throw Error(Errc::rendezvous, "not welcome");
 }
 
 }  // namespace
 
 int main() {
   const Options options = Options::from_environment();
-  const Place place = resolve_place(options);
-  TcpOptions tcp_options;
+  const rendezvous::Place place = rendezvous::resolve_place(options);
+  tcp::TcpOptions tcp_options;
   tcp_options.rank = place.rank;
   tcp_options.size = place.size;
   tcp_options.secret = place.secret;
-  tcp_options.host = host_identity();
-  TransportList transports;
-  transports.push_back(make_tcp(tcp_options));
-  const Transport& transport = *transports.front();
-  Joined joined = join(place, options, write_record(options, transports, CostSource::defaults, {}));
+  tcp_options.host = base::host_identity();
+  lib::TransportList transports;
+  transports.push_back(tcp::make_tcp(tcp_options));
+  const transports::Transport& transport = *transports.front();
+  rendezvous::Joined joined = rendezvous::join(
+      place, options, lib::write_record(options, transports, lib::CostSource::defaults, {}));
   Busy busy;
   joined.control->start(busy);
   if (const auto failure = joined.control->await_ready(place.deadline))
     throw Error(failure->code, failure->cause);
   boost::asio::io_context context;
-  tcp::socket socket(context);
+  boost::asio::ip::tcp::socket socket(context);
   boost::asio::connect(socket, address_in(joined, 0).endpoints);
   shake_hands(socket, place, joined.job);
   std::printf("ready %s\n", transport.describe().c_str());
   std::fflush(stdout);
-  const HeaderBytes header = encode(Frame{});
+  const transports::HeaderBytes header = engine::encode(engine::Frame{});
   for (const std::byte& next : header) {
     boost::asio::write(socket, boost::asio::buffer(&next, 1));
     pollfd input{STDIN_FILENO, POLLIN, 0};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every fault ends on every surviving rank in an error that names operation, ranks and cause: the same on all of them.
+// Every fault ends on every surviving rank in an error that names operation, ranks and cause: the
+// same on all of them.
 #include <signal.h>
 
 #include <random>
@@ -22,7 +23,7 @@ std::uint64_t seed_of_run() {
 
 void pause_for(milliseconds time) {
   Process sleeper({"/bin/sleep", std::to_string(std::chrono::duration<double>(time).count())}, {});
-  sleeper.wait(Clock::now() + time + std::chrono::seconds{5});
+  sleeper.wait(base::Clock::now() + time + std::chrono::seconds{5});
 }
 
 void check_same_cause(Group& group, const std::vector<int>& ranks, const std::string& code,
@@ -59,10 +60,11 @@ TEST_CASE("a rank that is killed at a random moment is named on every other rank
     group.transport = transport;
     group.start_all({"run", "run", "run", "run"}, forever, 0, victim == 1 ? small : large);
     const milliseconds moment{random() % 300};
-    INFO("seed " << seed_of_run() << ", rank " << victim << " killed after " << moment.count() << " ms");
+    INFO("seed " << seed_of_run() << ", rank " << victim << " killed after " << moment.count()
+                 << " ms");
     pause_for(moment);
     group[victim].signal(SIGKILL);
-    const TimePoint killed = Clock::now();
+    const base::TimePoint killed = base::Clock::now();
     for (int rank = 0; rank < 4; ++rank) {
       if (rank == victim) continue;
       const Ending ending = group.ending(rank);
@@ -71,7 +73,8 @@ TEST_CASE("a rank that is killed at a random moment is named on every other rank
       CHECK(contains(ending.message, "all_reduce #"));
       CHECK(contains(ending.message, "lost rank " + std::to_string(victim)));
     }
-    CHECK(Clock::now() - killed < std::chrono::seconds{5});  // a second, and what the machine is busy with
+    CHECK(base::Clock::now() - killed <
+          std::chrono::seconds{5});  // a second, and what the machine is busy with
   }
 }
 
@@ -88,7 +91,8 @@ TEST_CASE("a rank that is stopped trips the deadline, which names it") {
     for (int rank = 0; rank < 3; ++rank) {
       if (rank == victim) continue;
       const Ending ending = group.ending(rank);
-      INFO("seed " << seed_of_run() << ", rank " << rank << ": " << ending.code << " " << ending.message);
+      INFO("seed " << seed_of_run() << ", rank " << rank << ": " << ending.code << " "
+                   << ending.message);
       CHECK((ending.code == "deadline_exceeded" || ending.code == "peer_lost"));
       CHECK(contains(ending.message, "rank " + std::to_string(victim)));
       CHECK(contains(ending.message, "all_reduce #"));

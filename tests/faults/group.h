@@ -45,7 +45,7 @@ class Group {
   }
   // Waits until the rank has joined; its data address.
   std::string ready(int rank) {
-    const std::string line = (*this)[rank].line(Clock::now() + patience);
+    const std::string line = (*this)[rank].line(base::Clock::now() + patience);
     INFO("rank " << rank << ": " << line);
     REQUIRE(line.rfind("ready ", 0) == 0);
     return line.substr(6);
@@ -54,7 +54,7 @@ class Group {
 
   Process& operator[](int rank) { return processes_[static_cast<std::size_t>(rank)]; }
 
-  Ending ending(int rank, TimePoint until = Clock::now() + patience) {
+  Ending ending(int rank, base::TimePoint until = base::Clock::now() + patience) {
     const std::string line = (*this)[rank].line(until);
     if (line.empty()) return {};
     if (line.rfind("error ", 0) != 0) return {true, line, {}};

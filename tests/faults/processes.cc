@@ -20,10 +20,10 @@ namespace rondo {
 
 namespace {
 
-std::pair<FileDescriptor, FileDescriptor> make_pipe() {
+std::pair<base::FileDescriptor, base::FileDescriptor> make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+  return {base::FileDescriptor(ends[0]), base::FileDescriptor(ends[1])};
 }
 
 std::vector<std::string> merged(const std::map<std::string, std::string>& extra) {
@@ -57,11 +57,11 @@ Process::Process(const std::vector<std::string>& arguments,
   posix_spawn_file_actions_adddup2(&actions, child_out.get(), STDOUT_FILENO);
   std::vector<std::string> words = arguments, variables = merged(environment);
   pid_t pid = -1;
-  const int status = ::posix_spawn(&pid, words[0].c_str(), &actions, nullptr, pointers(words).data(),
-                                   pointers(variables).data());
+  const int status = ::posix_spawn(&pid, words[0].c_str(), &actions, nullptr,
+                                   pointers(words).data(), pointers(variables).data());
   posix_spawn_file_actions_destroy(&actions);
   if (status != 0) throw std::runtime_error("cannot start " + words[0]);
-  pid_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  pid_ = base::FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   input_ = std::move(own_out);
   output_ = std::move(own_in);
 }
@@ -69,24 +69,24 @@ Process::Process(const std::vector<std::string>& arguments,
 Process::~Process() {
   if (!pid_) return;
   signal(SIGKILL);
-  wait(Clock::now() + std::chrono::seconds{10});
+  wait(base::Clock::now() + std::chrono::seconds{10});
 }
 
 void Process::signal(int number) const {
   ::syscall(SYS_pidfd_send_signal, pid_.get(), number, nullptr, 0);
 }
 
-std::string Process::line(TimePoint until) {
+std::string Process::line(base::TimePoint until) {
   for (;;) {
     if (const auto end = text_.find('\n'); end != std::string::npos) {
       const std::string result = text_.substr(0, end);
       text_.erase(0, end + 1);
       return result;
     }
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     if (now >= until) return {};
     pollfd watch{output_.get(), POLLIN, 0};
-    if (::poll(&watch, 1, poll_timeout(now, until)) <= 0) continue;
+    if (::poll(&watch, 1, base::poll_timeout(now, until)) <= 0) continue;
     char buffer[4096];
     const ssize_t got = ::read(output_.get(), buffer, sizeof buffer);
     if (got <= 0) return {};
@@ -94,11 +94,11 @@ std::string Process::line(TimePoint until) {
   }
 }
 
-int Process::wait(TimePoint until) {
+int Process::wait(base::TimePoint until) {
   for (;;) {
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     pollfd watch{pid_.get(), POLLIN, 0};
-    if (::poll(&watch, 1, poll_timeout(now, until)) > 0) break;
+    if (::poll(&watch, 1, base::poll_timeout(now, until)) > 0) break;
     if (now >= until) return -1;
   }
   siginfo_t info{};

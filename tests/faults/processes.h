@@ -17,20 +17,22 @@ namespace rondo {
 
 class Process {
  public:
-  // Runs the program with these arguments and, on top of this process's own environment, these variables.
-  Process(const std::vector<std::string>& arguments, const std::map<std::string, std::string>& environment);
+  // Runs the program with these arguments and, on top of this process's own environment, these
+  // variables.
+  Process(const std::vector<std::string>& arguments,
+          const std::map<std::string, std::string>& environment);
   Process(Process&&) = default;
   ~Process();  // kills it
 
   void signal(int number) const;
   // The next line of its output; empty when there is none by then, or no more.
-  std::string line(TimePoint until);
+  std::string line(base::TimePoint until);
   // The wait status; -1 when it is still running then.
-  int wait(TimePoint until);
+  int wait(base::TimePoint until);
 
  private:
-  FileDescriptor pid_;  // a pidfd
-  FileDescriptor input_, output_;
+  base::FileDescriptor pid_;  // a pidfd
+  base::FileDescriptor input_, output_;
   std::string text_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank of the fault tests, a process of its own: it runs checked all-reduces and, at one of them, does what its mode says.
+// One rank of the fault tests, a process of its own: it runs checked all-reduces and, at one of
+// them, does what its mode says.
 //   fault_rank MODE OPERATIONS AT COUNT
 // Writes "ready ADDRESS" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
 #include <rondo/communicator.h>
@@ -30,7 +31,8 @@ std::size_t check(const std::vector<float>& out, int size, int round) {
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const float base = static_cast<float>(i % 64) + static_cast<float>(round % 8);
-    const float expected = base * static_cast<float>(size) + static_cast<float>(size * (size - 1) / 2);
+    const float expected =
+        base * static_cast<float>(size) + static_cast<float>(size * (size - 1) / 2);
     wrong += out[i] != expected;
   }
   return wrong;
@@ -42,12 +44,13 @@ void call_otherwise(Communicator& communicator, const std::string& mode, std::ve
   const Buffer i = buffer_of(std::span(in)), o = buffer_of(std::span(out));
   if (mode == "count") {
     communicator
-        .all_reduce({in.data(), in.size() - 1, DType::f32}, {out.data(), out.size() - 1, DType::f32},
-                    ReduceOp::sum)
+        .all_reduce({in.data(), in.size() - 1, DType::f32},
+                    {out.data(), out.size() - 1, DType::f32}, ReduceOp::sum)
         .wait();
   } else if (mode == "type") {
     communicator
-        .all_reduce({in.data(), in.size(), DType::i32}, {out.data(), out.size(), DType::i32}, ReduceOp::sum)
+        .all_reduce({in.data(), in.size(), DType::i32}, {out.data(), out.size(), DType::i32},
+                    ReduceOp::sum)
         .wait();
   } else if (mode == "op") {
     communicator.all_reduce(i, o, ReduceOp::max).wait();
@@ -76,15 +79,17 @@ std::size_t sum_bytes(Communicator& communicator, std::size_t count) {
 }
 
 // Everybody sends to the next rank.
-std::size_t pass_on(Communicator& communicator, std::vector<float>& in, std::vector<float>& out, int round) {
-  const int rank = communicator.rank(), size = communicator.size(), previous = (rank + size - 1) % size;
+std::size_t pass_on(Communicator& communicator, std::vector<float>& in, std::vector<float>& out,
+                    int round) {
+  const int rank = communicator.rank(), size = communicator.size(),
+            previous = (rank + size - 1) % size;
   const Transfer both[] = {{Transfer::Kind::send, buffer_of(std::span(in)), (rank + 1) % size, 7},
                            {Transfer::Kind::receive, buffer_of(std::span(out)), previous, 7}};
   communicator.batch(both).wait();
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < out.size(); ++i)
-    wrong +=
-        out[i] != static_cast<float>(i % 64) + static_cast<float>(round % 8) + static_cast<float>(previous);
+    wrong += out[i] != static_cast<float>(i % 64) + static_cast<float>(round % 8) +
+                           static_cast<float>(previous);
   return wrong;
 }
 
@@ -125,7 +130,8 @@ void run(const Job& job) {
       wrong += pass_on(communicator, in, out, round);
       continue;
     }
-    communicator.all_reduce(buffer_of(std::span(in)), buffer_of(std::span(out)), ReduceOp::sum).wait();
+    communicator.all_reduce(buffer_of(std::span(in)), buffer_of(std::span(out)), ReduceOp::sum)
+        .wait();
     wrong += check(out, size, round);
   }
   if (wrong != 0) {

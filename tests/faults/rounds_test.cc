@@ -49,22 +49,23 @@ void play(int round, std::mt19937_64& random) {
   const milliseconds moment{random() % 100};
   Group group(size, fault.signal == SIGSTOP ? "4" : "20");
   group.transport = transports[static_cast<std::size_t>(round) / std::size(faults) % 3];
-  INFO("round " << round << ": " << fault.name << " of rank " << victim << " of " << size << " over "
-                << group.transport << ", " << count << " f32, operation " << at << ", " << moment.count()
-                << " ms");
+  INFO("round " << round << ": " << fault.name << " of rank " << victim << " of " << size
+                << " over " << group.transport << ", " << count << " f32, operation " << at << ", "
+                << moment.count() << " ms");
   std::vector<std::string> modes(static_cast<std::size_t>(size), "run");
   if (fault.signal == 0) modes[static_cast<std::size_t>(victim)] = fault.name;
   group.start_all(modes, 1'000'000, at, count);
   if (fault.signal != 0) {
     // A random moment is all that is wanted of it: nothing waits for anything here.
-    const Process clock({"/bin/sleep", std::to_string(std::chrono::duration<double>(moment).count())}, {});
-    const_cast<Process&>(clock).wait(Clock::now() + std::chrono::seconds{20});
+    const Process clock(
+        {"/bin/sleep", std::to_string(std::chrono::duration<double>(moment).count())}, {});
+    const_cast<Process&>(clock).wait(base::Clock::now() + std::chrono::seconds{20});
     group[victim].signal(fault.signal);
   }
   std::string first;
   for (int rank = 0; rank < size; ++rank) {
     if (rank == victim) continue;
-    const Ending ending = group.ending(rank, Clock::now() + std::chrono::seconds{60});
+    const Ending ending = group.ending(rank, base::Clock::now() + std::chrono::seconds{60});
     INFO("rank " << rank << ": " << ending.code << " " << ending.message);
     REQUIRE(ending.answered);
     CHECK(ending.code == fault.code);
@@ -79,7 +80,8 @@ void play(int round, std::mt19937_64& random) {
 
 TEST_CASE("rounds of kill, stop, leave, abort and exceptions") {
   const char* const wish = std::getenv("RONDO_TEST_SEED");
-  const std::uint64_t seed = wish != nullptr ? std::strtoull(wish, nullptr, 10) : std::random_device{}();
+  const std::uint64_t seed =
+      wish != nullptr ? std::strtoull(wish, nullptr, 10) : std::random_device{}();
   std::mt19937_64 random(seed);
   INFO("RONDO_TEST_SEED=" << seed);
   for (int round = 0; round < rounds(); ++round) play(round, random);

@@ -13,7 +13,8 @@ using boost::asio::ip::tcp;
 
 namespace {
 
-// Everything that has a way in is tried: each rank's data port, with nothing, with noise, and with a frame that looks right.
+// Everything that has a way in is tried: each rank's data port, with nothing, with noise, and with
+// a frame that looks right.
 std::vector<tcp::socket> disturb(boost::asio::io_context& context, const std::string& address,
                                  std::mt19937_64& random) {
   std::vector<tcp::socket> sockets;
@@ -39,7 +40,8 @@ TEST_CASE("a foreign client that sends garbage disturbs nobody") {
   group.start_all({"run", "run", "run"}, 300, 0, 100'000);
   boost::asio::io_context context;
   std::vector<std::vector<tcp::socket>> guests;
-  for (const std::string& address : group.addresses) guests.push_back(disturb(context, address, random));
+  for (const std::string& address : group.addresses)
+    guests.push_back(disturb(context, address, random));
   for (int rank = 0; rank < 3; ++rank) {
     const Ending ending = group.ending(rank);
     INFO("rank " << rank << ": " << ending.code << " " << ending.message);
@@ -47,7 +49,8 @@ TEST_CASE("a foreign client that sends garbage disturbs nobody") {
   }
 }
 
-TEST_CASE("a rank with a wrong secret is refused at once, and the others say so at their deadline") {
+TEST_CASE(
+    "a rank with a wrong secret is refused at once, and the others say so at their deadline") {
   Group group(3);
   for (int rank = 0; rank < 3; ++rank) group.overrides[rank]["RONDO_CONNECT_DEADLINE"] = "2";
   group.overrides[2]["RONDO_SECRET"] = "another secret";
@@ -85,14 +88,14 @@ TEST_CASE("more ranks than anybody has cores") {
   group.transport = transport;
   group.start_all(std::vector<std::string>(size, "run"), 10, 0, 10'007);
   for (int rank = 0; rank < size; ++rank)
-    CHECK(group.ending(rank, Clock::now() + std::chrono::seconds{120}).code == "ok");
+    CHECK(group.ending(rank, base::Clock::now() + std::chrono::seconds{120}).code == "ok");
 }
 
 TEST_CASE("a buffer of more bytes than 32 bits can count") {
   Group group(2, "200");
   group.start_all({"bytes", "bytes"}, 1, 0, RONDO_LARGE_COUNT);
   for (int rank = 0; rank < 2; ++rank) {
-    const Ending ending = group.ending(rank, Clock::now() + std::chrono::seconds{200});
+    const Ending ending = group.ending(rank, base::Clock::now() + std::chrono::seconds{200});
     INFO("rank " << rank << ": " << ending.code << " " << ending.message);
     CHECK(ending.code == "wrong 0");
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tcp address of a peer. What is understood must be exactly what encode() writes, and must be fit to be tried and shown.
+// The tcp address of a peer. What is understood must be exactly what encode() writes, and must be
+// fit to be tried and shown.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -13,12 +14,13 @@ using namespace rondo;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   const auto input = std::as_bytes(std::span(data, bytes));
-  const auto address = decode_tcp_address(input);
+  const auto address = tcp::decode_tcp_address(input);
   if (!address) return 0;
-  const Blob again = encode(*address);
-  if (again.size() != input.size() || !std::equal(again.begin(), again.end(), input.begin())) std::abort();
+  const transports::Blob again = tcp::encode(*address);
+  if (again.size() != input.size() || !std::equal(again.begin(), again.end(), input.begin()))
+    std::abort();
   for (const auto& endpoint : address->endpoints)
-    if (to_text(endpoint).empty()) std::abort();
-  if (candidates(*address, true, {}, {}).size() != address->endpoints.size()) std::abort();
+    if (tcp::to_text(endpoint).empty()) std::abort();
+  if (tcp::candidates(*address, true, {}, {}).size() != address->endpoints.size()) std::abort();
   return 0;
 }

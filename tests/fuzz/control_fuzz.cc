@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Control messages of a peer: the first two bytes are the type, the rest is the payload. Whatever is understood must survive being
-// written and read again, and must not upset those who compose messages from it.
+// Control messages of a peer: the first two bytes are the type, the rest is the payload. Whatever
+// is understood must survive being written and read again, and must not upset those who compose
+// messages from it.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -16,17 +17,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   if (bytes < 2) return 0;
   const auto payload = std::as_bytes(std::span(data, bytes)).subspan(2);
   const auto type = static_cast<std::uint16_t>(data[0] | data[1] << 8);
-  const auto message = decode(type, payload);
+  const auto message = control::decode(type, payload);
   if (!message) return 0;
-  const auto frame = encode(*message);
-  if (frame.size() > most_payload_bytes + 8) std::abort();
-  const auto again = decode(type, std::span(frame).subspan(8));
-  if (!again || encode(*again) != frame) std::abort();
+  const auto frame = control::encode(*message);
+  if (frame.size() > rendezvous::most_payload_bytes + 8) std::abort();
+  const auto again = control::decode(type, std::span(frame).subspan(8));
+  if (!again || control::encode(*again) != frame) std::abort();
 
-  if (const auto* status = std::get_if<StatusMessage>(&*message)) {
-    const DeadlineMessage deadline{Priority::bulk, status->query, 1, ""};
-    const std::vector<Standing> standings(3, {Standing::State::answered, true, status->status});
-    if (find_culprits(deadline, 1, standings).cause.empty()) std::abort();
+  if (const auto* status = std::get_if<control::StatusMessage>(&*message)) {
+    const control::DeadlineMessage deadline{Priority::bulk, status->query, 1, ""};
+    const std::vector<control::Standing> standings(
+        3, {control::Standing::State::answered, true, status->status});
+    if (control::find_culprits(deadline, 1, standings).cause.empty()) std::abort();
   }
   return 0;
 }

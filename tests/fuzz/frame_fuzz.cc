@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A header that decodes must be one that encodes to the same bytes: nothing is accepted that this version would not write.
+// A header that decodes must be one that encodes to the same bytes: nothing is accepted that this
+// version would not write.
 #include <algorithm>
 #include <cstdlib>
 
 #include "collectives/engine/frame.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  rondo::HeaderBytes bytes{};
-  std::copy_n(reinterpret_cast<const std::byte*>(data), std::min(size, bytes.size()), bytes.begin());
+  rondo::transports::HeaderBytes bytes{};
+  std::copy_n(reinterpret_cast<const std::byte*>(data), std::min(size, bytes.size()),
+              bytes.begin());
   // Half of the inputs get a right magic and checksum, so that the fields behind them are reached.
   if (size != 0 && data[size - 1] % 2 == 0) {
-    rondo::Frame frame;
+    rondo::engine::Frame frame;
     frame.number = size;
-    const rondo::HeaderBytes right = rondo::encode(frame);
+    const rondo::transports::HeaderBytes right = rondo::engine::encode(frame);
     std::copy_n(right.begin(), 4, bytes.begin());
-    rondo::seal(bytes);
+    rondo::engine::seal(bytes);
   }
-  if (const auto frame = rondo::decode(bytes)) {
-    if (rondo::encode(*frame) != bytes) std::abort();
-    if (describe_call(frame->signature, frame->number, rondo::Priority::bulk).empty()) std::abort();
+  if (const auto frame = rondo::engine::decode(bytes)) {
+    if (rondo::engine::encode(*frame) != bytes) std::abort();
+    if (rondo::schedules::describe_call(frame->signature, frame->number, rondo::Priority::bulk)
+            .empty())
+      std::abort();
   }
   return 0;
 }

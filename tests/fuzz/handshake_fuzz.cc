@@ -36,27 +36,30 @@ void may_refuse(Call call) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
-  const auto hello = first_bytes<hello_bytes>(data, bytes);
-  const auto proof = first_bytes<proof_bytes>(data, bytes);
+  const auto hello = first_bytes<base::hello_bytes>(data, bytes);
+  const auto proof = first_bytes<base::proof_bytes>(data, bytes);
   may_refuse([&] {
-    Acceptor acceptor(0, "secret");
+    base::Acceptor acceptor(0, "secret");
     acceptor.challenge(hello);
     // Nobody guesses a proof over a fresh nonce.
     if (acceptor.proves(proof)) std::abort();
   });
   may_refuse([&] {
-    Initiator initiator({}, 0, "secret");
-    initiator.answer(first_bytes<challenge_bytes>(data, bytes));
+    base::Initiator initiator({}, 0, "secret");
+    initiator.answer(first_bytes<base::challenge_bytes>(data, bytes));
     std::abort();
   });
-  may_refuse([&] { explain(Initiator::read_verdict(first_bytes<verdict_bytes>(data, bytes))); });
+  may_refuse([&] {
+    base::explain(base::Initiator::read_verdict(first_bytes<base::verdict_bytes>(data, bytes)));
+  });
 
   const std::string_view text(reinterpret_cast<const char*>(data), bytes);
-  if (const auto announcement = parse_announcement(text)) {
-    const auto again = parse_announcement(write_announcement(*announcement));
+  if (const auto announcement = rendezvous::parse_announcement(text)) {
+    const auto again =
+        rendezvous::parse_announcement(rendezvous::write_announcement(*announcement));
     if (!again || again->job != announcement->job || again->addresses != announcement->addresses)
       std::abort();
   }
-  may_refuse([&] { parse_rendezvous(text, "fuzz"); });
+  may_refuse([&] { rendezvous::parse_rendezvous(text, "fuzz"); });
   return 0;
 }

@@ -7,7 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  const auto news = rondo::decode_interface_news(bytes);
+  const auto news = rondo::tcp::decode_interface_news(bytes);
   // Each has taken a header and a name.
   if (news.size() > size / 32) std::abort();
   for (const auto& one : news)

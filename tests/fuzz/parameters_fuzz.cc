@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists of parameters from the wire: what decodes must encode to the same bytes and can be compared and described; reports of any bytes
-// decode to something that has its place in a message.
+// Lists of parameters from the wire: what decodes must encode to the same bytes and can be compared
+// and described; reports of any bytes decode to something that has its place in a message.
 #include <algorithm>
 #include <cstdlib>
 
@@ -11,23 +11,25 @@ using namespace rondo;
 
 namespace {
 
-void compare(const std::vector<ListedParameter>& list) {
-  std::vector<ListedParameter> shorter = list;
-  if (!shorter.empty()) shorter.erase(shorter.begin() + static_cast<std::ptrdiff_t>(shorter.size() / 2));
-  if (first_difference(list, list).kind != ListDifference::Kind::none) std::abort();
-  const ListDifference found = first_difference(list, shorter);
-  if ((found.kind == ListDifference::Kind::none) != list.empty()) std::abort();
+void compare(const std::vector<grad::ListedParameter>& list) {
+  std::vector<grad::ListedParameter> shorter = list;
+  if (!shorter.empty())
+    shorter.erase(shorter.begin() + static_cast<std::ptrdiff_t>(shorter.size() / 2));
+  if (grad::first_difference(list, list).kind != grad::ListDifference::Kind::none) std::abort();
+  const grad::ListDifference found = grad::first_difference(list, shorter);
+  if ((found.kind == grad::ListDifference::Kind::none) != list.empty()) std::abort();
   if (found.index > list.size()) std::abort();
 }
 
-void report(const std::uint8_t* data, std::size_t size, const std::vector<ListedParameter>& list) {
-  ReportBytes bytes{};
+void report(const std::uint8_t* data, std::size_t size,
+            const std::vector<grad::ListedParameter>& list) {
+  grad::ReportBytes bytes{};
   std::copy_n(data, std::min(size, bytes.size()), bytes.begin());
-  const Report decoded = decode(bytes);
+  const grad::Report decoded = grad::decode(bytes);
   for (const bool problem : {false, true}) {
     try {
-      if (problem) throw_problem({Report{}, decoded});
-      throw_difference({Report{}, decoded}, list);
+      if (problem) grad::throw_problem({grad::Report{}, decoded});
+      grad::throw_difference({grad::Report{}, decoded}, list);
     } catch (const Error& error) {
       if (*error.what() == '\0') std::abort();
     }
@@ -38,14 +40,14 @@ void report(const std::uint8_t* data, std::size_t size, const std::vector<Listed
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span<const std::uint8_t> bytes(data, size);
-  const auto list = decode_list(bytes);
+  const auto list = grad::decode_list(bytes);
   if (list) {
-    const std::vector<std::uint8_t> again = encode_list(*list);
+    const std::vector<std::uint8_t> again = grad::encode_list(*list);
     if (!std::equal(again.begin(), again.end(), bytes.begin(), bytes.end())) std::abort();
-    for (const ListedParameter& each : *list)
-      if (describe(each).empty()) std::abort();
+    for (const grad::ListedParameter& each : *list)
+      if (grad::describe(each).empty()) std::abort();
     compare(*list);
   }
-  report(data, size, list.value_or(std::vector<ListedParameter>{}));
+  report(data, size, list.value_or(std::vector<grad::ListedParameter>{}));
   return 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two paths of a link may bring: pieces in any order, with any numbers, and bytes that are none. The receiver must keep to the memory
-// that its sink has named.
+// What two paths of a link may bring: pieces in any order, with any numbers, and bytes that are
+// none. The receiver must keep to the memory that its sink has named.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -18,36 +18,39 @@ using namespace rondo;
 
 namespace {
 
-constexpr std::size_t frame_bytes = 3 * piece_bytes + 100;
+constexpr std::size_t frame_bytes = 3 * tcp::piece_bytes + 100;
 
-class FuzzLink final : public Link {
+class FuzzLink final : public transports::Link {
  public:
   int peer() const noexcept override { return 1; }
   Priority lane() const noexcept override { return Priority::bulk; }
-  Send send(const HeaderBytes&, std::span<const std::byte>, std::uint64_t) override { return Send::full; }
+  transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>,
+                        std::uint64_t) override {
+    return transports::Send::full;
+  }
   std::string describe() const override { return {}; }
 };
 
 // Frames of one size, placed and borrowed in turn.
-class FuzzSink final : public Sink {
+class FuzzSink final : public transports::Sink {
  public:
-  std::optional<Receive> expected(Link&) override {
-    return Receive{frames_ % 2 == 0 ? buffer_.data() : nullptr, buffer_.size()};
+  std::optional<transports::Receive> expected(transports::Link&) override {
+    return transports::Receive{frames_ % 2 == 0 ? buffer_.data() : nullptr, buffer_.size()};
   }
-  Header arrived(Link&, const HeaderBytes& header) override {
-    return header[0] == std::byte{0xff} ? Header::refuse : Header::accept;
+  transports::Header arrived(transports::Link&, const transports::HeaderBytes& header) override {
+    return header[0] == std::byte{0xff} ? transports::Header::refuse : transports::Header::accept;
   }
-  std::size_t data(Link&, std::span<const std::byte> view) override {
+  std::size_t data(transports::Link&, std::span<const std::byte> view) override {
     shown_ += view.size() / 8 * 8;
     if (shown_ > frame_bytes) std::abort();
     return view.size() / 8 * 8;
   }
-  void received(Link&) override {
+  void received(transports::Link&) override {
     ++frames_;
     shown_ = 0;
   }
-  void sent(Link&, std::uint64_t) override {}
-  void broken(Link&, std::error_code, std::string_view, bool) override {}
+  void sent(transports::Link&, std::uint64_t) override {}
+  void broken(transports::Link&, std::error_code, std::string_view, bool) override {}
 
  private:
   std::vector<std::byte> buffer_ = std::vector<std::byte>(frame_bytes);
@@ -58,32 +61,34 @@ class FuzzSink final : public Sink {
 
 // Records of four bytes: path and kind, index, sequence, how much of the payload.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const auto slot = std::make_unique<BorrowSlot>();
-  std::array<FileDescriptor, 2> ours, theirs;
-  StripedReceiver receiver(*slot, 2);
+  static const auto slot = std::make_unique<tcp::BorrowSlot>();
+  std::array<base::FileDescriptor, 2> ours, theirs;
+  tcp::StripedReceiver receiver(*slot, 2);
   for (std::size_t i = 0; i < 2; ++i) {
     int pair[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) return 0;
-    ours[i] = FileDescriptor(pair[0]);
-    theirs[i] = FileDescriptor(pair[1]);
-    receiver.attach(i, ours[i].get(), Agreement{});
+    ours[i] = base::FileDescriptor(pair[0]);
+    theirs[i] = base::FileDescriptor(pair[1]);
+    receiver.attach(i, ours[i].get(), base::Agreement{});
   }
   FuzzLink link;
   FuzzSink sink;
-  static const std::vector<std::byte> payload(piece_bytes);
+  static const std::vector<std::byte> payload(tcp::piece_bytes);
   for (std::size_t at = 0; at + 4 <= size; at += 4) {
     const int socket = theirs[data[at] & 1].get();
     if ((data[at] & 0x80) != 0) {
       (void)!::send(socket, data + at, 4, MSG_NOSIGNAL);
     } else {
-      Piece piece{data[at + 2] & 3u, data[at + 1] & 7u, {}};
+      tcp::Piece piece{data[at + 2] & 3u, data[at + 1] & 7u, {}};
       if ((data[at] & 0x40) != 0) piece.header[0] = static_cast<std::byte>(data[at + 1]);
-      const PiecePrefix prefix = encode(piece);
-      if (decode_piece(prefix)->index != piece.index) std::abort();
+      const tcp::PiecePrefix prefix = tcp::encode(piece);
+      if (tcp::decode_piece(prefix)->index != piece.index) std::abort();
       (void)!::send(socket, prefix.data(), prefix.size(), MSG_NOSIGNAL);
-      const std::size_t whole =
-          piece.index < pieces_of(frame_bytes) ? place_of(piece.index, frame_bytes).bytes : 0;
-      const std::size_t bytes = data[at + 3] == 0xff ? whole : std::min<std::size_t>(whole, data[at + 3]);
+      const std::size_t whole = piece.index < tcp::pieces_of(frame_bytes)
+                                    ? tcp::place_of(piece.index, frame_bytes).bytes
+                                    : 0;
+      const std::size_t bytes =
+          data[at + 3] == 0xff ? whole : std::min<std::size_t>(whole, data[at + 3]);
       (void)!::send(socket, payload.data(), bytes, MSG_NOSIGNAL);
     }
     for (int i = 0; i < 8 && receiver.receive(link, sink, true); ++i) (void)receiver.has_work();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a fuzz target without libFuzzer: every file that is given, then, for some seconds, inputs made from seeds 0, 1, 2 ...:
-// random bytes, or one of the files with a few bytes changed, cut or repeated. An input that crashes is named by its seed and
-// comes again with --seed.
+// Runs a fuzz target without libFuzzer: every file that is given, then, for some seconds, inputs
+// made from seeds 0, 1, 2 ...: random bytes, or one of the files with a few bytes changed, cut or
+// repeated. An input that crashes is named by its seed and comes again with --seed.
 //
 //   NAME_replay [--seconds=S] [--seed=N] [FILE or FOLDER]...
 #include <algorithm>
@@ -34,7 +34,8 @@ volatile std::sig_atomic_t now_running_length = 0;
 
 void announce(const std::string& what) {
   now_running_length = 0;
-  const int length = std::snprintf(now_running, sizeof(now_running), "crashed on %s\n", what.c_str());
+  const int length =
+      std::snprintf(now_running, sizeof(now_running), "crashed on %s\n", what.c_str());
   now_running_length = std::min(length, static_cast<int>(sizeof(now_running)) - 1);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a peer of the same host says: its shm address. What is understood must be exactly what encode() writes.
+// What a peer of the same host says: its shm address. What is understood must be exactly what
+// encode() writes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +23,6 @@ void must_be(std::span<const std::byte> input, const Encoded& again) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   const auto input = std::as_bytes(std::span(data, bytes));
-  if (const auto address = decode_shm_address(input)) must_be(input, encode(*address));
+  if (const auto address = shm::decode_shm_address(input)) must_be(input, shm::encode(*address));
   return 0;
 }

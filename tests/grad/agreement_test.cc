@@ -20,7 +20,8 @@ TEST_CASE("what one rank cannot have is refused on all, and nobody waits") {
   CHECK_NOTHROW(run_communicators(three(), "refused", [&](Communicator& communicator, int rank) {
     const auto refused = [&](Errc code, const std::vector<Parameter>& parameters,
                              const GradientOptions& options, std::string_view part) {
-      expect_contains(error_of(code, [&] { GradientBuckets(communicator, parameters, options); }), part);
+      expect_contains(error_of(code, [&] { GradientBuckets(communicator, parameters, options); }),
+                      part);
     };
     const std::vector<Parameter> good = Model::of({3}).parameters();
     std::vector<Parameter> bad = good;
@@ -33,9 +34,11 @@ TEST_CASE("what one rank cannot have is refused on all, and nobody waits") {
             "on rank 2: gradient buckets: parameter 'p0' is on device 3");
     GradientOptions options;
     if (rank == 0) options.wire = DType::f64;
-    refused(Errc::invalid_argument, good, options, "on rank 0: gradient buckets: the wire type is f64");
+    refused(Errc::invalid_argument, good, options,
+            "on rank 0: gradient buckets: the wire type is f64");
     constexpr std::size_t quarter = std::size_t{1} << 60;
-    refused(Errc::invalid_argument, Model::of({quarter, quarter, quarter, quarter, quarter}).parameters(), {},
+    refused(Errc::invalid_argument,
+            Model::of({quarter, quarter, quarter, quarter, quarter}).parameters(), {},
             "more bytes together");
     communicator.barrier().wait();  // the communicator is unharmed
   }));
@@ -49,13 +52,16 @@ TEST_CASE("ranks that take different buckets for the same are told which is wher
     run_step(other, model, 0, rank);
     const std::string message =
         error_of(Errc::mismatch, [&] { run_step(rank == 1 ? one : other, model, 1, rank); });
-    expect_contains(message, "gradient buckets: ranks differ: rank 1 in step 2 of gradient buckets ");
-    expect_contains(message, "(1 parameters, first 'p0'); ranks 0, 2 in step 2 of gradient buckets ");
+    expect_contains(message,
+                    "gradient buckets: ranks differ: rank 1 in step 2 of gradient buckets ");
+    expect_contains(message,
+                    "(1 parameters, first 'p0'); ranks 0, 2 in step 2 of gradient buckets ");
   }));
 }
 
 // Of a step with a mean and weights that differ, in which rank 0 warns.
-std::string message_of_failing_warning(Communicator& communicator, const std::function<void()>& fail) {
+std::string message_of_failing_warning(Communicator& communicator,
+                                       const std::function<void()>& fail) {
   const Model model = Model::of({100});
   GradientOptions options;
   options.warn = [&](const std::string&) { fail(); };
@@ -77,11 +83,13 @@ TEST_CASE("a failure of one rank alone ends the step on all, with its cause") {
       throw std::runtime_error("the disk is full");
     });
     expect_contains(message, "the disk is full");
-    if (rank != 0) expect_contains(message, "rank 0 called abort: rank 0: gradient buckets: step 1: ");
+    if (rank != 0)
+      expect_contains(message, "rank 0 called abort: rank 0: gradient buckets: step 1: ");
   }));
 }
 
-// As in a backward pass with collectives of its own: the others wait there for this rank, and it for their part of its buckets.
+// As in a backward pass with collectives of its own: the others wait there for this rank, and it
+// for their part of its buckets.
 TEST_CASE("a rank that leaves a step by an exception ends it on all") {
   const Model model(std::vector<Tensor>(60, {16, DType::f32}));
   CHECK_NOTHROW(run_communicators(three(), "exception", [&](Communicator& communicator, int rank) {
@@ -105,8 +113,9 @@ TEST_CASE("a rank that leaves a step by an exception ends it on all") {
     } catch (const std::exception& error) {
       message = error.what();
     }
-    expect_contains(
-        message, rank == 1 ? "no more batches" : "rank 1: an exception has left step 1 of gradient buckets");
+    expect_contains(message, rank == 1
+                                 ? "no more batches"
+                                 : "rank 1: an exception has left step 1 of gradient buckets");
   }));
 }
 
@@ -126,7 +135,8 @@ TEST_CASE("mistakes of several ranks at once end the step, and each rank is told
     } catch (const Error& error) {
       message = error.what();
     }
-    expect_contains(message, twice ? "became ready twice in step 1" : "never became ready in step 1");
+    expect_contains(message,
+                    twice ? "became ready twice in step 1" : "never became ready in step 1");
     expect_contains(message, "parameter 'p");
     expect_contains(message, "rank ");
   }));
@@ -139,8 +149,9 @@ TEST_CASE("a trace is not saved in a step") {
   CHECK_NOTHROW(run_communicators(setup, "trace", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters());
     buckets.begin_step();
-    expect_contains(error_of(Errc::invalid_argument, [&] { buckets.save_trace("never_written.json"); }),
-                    "in a step");
+    expect_contains(
+        error_of(Errc::invalid_argument, [&] { buckets.save_trace("never_written.json"); }),
+        "in a step");
     buckets.ready(0);
     buckets.finish();
     (void)rank;

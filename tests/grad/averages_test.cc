@@ -32,11 +32,12 @@ double factor_of(const Case& what, std::vector<double>& weights) {
   return 1 / (what.averaging == Averaging::mean ? active : sum);
 }
 
-const Case cases[] = {
-    {Averaging::mean, {1, 1, 1}},     {Averaging::mean, {1, 0, 1}},     {Averaging::mean, {1, 1, 1, 1}},
-    {Averaging::sum, {1, 1, 1}},      {Averaging::sum, {0, 1, 1}},      {Averaging::weighted, {5, 3, 8, 0}},
-    {Averaging::weighted, {2, 2, 2}}, {Averaging::weighted, {0, 7, 7}}, {Averaging::weighted, {0.25, 1e-3}},
-    {Averaging::weighted, {4}},       {Averaging::mean, {0, 0, 0}},     {Averaging::weighted, {0, 0}}};
+const Case cases[] = {{Averaging::mean, {1, 1, 1}},        {Averaging::mean, {1, 0, 1}},
+                      {Averaging::mean, {1, 1, 1, 1}},     {Averaging::sum, {1, 1, 1}},
+                      {Averaging::sum, {0, 1, 1}},         {Averaging::weighted, {5, 3, 8, 0}},
+                      {Averaging::weighted, {2, 2, 2}},    {Averaging::weighted, {0, 7, 7}},
+                      {Averaging::weighted, {0.25, 1e-3}}, {Averaging::weighted, {4}},
+                      {Averaging::mean, {0, 0, 0}},        {Averaging::weighted, {0, 0}}};
 
 TEST_CASE("gradients of all types are averaged as one process would") {
   const Case what = GENERATE(from_range(std::begin(cases), std::end(cases)));
@@ -53,7 +54,8 @@ TEST_CASE("gradients of all types are averaged as one process would") {
     std::vector<double> weights = what.weights;
     const double factor = factor_of(what, weights);
     for (std::size_t step = 0; step < 4; ++step) {
-      run_step(buckets, model, step, rank, {.weight = what.weights[static_cast<std::size_t>(rank)]});
+      run_step(buckets, model, step, rank,
+               {.weight = what.weights[static_cast<std::size_t>(rank)]});
       expect_gradients(buckets, model, step, weights, factor);
     }
   }));
@@ -132,7 +134,8 @@ Bits bits_of(const Setup& setup, const Model& model, GradientOptions options) {
 
 TEST_CASE("reproducible: the same bits for every bucket size and transport") {
   const Averaging averaging = GENERATE(Averaging::mean, Averaging::weighted);
-  const auto wire = GENERATE(std::optional<DType>(), std::optional(DType::bf16), std::optional(DType::f16));
+  const auto wire =
+      GENERATE(std::optional<DType>(), std::optional(DType::bf16), std::optional(DType::f16));
   const Model model = Model::mixed();
   Bits first;
   for (const Over over : {Over::mem, Over::tcp, Over::shm})
@@ -175,7 +178,8 @@ TEST_CASE("norms are those of all gradients, with the same bits for every bucket
         double squares = 0;
         const Buffer view = buckets.gradient(i);
         for (std::size_t j = 0; j < view.count; ++j) squares += std::pow(element_of(view, j), 2);
-        expect(std::abs(buckets.norm(i) - std::sqrt(squares)) < 1e-12 * (1 + squares), "the norm of one");
+        expect(std::abs(buckets.norm(i) - std::sqrt(squares)) < 1e-12 * (1 + squares),
+               "the norm of one");
         all += squares;
       }
       const double norm = std::sqrt(all);
@@ -199,7 +203,8 @@ TEST_CASE("weights that differ under a plain mean give one warning") {
   Setup setup;
   setup.size = 3;
   CHECK_NOTHROW(run_communicators(
-      setup, "warning", [&, averaging = averaging, uneven = uneven](Communicator& communicator, int rank) {
+      setup, "warning",
+      [&, averaging = averaging, uneven = uneven](Communicator& communicator, int rank) {
         GradientOptions options;
         options.averaging = averaging;
         options.warn = [&](const std::string& text) {
@@ -208,7 +213,10 @@ TEST_CASE("weights that differ under a plain mean give one warning") {
         };
         GradientBuckets buckets(communicator, model.parameters(), options);
         for (std::size_t step = 0; step < 3; ++step)
-          run_step(buckets, model, step, rank, {.weight = uneven ? 8.0 + rank : rank == 1 ? 0.0 : 8.0});
+          run_step(buckets, model, step, rank,
+                   {.weight = uneven      ? 8.0 + rank
+                              : rank == 1 ? 0.0
+                                          : 8.0});
       }));
   CHECK(warnings == wanted);
 }

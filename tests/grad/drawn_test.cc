@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models, options, weights, unused gradients and orders of readiness on a seed, over links that delay and split, against a plain sum.
+// Models, options, weights, unused gradients and orders of readiness on a seed, over links that
+// delay and split, against a plain sum.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -44,7 +45,8 @@ struct Drawn {
   bool unused(std::size_t step, int rank, std::size_t parameter) const {
     if (unused_in == 0 || step % unused_in != 0) return false;
     const std::uint64_t everywhere = mixed(seed + step, parameter, 99) % 4;
-    return everywhere == 0 || mixed(seed + step, parameter, static_cast<std::uint64_t>(rank)) % 4 == 0;
+    return everywhere == 0 ||
+           mixed(seed + step, parameter, static_cast<std::uint64_t>(rank)) % 4 == 0;
   }
 
   std::uint64_t seed;
@@ -104,7 +106,8 @@ bool any_hint(const Drawn& drawn, std::size_t step) {
   return false;
 }
 
-void check_drawn_step(const GradientBuckets& buckets, const Drawn& drawn, std::size_t step, int rank) {
+void check_drawn_step(const GradientBuckets& buckets, const Drawn& drawn, std::size_t step,
+                      int rank) {
   const std::vector<double> shares = shares_of(drawn, step);
   const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
   const bool told = drawn.options.find_unused || any_hint(drawn, step);
@@ -128,14 +131,15 @@ void check_drawn_step(const GradientBuckets& buckets, const Drawn& drawn, std::s
         if (!drawn.unused(step, r, i))
           wanted += shares[static_cast<std::size_t>(r)] * drawn.model.value(step, r, i, j);
       expect(used ? std::abs(is - wanted) <= exactness * all : is == wanted,
-             "step " + std::to_string(step) + ", p" + std::to_string(i) + ", element " + std::to_string(j) +
-                 ": " + std::to_string(is) + ", not " + std::to_string(wanted));
+             "step " + std::to_string(step) + ", p" + std::to_string(i) + ", element " +
+                 std::to_string(j) + ": " + std::to_string(is) + ", not " + std::to_string(wanted));
     }
   }
 }
 
 TEST_CASE("drawn steps give what one process would have") {
-  const std::uint64_t seeds = std::max<std::uint64_t>(8, 150 * static_cast<std::uint64_t>(effort()) / 100);
+  const std::uint64_t seeds =
+      std::max<std::uint64_t>(8, 150 * static_cast<std::uint64_t>(effort()) / 100);
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
     const Drawn drawn(seed);
     Setup setup;

@@ -27,8 +27,8 @@ Setup ranks() {
 
 using Body = std::function<void(GradientBuckets&, Communicator&, int)>;
 
-// Runs body on all ranks with buckets that die when it throws. Rank 1 must throw "no more batches", the others get an Error that says who
-// left and `said`.
+// Runs body on all ranks with buckets that die when it throws. Rank 1 must throw "no more batches",
+// the others get an Error that says who left and `said`.
 void check_told(const Setup& setup, const std::string& said, const Body& body) {
   const Model model(std::vector<Tensor>(20, {16, DType::f32}));
   std::latch told(size);
@@ -45,7 +45,8 @@ void check_told(const Setup& setup, const std::string& said, const Body& body) {
     }
     told.arrive_and_wait();
     if (rank == 1) return expect(message == "no more batches", message);
-    expect_contains(message, "rank 1 called abort: rank 1: an exception has left step 1 of gradient buckets");
+    expect_contains(
+        message, "rank 1 called abort: rank 1: an exception has left step 1 of gradient buckets");
     expect_contains(message, said);
   }));
 }
@@ -135,7 +136,8 @@ TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from th
   }));
 }
 
-// The rank that is mistaken does not wait for the others to begin the step: they wait for it elsewhere.
+// The rank that is mistaken does not wait for the others to begin the step: they wait for it
+// elsewhere.
 TEST_CASE("a mistake is told also where the others never begin the step") {
   const Model model = Model::of({30, 40});
   std::latch told(size);

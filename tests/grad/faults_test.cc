@@ -38,22 +38,25 @@ std::string message_of(const std::function<void()>& function) {
 TEST_CASE("a gradient that never becomes ready is named on every rank, in the same step") {
   const Model model = Model::mixed();
   const bool several = GENERATE(false, true);
-  const std::string text = std::string("rank 2: parameter 'p3'") + (several ? " (and 2 more)" : "") +
+  const std::string text = std::string("rank 2: parameter 'p3'") +
+                           (several ? " (and 2 more)" : "") +
                            " never became ready in step 2: mark it unused, or set find_unused";
-  CHECK_NOTHROW(run_communicators(ranks(), "never ready", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
-    run_step(buckets, model, 0, rank);
-    buckets.begin_step();
-    for (std::size_t i = model.size(); i-- > 0;)
-      if (rank != 2 || i != 3)
-        if (rank != 2 || !several || i < 5 || i > 6) buckets.ready(i);
-    const std::string message = message_of([&] { buckets.finish(); });
-    expect_contains(message, text);
-    expect(message_of([&] { buckets.begin_step(); }) == message, "the first cause stays");
-    expect(message_of([&] { buckets.ready(0); }) == message, "the first cause stays");
-    expect(message_of([&] { buckets.finish(); }) == message, "the first cause stays");
-    expect(message_of([&] { buckets.step_without_data(); }) == message, "the first cause stays");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(ranks(), "never ready", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+        run_step(buckets, model, 0, rank);
+        buckets.begin_step();
+        for (std::size_t i = model.size(); i-- > 0;)
+          if (rank != 2 || i != 3)
+            if (rank != 2 || !several || i < 5 || i > 6) buckets.ready(i);
+        const std::string message = message_of([&] { buckets.finish(); });
+        expect_contains(message, text);
+        expect(message_of([&] { buckets.begin_step(); }) == message, "the first cause stays");
+        expect(message_of([&] { buckets.ready(0); }) == message, "the first cause stays");
+        expect(message_of([&] { buckets.finish(); }) == message, "the first cause stays");
+        expect(message_of([&] { buckets.step_without_data(); }) == message,
+               "the first cause stays");
+      }));
 }
 
 TEST_CASE("a gradient that is ready twice is named on every rank") {
@@ -83,17 +86,19 @@ TEST_CASE("a gradient that is ready twice is named on every rank") {
 
 TEST_CASE("an unused gradient that becomes ready is named on every rank") {
   const Model model = Model::mixed();
-  CHECK_NOTHROW(run_communicators(ranks(), "unused and ready", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
-    const std::size_t unused[] = {5};
-    const std::string message = message_of([&] {
-      buckets.begin_step(
-          {.unused = rank == 0 ? std::span<const std::size_t>(unused) : std::span<const std::size_t>()});
-      for (std::size_t i = model.size(); i-- > 0;) buckets.ready(i);
-      buckets.finish();
-    });
-    expect_contains(message, "rank 0: parameter 'p5' became ready in step 1 although it counts as unused");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(ranks(), "unused and ready", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+        const std::size_t unused[] = {5};
+        const std::string message = message_of([&] {
+          buckets.begin_step({.unused = rank == 0 ? std::span<const std::size_t>(unused)
+                                                  : std::span<const std::size_t>()});
+          for (std::size_t i = model.size(); i-- > 0;) buckets.ready(i);
+          buckets.finish();
+        });
+        expect_contains(
+            message, "rank 0: parameter 'p5' became ready in step 1 although it counts as unused");
+      }));
 }
 
 TEST_CASE("ranks in different steps, or with different checks, are told who is where") {
@@ -108,39 +113,44 @@ TEST_CASE("ranks in different steps, or with different checks, are told who is w
     const std::string message = error_of(Errc::mismatch, [&] {
       run_step(buckets, model, 1, rank, {.check = !steps && rank == 1 ? 18U : 17U});
     });
-    expect_contains(
-        message,
-        steps ? "gradient buckets: ranks differ: rank 1 in step 2 with check 0x11; ranks 0, 2 in step 1"
-              : "ranks differ: rank 1 in step 1 with check 0x12; ranks 0, 2 in step 1 with check 0x11");
+    expect_contains(message, steps ? "gradient buckets: ranks differ: rank 1 in step 2 with check "
+                                     "0x11; ranks 0, 2 in step 1"
+                                   : "ranks differ: rank 1 in step 1 with check 0x12; ranks 0, 2 "
+                                     "in step 1 with check 0x11");
     expect(message_of([&] { buckets.begin_step(); }) == message, "the first cause stays");
     communicator.barrier().wait();  // the communicator is unharmed
   }));
 }
 
 // As batch norm does when one rank evaluates: no buckets of this step can bring the ranks together.
-TEST_CASE("a rank whose check differs is named also where the others wait for it in an urgent operation") {
+TEST_CASE(
+    "a rank whose check differs is named also where the others wait for it in an urgent "
+    "operation") {
   const Model model = Model::mixed();
-  CHECK_NOTHROW(run_communicators(ranks(), "differ elsewhere", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
-    run_step(buckets, model, 0, rank, {.check = 1});
-    OpOptions urgent;
-    urgent.priority = Priority::urgent;
-    const std::string message = message_of([&] {
-      buckets.begin_step({.check = rank == 1 ? 2U : 1U});
-      if (rank != 1) communicator.barrier(urgent).wait();
-      for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
-      buckets.finish();
-    });
-    expect_contains(message,
-                    "gradient buckets: ranks differ: rank 1 in step 2 with check 0x2, and not all others");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(ranks(), "differ elsewhere", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+        run_step(buckets, model, 0, rank, {.check = 1});
+        OpOptions urgent;
+        urgent.priority = Priority::urgent;
+        const std::string message = message_of([&] {
+          buckets.begin_step({.check = rank == 1 ? 2U : 1U});
+          if (rank != 1) communicator.barrier(urgent).wait();
+          for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+          buckets.finish();
+        });
+        expect_contains(
+            message,
+            "gradient buckets: ranks differ: rank 1 in step 2 with check 0x2, and not all others");
+      }));
 }
 
 // Numbers that differ in bits 20 apart.
 TEST_CASE("checks and options that differ in any bit are noticed") {
   const Model model = Model::of({10});
   using Two = std::pair<std::uint64_t, std::uint64_t>;
-  const Two two = GENERATE(Two{1, std::uint64_t{1} << 20}, Two{0, 0x100001}, Two{7, 0x7000000000000000});
+  const Two two =
+      GENERATE(Two{1, std::uint64_t{1} << 20}, Two{0, 0x100001}, Two{7, 0x7000000000000000});
   CHECK_NOTHROW(run_communicators(ranks(), "bits", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), small_buckets());
     const std::string message = error_of(Errc::mismatch, [&] {
@@ -149,30 +159,34 @@ TEST_CASE("checks and options that differ in any bit are noticed") {
     expect_contains(message, "gradient buckets: ranks differ: rank 1 in step 1 with check 0x");
     GradientOptions options;
     options.bucket_bytes = rank == 1 ? std::size_t{64} << 20 : 64;
-    const std::string of_options =
-        error_of(Errc::mismatch, [&] { GradientBuckets(communicator, model.parameters(), options); });
+    const std::string of_options = error_of(
+        Errc::mismatch, [&] { GradientBuckets(communicator, model.parameters(), options); });
     expect_contains(of_options, "rank 1 with first_bucket_bytes 1048576, bucket_bytes 67108864, ");
   }));
 }
 
 TEST_CASE("different models and options are named before the first step") {
-  CHECK_NOTHROW(run_communicators(ranks(), "constructor", [&](Communicator& communicator, int rank) {
-    const Model model = rank == 2 ? Model::of({10, 21}) : Model::of({10, 20});
-    expect_contains(error_of(Errc::mismatch, [&] { GradientBuckets(communicator, model.parameters()); }),
-                    "'p1'");
-    GradientOptions options = small_buckets();
-    if (rank == 1) options.bucket_bytes = 1024;
-    const Model same = Model::of({10});
-    const std::string message =
-        error_of(Errc::mismatch, [&] { GradientBuckets(communicator, same.parameters(), options); });
-    expect_contains(
-        message, "gradient buckets: ranks differ: rank 1 with first_bucket_bytes 256, bucket_bytes 1024, ");
-    options = small_buckets();
-    if (rank == 0) options.averaging = Averaging::sum;
-    expect_contains(
-        error_of(Errc::mismatch, [&] { GradientBuckets(communicator, same.parameters(), options); }),
-        "averaging sum");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(ranks(), "constructor", [&](Communicator& communicator, int rank) {
+        const Model model = rank == 2 ? Model::of({10, 21}) : Model::of({10, 20});
+        expect_contains(
+            error_of(Errc::mismatch, [&] { GradientBuckets(communicator, model.parameters()); }),
+            "'p1'");
+        GradientOptions options = small_buckets();
+        if (rank == 1) options.bucket_bytes = 1024;
+        const Model same = Model::of({10});
+        const std::string message = error_of(
+            Errc::mismatch, [&] { GradientBuckets(communicator, same.parameters(), options); });
+        expect_contains(message,
+                        "gradient buckets: ranks differ: rank 1 with first_bucket_bytes 256, "
+                        "bucket_bytes 1024, ");
+        options = small_buckets();
+        if (rank == 0) options.averaging = Averaging::sum;
+        expect_contains(
+            error_of(Errc::mismatch,
+                     [&] { GradientBuckets(communicator, same.parameters(), options); }),
+            "averaging sum");
+      }));
 }
 
 TEST_CASE("arguments that cannot be are refused at once, and nothing has started") {
@@ -241,7 +255,8 @@ TEST_CASE("a gradient that becomes ready when it is too late is named on every r
         buckets.finish();
       }
     });
-    expect_contains(message, "rank 0: parameter 'p0' became ready in step 1 although it counts as unused");
+    expect_contains(message,
+                    "rank 0: parameter 'p0' became ready in step 1 although it counts as unused");
   }));
 }
 
@@ -251,12 +266,15 @@ TEST_CASE("a rank that does not come is named when the deadline has passed") {
     GradientOptions options = small_buckets();
     options.deadline = std::chrono::milliseconds{300};
     GradientBuckets buckets(communicator, model.parameters(), options);
-    if (rank == 1) {  // its buckets, and what may be under way in them, end when the others have given up
-      while (message_of([&] { communicator.barrier({.priority = Priority::urgent}).wait(); }) == "no error") {
+    if (rank ==
+        1) {  // its buckets, and what may be under way in them, end when the others have given up
+      while (message_of([&] { communicator.barrier({.priority = Priority::urgent}).wait(); }) ==
+             "no error") {
       }
       return;
     }
-    const std::string message = error_of(Errc::deadline_exceeded, [&] { run_step(buckets, model, 0, rank); });
+    const std::string message =
+        error_of(Errc::deadline_exceeded, [&] { run_step(buckets, model, 0, rank); });
     expect_contains(message, "\"gradients header\"");
     expect_contains(message, "rank 1 ");
   }));
@@ -270,7 +288,8 @@ TEST_CASE("a rank that leaves before a step ends it on the others") {
     run_step(buckets, model, 0, rank);
     all_done.arrive_and_wait();
     if (rank == 2) return;
-    const std::string message = error_of(Errc::peer_left, [&] { run_step(buckets, model, 1, rank); });
+    const std::string message =
+        error_of(Errc::peer_left, [&] { run_step(buckets, model, 1, rank); });
     expect_contains(message, "rank 2 has left");
   }));
 }

@@ -11,15 +11,16 @@
 namespace rondo::testing {
 namespace {
 
-// Whatever the layout: buckets cut each arena exactly, start in the order of their last gradients, and each gradient lies in one piece in
-// the buckets that it names.
-void check_layout(const GradientLayout& layout, const Model& model, std::size_t first, std::size_t cap) {
+// Whatever the layout: buckets cut each arena exactly, start in the order of their last gradients,
+// and each gradient lies in one piece in the buckets that it names.
+void check_layout(const grad::GradientLayout& layout, const Model& model, std::size_t first,
+                  std::size_t cap) {
   std::vector<std::size_t> completed(model.size(), 0), pieces(model.size(), 0);
   std::size_t last_position = 0;
   for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
-    const BucketRange& bucket = layout.buckets[b];
-    const std::size_t wanted =
-        std::min(bucket.offset == 0 ? first : cap, layout.arenas[bucket.arena].bytes - bucket.offset);
+    const grad::BucketRange& bucket = layout.buckets[b];
+    const std::size_t wanted = std::min(bucket.offset == 0 ? first : cap,
+                                        layout.arenas[bucket.arena].bytes - bucket.offset);
     REQUIRE(bucket.bytes == wanted);
     std::size_t position = 0, bytes = 0;
     for (const std::size_t parameter : bucket.parameters) {
@@ -38,12 +39,13 @@ void check_layout(const GradientLayout& layout, const Model& model, std::size_t 
     REQUIRE(position >= last_position);
     last_position = position;
   }
-  std::vector<BucketRange> by_address = layout.buckets;
-  std::sort(by_address.begin(), by_address.end(), [](const BucketRange& a, const BucketRange& b) {
-    return std::tuple(a.arena, a.offset) < std::tuple(b.arena, b.offset);
-  });
+  std::vector<grad::BucketRange> by_address = layout.buckets;
+  std::sort(by_address.begin(), by_address.end(),
+            [](const grad::BucketRange& a, const grad::BucketRange& b) {
+              return std::tuple(a.arena, a.offset) < std::tuple(b.arena, b.offset);
+            });
   std::vector<std::size_t> covered(layout.arenas.size(), 0);
-  for (const BucketRange& bucket : by_address) {
+  for (const grad::BucketRange& bucket : by_address) {
     REQUIRE(bucket.offset == covered[bucket.arena]);
     covered[bucket.arena] += bucket.bytes;
   }
@@ -57,7 +59,8 @@ void check_layout(const GradientLayout& layout, const Model& model, std::size_t 
 
 TEST_CASE("buckets are cut exactly") {
   const Model model = Model::of({10, 100, 7});  // 468 bytes, from the last to the first
-  const GradientLayout layout = make_layout(model.parameters(), reverse_order(3), 64, 128);
+  const grad::GradientLayout layout =
+      grad::make_layout(model.parameters(), grad::reverse_order(3), 64, 128);
   REQUIRE(layout.buckets.size() == 5);
   const std::size_t bytes[] = {64, 128, 128, 128, 20};
   for (std::size_t b = 0; b < 5; ++b) CHECK(layout.buckets[b].bytes == bytes[b]);
@@ -68,20 +71,22 @@ TEST_CASE("buckets are cut exactly") {
   CHECK(layout.buckets[4].completed == std::vector<std::size_t>{0});
   CHECK(layout.places[1].buckets == std::vector<std::size_t>{0, 1, 2, 3});
   CHECK(layout.places[1].offset == 28);
-  CHECK(describe(layout, model.parameters()) ==
+  CHECK(grad::describe(layout, model.parameters()) ==
         "bucket 0: 64 bytes of f32 gradients, at 0\n  p2: 28 bytes\n  p1: bytes 0 to 36 of 400\n"
         "bucket 1: 128 bytes of f32 gradients, at 64\n  p1: bytes 36 to 164 of 400\n"
         "bucket 2: 128 bytes of f32 gradients, at 192\n  p1: bytes 164 to 292 of 400\n"
-        "bucket 3: 128 bytes of f32 gradients, at 320\n  p1: bytes 292 to 400 of 400\n  p0: bytes 0 to 20 of "
+        "bucket 3: 128 bytes of f32 gradients, at 320\n  p1: bytes 292 to 400 of 400\n  p0: bytes "
+        "0 to 20 of "
         "40\n"
         "bucket 4: 20 bytes of f32 gradients, at 448\n  p0: bytes 20 to 40 of 40\n");
 }
 
 TEST_CASE("buckets of several types start in the order of their last gradients") {
   const Model model({{16, DType::f32}, {8, DType::f64}, {16, DType::f32}, {8, DType::f64}});
-  const GradientLayout layout = make_layout(model.parameters(), reverse_order(4), 64, 64);
+  const grad::GradientLayout layout =
+      grad::make_layout(model.parameters(), grad::reverse_order(4), 64, 64);
   std::vector<std::size_t> order;
-  for (const BucketRange& bucket : layout.buckets) order.push_back(bucket.completed.at(0));
+  for (const grad::BucketRange& bucket : layout.buckets) order.push_back(bucket.completed.at(0));
   CHECK(order == std::vector<std::size_t>{3, 2, 1, 0});
 }
 
@@ -93,13 +98,14 @@ TEST_CASE("layouts of drawn models") {
     for (std::size_t left = draw(20); left > 0; --left)
       tensors.push_back({draw(3) == 0 ? 0 : draw(300), draw.one_of(types)});
     const Model model(tensors);
-    std::vector<std::size_t> order = reverse_order(model.size());
+    std::vector<std::size_t> order = grad::reverse_order(model.size());
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draw(i)]);
     const std::size_t first = 64 * (1 + draw(5)), cap = 64 * (1 + draw(40));
     INFO("seed " << seed);
-    const GradientLayout layout = make_layout(model.parameters(), order, first, cap);
+    const grad::GradientLayout layout = grad::make_layout(model.parameters(), order, first, cap);
     check_layout(layout, model, first, cap);
-    const GradientLayout other = make_layout(model.parameters(), reverse_order(model.size()), first, cap);
+    const grad::GradientLayout other =
+        grad::make_layout(model.parameters(), grad::reverse_order(model.size()), first, cap);
     for (std::size_t p = 0; p < model.size(); ++p)
       REQUIRE((layout.places[p].arena == other.places[p].arena &&
                layout.places[p].offset == other.places[p].offset));
@@ -107,9 +113,9 @@ TEST_CASE("layouts of drawn models") {
 }
 
 TEST_CASE("an order that others tell is not trusted") {
-  CHECK(is_permutation(std::vector<std::size_t>{2, 0, 1}));
-  CHECK_FALSE(is_permutation(std::vector<std::size_t>{2, 0, 2}));
-  CHECK_FALSE(is_permutation(std::vector<std::size_t>{0, 3, 1}));
+  CHECK(grad::is_permutation(std::vector<std::size_t>{2, 0, 1}));
+  CHECK_FALSE(grad::is_permutation(std::vector<std::size_t>{2, 0, 2}));
+  CHECK_FALSE(grad::is_permutation(std::vector<std::size_t>{0, 3, 1}));
 }
 
 }  // namespace

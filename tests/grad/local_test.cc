@@ -20,7 +20,8 @@ TEST_CASE("an Accumulation lives around whole steps") {
     GradientBuckets buckets(communicator, model.parameters());
     buckets.begin_step();
     expect_contains(
-        error_of(Errc::invalid_argument, [&] { const GradientBuckets::Accumulation late(buckets); }),
+        error_of(Errc::invalid_argument,
+                 [&] { const GradientBuckets::Accumulation late(buckets); }),
         "an Accumulation was made in the middle of step 1: make it before begin_step()");
     all_ready(buckets);
     buckets.finish();
@@ -31,9 +32,9 @@ TEST_CASE("an Accumulation lives around whole steps") {
     expect_contains(error_of(Errc::invalid_argument, [&] { buckets.finish(); }),
                     "finish(): the Accumulation of step 2 was destroyed too early");
     // Nothing has been harmed: with another one the step ends.
-    expect_contains(
-        error_of(Errc::invalid_argument, [&] { const GradientBuckets::Accumulation late(buckets); }),
-        "an Accumulation was made in the middle of step 2");
+    expect_contains(error_of(Errc::invalid_argument,
+                             [&] { const GradientBuckets::Accumulation late(buckets); }),
+                    "an Accumulation was made in the middle of step 2");
     (void)rank;
   }));
 }

@@ -74,19 +74,23 @@ void set_element(const Buffer& buffer, std::size_t index, double value) {
   convert(&narrow, DType::f32, bytes, buffer.type, 1);
 }
 
-void Model::write(Buffer view, std::size_t step, int rank, std::size_t parameter, double times) const {
-  for (std::size_t i = 0; i < view.count; ++i) set_element(view, i, times * value(step, rank, parameter, i));
+void Model::write(Buffer view, std::size_t step, int rank, std::size_t parameter,
+                  double times) const {
+  for (std::size_t i = 0; i < view.count; ++i)
+    set_element(view, i, times * value(step, rank, parameter, i));
 }
 
 std::vector<std::byte> bytes_of(const Buffer& buffer) {
   const auto* bytes = static_cast<const std::byte*>(buffer.data);
-  return buffer.count == 0 ? std::vector<std::byte>()
-                           : std::vector<std::byte>(bytes, bytes + buffer.count * size_of(buffer.type));
+  return buffer.count == 0
+             ? std::vector<std::byte>()
+             : std::vector<std::byte>(bytes, bytes + buffer.count * size_of(buffer.type));
 }
 
 std::vector<std::vector<std::byte>> all_bytes(const GradientBuckets& buckets) {
   std::vector<std::vector<std::byte>> all;
-  for (std::size_t i = 0; i < buckets.parameter_count(); ++i) all.push_back(bytes_of(buckets.gradient(i)));
+  for (std::size_t i = 0; i < buckets.parameter_count(); ++i)
+    all.push_back(bytes_of(buckets.gradient(i)));
   return all;
 }
 
@@ -117,7 +121,8 @@ void expect_gradients(const GradientBuckets& buckets, const Model& model, std::s
       const double is = element_of(view, i);
       expect(std::abs(is - wanted) <= exactness * most,
              "step " + std::to_string(step) + ": element " + std::to_string(i) + " of p" +
-                 std::to_string(parameter) + " is " + std::to_string(is) + ", not " + std::to_string(wanted));
+                 std::to_string(parameter) + " is " + std::to_string(is) + ", not " +
+                 std::to_string(wanted));
     }
   }
 }
@@ -127,14 +132,16 @@ std::string error_of(Errc code, const std::function<void()>& function) {
     function();
   } catch (const Error& error) {
     if (error.code() != code)
-      throw std::runtime_error(std::string("another code: ") + error.code().message() + ": " + error.what());
+      throw std::runtime_error(std::string("another code: ") + error.code().message() + ": " +
+                               error.what());
     return error.what();
   }
   return "no error";
 }
 
 void expect_contains(const std::string& text, std::string_view part) {
-  expect(text.find(part) != std::string::npos, "'" + text + "' does not contain '" + std::string(part) + "'");
+  expect(text.find(part) != std::string::npos,
+         "'" + text + "' does not contain '" + std::string(part) + "'");
 }
 
 }  // namespace rondo::testing

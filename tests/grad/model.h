@@ -31,7 +31,8 @@ class Model {
   // What this rank's backward pass finds, between -1 and 1, exact in every type.
   double value(std::size_t step, int rank, std::size_t parameter, std::size_t element) const;
   // Writes it, multiplied by `times`.
-  void write(Buffer view, std::size_t step, int rank, std::size_t parameter, double times = 1) const;
+  void write(Buffer view, std::size_t step, int rank, std::size_t parameter,
+             double times = 1) const;
 
  private:
   std::vector<Parameter> parameters_;
@@ -46,11 +47,13 @@ std::vector<std::vector<std::byte>> all_bytes(const GradientBuckets& buckets);
 void run_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank,
               const StepOptions& options = {});
 
-// Throws std::runtime_error unless each gradient is sum(weights[rank] * value) * factor, as near as its type allows.
+// Throws std::runtime_error unless each gradient is sum(weights[rank] * value) * factor, as near as
+// its type allows.
 void expect_gradients(const GradientBuckets& buckets, const Model& model, std::size_t step,
                       std::span<const double> weights, double factor);
 
-// The text of the rondo::Error that the function throws, which must have this code; "no error" when there is none.
+// The text of the rondo::Error that the function throws, which must have this code; "no error" when
+// there is none.
 std::string error_of(Errc code, const std::function<void()>& function);
 void expect_contains(const std::string& text, std::string_view part);
 

@@ -12,10 +12,12 @@ namespace rondo::testing {
 namespace {
 
 // One rank alone has the element; in the wire type it may arise by overflow.
-TEST_CASE("a gradient that is infinite or NaN on one rank is found on all, and the step can be skipped") {
+TEST_CASE(
+    "a gradient that is infinite or NaN on one rank is found on all, and the step can be skipped") {
   const double bad = GENERATE(HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN());
   const Model model = Model::mixed();
-  const std::size_t where = GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{6});
+  const std::size_t where =
+      GENERATE(std::size_t{0}, std::size_t{1}, std::size_t{2}, std::size_t{6});
   const bool wire = GENERATE(false, true);
   Setup setup;
   setup.size = 3;
@@ -29,12 +31,14 @@ TEST_CASE("a gradient that is infinite or NaN on one rank is found on all, and t
       buckets.begin_step();
       for (std::size_t i = model.size(); i-- > 0;) {
         model.write(buckets.gradient(i), step, rank, i);
-        if (step == 1 && rank == 2 && i == where) set_element(buckets.gradient(i), model.count(i) / 2, bad);
+        if (step == 1 && rank == 2 && i == where)
+          set_element(buckets.gradient(i), model.count(i) / 2, bad);
         buckets.ready(i);
       }
       buckets.finish();
       expect(buckets.finite() == (step != 1), "finite() in step " + std::to_string(step));
-      if (step != 1) expect(buckets.clip_factor(1e-3) > 0 && std::isfinite(buckets.norm()), "a norm");
+      if (step != 1)
+        expect(buckets.clip_factor(1e-3) > 0 && std::isfinite(buckets.norm()), "a norm");
     }
   }));
 }
@@ -58,13 +62,13 @@ TEST_CASE("gradients that are not in buckets count in the norm until the next st
     run_step(buckets, model, 0, rank);
     expect(buckets.norm() == own, "the next step begins anew");
     std::vector<std::int32_t> wrong{1};
-    expect_contains(
-        error_of(Errc::invalid_argument, [&] { buckets.count_in_norm(buffer_of(std::span(wrong))); }),
-        "no norms of i32");
+    expect_contains(error_of(Errc::invalid_argument,
+                             [&] { buckets.count_in_norm(buffer_of(std::span(wrong))); }),
+                    "no norms of i32");
     buckets.begin_step();
-    expect_contains(
-        error_of(Errc::invalid_argument, [&] { buckets.count_in_norm(buffer_of(std::span(single))); }),
-        "count_in_norm() in step 3");
+    expect_contains(error_of(Errc::invalid_argument,
+                             [&] { buckets.count_in_norm(buffer_of(std::span(single))); }),
+                    "count_in_norm() in step 3");
     for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
     buckets.finish();
     GradientBuckets none(communicator, model.parameters());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In a step the bulk operations of a communicator belong to the buckets: others are refused every time, and nothing is harmed.
+// In a step the bulk operations of a communicator belong to the buckets: others are refused every
+// time, and nothing is harmed.
 #include <optional>
 #include <vector>
 
@@ -20,7 +21,8 @@ Setup three() {
 
 constexpr double ones[] = {1, 1, 1};
 
-void give(GradientBuckets& buckets, const Model& model, std::size_t step, int rank, std::size_t parameter) {
+void give(GradientBuckets& buckets, const Model& model, std::size_t step, int rank,
+          std::size_t parameter) {
   model.write(buckets.gradient(parameter), step, rank, parameter);
   buckets.ready(parameter);
 }
@@ -35,12 +37,16 @@ TEST_CASE("a bulk operation in a step is refused every time, with the rule") {
     std::vector<float> own(4, 1.0f);
     const auto refused = [&](const OpOptions& how) {
       const std::string message = error_of(Errc::invalid_argument, [&] {
-        communicator.all_reduce(buffer_of(std::span(own)), buffer_of(std::span(own)), ReduceOp::sum, how)
+        communicator
+            .all_reduce(buffer_of(std::span(own)), buffer_of(std::span(own)), ReduceOp::sum, how)
             .wait();
       });
-      expect_contains(message, "all_reduce on rank " + std::to_string(rank) + ": gradient buckets ");
-      expect_contains(message, "(8 parameters, first 'p0') hold the bulk operations of this communicator");
-      expect_contains(message, "use Priority::urgent, call this before begin_step() or after finish()");
+      expect_contains(message,
+                      "all_reduce on rank " + std::to_string(rank) + ": gradient buckets ");
+      expect_contains(message,
+                      "(8 parameters, first 'p0') hold the bulk operations of this communicator");
+      expect_contains(message,
+                      "use Priority::urgent, call this before begin_step() or after finish()");
     };
     for (std::size_t step = 0; step < 3; ++step) {
       buckets.begin_step();
@@ -49,9 +55,9 @@ TEST_CASE("a bulk operation in a step is refused every time, with the rule") {
         give(buckets, model, step, rank, i);
         refused({.tag = "mine"});
       }
-      expect_contains(
-          error_of(Errc::invalid_argument, [&] { GradientBuckets(communicator, model.parameters()); }),
-          "hold the bulk operations");
+      expect_contains(error_of(Errc::invalid_argument,
+                               [&] { GradientBuckets(communicator, model.parameters()); }),
+                      "hold the bulk operations");
       std::vector<float> urgent(4, 1.0f);
       communicator
           .all_reduce(buffer_of(std::span(urgent)), buffer_of(std::span(urgent)), ReduceOp::sum,
@@ -61,7 +67,8 @@ TEST_CASE("a bulk operation in a step is refused every time, with the rule") {
       buckets.finish();
       expect_gradients(buckets, model, step, ones, 1.0 / 3);
       own.assign(4, 1.0f);
-      communicator.all_reduce(buffer_of(std::span(own)), buffer_of(std::span(own)), ReduceOp::sum).wait();
+      communicator.all_reduce(buffer_of(std::span(own)), buffer_of(std::span(own)), ReduceOp::sum)
+          .wait();
       expect(own[3] == 3, "an operation between steps");
     }
     const GradientBuckets::Accumulation local(buckets);
@@ -74,26 +81,29 @@ TEST_CASE("a bulk operation in a step is refused every time, with the rule") {
 
 TEST_CASE("steps of two gradient buckets do not interleave on one communicator, and do on two") {
   const Model model = Model::of({100, 30});
-  CHECK_NOTHROW(run_communicators(three(), "interleaved", [&](Communicator& communicator, int rank) {
-    std::optional<Communicator> second = communicator.split(0, rank);
-    GradientBuckets one(communicator, model.parameters()), other(communicator, model.parameters());
-    GradientBuckets apart(*second, model.parameters());
-    for (std::size_t step = 0; step < 3; ++step) {
-      one.begin_step();
-      apart.begin_step();
-      const std::string message = error_of(Errc::invalid_argument, [&] { other.begin_step(); });
-      expect_contains(message,
-                      "hold the bulk operations of this communicator until their step ends: call finish()");
-      for (std::size_t i = model.size(); i-- > 0;)
-        for (GradientBuckets* buckets : {&one, &apart}) give(*buckets, model, step, rank, i);
-      apart.finish();
-      one.finish();
-      expect_gradients(one, model, step, ones, 1.0 / 3);
-      expect_gradients(apart, model, step, ones, 1.0 / 3);
-      run_step(other, model, step + 7, rank);
-      expect_gradients(other, model, step + 7, ones, 1.0 / 3);
-    }
-  }));
+  CHECK_NOTHROW(
+      run_communicators(three(), "interleaved", [&](Communicator& communicator, int rank) {
+        std::optional<Communicator> second = communicator.split(0, rank);
+        GradientBuckets one(communicator, model.parameters()),
+            other(communicator, model.parameters());
+        GradientBuckets apart(*second, model.parameters());
+        for (std::size_t step = 0; step < 3; ++step) {
+          one.begin_step();
+          apart.begin_step();
+          const std::string message = error_of(Errc::invalid_argument, [&] { other.begin_step(); });
+          expect_contains(
+              message,
+              "hold the bulk operations of this communicator until their step ends: call finish()");
+          for (std::size_t i = model.size(); i-- > 0;)
+            for (GradientBuckets* buckets : {&one, &apart}) give(*buckets, model, step, rank, i);
+          apart.finish();
+          one.finish();
+          expect_gradients(one, model, step, ones, 1.0 / 3);
+          expect_gradients(apart, model, step, ones, 1.0 / 3);
+          run_step(other, model, step + 7, rank);
+          expect_gradients(other, model, step + 7, ones, 1.0 / 3);
+        }
+      }));
 }
 
 // A step that fails gives the order back.
@@ -101,8 +111,9 @@ TEST_CASE("after ranks have differed the communicator can be used again") {
   const Model model = Model::of({100, 30});
   CHECK_NOTHROW(run_communicators(three(), "given back", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters());
-    (void)error_of(Errc::mismatch,
-                   [&] { run_step(buckets, model, 0, rank, {.check = static_cast<std::uint64_t>(rank)}); });
+    (void)error_of(Errc::mismatch, [&] {
+      run_step(buckets, model, 0, rank, {.check = static_cast<std::uint64_t>(rank)});
+    });
     communicator.barrier().wait();
     GradientBuckets again(communicator, model.parameters());
     run_step(again, model, 1, rank);

@@ -103,7 +103,8 @@ TEST_CASE("buckets start while the backward pass runs") {
 
 std::vector<const void*> addresses(const GradientBuckets& buckets) {
   std::vector<const void*> all;
-  for (std::size_t i = 0; i < buckets.parameter_count(); ++i) all.push_back(buckets.gradient(i).data);
+  for (std::size_t i = 0; i < buckets.parameter_count(); ++i)
+    all.push_back(buckets.gradient(i).data);
   return all;
 }
 
@@ -134,7 +135,8 @@ TEST_CASE("buckets start in the order that rank 0 has seen, and no gradient move
       if (step > 0 && !wire) expect_gradients(buckets, model, step, threes, 1.0 / 3);
     }
     expect(buckets.describe() != first_order, "the order of starting has not changed");
-    // The order of rank 0 is 3, 4, ... 9, 0, 1, 2. The first bucket of p5 alone starts first, the last one has p2.
+    // The order of rank 0 is 3, 4, ... 9, 0, 1, 2. The first bucket of p5 alone starts first, the
+    // last one has p2.
     const std::string order = buckets.describe();
     expect_contains(order.substr(0, order.find("bucket 1:")), "p5: ");
     expect_contains(order.substr(order.rfind("bucket ")), "p2: ");
@@ -161,12 +163,14 @@ TEST_CASE("a layout in the right order stays") {
 
 enum class Told { hint, at_finish };
 
-// Parameter 0 is unused everywhere, 1 on rank 1, 2 on all but rank 2 of weight 0: as though nowhere.
+// Parameter 0 is unused everywhere, 1 on rank 1, 2 on all but rank 2 of weight 0: as though
+// nowhere.
 bool is_unused(int rank, std::size_t parameter) {
   return parameter == 0 || (parameter == 1 && rank == 1) || (parameter == 2 && rank != 2);
 }
 
-void unused_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank, Told told) {
+void unused_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank,
+                 Told told) {
   std::vector<std::size_t> unused;
   for (std::size_t i = 0; i < model.size(); ++i) {
     const Buffer view = buckets.gradient(i);
@@ -200,16 +204,21 @@ TEST_CASE("unused gradients count as zero, and stay as they are where no rank ha
     for (std::size_t step = 0; step < 3; ++step) {
       unused_step(buckets, model, step, rank, told);
       for (std::size_t j = 0; j < 40; ++j)
-        expect(element_of(buckets.gradient(0), j) == rank + 1, "a gradient that nobody uses has changed");
+        expect(element_of(buckets.gradient(0), j) == rank + 1,
+               "a gradient that nobody uses has changed");
       for (std::size_t j = 0; j < 60; ++j)
-        expect(std::isnan(element_of(buckets.gradient(2), j)), "only a rank of weight 0 has used it");
+        expect(std::isnan(element_of(buckets.gradient(2), j)),
+               "only a rank of weight 0 has used it");
       for (std::size_t j = 0; j < 50; ++j)
-        expect(element_of(buckets.gradient(1), j) == model.value(step, 0, 1, j) / 2, "unused on one rank");
+        expect(element_of(buckets.gradient(1), j) == model.value(step, 0, 1, j) / 2,
+               "unused on one rank");
       for (std::size_t j = 0; j < 70; ++j) {
         const double wanted = (model.value(step, 0, 3, j) + model.value(step, 1, 3, j)) / 2;
-        expect(std::abs(element_of(buckets.gradient(3), j) - wanted) < (wire ? 0.02 : 1e-7), "used on both");
+        expect(std::abs(element_of(buckets.gradient(3), j) - wanted) < (wire ? 0.02 : 1e-7),
+               "used on both");
       }
-      expect(buckets.norm(0) == 0 && buckets.norm(2) == 0 && buckets.norm(1) > 0, "norms of what is used");
+      expect(buckets.norm(0) == 0 && buckets.norm(2) == 0 && buckets.norm(1) > 0,
+             "norms of what is used");
     }
     // Where nobody takes part everything becomes zero.
     buckets.step_without_data();
@@ -219,35 +228,36 @@ TEST_CASE("unused gradients count as zero, and stay as they are where no rank ha
 
 TEST_CASE("accumulated gradients travel once") {
   const Model model = Model::mixed();
-  CHECK_NOTHROW(run_communicators(ranks(), "accumulation", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets(256));
-    for (std::size_t step = 0; step < 3; ++step) {
-      buckets.zero();
-      const std::uint64_t before = communicator.statistics().operations;
-      {
-        const GradientBuckets::Accumulation outer(buckets);
-        for (int micro = 0; micro < 3; ++micro) {
-          const GradientBuckets::Accumulation inner(buckets);
-          buckets.begin_step();
-          for (std::size_t i = 0; i < model.size(); ++i) {
-            const Buffer view = buckets.gradient(i);
-            for (std::size_t j = 0; j < view.count; ++j)
-              set_element(view, j, element_of(view, j) + model.value(step, rank, i, j));
-            buckets.ready(i);
+  CHECK_NOTHROW(
+      run_communicators(ranks(), "accumulation", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), small_buckets(256));
+        for (std::size_t step = 0; step < 3; ++step) {
+          buckets.zero();
+          const std::uint64_t before = communicator.statistics().operations;
+          {
+            const GradientBuckets::Accumulation outer(buckets);
+            for (int micro = 0; micro < 3; ++micro) {
+              const GradientBuckets::Accumulation inner(buckets);
+              buckets.begin_step();
+              for (std::size_t i = 0; i < model.size(); ++i) {
+                const Buffer view = buckets.gradient(i);
+                for (std::size_t j = 0; j < view.count; ++j)
+                  set_element(view, j, element_of(view, j) + model.value(step, rank, i, j));
+                buckets.ready(i);
+              }
+              buckets.finish();
+            }
+            buckets.begin_step();
+            for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+            buckets.finish();
           }
+          expect(communicator.statistics().operations == before, "something has travelled");
+          buckets.begin_step();
+          for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
           buckets.finish();
+          expect_gradients(buckets, model, step, threes, 1.0);
         }
-        buckets.begin_step();
-        for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
-        buckets.finish();
-      }
-      expect(communicator.statistics().operations == before, "something has travelled");
-      buckets.begin_step();
-      for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
-      buckets.finish();
-      expect_gradients(buckets, model, step, threes, 1.0);
-    }
-  }));
+      }));
 }
 
 TEST_CASE("callbacks come in the order of buckets, and the gradients they name are final") {
@@ -288,7 +298,8 @@ TEST_CASE("callbacks come in the order of buckets, and the gradients they name a
       expect_gradients(buckets, model, step, threes, 1.0 / 3);
       std::sort(seen.begin(), seen.end());
       if (step != 1)
-        expect(seen.size() == model.size() && std::adjacent_find(seen.begin(), seen.end()) == seen.end(),
+        expect(seen.size() == model.size() &&
+                   std::adjacent_find(seen.begin(), seen.end()) == seen.end(),
                "each once");
     }
   }));
@@ -319,8 +330,8 @@ TEST_CASE("gradients from elsewhere are copied, and buckets may move") {
 
 TEST_CASE("a trace holds the buckets of all ranks") {
   const Model model = Model::mixed();
-  const std::string path =
-      std::filesystem::temp_directory_path() / ("gradients_trace_" + std::to_string(::getpid()) + ".json");
+  const std::string path = std::filesystem::temp_directory_path() /
+                           ("gradients_trace_" + std::to_string(::getpid()) + ".json");
   CHECK_NOTHROW(run_communicators(ranks(), "trace", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), small_buckets(1024));
     run_step(buckets, model, 0, rank);
@@ -353,7 +364,8 @@ TEST_CASE("a trace holds the buckets of all ranks") {
           std::sort(named.begin(), named.end());
           expect(named == names, "rank " + std::to_string(r) + " lacks buckets, or has some twice");
         }
-        expect(seen[{r, step, "exposed"}] == std::vector<std::string>{"exposed"}, "what was exposed");
+        expect(seen[{r, step, "exposed"}] == std::vector<std::string>{"exposed"},
+               "what was exposed");
       }
   }));
   std::remove(path.c_str());

@@ -30,9 +30,10 @@ GradientOptions options_of(Averaging averaging, bool feedback) {
   return options;
 }
 
-// One step with gradients of magnitudes[parameter]; throws unless each average is right to f16's digits.
-void check_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank, Averaging averaging,
-                const std::vector<double>& magnitudes) {
+// One step with gradients of magnitudes[parameter]; throws unless each average is right to f16's
+// digits.
+void check_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank,
+                Averaging averaging, const std::vector<double>& magnitudes) {
   const double weight = averaging == Averaging::weighted ? rank + 1 : 1;
   buckets.begin_step({.weight = weight});
   for (std::size_t i = model.size(); i-- > 0;) {
@@ -51,9 +52,9 @@ void check_step(GradientBuckets& buckets, const Model& model, std::size_t step, 
       }
       const double is = element_of(buckets.gradient(i), j);
       expect(std::abs(is - wanted) <= 4e-3 * magnitudes[i],
-             "step " + std::to_string(step) + ", parameter " + std::to_string(i) + " of magnitude " +
-                 std::to_string(magnitudes[i]) + ": " + std::to_string(is) + ", not " +
-                 std::to_string(wanted));
+             "step " + std::to_string(step) + ", parameter " + std::to_string(i) +
+                 " of magnitude " + std::to_string(magnitudes[i]) + ": " + std::to_string(is) +
+                 ", not " + std::to_string(wanted));
     }
   expect(buckets.finite(), "finite");
 }
@@ -70,12 +71,14 @@ TEST_CASE("f16 on the wire keeps small and large gradients side by side, from th
   }));
 }
 
-// By more than there is room for: the bucket travels again. Shrinking takes effect in the next step.
+// By more than there is room for: the bucket travels again. Shrinking takes effect in the next
+// step.
 TEST_CASE("gradients that grow a million times in a step are right in that step") {
   const bool feedback = GENERATE(false, true);
   const Model model = Model::of({100, 30, 64});
   CHECK_NOTHROW(run_communicators(three(), "grow", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, feedback));
+    GradientBuckets buckets(communicator, model.parameters(),
+                            options_of(Averaging::mean, feedback));
     std::size_t step = 0;
     for (const std::vector<double>& magnitudes :
          {std::vector<double>{1e-6, 1e-3, 1}, {1, 1e-3, 1e6}, {1e6, 1e4, 1e12}, {1e6, 1e4, 1e12}})
@@ -83,7 +86,8 @@ TEST_CASE("gradients that grow a million times in a step are right in that step"
   }));
 }
 
-// The second parameter grows so much that the bucket travels twice. What rounding took the first time is not to be given back.
+// The second parameter grows so much that the bucket travels twice. What rounding took the first
+// time is not to be given back.
 TEST_CASE("a bucket that travels again counts once in what rounding has taken") {
   const Model model = Model::of({1, 1});
   CHECK_NOTHROW(run_communicators(three(), "again", [&](Communicator& communicator, int rank) {
@@ -101,7 +105,8 @@ TEST_CASE("a bucket that travels again counts once in what rounding has taken") 
       wanted += first;
       sum += element_of(buckets.gradient(0), 0);
     }
-    expect(std::abs(sum - wanted) <= 1e-5 * wanted, std::to_string(sum) + ", not " + std::to_string(wanted));
+    expect(std::abs(sum - wanted) <= 1e-5 * wanted,
+           std::to_string(sum) + ", not " + std::to_string(wanted));
   }));
 }
 
@@ -157,7 +162,8 @@ TEST_CASE("a gradient that is always zero does not keep buckets from starting ea
       buckets.finish();
       const BucketStatistics& first = buckets.statistics()[0];
       const StepStatistics whole = buckets.step_statistics();
-      if (step > 0 && first.ready_us + first.queued_us < whole.step_us - whole.exposed_us) early = 1;
+      if (step > 0 && first.ready_us + first.queued_us < whole.step_us - whole.exposed_us)
+        early = 1;
       const Buffer flag{&early, 1, DType::f64};
       communicator.all_reduce(flag, flag, ReduceOp::max).wait();
     }

@@ -28,9 +28,9 @@ void fill(const Buffer& view, double value) {
 
 void expect_all(const Buffer& view, double value, std::string_view what) {
   for (std::size_t i = 0; i < view.count; ++i)
-    expect(
-        std::abs(element_of(view, i) - value) < 1e-6,
-        std::string(what) + " is " + std::to_string(element_of(view, i)) + ", not " + std::to_string(value));
+    expect(std::abs(element_of(view, i) - value) < 1e-6, std::string(what) + " is " +
+                                                             std::to_string(element_of(view, i)) +
+                                                             ", not " + std::to_string(value));
 }
 
 TEST_CASE("a rank without data keeps others company that name unused gradients") {
@@ -56,45 +56,47 @@ TEST_CASE("a rank without data keeps others company that name unused gradients")
 
 enum class Told { hint, at_finish };
 
-// A part of a model that only some batches reach, as an expert: rank 0 has reached parameter 0 in a local step.
+// A part of a model that only some batches reach, as an expert: rank 0 has reached parameter 0 in a
+// local step.
 TEST_CASE("what a local step has given travels, also when the step that travels does not use it") {
   const Told told = GENERATE(Told::hint, Told::at_finish);
   const bool wire = GENERATE(false, true);
   const Model model = Model::of({40, 50});
-  CHECK_NOTHROW(run_communicators(three(), "accumulated", [&](Communicator& communicator, int rank) {
-    GradientOptions options = small_buckets();
-    options.find_unused = told == Told::at_finish;
-    if (wire) options.wire = DType::bf16;
-    GradientBuckets buckets(communicator, model.parameters(), options);
-    const std::size_t unused[] = {0};
-    const StepOptions step = told == Told::hint ? StepOptions{.unused = unused} : StepOptions{};
-    for (int times = 0; times < 3; ++times) {
-      buckets.zero();
-      {
-        const GradientBuckets::Accumulation accumulation(buckets);
-        buckets.begin_step(rank == 0 ? StepOptions{} : step);
-        if (rank == 0) {
-          fill(buckets.gradient(0), 6);
-          buckets.ready(0);
+  CHECK_NOTHROW(
+      run_communicators(three(), "accumulated", [&](Communicator& communicator, int rank) {
+        GradientOptions options = small_buckets();
+        options.find_unused = told == Told::at_finish;
+        if (wire) options.wire = DType::bf16;
+        GradientBuckets buckets(communicator, model.parameters(), options);
+        const std::size_t unused[] = {0};
+        const StepOptions step = told == Told::hint ? StepOptions{.unused = unused} : StepOptions{};
+        for (int times = 0; times < 3; ++times) {
+          buckets.zero();
+          {
+            const GradientBuckets::Accumulation accumulation(buckets);
+            buckets.begin_step(rank == 0 ? StepOptions{} : step);
+            if (rank == 0) {
+              fill(buckets.gradient(0), 6);
+              buckets.ready(0);
+            }
+            fill(buckets.gradient(1), 1);
+            buckets.ready(1);
+            buckets.finish();
+          }
+          buckets.begin_step(step);
+          fill(buckets.gradient(1), 3);
+          buckets.ready(1);
+          buckets.finish();
+          expect_all(buckets.gradient(0), 2, "a third of what rank 0 has given");
+          expect_all(buckets.gradient(1), 3, "what all have given");
         }
-        fill(buckets.gradient(1), 1);
+        // It has travelled: what lies there now is nobody's gradient.
+        fill(buckets.gradient(0), rank + 7);
+        buckets.begin_step(step);
         buckets.ready(1);
         buckets.finish();
-      }
-      buckets.begin_step(step);
-      fill(buckets.gradient(1), 3);
-      buckets.ready(1);
-      buckets.finish();
-      expect_all(buckets.gradient(0), 2, "a third of what rank 0 has given");
-      expect_all(buckets.gradient(1), 3, "what all have given");
-    }
-    // It has travelled: what lies there now is nobody's gradient.
-    fill(buckets.gradient(0), rank + 7);
-    buckets.begin_step(step);
-    buckets.ready(1);
-    buckets.finish();
-    expect_all(buckets.gradient(0), rank + 7, "a gradient that nobody uses");
-  }));
+        expect_all(buckets.gradient(0), rank + 7, "a gradient that nobody uses");
+      }));
 }
 
 TEST_CASE("zero() takes back what local steps have given") {

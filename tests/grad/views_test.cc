@@ -14,7 +14,8 @@
 namespace rondo::testing {
 namespace {
 
-// Parameters of a batch norm layer among others. Gradients become ready in an order that is not the reverse of their registration.
+// Parameters of a batch norm layer among others. Gradients become ready in an order that is not the
+// reverse of their registration.
 TEST_CASE("gradients of batch norm that are bound once are right in every step") {
   constexpr std::size_t channels = 6, samples = 5;
   const Model model = Model::of({40, channels, channels, 30});
@@ -40,8 +41,10 @@ TEST_CASE("gradients of batch norm that are bound once are right in every step")
       buckets.zero();
       norm.forward({x.data(), samples}, {y.data(), samples});
       norm.backward({x.data(), samples}, {dy.data(), samples}, {dy.data(), samples});
-      for (const std::size_t parameter : {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{2}}) {
-        if (parameter == 0 || parameter == 3) model.write(buckets.gradient(parameter), step, rank, parameter);
+      for (const std::size_t parameter :
+           {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{2}}) {
+        if (parameter == 0 || parameter == 3)
+          model.write(buckets.gradient(parameter), step, rank, parameter);
         buckets.ready(parameter);
       }
       buckets.finish();
@@ -53,8 +56,9 @@ TEST_CASE("gradients of batch norm that are bound once are right in every step")
       }
       for (const std::size_t parameter : {std::size_t{0}, std::size_t{3}})
         for (std::size_t j = 0; j < model.count(parameter); ++j)
-          expect(std::abs(element_of(buckets.gradient(parameter), j) - model.value(step, 0, parameter, j) -
-                          model.value(step, 1, parameter, j)) < 1e-5,
+          expect(std::abs(element_of(buckets.gradient(parameter), j) -
+                          model.value(step, 0, parameter, j) - model.value(step, 1, parameter, j)) <
+                     1e-5,
                  "the gradient of another parameter in step " + std::to_string(step));
     }
     expect(buckets.layout() == 1, "no other order was learnt, so that this shows nothing");

@@ -32,7 +32,8 @@ TEST_CASE("gradients of f32 travel in half the bytes, others as they are") {
   CHECK_NOTHROW(run_communicators(three(), "wire", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), options_of(wire, averaging));
     for (std::size_t step = 0; step < 3; ++step) {
-      run_step(buckets, model, step, rank, {.weight = averaging == Averaging::weighted ? rank + 1.0 : 1.0});
+      run_step(buckets, model, step, rank,
+               {.weight = averaging == Averaging::weighted ? rank + 1.0 : 1.0});
       const double exactness = wire == DType::f16 ? 2e-3 : 2e-2;
       for (std::size_t i = 0; i < model.size(); ++i)
         for (std::size_t j = 0; j < model.count(i); ++j) {
@@ -74,7 +75,8 @@ TEST_CASE("f16 does not overflow where the result does not") {
 TEST_CASE("a sum over f16 may be larger than f16") {
   const Model model = Model::of({100});
   CHECK_NOTHROW(run_communicators(three(), "range", [&](Communicator& communicator, int) {
-    GradientBuckets buckets(communicator, model.parameters(), options_of(DType::f16, Averaging::sum));
+    GradientBuckets buckets(communicator, model.parameters(),
+                            options_of(DType::f16, Averaging::sum));
     buckets.begin_step();
     for (std::size_t j = 0; j < 100; ++j) set_element(buckets.gradient(0), j, 60'000);
     buckets.ready(0);
@@ -83,7 +85,8 @@ TEST_CASE("a sum over f16 may be larger than f16") {
   }));
 }
 
-// The mean over many steps of a gradient that the wire type cannot hold: without feedback each step makes the same error.
+// The mean over many steps of a gradient that the wire type cannot hold: without feedback each step
+// makes the same error.
 double drift(bool feedback) {
   double worst = 0;
   const Model model = Model::of({64});
@@ -103,7 +106,8 @@ double drift(bool feedback) {
       for (std::size_t j = 0; j < 64; ++j) sums[j] += element_of(buckets.gradient(0), j);
     }
     double most = 0;
-    for (std::size_t j = 0; j < 64; ++j) most = std::max(most, std::abs(sums[j] / steps - value(0, j) / 3));
+    for (std::size_t j = 0; j < 64; ++j)
+      most = std::max(most, std::abs(sums[j] / steps - value(0, j) / 3));
     if (rank == 0) worst = most;
   });
   return worst;
@@ -120,7 +124,8 @@ TEST_CASE("error feedback gives back what rounding has taken") {
 TEST_CASE("a rank of weight 0 keeps what rounding has taken for its next step") {
   const Model model = Model::of({64});
   CHECK_NOTHROW(run_communicators(three(), "kept", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), options_of(DType::bf16, Averaging::sum, true));
+    GradientBuckets buckets(communicator, model.parameters(),
+                            options_of(DType::bf16, Averaging::sum, true));
     const auto step = [&](double value, double weight) {
       buckets.begin_step({.weight = weight});
       for (std::size_t j = 0; j < 64; ++j) set_element(buckets.gradient(0), j, value);
@@ -139,8 +144,10 @@ TEST_CASE("a rank of weight 0 keeps what rounding has taken for its next step") 
 TEST_CASE("what rounding has taken stays with its gradient when buckets start in another order") {
   const Model model = Model::of({8, 24, 40});
   CHECK_NOTHROW(run_communicators(three(), "rebuilt", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), options_of(DType::bf16, Averaging::sum, true));
-    const double losses[] = {0.001, 0.002, 0.003};  // of 1: less than half of what bf16 can tell there
+    GradientBuckets buckets(communicator, model.parameters(),
+                            options_of(DType::bf16, Averaging::sum, true));
+    const double losses[] = {0.001, 0.002,
+                             0.003};  // of 1: less than half of what bf16 can tell there
     for (std::size_t step = 0; step < 2; ++step) {
       buckets.begin_step();
       for (std::size_t i = 0; i < model.size(); ++i) {

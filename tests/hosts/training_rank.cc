@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a job that trains: gradient buckets in the bulk lane, and in the middle of the backward pass urgent all-reduces, as batch norm
-// has them. Every sum is looked at. Its place comes from the environment; it says "right" at the end.
+// One rank of a job that trains: gradient buckets in the bulk lane, and in the middle of the
+// backward pass urgent all-reduces, as batch norm has them. Every sum is looked at. Its place comes
+// from the environment; it says "right" at the end.
 #include <rondo/communicator.h>
 #include <rondo/gradients.h>
 
@@ -18,19 +19,22 @@ constexpr int steps = 4;
 
 // Small whole numbers: their sums are exact.
 float gradient_of(int rank, std::size_t layer, std::size_t element, int step) {
-  return static_cast<float>((element * 3 + layer * 7) % 31 + static_cast<std::size_t>(rank * 5 + step));
+  return static_cast<float>((element * 3 + layer * 7) % 31 +
+                            static_cast<std::size_t>(rank * 5 + step));
 }
 
 void expect(double got, double wanted, const std::string& what) {
   if (got != wanted)
-    throw std::runtime_error(what + " is " + std::to_string(got) + " instead of " + std::to_string(wanted));
+    throw std::runtime_error(what + " is " + std::to_string(got) + " instead of " +
+                             std::to_string(wanted));
 }
 
 std::vector<rondo::Parameter> parameters() {
   std::vector<rondo::Parameter> list(layers);
   for (std::size_t i = 0; i < layers; ++i) {
     list[i].name = "layer " + std::to_string(i);
-    list[i].shape = {i % 3 == 0 ? 300'007u : 40'001u};  // some are larger than a bucket, others share one
+    list[i].shape = {i % 3 == 0 ? 300'007u
+                                : 40'001u};  // some are larger than a bucket, others share one
   }
   return list;
 }
@@ -73,7 +77,8 @@ class Training {
     rondo::OpOptions urgent;
     urgent.priority = rondo::Priority::urgent;
     communicator_
-        .all_reduce(buffer_of(std::span(sums)), buffer_of(std::span(sums)), rondo::ReduceOp::sum, urgent)
+        .all_reduce(buffer_of(std::span(sums)), buffer_of(std::span(sums)), rondo::ReduceOp::sum,
+                    urgent)
         .wait();
     const int size = communicator_.size();
     for (std::size_t i = 0; i < sums.size(); ++i)
@@ -85,8 +90,10 @@ class Training {
     const auto gradient = view(layer);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       float wanted = 0;
-      for (int rank = 0; rank < communicator_.size(); ++rank) wanted += gradient_of(rank, layer, i, number);
-      expect(gradient[i], wanted, "gradient " + std::to_string(i) + " of layer " + std::to_string(layer));
+      for (int rank = 0; rank < communicator_.size(); ++rank)
+        wanted += gradient_of(rank, layer, i, number);
+      expect(gradient[i], wanted,
+             "gradient " + std::to_string(i) + " of layer " + std::to_string(layer));
     }
   }
 

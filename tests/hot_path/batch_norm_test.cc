@@ -33,8 +33,10 @@ class Step {
     layers_[0].evaluate(x, y);
     // Half of the samples each.
     const std::size_t half = samples / 2;
-    const Activations ins[] = {{x_.data(), half, spatial}, {x_.data() + elements / 2, half, spatial}};
-    const Activations outs[] = {{y_.data(), half, spatial}, {y_.data() + elements / 2, half, spatial}};
+    const Activations ins[] = {{x_.data(), half, spatial},
+                               {x_.data() + elements / 2, half, spatial}};
+    const Activations outs[] = {{y_.data(), half, spatial},
+                                {y_.data() + elements / 2, half, spatial}};
     SyncBatchNorm::begin_forward(pair_, ins);
     SyncBatchNorm::end_forward(pair_, outs);
     SyncBatchNorm::begin_backward(pair_, ins, ins);

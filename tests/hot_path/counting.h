@@ -5,7 +5,8 @@
 
 namespace rondo::testing {
 
-// Allocations (malloc and whatever ends there, operator new included) by any thread of this program since it began.
+// Allocations (malloc and whatever ends there, operator new included) by any thread of this program
+// since it began.
 std::uint64_t allocations() noexcept;
 
 // From now on the first allocation prints its stack; for finding who breaks the law.

@@ -25,7 +25,8 @@ std::vector<Parameter> some_parameters() {
   return parameters;
 }
 
-// Everything at once: weights that differ, gradients found unused, a wire type with feedback, norms, callbacks, a trace.
+// Everything at once: weights that differ, gradients found unused, a wire type with feedback,
+// norms, callbacks, a trace.
 GradientOptions all_options(std::size_t& called) {
   GradientOptions options;
   options.first_bucket_bytes = 4096;
@@ -35,7 +36,9 @@ GradientOptions all_options(std::size_t& called) {
   options.error_feedback = true;
   options.find_unused = true;
   options.norms = true;
-  options.on_bucket = [&called](const CompletedBucket& bucket) { called += bucket.parameters.size(); };
+  options.on_bucket = [&called](const CompletedBucket& bucket) {
+    called += bucket.parameters.size();
+  };
   return options;
 }
 
@@ -57,8 +60,8 @@ TEST_CASE("nothing is allocated after the second step of gradient buckets") {
     if (everything) buckets.keep_trace(1000);
     std::uint64_t steps = 0;
     const auto step = [&] {
-      buckets.begin_step(
-          {.weight = everything ? static_cast<double>(1 + (++steps + rank) % 3) : 1, .unused = unused});
+      buckets.begin_step({.weight = everything ? static_cast<double>(1 + (++steps + rank) % 3) : 1,
+                          .unused = unused});
       for (std::size_t i = 0; i < buckets.parameter_count(); ++i)
         if (everything ? i % 13 != 5 : i != named[0] && i != named[1]) buckets.ready(i);
       buckets.finish();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law of docs/hot-path.md, counted: after the first operation of a shape nothing is allocated, by any rank or thread of the
-// program, and a communicator that has nothing to do uses no processor.
+// The law of docs/hot-path.md, counted: after the first operation of a shape nothing is allocated,
+// by any rank or thread of the program, and a communicator that has nothing to do uses no
+// processor.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -70,7 +71,8 @@ class Caller {
       case Collective::all_gather:
         return communicator_.all_gather(in, buffer(out_, shape.count * size_), options);
       case Collective::reduce_scatter:
-        return communicator_.reduce_scatter(buffer(in_, shape.count * size_), out, ReduceOp::sum, options);
+        return communicator_.reduce_scatter(buffer(in_, shape.count * size_), out, ReduceOp::sum,
+                                            options);
       case Collective::barrier:
         return communicator_.barrier(options);
       case Collective::gather:
@@ -84,8 +86,8 @@ class Caller {
         return communicator_.all_gather_v(buffer(in_, counts_[rank_]), out, counts_, options);
       case Collective::reduce_scatter_v:
         cut(shape.count);
-        return communicator_.reduce_scatter_v(in, buffer(out_, counts_[rank_]), counts_, ReduceOp::sum,
-                                              options);
+        return communicator_.reduce_scatter_v(in, buffer(out_, counts_[rank_]), counts_,
+                                              ReduceOp::sum, options);
       default:
         break;
     }
@@ -120,8 +122,9 @@ microseconds processor_time() {
   return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
-// What the program uses in the quietest of some stretches of 300 ms: its threads, and those of ranks that have just done their part,
-// are on their way to sleep for as long as the machine lets them wait. Ends with the first stretch below the limit.
+// What the program uses in the quietest of some stretches of 300 ms: its threads, and those of
+// ranks that have just done their part, are on their way to sleep for as long as the machine lets
+// them wait. Ends with the first stretch below the limit.
 microseconds least_processor_time(microseconds limit) {
   microseconds least = microseconds::max();
   for (int stretch = 0; stretch < 20 && least >= limit; ++stretch) {
@@ -160,8 +163,8 @@ TEST_CASE("nothing is allocated after the first operation of a shape") {
     run_communicators(setup_of(over, size), "hot path", [&](Communicator& c, int rank) {
       Caller caller(c);
       caller.start(shape).wait();
-      // A rank that stands still for half a second asks the others why, and that allocates: only a machine that busy needs more
-      // than one attempt.
+      // A rank that stands still for half a second asks the others why, and that allocates: only a
+      // machine that busy needs more than one attempt.
       for (int attempt = 0; attempt < 3; ++attempt) {
         ready.arrive_and_wait();
         if (rank == 0) before = allocations();
@@ -173,13 +176,15 @@ TEST_CASE("nothing is allocated after the first operation of a shape") {
         if (least == 0) break;
       }
     });
-    INFO(name_of(over) << ", " << size << " ranks, " << name_of(shape.operation) << " of " << shape.count
-                       << " f32");
+    INFO(name_of(over) << ", " << size << " ranks, " << name_of(shape.operation) << " of "
+                       << shape.count << " f32");
     CHECK(least == 0);
   }
 }
 
-TEST_CASE("nothing is allocated while several operations of both lanes are under way, waited for or not") {
+TEST_CASE(
+    "nothing is allocated while several operations of both lanes are under way, waited for or "
+    "not") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   constexpr std::size_t together = std::size(shapes);
   std::uint64_t before = 0, after = 0;
@@ -233,16 +238,17 @@ TEST_CASE("nothing is allocated while a hundred handles of operations that have 
 }
 
 TEST_CASE("nothing is allocated on connections whose frames have tags") {
-  const Protection protection = GENERATE(Protection::headers, Protection::payload);
+  const base::Protection protection =
+      GENERATE(base::Protection::headers, base::Protection::payload);
   const int connections = GENERATE(1, 2);
   constexpr std::size_t together = std::size(shapes);
   std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
   std::barrier ready(3), done(3);
   MemoryStore store;
-  const auto with_tags = [&](Place place, const Options& own) {
+  const auto with_tags = [&](rendezvous::Place place, const Options& own) {
     place.protect_all = true;  // as between hosts
     place.between_hosts = protection;
-    return default_transports(place, own);
+    return lib::default_transports(place, own);
   };
   run_ranks(3, "hot path with tags", [&](int rank) {
     Options options = setup_of(Over::tcp, 3).options;
@@ -251,7 +257,7 @@ TEST_CASE("nothing is allocated on connections whose frames have tags") {
     options.store = &store;
     options.transports = {"tcp"};
     options.connections = connections;
-    Communicator c = connect_with(options, with_tags);
+    Communicator c = lib::connect_with(options, with_tags);
     Caller caller(c);
     Work works[together];
     const auto round = [&] {
@@ -271,11 +277,13 @@ TEST_CASE("nothing is allocated on connections whose frames have tags") {
       if (least == 0) break;
     }
   });
-  INFO((protection == Protection::payload ? "payload" : "headers") << ", " << connections << " connections");
+  INFO((protection == base::Protection::payload ? "payload" : "headers")
+       << ", " << connections << " connections");
   CHECK(least == 0);
 }
 
-TEST_CASE("nothing is allocated for messages, once there has been room for those that came too early") {
+TEST_CASE(
+    "nothing is allocated for messages, once there has been room for those that came too early") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
   std::barrier ready(3), done(3);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program of somebody else, built against an installed Rondo. Without arguments it is the only rank; with "join" it takes
-// its place from the launcher's variables.
+// A program of somebody else, built against an installed Rondo. Without arguments it is the only
+// rank; with "join" it takes its place from the launcher's variables.
 #include <cstdio>
 #include <exception>
 #include <string_view>

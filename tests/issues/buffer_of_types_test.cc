@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// buffer_of took std::span of eight types alone: no const input, no long long, std::byte or 16 bits, no container.
+// buffer_of took std::span of eight types alone: no const input, no long long, std::byte or 16
+// bits, no container.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -58,12 +59,14 @@ TEST_CASE("buffer_of takes containers of every type that has a width", "[issues]
 }
 
 TEST_CASE("sixteen bits of no known meaning move and are not reduced", "[issues][types]") {
-  for (const auto over : {rondo::testing::Over::mem, rondo::testing::Over::tcp, rondo::testing::Over::shm}) {
+  for (const auto over :
+       {rondo::testing::Over::mem, rondo::testing::Over::tcp, rondo::testing::Over::shm}) {
     Setup setup;
     setup.size = 3;
     setup.over = over;
     run_communicators(setup, "u16", [](Communicator& communicator, int rank) {
-      const std::vector<std::uint16_t> in(1000, static_cast<std::uint16_t>(0x7c01 + rank));  // NaN as f16
+      const std::vector<std::uint16_t> in(1000,
+                                          static_cast<std::uint16_t>(0x7c01 + rank));  // NaN as f16
       std::vector<std::uint16_t> out(3000);
       communicator.all_gather(buffer_of(in), buffer_of(out)).wait();
       for (std::size_t i = 0; i < out.size(); ++i)
@@ -73,7 +76,8 @@ TEST_CASE("sixteen bits of no known meaning move and are not reduced", "[issues]
       expect(root == std::vector<std::uint16_t>(1000, 0xffff), "broadcast changed bits");
       if (rank == 0) communicator.send(buffer_of(in), 1).wait();
       if (rank == 1) communicator.receive(buffer_of(root), 0).wait();
-      expect(rank != 1 || root == std::vector<std::uint16_t>(1000, 0x7c01), "a message changed bits");
+      expect(rank != 1 || root == std::vector<std::uint16_t>(1000, 0x7c01),
+             "a message changed bits");
       std::string message = "no error";
       try {
         communicator.all_reduce(buffer_of(in), buffer_of(root), ReduceOp::sum).wait();
@@ -85,7 +89,8 @@ TEST_CASE("sixteen bits of no known meaning move and are not reduced", "[issues]
       communicator.barrier().wait();
     });
   }
-  for (int op = 0; op < reduce_op_count; ++op) CHECK_FALSE(supports(DType::u16, static_cast<ReduceOp>(op)));
+  for (int op = 0; op < reduce_op_count; ++op)
+    CHECK_FALSE(supports(DType::u16, static_cast<ReduceOp>(op)));
   CHECK(parse_dtype("u16") == DType::u16);
   CHECK(size_of(DType::u16) == 2);
 }

@@ -10,12 +10,13 @@
 #include <future>
 
 #include "base/file_descriptor.h"
+#include "base/process.h"
 #include "base/thread.h"
 #include "catch.h"
 #include "lib/connect.h"
-#include "lib/rendezvous/name_lookup.h"
 #include "lib/ranks.h"
 #include "lib/record.h"
+#include "lib/rendezvous/name_lookup.h"
 #include "lib/settings.h"
 #include "transports/shm/shm.h"
 
@@ -28,15 +29,16 @@ namespace {
 constexpr const char* slow_name = "slow.test.rondo.invalid";
 
 // Readable: the slow name may be answered.
-const FileDescriptor& gate() {
-  static const FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
+const base::FileDescriptor& gate() {
+  static const base::FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
   return event;
 }
 
 }  // namespace
 
 // Instead of the system's, which it calls for every other name.
-extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** list) {
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
+                           addrinfo** list) {
   using Call = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
   static const auto system_call = reinterpret_cast<Call>(::dlsym(RTLD_NEXT, "getaddrinfo"));
   const bool asks = hints == nullptr || (hints->ai_flags & AI_NUMERICHOST) == 0;
@@ -49,16 +51,18 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
 }
 
 TEST_CASE("a deadline beyond the clock means never", "[deadline]") {
-  const TimePoint now = Clock::now();
-  CHECK(after(now, milliseconds::max()) == TimePoint::max());
-  CHECK(after(TimePoint::max(), milliseconds{1000}) == TimePoint::max());
-  CHECK(after(TimePoint::max() - milliseconds{1}, milliseconds{1000}) == TimePoint::max());
-  CHECK(after(now, milliseconds{1000}) == now + milliseconds{1000});
-  CHECK(after(now, milliseconds{-1000}) == now - milliseconds{1000});
+  const base::TimePoint now = base::Clock::now();
+  CHECK(base::after(now, milliseconds::max()) == base::TimePoint::max());
+  CHECK(base::after(base::TimePoint::max(), milliseconds{1000}) == base::TimePoint::max());
+  CHECK(base::after(base::TimePoint::max() - milliseconds{1}, milliseconds{1000}) ==
+        base::TimePoint::max());
+  CHECK(base::after(now, milliseconds{1000}) == now + milliseconds{1000});
+  CHECK(base::after(now, milliseconds{-1000}) == now - milliseconds{1000});
 }
 
 TEST_CASE("connect_deadline may be for ever", "[deadline]") {
-  const auto outcomes = join_all(all_places(3, free_url(), "secret"), with_deadline(milliseconds::max()));
+  const auto outcomes =
+      join_all(all_places(3, free_url(), "secret"), with_deadline(milliseconds::max()));
   CHECK(what_is_wrong(outcomes) == "");
 
   const std::string url = free_url();
@@ -73,7 +77,8 @@ TEST_CASE("connect_deadline may be for ever", "[deadline]") {
       options.measure = true;
       auto communicator = Communicator::connect(options);
       std::vector<float> one{1};
-      communicator.all_reduce(buffer_of(std::span(one)), buffer_of(std::span(one)), ReduceOp::sum).wait();
+      communicator.all_reduce(buffer_of(std::span(one)), buffer_of(std::span(one)), ReduceOp::sum)
+          .wait();
       return one[0];
     }));
   for (auto& sum : sums) CHECK(sum.get() == 2);
@@ -82,16 +87,18 @@ TEST_CASE("connect_deadline may be for ever", "[deadline]") {
 TEST_CASE("joining and sharing memory have one deadline together", "[deadline]") {
   constexpr milliseconds limit{10'000}, late{5000};
   const std::string url = free_url();
-  const TimePoint start = Clock::now();
+  const base::TimePoint start = base::Clock::now();
   std::promise<void> given_up;
   // Joins late, and then shares no memory.
   auto other = std::async(std::launch::async, [&] {
-    TransportList listening;
-    listening.push_back(make_shm({.rank = 1, .size = 2, .secret = "secret", .host = host_identity()}));
-    pause_until(after(start, late));
+    lib::TransportList listening;
+    listening.push_back(
+        shm::make_shm({.rank = 1, .size = 2, .secret = "secret", .host = base::host_identity()}));
+    rendezvous::pause_until(base::after(start, late));
     Options same = with_deadline(limit);
     same.transports = {"shm"};
-    const Blob record = write_record(with_environment(same), listening, CostSource::defaults, {});
+    const transports::Blob record =
+        lib::write_record(lib::with_environment(same), listening, lib::CostSource::defaults, {});
     const Outcome joined =
         join_one(place_of(1, 2, url, "secret"), with_deadline(milliseconds{60'000}), record);
     if (!joined.joined) return joined.message;
@@ -106,7 +113,7 @@ TEST_CASE("joining and sharing memory have one deadline together", "[deadline]")
   options.transports = {"shm"};
   CHECK_THROWS_WITH(Communicator::connect(options),
                     Contains("until the deadline for joining") && Contains("rank 1"));
-  CHECK(Clock::now() - start < late + limit - milliseconds{500});
+  CHECK(base::Clock::now() - start < late + limit - milliseconds{500});
   given_up.set_value();
   CHECK(other.get() == "");
 }
@@ -114,9 +121,10 @@ TEST_CASE("joining and sharing memory have one deadline together", "[deadline]")
 TEST_CASE("a name that resolves slowly is given up at the deadline", "[deadline]") {
   const std::uint16_t port = free_port();
   for (const int rank : {0, 1}) {
-    Place place = place_of(rank, 2, std::string("tcp://") + slow_name + ":" + std::to_string(port));
-    auto outcome = std::async(std::launch::async,
-                              [&] { return join_one(place, with_deadline(milliseconds{1500}), {}); });
+    rendezvous::Place place =
+        place_of(rank, 2, std::string("tcp://") + slow_name + ":" + std::to_string(port));
+    auto outcome = std::async(
+        std::launch::async, [&] { return join_one(place, with_deadline(milliseconds{1500}), {}); });
     // Far less than the resolver takes.
     REQUIRE(outcome.wait_for(milliseconds{30'000}) == std::future_status::ready);
     const Outcome result = outcome.get();
@@ -127,5 +135,7 @@ TEST_CASE("a name that resolves slowly is given up at the deadline", "[deadline]
   const std::uint64_t one = 1;
   REQUIRE(::write(gate().get(), &one, sizeof one) == sizeof one);
   std::string why;
-  CHECK(resolve(slow_name, port, after(Clock::now(), milliseconds{30'000}), why).size() == 1);
+  CHECK(rendezvous::resolve(slow_name, port, base::after(base::Clock::now(), milliseconds{30'000}),
+                            why)
+            .size() == 1);
 }

@@ -18,28 +18,28 @@ namespace {
 constexpr int size = 3;
 
 // mem that the system refuses something when it starts.
-class Refused final : public Transport {
+class Refused final : public transports::Transport {
  public:
-  explicit Refused(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  explicit Refused(std::unique_ptr<transports::Transport> inner) : inner_(std::move(inner)) {}
   std::string_view name() const noexcept override { return inner_->name(); }
-  Blob address() const override { return inner_->address(); }
+  transports::Blob address() const override { return inner_->address(); }
   std::string describe() const override { return inner_->describe(); }
-  Reach reach(int peer, std::span<const std::byte> address) const override {
+  transports::Reach reach(int peer, std::span<const std::byte> address) const override {
     return inner_->reach(peer, address);
   }
-  void start(std::vector<Blob>, std::uint64_t) override {
+  void start(std::vector<transports::Blob>, std::uint64_t) override {
     throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
   }
-  Link& link(int peer, Priority lane) override { return inner_->link(peer, lane); }
-  std::unique_ptr<Region> register_memory(std::span<std::byte> memory) override {
+  transports::Link& link(int peer, Priority lane) override { return inner_->link(peer, lane); }
+  std::unique_ptr<transports::Region> register_memory(std::span<std::byte> memory) override {
     return inner_->register_memory(memory);
   }
-  bool progress(Sink& sink) override { return inner_->progress(sink); }
+  bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
   int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
   bool prepare_sleep() override { return inner_->prepare_sleep(); }
 
  private:
-  std::unique_ptr<Transport> inner_;
+  std::unique_ptr<transports::Transport> inner_;
 };
 
 struct End {
@@ -49,10 +49,10 @@ struct End {
 };
 
 // What connect() throws on each rank, with a deadline that nobody should have to wait for.
-std::vector<End> connect_all(
-    const std::function<void(int, Options&)>& edit,
-    const std::function<std::unique_ptr<Transport>(int, std::unique_ptr<Transport>)>& wrap) {
-  MemFabric fabric(size);
+std::vector<End> connect_all(const std::function<void(int, Options&)>& edit,
+                             const std::function<std::unique_ptr<transports::Transport>(
+                                 int, std::unique_ptr<transports::Transport>)>& wrap) {
+  mem::MemFabric fabric(size);
   const std::string url = free_url();
   std::vector<std::future<End>> ranks;
   for (int rank = 0; rank < size; ++rank)
@@ -63,10 +63,10 @@ std::vector<End> connect_all(
       options.rendezvous = url;
       edit(rank, options);
       End end;
-      const TimePoint start = Clock::now();
+      const base::TimePoint start = base::Clock::now();
       try {
-        (void)connect_with(options, [&](const Place&, const Options&) {
-          TransportList list;
+        (void)lib::connect_with(options, [&](const rendezvous::Place&, const Options&) {
+          lib::TransportList list;
           list.push_back(wrap(rank, fabric.endpoint(rank)));
           return list;
         });
@@ -76,7 +76,7 @@ std::vector<End> connect_all(
       } catch (const std::exception& error) {
         end.what = std::string("not an Error: ") + error.what();
       }
-      end.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      end.seconds = std::chrono::duration<double>(base::Clock::now() - start).count();
       return end;
     }));
   std::vector<End> ends;
@@ -93,7 +93,8 @@ void check(const std::vector<End>& ends, Errc code, const std::string& cause) {
   }
 }
 
-std::unique_ptr<Transport> unchanged(int, std::unique_ptr<Transport> transport) {
+std::unique_ptr<transports::Transport> unchanged(int,
+                                                 std::unique_ptr<transports::Transport> transport) {
   return transport;
 }
 
@@ -104,27 +105,30 @@ TEST_CASE("what stops one rank before it joins ends all at once with its cause",
   const std::string who = "rank " + std::to_string(culprit) + " cannot take part: ";
   const auto none = [](int, Options&) {};
   if (culprit == 0)  // whose constants count
-    check(connect_all([](int, Options& options) { options.constants = "/no/such/file"; }, unchanged),
-          Errc::invalid_argument, who + "the constants");
+    check(
+        connect_all([](int, Options& options) { options.constants = "/no/such/file"; }, unchanged),
+        Errc::invalid_argument, who + "the constants");
   check(connect_all(
             [&](int rank, Options& options) {
               if (rank == culprit) options.depth = -1;
             },
             unchanged),
         Errc::invalid_argument, who + "depth is -1");
-  check(connect_all(none,
-                    [&](int rank, std::unique_ptr<Transport> inner) {
-                      if (rank == culprit)
-                        throw std::system_error(std::make_error_code(std::errc::too_many_files_open));
-                      return inner;
-                    }),
-        Errc::system, who + "Too many open files");
+  check(
+      connect_all(none,
+                  [&](int rank, std::unique_ptr<transports::Transport> inner) {
+                    if (rank == culprit)
+                      throw std::system_error(std::make_error_code(std::errc::too_many_files_open));
+                    return inner;
+                  }),
+      Errc::system, who + "Too many open files");
 }
 
 TEST_CASE("what stops one rank after it has joined ends all at once with its cause", "[connect]") {
   const int culprit = GENERATE(0, 1, 2);
   check(connect_all([](int, Options&) {},
-                    [&](int rank, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+                    [&](int rank, std::unique_ptr<transports::Transport> inner)
+                        -> std::unique_ptr<transports::Transport> {
                       if (rank == culprit) return std::make_unique<Refused>(std::move(inner));
                       return inner;
                     }),

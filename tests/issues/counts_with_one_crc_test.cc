@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two lists of counts whose CRC32C is the same are different calls: ranks that pass one each get an error, never each other's layout.
+// Two lists of counts whose CRC32C is the same are different calls: ranks that pass one each get an
+// error, never each other's layout.
 #include <rondo/error.h>
 
 #include <array>
@@ -21,16 +22,17 @@ using Counts = std::array<std::size_t, 3>;
 std::uint32_t crc_of(const Counts& counts) {
   std::array<std::byte, 24> bytes;
   for (std::size_t i = 0; i < counts.size(); ++i)
-    store_little(bytes.data() + 8 * i, static_cast<std::uint64_t>(counts[i]));
-  return crc32c(bytes);
+    base::store_little(bytes.data() + 8 * i, static_cast<std::uint64_t>(counts[i]));
+  return base::crc32c(bytes);
 }
 
-// Two ways to cut one number of elements: of 2^20 there are about a hundred with a checksum of 32 bits that another has.
+// Two ways to cut one number of elements: of 2^20 there are about a hundred with a checksum of 32
+// bits that another has.
 std::array<Counts, 2> find_collision() {
   constexpr std::size_t most = 100'000;
   std::unordered_map<std::uint32_t, Counts> seen;
   for (std::uint64_t i = 0; i < std::uint64_t{1} << 20; ++i) {
-    const std::uint64_t drawn = mix_hash(1, i);
+    const std::uint64_t drawn = base::mix_hash(1, i);
     const std::size_t first = drawn % most, second = (drawn >> 32) % most;
     const Counts counts{first, second, 2 * most - first - second};
     const auto [other, is_new] = seen.emplace(crc_of(counts), counts);
@@ -54,7 +56,9 @@ TEST_CASE("ranks whose counts differ are told so, although the counts have one C
     std::vector<float> in(counts[static_cast<std::size_t>(rank)], 1.0F),
         out(counts[0] + counts[1] + counts[2]);
     try {
-      c.all_gather_v({in.data(), in.size(), DType::f32}, {out.data(), out.size(), DType::f32}, counts).wait();
+      c.all_gather_v({in.data(), in.size(), DType::f32}, {out.data(), out.size(), DType::f32},
+                     counts)
+          .wait();
     } catch (const Error& error) {
       expect(error.code() == Errc::mismatch, error.what());
       return;

@@ -24,48 +24,52 @@
 namespace rondo::testing {
 namespace {
 
-std::pair<FileDescriptor, FileDescriptor> socket_pair() {
+std::pair<base::FileDescriptor, base::FileDescriptor> socket_pair() {
   int ends[2] = {-1, -1};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return {};
-  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+  return {base::FileDescriptor(ends[0]), base::FileDescriptor(ends[1])};
 }
 
 // Two ranks of two, on the two ends of one connection.
 struct Pair {
-  SegmentLayout layout{2};
-  FileDescriptor memory[2] = {make_shared_memory(layout.bytes()), make_shared_memory(layout.bytes())};
-  FileDescriptor bells[2] = {FileDescriptor(::eventfd(0, EFD_CLOEXEC)),
-                             FileDescriptor(::eventfd(0, EFD_CLOEXEC))};
-  ShmOwn own[2] = {{0, 2, "secret", 7, memory[0].get(), bells[0].get(), layout.bytes()},
-                   {1, 2, "secret", 7, memory[1].get(), bells[1].get(), layout.bytes()}};
-  std::pair<FileDescriptor, FileDescriptor> ends = socket_pair();
-  Encounter acceptor{own[0], std::move(ends.first), Clock::now()};
-  Encounter initiator{own[1], std::move(ends.second), 0, Clock::now()};
+  shm::SegmentLayout layout{2};
+  base::FileDescriptor memory[2] = {shm::make_shared_memory(layout.bytes()),
+                                    shm::make_shared_memory(layout.bytes())};
+  base::FileDescriptor bells[2] = {base::FileDescriptor(::eventfd(0, EFD_CLOEXEC)),
+                                   base::FileDescriptor(::eventfd(0, EFD_CLOEXEC))};
+  shm::ShmOwn own[2] = {{0, 2, "secret", 7, memory[0].get(), bells[0].get(), layout.bytes()},
+                        {1, 2, "secret", 7, memory[1].get(), bells[1].get(), layout.bytes()}};
+  std::pair<base::FileDescriptor, base::FileDescriptor> ends = socket_pair();
+  shm::Encounter acceptor{own[0], std::move(ends.first), base::Clock::now()};
+  shm::Encounter initiator{own[1], std::move(ends.second), 0, base::Clock::now()};
 
   void go_on() {
     for (int i = 0; i < 10; ++i)
-      for (Encounter* one : {&acceptor, &initiator})
-        if (one->state() != Encounter::State::met) one->go_on([](int) { return true; });
+      for (shm::Encounter* one : {&acceptor, &initiator})
+        if (one->state() != shm::Encounter::State::met) one->go_on([](int) { return true; });
   }
   // Others of this user may have descriptors in flight as well.
   template <class Done>
   bool go_on_until(Done done) {
-    const TimePoint until = after(Clock::now(), milliseconds{60'000});
-    for (go_on(); !done() && Clock::now() < until; go_on()) ::poll(nullptr, 0, 1);
+    const base::TimePoint until = base::after(base::Clock::now(), milliseconds{60'000});
+    for (go_on(); !done() && base::Clock::now() < until; go_on()) ::poll(nullptr, 0, 1);
     return done();
   }
-  bool both(Encounter::State state) const { return acceptor.state() == state && initiator.state() == state; }
+  bool both(shm::Encounter::State state) const {
+    return acceptor.state() == state && initiator.state() == state;
+  }
 };
 
-// Sends descriptors that nobody takes until this user may have no more in flight. An errno value: what ended it.
-int fill_flight(std::vector<std::pair<FileDescriptor, FileDescriptor>>& sockets) {
+// Sends descriptors that nobody takes until this user may have no more in flight. An errno value:
+// what ended it.
+int fill_flight(std::vector<std::pair<base::FileDescriptor, base::FileDescriptor>>& sockets) {
   const std::array<std::byte, 1> message{};
-  const FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
+  const base::FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
   const std::array<int, 2> descriptors{event.get(), event.get()};
   for (int i = 0; i < 200; ++i) {
     sockets.push_back(socket_pair());
     int error = 0;
-    while ((error = send_packet(sockets.back().first.get(), message, descriptors)) == 0) {
+    while ((error = shm::send_packet(sockets.back().first.get(), message, descriptors)) == 0) {
     }
     if (error != EAGAIN) return error;
   }
@@ -77,13 +81,15 @@ int meet_while_flight_is_full() {
   rlimit limit{256, 256};
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || !become_ordinary()) return 77;
   Pair pair;
-  std::vector<std::pair<FileDescriptor, FileDescriptor>> sockets;
+  std::vector<std::pair<base::FileDescriptor, base::FileDescriptor>> sockets;
   if (fill_flight(sockets) != ETOOMANYREFS) return 3;
   pair.go_on();
-  if (!pair.both(Encounter::State::proved)) return 4;
-  if (pair.acceptor.shortage() != ETOOMANYREFS || pair.acceptor.next_try() == TimePoint::max()) return 5;
+  if (!pair.both(shm::Encounter::State::proved)) return 4;
+  if (pair.acceptor.shortage() != ETOOMANYREFS ||
+      pair.acceptor.next_try() == base::TimePoint::max())
+    return 5;
   sockets.clear();
-  return pair.go_on_until([&] { return pair.both(Encounter::State::met); }) ? 0 : 6;
+  return pair.go_on_until([&] { return pair.both(shm::Encounter::State::met); }) ? 0 : 6;
 }
 
 // All numbers of this process but so many, for as long as the object lives.
@@ -94,7 +100,8 @@ class NoDescriptors {
     rlimit low = before_;
     low.rlim_cur = 200;
     ::setrlimit(RLIMIT_NOFILE, &low);
-    for (FileDescriptor one(::dup(0)); one; one = FileDescriptor(::dup(0))) all_.push_back(std::move(one));
+    for (base::FileDescriptor one(::dup(0)); one; one = base::FileDescriptor(::dup(0)))
+      all_.push_back(std::move(one));
     all_.resize(all_.size() - spare);
   }
   ~NoDescriptors() {
@@ -104,12 +111,13 @@ class NoDescriptors {
 
  private:
   rlimit before_{};
-  std::vector<FileDescriptor> all_;
+  std::vector<base::FileDescriptor> all_;
 };
 
 }  // namespace
 
-TEST_CASE("ranks that meet wait while this user has too many descriptors in flight", "[shm][fork]") {
+TEST_CASE("ranks that meet wait while this user has too many descriptors in flight",
+          "[shm][fork]") {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(meet_while_flight_is_full());
   const int status = status_of(child);
@@ -119,16 +127,17 @@ TEST_CASE("ranks that meet wait while this user has too many descriptors in flig
     CHECK(status == 0);
 }
 
-TEST_CASE("a segment that finds no number free stays in the socket until there are two", "[shm][starved]") {
+TEST_CASE("a segment that finds no number free stays in the socket until there are two",
+          "[shm][starved]") {
   Pair pair;
   {
     const NoDescriptors none(GENERATE(0u, 1u));
     CHECK(pair.go_on_until(
         [&] { return pair.acceptor.shortage() == EMFILE && pair.initiator.shortage() == EMFILE; }));
-    CHECK(pair.both(Encounter::State::proved));
-    CHECK(pair.initiator.next_try() != TimePoint::max());
+    CHECK(pair.both(shm::Encounter::State::proved));
+    CHECK(pair.initiator.next_try() != base::TimePoint::max());
   }
-  CHECK(pair.go_on_until([&] { return pair.both(Encounter::State::met); }));
+  CHECK(pair.go_on_until([&] { return pair.both(shm::Encounter::State::met); }));
 }
 
 TEST_CASE("a message with more descriptors than it may have is cut, not waited for", "[shm]") {
@@ -150,10 +159,10 @@ TEST_CASE("a message with more descriptors than it may have is cut, not waited f
               reinterpret_cast<char*>(CMSG_DATA(rights)));
   REQUIRE(::sendmsg(one.get(), &header, 0) == 3);
   std::array<std::byte, 64> buffer;
-  const Packet packet = receive_packet(other.get(), buffer, true);
+  const shm::Packet packet = shm::receive_packet(other.get(), buffer, true);
   CHECK(packet.error == 0);
   CHECK(packet.cut);
-  CHECK(receive_packet(other.get(), buffer, true).error == EAGAIN);
+  CHECK(shm::receive_packet(other.get(), buffer, true).error == EAGAIN);
 }
 
 }  // namespace rondo::testing

@@ -27,7 +27,7 @@ class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t left) {
     ::getrlimit(RLIMIT_NOFILE, &before_);
-    const FileDescriptor lowest(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    const base::FileDescriptor lowest(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     const rlimit few{static_cast<rlim_t>(lowest.get()) + left, before_.rlim_max};
     ::setrlimit(RLIMIT_NOFILE, &few);
   }
@@ -43,30 +43,33 @@ class FewDescriptors {
 
 TEST_CASE("too few descriptors are told with what to set", "[descriptors]") {
   const std::size_t beyond = std::size_t{1} << 40;
-  CHECK_THROWS_WITH(reserve_descriptors(beyond, 0, "rank 0 of 2 to join"),
+  CHECK_THROWS_WITH(lib::reserve_descriptors(beyond, 0, "rank 0 of 2 to join"),
                     Contains("rank 0 of 2 to join needs 1099511627776 open files more than") &&
                         Contains("raise it to at least") && Contains("ulimit -n"));
 }
 
-TEST_CASE("the soft limit is raised to what is needed, and as far as the hard one allows", "[descriptors]") {
+TEST_CASE("the soft limit is raised to what is needed, and as far as the hard one allows",
+          "[descriptors]") {
   const FewDescriptors few(4);
   rlimit limit{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
   const auto before = limit.rlim_cur;
-  reserve_descriptors(2, 3, "somebody");
+  lib::reserve_descriptors(2, 3, "somebody");
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
   CHECK(limit.rlim_cur >= before);
-  reserve_descriptors(10, 20, "somebody");
+  lib::reserve_descriptors(10, 20, "somebody");
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  CHECK(limit.rlim_cur >= std::min<rlim_t>(open_descriptors() + 20, limit.rlim_max));
+  CHECK(limit.rlim_cur >= std::min<rlim_t>(lib::open_descriptors() + 20, limit.rlim_max));
 }
 
-TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[descriptors][fork][starved]") {
+TEST_CASE("rank 0 that runs out of descriptors while ranks join says so",
+          "[descriptors][fork][starved]") {
   const std::string url = free_url();
   const pid_t others = ::fork();
   REQUIRE(others >= 0);
   if (others == 0) {
-    join_all({place_of(1, 4, url, "secret"), place_of(2, 4, url, "secret"), place_of(3, 4, url, "secret")},
+    join_all({place_of(1, 4, url, "secret"), place_of(2, 4, url, "secret"),
+              place_of(3, 4, url, "secret")},
              with_deadline(milliseconds{20'000}));
     ::_exit(0);
   }
@@ -78,14 +81,16 @@ TEST_CASE("rank 0 that runs out of descriptors while ranks join says so", "[desc
   ::kill(others, SIGKILL);
   ::waitpid(others, nullptr, 0);
   CHECK_FALSE(outcome.joined);
-  CHECK_THAT(outcome.message, Contains("missing: rank") &&
-                                  Contains("rank 0 could not accept connections: too many open files") &&
-                                  Contains("ulimit -n") && !Contains("not from Rondo"));
+  CHECK_THAT(outcome.message,
+             Contains("missing: rank") &&
+                 Contains("rank 0 could not accept connections: too many open files") &&
+                 Contains("ulimit -n") && !Contains("not from Rondo"));
 }
 
 namespace rondo::testing {
 
-TEST_CASE("a rank that runs out of descriptors while links are opened says so", "[descriptors][starved]") {
+TEST_CASE("a rank that runs out of descriptors while links are opened says so",
+          "[descriptors][starved]") {
   Setup setup;
   setup.over = Over::tcp;
   std::barrier all(setup.size);
@@ -112,27 +117,27 @@ TEST_CASE("a rank that runs out of descriptors while links are opened says so", 
 TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]") {
   constexpr int size = 4;
   const Over over = GENERATE(Over::tcp, Over::shm);
-  const auto interfaces = describe_interfaces({});
+  const auto interfaces = lib::describe_interfaces({});
   const auto loopback = std::ranges::count_if(interfaces, &InterfaceInfo::loopback);
   std::size_t idle = 0, most = 0, idle_told = 0, most_told = 0;
   for (int rank = 0; rank < size; ++rank) {
-    DescriptorShape shape;
+    lib::DescriptorShape shape;
     shape.ranks = size;
     shape.rank = rank;
     shape.tcp = over == Over::tcp;
     shape.shm = over == Over::shm;
     (shape.tcp ? shape.tcp_peers : shape.shm_peers) = size - 1;
     shape.tcp_addresses = static_cast<int>(loopback);
-    idle_told += descriptors_of(shape).idle;
-    most_told += descriptors_of(shape).most;
+    idle_told += lib::descriptors_of(shape).idle;
+    most_told += lib::descriptors_of(shape).most;
   }
-  const std::size_t before = open_descriptors();
+  const std::size_t before = lib::open_descriptors();
   // What the ranks have, once what is only on its way is closed.
   const auto count = [&](std::size_t told) {
-    const TimePoint until = after(Clock::now(), std::chrono::seconds{20});
-    std::size_t had = open_descriptors() - before;
-    for (; had > told && Clock::now() < until; had = open_descriptors() - before)
-      pause_until(after(Clock::now(), milliseconds{5}));
+    const base::TimePoint until = base::after(base::Clock::now(), std::chrono::seconds{20});
+    std::size_t had = lib::open_descriptors() - before;
+    for (; had > told && base::Clock::now() < until; had = lib::open_descriptors() - before)
+      rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{5}));
     return had;
   };
   std::barrier all(size);

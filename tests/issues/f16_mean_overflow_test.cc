@@ -28,7 +28,8 @@ std::vector<float> decoded(const std::vector<std::byte>& bytes, DType type) {
   return values;
 }
 
-// What every element of the input is, and so the mean: a third of the largest value of the type, or more.
+// What every element of the input is, and so the mean: a third of the largest value of the type, or
+// more.
 float value_of(DType type) {
   if (type == DType::f16) return 20'000;
   return type == DType::f8e4m3 ? 256 : 32'768;
@@ -46,7 +47,8 @@ void check_means(Communicator& c, DType type, std::size_t count) {
   const Buffer from{const_cast<std::byte*>(in.data()), count, type};
   std::vector<std::byte> out(in.size());
   const Buffer to{out.data(), count, type};
-  const std::string what = std::string(name_of(type)) + ", " + std::to_string(count) + " elements, ";
+  const std::string what =
+      std::string(name_of(type)) + ", " + std::to_string(count) + " elements, ";
   c.all_reduce(from, to, ReduceOp::mean).wait();
   expect_all(decoded(out, type), value, what + "all_reduce");
   OpOptions eighth;
@@ -62,7 +64,8 @@ void check_means(Communicator& c, DType type, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("the mean of short floats does not overflow on the way, over any transport, by any algorithm") {
+TEST_CASE(
+    "the mean of short floats does not overflow on the way, over any transport, by any algorithm") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const bool reproducible = GENERATE(false, true);
   Setup setup;
@@ -72,9 +75,9 @@ TEST_CASE("the mean of short floats does not overflow on the way, over any trans
   setup.options.reproducible = reproducible;
   std::vector<std::string> algorithms{""};
   if (!reproducible && over == Over::mem)
-    for (int i = 0; i < algorithm_count; ++i)
-      if (supports(static_cast<Algorithm>(i), Collective::all_reduce))
-        algorithms.emplace_back(name_of(static_cast<Algorithm>(i)));
+    for (int i = 0; i < schedules::algorithm_count; ++i)
+      if (schedules::supports(static_cast<schedules::Algorithm>(i), Collective::all_reduce))
+        algorithms.emplace_back(schedules::name_of(static_cast<schedules::Algorithm>(i)));
   for (const std::string& algorithm : algorithms) {
     setup.options.algorithm = algorithm;
     run_communicators(setup, "means by " + (algorithm.empty() ? "the planner" : algorithm),

@@ -16,7 +16,8 @@
 namespace rondo::testing {
 namespace {
 
-bool sum_with_limit(int rank, const std::string& folder, rlim_t limit, const std::string& expected) {
+bool sum_with_limit(int rank, const std::string& folder, rlim_t limit,
+                    const std::string& expected) {
   const rlimit low{limit, limit};
   if (::setrlimit(RLIMIT_FSIZE, &low) != 0) return false;
   Options options;
@@ -40,22 +41,26 @@ bool sum_with_limit(int rank, const std::string& folder, rlim_t limit, const std
 
 TEST_CASE("a limit of file sizes below a segment leaves tcp", "[fork]") {
   const ScratchDirectory folder;
-  const auto statuses = run_forked(
-      2, [&](int rank) { return sum_with_limit(rank, folder.path(), rlim_t{1} << 20, "over tcp"); });
+  const auto statuses = run_forked(2, [&](int rank) {
+    return sum_with_limit(rank, folder.path(), rlim_t{1} << 20, "over tcp");
+  });
   CHECK(statuses == std::vector<int>{0, 0});
 }
 
-TEST_CASE("a limit of file sizes below what is allocated leaves shared memory, with slots", "[fork]") {
+TEST_CASE("a limit of file sizes below what is allocated leaves shared memory, with slots",
+          "[fork]") {
   const ScratchDirectory folder;
-  const auto statuses = run_forked(
-      2, [&](int rank) { return sum_with_limit(rank, folder.path(), rlim_t{32} << 20, "over shm"); });
+  const auto statuses = run_forked(2, [&](int rank) {
+    return sum_with_limit(rank, folder.path(), rlim_t{32} << 20, "over shm");
+  });
   CHECK(statuses == std::vector<int>{0, 0});
 }
 
 TEST_CASE("why there is no shared memory names the limit of file sizes", "[fork]") {
   const pid_t child = start_process([] {
     const rlimit low{1 << 20, 1 << 20};
-    return ::setrlimit(RLIMIT_FSIZE, &low) == 0 && shm_obstacle().find("ulimit -f") != std::string::npos;
+    return ::setrlimit(RLIMIT_FSIZE, &low) == 0 &&
+           shm::shm_obstacle().find("ulimit -f") != std::string::npos;
   });
   CHECK(status_of(child) == 0);
 }

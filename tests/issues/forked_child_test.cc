@@ -33,7 +33,8 @@ Options options_of(int rank, int size, const std::string& folder, const std::str
   return options;
 }
 
-// Dies while a process that it has forked lives on. That one ends when the other end of the pipe is closed.
+// Dies while a process that it has forked lives on. That one ends when the other end of the pipe is
+// closed.
 bool die_with_a_helper(Communicator& communicator, const int (&leash)[2]) {
   communicator.barrier().wait();
   if (::fork() == 0) {
@@ -57,12 +58,14 @@ TEST_CASE("a rank that dies is noticed although a process that it has forked liv
   REQUIRE(::pipe2(leash, O_CLOEXEC) == 0);
   const auto statuses = run_forked(size, [&](int rank) {
     if (rank != victim) ::close(leash[1]);
-    Communicator communicator = Communicator::connect(options_of(rank, size, folder.path(), transport));
+    Communicator communicator =
+        Communicator::connect(options_of(rank, size, folder.path(), transport));
     if (rank == victim) return die_with_a_helper(communicator, leash);
     communicator.barrier().wait();
     std::vector<float> in(100'000, 1.0f), out(100'000);
     try {
-      communicator.all_reduce(buffer_of(std::span(in)), buffer_of(std::span(out)), ReduceOp::sum).wait();
+      communicator.all_reduce(buffer_of(std::span(in)), buffer_of(std::span(out)), ReduceOp::sum)
+          .wait();
     } catch (const Error& error) {
       const bool named = std::string(error.what()).find("rank 1") != std::string::npos;
       if (error.code() == Errc::peer_lost && named) return true;
@@ -111,10 +114,11 @@ TEST_CASE("a communicator is refused in a forked child, and goes on in its paren
   CHECK(statuses == std::vector<int>{0, 0});
 }
 
-TEST_CASE("a forked child has none of Rondo's descriptors, and its own keep their numbers", "[fork]") {
+TEST_CASE("a forked child has none of Rondo's descriptors, and its own keep their numbers",
+          "[fork]") {
   int ends[2];
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-  FileDescriptor kept(ends[0]), other(ends[1]), given(::dup(ends[0]));
+  base::FileDescriptor kept(ends[0]), other(ends[1]), given(::dup(ends[0]));
   const int number = given.release();
   CHECK(status_of(start_process([&] {
           if (::fcntl(kept.get(), F_GETFD) >= 0 || ::fcntl(other.get(), F_GETFD) >= 0) return false;
@@ -123,10 +127,10 @@ TEST_CASE("a forked child has none of Rondo's descriptors, and its own keep thei
           if (::dup2(number, kept.get()) != kept.get()) return false;
           const int again = kept.get();
           kept.reset();
-          { const FileDescriptor moved = std::move(other); }
+          { const base::FileDescriptor moved = std::move(other); }
           if (::fcntl(again, F_GETFD) < 0) return false;
           // What the child opens is its own, and closed as ever.
-          FileDescriptor fresh(::dup(number));
+          base::FileDescriptor fresh(::dup(number));
           const int its = fresh.get();
           fresh.reset();
           return ::fcntl(its, F_GETFD) < 0;

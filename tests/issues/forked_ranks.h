@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as processes that are forked from the test. What they find wrong they write to standard error.
+// Ranks as processes that are forked from the test. What they find wrong they write to standard
+// error.
 #pragma once
 
 #include <grp.h>

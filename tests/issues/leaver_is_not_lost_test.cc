@@ -24,7 +24,8 @@ int rounds() {
   return wish != nullptr ? std::atoi(wish) : 12;
 }
 
-// What one rank reads behind its operation; empty where it left. The memory outlives the communicator: some leave with operations under way.
+// What one rank reads behind its operation; empty where it left. The memory outlives the
+// communicator: some leave with operations under way.
 std::string run_until_failure(Communicator& c, bool leaves, int operations, std::vector<float>& in,
                               std::vector<float>& out) {
   const std::size_t count = in.size();
@@ -33,7 +34,8 @@ std::string run_until_failure(Communicator& c, bool leaves, int operations, std:
     Work& work = works[static_cast<std::size_t>(i) % works.size()];
     try {
       work.wait();
-      work = c.all_reduce({in.data(), count, DType::f32}, {out.data(), count, DType::f32}, ReduceOp::sum);
+      work = c.all_reduce({in.data(), count, DType::f32}, {out.data(), count, DType::f32},
+                          ReduceOp::sum);
     } catch (const Error& error) {
       expect(!leaves, std::string("the rank that leaves fails: ") + error.what());
       expect(error.code() == Errc::peer_left, error.what());
@@ -66,8 +68,9 @@ TEST_CASE("a rank that leaves during operations has left, for all in the same wo
       const std::lock_guard lock(mutex);
       if (rank != leaver) causes.insert(cause);
     });
-    INFO(name_of(setup.over) << ", round " << round << ": rank " << leaver << " leaves after " << operations
-                             << " of " << count << ": " << *causes.begin() << " | " << *causes.rbegin());
+    INFO(name_of(setup.over) << ", round " << round << ": rank " << leaver << " leaves after "
+                             << operations << " of " << count << ": " << *causes.begin() << " | "
+                             << *causes.rbegin());
     REQUIRE(causes.size() == 1);
     REQUIRE(causes.begin()->find("rank " + std::to_string(leaver) + " has left: ") == 0);
   }

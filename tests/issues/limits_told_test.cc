@@ -15,23 +15,25 @@ TEST_CASE("only a port in use is to be replaced by another", "[limits]") {
   const std::uint16_t port = free_port();
   const std::string url = "tcp://127.0.0.1:" + std::to_string(port);
   {
-    const auto listener = listen_on(loopback_address(port), 0, 0);
+    const auto listener = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
     CHECK_THAT(join_one(place_of(0, 2, url), Options{}, {}).message, Contains("take another port"));
   }
   const Directory directory;
   const std::string missing =
-      join_one(place_of(0, 2, "file://" + directory.path() + "/no/file", "s"), Options{}, {}).message;
+      join_one(place_of(0, 2, "file://" + directory.path() + "/no/file", "s"), Options{}, {})
+          .message;
   CHECK_THAT(missing, Contains("no such file or directory") && !Contains("take another port"));
 }
 
 TEST_CASE("a range without a free port is named", "[limits]") {
   const std::uint16_t port = free_port();
-  const auto listener = listen_on(any_address(port), 0, 0);
+  const auto listener = rendezvous::listen_on(rendezvous::any_address(port), 0, 0);
   const Directory directory;
   Options options;
   options.port_first = options.port_last = port;
   const std::string message =
       join_one(place_of(0, 2, "file://" + directory.path() + "/file", "s"), options, {}).message;
   const std::string number = std::to_string(port);
-  CHECK_THAT(message, Contains("no port from " + number + " to " + number + " is free") && !Contains(":0:"));
+  CHECK_THAT(message,
+             Contains("no port from " + number + " to " + number + " is free") && !Contains(":0:"));
 }

@@ -24,7 +24,8 @@ TEST_CASE("a wait that takes long is told once, across lanes, and the operation 
   setup.size = 3;
   setup.options.deadline = std::chrono::seconds{100};
   const std::string line =
-      "urgent all_reduce #1 \"metrics\" (1 f32 sum), which ranks 1, 2 have not called; ranks 1, 2 have "
+      "urgent all_reduce #1 \"metrics\" (1 f32 sum), which ranks 1, 2 have not called; ranks 1, 2 "
+      "have "
       "waited for ";
   std::barrier called(3);
   run_communicators(setup, "a long wait", [&](Communicator& c, int rank) {
@@ -36,7 +37,8 @@ TEST_CASE("a wait that takes long is told once, across lanes, and the operation 
       return c.all_reduce({&value, 1, DType::f32}, {&sum, 1, DType::f32}, ReduceOp::sum);
     };
     const auto count = [&] {
-      return c.all_reduce({&metric, 1, DType::f32}, {&metrics, 1, DType::f32}, ReduceOp::sum, urgent);
+      return c.all_reduce({&metric, 1, DType::f32}, {&metrics, 1, DType::f32}, ReduceOp::sum,
+                          urgent);
     };
     if (rank == 0) {
       called.arrive_and_wait();

@@ -42,9 +42,9 @@ TEST_CASE("a process that splits until its files run short is warned once", "[fo
     options.secret = "the secret of this test";
     options.interfaces = {"lo"};
     Communicator communicator = Communicator::connect(options);
-    const std::size_t open = open_descriptors();
+    const std::size_t open = lib::open_descriptors();
     Communicator group = *communicator.split(0, 0);
-    const std::size_t each = open_descriptors() - open;
+    const std::size_t each = lib::open_descriptors() - open;
     if (rank == 1) {
       // Half of them after the fourth split.
       const rlim_t most = 2 * (open + 4 * each);
@@ -52,7 +52,8 @@ TEST_CASE("a process that splits until its files run short is warned once", "[fo
       if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
     }
     const int few = warnings_of(communicator, 1), many = warnings_of(communicator, 6);
-    std::fprintf(stderr, few == 0 && many == rank ? "" : "rank %d: %d and %d warnings\n", rank, few, many);
+    std::fprintf(stderr, few == 0 && many == rank ? "" : "rank %d: %d and %d warnings\n", rank, few,
+                 many);
     return few == 0 && many == rank;
   });
   CHECK(statuses == std::vector<int>{0, 0});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nothing said how many threads, ports and how much memory a communicator needs. Descriptors: descriptors_test.cc.
+// Nothing said how many threads, ports and how much memory a communicator needs. Descriptors:
+// descriptors_test.cc.
 #include <algorithm>
 #include <barrier>
 #include <filesystem>
@@ -19,7 +20,8 @@ namespace {
 
 std::size_t threads() {
   std::size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+    ++count;
   return count;
 }
 
@@ -62,14 +64,16 @@ std::size_t shared_mappings() {
   for (std::string line; std::getline(file, line);) {
     if (line.find("memfd:") == std::string::npos) continue;
     const auto dash = line.find('-');
-    bytes += std::stoull(line.substr(dash + 1), nullptr, 16) - std::stoull(line.substr(0, dash), nullptr, 16);
+    bytes += std::stoull(line.substr(dash + 1), nullptr, 16) -
+             std::stoull(line.substr(0, dash), nullptr, 16);
   }
   return bytes;
 }
 
 }  // namespace
 
-TEST_CASE("a communicator takes the threads, ports and shared memory that are told", "[issues][needs]") {
+TEST_CASE("a communicator takes the threads, ports and shared memory that are told",
+          "[issues][needs]") {
   constexpr int size = 4;
   const Over over = GENERATE(Over::tcp, Over::shm);
   Setup setup;

@@ -32,7 +32,8 @@ Options options_of(MemoryStore& store, int rank, int size) {
 }
 
 // What connect() throws on each rank, "" for none.
-std::vector<std::string> messages(int size, Errc code, const std::function<void(Options&, int)>& change) {
+std::vector<std::string> messages(int size, Errc code,
+                                  const std::function<void(Options&, int)>& change) {
   MemoryStore store;
   std::vector<std::string> texts(static_cast<std::size_t>(size));
   run_ranks(size, "ranks with settings of their own", [&](int rank) {
@@ -70,10 +71,11 @@ TEST_CASE("a variable counts where the program has not set the field", "[issues]
   });
 }
 
-TEST_CASE("every field comes before its variable, and that before the default", "[issues][environment]") {
+TEST_CASE("every field comes before its variable, and that before the default",
+          "[issues][environment]") {
   const Options defaults = [] {
     const Environment none{};
-    return with_environment({});
+    return lib::with_environment({});
   }();
   CHECK(defaults.deadline == std::chrono::seconds{300});
   CHECK(defaults.connect_deadline == std::chrono::seconds{30});
@@ -89,7 +91,7 @@ TEST_CASE("every field comes before its variable, and that before the default", 
                                 {"RONDO_CONSTANTS", "/file"},  {"RONDO_MEASURE", "1"},
                                 {"RONDO_STAGING_BYTES", "1M"}, {"RONDO_REPRODUCIBLE", "1"},
                                 {"RONDO_CHECKSUM", "1"}};
-  const Options variables = with_environment({});
+  const Options variables = lib::with_environment({});
   CHECK(variables.deadline == std::chrono::seconds{5});
   CHECK(variables.connect_deadline == std::chrono::seconds{6});
   CHECK(variables.transports == std::vector<std::string>{"shm"});
@@ -121,7 +123,7 @@ TEST_CASE("every field comes before its variable, and that before the default", 
                     .constants = "/own",
                     .measure = false,
                     .staging_bytes = 2};
-  const Options fields = with_environment(own);
+  const Options fields = lib::with_environment(own);
   CHECK(fields.deadline == own.deadline);
   CHECK(fields.connect_deadline == own.connect_deadline);
   CHECK(fields.transports == own.transports);
@@ -139,20 +141,23 @@ TEST_CASE("every field comes before its variable, and that before the default", 
   CHECK_FALSE(fields.checksum);
   // A bad variable harms nobody who does not read it.
   ::setenv("RONDO_DEADLINE", "soon", 1);
-  CHECK_NOTHROW(with_environment(own));
-  CHECK_THROWS_WITH(with_environment({}), Contains("RONDO_DEADLINE is 'soon'"));
-  CHECK_THROWS_WITH(with_environment({.deadline = std::chrono::seconds{-1}}),
+  CHECK_NOTHROW(lib::with_environment(own));
+  CHECK_THROWS_WITH(lib::with_environment({}), Contains("RONDO_DEADLINE is 'soon'"));
+  CHECK_THROWS_WITH(lib::with_environment({.deadline = std::chrono::seconds{-1}}),
                     Contains("deadline is -1000 ms"));
 }
 
-TEST_CASE("a variable that cannot be read leaves the others their effect", "[issues][environment]") {
-  const Environment environment{
-      {"RONDO_CONNECT_DEADLINE", "soon"}, {"RONDO_DEADLINE", "20"}, {"RONDO_PORT_RANGE", "42000-42009"}};
+TEST_CASE("a variable that cannot be read leaves the others their effect",
+          "[issues][environment]") {
+  const Environment environment{{"RONDO_CONNECT_DEADLINE", "soon"},
+                                {"RONDO_DEADLINE", "20"},
+                                {"RONDO_PORT_RANGE", "42000-42009"}};
   Options options;
   options.deadline = std::chrono::milliseconds{-1};
-  CHECK_THROWS_WITH(fill_from_environment(options), Contains("deadline is -1 ms, it must be more than 0"));
+  CHECK_THROWS_WITH(lib::fill_from_environment(options),
+                    Contains("deadline is -1 ms, it must be more than 0"));
   CHECK(options.deadline == std::chrono::seconds{20});
-  CHECK(options.connect_deadline == default_connect_deadline);
+  CHECK(options.connect_deadline == lib::default_connect_deadline);
   CHECK(options.port_first == 42000);
   CHECK(options.port_last == 42009);
 }
@@ -178,7 +183,8 @@ TEST_CASE("a split takes over its parent's settings, whatever the environment sa
   });
 }
 
-TEST_CASE("ranks with different settings are told which, all of them the same", "[issues][environment]") {
+TEST_CASE("ranks with different settings are told which, all of them the same",
+          "[issues][environment]") {
   const Environment environment{{"RONDO_TRANSPORT", "tcp"}};
   const char* const remedy = ". Set the same on all ranks, in the variable or in Options";
   const auto same = [&](const std::vector<std::string>& texts, const std::string& wanted) {
@@ -193,15 +199,18 @@ TEST_CASE("ranks with different settings are told which, all of them the same", 
                   if (rank == 1) o.algorithm = "ring";
                   if (rank == 0) o.checksum = true;
                 }),
-       "RONDO_ALGORITHM: the planner's choice on rank 0, ring on rank 1; RONDO_CHECKSUM: 1 on rank 0, 0 on "
+       "RONDO_ALGORITHM: the planner's choice on rank 0, ring on rank 1; RONDO_CHECKSUM: 1 on rank "
+       "0, 0 on "
        "rank 1");
   same(messages(2, Errc::mismatch, [](Options& o, int rank) { o.depth = rank + 1; }),
        "RONDO_DEPTH: 1 on rank 0, 2 on rank 1");
-  same(messages(2, Errc::mismatch, [](Options& o, int rank) { o.segment_bytes = rank == 0 ? 0 : 65536; }),
+  same(messages(2, Errc::mismatch,
+                [](Options& o, int rank) { o.segment_bytes = rank == 0 ? 0 : 65536; }),
        "RONDO_SEGMENT_BYTES: the planner's choice on rank 0, 65536 on rank 1");
   same(messages(2, Errc::mismatch, [](Options& o, int rank) { o.reproducible = rank == 1; }),
        "RONDO_REPRODUCIBLE: 0 on rank 0, 1 on rank 1");
-  same(messages(2, Errc::mismatch, [](Options& o, int rank) { o.staging_bytes = rank == 0 ? 0 : 1 << 20; }),
+  same(messages(2, Errc::mismatch,
+                [](Options& o, int rank) { o.staging_bytes = rank == 0 ? 0 : 1 << 20; }),
        "RONDO_STAGING_BYTES: 16777216 on rank 0, 1048576 on rank 1");
   same(messages(2, Errc::mismatch,
                 [](Options& o, int rank) {
@@ -224,29 +233,32 @@ TEST_CASE("settings that may differ do not stop anybody", "[issues][environment]
 }
 
 TEST_CASE("what a peer says of its settings is bounded and printable", "[issues][environment]") {
-  Writer writer;
-  put_settings(writer, {{"RONDO_ALGORITHM", "a\033[2Jb"}});
-  const Blob bytes = writer.take();
-  Reader reader(bytes);
-  CHECK(get_settings(reader) == Settings{{"RONDO_ALGORITHM", "(a text that cannot be shown)"}});
+  base::Writer writer;
+  lib::put_settings(writer, {{"RONDO_ALGORITHM", "a\033[2Jb"}});
+  const transports::Blob bytes = writer.take();
+  base::Reader reader(bytes);
+  CHECK(lib::get_settings(reader) ==
+        lib::Settings{{"RONDO_ALGORITHM", "(a text that cannot be shown)"}});
   CHECK(reader.ok());
-  Writer large;
-  put_settings(large, {{"RONDO_ALGORITHM", std::string(257, 'x')}});
-  const Blob more = large.take();
-  Reader second(more);
-  get_settings(second);
+  base::Writer large;
+  lib::put_settings(large, {{"RONDO_ALGORITHM", std::string(257, 'x')}});
+  const transports::Blob more = large.take();
+  base::Reader second(more);
+  lib::get_settings(second);
   CHECK_FALSE(second.ok());
 }
 
-TEST_CASE("a name that Rondo does not know leads to the nearest that it has", "[issues][environment]") {
-  CHECK(nearest_variable("RONDO_TRANSPORTS") == "RONDO_TRANSPORT");
-  CHECK(nearest_variable("RONDO_TRANPORT") == "RONDO_TRANSPORT");
-  CHECK(nearest_variable("RONDO_RNAK") == "RONDO_RANK");
-  CHECK(nearest_variable("RONDO_ALGO") == "");
-  CHECK(nearest_variable("RONDO_SEGMENTBYTES") == "RONDO_SEGMENT_BYTES");
-  CHECK(nearest_variable("RONDO_SOMETHING_ELSE") == "");
-  CHECK(nearest_variable("RONDO_XYZ") == "");
-  CHECK(nearest_variable("RONDO_DEPTH") == "");
-  for (const char* name : {"RONDO_RANK", "RONDO_LOCAL_RANK", "RONDO_ISA", "RONDO_LOG", "RONDO_DEPTH"})
-    CHECK(is_variable(name));
+TEST_CASE("a name that Rondo does not know leads to the nearest that it has",
+          "[issues][environment]") {
+  CHECK(lib::nearest_variable("RONDO_TRANSPORTS") == "RONDO_TRANSPORT");
+  CHECK(lib::nearest_variable("RONDO_TRANPORT") == "RONDO_TRANSPORT");
+  CHECK(lib::nearest_variable("RONDO_RNAK") == "RONDO_RANK");
+  CHECK(lib::nearest_variable("RONDO_ALGO") == "");
+  CHECK(lib::nearest_variable("RONDO_SEGMENTBYTES") == "RONDO_SEGMENT_BYTES");
+  CHECK(lib::nearest_variable("RONDO_SOMETHING_ELSE") == "");
+  CHECK(lib::nearest_variable("RONDO_XYZ") == "");
+  CHECK(lib::nearest_variable("RONDO_DEPTH") == "");
+  for (const char* name :
+       {"RONDO_RANK", "RONDO_LOCAL_RANK", "RONDO_ISA", "RONDO_LOG", "RONDO_DEPTH"})
+    CHECK(lib::is_variable(name));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program between two hosts that did not know the secret could pass the handshake on and then speak as rank 0, or as a rank to
-// rank 0. Data connections: tests/transports/tcp_relay_test.cc.
+// A program between two hosts that did not know the secret could pass the handshake on and then
+// speak as rank 0, or as a rank to rank 0. Data connections: tests/transports/tcp_relay_test.cc.
 #include <future>
 #include <memory>
 #include <string>
@@ -21,15 +21,17 @@ using testing::behind_verdict;
 using testing::Relay;
 using testing::RelayBytes;
 
-// Two ranks; rank 1 has the relay's address for that of rank 0. Their connections are treated as between hosts.
+// Two ranks; rank 1 has the relay's address for that of rank 0. Their connections are treated as
+// between hosts.
 struct Between {
   explicit Between(Attack attack) {
     const std::uint16_t port = free_port();
-    Endpoint target = loopback_address(port).front();
+    rendezvous::Endpoint target = rendezvous::loopback_address(port).front();
     relay = std::make_unique<Relay>(target, std::move(attack));
-    places = {place_of(0, 2, "tcp://127.0.0.1:" + std::to_string(port), "secret"),
-              place_of(1, 2, "tcp://127.0.0.1:" + std::to_string(relay->endpoint().port()), "secret")};
-    for (Place& place : places) place.protect_all = true;
+    places = {
+        place_of(0, 2, "tcp://127.0.0.1:" + std::to_string(port), "secret"),
+        place_of(1, 2, "tcp://127.0.0.1:" + std::to_string(relay->endpoint().port()), "secret")};
+    for (rendezvous::Place& place : places) place.protect_all = true;
   }
 
   std::vector<Outcome> join(milliseconds limit = milliseconds{20'000}) {
@@ -37,7 +39,7 @@ struct Between {
   }
 
   std::unique_ptr<Relay> relay;
-  std::vector<Place> places;
+  std::vector<rendezvous::Place> places;
 };
 
 constexpr std::size_t prefix = 8, tag = 16;
@@ -48,14 +50,15 @@ std::size_t record_frame(int rank) {
 
 std::size_t members_frames() {
   std::size_t all = 0;
-  for (const auto& message : {encode(MembersMessage{1, 2}), encode(MemberMessage{0, record_of(0)}),
-                              encode(MemberMessage{1, record_of(1)})})
+  for (const auto& message : {control::encode(control::MembersMessage{1, 2}),
+                              control::encode(control::MemberMessage{0, record_of(0)}),
+                              control::encode(control::MemberMessage{1, record_of(1)})})
     all += message.size() + tag;
   return all;
 }
 
 RelayBytes forged_verdict(RelayBytes behind) {
-  RelayBytes all = encode(VerdictMessage{{Errc::aborted, "rank 0 says so"}});
+  RelayBytes all = control::encode(control::VerdictMessage{{Errc::aborted, "rank 0 says so"}});
   all.resize(all.size() + tag);
   all.insert(all.end(), behind.begin(), behind.end());
   return all;
@@ -65,22 +68,24 @@ RelayBytes forged_verdict(RelayBytes behind) {
 
 TEST_CASE("a rank on another host gets tags without being asked") {
   const std::uint16_t port = free_port();
-  const Place place = place_of(0, 2, "tcp://127.0.0.1:" + std::to_string(port), "secret");
-  auto rank_0 = std::async(std::launch::async,
-                           [&] { return join_one(place, with_deadline(milliseconds{20'000}), {}); });
-  FileDescriptor outside;
+  const rendezvous::Place place =
+      place_of(0, 2, "tcp://127.0.0.1:" + std::to_string(port), "secret");
+  auto rank_0 = std::async(
+      std::launch::async, [&] { return join_one(place, with_deadline(milliseconds{20'000}), {}); });
+  base::FileDescriptor outside;
   std::string why;
-  const TimePoint until = after(Clock::now(), milliseconds{20'000});
-  while (!connect_to(loopback_address(port).front(), until, why) && Clock::now() < until)
+  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
+  while (!rendezvous::connect_to(rendezvous::loopback_address(port).front(), until, why) &&
+         base::Clock::now() < until)
     std::this_thread::yield();
   outside = testing::connect_from_outside(port);
   if (outside)
-    CHECK(testing::agree_over(outside, {Purpose::rendezvous, 1, 2, 0, 0, 0}, "secret").protection ==
-          Protection::headers);
+    CHECK(testing::agree_over(outside, {base::Purpose::rendezvous, 1, 2, 0, 0, 0}, "secret")
+              .protection == base::Protection::headers);
   else
     WARN("skipped: this host has no IPv4 address other than loopback");
   // Ends the join for both.
-  Place other = place;
+  rendezvous::Place other = place;
   other.rank = 1;
   other.size = 3;
   CHECK_FALSE(join_one(other, with_deadline(milliseconds{20'000}), {}).joined);
@@ -95,9 +100,11 @@ TEST_CASE("ranks join and leave over a relay that changes nothing") {
 
 TEST_CASE("a relay cannot change what rank 0 says to a rank that joins") {
   // Within the record of rank 0.
-  const std::size_t members = encode(MembersMessage{1, 2}).size() + tag;
-  Between between({false, behind_verdict + members + encode(MemberMessage{0, record_of(0)}).size() - 1, 1,
-                   testing::altered});
+  const std::size_t members = control::encode(control::MembersMessage{1, 2}).size() + tag;
+  Between between({false,
+                   behind_verdict + members +
+                       control::encode(control::MemberMessage{0, record_of(0)}).size() - 1,
+                   1, testing::altered});
   const auto outcomes = between.join();
   REQUIRE_FALSE(outcomes[1].joined);
   CHECK(outcomes[1].code == Errc::authentication);
@@ -123,8 +130,8 @@ TEST_CASE("a relay cannot speak as rank 0 once the ranks have joined") {
   outcomes[0].joined->control->start(zero);
   outcomes[1].joined->control->start(one);
   // Something from rank 0, which the relay puts its own message in front of.
-  outcomes[0].joined->control->publish(CostConstants{});
-  const Failure failure = one.wait_for_failure();
+  outcomes[0].joined->control->publish(plan::CostConstants{});
+  const engine::Failure failure = one.wait_for_failure();
   CHECK(failure.code == Errc::authentication);
   INFO(failure.cause);
   CHECK(failure.cause.find("rank 0 says so") == std::string::npos);
@@ -136,7 +143,8 @@ TEST_CASE("a relay cannot speak as rank 0 once the ranks have joined") {
 
 TEST_CASE("a relay cannot speak as a rank to rank 0") {
   Between between({true, behind_proof + record_frame(1), 1, [](RelayBytes behind) {
-                     RelayBytes all = encode(ReportMessage{{Errc::aborted, "rank 1 says so"}});
+                     RelayBytes all =
+                         control::encode(control::ReportMessage{{Errc::aborted, "rank 1 says so"}});
                      all.resize(all.size() + tag);
                      all.insert(all.end(), behind.begin(), behind.end());
                      return all;
@@ -147,7 +155,7 @@ TEST_CASE("a relay cannot speak as a rank to rank 0") {
   outcomes[0].joined->control->start(zero);
   outcomes[1].joined->control->start(one);
   outcomes[1].joined->control->report({Errc::peer_lost, "something true"});
-  const Failure failure = zero.wait_for_failure();
+  const engine::Failure failure = zero.wait_for_failure();
   CHECK(failure.code == Errc::authentication);
   INFO(failure.cause);
   CHECK(failure.cause.find("rank 0 lost rank 1") != std::string::npos);

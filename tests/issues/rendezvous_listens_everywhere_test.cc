@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// With a job secret rank 0 listened on every address of its host, whatever the URL and the interface filters said.
+// With a job secret rank 0 listened on every address of its host, whatever the URL and the
+// interface filters said.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -13,30 +14,32 @@
 namespace rondo::tests {
 namespace {
 
-std::vector<std::string> hosts_of(const Reception& reception) {
+std::vector<std::string> hosts_of(const rendezvous::Reception& reception) {
   std::vector<std::string> hosts;
-  for (const FileDescriptor& listener : reception.listeners)
-    hosts.push_back(own_endpoint(listener.get()).host());
+  for (const base::FileDescriptor& listener : reception.listeners)
+    hosts.push_back(rendezvous::own_endpoint(listener.get()).host());
   return hosts;
 }
 
 // An IPv4 address of this host other than loopback, if it has one.
 std::string other_address() {
-  for (const InterfaceInfo& one : describe_interfaces({}))
-    if (!one.loopback && one.chosen && one.address.find(':') == std::string::npos) return one.address;
+  for (const InterfaceInfo& one : lib::describe_interfaces({}))
+    if (!one.loopback && one.chosen && one.address.find(':') == std::string::npos)
+      return one.address;
   return {};
 }
 
-bool all_loopback(const Reception& reception) {
-  return std::ranges::all_of(reception.listeners, [](const FileDescriptor& listener) {
-    return own_endpoint(listener.get()).is_loopback();
+bool all_loopback(const rendezvous::Reception& reception) {
+  return std::ranges::all_of(reception.listeners, [](const base::FileDescriptor& listener) {
+    return rendezvous::own_endpoint(listener.get()).is_loopback();
   });
 }
 
 // A name that no test of another process has.
 std::string free_file() {
   return "file://" +
-         (std::filesystem::temp_directory_path() / ("rondo-listens-" + std::to_string(::getpid()))).string();
+         (std::filesystem::temp_directory_path() / ("rondo-listens-" + std::to_string(::getpid())))
+             .string();
 }
 
 }  // namespace
@@ -49,14 +52,16 @@ TEST_CASE("rank 0 listens at the address in the URL and nowhere else") {
   }
   const std::string url = "tcp://" + address + ":" + std::to_string(free_port());
   const Options options;
-  const Reception reception = open_reception(place_of(0, 2, url, "secret"), options, 1);
+  const rendezvous::Reception reception =
+      rendezvous::open_reception(place_of(0, 2, url, "secret"), options, 1);
   CHECK(hosts_of(reception) == std::vector<std::string>{address});
 }
 
 TEST_CASE("an announced rank 0 listens on the chosen interfaces alone") {
   Options options;
   options.interfaces = {"lo"};
-  const Reception reception = open_reception(place_of(0, 2, free_file(), "secret"), options, 1);
+  const rendezvous::Reception reception =
+      rendezvous::open_reception(place_of(0, 2, free_file(), "secret"), options, 1);
   REQUIRE(!reception.listeners.empty());
   CHECK(all_loopback(reception));
 }
@@ -65,7 +70,8 @@ TEST_CASE("a URL that names every address leaves the choice to the interface fil
   Options options;
   options.interfaces = {"lo"};
   const std::string url = "tcp://0.0.0.0:" + std::to_string(free_port());
-  const Reception reception = open_reception(place_of(0, 2, url, "secret"), options, 1);
+  const rendezvous::Reception reception =
+      rendezvous::open_reception(place_of(0, 2, url, "secret"), options, 1);
   REQUIRE(!reception.listeners.empty());
   CHECK(all_loopback(reception));
 }

@@ -29,12 +29,15 @@ OpOptions urgent() {
 
 void expect_all(const std::vector<float>& values, float wanted, const std::string& what) {
   for (const float value : values)
-    expect(value == wanted, what + ": " + std::to_string(value) + " instead of " + std::to_string(wanted));
+    expect(value == wanted,
+           what + ": " + std::to_string(value) + " instead of " + std::to_string(wanted));
 }
 
-// Rank 0: the second operation has no reason to wait here, so it ends in that time only if it did not wait for the first there.
+// Rank 0: the second operation has no reason to wait here, so it ends in that time only if it did
+// not wait for the first there.
 void call_second_then_first(Work second, const std::function<Work()>& first) {
-  expect(!second.wait_for(chance), "the second operation has ended before the first was called by all");
+  expect(!second.wait_for(chance),
+         "the second operation has ended before the first was called by all");
   first().wait();
   second.wait();
 }

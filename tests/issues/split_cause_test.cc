@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The deadline of the parent was taken for "nothing in the store", and rank 0 of the group, which was innocent, was accused.
+// The deadline of the parent was taken for "nothing in the store", and rank 0 of the group, which
+// was innocent, was accused.
 #include <condition_variable>
 #include <mutex>
 
@@ -26,13 +27,14 @@ TEST_CASE("a split that meets its deadline names the rank that did not come", "[
     options.store = &store;
     options.transports = {"tcp"};
     options.connect_deadline = std::chrono::seconds{5};
-    const auto factory = [&](const Place& place, const Options& o) {
+    const auto factory = [&](const rendezvous::Place& place, const Options& o) {
       std::unique_lock lock(mutex);
       // Until the others have given it up.
-      if (!place.group.empty() && rank == late) changed.wait(lock, [&] { return failed == size - 1; });
-      return default_transports(place, o);
+      if (!place.group.empty() && rank == late)
+        changed.wait(lock, [&] { return failed == size - 1; });
+      return lib::default_transports(place, o);
     };
-    Communicator c = connect_with(options, factory);
+    Communicator c = lib::connect_with(options, factory);
     try {
       (void)c.split(0, 0);
     } catch (const Error& error) {
@@ -44,9 +46,9 @@ TEST_CASE("a split that meets its deadline names the rank that did not come", "[
   }));
   for (int rank = 0; rank < size; ++rank) {
     INFO("rank " << rank);
-    CHECK_THAT(causes[static_cast<std::size_t>(rank)], Contains("all_gather") && Contains("\"split\"") &&
-                                                           Contains("rank 2 has not called") &&
-                                                           !Contains("rank 0 is not to be found"));
+    CHECK_THAT(causes[static_cast<std::size_t>(rank)],
+               Contains("all_gather") && Contains("\"split\"") &&
+                   Contains("rank 2 has not called") && !Contains("rank 0 is not to be found"));
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections that prove nothing took descriptors until the process had none left, and a rank that came then waited for their
-// handshakes to run out of time. Those that came again and again were taken for a shortage that does not end.
+// Connections that prove nothing took descriptors until the process had none left, and a rank that
+// came then waited for their handshakes to run out of time. Those that came again and again were
+// taken for a shortage that does not end.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -49,13 +50,13 @@ class FileLimit {
 // Rank 0 of 2, alone: it accepts once it is started.
 struct Lonely {
   Lonely() {
-    TcpOptions options;
+    tcp::TcpOptions options;
     options.size = 2;
     options.secret = "secret";
     options.host = "one host";
     options.interfaces = {"lo"};
-    transport = make_tcp(options);
-    const auto address = decode_tcp_address(transport->address());
+    transport = tcp::make_tcp(options);
+    const auto address = tcp::decode_tcp_address(transport->address());
     REQUIRE(address);
     const auto& first = address->endpoints.front();
     at.bytes = static_cast<socklen_t>(first.size());
@@ -63,30 +64,32 @@ struct Lonely {
   }
   void start() { transport->start({transport->address(), transport->address()}, job); }
 
-  std::unique_ptr<Transport> transport;
-  Endpoint at;
+  std::unique_ptr<transports::Transport> transport;
+  rendezvous::Endpoint at;
 };
 
-FileDescriptor connect(const Lonely& rank) {
+base::FileDescriptor connect(const Lonely& rank) {
   std::string why;
-  FileDescriptor socket = connect_to(rank.at, after(Clock::now(), milliseconds{20'000}), why);
+  base::FileDescriptor socket =
+      rendezvous::connect_to(rank.at, base::after(base::Clock::now(), milliseconds{20'000}), why);
   INFO(why);
   REQUIRE(socket);
   return socket;
 }
 
-std::size_t dismissed(const std::vector<FileDescriptor>& clients) {
-  return static_cast<std::size_t>(std::ranges::count_if(clients, [](const FileDescriptor& client) {
-    std::byte byte{};
-    return ::recv(client.get(), &byte, 1, MSG_PEEK) == 0;
-  }));
+std::size_t dismissed(const std::vector<base::FileDescriptor>& clients) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(clients, [](const base::FileDescriptor& client) {
+        std::byte byte{};
+        return ::recv(client.get(), &byte, 1, MSG_PEEK) == 0;
+      }));
 }
 
 template <class Bytes>
-std::optional<Bytes> read_exactly(const FileDescriptor& socket, TimePoint until) {
+std::optional<Bytes> read_exactly(const base::FileDescriptor& socket, base::TimePoint until) {
   Bytes bytes{};
   for (std::size_t have = 0; have < bytes.size();) {
-    if (!wait_for(socket.get(), POLLIN, until)) return std::nullopt;
+    if (!rendezvous::wait_for(socket.get(), POLLIN, until)) return std::nullopt;
     const ssize_t count = ::recv(socket.get(), bytes.data() + have, bytes.size() - have, 0);
     if (count <= 0) return std::nullopt;
     have += static_cast<std::size_t>(count);
@@ -95,71 +98,80 @@ std::optional<Bytes> read_exactly(const FileDescriptor& socket, TimePoint until)
 }
 
 // The handshake of rank 1; no value when it is not over in time.
-std::optional<Verdict> shake_hands(const FileDescriptor& socket, TimePoint until) {
-  Initiator initiator({.purpose = Purpose::data, .rank = 1, .size = 2, .job = job}, 0, "secret");
-  const HelloBytes hello = initiator.hello();
-  REQUIRE(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == hello_bytes);
-  const auto challenge = read_exactly<ChallengeBytes>(socket, until);
+std::optional<base::Verdict> shake_hands(const base::FileDescriptor& socket,
+                                         base::TimePoint until) {
+  base::Initiator initiator({.purpose = base::Purpose::data, .rank = 1, .size = 2, .job = job}, 0,
+                            "secret");
+  const base::HelloBytes hello = initiator.hello();
+  REQUIRE(::send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) == base::hello_bytes);
+  const auto challenge = read_exactly<base::ChallengeBytes>(socket, until);
   if (!challenge) return std::nullopt;
-  const ProofBytes proof = initiator.answer(*challenge);
-  REQUIRE(::send(socket.get(), proof.data(), proof.size(), MSG_NOSIGNAL) == proof_bytes);
-  const auto verdict = read_exactly<VerdictBytes>(socket, until);
+  const base::ProofBytes proof = initiator.answer(*challenge);
+  REQUIRE(::send(socket.get(), proof.data(), proof.size(), MSG_NOSIGNAL) == base::proof_bytes);
+  const auto verdict = read_exactly<base::VerdictBytes>(socket, until);
   if (!verdict) return std::nullopt;
-  return Initiator::read_verdict(*verdict);
+  return base::Initiator::read_verdict(*verdict);
 }
 
 }  // namespace
 
-// Handshakes are given up after 5 s; whoever is so slow that this happens here sees fewer strangers, not more.
+// Handshakes are given up after 5 s; whoever is so slow that this happens here sees fewer
+// strangers, not more.
 TEST_CASE("connections that prove nothing hold a quarter of the descriptors at most") {
   Lonely rank;
-  std::vector<FileDescriptor> strangers;
+  std::vector<base::FileDescriptor> strangers;
   for (int i = 0; i < 100; ++i) strangers.push_back(connect(rank));
-  const FileDescriptor client = connect(rank);
+  const base::FileDescriptor client = connect(rank);
   REQUIRE(client.get() < 180);
   const FileLimit limit(280);
   rank.start();
-  // Connections are accepted in the order in which they came: when this one is through, all others have been.
-  REQUIRE(shake_hands(client, after(Clock::now(), milliseconds{20'000})) == Verdict::welcome);
+  // Connections are accepted in the order in which they came: when this one is through, all others
+  // have been.
+  REQUIRE(shake_hands(client, base::after(base::Clock::now(), milliseconds{20'000})) ==
+          base::Verdict::welcome);
   CHECK(strangers.size() - dismissed(strangers) <= 280 / 4);
 }
 
-TEST_CASE("a rank that comes when there are no descriptors left takes the place of a stranger", "[starved]") {
+TEST_CASE("a rank that comes when there are no descriptors left takes the place of a stranger",
+          "[starved]") {
   Lonely rank;
-  std::vector<FileDescriptor> strangers;
+  std::vector<base::FileDescriptor> strangers;
   for (int i = 0; i < 60; ++i) strangers.push_back(connect(rank));
-  const FileDescriptor client = connect(rank);
+  const base::FileDescriptor client = connect(rank);
   rank.start();
-  // Six descriptors are left: who waits until as many handshakes have run out of time waits for 50 s.
+  // Six descriptors are left: who waits until as many handshakes have run out of time waits for 50
+  // s.
   const FileLimit limit(static_cast<rlim_t>(client.get()) + 7);
-  CHECK(shake_hands(client, after(Clock::now(), milliseconds{25'000})) == Verdict::welcome);
+  CHECK(shake_hands(client, base::after(base::Clock::now(), milliseconds{25'000})) ==
+        base::Verdict::welcome);
 }
 
 TEST_CASE("local connections that prove nothing hold a quarter of the descriptors at most") {
   const auto make = [](int rank) {
-    ShmOptions options;
+    shm::ShmOptions options;
     options.rank = rank;
     options.size = 2;
     options.host = "one host";
     options.secret = "secret";
-    options.deadline = after(Clock::now(), milliseconds{60'000});
-    return make_shm(options);
+    options.deadline = base::after(base::Clock::now(), milliseconds{60'000});
+    return shm::make_shm(options);
   };
   const auto rank0 = make(0), rank1 = make(1);
-  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
-  const std::string name = decode_shm_address(rank0->address())->name;
-  std::vector<FileDescriptor> strangers;
+  const std::vector<transports::Blob> addresses{rank0->address(), rank1->address()};
+  const std::string name = shm::decode_shm_address(rank0->address())->name;
+  std::vector<base::FileDescriptor> strangers;
   for (int i = 0; i < 100; ++i) {
-    strangers.push_back(connect_to_name(name));
+    strangers.push_back(shm::connect_to_name(name));
     REQUIRE(strangers.back());
   }
-  const FileDescriptor client = connect_to_name(name);
+  const base::FileDescriptor client = shm::connect_to_name(name);
   REQUIRE(client.get() < 180);
   const FileLimit limit(280);
   std::jthread meeting([&] { rank0->start(addresses, job); });
   // The last of them gets its answer when all have been accepted.
-  Initiator initiator({.purpose = Purpose::memory, .rank = 1, .size = 2, .job = job}, 0, "secret");
-  send_packet(client.get(), initiator.hello());
+  base::Initiator initiator({.purpose = base::Purpose::memory, .rank = 1, .size = 2, .job = job}, 0,
+                            "secret");
+  shm::send_packet(client.get(), initiator.hello());
   pollfd ready{client.get(), POLLIN, 0};
   CHECK(::poll(&ready, 1, 20'000) == 1);
   CHECK(strangers.size() - dismissed(strangers) <= 280 / 4);
@@ -168,19 +180,23 @@ TEST_CASE("local connections that prove nothing hold a quarter of the descriptor
 }
 
 // For longer than the listener bears a shortage: it must find that there was room each time.
-TEST_CASE("strangers who come again and again when there are no descriptors left do not end the job",
-          "[starved]") {
+TEST_CASE(
+    "strangers who come again and again when there are no descriptors left do not end the job",
+    "[starved]") {
   Lonely rank;
-  std::vector<FileDescriptor> sockets;
+  std::vector<base::FileDescriptor> sockets;
   for (int i = 0; i < 61; ++i)
-    sockets.emplace_back(::socket(rank.at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    sockets.emplace_back(
+        ::socket(rank.at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   rank.start();
   const FileLimit limit(static_cast<rlim_t>(sockets.back().get()) + 4);
-  for (const FileDescriptor& socket : sockets) {
-    if (::connect(socket.get(), rank.at.address(), rank.at.bytes) != 0) REQUIRE(errno == EINPROGRESS);
-    pause_until(after(Clock::now(), milliseconds{110}));
+  for (const base::FileDescriptor& socket : sockets) {
+    if (::connect(socket.get(), rank.at.address(), rank.at.bytes) != 0)
+      REQUIRE(errno == EINPROGRESS);
+    rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{110}));
   }
-  CHECK(shake_hands(sockets.back(), after(Clock::now(), milliseconds{20'000})) == Verdict::welcome);
+  CHECK(shake_hands(sockets.back(), base::after(base::Clock::now(), milliseconds{20'000})) ==
+        base::Verdict::welcome);
 }
 
 }  // namespace rondo::tests

@@ -30,7 +30,8 @@ class NoDescriptors {
     rlimit low = before_;
     low.rlim_cur = 300;
     ::setrlimit(RLIMIT_NOFILE, &low);
-    for (FileDescriptor one(::dup(0)); one; one = FileDescriptor(::dup(0))) all_.push_back(std::move(one));
+    for (base::FileDescriptor one(::dup(0)); one; one = base::FileDescriptor(::dup(0)))
+      all_.push_back(std::move(one));
   }
   ~NoDescriptors() {
     all_.clear();
@@ -39,12 +40,13 @@ class NoDescriptors {
 
  private:
   rlimit before_{};
-  std::vector<FileDescriptor> all_;
+  std::vector<base::FileDescriptor> all_;
 };
 
 }  // namespace
 
-TEST_CASE("memory that a peer cannot take for a while lies nowhere, and then where it is", "[shm][starved]") {
+TEST_CASE("memory that a peer cannot take for a while lies nowhere, and then where it is",
+          "[shm][starved]") {
   auto transports = shm_transports(3);
   auto memory = transports[1]->allocate(bytes);
   std::memset(memory->memory().data(), 7, bytes);
@@ -53,9 +55,9 @@ TEST_CASE("memory that a peer cannot take for a while lies nowhere, and then whe
     for (int i = 0; i < 5; ++i)
       CHECK(find_everywhere(transports, 1, memory->memory().data(), bytes).generation == 0);
   }
-  const TimePoint until = Clock::now() + std::chrono::seconds{30};
-  WindowPlace place;
-  while (place.generation == 0 && Clock::now() < until)
+  const base::TimePoint until = base::Clock::now() + std::chrono::seconds{30};
+  transports::WindowPlace place;
+  while (place.generation == 0 && base::Clock::now() < until)
     place = find_everywhere(transports, 1, memory->memory().data(), bytes);
   REQUIRE(place.generation != 0);
   for (const std::size_t peer : {0u, 2u}) {
@@ -70,27 +72,30 @@ TEST_CASE("operations on memory that a peer cannot map give the right sums", "[s
   Setup setup;
   setup.size = 3;
   setup.over = Over::shm;
-  run_communicators(setup, "sums without a descriptor to spare", [&](Communicator& communicator, int rank) {
-    constexpr std::size_t count = bytes / sizeof(float);
-    const Memory in = communicator.allocate(bytes), out = communicator.allocate(bytes);
-    communicator.barrier().wait();
-    if (rank == 0) none = std::make_unique<NoDescriptors>();
-    communicator.barrier().wait();
-    for (int round = 0; round < 8; ++round) {
-      if (round == 4) {
+  run_communicators(
+      setup, "sums without a descriptor to spare", [&](Communicator& communicator, int rank) {
+        constexpr std::size_t count = bytes / sizeof(float);
+        const Memory in = communicator.allocate(bytes), out = communicator.allocate(bytes);
         communicator.barrier().wait();
-        if (rank == 0) none.reset();
+        if (rank == 0) none = std::make_unique<NoDescriptors>();
         communicator.barrier().wait();
-      }
-      auto* const values = static_cast<float*>(in.data());
-      for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(round + rank);
-      communicator.all_reduce({in.data(), count, DType::f32}, {out.data(), count, DType::f32}, ReduceOp::sum)
-          .wait();
-      const auto* const sums = static_cast<const float*>(out.data());
-      for (const std::size_t i : {std::size_t{0}, count / 2, count - 1})
-        expect(sums[i] == static_cast<float>(3 * round + 3), "a wrong sum");
-    }
-  });
+        for (int round = 0; round < 8; ++round) {
+          if (round == 4) {
+            communicator.barrier().wait();
+            if (rank == 0) none.reset();
+            communicator.barrier().wait();
+          }
+          auto* const values = static_cast<float*>(in.data());
+          for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>(round + rank);
+          communicator
+              .all_reduce({in.data(), count, DType::f32}, {out.data(), count, DType::f32},
+                          ReduceOp::sum)
+              .wait();
+          const auto* const sums = static_cast<const float*>(out.data());
+          for (const std::size_t i : {std::size_t{0}, count / 2, count - 1})
+            expect(sums[i] == static_cast<float>(3 * round + 3), "a wrong sum");
+        }
+      });
 }
 
 }  // namespace rondo::testing

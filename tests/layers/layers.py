@@ -3,7 +3,9 @@
 
     layers.py ROOT      prints every violation as path:line: what, and what to do; exit status 1 when there is any
 
-include/rondo -> base -> transports -> collectives -> lib; a folder may include itself and what stands to its left.
+include/rondo -> base -> device -> transports -> collectives -> lib; a folder may include itself and what stands to its left.
+Inside collectives: schedules -> proof, plan, kernels -> engine, direct, point. Inside transports: transport.h -> connect, host ->
+the transports. A room has a namespace of its own, named as its folder; what is public is in rondo.
 """
 
 import pathlib
@@ -12,13 +14,17 @@ import sys
 
 import definitions
 
-ORDER = ["include", "base", "transports", "collectives", "lib"]
-PUBLIC_ONLY = ["grad", "bn", "tools", "examples", "python"]
+ORDER = ["include", "base", "device", "transports", "collectives", "lib"]
+PUBLIC_AND_BASE = ["grad", "bn", "tools", "python"]
+PUBLIC_ONLY = ["examples"]
+COLLECTIVES = {"schedules": 0, "proof": 1, "plan": 1, "kernels": 1, "engine": 2, "direct": 2, "point": 2}
+# Rooms of transports that several transports share.
+SHARED_TRANSPORTS = {"connect", "host"}
 EVERYTHING = ["tests", "bench"]
 CODE = {".h", ".cc", ".cu", ".cuh"}
 OTHER_CODE = {".py", ".sh", ".map", ".cmake"}
 OTHER_NAMES = {"meson.build", "meson_options.txt", "dev", "run"}
-MOST_LINES = 400
+ADVISED_LINES = 400
 SPDX = "SPDX-License-Identifier: Apache-2.0"
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CUDA = re.compile(r"^(cuda|cu[A-Z]|cub/|thrust/|cooperative_groups|nvml|device_launch_parameters|nvtx)")
@@ -31,7 +37,7 @@ def folder_of(path):
 
 
 def may_use_asio(path):
-    return path.startswith(("transports/tcp/", "lib/rendezvous", "lib/control"))
+    return path.startswith(("transports/connect/", "transports/tcp/", "lib/rendezvous/", "lib/control/"))
 
 
 def may_use_verbs(path):
@@ -39,7 +45,7 @@ def may_use_verbs(path):
 
 
 def may_use_cuda(path):
-    return path.startswith(("transports/cuda_ipc/", "lib/")) or path.endswith((".cu", ".cuh"))
+    return path.startswith("device/") or path.endswith((".cu", ".cuh"))
 
 
 # What rondo/c.h, the header for C, needs of the standard library.
@@ -51,11 +57,11 @@ def foreign_include(path, target):
     if folder_of(path) in EVERYTHING:
         return None
     if ASIO.match(target) and not may_use_asio(path):
-        return f"<{target}>: Boost.Asio stays inside transports/tcp, lib/rendezvous* and lib/control*"
+        return f"<{target}>: Boost.Asio stays inside transports/connect, transports/tcp, lib/rendezvous and lib/control"
     if VERBS.match(target) and not may_use_verbs(path):
         return f"<{target}>: verbs headers stay inside transports/rdma"
     if CUDA.match(target) and not may_use_cuda(path):
-        return f"<{target}>: CUDA headers stay inside transports/cuda_ipc, *.cu and one file of lib"
+        return f"<{target}>: CUDA headers stay inside device and *.cu"
     if folder_of(path) == "include" and ("/" in target or target.endswith(".h")) and target not in C_LIBRARY:
         return f"<{target}>: public headers include only the standard library and rondo/"
     return None
@@ -70,14 +76,39 @@ def own_include(path, target, folders):
         return f'"{target}": write the path from the root of the tree'
     if here in PUBLIC_ONLY:
         return None if here == there else f'"{target}": {here} includes the public headers <rondo/...> and itself only'
+    if here in PUBLIC_AND_BASE:
+        return None if there in (here, "base") else f'"{target}": {here} includes <rondo/...>, base and itself only'
     if here == "include":
         return f'"{target}": public headers include only the standard library and rondo/'
     if there not in ORDER or ORDER.index(there) > ORDER.index(here):
         return f'"{target}": {here} may include {", ".join(ORDER[: ORDER.index(here) + 1])} only'
-    concrete = re.match(r"transports/([^/]+)/", target)
-    if concrete and not path.startswith(concrete.group(0)) and path != "lib/transports.cc":
-        return f'"{target}": concrete transports are named in lib/transports.cc only'
+    return room_include(path, target)
+
+
+def room_include(path, target):
+    """What is wrong with including a header of another room, if anything."""
+    here, there = room_of(path), room_of(target)
+    if here == there:
+        return None
+    if target.startswith("transports/") and there not in SHARED_TRANSPORTS | {"transports"}:
+        if path != "lib/transports.cc":
+            return f'"{target}": concrete transports are named in lib/transports.cc only'
+    if path.startswith("transports/") and here in SHARED_TRANSPORTS and there != "transports" and target.startswith("transports/"):
+        return f'"{target}": transports/{here} may include transports/transport.h and itself only'
+    if here in COLLECTIVES and there in COLLECTIVES:
+        if COLLECTIVES[there] > COLLECTIVES[here] or COLLECTIVES[there] == COLLECTIVES[here] != 2:
+            return f'"{target}": the order is schedules -> proof, plan, kernels -> engine, direct, point'
     return None
+
+
+def room_of(path):
+    """The room, and so the namespace, of a file: the innermost folder of the tree that is one; "" for the public headers."""
+    parts = path.split("/")
+    if parts[0] in ("include", "rondo"):
+        return ""
+    nested = parts[0] in ("transports", "collectives", "lib") and len(parts) > 2
+    return parts[1] if nested else parts[0]
+
 
 
 def check_includes(path, lines, folders):
@@ -92,8 +123,23 @@ def check_includes(path, lines, folders):
             yield f"{path}:{number}: {problem}"
 
 
-def uses_cuda(lines):
-    return any((match := INCLUDE.match(line)) and CUDA.match(match.group(2)) for line in lines)
+NAMESPACE = re.compile(r"^namespace (rondo[\w:]*) \{\n((?:(?:class|struct) \w+;\n)*\})?", re.MULTILINE)
+
+
+def check_namespaces(path, text):
+    """A room writes in its own namespace, and in rondo what public headers declare."""
+    room = room_of(path)
+    own = {"rondo", f"rondo::{room}"} if room else {"rondo"}
+    for match in NAMESPACE.finditer(text):
+        forward_declarations = match.group(2)
+        if match.group(1) not in own and not forward_declarations:
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{path}:{line}: namespace {match.group(1)}; this room has {' and '.join(sorted(own))}"
+    if not room:
+        return
+    for name, line in definitions.types_of(text):
+        if re.fullmatch(r"rondo::\w+", name):
+            yield f"{path}:{line}: {name} is not public; define it in rondo::{room}"
 
 
 def source_files(root):
@@ -109,15 +155,15 @@ def source_files(root):
 
 
 def check_tree(root):
-    """All violations below root, a pathlib.Path."""
-    folders = ORDER + PUBLIC_ONLY + EVERYTHING
-    problems, cuda_in_lib, texts = [], [], []
+    """All violations and all advice below root, a pathlib.Path."""
+    folders = ORDER + PUBLIC_AND_BASE + PUBLIC_ONLY + EVERYTHING
+    problems, advice, texts = [], [], []
     for name, path in source_files(root):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         if not any(SPDX in line for line in lines[:2]):
             problems.append(f"{name}:1: no line '{SPDX}' at the top")
-        if len(lines) > MOST_LINES:
-            problems.append(f"{name}:{len(lines)}: {len(lines)} lines; split it, {MOST_LINES} is the most")
+        if len(lines) > ADVISED_LINES:
+            advice.append(f"{name}: {len(lines)} lines: is it one idea?")
         if path.suffix not in CODE:
             continue
         if folder_of(name) not in folders:
@@ -126,14 +172,12 @@ def check_tree(root):
         problems += check_includes(name, lines, folders)
         if folder_of(name) not in EVERYTHING:
             texts.append((name, "\n".join(lines)))
-        if folder_of(name) == "lib" and path.suffix != ".cu" and uses_cuda(lines):
-            cuda_in_lib.append(name)
-    if len(cuda_in_lib) > 1:
-        problems.append(f"{cuda_in_lib[1]}:1: one file of lib may include CUDA headers, not {len(cuda_in_lib)}: {', '.join(cuda_in_lib)}")
-    return problems + list(definitions.twice(texts))
+        if folder_of(name) not in EVERYTHING + PUBLIC_ONLY:
+            problems += check_namespaces(name, texts[-1][1])
+    return problems + list(definitions.twice(texts)), advice
 
 
 if __name__ == "__main__":
-    found = check_tree(pathlib.Path(sys.argv[1]))
-    print("\n".join(found) if found else "every include points to the left, every type has one definition")
+    found, advised = check_tree(pathlib.Path(sys.argv[1]))
+    print("\n".join(advised + (found or ["every include points to the left, every type has one definition"])))
     sys.exit(1 if found else 0)

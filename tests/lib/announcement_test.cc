@@ -9,9 +9,9 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/process.h"
 #include "catch.h"
 #include "lib/rendezvous/announcement.h"
-#include "lib/process.h"
 #include "ranks.h"
 
 using namespace rondo;
@@ -33,15 +33,16 @@ std::string read_file(const std::string& path) {
 std::string gone_process() {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
-  const auto status = read_process(child);
+  const auto status = base::read_process(child);
   ::waitpid(child, nullptr, 0);
   return std::to_string(child) + "." + std::to_string(status ? status->start_time : 1) + "." +
-         process_namespace();
+         base::process_namespace();
 }
 
 std::string announcement_of(const std::string& process, std::uint16_t port,
-                            const std::string& host = host_identity()) {
-  return write_announcement({0x1234, host, process, {"127.0.0.1:" + std::to_string(port)}});
+                            const std::string& host = base::host_identity()) {
+  return rendezvous::write_announcement(
+      {0x1234, host, process, {"127.0.0.1:" + std::to_string(port)}});
 }
 
 std::string meet(const std::string& path, int size = 3, const std::string& secret = "s") {
@@ -68,21 +69,26 @@ TEST_CASE("what an earlier job left behind harms nobody", "[rendezvous]") {
   const Directory directory;
   const std::string path = directory.path() + "/meet";
   const std::uint16_t port = free_port();
-  const auto foreign = listen_on(loopback_address(port), 0, 0);  // says nothing to anybody
-  const std::string process = GENERATE(std::string("gone"), std::string("alive"), std::string("elsewhere"));
+  const auto foreign =
+      rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);  // says nothing to anybody
+  const std::string process =
+      GENERATE(std::string("gone"), std::string("alive"), std::string("elsewhere"));
   for (const std::uint16_t stale_port : {free_port(), port}) {
-    // Of a living process it can only be this one: an announcement of another one that lives is respected. Nobody
-    // answers at the foreign port, so that the ranks find out only when their handshake takes too long.
+    // Of a living process it can only be this one: an announcement of another one that lives is
+    // respected. Nobody answers at the foreign port, so that the ranks find out only when their
+    // handshake takes too long.
     if (process != "gone" && stale_port == port) continue;
-    write_file(path, announcement_of(process == "gone" ? gone_process() : process_identity(), stale_port,
-                                     process == "elsewhere" ? "another-host.1" : host_identity()));
+    write_file(path,
+               announcement_of(process == "gone" ? gone_process() : rendezvous::process_identity(),
+                               stale_port,
+                               process == "elsewhere" ? "another-host.1" : base::host_identity()));
     auto rank1 = std::async(std::launch::async, [&] {
       return join_one(place_of(1, 2, "file://" + path, "s"), with_deadline(milliseconds{20'000}),
                       record_of(1));
     });
     std::vector<Outcome> outcomes;
-    outcomes.push_back(
-        join_one(place_of(0, 2, "file://" + path, "s"), with_deadline(milliseconds{20'000}), record_of(0)));
+    outcomes.push_back(join_one(place_of(0, 2, "file://" + path, "s"),
+                                with_deadline(milliseconds{20'000}), record_of(0)));
     outcomes.push_back(rank1.get());
     CHECK(what_is_wrong(outcomes) == "");
     CHECK(outcomes.back().seconds < 4);
@@ -92,14 +98,17 @@ TEST_CASE("what an earlier job left behind harms nobody", "[rendezvous]") {
 TEST_CASE("a file of a living rank 0 is respected", "[rendezvous]") {
   const Directory directory;
   const std::string path = directory.path() + "/meet";
-  const auto parent = read_process(::getppid());
+  const auto parent = base::read_process(::getppid());
   REQUIRE(parent);
-  const std::string text = announcement_of(
-      std::to_string(::getppid()) + "." + std::to_string(parent->start_time) + "." + process_namespace(), 1);
+  const std::string text =
+      announcement_of(std::to_string(::getppid()) + "." + std::to_string(parent->start_time) + "." +
+                          base::process_namespace(),
+                      1);
   write_file(path, text);
   const Outcome outcome = join_one(place_of(0, 2, "file://" + path, "s"), Options{}, record_of(0));
   CHECK(outcome.code == Errc::rendezvous);
-  CHECK_THAT(outcome.message, Catch::Contains("still runs") && Catch::Contains(std::to_string(::getppid())));
+  CHECK_THAT(outcome.message,
+             Catch::Contains("still runs") && Catch::Contains(std::to_string(::getppid())));
   CHECK(read_file(path) == text);
 }
 
@@ -117,10 +126,12 @@ TEST_CASE("of several rank 0s that come at once one gets the file", "[rendezvous
     ::close(end[1]);
     char none = 0, answer = 'y';
     (void)!::read(start[0], &none, 1);
-    const auto board = file_board(path);
+    const auto board = rendezvous::file_board(path);
     try {
-      board->announce(
-          {static_cast<std::uint64_t>(i + 1), host_identity(), process_identity(), {"127.0.0.1:1"}});
+      board->announce({static_cast<std::uint64_t>(i + 1),
+                       base::host_identity(),
+                       rendezvous::process_identity(),
+                       {"127.0.0.1:1"}});
     } catch (const Error& error) {
       answer = error.code() == Errc::rendezvous ? 'n' : '?';
     }
@@ -131,7 +142,8 @@ TEST_CASE("of several rank 0s that come at once one gets the file", "[rendezvous
   ::close(start[1]);
   ::close(answers[1]);
   std::string heard;
-  for (char answer = 0; heard.size() < count && ::read(answers[0], &answer, 1) == 1;) heard += answer;
+  for (char answer = 0; heard.size() < count && ::read(answers[0], &answer, 1) == 1;)
+    heard += answer;
   ::close(end[1]);
   for (const pid_t child : children) ::waitpid(child, nullptr, 0);
   for (const int descriptor : {start[0], answers[0], end[0]}) ::close(descriptor);
@@ -148,16 +160,17 @@ TEST_CASE("other files are not touched", "[rendezvous]") {
   CHECK(read_file(path) == "something else");
 
   std::filesystem::create_symlink(path, directory.path() + "/link");
-  const Outcome link =
-      join_one(place_of(0, 2, "file://" + directory.path() + "/link", "s"), Options{}, record_of(0));
+  const Outcome link = join_one(place_of(0, 2, "file://" + directory.path() + "/link", "s"),
+                                Options{}, record_of(0));
   CHECK(link.code == Errc::invalid_argument);
   CHECK_THAT(link.message, Catch::Contains("symbolic link"));
 
   REQUIRE(::mkfifo((directory.path() + "/fifo").c_str(), 0600) == 0);
-  CHECK(join_one(place_of(0, 2, "file://" + directory.path() + "/fifo", "s"), Options{}, record_of(0)).code ==
-        Errc::invalid_argument);
-  const Outcome nowhere =
-      join_one(place_of(0, 2, "file://" + directory.path() + "/no/meet", "s"), Options{}, record_of(0));
+  CHECK(
+      join_one(place_of(0, 2, "file://" + directory.path() + "/fifo", "s"), Options{}, record_of(0))
+          .code == Errc::invalid_argument);
+  const Outcome nowhere = join_one(place_of(0, 2, "file://" + directory.path() + "/no/meet", "s"),
+                                   Options{}, record_of(0));
   CHECK(nowhere.code == Errc::system);
   CHECK_THAT(nowhere.message, Catch::Contains("no such file or directory"));
 }
@@ -165,7 +178,8 @@ TEST_CASE("other files are not touched", "[rendezvous]") {
 TEST_CASE("a file that never comes is named at the deadline", "[rendezvous]") {
   const Directory directory;
   const std::string url = "file://" + directory.path() + "/meet";
-  const Outcome outcome = join_one(place_of(1, 2, url, "s"), with_deadline(milliseconds{200}), record_of(1));
+  const Outcome outcome =
+      join_one(place_of(1, 2, url, "s"), with_deadline(milliseconds{200}), record_of(1));
   CHECK(outcome.code == Errc::deadline_exceeded);
   CHECK_THAT(outcome.message,
              Catch::Contains(directory.path() + "/meet is not there") && Catch::Contains("rank 0"));
@@ -174,7 +188,8 @@ TEST_CASE("a file that never comes is named at the deadline", "[rendezvous]") {
 TEST_CASE("rank 0 takes its file back when the join fails", "[rendezvous]") {
   const Directory directory;
   const std::string url = "file://" + directory.path() + "/meet";
-  const Outcome outcome = join_one(place_of(0, 2, url, "s"), with_deadline(milliseconds{100}), record_of(0));
+  const Outcome outcome =
+      join_one(place_of(0, 2, url, "s"), with_deadline(milliseconds{100}), record_of(0));
   CHECK(outcome.code == Errc::deadline_exceeded);
   CHECK(std::filesystem::is_empty(directory.path()));
 }
@@ -193,7 +208,8 @@ TEST_CASE("ranks meet by the program's store, time and again", "[rendezvous]") {
   Options options = with_deadline(milliseconds{20'000});
   options.store = &store;
   // The second round finds the value of the first, which leads nowhere any more.
-  for (int round = 0; round < 3; ++round) CHECK(what_is_wrong(join_all(all_places(4, ""), options)) == "");
+  for (int round = 0; round < 3; ++round)
+    CHECK(what_is_wrong(join_all(all_places(4, ""), options)) == "");
   CHECK(what_is_wrong(join_all(all_places(4, "", "secret"), options)) == "");
 
   MapStore empty;
@@ -210,31 +226,33 @@ TEST_CASE("the port range is kept to", "[rendezvous]") {
   Options options = with_deadline(milliseconds{400});
   options.port_first = options.port_last = port;
   auto rank0 = std::async(std::launch::async, [&] {
-    return join_one(place_of(0, 2, "file://" + directory.path() + "/meet", "s"), options, record_of(0));
+    return join_one(place_of(0, 2, "file://" + directory.path() + "/meet", "s"), options,
+                    record_of(0));
   });
   const std::string path = directory.path() + "/meet";
-  const TimePoint until = after(Clock::now(), milliseconds{10'000});
-  while (!std::filesystem::exists(path) && Clock::now() < until)
-    pause_until(after(Clock::now(), milliseconds{1}));
-  const auto announcement = parse_announcement(read_file(path));
+  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{10'000});
+  while (!std::filesystem::exists(path) && base::Clock::now() < until)
+    rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{1}));
+  const auto announcement = rendezvous::parse_announcement(read_file(path));
   rank0.get();
   REQUIRE(announcement);
   CHECK(announcement->addresses.front() == "127.0.0.1:" + std::to_string(port));
 }
 
 TEST_CASE("announcements survive the text and others do not", "[rendezvous]") {
-  const Announcement announcement{
+  const rendezvous::Announcement announcement{
       0xfedcba9876543210u, "boot.1", "12.34.56", {"127.0.0.1:1", "[fd00::2]:65535"}};
-  const std::string text = write_announcement(announcement);
-  const auto parsed = parse_announcement(text);
+  const std::string text = rendezvous::write_announcement(announcement);
+  const auto parsed = rendezvous::parse_announcement(text);
   REQUIRE(parsed);
   CHECK(parsed->job == announcement.job);
   CHECK(parsed->host == announcement.host);
   CHECK(parsed->process == announcement.process);
   CHECK(parsed->addresses == announcement.addresses);
   for (std::size_t bytes = 0; bytes < text.find("127.0.0.1"); ++bytes)
-    CHECK_FALSE(parse_announcement(text.substr(0, bytes)));
-  CHECK_FALSE(parse_announcement(text + "more"));
-  CHECK_FALSE(parse_announcement("rondo 2" + text.substr(7)));
-  CHECK_FALSE(parse_announcement(text + std::string(most_announcement_bytes, ' ')));
+    CHECK_FALSE(rendezvous::parse_announcement(text.substr(0, bytes)));
+  CHECK_FALSE(rendezvous::parse_announcement(text + "more"));
+  CHECK_FALSE(rendezvous::parse_announcement("rondo 2" + text.substr(7)));
+  CHECK_FALSE(
+      rendezvous::parse_announcement(text + std::string(rendezvous::most_announcement_bytes, ' ')));
 }

@@ -22,7 +22,7 @@ struct Caller {
   OpOptions options;
   std::vector<std::size_t> counts;
 
-  Arguments call(Collective operation, std::size_t in_count, std::size_t out_count) {
+  lib::Arguments call(Collective operation, std::size_t in_count, std::size_t out_count) {
     return {1,
             3,
             operation,
@@ -37,9 +37,9 @@ struct Caller {
   }
 };
 
-std::string refusal(const Arguments& arguments) {
+std::string refusal(const lib::Arguments& arguments) {
   try {
-    check_arguments(arguments);
+    lib::check_arguments(arguments);
   } catch (const Error& error) {
     return error.what();
   }
@@ -77,18 +77,20 @@ TEST_CASE("counts for each rank") {
   CHECK_THAT(refusal(caller.call(Collective::all_gather_v, 6, 12)),
              Contains("there are 2 counts, there must be one for each of the 3 ranks"));
   caller.counts = {};
-  CHECK_THAT(refusal(caller.call(Collective::reduce_scatter_v, 0, 0)), Contains("there are 0 counts"));
+  CHECK_THAT(refusal(caller.call(Collective::reduce_scatter_v, 0, 0)),
+             Contains("there are 0 counts"));
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
   caller.counts = {most / 2, 1, most / 2};
-  CHECK_THAT(refusal(caller.call(Collective::all_gather_v, 1, 0)), Contains("more f32 elements than memory"));
+  CHECK_THAT(refusal(caller.call(Collective::all_gather_v, 1, 0)),
+             Contains("more f32 elements than memory"));
 }
 
 TEST_CASE("roots") {
   Caller caller;
   for (const Collective operation : {Collective::gather, Collective::scatter})
     for (const int root : {-1, 3}) {
-      Arguments arguments =
-          operation == Collective::gather ? caller.call(operation, 4, 12) : caller.call(operation, 12, 4);
+      lib::Arguments arguments = operation == Collective::gather ? caller.call(operation, 4, 12)
+                                                                 : caller.call(operation, 12, 4);
       arguments.root = root;
       CHECK_THAT(refusal(arguments), Contains("it must be from 0 to 2"));
     }
@@ -96,11 +98,11 @@ TEST_CASE("roots") {
 
 TEST_CASE("what is ignored on a rank is not looked at") {
   Caller caller;
-  Arguments gather = caller.call(Collective::gather, 4, 999);
+  lib::Arguments gather = caller.call(Collective::gather, 4, 999);
   gather.writes_out = false;
   gather.out = {nullptr, 999, DType::f32};
   CHECK(refusal(gather) == "");
-  Arguments scatter = caller.call(Collective::scatter, 999, 4);
+  lib::Arguments scatter = caller.call(Collective::scatter, 999, 4);
   scatter.reads_in = false;
   scatter.in = {nullptr, 999, static_cast<DType>(77)};
   CHECK(refusal(scatter) == "");
@@ -110,22 +112,26 @@ TEST_CASE("in place, and not quite") {
   Caller caller;
   const auto at = [&](Collective operation, std::size_t in_count, std::size_t out_count,
                       std::size_t in_offset, std::size_t out_offset) {
-    Arguments arguments = caller.call(operation, in_count, out_count);
+    lib::Arguments arguments = caller.call(operation, in_count, out_count);
     arguments.in.data = caller.in.data() + in_offset;
     arguments.out.data = caller.in.data() + out_offset;
     return refusal(arguments);
   };
   CHECK(at(Collective::gather, 4, 12, 4, 0) == "");
-  CHECK_THAT(at(Collective::gather, 4, 12, 0, 0), Contains("in.data == out.data + rank * in.count"));
+  CHECK_THAT(at(Collective::gather, 4, 12, 0, 0),
+             Contains("in.data == out.data + rank * in.count"));
   CHECK(at(Collective::scatter, 12, 4, 0, 4) == "");
-  CHECK_THAT(at(Collective::scatter, 12, 4, 0, 5), Contains("out.data == in.data + rank * out.count"));
+  CHECK_THAT(at(Collective::scatter, 12, 4, 0, 5),
+             Contains("out.data == in.data + rank * out.count"));
   CHECK(at(Collective::all_to_all, 12, 12, 0, 0) == "");
   CHECK_THAT(at(Collective::all_to_all, 12, 12, 0, 4), Contains("out.data == in.data"));
   caller.counts = {5, 2, 4};
   CHECK(at(Collective::all_gather_v, 2, 11, 5, 0) == "");
-  CHECK_THAT(at(Collective::all_gather_v, 2, 11, 2, 0), Contains("the counts of the ranks before this one"));
+  CHECK_THAT(at(Collective::all_gather_v, 2, 11, 2, 0),
+             Contains("the counts of the ranks before this one"));
   CHECK(at(Collective::reduce_scatter_v, 11, 2, 0, 5) == "");
-  CHECK_THAT(at(Collective::reduce_scatter_v, 11, 2, 0, 4), Contains("the counts of the ranks before"));
+  CHECK_THAT(at(Collective::reduce_scatter_v, 11, 2, 0, 4),
+             Contains("the counts of the ranks before"));
 }
 
 TEST_CASE("a scale factor is for reductions, with counts too") {

@@ -39,8 +39,9 @@ class TextFile {
 };
 
 PlanConstants some_constants() {
-  return {
-      .host = {1.5e-6, 1e-10, 4e-7}, .network = {3.25e-5, 8.3e-9, 1e-6}, .reduce_seconds_per_byte = 7e-11};
+  return {.host = {1.5e-6, 1e-10, 4e-7},
+          .network = {3.25e-5, 8.3e-9, 1e-6},
+          .reduce_seconds_per_byte = 7e-11};
 }
 
 bool same(const PlanConstants& a, const PlanConstants& b) {
@@ -53,12 +54,13 @@ TEST_CASE("constants survive a file", "[constants]") {
   const TextFile file(format_constants(some_constants()));
   CHECK(same(read_constants(file.path()), some_constants()));
   CHECK_FALSE(same(default_constants(), some_constants()));
-  CHECK(is_sane(to_costs(default_constants())));
+  CHECK(lib::is_sane(lib::to_costs(default_constants())));
 }
 
 TEST_CASE("a file that holds no constants is refused with what is wrong", "[constants]") {
   const std::string good = format_constants(some_constants());
-  const auto refused = [&](const std::string& from, const std::string& to, const std::string& message) {
+  const auto refused = [&](const std::string& from, const std::string& to,
+                           const std::string& message) {
     std::string text = good;
     const auto at = text.find(from);
     REQUIRE(at != std::string::npos);
@@ -84,29 +86,29 @@ TEST_CASE("a file that holds no constants is refused with what is wrong", "[cons
 }
 
 TEST_CASE("constants from another rank are checked", "[constants]") {
-  CostConstants costs = to_costs(some_constants());
+  plan::CostConstants costs = lib::to_costs(some_constants());
   for (const double bad : {-1.0, 1e9, std::nan(""), std::numeric_limits<double>::infinity()}) {
     costs.network.frame_s = bad;
-    CHECK_FALSE(is_sane(costs));
-    CHECK(is_sane(make_sane(costs)));
+    CHECK_FALSE(lib::is_sane(costs));
+    CHECK(lib::is_sane(lib::make_sane(costs)));
   }
-  Writer writer;
-  put_constants(writer, to_costs(some_constants()));
+  base::Writer writer;
+  lib::put_constants(writer, lib::to_costs(some_constants()));
   const auto bytes = writer.take();
-  Reader reader(bytes);
-  CHECK(same(to_public(get_constants(reader)), some_constants()));
+  base::Reader reader(bytes);
+  CHECK(same(lib::to_public(lib::get_constants(reader)), some_constants()));
   CHECK((reader.ok() && reader.left() == 0));
 }
 
 TEST_CASE("rank 0 measures with one rank of each kind", "[constants]") {
-  const Hosts hosts(std::vector<int>{0, 1, 0, 1, 0});
-  CHECK(plan_measurement(hosts, 5, false).same_host == 2);
-  CHECK(plan_measurement(hosts, 5, false).other_host == 1);
-  CHECK(plan_measurement(hosts, 5, true).same_host == no_rank);
-  CHECK(plan_measurement({}, 3, false).same_host == 1);
-  CHECK(plan_measurement({}, 3, false).other_host == no_rank);
-  CHECK(plan_measurement({}, 1, false).same_host == no_rank);
-  const double reduction = measure_reduction();
+  const schedules::Hosts hosts(std::vector<int>{0, 1, 0, 1, 0});
+  CHECK(lib::plan_measurement(hosts, 5, false).same_host == 2);
+  CHECK(lib::plan_measurement(hosts, 5, false).other_host == 1);
+  CHECK(lib::plan_measurement(hosts, 5, true).same_host == schedules::no_rank);
+  CHECK(lib::plan_measurement({}, 3, false).same_host == 1);
+  CHECK(lib::plan_measurement({}, 3, false).other_host == schedules::no_rank);
+  CHECK(lib::plan_measurement({}, 1, false).same_host == schedules::no_rank);
+  const double reduction = lib::measure_reduction();
   CHECK(reduction > 1e-13);
   CHECK(reduction < 1e-7);
 }
@@ -129,8 +131,9 @@ TEST_CASE("all ranks reckon with what rank 0 was given, whatever they were given
   CHECK(equal == 3);
 }
 
-TEST_CASE("what rank 0 measures holds on all ranks, and operations go on as though nothing had been",
-          "[constants]") {
+TEST_CASE(
+    "what rank 0 measures holds on all ranks, and operations go on as though nothing had been",
+    "[constants]") {
   for (const Over over : {Over::mem, Over::tcp}) {
     Setup setup;
     setup.over = over;
@@ -144,7 +147,8 @@ TEST_CASE("what rank 0 measures holds on all ranks, and operations go on as thou
       expect(value == 2, "the sum is wrong");
       expect(communicator.statistics().operations == 1, "a measurement counts as an operation");
       const PlanConstants constants = communicator.constants();
-      expect(constants.host.latency_s > 0 && constants.host.seconds_per_byte > 0, "nothing was measured");
+      expect(constants.host.latency_s > 0 && constants.host.seconds_per_byte > 0,
+             "nothing was measured");
       const std::lock_guard lock(mutex);
       seen.push_back(format_constants(constants));
     });
@@ -153,7 +157,8 @@ TEST_CASE("what rank 0 measures holds on all ranks, and operations go on as thou
   }
 }
 
-TEST_CASE("operations may begin before the other end has seen that the measurement is over", "[constants]") {
+TEST_CASE("operations may begin before the other end has seen that the measurement is over",
+          "[constants]") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const Priority priority = GENERATE(Priority::bulk, Priority::urgent);
   Setup setup;
@@ -161,20 +166,22 @@ TEST_CASE("operations may begin before the other end has seen that the measureme
   setup.options.measure = true;
   setup.options.algorithm = "ring";
   for (int turn = 0; turn < 15; ++turn)
-    CHECK_NOTHROW(run_communicators(setup, "an operation at once", [&](Communicator& communicator, int) {
-      double value = 1;
-      const Buffer buffer{&value, 1, DType::f64};
-      OpOptions options;
-      options.priority = priority;
-      communicator.all_reduce(buffer, buffer, ReduceOp::sum, options).wait();
-      expect(value == 2, "the sum is wrong");
-    }));
+    CHECK_NOTHROW(
+        run_communicators(setup, "an operation at once", [&](Communicator& communicator, int) {
+          double value = 1;
+          const Buffer buffer{&value, 1, DType::f64};
+          OpOptions options;
+          options.priority = priority;
+          communicator.all_reduce(buffer, buffer, ReduceOp::sum, options).wait();
+          expect(value == 2, "the sum is wrong");
+        }));
 }
 
 TEST_CASE("with measuring off the constants are those of the header", "[constants]") {
   Setup setup;
   setup.options.measure = false;
   run_communicators(setup, "no measurement", [&](Communicator& communicator, int) {
-    expect(same(communicator.constants(), default_constants()), "the constants are not the usual ones");
+    expect(same(communicator.constants(), default_constants()),
+           "the constants are not the usual ones");
   });
 }

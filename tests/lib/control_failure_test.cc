@@ -13,7 +13,7 @@ using Catch::Contains;
 TEST_CASE("a rank that dies is noticed by rank 0 and told to all", "[control]") {
   auto ranks = parties(4);
   ranks[3].control.reset();
-  const Failure failure = ranks[0].wait_for_failure();
+  const engine::Failure failure = ranks[0].wait_for_failure();
   CHECK(failure.code == Errc::peer_lost);
   CHECK_THAT(failure.cause,
              Catch::StartsWith("rank 0 lost rank 3 at 127.0.0.1:") && Contains(": connection "));
@@ -24,26 +24,28 @@ TEST_CASE("when rank 0 dies each rank says so", "[control]") {
   auto ranks = parties(3);
   ranks[0].control.reset();
   for (std::size_t rank : {1u, 2u}) {
-    const Failure failure = ranks[rank].wait_for_failure();
+    const engine::Failure failure = ranks[rank].wait_for_failure();
     CHECK(failure.code == Errc::peer_lost);
     CHECK_THAT(failure.cause, Catch::StartsWith("lost rank 0 at 127.0.0.1:") &&
                                   Catch::EndsWith(": its control connection has ended"));
   }
 }
 
-TEST_CASE("a rank that is missed after it has left in order has left, whoever reports it lost", "[control]") {
+TEST_CASE("a rank that is missed after it has left in order has left, whoever reports it lost",
+          "[control]") {
   auto ranks = parties(3);
   const std::uint64_t finished[lane_count] = {7, 2};
-  ranks[2].control->leave(finished, after(Clock::now(), milliseconds{20'000}));
+  ranks[2].control->leave(finished, base::after(base::Clock::now(), milliseconds{20'000}));
   ranks[2].control.reset();
   const int reporter = GENERATE(0, 1);
   ranks[static_cast<std::size_t>(reporter)].control->report(
       {Errc::peer_lost, "rank 1 lost rank 2 at 127.0.0.1:9: connection reset by peer", 2});
   for (const std::size_t rank : {0u, 1u}) {
-    const Failure failure = ranks[rank].wait_for_failure();
+    const engine::Failure failure = ranks[rank].wait_for_failure();
     CHECK(failure.code == Errc::peer_left);
     CHECK(failure.cause ==
-          "rank 2 has left: it destroyed its communicator after operation #7 and urgent operation #2");
+          "rank 2 has left: it destroyed its communicator after operation #7 and urgent operation "
+          "#2");
   }
 }
 
@@ -54,7 +56,8 @@ TEST_CASE("connect() fails on every rank where it has failed on one, though all 
   for (int round = 0; round < 2; ++round)
     for (const Party& party : ranks) {
       CHECK(party.wait_for_failure().cause == "rank 2 could not connect: no memory");
-      const auto failure = party.control->await_ready(after(Clock::now(), milliseconds{20'000}));
+      const auto failure =
+          party.control->await_ready(base::after(base::Clock::now(), milliseconds{20'000}));
       REQUIRE(failure);
       CHECK(failure->cause == "rank 2 could not connect: no memory");
     }
@@ -69,10 +72,13 @@ TEST_CASE("a cause of several lines has one on every rank", "[control]") {
   CHECK(ranks[1].wait_for_failure().cause == first);
 }
 
-TEST_CASE("rank 0 that comes back takes the cause on which the others have agreed without it", "[control]") {
+TEST_CASE("rank 0 that comes back takes the cause on which the others have agreed without it",
+          "[control]") {
   auto half = without_control_of(1, 3);
-  std::vector<std::byte> both = encode(ReportMessage{{Errc::peer_lost, "rank 1 lost rank 2", 2}});
-  const auto alone = encode(AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}});
+  std::vector<std::byte> both =
+      control::encode(control::ReportMessage{{Errc::peer_lost, "rank 1 lost rank 2", 2}});
+  const auto alone =
+      control::encode(control::AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}});
   both.insert(both.end(), alone.begin(), alone.end());
   half.streams.front().send(both);
   for (const auto& [rank, party] : half.ranks)
@@ -87,10 +93,11 @@ TEST_CASE("a rank that has not called the operation is named with its last one",
   ranks[static_cast<std::size_t>(reporter == 2 ? 3 : reporter)].control->report_deadline(
       Priority::bulk, 41, milliseconds{5000}, "own view");
   for (const Party& party : ranks) {
-    const Failure failure = party.wait_for_failure();
+    const engine::Failure failure = party.wait_for_failure();
     CHECK(failure.code == Errc::deadline_exceeded);
     CHECK(failure.cause ==
-          "rank 2 has not called all_reduce #41 within 5 s; the last operation finished by it is all_reduce "
+          "rank 2 has not called all_reduce #41 within 5 s; the last operation finished by it is "
+          "all_reduce "
           "#40 (64 MiB f32 sum)");
   }
 }
@@ -98,8 +105,8 @@ TEST_CASE("a rank that has not called the operation is named with its last one",
 TEST_CASE("a stall in one lane shows that the ranks disagree in the other", "[control]") {
   auto ranks = parties(3);
   for (std::size_t rank = 0; rank < 3; ++rank) {
-    RankStatus status = standing(5, 4);
-    LaneStatus& other = status.lanes[1];
+    engine::RankStatus status = standing(5, 4);
+    engine::LaneStatus& other = status.lanes[1];
     other.started = 9;
     other.finished = 8;
     other.current = rank == 2 ? "barrier #9" : "broadcast #9 (8 B f32 from 0)";
@@ -108,14 +115,16 @@ TEST_CASE("a stall in one lane shows that the ranks disagree in the other", "[co
   ranks[1].control->report_stall(Priority{}, 5);
   ranks[0].control->report_stall(Priority{}, 6);
   for (const Party& party : ranks) {
-    const Failure failure = party.wait_for_failure();
+    const engine::Failure failure = party.wait_for_failure();
     CHECK(failure.code == Errc::mismatch);
-    CHECK(failure.cause == "rank 2 called barrier #9 where rank 0 called broadcast #9 (8 B f32 from 0)");
+    CHECK(failure.cause ==
+          "rank 2 called barrier #9 where rank 0 called broadcast #9 (8 B f32 from 0)");
   }
 }
 
 // Rank 2 keeps the first inquiry open for a second; what is asked meanwhile is answered after it.
-TEST_CASE("a deadline that passes during an inquiry about something else is not lost", "[control]") {
+TEST_CASE("a deadline that passes during an inquiry about something else is not lost",
+          "[control]") {
   auto half = without_control_of(2, 3);
   for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
   half.ranks[0].control->report_stall(Priority{}, 40);
@@ -124,8 +133,9 @@ TEST_CASE("a deadline that passes during an inquiry about something else is not 
     CHECK_THAT(party.wait_for_failure().cause, Catch::StartsWith("rank 2 does not answer"));
 }
 
-TEST_CASE("a deadline that passes during an inquiry about a stall of the same operation is not lost",
-          "[control]") {
+TEST_CASE(
+    "a deadline that passes during an inquiry about a stall of the same operation is not lost",
+    "[control]") {
   auto half = without_control_of(2, 3);
   for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
   half.ranks[0].control->report_stall(Priority{}, 41);
@@ -137,8 +147,10 @@ TEST_CASE("a deadline that passes during an inquiry about a stall of the same op
 TEST_CASE("an answer to a question that rank 0 has not asked answers none", "[control]") {
   auto half = without_control_of(2, 3);
   for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
-  std::vector<std::byte> both = encode(StatusMessage{UINT64_MAX, standing(41, 40)});
-  const auto deadline = encode(DeadlineMessage{Priority::bulk, 41, 5'000'000'000u, "its view"});
+  std::vector<std::byte> both =
+      control::encode(control::StatusMessage{UINT64_MAX, standing(41, 40)});
+  const auto deadline =
+      control::encode(control::DeadlineMessage{Priority::bulk, 41, 5'000'000'000u, "its view"});
   both.insert(both.end(), deadline.begin(), deadline.end());
   half.streams.front().send(both);
   for (const auto& [rank, party] : half.ranks)
@@ -147,10 +159,11 @@ TEST_CASE("an answer to a question that rank 0 has not asked answers none", "[co
 
 TEST_CASE("a rank that leaves twice has left as it said first", "[control]") {
   auto half = without_control_of(1, 3);
-  const auto last = encode(ReportMessage{{Errc::aborted, "rank 1 has called abort"}});
+  const auto last =
+      control::encode(control::ReportMessage{{Errc::aborted, "rank 1 has called abort"}});
   std::vector<std::byte> all;
   for (const std::uint64_t finished : {7u, 8u, 9u}) {
-    const auto leaving = encode(LeavingMessage{{finished, finished}});
+    const auto leaving = control::encode(control::LeavingMessage{{finished, finished}});
     all.insert(all.end(), leaving.begin(), leaving.end());
   }
   all.insert(all.end(), last.begin(), last.end());
@@ -164,13 +177,14 @@ TEST_CASE("a rank that leaves twice has left as it said first", "[control]") {
 TEST_CASE("a rank that does not answer is named", "[control]") {
   auto half = without_control_of(2, 4);
   for (auto& [rank, party] : half.ranks) party.listener->set_status(standing(41, 40, {2}));
-  const TimePoint start = Clock::now();
+  const base::TimePoint start = base::Clock::now();
   half.ranks[1].control->report_deadline(Priority::bulk, 41, milliseconds{5000}, "own view");
   for (const auto& [rank, party] : half.ranks) {
-    const Failure failure = party.wait_for_failure();
+    const engine::Failure failure = party.wait_for_failure();
     CHECK(failure.code == Errc::deadline_exceeded);
-    CHECK_THAT(failure.cause,
-               Catch::StartsWith("rank 2 does not answer (stopped or unreachable)") && Contains("5 s"));
+    CHECK_THAT(
+        failure.cause,
+        Catch::StartsWith("rank 2 does not answer (stopped or unreachable)") && Contains("5 s"));
   }
   CHECK(seconds_since(start) >= 0.24);
   CHECK(seconds_since(start) < 5);
@@ -180,17 +194,20 @@ TEST_CASE("a real cause goes before the search for one", "[control]") {
   auto half = without_control_of(2, 3);
   half.ranks[1].control->report_deadline(Priority::bulk, 41, milliseconds{5000}, "own view");
   half.ranks[0].control->report({Errc::peer_lost, "rank 0 lost rank 2"});
-  for (const auto& [rank, party] : half.ranks) CHECK(party.wait_for_failure().cause == "rank 0 lost rank 2");
+  for (const auto& [rank, party] : half.ranks)
+    CHECK(party.wait_for_failure().cause == "rank 0 lost rank 2");
 }
 
-TEST_CASE("when rank 0 hangs the others come to one conclusion within two seconds or so", "[control]") {
+TEST_CASE("when rank 0 hangs the others come to one conclusion within two seconds or so",
+          "[control]") {
   auto half = without_control_of(0, 3);
-  const TimePoint start = Clock::now();
+  const base::TimePoint start = base::Clock::now();
   half.ranks[1].control->report(
       {Errc::peer_lost, "rank 1 lost rank 2 at 10.0.0.7:1: connection reset by peer", 2});
-  half.ranks[2].control->report_deadline(Priority::urgent, 3, milliseconds{2000}, "it waits for rank 0");
+  half.ranks[2].control->report_deadline(Priority::urgent, 3, milliseconds{2000},
+                                         "it waits for rank 0");
   for (const int rank : {1, 2}) {
-    const Failure failure = half.ranks[rank].wait_for_failure();
+    const engine::Failure failure = half.ranks[rank].wait_for_failure();
     CHECK(failure.code == Errc::deadline_exceeded);
     CHECK(failure.cause == "rank 0 does not answer (stopped or unreachable)");
   }
@@ -200,35 +217,39 @@ TEST_CASE("when rank 0 hangs the others come to one conclusion within two second
 
 TEST_CASE("what a rank knows first-hand is told although rank 0 hangs", "[control]") {
   auto half = without_control_of(0, 2);
-  half.ranks[1].control->report({Errc::mismatch, "rank 2 called barrier where rank 1 called broadcast"});
-  CHECK(
-      half.ranks[1].wait_for_failure().cause ==
-      "rank 2 called barrier where rank 1 called broadcast; rank 0 does not answer (stopped or unreachable)");
+  half.ranks[1].control->report(
+      {Errc::mismatch, "rank 2 called barrier where rank 1 called broadcast"});
+  CHECK(half.ranks[1].wait_for_failure().cause ==
+        "rank 2 called barrier where rank 1 called broadcast; rank 0 does not answer (stopped or "
+        "unreachable)");
 }
 
-TEST_CASE("a rank that has lost its link to rank 0 tells of it although rank 0 hangs", "[control]") {
+TEST_CASE("a rank that has lost its link to rank 0 tells of it although rank 0 hangs",
+          "[control]") {
   auto half = without_control_of(0, 2);
   half.ranks[1].control->report(
       {Errc::peer_lost, "rank 1 lost rank 0 at 10.0.0.7:1: connection reset by peer", 0});
   CHECK(half.ranks[1].wait_for_failure().cause ==
-        "rank 1 lost rank 0 at 10.0.0.7:1: connection reset by peer; rank 0 does not answer (stopped or "
+        "rank 1 lost rank 0 at 10.0.0.7:1: connection reset by peer; rank 0 does not answer "
+        "(stopped or "
         "unreachable)");
 }
 
 TEST_CASE("a late verdict changes nothing any more", "[control]") {
   auto half = without_control_of(0, 2);
   half.ranks[1].control->report({Errc::aborted, "own"});
-  const Failure own = half.ranks[1].wait_for_failure();
-  half.streams.front().send(encode(VerdictMessage{{Errc::mismatch, "late"}}));
+  const engine::Failure own = half.ranks[1].wait_for_failure();
+  half.streams.front().send(control::encode(control::VerdictMessage{{Errc::mismatch, "late"}}));
   half.ranks[1].control.reset();
   CHECK(half.ranks[1].listener->failures() == 1);
   CHECK_THAT(own.cause, Catch::StartsWith("own"));
 }
 
 TEST_CASE("nonsense on a control connection ends it and names the sender", "[control]") {
-  const auto nonsense = GENERATE(make_frame(99, {}), make_frame(16, std::vector<std::byte>(3)),
-                                 encode(VerdictMessage{{Errc::aborted, "not his to say"}}),
-                                 std::vector<std::byte>(64, std::byte{0xff}));
+  const auto nonsense = GENERATE(
+      rendezvous::make_frame(99, {}), rendezvous::make_frame(16, std::vector<std::byte>(3)),
+      control::encode(control::VerdictMessage{{Errc::aborted, "not his to say"}}),
+      std::vector<std::byte>(64, std::byte{0xff}));
   auto half = without_control_of(1, 3);
   half.streams.front().send(nonsense);
   for (const auto& [rank, party] : half.ranks)
@@ -236,8 +257,10 @@ TEST_CASE("nonsense on a control connection ends it and names the sender", "[con
                Catch::StartsWith("rank 0 lost rank 1 at 127.0.0.1:") && Contains("it sent"));
 
   auto hub = without_control_of(0, 2);
-  hub.streams.front().send(encode(ReportMessage{{Errc::aborted, "for rank 0 only"}}));
-  CHECK_THAT(hub.ranks[1].wait_for_failure().cause, Contains("lost rank 0") && Contains("not for this rank"));
+  hub.streams.front().send(
+      control::encode(control::ReportMessage{{Errc::aborted, "for rank 0 only"}}));
+  CHECK_THAT(hub.ranks[1].wait_for_failure().cause,
+             Contains("lost rank 0") && Contains("not for this rank"));
 }
 
 TEST_CASE("closing is bounded whatever the others do", "[control]") {
@@ -246,9 +269,10 @@ TEST_CASE("closing is bounded whatever the others do", "[control]") {
   // More than any socket takes, to somebody who never reads.
   if (raw == 1)
     for (int i = 0; i < 2000; ++i)
-      half.ranks[2].control->report_deadline(Priority::bulk, 1, milliseconds{1}, std::string(4096, 'x'));
+      half.ranks[2].control->report_deadline(Priority::bulk, 1, milliseconds{1},
+                                             std::string(4096, 'x'));
   for (auto& [rank, party] : half.ranks) {
-    const TimePoint start = Clock::now();
+    const base::TimePoint start = base::Clock::now();
     party.control.reset();
     CHECK(seconds_since(start) < 1.5);
   }
@@ -257,86 +281,102 @@ TEST_CASE("closing is bounded whatever the others do", "[control]") {
 TEST_CASE("leaving is bounded when rank 0 hangs", "[control]") {
   auto half = without_control_of(0, 2);
   const std::uint64_t finished[lane_count] = {1, 1};
-  const TimePoint start = Clock::now();
-  half.ranks[1].control->leave(finished, after(start, milliseconds{200}));
+  const base::TimePoint start = base::Clock::now();
+  half.ranks[1].control->leave(finished, base::after(start, milliseconds{200}));
   CHECK(seconds_since(start) >= 0.2);
   CHECK(seconds_since(start) < 5);
 }
 
 TEST_CASE("the culprits of a missed deadline are found in order", "[control]") {
-  const DeadlineMessage deadline{Priority::bulk, 41, 2'500'000'000u, "own view"};
-  std::vector<Standing> ranks(4, {Standing::State::answered, true, standing(41, 40)});
-  const auto cause = [&] { return find_culprits(deadline, 0, ranks).cause; };
+  const control::DeadlineMessage deadline{Priority::bulk, 41, 2'500'000'000u, "own view"};
+  std::vector<control::Standing> ranks(
+      4, {control::Standing::State::answered, true, standing(41, 40)});
+  const auto cause = [&] { return control::find_culprits(deadline, 0, ranks).cause; };
 
   CHECK(cause() == "own view");
   ranks[0].status = standing(41, 40, {3});
   ranks[1].status = standing(41, 40, {0});
   ranks[2].status = standing(41, 40, {1});
   CHECK(cause() ==
-        "all_reduce #41 did not end within 2.5 s: rank 3 is the one for which the others wait and waits for "
+        "all_reduce #41 did not end within 2.5 s: rank 3 is the one for which the others wait and "
+        "waits for "
         "nobody: "
         "rank 0 waits for rank 3, rank 1 waits for rank 0, rank 2 waits for rank 1");
   ranks[3].status = standing(41, 40, {2});
-  CHECK_THAT(cause(), Catch::StartsWith("all_reduce #41 did not end within 2.5 s: rank 0 waits for rank 3") &&
+  CHECK_THAT(cause(), Catch::StartsWith(
+                          "all_reduce #41 did not end within 2.5 s: rank 0 waits for rank 3") &&
                           Catch::EndsWith("rank 3 waits for rank 2"));
   ranks[1].status = ranks[2].status = standing(0, 0);
   CHECK(cause() ==
-        "ranks 1, 2 have not called all_reduce #41 within 2.5 s; rank 1 has finished no operation yet; rank "
+        "ranks 1, 2 have not called all_reduce #41 within 2.5 s; rank 1 has finished no operation "
+        "yet; rank "
         "2 has finished no "
         "operation yet");
-  ranks[3] = {Standing::State::left, true, standing(40, 40)};
+  ranks[3] = {control::Standing::State::left, true, standing(40, 40)};
   CHECK(cause() == "rank 3 left the communicator without finishing all_reduce #41");
-  ranks[2] = {Standing::State::silent, false, {}};
-  CHECK(
-      cause() ==
-      "rank 2 does not answer (stopped or unreachable); the deadline of 2.5 s of all_reduce #41 has passed");
-  ranks[2] = {Standing::State::silent, true, standing(39, 38)};
-  CHECK_THAT(cause(), Contains("the last operation known of it is all_reduce #38 (64 MiB f32 sum)"));
+  ranks[2] = {control::Standing::State::silent, false, {}};
+  CHECK(cause() ==
+        "rank 2 does not answer (stopped or unreachable); the deadline of 2.5 s of all_reduce #41 "
+        "has passed");
+  ranks[2] = {control::Standing::State::silent, true, standing(39, 38)};
+  CHECK_THAT(cause(),
+             Contains("the last operation known of it is all_reduce #38 (64 MiB f32 sum)"));
 }
 
-// Rank 0 had a batch fewer and has gone on to the metrics; the others wait for it with their gradients.
+// Rank 0 had a batch fewer and has gone on to the metrics; the others wait for it with their
+// gradients.
 TEST_CASE("who waits for whom is told across lanes, the one who is alone first", "[control]") {
-  RankStatus ahead, behind;
+  engine::RankStatus ahead, behind;
   ahead.lanes[0] = {40, 40, "", "all_reduce #40 (64 MiB f32 sum)", {}};
   ahead.lanes[1] = {
       7, 6, "urgent all_reduce #7 (2 f64 sum)", "", {1, 2, 3}, "reduce_metrics", 12'020'000'000u};
   behind.lanes[0] = {41, 40, "all_reduce #41 (64 MiB f32 sum)", "", {0}, "", 12'500'000'000u};
   behind.lanes[1] = {6, 6, "", "", {}};
-  std::vector<Standing> ranks(4, {Standing::State::answered, true, behind});
+  std::vector<control::Standing> ranks(4, {control::Standing::State::answered, true, behind});
   ranks[0].status = ahead;
   const std::string wanted =
-      "rank 0 has waited for 12 s in urgent all_reduce #7 \"reduce_metrics\" (2 f64 sum), which ranks 1-3 "
+      "rank 0 has waited for 12 s in urgent all_reduce #7 \"reduce_metrics\" (2 f64 sum), which "
+      "ranks 1-3 "
       "have not "
-      "called; ranks 1-3 have waited for 12.5 s in all_reduce #41 (64 MiB f32 sum), which rank 0 has not "
+      "called; ranks 1-3 have waited for 12.5 s in all_reduce #41 (64 MiB f32 sum), which rank 0 "
+      "has not "
       "called";
-  CHECK(find_culprits({Priority::urgent, 7, 12'000'000'000u, "own"}, 0, ranks).cause == wanted);
-  CHECK(find_culprits({Priority::bulk, 41, 12'000'000'000u, "own"}, 2, ranks).cause == wanted);
-  CHECK(find_culprits({Priority::bulk, 41, 10'000'000'000u, "", true}, 2, ranks).cause == wanted);
+  CHECK(control::find_culprits({Priority::urgent, 7, 12'000'000'000u, "own"}, 0, ranks).cause ==
+        wanted);
+  CHECK(control::find_culprits({Priority::bulk, 41, 12'000'000'000u, "own"}, 2, ranks).cause ==
+        wanted);
+  CHECK(control::find_culprits({Priority::bulk, 41, 10'000'000'000u, "", true}, 2, ranks).cause ==
+        wanted);
 
-  ranks[1].status.messages = {0, 0, "receive #3 (8 f32 from rank 0, tag 7)", "", {0}, "", 3'000'000'000u};
-  CHECK(find_culprits({Priority::bulk, 0, 3'000'000'000u, "own"}, 1, ranks).cause ==
-        "rank 0 has waited for 12 s in urgent all_reduce #7 \"reduce_metrics\" (2 f64 sum), which ranks 1-3 "
+  ranks[1].status.messages = {
+      0, 0, "receive #3 (8 f32 from rank 0, tag 7)", "", {0}, "", 3'000'000'000u};
+  CHECK(control::find_culprits({Priority::bulk, 0, 3'000'000'000u, "own"}, 1, ranks).cause ==
+        "rank 0 has waited for 12 s in urgent all_reduce #7 \"reduce_metrics\" (2 f64 sum), which "
+        "ranks 1-3 "
         "have not "
         "called; rank 1 has waited for 3 s in receive #3 (8 f32 from rank 0, tag 7) for rank 0");
 }
 
 // What it said of itself last is older than its farewell.
 TEST_CASE("a rank that has left waits for nothing", "[control]") {
-  std::vector<Standing> ranks(3, {Standing::State::answered, true, standing(41, 40)});
-  ranks[2] = {Standing::State::left, true, standing(40, 41)};
+  std::vector<control::Standing> ranks(
+      3, {control::Standing::State::answered, true, standing(41, 40)});
+  ranks[2] = {control::Standing::State::left, true, standing(40, 41)};
   ranks[2].status.lanes[1] = {7, 6, "urgent barrier #7", "", {0}};
-  CHECK(find_culprits({Priority::bulk, 41, 1'000'000'000u, "own view"}, 0, ranks).cause.find("urgent") ==
-        std::string::npos);
+  CHECK(control::find_culprits({Priority::bulk, 41, 1'000'000'000u, "own view"}, 0, ranks)
+            .cause.find("urgent") == std::string::npos);
 }
 
-TEST_CASE("culprits of a large job stay readable and indexes from the wire are checked", "[control]") {
-  const DeadlineMessage deadline{Priority::bulk, 41, 1'000'000'000u, ""};
-  std::vector<Standing> ranks(1000, {Standing::State::answered, true, standing(40, 40)});
+TEST_CASE("culprits of a large job stay readable and indexes from the wire are checked",
+          "[control]") {
+  const control::DeadlineMessage deadline{Priority::bulk, 41, 1'000'000'000u, ""};
+  std::vector<control::Standing> ranks(
+      1000, {control::Standing::State::answered, true, standing(40, 40)});
   ranks[0].status = standing(41, 40);
-  CHECK(find_culprits(deadline, 0, ranks).cause.size() < most_text_bytes);
+  CHECK(control::find_culprits(deadline, 0, ranks).cause.size() < control::most_text_bytes);
   std::vector<int> everybody(1000);
   for (int i = 0; i < 1000; ++i) everybody[static_cast<std::size_t>(i)] = i * 2'000'000;
-  for (Standing& rank : ranks) rank.status = standing(41, 40, everybody);
-  CHECK(find_culprits(deadline, 0, ranks).cause.size() < most_text_bytes);
-  CHECK_FALSE(find_culprits(deadline, 5000, ranks).cause.empty());
+  for (control::Standing& rank : ranks) rank.status = standing(41, 40, everybody);
+  CHECK(control::find_culprits(deadline, 0, ranks).cause.size() < control::most_text_bytes);
+  CHECK_FALSE(control::find_culprits(deadline, 5000, ranks).cause.empty());
 }

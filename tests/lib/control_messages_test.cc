@@ -9,106 +9,108 @@ using namespace rondo;
 namespace {
 
 std::pair<std::uint16_t, std::span<const std::byte>> parts(const std::vector<std::byte>& frame) {
-  Reader reader(frame);
+  base::Reader reader(frame);
   const std::size_t length = reader.get<std::uint32_t>();
   const auto type = reader.get<std::uint16_t>();
   REQUIRE(length + 8 == frame.size());
   return {type, std::span(frame).subspan(8)};
 }
 
-RankStatus some_status() {
-  RankStatus status;
+engine::RankStatus some_status() {
+  engine::RankStatus status;
   status.lanes[0] = {41, 40, "all_reduce #41", "all_reduce #40", {1, 5}};
   status.lanes[1] = {7, 7, "", "barrier #7", {}, "metrics", 12'000'000'000u};
   status.messages = {0, 0, "send #3 (8 f32 to rank 1, tag 7)", "", {1}, "", 1};
   return status;
 }
 
-std::vector<ControlMessage> all_messages() {
-  return {RecordMessage{500, Blob(3, std::byte{9})},
-          MembersMessage{0x1122334455667788u, 64},
-          MemberMessage{63, {}},
-          RefusalMessage{{Errc::rendezvous, "twice"}},
-          ReportMessage{{Errc::peer_lost, "lost", 3}},
-          ReportMessage{{Errc::mismatch, "nobody is lost"}},
-          AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}},
-          DeadlineMessage{Priority::urgent, 41, 5'000'000'000u, "what"},
-          DeadlineMessage{Priority::bulk, 41, 10'000'000'000u, "", true},
-          StatusMessage{17, some_status()},
-          LeavingMessage{{1, 2}},
-          VerdictMessage{{Errc::mismatch, "why"}},
-          QueryMessage{17},
-          LeftMessage{3, {1, 2}},
-          ConstantsMessage{},
-          UnableMessage{{Errc::system, "too many open files"}},
-          ReadyMessage{},
-          GoMessage{}};
+std::vector<control::ControlMessage> all_messages() {
+  return {control::RecordMessage{500, transports::Blob(3, std::byte{9})},
+          control::MembersMessage{0x1122334455667788u, 64},
+          control::MemberMessage{63, {}},
+          control::RefusalMessage{{Errc::rendezvous, "twice"}},
+          control::ReportMessage{{Errc::peer_lost, "lost", 3}},
+          control::ReportMessage{{Errc::mismatch, "nobody is lost"}},
+          control::AloneMessage{{Errc::deadline_exceeded, "rank 0 does not answer"}},
+          control::DeadlineMessage{Priority::urgent, 41, 5'000'000'000u, "what"},
+          control::DeadlineMessage{Priority::bulk, 41, 10'000'000'000u, "", true},
+          control::StatusMessage{17, some_status()},
+          control::LeavingMessage{{1, 2}},
+          control::VerdictMessage{{Errc::mismatch, "why"}},
+          control::QueryMessage{17},
+          control::LeftMessage{3, {1, 2}},
+          control::ConstantsMessage{},
+          control::UnableMessage{{Errc::system, "too many open files"}},
+          control::ReadyMessage{},
+          control::GoMessage{}};
 }
 
 }  // namespace
 
 TEST_CASE("control messages survive the wire", "[control]") {
-  for (const ControlMessage& message : all_messages()) {
-    const auto frame = encode(message);
+  for (const control::ControlMessage& message : all_messages()) {
+    const auto frame = control::encode(message);
     const auto [type, payload] = parts(frame);
-    const auto back = decode(type, payload);
+    const auto back = control::decode(type, payload);
     REQUIRE(back);
     CHECK(back->index() == message.index());
-    CHECK(encode(*back) == frame);
+    CHECK(control::encode(*back) == frame);
   }
 }
 
 TEST_CASE("cut and stretched control messages are refused", "[control]") {
-  for (const ControlMessage& message : all_messages()) {
-    const auto frame = encode(message);
+  for (const control::ControlMessage& message : all_messages()) {
+    const auto frame = control::encode(message);
     const auto [type, payload] = parts(frame);
     // A record is whatever is left: only its fixed part can be cut.
-    const bool blob =
-        std::holds_alternative<RecordMessage>(message) || std::holds_alternative<MemberMessage>(message);
-    const std::size_t fixed = std::holds_alternative<RecordMessage>(message) ? 8 : 4;
+    const bool blob = std::holds_alternative<control::RecordMessage>(message) ||
+                      std::holds_alternative<control::MemberMessage>(message);
+    const std::size_t fixed = std::holds_alternative<control::RecordMessage>(message) ? 8 : 4;
     for (std::size_t bytes = 0; bytes < (blob ? fixed : payload.size()); ++bytes)
-      CHECK_FALSE(decode(type, payload.first(bytes)));
+      CHECK_FALSE(control::decode(type, payload.first(bytes)));
     std::vector<std::byte> longer(payload.begin(), payload.end());
-    longer.resize(blob ? most_record_bytes + 9 : longer.size() + 1);
-    CHECK_FALSE(decode(type, longer));
+    longer.resize(blob ? rendezvous::most_record_bytes + 9 : longer.size() + 1);
+    CHECK_FALSE(control::decode(type, longer));
   }
-  for (const std::uint16_t type : {0, 6, 15, 27, 65535}) CHECK_FALSE(decode(type, {}));
+  for (const std::uint16_t type : {0, 6, 15, 27, 65535}) CHECK_FALSE(control::decode(type, {}));
 }
 
 TEST_CASE("texts are bounded and of one line", "[control]") {
   std::string umlauts(1, 'x');
   for (int i = 0; i < 5000; ++i) umlauts += "\xc3\xa4";
-  const auto frame = encode(ReportMessage{{Errc::aborted, umlauts}});
+  const auto frame = control::encode(control::ReportMessage{{Errc::aborted, umlauts}});
   auto [type, payload] = parts(frame);
-  auto back = decode(type, payload);
+  auto back = control::decode(type, payload);
   REQUIRE(back);
-  CHECK(std::get<ReportMessage>(*back).failure.cause == umlauts.substr(0, 4095));
+  CHECK(std::get<control::ReportMessage>(*back).failure.cause == umlauts.substr(0, 4095));
 
-  const auto ugly = encode(ReportMessage{{Errc::aborted, "a\nb\x1b[2Jc"}});
+  const auto ugly = control::encode(control::ReportMessage{{Errc::aborted, "a\nb\x1b[2Jc"}});
   std::tie(type, payload) = parts(ugly);
-  CHECK(std::get<ReportMessage>(*decode(type, payload)).failure.cause == "a b [2Jc");
+  CHECK(std::get<control::ReportMessage>(*control::decode(type, payload)).failure.cause ==
+        "a b [2Jc");
 }
 
 TEST_CASE("lists and codes from the wire are bounded", "[control]") {
-  RankStatus status = some_status();
+  engine::RankStatus status = some_status();
   status.lanes[0].waiting_for.assign(100'000, 1);
   status.lanes[0].current.assign(10'000, 'x');
-  const auto frame = encode(StatusMessage{1, status});
-  CHECK(frame.size() <= most_payload_bytes);
+  const auto frame = control::encode(control::StatusMessage{1, status});
+  CHECK(frame.size() <= rendezvous::most_payload_bytes);
   const auto [type, payload] = parts(frame);
-  CHECK(std::get<StatusMessage>(*decode(type, payload)).status.lanes[0].waiting_for.size() ==
-        most_waited_ranks);
+  CHECK(std::get<control::StatusMessage>(*control::decode(type, payload))
+            .status.lanes[0]
+            .waiting_for.size() == control::most_waited_ranks);
 
   for (const std::uint32_t code : {0u, 12u, 0xffffffffu}) {
-    Writer writer;
+    base::Writer writer;
     writer.put(code);
     writer.put_string("x");
-    CHECK_FALSE(decode(16, writer.take()));
+    CHECK_FALSE(control::decode(16, writer.take()));
   }
-  Writer lane;
+  base::Writer lane;
   lane.put(std::uint8_t{2});
   lane.put(std::uint64_t{1});
   lane.put(std::uint64_t{1});
   lane.put_string("x");
-  CHECK_FALSE(decode(17, lane.take()));
+  CHECK_FALSE(control::decode(17, lane.take()));
 }

@@ -27,10 +27,11 @@ TEST_CASE("the first cause reaches every rank once", "[control]") {
   const int size = GENERATE(2, 3, 8);
   for (const int reporter : {0, 1, size - 1}) {
     auto ranks = parties(size);
-    const TimePoint start = Clock::now();
-    ranks[static_cast<std::size_t>(reporter)].control->report({Errc::mismatch, "rank 1 called barrier"});
+    const base::TimePoint start = base::Clock::now();
+    ranks[static_cast<std::size_t>(reporter)].control->report(
+        {Errc::mismatch, "rank 1 called barrier"});
     for (const Party& party : ranks) {
-      const Failure failure = party.wait_for_failure();
+      const engine::Failure failure = party.wait_for_failure();
       CHECK(failure.code == Errc::mismatch);
       CHECK(failure.cause == "rank 1 called barrier");
     }
@@ -69,7 +70,7 @@ TEST_CASE("what happens before start() is kept", "[control]") {
 TEST_CASE("ranks that leave in order do no harm", "[control]") {
   auto ranks = parties(4);
   const std::uint64_t finished[lane_count] = {7, 2};
-  const TimePoint until = after(Clock::now(), milliseconds{20'000});
+  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
   SECTION("one after the other, rank 0 last") {
     for (std::size_t rank = 3; rank > 0; --rank) {
       ranks[rank].control->leave(finished, until);
@@ -91,15 +92,15 @@ TEST_CASE("ranks that leave in order do no harm", "[control]") {
   }
   for (Party& party : ranks) party.control.reset();
   for (const Party& party : ranks) CHECK(party.listener->failures() == 0);
-  CHECK(Clock::now() < until);
+  CHECK(base::Clock::now() < until);
 }
 
 TEST_CASE("rank 0 goes first when the others have finished as much", "[control]") {
   auto ranks = parties(3);
   const std::uint64_t finished[lane_count] = {7, 0};
   for (std::size_t rank : {1u, 2u}) ranks[rank].listener->set_status(standing(8, 7));
-  const TimePoint start = Clock::now();
-  ranks[0].control->leave(finished, after(start, milliseconds{20'000}));
+  const base::TimePoint start = base::Clock::now();
+  ranks[0].control->leave(finished, base::after(start, milliseconds{20'000}));
   CHECK(seconds_since(start) < 10);
   ranks[0].control.reset();
   for (std::size_t rank : {1u, 2u}) {
@@ -107,7 +108,7 @@ TEST_CASE("rank 0 goes first when the others have finished as much", "[control]"
     // Without a hub each rank has its own cause, at once.
     ranks[rank].control->report({Errc::peer_left, "rank 0 left"});
     CHECK(ranks[rank].wait_for_failure().cause == "rank 0 left");
-    ranks[rank].control->leave(finished, after(Clock::now(), milliseconds{20'000}));
+    ranks[rank].control->leave(finished, base::after(base::Clock::now(), milliseconds{20'000}));
   }
   CHECK(seconds_since(start) < 15);
 }
@@ -117,15 +118,15 @@ TEST_CASE("rank 0 stays for those who are behind, until its time is up", "[contr
   const std::uint64_t finished[lane_count] = {7, 0};
   ranks[1].listener->set_status(standing(7, 7));
   ranks[2].listener->set_status(standing(7, 6));
-  const TimePoint start = Clock::now();
-  ranks[0].control->leave(finished, after(start, milliseconds{300}));
+  const base::TimePoint start = base::Clock::now();
+  ranks[0].control->leave(finished, base::after(start, milliseconds{300}));
   CHECK(seconds_since(start) >= 0.3);
   CHECK(seconds_since(start) < 10);
 
   auto catching_up = parties(2);
   catching_up[1].listener->set_status(standing(7, 6));
   auto leaving = std::async(std::launch::async, [&] {
-    catching_up[0].control->leave(finished, after(Clock::now(), milliseconds{20'000}));
+    catching_up[0].control->leave(finished, base::after(base::Clock::now(), milliseconds{20'000}));
   });
   CHECK(catching_up[1].listener->wait_for_left(0));
   catching_up[1].listener->set_status(standing(7, 7));
@@ -136,7 +137,7 @@ TEST_CASE("a failure while rank 0 lingers still reaches all", "[control]") {
   auto ranks = parties(3);
   const std::uint64_t finished[lane_count] = {7, 0};
   auto leaving = std::async(std::launch::async, [&] {
-    ranks[0].control->leave(finished, after(Clock::now(), milliseconds{20'000}));
+    ranks[0].control->leave(finished, base::after(base::Clock::now(), milliseconds{20'000}));
   });
   CHECK(ranks[2].listener->wait_for_left(0));
   ranks[1].control->report({Errc::mismatch, "late"});
@@ -147,7 +148,7 @@ TEST_CASE("a failure while rank 0 lingers still reaches all", "[control]") {
 
 TEST_CASE("after the end everything may still be called", "[control]") {
   auto ranks = parties(2);
-  const TimePoint until = after(Clock::now(), milliseconds{20'000});
+  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
   ranks[1].control->leave(none, until);
   CHECK(ranks[0].listener->wait_for_left(1));
   ranks[0].control->leave(none, until);
@@ -155,10 +156,11 @@ TEST_CASE("after the end everything may still be called", "[control]") {
     party.control->report({Errc::aborted, "too late"});
     party.control->report_deadline(Priority::bulk, 1, milliseconds{5}, "second");
     party.control->report_stall(Priority::bulk, 1);
-    party.control->leave(none, after(Clock::now(), milliseconds{50}));
+    party.control->leave(none, base::after(base::Clock::now(), milliseconds{50}));
   }
-  CHECK(Clock::now() < until);
-  // What is reported after the end fails the rank that reports it, once, and nobody else hears of it.
+  CHECK(base::Clock::now() < until);
+  // What is reported after the end fails the rank that reports it, once, and nobody else hears of
+  // it.
   for (const Party& party : ranks) {
     CHECK(party.wait_for_failure().cause == "too late");
     CHECK(party.listener->failures() == 1);
@@ -170,6 +172,6 @@ TEST_CASE("an idle control plane takes no processor time", "[control]") {
   auto ranks = parties(8);
   for (Party& party : ranks) CHECK(party.listener->failures() == 0);
   const double before = cpu_seconds();
-  pause_until(after(Clock::now(), milliseconds{300}));
+  rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{300}));
   CHECK(cpu_seconds() - before < 0.02);
 }

@@ -65,7 +65,8 @@ class Environment {
   Environment(std::initializer_list<std::pair<const char*, const char*>> variables) {
     for (const char* name : known) {
       const char* value = std::getenv(name);
-      before_.emplace_back(name, value == nullptr ? std::nullopt : std::optional<std::string>(value));
+      before_.emplace_back(name,
+                           value == nullptr ? std::nullopt : std::optional<std::string>(value));
       ::unsetenv(name);
     }
     ::setenv("XDG_RUNTIME_DIR", directory_.path().c_str(), 1);
@@ -74,7 +75,8 @@ class Environment {
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
   ~Environment() {
-    for (const auto& [name, value] : before_) value ? ::setenv(name, value->c_str(), 1) : ::unsetenv(name);
+    for (const auto& [name, value] : before_)
+      value ? ::setenv(name, value->c_str(), 1) : ::unsetenv(name);
   }
   const std::string& directory() const noexcept { return directory_.path(); }
 
@@ -89,7 +91,7 @@ inline std::string user_prefix(const Environment& environment) {
 
 inline std::string message_of(Errc code, const Options& options = {}) {
   try {
-    resolve_place(options);
+    rendezvous::resolve_place(options);
   } catch (const Error& error) {
     CHECK(error.code() == code);
     return error.what();

@@ -6,8 +6,8 @@
 #include <fstream>
 
 #include "environment_guard.h"
-#include "lib/settings.h"
 #include "lib/rendezvous/user_directory.h"
+#include "lib/settings.h"
 
 using namespace rondo;
 using namespace rondo::tests;
@@ -18,23 +18,24 @@ TEST_CASE("RONDO_INTEGRITY and Options::integrity say what is protected between 
   options.rank = 0;
   options.size = 2;
   options.rendezvous = "tcp://127.0.0.1:1";
-  const auto wanted = [&] { return protection_of(options); };
+  const auto wanted = [&] { return lib::protection_of(options); };
   {
     const Environment environment{};
-    CHECK(wanted() == Protection::headers);
+    CHECK(wanted() == base::Protection::headers);
   }
   {
     const Environment environment{{"RONDO_INTEGRITY", "payload"}};
-    CHECK(wanted() == Protection::payload);
+    CHECK(wanted() == base::Protection::payload);
   }
   {
     const Environment environment{{"RONDO_INTEGRITY", "all"}};
-    CHECK_THROWS_WITH(wanted(), Catch::Contains("RONDO_INTEGRITY is 'all': it must be headers or payload"));
+    CHECK_THROWS_WITH(wanted(),
+                      Catch::Contains("RONDO_INTEGRITY is 'all': it must be headers or payload"));
   }
   // What the program says comes first.
   const Environment environment{{"RONDO_INTEGRITY", "payload"}};
   options.integrity = "headers";
-  CHECK(wanted() == Protection::headers);
+  CHECK(wanted() == base::Protection::headers);
   options.integrity = "none";
   CHECK_THROWS_WITH(wanted(), Catch::Contains("Options::integrity is 'none'"));
 }
@@ -81,7 +82,7 @@ TEST_CASE("every variable of Rondo reaches its option", "[environment]") {
   CHECK(options.reproducible);
   CHECK(options.checksum);
 
-  const Place place = resolve_place(options);
+  const rendezvous::Place place = rendezvous::resolve_place(options);
   CHECK(place.rank == 3);
   CHECK(place.size == 8);
   CHECK(place.url == "tcp://node0:29500");
@@ -98,7 +99,7 @@ TEST_CASE("without variables the options have the defaults", "[environment]") {
   CHECK(options.rendezvous == plain.rendezvous);
   CHECK(options.deadline == milliseconds{300'000});
   CHECK(options.staging_bytes == std::size_t{16} << 20);
-  const Place place = resolve_place(options);
+  const rendezvous::Place place = rendezvous::resolve_place(options);
   CHECK(place.rank == 0);
   CHECK(place.size == 1);
   CHECK(place.url == "");
@@ -145,11 +146,11 @@ TEST_CASE("sizes, times and switches are read as people write them", "[environme
       {"2M", 2u << 20}, {"1g", 1ull << 30}, {"1T", 1ull << 40}, {"17B", 17}};
   for (const auto& [text, bytes] : sizes) {
     ::setenv("RONDO_SEGMENT_BYTES", text, 1);
-    CHECK(bytes_variable("RONDO_SEGMENT_BYTES") == bytes);
+    CHECK(lib::bytes_variable("RONDO_SEGMENT_BYTES") == bytes);
   }
   ::setenv("RONDO_DEADLINE", "1.5", 1);
-  CHECK(seconds_variable("RONDO_DEADLINE") == milliseconds{1500});
-  CHECK(switch_variable("RONDO_CHECKSUM") == false);
+  CHECK(lib::seconds_variable("RONDO_DEADLINE") == milliseconds{1500});
+  CHECK(lib::switch_variable("RONDO_CHECKSUM") == false);
 }
 
 TEST_CASE("a secret may stand in a file", "[environment]") {
@@ -158,7 +159,7 @@ TEST_CASE("a secret may stand in a file", "[environment]") {
   std::ofstream(path) << "from a file\n";
   ::chmod(path.c_str(), 0600);
   ::setenv("RONDO_SECRET_FILE", path.c_str(), 1);
-  CHECK(secret_from_environment() == "from a file");
+  CHECK(lib::secret_from_environment() == "from a file");
   ::setenv("RONDO_SECRET", "both", 1);
   CHECK_THAT(reading_message(), Contains("only one of them"));
   ::unsetenv("RONDO_SECRET");
@@ -174,14 +175,14 @@ TEST_CASE("options come before Rondo's variables, those before the launcher's", 
                                 {"RONDO_RANK", "2"},  {"RONDO_RENDEZVOUS", "tcp://b:200"},
                                 {"RONDO_SECRET", "s"}};
   Options options;
-  Place place = resolve_place(options);
+  rendezvous::Place place = rendezvous::resolve_place(options);
   CHECK(place.rank == 2);
   CHECK(place.size == 4);
   CHECK(place.url == "tcp://b:200");
   options.rank = 3;
   options.rendezvous = "tcp://c:300";
   options.secret = "t";
-  place = resolve_place(options);
+  place = rendezvous::resolve_place(options);
   CHECK(place.rank == 3);
   CHECK(place.url == "tcp://c:300");
   CHECK(place.secret == "t");
@@ -196,7 +197,8 @@ TEST_CASE("half a place is no place", "[environment]") {
   options.rank = 1;
   CHECK_THAT(message_of(Errc::invalid_argument, options), Contains("RONDO_SIZE"));
   options.size = 2;
-  CHECK_THAT(message_of(Errc::invalid_argument, options), Contains("set RONDO_RENDEZVOUS=tcp://HOST:PORT"));
+  CHECK_THAT(message_of(Errc::invalid_argument, options),
+             Contains("set RONDO_RENDEZVOUS=tcp://HOST:PORT"));
   options.rank = -1;
   CHECK_THAT(message_of(Errc::invalid_argument, options), Contains("RONDO_RANK"));
   options.rank = -2;
@@ -209,21 +211,21 @@ TEST_CASE("half a place is no place", "[environment]") {
   options.rank = 0;
   options.size = 2;
   options.store = &store;
-  CHECK(resolve_place(options).url == "");
+  CHECK(rendezvous::resolve_place(options).url == "");
 }
 
 TEST_CASE("ranks of one user meet without configuration", "[environment][rendezvous]") {
   const Environment environment{
       {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"PMIX_NAMESPACE", "77"}};
-  std::vector<Place> places;
+  std::vector<rendezvous::Place> places;
   for (const char* rank : {"0", "1", "2"}) {
     ::setenv("OMPI_COMM_WORLD_RANK", rank, 1);
-    places.push_back(resolve_place(Options{}));
+    places.push_back(rendezvous::resolve_place(Options{}));
   }
   CHECK(what_is_wrong(join_all(places)) == "");
   // The key stays, the job's file does not.
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(user_directory()))
+  for (const auto& entry : std::filesystem::directory_iterator(rendezvous::user_directory()))
     files.push_back(entry.path().filename());
   CHECK(files == std::vector<std::string>{"key"});
 }
@@ -231,32 +233,33 @@ TEST_CASE("ranks of one user meet without configuration", "[environment][rendezv
 TEST_CASE("the user's directory must be the user's alone", "[environment]") {
   const Environment environment{};
   const std::string path = environment.directory() + "/rondo-" + std::to_string(::geteuid());
-  CHECK(user_directory() == path);
+  CHECK(rendezvous::user_directory() == path);
   struct stat status {};
   REQUIRE(::lstat(path.c_str(), &status) == 0);
   CHECK((status.st_mode & 0777) == 0700);
 
   ::chmod(path.c_str(), 0755);
-  CHECK_THROWS_WITH(user_directory(), Contains("others may enter it") && Contains("RONDO_RENDEZVOUS"));
+  CHECK_THROWS_WITH(rendezvous::user_directory(),
+                    Contains("others may enter it") && Contains("RONDO_RENDEZVOUS"));
   std::filesystem::remove_all(path);
   std::filesystem::create_directory_symlink(environment.directory(), path);
-  CHECK_THROWS_WITH(user_directory(), Contains("not a directory"));
+  CHECK_THROWS_WITH(rendezvous::user_directory(), Contains("not a directory"));
   std::filesystem::remove(path);
 
-  const std::string secret = user_secret("a");
-  CHECK(user_secret("a") == secret);
-  CHECK(user_secret("b") != secret);
+  const std::string secret = rendezvous::user_secret("a");
+  CHECK(rendezvous::user_secret("a") == secret);
+  CHECK(rendezvous::user_secret("b") != secret);
   ::chmod((path + "/key").c_str(), 0644);
-  CHECK_THROWS_WITH(user_secret("a"), Contains("open to others"));
+  CHECK_THROWS_WITH(rendezvous::user_secret("a"), Contains("open to others"));
   std::filesystem::remove(path + "/key");
-  CHECK(user_secret("a") != secret);
+  CHECK(rendezvous::user_secret("a") != secret);
 }
 
 TEST_CASE("processes that come at once agree on the user's key", "[environment]") {
   const Environment environment{};
   std::vector<std::future<std::string>> futures;
   for (int i = 0; i < 8; ++i)
-    futures.push_back(std::async(std::launch::async, [] { return user_secret("x"); }));
+    futures.push_back(std::async(std::launch::async, [] { return rendezvous::user_secret("x"); }));
   const std::string first = futures.front().get();
   for (std::size_t i = 1; i < futures.size(); ++i) CHECK(futures[i].get() == first);
 }

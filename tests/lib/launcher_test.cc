@@ -14,23 +14,25 @@ TEST_CASE("torchrun", "[environment]") {
                                 {"MASTER_ADDR", "node0"},
                                 {"MASTER_PORT", "29500"},
                                 {"LOCAL_WORLD_SIZE", "8"}};
-  Place place = resolve_place(Options{});
+  rendezvous::Place place = rendezvous::resolve_place(Options{});
   CHECK(place.rank == 5);
   CHECK(place.size == 8);
   CHECK(place.url == "tcp://node0:29500");
   CHECK(place.source == "torchrun");
   ::setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
-  CHECK(resolve_place(Options{}).url == "tcp://node0:29501");
+  CHECK(rendezvous::resolve_place(Options{}).url == "tcp://node0:29501");
   ::setenv("MASTER_ADDR", "fd00::2", 1);
-  CHECK(resolve_place(Options{}).url == "tcp://[fd00::2]:29501");
+  CHECK(rendezvous::resolve_place(Options{}).url == "tcp://[fd00::2]:29501");
   ::setenv("LOCAL_WORLD_SIZE", "4", 1);
-  CHECK_THAT(message_of(Errc::authentication), Contains("several hosts") && Contains("RONDO_SECRET"));
+  CHECK_THAT(message_of(Errc::authentication),
+             Contains("several hosts") && Contains("RONDO_SECRET"));
   ::setenv("RONDO_SECRET", "s", 1);
-  CHECK(resolve_place(Options{}).url == "tcp://[fd00::2]:29501");
+  CHECK(rendezvous::resolve_place(Options{}).url == "tcp://[fd00::2]:29501");
   ::unsetenv("MASTER_PORT");
   CHECK_THAT(message_of(Errc::invalid_argument), Contains("MASTER_PORT is not"));
   ::setenv("RANK", "8", 1);
-  CHECK_THAT(message_of(Errc::invalid_argument), Contains("RANK is '8'") && Contains("from 0 to 7"));
+  CHECK_THAT(message_of(Errc::invalid_argument),
+             Contains("RANK is '8'") && Contains("from 0 to 7"));
 }
 
 TEST_CASE("variables of another job do no harm to a place that is complete", "[environment]") {
@@ -40,19 +42,19 @@ TEST_CASE("variables of another job do no harm to a place that is complete", "[e
                                 {"RONDO_SIZE", "2"},
                                 {"RONDO_RENDEZVOUS", "tcp://node0:1234"}};
   CHECK(Options::from_environment().rank == 1);
-  CHECK(resolve_place(Options{}).url == "tcp://node0:1234");
+  CHECK(rendezvous::resolve_place(Options{}).url == "tcp://node0:1234");
   ::unsetenv("RONDO_RENDEZVOUS");
   CHECK_THAT(message_of(Errc::invalid_argument), Contains("RANK is '7'"));
   Options options;
   options.rendezvous = "tcp://b:1";
-  CHECK(resolve_place(options).source == "RONDO_RANK");
+  CHECK(rendezvous::resolve_place(options).source == "RONDO_RANK");
   MapStore store;
   options = {};
   options.store = &store;
-  CHECK(resolve_place(options).rank == 1);
+  CHECK(rendezvous::resolve_place(options).rank == 1);
   ::setenv("RONDO_RANK", "0", 1);
   ::setenv("RONDO_SIZE", "1", 1);
-  CHECK(resolve_place(Options{}).size == 1);
+  CHECK(rendezvous::resolve_place(Options{}).size == 1);
 }
 
 TEST_CASE("torchrun's address is missed only where it is needed", "[environment]") {
@@ -63,8 +65,8 @@ TEST_CASE("torchrun's address is missed only where it is needed", "[environment]
   CHECK(Options::from_environment().rank == 1);
   Options options;
   options.rendezvous = "tcp://b:1";
-  CHECK(resolve_place(options).rank == 1);
-  CHECK(resolve_place(options).url == "tcp://b:1");
+  CHECK(rendezvous::resolve_place(options).rank == 1);
+  CHECK(rendezvous::resolve_place(options).url == "tcp://b:1");
 }
 
 TEST_CASE("Open MPI on one host needs no configuration", "[environment]") {
@@ -72,73 +74,73 @@ TEST_CASE("Open MPI on one host needs no configuration", "[environment]") {
                                 {"OMPI_COMM_WORLD_SIZE", "4"},
                                 {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                                 {"PMIX_NAMESPACE", "prterun-vm-71@1/x"}};
-  const Place place = resolve_place(Options{});
+  const rendezvous::Place place = rendezvous::resolve_place(Options{});
   CHECK(place.rank == 1);
   CHECK(place.size == 4);
   CHECK(place.source == "Open MPI");
   CHECK(place.url == user_prefix(environment) + "openmpi-prterun-vm-71_1_x-4");
   CHECK(place.this_host_only);
   CHECK(place.secret.size() == 64);
-  CHECK(resolve_place(Options{}).secret == place.secret);
+  CHECK(rendezvous::resolve_place(Options{}).secret == place.secret);
   ::setenv("PMIX_NAMESPACE", "another", 1);
-  CHECK(resolve_place(Options{}).secret != place.secret);
+  CHECK(rendezvous::resolve_place(Options{}).secret != place.secret);
   ::setenv("RONDO_SECRET", "mine", 1);
-  CHECK(resolve_place(Options{}).secret == "mine");
-  CHECK_FALSE(resolve_place(Options{}).this_host_only);
+  CHECK(rendezvous::resolve_place(Options{}).secret == "mine");
+  CHECK_FALSE(rendezvous::resolve_place(Options{}).this_host_only);
 
   ::setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "2", 1);
   CHECK_THAT(message_of(Errc::invalid_argument), Contains("Open MPI runs ranks on several hosts") &&
                                                      Contains("RONDO_RENDEZVOUS=tcp://HOST:PORT") &&
                                                      Contains("-x RONDO_SECRET"));
   ::setenv("RONDO_RENDEZVOUS", "tcp://node0:1234", 1);
-  CHECK(resolve_place(Options{}).url == "tcp://node0:1234");
+  CHECK(rendezvous::resolve_place(Options{}).url == "tcp://node0:1234");
 }
 
 TEST_CASE("MPICH and Intel MPI on one host need no configuration", "[environment]") {
   const Environment environment{{"PMI_RANK", "2"}, {"PMI_SIZE", "3"}, {"MPI_LOCALNRANKS", "3"}};
-  const Place place = resolve_place(Options{});
+  const rendezvous::Place place = rendezvous::resolve_place(Options{});
   CHECK(place.rank == 2);
   CHECK(place.size == 3);
   CHECK(place.source == "MPICH or Intel MPI");
   CHECK_THAT(place.url, Catch::StartsWith(user_prefix(environment) + "hydra-"));
-  CHECK(resolve_place(Options{}).url == place.url);
+  CHECK(rendezvous::resolve_place(Options{}).url == place.url);
   CHECK(place.this_host_only);
   ::setenv("MPI_LOCALNRANKS", "1", 1);
   CHECK_THAT(message_of(Errc::invalid_argument), Contains("-genvlist"));
   ::unsetenv("MPI_LOCALNRANKS");
-  CHECK(resolve_place(Options{}).rank == 2);
+  CHECK(rendezvous::resolve_place(Options{}).rank == 2);
 }
 
 TEST_CASE("Slurm", "[environment]") {
   const Environment environment{{"SLURM_PROCID", "1"},         {"SLURM_NTASKS", "2"},
                                 {"SLURM_STEP_NODELIST", "n7"}, {"SLURM_STEP_NUM_NODES", "1"},
                                 {"SLURM_JOB_ID", "4711"},      {"SLURM_STEP_ID", "3"}};
-  CHECK(resolve_place(Options{}).url == user_prefix(environment) + "slurm-4711-3-2");
-  CHECK(resolve_place(Options{}).source == "Slurm");
+  CHECK(rendezvous::resolve_place(Options{}).url == user_prefix(environment) + "slurm-4711-3-2");
+  CHECK(rendezvous::resolve_place(Options{}).source == "Slurm");
   // srun for an MPI program that speaks PMI.
   ::setenv("PMI_RANK", "0", 1);
   ::setenv("PMI_SIZE", "9", 1);
-  CHECK(resolve_place(Options{}).source == "Slurm");
+  CHECK(rendezvous::resolve_place(Options{}).source == "Slurm");
   // Hydra that has started its daemons with srun.
   ::setenv("MPI_LOCALNRANKS", "9", 1);
-  CHECK(resolve_place(Options{}).source == "MPICH or Intel MPI");
+  CHECK(rendezvous::resolve_place(Options{}).source == "MPICH or Intel MPI");
   ::unsetenv("PMI_RANK");
 
   ::setenv("SLURM_STEP_NODELIST", "node[007-009,12],other", 1);
   ::setenv("SLURM_STEP_NUM_NODES", "5", 1);
   CHECK_THAT(message_of(Errc::authentication), Contains("RONDO_SECRET"));
   ::setenv("RONDO_SECRET", "s", 1);
-  const std::string url = resolve_place(Options{}).url;
+  const std::string url = rendezvous::resolve_place(Options{}).url;
   CHECK_THAT(url, Catch::StartsWith("tcp://node007:"));
-  CHECK(resolve_place(Options{}).url == url);
+  CHECK(rendezvous::resolve_place(Options{}).url == url);
   ::setenv("SLURM_STEP_ID", "4", 1);
-  CHECK(resolve_place(Options{}).url != url);
+  CHECK(rendezvous::resolve_place(Options{}).url != url);
 
   ::unsetenv("PMI_SIZE");
   // A batch script itself is no task.
   ::unsetenv("SLURM_STEP_NODELIST");
   ::unsetenv("SLURM_STEP_ID");
-  CHECK(resolve_place(Options{}).source == "alone");
+  CHECK(rendezvous::resolve_place(Options{}).source == "alone");
 }
 
 TEST_CASE("half of a launcher's variables is a mistake, not a rank alone", "[environment]") {
@@ -154,17 +156,17 @@ TEST_CASE("half of a launcher's variables is a mistake, not a rank alone", "[env
     const Environment environment{{"WORLD_SIZE", "4"}};
     CHECK_THAT(message_of(Errc::invalid_argument), Contains("RANK is not set"));
     ::setenv("WORLD_SIZE", "1", 1);
-    CHECK(resolve_place(Options{}).source == "alone");
+    CHECK(rendezvous::resolve_place(Options{}).source == "alone");
   }
   const Environment environment{{"PMI_RANK", "0"}};
   CHECK_THAT(message_of(Errc::invalid_argument), Contains("PMI_SIZE is not set"));
 }
 
 TEST_CASE("host lists", "[environment]") {
-  CHECK(first_host("n1") == "n1");
-  CHECK(first_host("n1,n2") == "n1");
-  CHECK(first_host("n[1-4]") == "n1");
-  CHECK(first_host("n[01,03-4],m") == "n01");
-  CHECK(first_host("rack[2-3]node[7-9]") == "rack2node7");
-  CHECK(first_host("broken[1") == "broken");
+  CHECK(lib::first_host("n1") == "n1");
+  CHECK(lib::first_host("n1,n2") == "n1");
+  CHECK(lib::first_host("n[1-4]") == "n1");
+  CHECK(lib::first_host("n[01,03-4],m") == "n01");
+  CHECK(lib::first_host("rack[2-3]node[7-9]") == "rack2node7");
+  CHECK(lib::first_host("broken[1") == "broken");
 }

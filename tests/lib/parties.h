@@ -9,13 +9,13 @@
 
 namespace rondo::tests {
 
-class Listener final : public ControlClient {
+class Listener final : public control::ControlClient {
  public:
-  RankStatus status() override {
+  engine::RankStatus status() override {
     const std::lock_guard lock(mutex_);
     return status_;
   }
-  void failed(const Failure& failure) override {
+  void failed(const engine::Failure& failure) override {
     {
       const std::lock_guard lock(mutex_);
       failures_.push_back(failure);
@@ -30,15 +30,15 @@ class Listener final : public ControlClient {
     changed_.notify_all();
   }
 
-  void set_status(const RankStatus& status) {
+  void set_status(const engine::RankStatus& status) {
     const std::lock_guard lock(mutex_);
     status_ = status;
   }
   // The first failure; its cause is empty when none comes in time.
-  Failure wait_for_failure(milliseconds time = milliseconds{20'000}) {
+  engine::Failure wait_for_failure(milliseconds time = milliseconds{20'000}) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, time, [this] { return !failures_.empty(); });
-    return failures_.empty() ? Failure{Errc::aborted, ""} : failures_.front();
+    return failures_.empty() ? engine::Failure{Errc::aborted, ""} : failures_.front();
   }
   bool wait_for_left(int rank, milliseconds time = milliseconds{20'000}) {
     std::unique_lock lock(mutex_);
@@ -56,17 +56,17 @@ class Listener final : public ControlClient {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  RankStatus status_;
-  std::vector<Failure> failures_;
+  engine::RankStatus status_;
+  std::vector<engine::Failure> failures_;
   std::map<int, std::uint64_t> left_;
 };
 
 // One rank with its control; the control goes first.
 struct Party {
   std::unique_ptr<Listener> listener = std::make_unique<Listener>();
-  std::unique_ptr<Control> control;
+  std::unique_ptr<control::Control> control;
 
-  Failure wait_for_failure() const { return listener->wait_for_failure(); }
+  engine::Failure wait_for_failure() const { return listener->wait_for_failure(); }
 };
 
 inline std::vector<Party> parties(int size, bool start = true) {
@@ -83,7 +83,7 @@ inline std::vector<Party> parties(int size, bool start = true) {
 // A company whose rank `raw` has no control plane: the test holds its connection and plays it.
 struct HalfCompany {
   std::map<int, Party> ranks;
-  std::vector<Stream> streams;
+  std::vector<rendezvous::Stream> streams;
 };
 
 inline HalfCompany without_control_of(int raw, int size) {
@@ -91,10 +91,11 @@ inline HalfCompany without_control_of(int raw, int size) {
   const Options options = with_deadline(milliseconds{20'000});
   HalfCompany half;
   auto company = std::async(std::launch::async, [&] {
-    const Place& place = places[static_cast<std::size_t>(raw)];
-    return raw == 0 ? gather(place, options, {}) : attend(place, options, {});
+    const rendezvous::Place& place = places[static_cast<std::size_t>(raw)];
+    return raw == 0 ? rendezvous::gather(place, options, {})
+                    : rendezvous::attend(place, options, {});
   });
-  std::vector<Place> others = places;
+  std::vector<rendezvous::Place> others = places;
   others.erase(others.begin() + raw);
   auto outcomes = join_all(others, options);
   half.streams = std::move(company.get().streams);
@@ -107,19 +108,21 @@ inline HalfCompany without_control_of(int raw, int size) {
   return half;
 }
 
-inline RankStatus standing(std::uint64_t started, std::uint64_t finished, std::vector<int> waiting_for = {}) {
-  RankStatus status;
-  LaneStatus& lane = status.lanes[0];
+inline engine::RankStatus standing(std::uint64_t started, std::uint64_t finished,
+                                   std::vector<int> waiting_for = {}) {
+  engine::RankStatus status;
+  engine::LaneStatus& lane = status.lanes[0];
   lane.started = started;
   lane.finished = finished;
-  if (started > finished) lane.current = "all_reduce #" + std::to_string(finished + 1) + " (64 MiB f32 sum)";
+  if (started > finished)
+    lane.current = "all_reduce #" + std::to_string(finished + 1) + " (64 MiB f32 sum)";
   if (finished != 0) lane.last = "all_reduce #" + std::to_string(finished) + " (64 MiB f32 sum)";
   lane.waiting_for = std::move(waiting_for);
   return status;
 }
 
-inline double seconds_since(TimePoint start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+inline double seconds_since(base::TimePoint start) {
+  return std::chrono::duration<double>(base::Clock::now() - start).count();
 }
 
 }  // namespace rondo::tests

@@ -32,7 +32,7 @@ inline std::uint16_t free_port() {
   for (;;) {
     const auto port = static_cast<std::uint16_t>(20'000 + next++ % 12'000);
     try {
-      listen_on(any_address(port), 0, 0);
+      rendezvous::listen_on(rendezvous::any_address(port), 0, 0);
       return port;
     } catch (const Error&) {
     }
@@ -42,37 +42,39 @@ inline std::string free_url() {
   return "tcp://127.0.0.1:" + std::to_string(free_port());
 }
 
-inline Blob record_of(int rank) {
-  Blob blob(static_cast<std::size_t>(rank % 7) * 11 + 1);
+inline transports::Blob record_of(int rank) {
+  transports::Blob blob(static_cast<std::size_t>(rank % 7) * 11 + 1);
   for (std::size_t i = 0; i < blob.size(); ++i)
     blob[i] = static_cast<std::byte>(static_cast<std::size_t>(rank) * 31 + i);
   return blob;
 }
 
 struct Outcome {
-  std::optional<Joined> joined;
+  std::optional<rendezvous::Joined> joined;
   Errc code{};
   std::string message;
   double seconds = 0;
 };
 
-inline Outcome join_one(Place place, const Options& given, const Blob& record) {
-  const Options options = with_environment(given);
+inline Outcome join_one(rendezvous::Place place, const Options& given,
+                        const transports::Blob& record) {
+  const Options options = lib::with_environment(given);
   Outcome outcome;
-  const TimePoint start = Clock::now();
-  place.deadline = after(start, options.connect_deadline);
+  const base::TimePoint start = base::Clock::now();
+  place.deadline = base::after(start, options.connect_deadline);
   try {
-    outcome.joined = join(place, options, record);
+    outcome.joined = rendezvous::join(place, options, record);
   } catch (const Error& error) {
     outcome.code = static_cast<Errc>(error.code().value());
     outcome.message = error.what();
   }
-  outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  outcome.seconds = std::chrono::duration<double>(base::Clock::now() - start).count();
   return outcome;
 }
 
-inline Place place_of(int rank, int size, const std::string& url, const std::string& secret = {}) {
-  Place place;
+inline rendezvous::Place place_of(int rank, int size, const std::string& url,
+                                  const std::string& secret = {}) {
+  rendezvous::Place place;
   place.rank = rank;
   place.size = size;
   place.url = url;
@@ -87,19 +89,20 @@ inline Options with_deadline(milliseconds time) {
 }
 
 // All places at once, each on a thread of its own.
-inline std::vector<Outcome> join_all(const std::vector<Place>& places,
+inline std::vector<Outcome> join_all(const std::vector<rendezvous::Place>& places,
                                      const Options& options = with_deadline(milliseconds{20'000})) {
   std::vector<std::future<Outcome>> futures;
-  for (const Place& place : places)
-    futures.push_back(
-        std::async(std::launch::async, [&] { return join_one(place, options, record_of(place.rank)); }));
+  for (const rendezvous::Place& place : places)
+    futures.push_back(std::async(std::launch::async,
+                                 [&] { return join_one(place, options, record_of(place.rank)); }));
   std::vector<Outcome> outcomes;
   for (auto& future : futures) outcomes.push_back(future.get());
   return outcomes;
 }
 
-inline std::vector<Place> all_places(int size, const std::string& url, const std::string& secret = {}) {
-  std::vector<Place> places;
+inline std::vector<rendezvous::Place> all_places(int size, const std::string& url,
+                                                 const std::string& secret = {}) {
+  std::vector<rendezvous::Place> places;
   for (int rank = 0; rank < size; ++rank) places.push_back(place_of(rank, size, url, secret));
   return places;
 }
@@ -112,7 +115,8 @@ inline std::string what_is_wrong(const std::vector<Outcome>& outcomes) {
     if (!outcome.joined) return who + outcome.message;
     if (outcome.joined->job == 0 || outcome.joined->job != outcomes.front().joined->job)
       return who + "another job";
-    if (outcome.joined->records.size() != outcomes.size()) return who + "the number of records is wrong";
+    if (outcome.joined->records.size() != outcomes.size())
+      return who + "the number of records is wrong";
     for (std::size_t other = 0; other < outcomes.size(); ++other)
       if (outcome.joined->records[other] != record_of(static_cast<int>(other)))
         return who + "a record is wrong";

@@ -15,26 +15,28 @@ using Catch::Contains;
 namespace {
 
 // mem that reaches nobody.
-class Blind final : public Transport {
+class Blind final : public transports::Transport {
  public:
-  explicit Blind(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
+  explicit Blind(std::unique_ptr<transports::Transport> inner) : inner_(std::move(inner)) {}
   std::string_view name() const noexcept override { return inner_->name(); }
-  Blob address() const override { return inner_->address(); }
+  transports::Blob address() const override { return inner_->address(); }
   std::string describe() const override { return inner_->describe(); }
-  Reach reach(int, std::span<const std::byte>) const override { return {{}, "the cable is cut"}; }
-  void start(std::vector<Blob> addresses, std::uint64_t job) override {
+  transports::Reach reach(int, std::span<const std::byte>) const override {
+    return {{}, "the cable is cut"};
+  }
+  void start(std::vector<transports::Blob> addresses, std::uint64_t job) override {
     inner_->start(std::move(addresses), job);
   }
-  Link& link(int peer, Priority lane) override { return inner_->link(peer, lane); }
-  std::unique_ptr<Region> register_memory(std::span<std::byte> memory) override {
+  transports::Link& link(int peer, Priority lane) override { return inner_->link(peer, lane); }
+  std::unique_ptr<transports::Region> register_memory(std::span<std::byte> memory) override {
     return inner_->register_memory(memory);
   }
-  bool progress(Sink& sink) override { return inner_->progress(sink); }
+  bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
   int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
   bool prepare_sleep() override { return inner_->prepare_sleep(); }
 
  private:
-  std::unique_ptr<Transport> inner_;
+  std::unique_ptr<transports::Transport> inner_;
 };
 
 }  // namespace
@@ -43,7 +45,7 @@ TEST_CASE("a rank that cannot reach another one gives its reason to all", "[cont
   constexpr int size = 3;
   const int blind = GENERATE(0, 1);
   MapStore store;
-  MemFabric fabric(size);
+  mem::MemFabric fabric(size);
   std::vector<std::future<std::string>> ranks;
   for (int rank = 0; rank < size; ++rank)
     ranks.push_back(std::async(std::launch::async, [&, rank]() -> std::string {
@@ -53,12 +55,13 @@ TEST_CASE("a rank that cannot reach another one gives its reason to all", "[cont
       options.store = &store;
       options.deadline = milliseconds{20'000};
       try {
-        auto communicator = connect_with(options, [&](const Place&, const Options&) {
-          TransportList list;
-          list.push_back(fabric.endpoint(rank));
-          if (rank == blind) list.back() = std::make_unique<Blind>(std::move(list.back()));
-          return list;
-        });
+        auto communicator =
+            lib::connect_with(options, [&](const rendezvous::Place&, const Options&) {
+              lib::TransportList list;
+              list.push_back(fabric.endpoint(rank));
+              if (rank == blind) list.back() = std::make_unique<Blind>(std::move(list.back()));
+              return list;
+            });
         communicator.barrier().wait();
       } catch (const Error& error) {
         return error.what();

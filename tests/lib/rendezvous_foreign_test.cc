@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rendezvous with peers that are not what they should be: wrong secrets, other versions, other programs, ranks that die.
+// Rendezvous with peers that are not what they should be: wrong secrets, other versions, other
+// programs, ranks that die.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -15,29 +16,31 @@ using namespace rondo::tests;
 
 namespace {
 
-std::future<Outcome> start(const Place& place, milliseconds deadline = milliseconds{20'000}) {
+std::future<Outcome> start(const rendezvous::Place& place,
+                           milliseconds deadline = milliseconds{20'000}) {
   return std::async(std::launch::async, [place, deadline] {
     return join_one(place, with_deadline(deadline), record_of(place.rank));
   });
 }
 
-Stream connected(std::uint16_t port) {
-  const TimePoint until = after(Clock::now(), milliseconds{20'000});
+rendezvous::Stream connected(std::uint16_t port) {
+  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
   for (;;) {
     std::string why;
-    FileDescriptor socket = connect_to(loopback_address(port).front(), until, why);
-    if (socket) return Stream(std::move(socket));
-    if (Clock::now() >= until) throw std::runtime_error(why);
-    pause_until(after(Clock::now(), milliseconds{2}));
+    base::FileDescriptor socket =
+        rendezvous::connect_to(rendezvous::loopback_address(port).front(), until, why);
+    if (socket) return rendezvous::Stream(std::move(socket));
+    if (base::Clock::now() >= until) throw std::runtime_error(why);
+    rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{2}));
   }
 }
 
 template <std::size_t size>
-std::array<std::byte, size> receive(Stream& stream) {
+std::array<std::byte, size> receive(rendezvous::Stream& stream) {
   std::array<std::byte, size> bytes{};
-  const TimePoint until = after(Clock::now(), milliseconds{20'000});
+  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
   while (!stream.take(bytes)) {
-    if (stream.ended() || !wait_for(stream.descriptor(), POLLIN, until))
+    if (stream.ended() || !rendezvous::wait_for(stream.descriptor(), POLLIN, until))
       throw std::runtime_error("nothing came");
     stream.read();
   }
@@ -45,12 +48,13 @@ std::array<std::byte, size> receive(Stream& stream) {
 }
 
 // Plays a rank up to the welcome.
-Stream welcomed(std::uint16_t port, std::uint32_t rank, std::uint32_t size, std::string_view secret) {
-  Stream stream = connected(port);
-  Initiator initiator({Purpose::rendezvous, rank, size, 0, 0, 0}, 0, secret);
+rendezvous::Stream welcomed(std::uint16_t port, std::uint32_t rank, std::uint32_t size,
+                            std::string_view secret) {
+  rendezvous::Stream stream = connected(port);
+  base::Initiator initiator({base::Purpose::rendezvous, rank, size, 0, 0, 0}, 0, secret);
   stream.send(initiator.hello());
-  stream.send(initiator.answer(receive<challenge_bytes>(stream)));
-  if (Initiator::read_verdict(receive<verdict_bytes>(stream)) != Verdict::welcome)
+  stream.send(initiator.answer(receive<base::challenge_bytes>(stream)));
+  if (base::Initiator::read_verdict(receive<base::verdict_bytes>(stream)) != base::Verdict::welcome)
     throw std::runtime_error("not welcome");
   return stream;
 }
@@ -97,43 +101,47 @@ TEST_CASE("refused attempts are named at the deadline", "[rendezvous]") {
 TEST_CASE("another version is told so and named", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port), "s"), milliseconds{1'000});
-  Stream stream = connected(port);
-  Initiator initiator({Purpose::rendezvous, 1, 2, 0, 0, 0}, 0, "s");
-  HelloBytes hello = initiator.hello();
+  rendezvous::Stream stream = connected(port);
+  base::Initiator initiator({base::Purpose::rendezvous, 1, 2, 0, 0, 0}, 0, "s");
+  base::HelloBytes hello = initiator.hello();
   hello[8] = std::byte{9};
   stream.send(hello);
-  receive<challenge_bytes>(stream);
-  CHECK(Initiator::read_verdict(receive<verdict_bytes>(stream)) == Verdict::bad_version);
+  receive<base::challenge_bytes>(stream);
+  CHECK(base::Initiator::read_verdict(receive<base::verdict_bytes>(stream)) ==
+        base::Verdict::bad_version);
   const Outcome outcome = rank0.get();
-  CHECK_THAT(outcome.message,
-             Catch::Contains("rank 1 from 127.0.0.1:") && Catch::Contains("the wire versions differ"));
+  CHECK_THAT(outcome.message, Catch::Contains("rank 1 from 127.0.0.1:") &&
+                                  Catch::Contains("the wire versions differ"));
 }
 
 TEST_CASE("a rank that meets another version of rank 0 fails at once", "[rendezvous]") {
   const std::uint16_t port = free_port();
-  const auto listeners = listen_on(loopback_address(port), 0, 0);
+  const auto listeners = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
   auto rank1 = start(place_of(1, 2, tcp_url(port)));
-  REQUIRE(wait_for(listeners.front().get(), POLLIN, after(Clock::now(), milliseconds{20'000})));
-  Stream stream(accept_from(listeners.front().get()));
-  Acceptor acceptor(0, "");
-  ChallengeBytes challenge = acceptor.challenge(receive<hello_bytes>(stream));
+  REQUIRE(rendezvous::wait_for(listeners.front().get(), POLLIN,
+                               base::after(base::Clock::now(), milliseconds{20'000})));
+  rendezvous::Stream stream(rendezvous::accept_from(listeners.front().get()));
+  base::Acceptor acceptor(0, "");
+  base::ChallengeBytes challenge = acceptor.challenge(receive<base::hello_bytes>(stream));
   challenge[8] = std::byte{9};
   stream.send(challenge);
   const Outcome outcome = rank1.get();
   CHECK(outcome.code == Errc::unsupported);
-  CHECK_THAT(outcome.message, Catch::Contains("wire version 9") && Catch::Contains("same version of Rondo"));
+  CHECK_THAT(outcome.message,
+             Catch::Contains("wire version 9") && Catch::Contains("same version of Rondo"));
   CHECK(outcome.seconds < 10);
 }
 
 TEST_CASE("rank 0 may come late, after another program had its port", "[rendezvous]") {
   const std::uint16_t port = free_port();
-  auto listeners = listen_on(loopback_address(port), 0, 0);
+  auto listeners = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
   auto rank1 = start(place_of(1, 2, tcp_url(port)));
-  REQUIRE(wait_for(listeners.front().get(), POLLIN, after(Clock::now(), milliseconds{20'000})));
+  REQUIRE(rendezvous::wait_for(listeners.front().get(), POLLIN,
+                               base::after(base::Clock::now(), milliseconds{20'000})));
   {
     // Speaks first and something else, and goes: rank 1 has certainly tried once and failed.
-    Stream stream(accept_from(listeners.front().get()));
-    receive<hello_bytes>(stream);
+    rendezvous::Stream stream(rendezvous::accept_from(listeners.front().get()));
+    receive<base::hello_bytes>(stream);
     constexpr std::string_view answer = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
     stream.send(std::as_bytes(std::span(answer)));
     stream.send(std::vector<std::byte>(100));
@@ -148,13 +156,13 @@ TEST_CASE("rank 0 may come late, after another program had its port", "[rendezvo
 
 TEST_CASE("what listens there and is not Rondo is named at the deadline", "[rendezvous]") {
   const std::uint16_t port = free_port();
-  const auto listeners = listen_on(loopback_address(port), 0, 0);
+  const auto listeners = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
   auto rank1 = start(place_of(1, 2, tcp_url(port)), milliseconds{600});
-  const TimePoint until = after(Clock::now(), milliseconds{20'000});
-  REQUIRE(wait_for(listeners.front().get(), POLLIN, until));
-  Stream stream(accept_from(listeners.front().get()));
-  receive<hello_bytes>(stream);
-  stream.send(std::vector<std::byte>(challenge_bytes, std::byte{'?'}));
+  const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
+  REQUIRE(rendezvous::wait_for(listeners.front().get(), POLLIN, until));
+  rendezvous::Stream stream(rendezvous::accept_from(listeners.front().get()));
+  receive<base::hello_bytes>(stream);
+  stream.send(std::vector<std::byte>(base::challenge_bytes, std::byte{'?'}));
   const Outcome outcome = rank1.get();
   CHECK(outcome.code == Errc::deadline_exceeded);
   // The last attempt met a listener that says nothing.
@@ -166,11 +174,11 @@ TEST_CASE("what listens there and is not Rondo is named at the deadline", "[rend
 TEST_CASE("garbage, silence and floods do not disturb the join", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 4, tcp_url(port), "s"));
-  std::vector<Stream> strangers;
+  std::vector<rendezvous::Stream> strangers;
   const int count = GENERATE(1, 200);
   for (int i = 0; i < count; ++i) {
     strangers.push_back(connected(port));
-    Stream& stream = strangers.back();
+    rendezvous::Stream& stream = strangers.back();
     switch (i % 4) {
       case 0:
         break;  // silent
@@ -181,12 +189,13 @@ TEST_CASE("garbage, silence and floods do not disturb the join", "[rendezvous]")
         stream.send(std::vector<std::byte>(50'000, std::byte{'r'}));
         break;
       default:
-        stream.send(Initiator({Purpose::rendezvous, 3, 4, 0, 0, 0}, 0, "").hello());
+        stream.send(base::Initiator({base::Purpose::rendezvous, 3, 4, 0, 0, 0}, 0, "").hello());
         break;  // and no more
     }
   }
-  const auto outcomes = join_all({place_of(1, 4, tcp_url(port), "s"), place_of(2, 4, tcp_url(port), "s"),
-                                  place_of(3, 4, tcp_url(port), "s")});
+  const auto outcomes =
+      join_all({place_of(1, 4, tcp_url(port), "s"), place_of(2, 4, tcp_url(port), "s"),
+                place_of(3, 4, tcp_url(port), "s")});
   const Outcome first = rank0.get();
   REQUIRE(first.joined);
   for (const Outcome& outcome : outcomes) {
@@ -200,9 +209,9 @@ TEST_CASE("a rank that dies while the others come may be started again", "[rende
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 3, tcp_url(port), "s"));
   {
-    Stream dies = welcomed(port, 1, 3, "s");
-    dies.send(encode(RecordMessage{60'000, record_of(1)}));
-    Stream dies_early = welcomed(port, 2, 3, "s");
+    rendezvous::Stream dies = welcomed(port, 1, 3, "s");
+    dies.send(control::encode(control::RecordMessage{60'000, record_of(1)}));
+    rendezvous::Stream dies_early = welcomed(port, 2, 3, "s");
   }
   auto rank1 = start(place_of(1, 3, tcp_url(port), "s"));
   auto rank2 = start(place_of(2, 3, tcp_url(port), "s"));
@@ -216,7 +225,7 @@ TEST_CASE("a rank that dies while the others come may be started again", "[rende
 TEST_CASE("a rank that has come and gone is named", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port), "s"), milliseconds{1'000});
-  { Stream dies = welcomed(port, 1, 2, "s"); }
+  { rendezvous::Stream dies = welcomed(port, 1, 2, "s"); }
   CHECK_THAT(rank0.get().message, Catch::Contains("missing: rank 1") &&
                                       Catch::Contains("rank 1 from 127.0.0.1:") &&
                                       Catch::Contains("connection closed by peer"));
@@ -225,16 +234,16 @@ TEST_CASE("a rank that has come and gone is named", "[rendezvous]") {
 TEST_CASE("a rank with something else than a record is not taken in", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port)), milliseconds{1'000});
-  Stream odd = welcomed(port, 1, 2, "");
-  odd.send(make_frame(1, std::vector<std::byte>(3)));
-  Stream endless = connected(port);
-  CHECK_THAT(rank0.get().message,
-             Catch::Contains("missing: rank 1") && Catch::Contains("something else than its record"));
+  rendezvous::Stream odd = welcomed(port, 1, 2, "");
+  odd.send(rendezvous::make_frame(1, std::vector<std::byte>(3)));
+  rendezvous::Stream endless = connected(port);
+  CHECK_THAT(rank0.get().message, Catch::Contains("missing: rank 1") &&
+                                      Catch::Contains("something else than its record"));
 
   auto again = start(place_of(0, 2, tcp_url(port)), milliseconds{1'000});
-  Stream huge = welcomed(port, 1, 2, "");
-  const std::array<std::byte, 8> prefix{std::byte{0xff}, std::byte{0xff}, std::byte{0xff}, std::byte{0xff},
-                                        std::byte{1}};
+  rendezvous::Stream huge = welcomed(port, 1, 2, "");
+  const std::array<std::byte, 8> prefix{std::byte{0xff}, std::byte{0xff}, std::byte{0xff},
+                                        std::byte{0xff}, std::byte{1}};
   huge.send(prefix);
   CHECK_THAT(again.get().message, Catch::Contains("a frame of 4294967295 bytes"));
 }
@@ -242,11 +251,12 @@ TEST_CASE("a rank with something else than a record is not taken in", "[rendezvo
 TEST_CASE("a data connection that strays to the rendezvous is sent away", "[rendezvous]") {
   const std::uint16_t port = free_port();
   auto rank0 = start(place_of(0, 2, tcp_url(port), "s"));
-  Stream stream = connected(port);
-  Initiator initiator({Purpose::data, 1, 2, 77, 0, 0}, 0, "s");
+  rendezvous::Stream stream = connected(port);
+  base::Initiator initiator({base::Purpose::data, 1, 2, 77, 0, 0}, 0, "s");
   stream.send(initiator.hello());
-  stream.send(initiator.answer(receive<challenge_bytes>(stream)));
-  CHECK(Initiator::read_verdict(receive<verdict_bytes>(stream)) == Verdict::wrong_job);
+  stream.send(initiator.answer(receive<base::challenge_bytes>(stream)));
+  CHECK(base::Initiator::read_verdict(receive<base::verdict_bytes>(stream)) ==
+        base::Verdict::wrong_job);
   auto rank1 = start(place_of(1, 2, tcp_url(port), "s"));
   CHECK(rank0.get().joined);
   CHECK(rank1.get().joined);

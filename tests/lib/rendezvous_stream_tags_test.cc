@@ -15,25 +15,25 @@ namespace {
 
 // Two ends of one connection whose frames have tags, or not.
 struct Connection {
-  explicit Connection(Protection protection) {
+  explicit Connection(base::Protection protection) {
     int sockets[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
     const int room = 64 << 10;  // whatever net.core.wmem_default says
     REQUIRE(::setsockopt(sockets[0], SOL_SOCKET, SO_SNDBUF, &room, sizeof room) == 0);
-    near.emplace(FileDescriptor(sockets[0]));
-    far.emplace(FileDescriptor(sockets[1]));
-    Initiator initiator({}, 0, "secret", {.protection = protection});
-    Acceptor acceptor(0, "secret", {});
-    const ProofBytes proof = initiator.answer(acceptor.challenge(initiator.hello()));
+    near.emplace(base::FileDescriptor(sockets[0]));
+    far.emplace(base::FileDescriptor(sockets[1]));
+    base::Initiator initiator({}, 0, "secret", {.protection = protection});
+    base::Acceptor acceptor(0, "secret", {});
+    const base::ProofBytes proof = initiator.answer(acceptor.challenge(initiator.hello()));
     near->protect(initiator.agreement());
     far->protect(acceptor.agreement(proof));
   }
 
   // Moves what can be moved until so many frames have come or the time is up.
-  std::vector<StreamFrame> receive(std::size_t count) {
-    const TimePoint until = after(Clock::now(), milliseconds{20'000});
-    std::vector<StreamFrame> frames;
-    while (frames.size() < count && !far->ended() && Clock::now() < until) {
+  std::vector<rendezvous::StreamFrame> receive(std::size_t count) {
+    const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
+    std::vector<rendezvous::StreamFrame> frames;
+    while (frames.size() < count && !far->ended() && base::Clock::now() < until) {
       near->write();
       far->read();
       while (auto frame = far->take_frame()) frames.push_back(std::move(*frame));
@@ -41,7 +41,7 @@ struct Connection {
     return frames;
   }
 
-  std::optional<Stream> near, far;
+  std::optional<rendezvous::Stream> near, far;
 };
 
 std::vector<std::byte> payload_of(std::uint16_t type) {
@@ -49,13 +49,13 @@ std::vector<std::byte> payload_of(std::uint16_t type) {
 }
 
 std::vector<std::byte> frame_of(std::uint16_t type) {
-  return make_frame(type, payload_of(type));
+  return rendezvous::make_frame(type, payload_of(type));
 }
 
 }  // namespace
 
 TEST_CASE("frames come whole and in order, whoever keeps them until they are sent") {
-  for (const Protection protection : {Protection::none, Protection::headers}) {
+  for (const base::Protection protection : {base::Protection::none, base::Protection::headers}) {
     Connection connection(protection);
     std::vector<std::byte> shared;
     for (std::uint16_t type = 10; type < 1000; ++type) {
@@ -71,7 +71,8 @@ TEST_CASE("frames come whole and in order, whoever keeps them until they are sen
     REQUIRE(frames.size() == 1010);
     bool right = true;
     for (std::size_t i = 0; i < frames.size(); ++i)
-      right = right && frames[i].type == i && frames[i].payload == payload_of(static_cast<std::uint16_t>(i));
+      right = right && frames[i].type == i &&
+              frames[i].payload == payload_of(static_cast<std::uint16_t>(i));
     CHECK(right);
     CHECK_FALSE(connection.near->has_unsent());
     CHECK(connection.far->why().empty());
@@ -82,27 +83,27 @@ TEST_CASE("frames come whole and in order, whoever keeps them until they are sen
 }
 
 TEST_CASE("a frame without a tag ends a connection that has them") {
-  Connection connection(Protection::headers);
+  Connection connection(base::Protection::headers);
   auto frame = frame_of(5);
-  frame.resize(frame.size() + tag_bytes);
+  frame.resize(frame.size() + base::tag_bytes);
   REQUIRE(::send(connection.near->descriptor(), frame.data(), frame.size(), 0) ==
           static_cast<ssize_t>(frame.size()));
   CHECK(connection.receive(1).empty());
   CHECK(connection.far->code() == Errc::authentication);
-  CHECK(connection.far->why() == wrong_tag);
+  CHECK(connection.far->why() == base::wrong_tag);
 }
 
 TEST_CASE("a frame without a tag is told although the connection has ended behind it") {
-  Connection connection(Protection::headers);
+  Connection connection(base::Protection::headers);
   auto frame = frame_of(5);
-  frame.resize(frame.size() + tag_bytes);
+  frame.resize(frame.size() + base::tag_bytes);
   REQUIRE(::send(connection.near->descriptor(), frame.data(), frame.size(), 0) ==
           static_cast<ssize_t>(frame.size()));
   connection.near.reset();
   while (!connection.far->ended()) connection.far->read();
   CHECK_FALSE(connection.far->take_frame());
   CHECK(connection.far->code() == Errc::authentication);
-  CHECK(connection.far->why() == wrong_tag);
+  CHECK(connection.far->why() == base::wrong_tag);
 }
 
 }  // namespace rondo::tests

@@ -13,10 +13,11 @@ using namespace rondo;
 TEST_CASE("shared bytes are sent in their place and are not copied", "[stream]") {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  Stream sender{FileDescriptor(ends[0])};
-  const FileDescriptor receiver(ends[1]);
+  rendezvous::Stream sender{base::FileDescriptor(ends[0])};
+  const base::FileDescriptor receiver(ends[1]);
   constexpr std::size_t large = std::size_t{4} << 20;  // more than the kernel takes
-  std::vector<std::byte> before(large, std::byte{1}), shared(large, std::byte{2}), after(1000, std::byte{3});
+  std::vector<std::byte> before(large, std::byte{1}), shared(large, std::byte{2}),
+      after(1000, std::byte{3});
   std::vector<std::byte> second(2000, std::byte{4});
 
   sender.send(before);

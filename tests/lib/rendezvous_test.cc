@@ -38,7 +38,7 @@ TEST_CASE("one rank is alone and opens nothing", "[rendezvous]") {
   const Outcome outcome = join_one(place_of(0, 1, ""), Options{}, record_of(0));
   REQUIRE(outcome.joined);
   CHECK(outcome.joined->control == nullptr);
-  CHECK(outcome.joined->records == std::vector<Blob>{record_of(0)});
+  CHECK(outcome.joined->records == std::vector<transports::Blob>{record_of(0)});
   CHECK(outcome.joined->job != 0);
 }
 
@@ -60,7 +60,7 @@ TEST_CASE("sixty-four ranks meet quickly", "[rendezvous]") {
 
 TEST_CASE("large records arrive whole and larger ones are refused", "[rendezvous]") {
   const std::string url = free_url();
-  const Blob large(std::size_t{64} << 10, std::byte{7});
+  const transports::Blob large(std::size_t{64} << 10, std::byte{7});
   auto other = std::async(std::launch::async, [&] {
     return join_one(place_of(1, 2, url), with_deadline(milliseconds{20'000}), large);
   });
@@ -68,10 +68,11 @@ TEST_CASE("large records arrive whole and larger ones are refused", "[rendezvous
   const Outcome its = other.get();
   REQUIRE(mine.joined);
   REQUIRE(its.joined);
-  CHECK(mine.joined->records == std::vector<Blob>{large, large});
-  CHECK(its.joined->records == std::vector<Blob>{large, large});
+  CHECK(mine.joined->records == std::vector<transports::Blob>{large, large});
+  CHECK(its.joined->records == std::vector<transports::Blob>{large, large});
 
-  const Outcome refused = join_one(place_of(0, 1, ""), Options{}, Blob((std::size_t{64} << 10) + 1));
+  const Outcome refused =
+      join_one(place_of(0, 1, ""), Options{}, transports::Blob((std::size_t{64} << 10) + 1));
   CHECK(refused.code == Errc::invalid_argument);
   CHECK_THAT(refused.message, Catch::Contains("65537"));
 }
@@ -92,7 +93,8 @@ TEST_CASE("the earliest deadline ends the join for all who came", "[rendezvous]"
   auto hasty = std::async(std::launch::async, [&] {
     return join_one(place_of(1, 3, url), with_deadline(milliseconds{400}), record_of(1));
   });
-  const Outcome patient = join_one(place_of(0, 3, url), with_deadline(milliseconds{60'000}), record_of(0));
+  const Outcome patient =
+      join_one(place_of(0, 3, url), with_deadline(milliseconds{60'000}), record_of(0));
   const Outcome first = hasty.get();
   CHECK(patient.code == Errc::deadline_exceeded);
   CHECK(patient.message == first.message);
@@ -103,8 +105,8 @@ TEST_CASE("the earliest deadline ends the join for all who came", "[rendezvous]"
 
 TEST_CASE("a rank that comes twice ends the join at once, with both addresses", "[rendezvous]") {
   const std::string url = free_url();
-  const auto outcomes =
-      join_all({place_of(0, 4, url), place_of(1, 4, url), place_of(1, 4, url), place_of(2, 4, url)});
+  const auto outcomes = join_all(
+      {place_of(0, 4, url), place_of(1, 4, url), place_of(1, 4, url), place_of(2, 4, url)});
   const std::string message = common_message(outcomes, Errc::rendezvous);
   CHECK_THAT(message, Catch::Contains("came twice: rank 1 (from 127.0.0.1:"));
   CHECK_THAT(message, Catch::Contains(" and from 127.0.0.1:"));
@@ -128,11 +130,12 @@ TEST_CASE("a rank that cannot be ends the join at once", "[rendezvous]") {
 
 TEST_CASE("a second rank 0 hears that the address is in use", "[rendezvous]") {
   const std::uint16_t port = free_port();
-  const auto listener = listen_on(loopback_address(port), 0, 0);
+  const auto listener = rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);
   const Outcome outcome =
       join_one(place_of(0, 2, "tcp://127.0.0.1:" + std::to_string(port)), Options{}, record_of(0));
   CHECK(outcome.code == Errc::system);
-  CHECK_THAT(outcome.message, Catch::Contains("address already in use") && Catch::Contains("another rank 0"));
+  CHECK_THAT(outcome.message,
+             Catch::Contains("address already in use") && Catch::Contains("another rank 0"));
 }
 
 TEST_CASE("without rank 0 the others say so and where they looked", "[rendezvous]") {
@@ -141,8 +144,9 @@ TEST_CASE("without rank 0 the others say so and where they looked", "[rendezvous
       join_all({place_of(1, 3, url), place_of(2, 3, url)}, with_deadline(milliseconds{300}));
   for (const Outcome& outcome : outcomes) {
     CHECK(outcome.code == Errc::deadline_exceeded);
-    CHECK_THAT(outcome.message, Catch::Contains("rank 0 is not to be found") && Catch::Contains(url) &&
-                                    Catch::Contains("connection refused") && Catch::Contains("0.3 s"));
+    CHECK_THAT(outcome.message, Catch::Contains("rank 0 is not to be found") &&
+                                    Catch::Contains(url) && Catch::Contains("connection refused") &&
+                                    Catch::Contains("0.3 s"));
     CHECK(outcome.seconds < 0.3 + slowness);
   }
 }
@@ -167,8 +171,8 @@ TEST_CASE("communicators can follow each other at the same place", "[rendezvous]
       ranks.push_back(std::async(std::launch::async, [&, rank] {
         std::vector<std::uint64_t> jobs;
         for (int round = 0; round < 10; ++round) {
-          const auto outcome =
-              join_one(place_of(rank, 3, url, "s"), with_deadline(milliseconds{20'000}), record_of(rank));
+          const auto outcome = join_one(place_of(rank, 3, url, "s"),
+                                        with_deadline(milliseconds{20'000}), record_of(rank));
           jobs.push_back(outcome.joined ? outcome.joined->job : 0);
         }
         return jobs;
@@ -181,20 +185,22 @@ TEST_CASE("communicators can follow each other at the same place", "[rendezvous]
 }
 
 TEST_CASE("URLs are checked", "[rendezvous]") {
-  const auto tcp = parse_rendezvous("tcp://[fd00::2]:29500", "x");
-  CHECK(tcp.kind == RendezvousUrl::Kind::tcp);
+  const auto tcp = rendezvous::parse_rendezvous("tcp://[fd00::2]:29500", "x");
+  CHECK(tcp.kind == rendezvous::RendezvousUrl::Kind::tcp);
   CHECK(tcp.host == "fd00::2");
   CHECK(tcp.port == 29500);
-  CHECK(parse_rendezvous("tcp://node-7.cluster:1", "x").host == "node-7.cluster");
-  CHECK(parse_rendezvous("file:///tmp/a b", "x").path == "/tmp/a b");
+  CHECK(rendezvous::parse_rendezvous("tcp://node-7.cluster:1", "x").host == "node-7.cluster");
+  CHECK(rendezvous::parse_rendezvous("file:///tmp/a b", "x").path == "/tmp/a b");
   for (const char* bad :
-       {"", "tcp://", "tcp://host", "tcp://host:", "tcp://host:0", "tcp://host:65536", "tcp://host:12x",
-        "tcp://:80", "tcp://fd00::2:80", "tcp://[fd00::2:80", "tcp://a b:80", "tcp://u@h:80", "file://",
-        "file://relative", "file:///", "file:///directory/", "http://host:80", "host:80", "env:/"}) {
+       {"", "tcp://", "tcp://host", "tcp://host:", "tcp://host:0", "tcp://host:65536",
+        "tcp://host:12x", "tcp://:80", "tcp://fd00::2:80", "tcp://[fd00::2:80", "tcp://a b:80",
+        "tcp://u@h:80", "file://", "file://relative", "file:///", "file:///directory/",
+        "http://host:80", "host:80", "env:/"}) {
     INFO(bad);
-    CHECK_THROWS_WITH(parse_rendezvous(bad, "RONDO_RENDEZVOUS"),
+    CHECK_THROWS_WITH(rendezvous::parse_rendezvous(bad, "RONDO_RENDEZVOUS"),
                       Catch::Contains("RONDO_RENDEZVOUS is '" + std::string(bad) + "'") &&
                           Catch::Contains("tcp://HOST:PORT"));
   }
-  CHECK_THROWS_AS(parse_rendezvous("tcp://" + std::string(3000, 'a') + ":80", "x"), Error);
+  CHECK_THROWS_AS(rendezvous::parse_rendezvous("tcp://" + std::string(3000, 'a') + ":80", "x"),
+                  Error);
 }

@@ -102,27 +102,30 @@ TEST_CASE("a communicator may be split again, and outlives what it came from") {
 TEST_CASE("communicators of one process run at once, each on a thread of its own") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   constexpr int threads = 4, rounds = 60;
-  CHECK_NOTHROW(run_communicators(setup_of(over, 3), "several at once", [](Communicator& c, int rank) {
-    std::vector<Communicator> own;
-    for (int i = 0; i < threads; ++i) own.push_back(std::move(*c.split(0, i % 2 == 0 ? rank : -rank)));
-    std::atomic<int> wrong = 0;
-    {
-      std::vector<std::jthread> workers;
-      for (int i = 0; i < threads; ++i)
-        workers.emplace_back([&, i] {
-          Communicator& mine = own[static_cast<std::size_t>(i)];
-          std::vector<float> values(static_cast<std::size_t>(1 + 3000 * i));
-          for (int round = 0; round < rounds; ++round) {
-            std::fill(values.begin(), values.end(), static_cast<float>(i + 1));
-            const Buffer buffer = buffer_of(std::span(values));
-            mine.all_reduce(buffer, buffer, ReduceOp::sum).wait();
-            wrong += values.front() != static_cast<float>(3 * (i + 1)) || values.back() != values.front();
-          }
-        });
-    }
-    expect(wrong == 0, "wrong sums");
-    expect(sum(c, 1) == 3, "the parent goes on");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(setup_of(over, 3), "several at once", [](Communicator& c, int rank) {
+        std::vector<Communicator> own;
+        for (int i = 0; i < threads; ++i)
+          own.push_back(std::move(*c.split(0, i % 2 == 0 ? rank : -rank)));
+        std::atomic<int> wrong = 0;
+        {
+          std::vector<std::jthread> workers;
+          for (int i = 0; i < threads; ++i)
+            workers.emplace_back([&, i] {
+              Communicator& mine = own[static_cast<std::size_t>(i)];
+              std::vector<float> values(static_cast<std::size_t>(1 + 3000 * i));
+              for (int round = 0; round < rounds; ++round) {
+                std::fill(values.begin(), values.end(), static_cast<float>(i + 1));
+                const Buffer buffer = buffer_of(std::span(values));
+                mine.all_reduce(buffer, buffer, ReduceOp::sum).wait();
+                wrong += values.front() != static_cast<float>(3 * (i + 1)) ||
+                         values.back() != values.front();
+              }
+            });
+        }
+        expect(wrong == 0, "wrong sums");
+        expect(sum(c, 1) == 3, "the parent goes on");
+      }));
 }
 
 TEST_CASE("a rank that cannot join is named to its whole group, and to nobody else") {
@@ -133,11 +136,11 @@ TEST_CASE("a rank that cannot join is named to its whole group, and to nobody el
     options.rank = rank;
     options.size = 5;
     options.store = &store;
-    const auto factory = [&](const Place& place, const Options& o) {
+    const auto factory = [&](const rendezvous::Place& place, const Options& o) {
       if (!place.group.empty() && rank == 3) throw Error(Errc::system, "no more descriptors");
-      return default_transports(place, o);
+      return lib::default_transports(place, o);
     };
-    Communicator c = connect_with(options, factory);
+    Communicator c = lib::connect_with(options, factory);
     const bool with_it = rank % 2 == 1;
     try {
       auto part = c.split(rank % 2, 0);
@@ -145,7 +148,8 @@ TEST_CASE("a rank that cannot join is named to its whole group, and to nobody el
     } catch (const Error& error) {
       expect(with_it, error.what());
       expect(error.code() == Errc::system, "code");
-      expect(std::string(error.what()) == "split by color 1: rank 3 of 5: no more descriptors", error.what());
+      expect(std::string(error.what()) == "split by color 1: rank 3 of 5: no more descriptors",
+             error.what());
       ++named;
     }
     expect(sum(c, 1) == 5, "the parent goes on");
@@ -154,17 +158,18 @@ TEST_CASE("a rank that cannot join is named to its whole group, and to nobody el
 }
 
 TEST_CASE("a rank that splits where another does not is a mismatch") {
-  CHECK_NOTHROW(run_communicators(setup_of(Over::mem, 2), "mismatch", [](Communicator& c, int rank) {
-    try {
-      if (rank == 0)
-        (void)c.split(0, 0);
-      else
-        c.barrier().wait();
-      expect(false, "no error");
-    } catch (const Error& error) {
-      expect(error.code() == Errc::mismatch, error.what());
-    }
-  }));
+  CHECK_NOTHROW(
+      run_communicators(setup_of(Over::mem, 2), "mismatch", [](Communicator& c, int rank) {
+        try {
+          if (rank == 0)
+            (void)c.split(0, 0);
+          else
+            c.barrier().wait();
+          expect(false, "no error");
+        } catch (const Error& error) {
+          expect(error.code() == Errc::mismatch, error.what());
+        }
+      }));
 }
 
 TEST_CASE("splits leave nothing behind") {

@@ -16,37 +16,43 @@ std::size_t count_of(int from, int to, int round) {
 TEST_CASE("all_to_all_v moves every part to its place") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const int size = GENERATE(1, 2, 3, 5, 8);
-  CHECK_NOTHROW(run_communicators(point_setup(over, size), "all_to_all_v", [size](Communicator& c, int rank) {
-    for (int round = 0; round < 4; ++round) {
-      std::vector<std::size_t> send_counts, receive_counts;
-      std::vector<std::int32_t> in, wanted;
-      for (int peer = 0; peer < size; ++peer) {
-        send_counts.push_back(count_of(rank, peer, round));
-        receive_counts.push_back(count_of(peer, rank, round));
-        for (std::size_t i = 0; i < send_counts.back(); ++i)
-          in.push_back(rank * 1'000'000 + peer * 100'000 + static_cast<int>(i));
-        for (std::size_t i = 0; i < receive_counts.back(); ++i)
-          wanted.push_back(peer * 1'000'000 + rank * 100'000 + static_cast<int>(i));
-      }
-      std::vector<std::int32_t> out(wanted.size());
-      c.all_to_all_v(buffer_of(std::span(in)), send_counts, buffer_of(std::span(out)), receive_counts).wait();
-      expect(out == wanted, "round " + std::to_string(round));
-    }
-  }));
+  CHECK_NOTHROW(
+      run_communicators(point_setup(over, size), "all_to_all_v", [size](Communicator& c, int rank) {
+        for (int round = 0; round < 4; ++round) {
+          std::vector<std::size_t> send_counts, receive_counts;
+          std::vector<std::int32_t> in, wanted;
+          for (int peer = 0; peer < size; ++peer) {
+            send_counts.push_back(count_of(rank, peer, round));
+            receive_counts.push_back(count_of(peer, rank, round));
+            for (std::size_t i = 0; i < send_counts.back(); ++i)
+              in.push_back(rank * 1'000'000 + peer * 100'000 + static_cast<int>(i));
+            for (std::size_t i = 0; i < receive_counts.back(); ++i)
+              wanted.push_back(peer * 1'000'000 + rank * 100'000 + static_cast<int>(i));
+          }
+          std::vector<std::int32_t> out(wanted.size());
+          c.all_to_all_v(buffer_of(std::span(in)), send_counts, buffer_of(std::span(out)),
+                         receive_counts)
+              .wait();
+          expect(out == wanted, "round " + std::to_string(round));
+        }
+      }));
 }
 
 TEST_CASE("all_to_all_v: counts that disagree name the pair") {
-  CHECK_NOTHROW(run_communicators(point_setup(Over::mem, 3), "disagree", [](Communicator& c, int rank) {
-    std::vector<float> in(6), out(rank == 2 ? 7 : 6);
-    std::vector<std::size_t> two(3, 2), counts(3, 2);
-    if (rank == 2) counts[1] = 3;
-    const Ended end = ended(
-        [&] { c.all_to_all_v(buffer_of(std::span(in)), two, buffer_of(std::span(out)), counts).wait(); });
-    expect(end.code == Errc::mismatch, end.message);
-    expect(end.message.find("rank 1 called all_to_all_v #1 with 2 f32 for rank 2 where rank 2 called "
-                            "all_to_all_v #1 with 3 f32 from rank 1") != std::string::npos,
-           end.message);
-  }));
+  CHECK_NOTHROW(
+      run_communicators(point_setup(Over::mem, 3), "disagree", [](Communicator& c, int rank) {
+        std::vector<float> in(6), out(rank == 2 ? 7 : 6);
+        std::vector<std::size_t> two(3, 2), counts(3, 2);
+        if (rank == 2) counts[1] = 3;
+        const Ended end = ended([&] {
+          c.all_to_all_v(buffer_of(std::span(in)), two, buffer_of(std::span(out)), counts).wait();
+        });
+        expect(end.code == Errc::mismatch, end.message);
+        expect(end.message.find(
+                   "rank 1 called all_to_all_v #1 with 2 f32 for rank 2 where rank 2 called "
+                   "all_to_all_v #1 with 3 f32 from rank 1") != std::string::npos,
+               end.message);
+      }));
 }
 
 TEST_CASE("all_to_all_v: arguments are checked at once") {
@@ -54,10 +60,12 @@ TEST_CASE("all_to_all_v: arguments are checked at once") {
     std::vector<float> in(4), out(4);
     const std::vector<std::size_t> good{2, 2}, few{4}, wrong{1, 2};
     const Buffer i = buffer_of(std::span(in)), o = buffer_of(std::span(out));
-    const auto refused = [&](const std::vector<std::size_t>& gives, const std::vector<std::size_t>& takes,
-                             Buffer to, const std::string& why) {
+    const auto refused = [&](const std::vector<std::size_t>& gives,
+                             const std::vector<std::size_t>& takes, Buffer to,
+                             const std::string& why) {
       const Ended end = ended([&] { (void)c.all_to_all_v(i, gives, to, takes); });
-      expect(end.code == Errc::invalid_argument && end.message.find(why) != std::string::npos, end.message);
+      expect(end.code == Errc::invalid_argument && end.message.find(why) != std::string::npos,
+             end.message);
     };
     refused(few, good, o, "send counts has 1 entries, there are 2 ranks");
     refused(good, wrong, o, "the receive counts add up to 3, the buffer has 4 elements");

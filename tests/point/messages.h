@@ -19,7 +19,8 @@ inline Setup point_setup(Over over, int size) {
 }
 
 // Bytes that tell sender, receiver and number of a message.
-inline std::vector<std::uint8_t> content(int from, int to, std::uint64_t number, std::size_t bytes) {
+inline std::vector<std::uint8_t> content(int from, int to, std::uint64_t number,
+                                         std::size_t bytes) {
   std::vector<std::uint8_t> result(bytes);
   std::uint64_t state = mixed(static_cast<std::uint64_t>(from * 1000 + to), number);
   for (std::size_t i = 0; i < bytes; ++i) {

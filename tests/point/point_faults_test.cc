@@ -47,10 +47,11 @@ TEST_CASE("counts and types that disagree name both calls on every rank") {
       const std::size_t bytes = b.count * 4;
       const std::string amount =
           bytes % 1024 == 0 ? std::to_string(bytes / 1024) + " KiB" : std::to_string(b.count);
-      return std::string(name) + " #1 (" + amount + " " + std::string(name_of(b.type)) + peer + ", tag 7)";
+      return std::string(name) + " #1 (" + amount + " " + std::string(name_of(b.type)) + peer +
+             ", tag 7)";
     };
-    const std::string both = "rank 0 called " + call("send", out, " to rank 1") + " where rank 1 called " +
-                             call("receive", in, " from rank 0");
+    const std::string both = "rank 0 called " + call("send", out, " to rank 1") +
+                             " where rank 1 called " + call("receive", in, " from rank 0");
     expect(has(end.message, both), end.message + " / " + both);
   }));
 }
@@ -61,7 +62,7 @@ TEST_CASE("at the deadline the message says what is missing") {
     Bytes memory(100), large(1'000'000);
     OpOptions brief;
     brief.deadline = milliseconds{300};
-    const TimePoint begin = Clock::now();
+    const base::TimePoint begin = base::Clock::now();
     const Ended end = ended([&] {
       if (rank == 0) {
         c.send(bytes_of(memory), 1, 4).wait();
@@ -73,29 +74,34 @@ TEST_CASE("at the deadline the message says what is missing") {
       if (rank == 2) c.receive(bytes_of(memory), 0, 7).wait();
     });
     expect(end.code == Errc::deadline_exceeded, end.message);
-    expect(Clock::now() - begin < seconds{5}, "late");
-    expect(has(end.message,
-               "not done within 0.3 s on rank 1: rank 0 has not called send with tag 7; it has sent "
-               "messages with tags 3, 4, 9 that are not received here"),
-           end.message);
-    if (rank == 1) expect(end.message.rfind("receive #1 (100 u8 from rank 0, tag 7", 0) == 0, end.message);
+    expect(base::Clock::now() - begin < seconds{5}, "late");
+    expect(
+        has(end.message,
+            "not done within 0.3 s on rank 1: rank 0 has not called send with tag 7; it has sent "
+            "messages with tags 3, 4, 9 that are not received here"),
+        end.message);
+    if (rank == 1)
+      expect(end.message.rfind("receive #1 (100 u8 from rank 0, tag 7", 0) == 0, end.message);
   }));
 }
 
 TEST_CASE("a large message that nobody takes says so at the deadline") {
-  CHECK_NOTHROW(run_communicators(point_setup(Over::mem, 2), "deadline", [](Communicator& c, int rank) {
-    Bytes large(1'000'000);
-    OpOptions brief;
-    brief.deadline = milliseconds{200};
-    const Ended end = ended([&] {
-      if (rank == 0) c.send(bytes_of(large), 1, 9, brief).wait();
-      c.barrier().wait();
-    });
-    expect(end.code == Errc::deadline_exceeded, end.message);
-    // Each waits for the other, in another lane.
-    expect(has(end.message, "in barrier #1 (no data), which rank 0 has not called"), end.message);
-    expect(has(end.message, "in send #1 (1000000 u8 to rank 1, tag 9) for rank 1"), end.message);
-  }));
+  CHECK_NOTHROW(
+      run_communicators(point_setup(Over::mem, 2), "deadline", [](Communicator& c, int rank) {
+        Bytes large(1'000'000);
+        OpOptions brief;
+        brief.deadline = milliseconds{200};
+        const Ended end = ended([&] {
+          if (rank == 0) c.send(bytes_of(large), 1, 9, brief).wait();
+          c.barrier().wait();
+        });
+        expect(end.code == Errc::deadline_exceeded, end.message);
+        // Each waits for the other, in another lane.
+        expect(has(end.message, "in barrier #1 (no data), which rank 0 has not called"),
+               end.message);
+        expect(has(end.message, "in send #1 (1000000 u8 to rank 1, tag 9) for rank 1"),
+               end.message);
+      }));
 }
 
 TEST_CASE("what a rank has sent before it leaves arrives; what it has not sent is named") {
@@ -136,7 +142,7 @@ TEST_CASE("an abort from another thread ends messages on every rank") {
 TEST_CASE("a link that breaks between two ranks is told to the third") {
   const std::size_t cut_at = GENERATE(0, 100, 5000);
   Setup setup = point_setup(Over::mem, 3);
-  setup.faults.cuts = {{0, 1, point_lane, cut_at, false}};
+  setup.faults.cuts = {{0, 1, transports::point_lane, cut_at, false}};
   CHECK_NOTHROW(run_communicators(setup, "cut", [](Communicator& c, int rank) {
     Bytes memory(100'000);
     const Ended end = ended([&] {

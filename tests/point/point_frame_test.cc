@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collectives/point/frame.h"
 #include "catch.h"
+#include "collectives/point/frame.h"
 
 namespace rondo {
 
 TEST_CASE("a header between two ranks survives, and any wrong bit shows") {
-  PointFrame frame;
-  frame.kind = GENERATE(PointKind::message, PointKind::announce, PointKind::grant, PointKind::piece,
-                        PointKind::credit);
+  point::PointFrame frame;
+  frame.kind = GENERATE(point::PointKind::message, point::PointKind::announce,
+                        point::PointKind::grant, point::PointKind::piece, point::PointKind::credit);
   frame.type = DType::u8;
   frame.key = {0xdeadbeefu, 1};
   frame.call = 77;
@@ -15,12 +15,12 @@ TEST_CASE("a header between two ranks survives, and any wrong bit shows") {
   frame.message = 1ull << 40;
   frame.count = 1ull << 41;
   frame.returned = ~0ull;
-  if (frame.kind == PointKind::message)
+  if (frame.kind == point::PointKind::message)
     frame.content.fill(std::byte{0x5a});
   else
     frame.offset = 1ull << 33;
-  const HeaderBytes bytes = encode(frame);
-  const auto again = decode_point(bytes);
+  const transports::HeaderBytes bytes = point::encode(frame);
+  const auto again = point::decode_point(bytes);
   REQUIRE(again);
   CHECK(again->kind == frame.kind);
   CHECK(again->type == frame.type);
@@ -33,9 +33,9 @@ TEST_CASE("a header between two ranks survives, and any wrong bit shows") {
   CHECK(again->offset == frame.offset);
   CHECK(again->content == frame.content);
   for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
-    HeaderBytes wrong = bytes;
+    transports::HeaderBytes wrong = bytes;
     wrong[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
-    CHECK_FALSE(decode_point(wrong));
+    CHECK_FALSE(point::decode_point(wrong));
   }
 }
 

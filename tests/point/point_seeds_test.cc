@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches by seed: whatever the network does, every message arrives as it was sent, or every rank ends with the same cause, and soon.
-// RONDO_TEST_SEED=N plays one seed alone.
+// Batches by seed: whatever the network does, every message arrives as it was sent, or every rank
+// ends with the same cause, and soon. RONDO_TEST_SEED=N plays one seed alone.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -49,15 +49,16 @@ struct Play {
     for (std::uint64_t i = 0; i < count; ++i) {
       const auto from = draw(n), to = draw(n);
       const std::size_t bytes = draw(std::min(sizes[draw(5)], most));
-      messages.push_back(
-          {static_cast<int>(from), static_cast<int>(to), static_cast<std::uint32_t>(draw(4)), bytes, i});
+      messages.push_back({static_cast<int>(from), static_cast<int>(to),
+                          static_cast<std::uint32_t>(draw(4)), bytes, i});
     }
     batches = 1 + draw(4);
     const auto from = draw(n), to = (from + 1 + draw(n - 1)) % n;
     const int a = static_cast<int>(from), b = static_cast<int>(to);
-    if (kind == Kind::cut) setup.faults.cuts = {{a, b, point_lane, draw(3000), draw(2) == 0}};
+    if (kind == Kind::cut)
+      setup.faults.cuts = {{a, b, transports::point_lane, draw(3000), draw(2) == 0}};
     if (kind == Kind::flipped)
-      setup.faults.flips = {{a, b, point_lane, draw(4), draw(2) == 0, draw(1 << 16)}};
+      setup.faults.flips = {{a, b, transports::point_lane, draw(4), draw(2) == 0, draw(1 << 16)}};
   }
 };
 
@@ -97,14 +98,15 @@ Ended play_rank(const Play& play, Communicator& c, int rank) {
     // Rank 0 gives all the same cause, as long as it has not left.
     if (play.kind == Kind::cut || play.kind == Kind::flipped) c.barrier().wait();
     for (const Message& m : play.messages)
-      expect(m.to != rank || memory[2 * m.number + 1] == content(m.from, m.to, m.number, m.bytes),
-             "message " + std::to_string(m.number) + " is damaged, seed " + std::to_string(play.seed));
+      expect(
+          m.to != rank || memory[2 * m.number + 1] == content(m.from, m.to, m.number, m.bytes),
+          "message " + std::to_string(m.number) + " is damaged, seed " + std::to_string(play.seed));
   });
 }
 
 bool check_seed(std::uint64_t seed) {
   const Play play(seed);
-  const TimePoint begin = Clock::now();
+  const base::TimePoint begin = base::Clock::now();
   const std::string what = "seed " + std::to_string(seed);
   std::vector<Ended> ends(static_cast<std::size_t>(play.setup.size));
   run_communicators(play.setup, what, [&](Communicator& c, int rank) {
@@ -113,14 +115,15 @@ bool check_seed(std::uint64_t seed) {
   std::string cause;
   for (const Ended& end : ends) {
     if (!end.code) continue;
-    const bool allowed = play.kind == Kind::cut ? end.code == Errc::peer_lost || end.code == Errc::peer_left
-                                                : play.kind == Kind::flipped && end.code == Errc::corrupt;
+    const bool allowed = play.kind == Kind::cut
+                             ? end.code == Errc::peer_lost || end.code == Errc::peer_left
+                             : play.kind == Kind::flipped && end.code == Errc::corrupt;
     expect(allowed, what + " must not end with: " + end.message);
     if (cause.empty()) cause = cause_of(end.message);
     expect(cause == cause_of(end.message),
            what + ": another cause, '" + end.message + "', than '" + cause + "'");
   }
-  expect(Clock::now() - begin < std::chrono::seconds{30}, what + " took too long");
+  expect(base::Clock::now() - begin < std::chrono::seconds{30}, what + " took too long");
   return !cause.empty();
 }
 

@@ -12,8 +12,8 @@ using std::chrono::milliseconds;
 using Bytes = std::vector<std::uint8_t>;
 
 // Around what travels in a header, at once, announced, and in pieces.
-const std::vector<std::size_t> sizes{0,      1,      15,     16,      17,      63,        1000,
-                                     65'535, 65'536, 65'537, 524'288, 524'289, 1'048'576, 3'000'001};
+const std::vector<std::size_t> sizes{
+    0, 1, 15, 16, 17, 63, 1000, 65'535, 65'536, 65'537, 524'288, 524'289, 1'048'576, 3'000'001};
 
 TEST_CASE("a message of any size arrives, whoever calls first") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
@@ -37,19 +37,23 @@ TEST_CASE("a message of any size arrives, whoever calls first") {
 TEST_CASE("a ring of sends, all at once") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const int size = GENERATE(1, 2, 3, 8);
-  CHECK_NOTHROW(run_communicators(point_setup(over, size), "ring", [size](Communicator& c, int rank) {
-    const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
-    for (const std::size_t bytes : {std::size_t{8}, std::size_t{5000}, std::size_t{2'000'000}}) {
-      Bytes out = content(rank, next, bytes, bytes), in(bytes);
-      Work sending = c.send(bytes_of(out), next);
-      c.receive(bytes_of(in), previous).wait();
-      sending.wait();
-      expect(in == content(previous, rank, bytes, bytes), "content");
-      std::fill(in.begin(), in.end(), std::uint8_t{0});
-      c.batch(std::array{send_of(bytes_of(out), next, 9), receive_of(bytes_of(in), previous, 9)}).wait();
-      expect(in == content(previous, rank, bytes, bytes), "content of the batch");
-    }
-  }));
+  CHECK_NOTHROW(
+      run_communicators(point_setup(over, size), "ring", [size](Communicator& c, int rank) {
+        const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+        for (const std::size_t bytes :
+             {std::size_t{8}, std::size_t{5000}, std::size_t{2'000'000}}) {
+          Bytes out = content(rank, next, bytes, bytes), in(bytes);
+          Work sending = c.send(bytes_of(out), next);
+          c.receive(bytes_of(in), previous).wait();
+          sending.wait();
+          expect(in == content(previous, rank, bytes, bytes), "content");
+          std::fill(in.begin(), in.end(), std::uint8_t{0});
+          c.batch(
+               std::array{send_of(bytes_of(out), next, 9), receive_of(bytes_of(in), previous, 9)})
+              .wait();
+          expect(in == content(previous, rank, bytes, bytes), "content of the batch");
+        }
+      }));
 }
 
 TEST_CASE("messages with one tag keep their order, those with others pass them") {
@@ -65,7 +69,8 @@ TEST_CASE("messages with one tag keep their order, those with others pass them")
         for (std::uint32_t tag = 0; tag < tags; ++tag)
           memory.push_back(content(0, 1, tag * 100 + round, bytes));
       for (std::size_t i = 0; i < memory.size(); ++i)
-        works.push_back(c.send(bytes_of(memory[i]), 1, static_cast<std::uint32_t>(i % tags) + 0xfffffff0u));
+        works.push_back(
+            c.send(bytes_of(memory[i]), 1, static_cast<std::uint32_t>(i % tags) + 0xfffffff0u));
       for (Work& work : works) work.wait();
       return;
     }
@@ -81,32 +86,33 @@ TEST_CASE("messages with one tag keep their order, those with others pass them")
 
 TEST_CASE("a rank may send to itself") {
   const int size = GENERATE(1, 2);
-  CHECK_NOTHROW(run_communicators(point_setup(Over::mem, size), "self", [](Communicator& c, int rank) {
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      Bytes out = content(rank, rank, i, sizes[i]), in(sizes[i]);
-      Work receiving = c.receive(bytes_of(in), rank, 3);
-      c.send(bytes_of(out), rank, 3).wait();
-      receiving.wait();
-      expect(in == out, "receive first");
-      std::fill(in.begin(), in.end(), std::uint8_t{0});
-      Work sending = c.send(bytes_of(out), rank, 3);
-      if (sizes[i] <= 65'536) sending.wait();
-      c.receive(bytes_of(in), rank, 3).wait();
-      sending.wait();
-      expect(in == out, "send first");
-    }
-    // More than the room for messages that nobody has asked for.
-    std::vector<Work> works;
-    std::vector<Bytes> memory;
-    for (std::uint64_t i = 0; i < 30; ++i) memory.push_back(content(rank, rank, i, 40'000));
-    for (Bytes& one : memory) works.push_back(c.send(bytes_of(one), rank));
-    for (const Bytes& one : memory) {
-      Bytes in(40'000);
-      c.receive(bytes_of(in), rank).wait();
-      expect(in == one, "order");
-    }
-    for (Work& work : works) work.wait();
-  }));
+  CHECK_NOTHROW(
+      run_communicators(point_setup(Over::mem, size), "self", [](Communicator& c, int rank) {
+        for (std::size_t i = 0; i < sizes.size(); ++i) {
+          Bytes out = content(rank, rank, i, sizes[i]), in(sizes[i]);
+          Work receiving = c.receive(bytes_of(in), rank, 3);
+          c.send(bytes_of(out), rank, 3).wait();
+          receiving.wait();
+          expect(in == out, "receive first");
+          std::fill(in.begin(), in.end(), std::uint8_t{0});
+          Work sending = c.send(bytes_of(out), rank, 3);
+          if (sizes[i] <= 65'536) sending.wait();
+          c.receive(bytes_of(in), rank, 3).wait();
+          sending.wait();
+          expect(in == out, "send first");
+        }
+        // More than the room for messages that nobody has asked for.
+        std::vector<Work> works;
+        std::vector<Bytes> memory;
+        for (std::uint64_t i = 0; i < 30; ++i) memory.push_back(content(rank, rank, i, 40'000));
+        for (Bytes& one : memory) works.push_back(c.send(bytes_of(one), rank));
+        for (const Bytes& one : memory) {
+          Bytes in(40'000);
+          c.receive(bytes_of(in), rank).wait();
+          expect(in == one, "order");
+        }
+        for (Work& work : works) work.wait();
+      }));
 }
 
 TEST_CASE("a flood that nobody has asked for is bounded, and arrives") {
@@ -119,7 +125,8 @@ TEST_CASE("a flood that nobody has asked for is bounded, and arrives") {
     for (std::size_t i = 0; i < messages; ++i)
       memory.push_back(rank == 0 ? content(0, 1, i, bytes) : Bytes(bytes));
     for (std::size_t i = 0; i < messages; ++i)
-      list.push_back(rank == 0 ? send_of(bytes_of(memory[i]), 1) : receive_of(bytes_of(memory[i]), 0));
+      list.push_back(rank == 0 ? send_of(bytes_of(memory[i]), 1)
+                               : receive_of(bytes_of(memory[i]), 0));
     if (rank == 0) {
       Work flood = c.batch(list);
       c.barrier().wait();
@@ -129,7 +136,8 @@ TEST_CASE("a flood that nobody has asked for is bounded, and arrives") {
       Bytes other(1);
       Work late = c.receive(bytes_of(other), 0, 1);
       expect(!late.wait_for(milliseconds{50}), "nothing with this tag");
-      expect(c.statistics().staging_bytes <= (std::size_t{1} << 20), "more memory than there is credit");
+      expect(c.statistics().staging_bytes <= (std::size_t{1} << 20),
+             "more memory than there is credit");
       c.batch(list).wait();
       c.barrier().wait();
       late.wait();
@@ -185,33 +193,37 @@ TEST_CASE("messages go beside collectives, in any order") {
 }
 
 TEST_CASE("arguments of messages are checked at once") {
-  CHECK_NOTHROW(run_communicators(point_setup(Over::mem, 2), "arguments", [](Communicator& c, int rank) {
-    Bytes one(4);
-    const auto message = [&](const auto& call) {
-      const Ended end = ended([&] { (void)call(); });
-      expect(end.code == Errc::invalid_argument || end.code == Errc::unsupported, "code");
-      return end.message.substr(end.message.find(": ") + 2);
-    };
-    expect(message([&] { return c.send(bytes_of(one), 2); }) == "the peer is 2, it must be from 0 to 1",
-           "peer");
-    expect(message([&] { return c.receive(bytes_of(one), -1); }) == "the peer is -1, it must be from 0 to 1",
-           "peer");
-    expect(message([&] {
-             return c.send({nullptr, 4, DType::u8}, 1);
-           }) == "data is null but count is 4: pass memory or a count of 0",
-           "null");
-    expect(message([&] {
-             return c.send({one.data(), 4, DType::u8, 0}, 1);
-           }).find("host memory only") != std::string::npos,
-           "device");
-    OpOptions scaled;
-    scaled.scale = 2;
-    expect(message([&] { return c.send(bytes_of(one), 1, 0, scaled); }) ==
-               "a scale factor applies to reductions only",
-           "scale");
-    Bytes in = one;
-    c.batch(std::array{send_of(bytes_of(one), 1 - rank), receive_of(bytes_of(in), 1 - rank)}).wait();
-  }));
+  CHECK_NOTHROW(
+      run_communicators(point_setup(Over::mem, 2), "arguments", [](Communicator& c, int rank) {
+        Bytes one(4);
+        const auto message = [&](const auto& call) {
+          const Ended end = ended([&] { (void)call(); });
+          expect(end.code == Errc::invalid_argument || end.code == Errc::unsupported, "code");
+          return end.message.substr(end.message.find(": ") + 2);
+        };
+        expect(message([&] { return c.send(bytes_of(one), 2); }) ==
+                   "the peer is 2, it must be from 0 to 1",
+               "peer");
+        expect(message([&] { return c.receive(bytes_of(one), -1); }) ==
+                   "the peer is -1, it must be from 0 to 1",
+               "peer");
+        expect(message([&] {
+                 return c.send({nullptr, 4, DType::u8}, 1);
+               }) == "data is null but count is 4: pass memory or a count of 0",
+               "null");
+        expect(message([&] {
+                 return c.send({one.data(), 4, DType::u8, 0}, 1);
+               }).find("host memory only") != std::string::npos,
+               "device");
+        OpOptions scaled;
+        scaled.scale = 2;
+        expect(message([&] { return c.send(bytes_of(one), 1, 0, scaled); }) ==
+                   "a scale factor applies to reductions only",
+               "scale");
+        Bytes in = one;
+        c.batch(std::array{send_of(bytes_of(one), 1 - rank), receive_of(bytes_of(in), 1 - rank)})
+            .wait();
+      }));
 }
 
 }  // namespace

@@ -13,7 +13,8 @@ using Bytes = std::vector<std::uint8_t>;
 
 // Collectives and messages of one communicator, checked. Returns how many results were wrong.
 int exercise(Communicator& c, int rounds) {
-  const int rank = c.rank(), size = c.size(), next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  const int rank = c.rank(), size = c.size(), next = (rank + 1) % size,
+            previous = (rank + size - 1) % size;
   std::vector<float> values(2000);
   const Buffer buffer = buffer_of(std::span(values));
   int wrong = 0;
@@ -23,7 +24,8 @@ int exercise(Communicator& c, int rounds) {
     Bytes out = content(rank, next, number, bytes), in(bytes);
     std::fill(values.begin(), values.end(), static_cast<float>(rank + round));
     Work sum = c.all_reduce(buffer, buffer, ReduceOp::sum);
-    Work ring = c.batch(std::array{send_of(bytes_of(out), next, 1), receive_of(bytes_of(in), previous, 1)});
+    Work ring =
+        c.batch(std::array{send_of(bytes_of(out), next, 1), receive_of(bytes_of(in), previous, 1)});
     ring.wait();
     sum.wait();
     wrong += in != content(previous, rank, number, bytes);
@@ -31,7 +33,8 @@ int exercise(Communicator& c, int rounds) {
     const std::vector<std::size_t> counts(static_cast<std::size_t>(size), 3);
     std::vector<std::int32_t> give(counts.size() * 3, rank), take(give.size());
     c.all_to_all_v(buffer_of(std::span(give)), counts, buffer_of(std::span(take)), counts).wait();
-    for (std::size_t i = 0; i < take.size(); ++i) wrong += take[i] != static_cast<std::int32_t>(i / 3);
+    for (std::size_t i = 0; i < take.size(); ++i)
+      wrong += take[i] != static_cast<std::int32_t>(i / 3);
   }
   return wrong;
 }
@@ -39,17 +42,20 @@ int exercise(Communicator& c, int rounds) {
 TEST_CASE("four threads, each with a communicator of its own, at once") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const int rounds = std::max(5, 60 * effort() / 100);
-  CHECK_NOTHROW(run_communicators(point_setup(over, 3), "threads", [rounds](Communicator& c, int rank) {
-    std::vector<Communicator> own;
-    for (int i = 0; i < 3; ++i) own.push_back(std::move(*c.split(i % 2, i % 2 == 0 ? rank : -rank)));
-    std::atomic<int> wrong = 0;
-    {
-      std::vector<std::jthread> threads;
-      for (Communicator& one : own) threads.emplace_back([&] { wrong += exercise(one, rounds); });
-      wrong += exercise(c, rounds);
-    }
-    expect(wrong == 0, "wrong results");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(point_setup(over, 3), "threads", [rounds](Communicator& c, int rank) {
+        std::vector<Communicator> own;
+        for (int i = 0; i < 3; ++i)
+          own.push_back(std::move(*c.split(i % 2, i % 2 == 0 ? rank : -rank)));
+        std::atomic<int> wrong = 0;
+        {
+          std::vector<std::jthread> threads;
+          for (Communicator& one : own)
+            threads.emplace_back([&] { wrong += exercise(one, rounds); });
+          wrong += exercise(c, rounds);
+        }
+        expect(wrong == 0, "wrong results");
+      }));
 }
 
 TEST_CASE("works may be waited for by other threads than the one that starts") {
@@ -61,8 +67,9 @@ TEST_CASE("works may be waited for by other threads than the one that starts") {
     for (std::size_t i = 0; i < messages; ++i)
       memory.push_back(rank == 0 ? content(0, 1, i, bytes) : Bytes(bytes));
     for (std::size_t i = 0; i < messages; ++i)
-      works.push_back(rank == 0 ? c.send(bytes_of(memory[i]), 1, static_cast<std::uint32_t>(i % 5))
-                                : c.receive(bytes_of(memory[i]), 0, static_cast<std::uint32_t>(i % 5)));
+      works.push_back(rank == 0
+                          ? c.send(bytes_of(memory[i]), 1, static_cast<std::uint32_t>(i % 5))
+                          : c.receive(bytes_of(memory[i]), 0, static_cast<std::uint32_t>(i % 5)));
     {
       std::vector<std::jthread> threads;
       for (std::size_t t = 0; t < 4; ++t)
@@ -70,7 +77,8 @@ TEST_CASE("works may be waited for by other threads than the one that starts") {
           for (std::size_t i = t; i < messages; i += 4) works[i].wait();
         });
     }
-    for (std::size_t i = 0; i < messages; ++i) expect(memory[i] == content(0, 1, i, bytes), "content");
+    for (std::size_t i = 0; i < messages; ++i)
+      expect(memory[i] == content(0, 1, i, bytes), "content");
   }));
 }
 

@@ -29,12 +29,13 @@ int most_exponent(DType type) {
   }
 }
 
-Blob random_values(DType type, int rank, std::size_t count) {
+transports::Blob random_values(DType type, int rank, std::size_t count) {
   const std::size_t bytes = size_of(type);
   const int most = most_exponent(type);
-  Blob values(count * bytes);
+  transports::Blob values(count * bytes);
   for (std::size_t i = 0; i < count; ++i) {
-    const std::uint64_t bits = mixed(i, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(type));
+    const std::uint64_t bits =
+        mixed(i, static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(type));
     const double mantissa = 1 + static_cast<double>(bits >> 12) * 0x1p-52;
     const int exponent = static_cast<int>(bits % static_cast<std::uint64_t>(2 * most + 1)) - most;
     const double value = std::ldexp((bits >> 10 & 1) != 0 ? -mantissa : mantissa, exponent);
@@ -45,7 +46,8 @@ Blob random_values(DType type, int rank, std::size_t count) {
   return values;
 }
 
-// What inputs of types that overflow soon are multiplied by: a power of two, no less than the result is, or than the sum needs.
+// What inputs of types that overflow soon are multiplied by: a power of two, no less than the
+// result is, or than the sum needs.
 float load_of(double factor, int size) {
   float load = 1;
   while (static_cast<double>(load) > factor && load * static_cast<float>(size) > 1) load /= 2;
@@ -57,16 +59,18 @@ float load_of(double factor, int size) {
 Inputs::Inputs(DType its_type, int size, std::size_t its_count) : type(its_type), count(its_count) {
   for (int rank = 0; rank < size; ++rank) by_rank.push_back(random_values(type, rank, count));
   for (const Reduction& reduction : reductions) {
-    const ReduceFunction add = find_reduce(type, reduction.op, Isa::scalar);
-    const ScaledSum add_scaled = find_scaled_sum(type, Isa::scalar);
-    const double scale = reduction.scale.value_or(1), divide = reduction.op == ReduceOp::mean ? size : 1.0;
+    const kernels::ReduceFunction add =
+        kernels::find_reduce(type, reduction.op, kernels::Isa::scalar);
+    const kernels::ScaledSum add_scaled = kernels::find_scaled_sum(type, kernels::Isa::scalar);
+    const double scale = reduction.scale.value_or(1),
+                 divide = reduction.op == ReduceOp::mean ? size : 1.0;
     const float load = add_scaled != nullptr ? load_of(scale / divide, size) : 1.0F;
-    const Finish finish{scale / static_cast<double>(load), divide};
-    Blob sum = by_rank[0];
+    const kernels::Finish finish{scale / static_cast<double>(load), divide};
+    transports::Blob sum = by_rank[0];
     for (int rank = 1; rank < size; ++rank) {
       const std::byte* const pair[] = {sum.data(), by_rank[static_cast<std::size_t>(rank)].data()};
       const float factors[] = {rank == 1 ? load : 1.0F, load};
-      const Finish last = rank + 1 == size ? finish : Finish{};
+      const kernels::Finish last = rank + 1 == size ? finish : kernels::Finish{};
       if (load == 1)
         add(sum.data(), pair, 2, count, last);
       else
@@ -76,14 +80,15 @@ Inputs::Inputs(DType its_type, int size, std::size_t its_count) : type(its_type)
   }
 }
 
-std::span<const std::byte> Inputs::sum(std::size_t reduction, std::size_t first, std::size_t elements) const {
+std::span<const std::byte> Inputs::sum(std::size_t reduction, std::size_t first,
+                                       std::size_t elements) const {
   return std::span(sums[reduction]).subspan(first * size_of(type), elements * size_of(type));
 }
 
 std::string Inputs::difference(std::span<const std::byte> out, std::size_t reduction,
                                std::size_t first) const {
   const auto expected = sum(reduction, first, out.size() / size_of(type));
-  if (crc32c(out) == crc32c(expected)) return {};
+  if (base::crc32c(out) == base::crc32c(expected)) return {};
   const auto at = std::mismatch(out.begin(), out.end(), expected.begin()).first - out.begin();
   const auto element = static_cast<std::size_t>(at) / size_of(type);
   std::string bits;

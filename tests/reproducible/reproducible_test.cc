@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options::reproducible: the bits of a sum depend on the inputs and the number of ranks alone. The same inputs go over every way there is
-// to sum them, and every result is compared with the sum in rank order by the scalar kernels.
+// Options::reproducible: the bits of a sum depend on the inputs and the number of ranks alone. The
+// same inputs go over every way there is to sum them, and every result is compared with the sum in
+// rank order by the scalar kernels.
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -27,7 +28,8 @@ const AllInputs& inputs_of(int size) {
   static std::map<int, AllInputs> cache;
   AllInputs& all = cache[size];
   if (all.empty())
-    for (const DType type : summed_types) all.push_back(std::make_unique<Inputs>(type, size, most_elements));
+    for (const DType type : summed_types)
+      all.push_back(std::make_unique<Inputs>(type, size, most_elements));
   return all;
 }
 
@@ -54,9 +56,10 @@ struct Way {
     return setup;
   }
   std::string describe(int size) const {
-    return std::string(name_of(over)) + (windows ? " with windows" : "") + ", " + std::to_string(size) +
-           " ranks, algorithm '" + algorithm + "', segments of " + std::to_string(segment_bytes) +
-           ", depth " + std::to_string(depth) + (hosts.empty() ? "" : ", several hosts");
+    return std::string(name_of(over)) + (windows ? " with windows" : "") + ", " +
+           std::to_string(size) + " ranks, algorithm '" + algorithm + "', segments of " +
+           std::to_string(segment_bytes) + ", depth " + std::to_string(depth) +
+           (hosts.empty() ? "" : ", several hosts");
   }
 };
 
@@ -107,11 +110,13 @@ Work Summer::start(const Call& call, std::size_t first, std::size_t count) {
   options.priority = call.priority;
   const ReduceOp op = reductions[call.reduction].op;
   const Buffer in = part(call, input_, first, count), out = part(call, output_, first, count);
-  if (call.operation == Collective::all_reduce) return communicator_.all_reduce(in, out, op, options);
-  if (call.operation == Collective::reduce) return communicator_.reduce(in, out, op, call.root, options);
+  if (call.operation == Collective::all_reduce)
+    return communicator_.all_reduce(in, out, op, options);
+  if (call.operation == Collective::reduce)
+    return communicator_.reduce(in, out, op, call.root, options);
   const std::size_t own = call.in_place ? rank_ * count : 0;
-  return communicator_.reduce_scatter(part(call, input_, 0, size_ * count), part(call, output_, own, count),
-                                      op, options);
+  return communicator_.reduce_scatter(part(call, input_, 0, size_ * count),
+                                      part(call, output_, own, count), op, options);
 }
 
 std::string Summer::run(const Call& call) {
@@ -128,7 +133,8 @@ std::string Summer::run(const Call& call) {
     works.push_back(start(call, first, call.count * (bucket + 1) / call.buckets - first));
   }
   for (Work& work : works) work.wait();
-  if (call.operation == Collective::reduce && static_cast<std::size_t>(call.root) != rank_) return {};
+  if (call.operation == Collective::reduce && static_cast<std::size_t>(call.root) != rank_)
+    return {};
   const std::size_t first = scatter ? rank_ * call.count : 0;
   const std::byte* const out = output_ + (scatter && call.in_place ? first * element : 0);
   return inputs.difference({out, call.count * element}, call.reduction, first);
@@ -136,28 +142,32 @@ std::string Summer::run(const Call& call) {
 
 std::string describe(const Call& call) {
   return std::string(name_of(call.operation)) + " of " + std::to_string(call.count) + " " +
-         std::string(name_of(summed_types[call.type])) + ", reduction " + std::to_string(call.reduction) +
-         ", root " + std::to_string(call.root) + (call.in_place ? ", in place" : "") +
-         (call.in_window ? ", input in a window" : "") + (call.out_window ? ", output in a window" : "") +
-         ", " + std::to_string(call.buckets) + " buckets";
+         std::string(name_of(summed_types[call.type])) + ", reduction " +
+         std::to_string(call.reduction) + ", root " + std::to_string(call.root) +
+         (call.in_place ? ", in place" : "") + (call.in_window ? ", input in a window" : "") +
+         (call.out_window ? ", output in a window" : "") + ", " + std::to_string(call.buckets) +
+         " buckets";
 }
 
-// Every operation, type and reduction that the way has, at most `most` elements each; the rest is drawn.
+// Every operation, type and reduction that the way has, at most `most` elements each; the rest is
+// drawn.
 std::vector<Call> calls_of(const Way& way, int size, std::size_t most, std::uint64_t seed) {
   const std::size_t counts[] = {1, 7, 1001, 5003, most_elements};
   Draw draw(seed);
   std::vector<Call> calls;
-  const auto algorithm = parse_algorithm(way.algorithm);
+  const auto algorithm = schedules::parse_algorithm(way.algorithm);
   for (const Collective operation :
        {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
-    const bool planned = !algorithm || *algorithm == Algorithm::direct;
-    if (!planned && !is_reproducible(*algorithm, operation)) continue;
+    const bool planned = !algorithm || *algorithm == schedules::Algorithm::direct;
+    if (!planned && !plan::is_reproducible(*algorithm, operation)) continue;
     for (std::size_t type = 0; type < std::size(summed_types); ++type)
       for (std::size_t reduction = 0; reduction < reduction_count; ++reduction) {
         if (draw(100) >= static_cast<std::uint64_t>(effort())) continue;
         const auto n = static_cast<std::uint64_t>(size);
-        Call call{operation, type, reduction, std::min(most, counts[draw(5)]), static_cast<int>(draw(n))};
-        if (operation == Collective::reduce_scatter) call.count = std::min(call.count, most_elements / n);
+        Call call{operation, type, reduction, std::min(most, counts[draw(5)]),
+                  static_cast<int>(draw(n))};
+        if (operation == Collective::reduce_scatter)
+          call.count = std::min(call.count, most_elements / n);
         call.in_place = draw(2) == 0;
         call.in_window = draw(2) == 0;
         call.out_window = draw(2) == 0;
@@ -188,7 +198,8 @@ struct Cut {
   int depth;
   std::size_t most;  // elements that this suits
 };
-constexpr Cut cuts[] = {{0, 0, most_elements}, {200, 1, 1001}, {4096, 3, 5003}, {50'000, 8, most_elements}};
+constexpr Cut cuts[] = {
+    {0, 0, most_elements}, {200, 1, 1001}, {4096, 3, 5003}, {50'000, 8, most_elements}};
 
 void check_ways(Over over, bool windows, const std::vector<std::string>& algorithms) {
   for (const int size : {2, 3, 5, 8})
@@ -229,7 +240,8 @@ TEST_CASE("a split of all ranks in their order sums as they do") {
     auto split = communicator.split(0, 0);
     Summer summer(*split, inputs);
     for (std::size_t type = 0; type < std::size(summed_types); ++type) {
-      const std::string wrong = summer.run({Collective::all_reduce, type, type % reduction_count, 5003});
+      const std::string wrong =
+          summer.run({Collective::all_reduce, type, type % reduction_count, 5003});
       expect(wrong.empty(), wrong);
     }
   }));
@@ -240,9 +252,10 @@ int other_bits(const Way& way, const Call& call) {
   constexpr int size = 5;
   const AllInputs& inputs = inputs_of(size);
   std::atomic<int> others = 0;
-  run_communicators(way.setup(size, false), way.describe(size), [&](Communicator& communicator, int) {
-    if (!Summer(communicator, inputs).run(call).empty()) ++others;
-  });
+  run_communicators(way.setup(size, false), way.describe(size),
+                    [&](Communicator& communicator, int) {
+                      if (!Summer(communicator, inputs).run(call).empty()) ++others;
+                    });
   return others;
 }
 
@@ -250,9 +263,11 @@ TEST_CASE("without reproducible the order of the sum shows, so these tests can f
   const std::size_t f32 = 1, bf16 = 3;
   for (const char* algorithm : {"ring", "tree", "doubling", "halving", "two_shot"}) {
     INFO(algorithm);
-    CHECK(other_bits({.algorithm = algorithm, .hosts = {}}, {Collective::all_reduce, f32, 0, 5003}) == 5);
+    CHECK(other_bits({.algorithm = algorithm, .hosts = {}},
+                     {Collective::all_reduce, f32, 0, 5003}) == 5);
   }
-  CHECK(other_bits({.algorithm = "ring", .hosts = {}}, {Collective::reduce_scatter, f32, 0, 1001}) > 0);
+  CHECK(other_bits({.algorithm = "ring", .hosts = {}}, {Collective::reduce_scatter, f32, 0, 1001}) >
+        0);
   CHECK(other_bits({.algorithm = "star", .hosts = {}}, {Collective::reduce, f32, 0, 5003, 2}) == 1);
   // Direct sums are in rank order always, but round short floats once.
   CHECK(other_bits({.windows = true, .algorithm = "direct", .hosts = {}},
@@ -261,34 +276,36 @@ TEST_CASE("without reproducible the order of the sum shows, so these tests can f
 
 TEST_CASE("what does not sum in rank order is refused, and nothing has been started") {
   constexpr int size = 3;
-  for (int i = 0; i < algorithm_count; ++i) {
-    const auto algorithm = static_cast<Algorithm>(i);
-    if (algorithm == Algorithm::direct) continue;
-    const Way way{Over::mem, false, std::string(name_of(algorithm)), 0, 0, {}};
+  for (int i = 0; i < schedules::algorithm_count; ++i) {
+    const auto algorithm = static_cast<schedules::Algorithm>(i);
+    if (algorithm == schedules::Algorithm::direct) continue;
+    const Way way{Over::mem, false, std::string(schedules::name_of(algorithm)), 0, 0, {}};
     INFO(way.algorithm);
     const AllInputs& inputs = inputs_of(size);
-    CHECK_NOTHROW(run_communicators(way.setup(size), way.algorithm, [&](Communicator& communicator, int) {
-      Summer summer(communicator, inputs);
-      for (const Collective operation :
-           {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
-        std::string message;
-        try {
-          const std::string wrong = summer.run({operation, 1, 0, 1001});
-          expect(wrong.empty(), wrong);
-        } catch (const Error& error) {
-          expect(error.code() == Errc::unsupported, error.what());
-          message = error.what();
-        }
-        const bool refused = supports(algorithm, operation) && !is_reproducible(algorithm, operation);
-        expect(refused == !message.empty(), std::string(name_of(operation)) + ": " + message);
-        if (refused)
-          expect(message.find("algorithm " + way.algorithm + " does not exist for " +
-                              std::string(name_of(operation)) + " with reproducible results; possible: ") !=
-                     std::string::npos,
-                 message);
-      }
-      communicator.barrier().wait();
-    }));
+    CHECK_NOTHROW(
+        run_communicators(way.setup(size), way.algorithm, [&](Communicator& communicator, int) {
+          Summer summer(communicator, inputs);
+          for (const Collective operation :
+               {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
+            std::string message;
+            try {
+              const std::string wrong = summer.run({operation, 1, 0, 1001});
+              expect(wrong.empty(), wrong);
+            } catch (const Error& error) {
+              expect(error.code() == Errc::unsupported, error.what());
+              message = error.what();
+            }
+            const bool refused = schedules::supports(algorithm, operation) &&
+                                 !plan::is_reproducible(algorithm, operation);
+            expect(refused == !message.empty(), std::string(name_of(operation)) + ": " + message);
+            if (refused)
+              expect(message.find("algorithm " + way.algorithm + " does not exist for " +
+                                  std::string(name_of(operation)) +
+                                  " with reproducible results; possible: ") != std::string::npos,
+                     message);
+          }
+          communicator.barrier().wait();
+        }));
   }
 }
 

@@ -41,8 +41,8 @@ constexpr bool memory_counts = false;  // sanitizers keep what has been freed
 constexpr bool memory_counts = true;
 #endif
 
-double seconds_since(TimePoint start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
+double seconds_since(base::TimePoint start) {
+  return std::chrono::duration<double>(base::Clock::now() - start).count();
 }
 
 struct Report {
@@ -61,28 +61,28 @@ std::size_t peak_kilobytes() {
   return 0;
 }
 
-Blob record() {
-  return Blob(record_bytes, std::byte{7});
+transports::Blob record() {
+  return transports::Blob(record_bytes, std::byte{7});
 }
 
 // Rank 0, in the child. Says over the pipe when it has joined, and everything at the end.
 int be_rank_0(int ranks, const std::string& url, int pipe) {
   try {
-    Place place;
+    rendezvous::Place place;
     place.size = ranks;
     place.url = url;
     place.secret = secret;
-    place.deadline = after(Clock::now(), limit);
+    place.deadline = base::after(base::Clock::now(), limit);
     Report report;
-    TimePoint start = Clock::now();
-    Joined joined = join(place, Options{}, record());
+    base::TimePoint start = base::Clock::now();
+    rendezvous::Joined joined = rendezvous::join(place, Options{}, record());
     report.joined = seconds_since(start);
     if (::write(pipe, "J", 1) != 1) return 2;
-    start = Clock::now();
+    start = base::Clock::now();
     if (const auto failure = joined.control->await_ready(place.deadline))
       throw Error(failure->code, failure->cause);
     report.ready = seconds_since(start);
-    start = Clock::now();
+    start = base::Clock::now();
     const std::uint64_t finished[lane_count] = {};
     joined.control->leave(finished, place.deadline);
     report.left = seconds_since(start);
@@ -100,10 +100,10 @@ int be_rank_0(int ranks, const std::string& url, int pipe) {
 
 // One of the others.
 struct Guest {
-  Guest(FileDescriptor socket, int rank, int ranks)
+  Guest(base::FileDescriptor socket, int rank, int ranks)
       : stream(std::move(socket)),
-        initiator({Purpose::rendezvous, static_cast<std::uint32_t>(rank), static_cast<std::uint32_t>(ranks),
-                   0, 0, 0},
+        initiator({base::Purpose::rendezvous, static_cast<std::uint32_t>(rank),
+                   static_cast<std::uint32_t>(ranks), 0, 0, 0},
                   0, secret),
         rank(rank) {
     stream.send(initiator.hello());
@@ -114,13 +114,15 @@ struct Guest {
     if (handed_in) return true;
     stream.write();
     stream.read();
-    if (ChallengeBytes challenge; !answered && stream.take(challenge)) {
+    if (base::ChallengeBytes challenge; !answered && stream.take(challenge)) {
       stream.send(initiator.answer(challenge));
       answered = true;
     }
-    if (VerdictBytes verdict; answered && stream.take(verdict)) {
-      if (Initiator::read_verdict(verdict) != Verdict::welcome) fail("rank 0 refuses a rank");
-      stream.send(encode(RecordMessage{static_cast<std::uint64_t>(limit.count()), record()}));
+    if (base::VerdictBytes verdict; answered && stream.take(verdict)) {
+      if (base::Initiator::read_verdict(verdict) != base::Verdict::welcome)
+        fail("rank 0 refuses a rank");
+      stream.send(control::encode(
+          control::RecordMessage{static_cast<std::uint64_t>(limit.count()), record()}));
       return handed_in = true;
     }
     return ended();
@@ -133,8 +135,8 @@ struct Guest {
   bool drain(std::size_t expected) {
     static std::array<std::byte, 1 << 16> scratch;
     while (drained < expected) {
-      const ssize_t count =
-          ::recv(stream.descriptor(), scratch.data(), std::min(scratch.size(), expected - drained), 0);
+      const ssize_t count = ::recv(stream.descriptor(), scratch.data(),
+                                   std::min(scratch.size(), expected - drained), 0);
       if (count > 0)
         drained += static_cast<std::size_t>(count);
       else if (count == 0)
@@ -142,7 +144,7 @@ struct Guest {
       else if (errno == EAGAIN)
         return false;
       else if (errno != EINTR)
-        fail(describe_errno(errno));
+        fail(rendezvous::describe_errno(errno));
     }
     return true;
   }
@@ -152,14 +154,14 @@ struct Guest {
     stream.write();
     stream.read();
     while (const auto frame = stream.take_frame())
-      if (const auto message = decode(frame->type, frame->payload);
+      if (const auto message = control::decode(frame->type, frame->payload);
           message && std::holds_alternative<Message>(*message))
         return true;
     return ended();
   }
 
-  Stream stream;
-  Initiator initiator;
+  rendezvous::Stream stream;
+  base::Initiator initiator;
   int rank;
   bool answered = false, handed_in = false;
   std::size_t drained = 0;
@@ -170,13 +172,13 @@ using Guests = std::vector<std::unique_ptr<Guest>>;
 // Calls step(guest) on those that have something, until it has been true for each.
 template <class Step>
 void until_all(Guests& guests, const Step& step) {
-  const TimePoint until = after(Clock::now(), limit);
+  const base::TimePoint until = base::after(base::Clock::now(), limit);
   std::vector<Guest*> open;
   for (const auto& guest : guests) open.push_back(guest.get());
   while (!open.empty()) {
     std::vector<pollfd> entries;
     for (const Guest* guest : open) entries.push_back({guest->stream.descriptor(), POLLIN, 0});
-    if (Clock::now() >= until) fail("a phase takes too long");
+    if (base::Clock::now() >= until) fail("a phase takes too long");
     ::poll(entries.data(), entries.size(), 1000);
     std::vector<Guest*> still;
     for (std::size_t i = 0; i < open.size(); ++i)
@@ -194,57 +196,59 @@ void read_whole(int pipe, void* to, std::size_t bytes) {
 }
 
 Guests connect_guests(int ranks, const std::string& address) {
-  const Endpoint endpoint = parse_endpoint(address).front();
-  const TimePoint until = after(Clock::now(), limit);
+  const rendezvous::Endpoint endpoint = rendezvous::parse_endpoint(address).front();
+  const base::TimePoint until = base::after(base::Clock::now(), limit);
   Guests guests;
   for (int rank = 1; rank < ranks; ++rank)
     for (;;) {
       std::string why;
-      if (FileDescriptor socket = connect_to(endpoint, until, why)) {
+      if (base::FileDescriptor socket = rendezvous::connect_to(endpoint, until, why)) {
         guests.push_back(std::make_unique<Guest>(std::move(socket), rank, ranks));
-        // Rank 0 does not wait for long for a handshake that has begun, nor has it room for very many.
+        // Rank 0 does not wait for long for a handshake that has begun, nor has it room for very
+        // many.
         if (rank % 32 == 0)
           for (const auto& guest : guests) guest->shake_hands();
         break;
       }
-      if (Clock::now() >= until) fail(why);
-      pause_until(after(Clock::now(), milliseconds{2}));
+      if (base::Clock::now() >= until) fail(why);
+      rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{2}));
     }
   return guests;
 }
 
 std::string free_address() {
-  const auto listener = listen_on(loopback_address(0), 0, 0);
-  return own_endpoint(listener.front().get()).text();
+  const auto listener = rendezvous::listen_on(rendezvous::loopback_address(0), 0, 0);
+  return rendezvous::own_endpoint(listener.front().get()).text();
 }
 
 Report measure(int ranks, std::size_t& sent, double& drained) {
   const std::string address = free_address();
   int ends[2];
   if (::pipe(ends) != 0) fail("pipe");
-  const TimePoint start = Clock::now();
+  const base::TimePoint start = base::Clock::now();
   const pid_t child = ::fork();
   // Not a FileDescriptor before: a forked child closes those.
   if (child == 0) ::_exit(be_rank_0(ranks, "tcp://" + address, ends[1]));
-  const FileDescriptor reading(ends[0]);
-  FileDescriptor(ends[1]).reset();
+  const base::FileDescriptor reading(ends[0]);
+  base::FileDescriptor(ends[1]).reset();
   if (child < 0) fail("fork");
 
   Guests guests = connect_guests(ranks, address);
   until_all(guests, [](Guest& guest) { return guest.shake_hands(); });
   char joined = 0;
   read_whole(reading.get(), &joined, 1);
-  std::size_t expected = encode(MembersMessage{1, 1}).size();
-  expected += static_cast<std::size_t>(ranks) * encode(MemberMessage{0, record()}).size();
+  std::size_t expected = control::encode(control::MembersMessage{1, 1}).size();
+  expected +=
+      static_cast<std::size_t>(ranks) * control::encode(control::MemberMessage{0, record()}).size();
   until_all(guests, [&](Guest& guest) { return guest.drain(expected); });
   drained = seconds_since(start);
   sent = expected * guests.size();
-  for (const auto& guest : guests) guest->stream.send(encode(ReadyMessage{}));
-  until_all(guests, [](Guest& guest) { return guest.hear<GoMessage>(); });
-  for (const auto& guest : guests) guest->stream.send(encode(LeavingMessage{}));
+  for (const auto& guest : guests) guest->stream.send(control::encode(control::ReadyMessage{}));
+  until_all(guests, [](Guest& guest) { return guest.hear<control::GoMessage>(); });
+  for (const auto& guest : guests) guest->stream.send(control::encode(control::LeavingMessage{}));
   // Whoever has heard of its own leave goes.
   until_all(guests, [](Guest& guest) {
-    if (!guest.hear<LeftMessage>()) return false;
+    if (!guest.hear<control::LeftMessage>()) return false;
     guest.stream.finish_sending();
     return true;
   });
@@ -259,7 +263,8 @@ Report measure(int ranks, std::size_t& sent, double& drained) {
 int run(int count, char** arguments) {
   bool check = false, good = true;
   std::printf(
-      "| ranks | all have all records, s | of that rank 0 joins, s | go, s | leave, s | rank 0 sends, MB | "
+      "| ranks | all have all records, s | of that rank 0 joins, s | go, s | leave, s | rank 0 "
+      "sends, MB | "
       "rank 0 peak, MB |\n");
   std::printf("|---|---|---|---|---|---|---|\n");
   for (int i = 1; i < count; ++i) {
@@ -271,7 +276,7 @@ int run(int count, char** arguments) {
     if (ranks < 2) fail("RANKS is 2 or more");
     try {
       const auto guests = static_cast<std::size_t>(ranks);
-      reserve_descriptors(guests + 32, 4 * guests, std::to_string(ranks) + " played ranks");
+      lib::reserve_descriptors(guests + 32, 4 * guests, std::to_string(ranks) + " played ranks");
     } catch (const Error& error) {
       std::printf("skipped: %s\n", error.what());
       return 77;

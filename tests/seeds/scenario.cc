@@ -11,9 +11,9 @@ namespace rondo::testing {
 
 namespace {
 
-MemFaults draw_faults(Draw& draw, int size, Scenario::Kind kind) {
+mem::MemFaults draw_faults(Draw& draw, int size, Scenario::Kind kind) {
   const auto n = static_cast<std::uint64_t>(size);
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.capacity = draw.one_of<std::size_t>({30, 100, 400, 4096, 4096, 65536, 65536});
   faults.queue = 1 + draw(4);
   faults.delay = static_cast<std::uint32_t>(draw(2) * draw(12));
@@ -26,17 +26,17 @@ MemFaults draw_faults(Draw& draw, int size, Scenario::Kind kind) {
     faults.cuts = {{from, to, lane, draw(draw.one_of<std::uint64_t>({1, 300, 3000, 20'000})),
                     kind == Scenario::Kind::closed}};
   if (kind == Scenario::Kind::flipped)
-    faults.flips = {
-        {from, to, lane, draw(draw.one_of<std::uint64_t>({1, 5, 40})), draw(2) == 0, draw(1 << 20)}};
+    faults.flips = {{from, to, lane, draw(draw.one_of<std::uint64_t>({1, 5, 40})), draw(2) == 0,
+                     draw(1 << 20)}};
   return faults;
 }
 
 Case draw_call(Draw& draw, int size, const std::string& algorithm, std::uint64_t most_elements) {
   Case call;
-  const auto wanted = parse_algorithm(algorithm);
+  const auto wanted = schedules::parse_algorithm(algorithm);
   do {
     call.operation = some_operation(draw(collective_count));
-  } while (wanted && !supports(*wanted, call.operation));
+  } while (wanted && !schedules::supports(*wanted, call.operation));
   call.type = static_cast<DType>(draw(dtype_count));
   do {
     call.op = static_cast<ReduceOp>(draw(reduce_op_count));
@@ -87,7 +87,8 @@ Scenario::Scenario(std::uint64_t number) : seed(number), kind(static_cast<Kind>(
   Draw draw(seed);
   setup.size = 2 + static_cast<int>(draw(4));
   setup.seed = seed;
-  setup.options.algorithm = draw.one_of<const char*>({"", "ring", "tree", "star", "doubling", "chain"});
+  setup.options.algorithm =
+      draw.one_of<const char*>({"", "ring", "tree", "star", "doubling", "chain"});
   setup.options.segment_bytes = draw.one_of<std::size_t>({0, 16, 100, 1000});
   setup.options.depth = draw.one_of<int>({0, 1, 2, 4, 8});
   setup.options.checksum = kind == Kind::flipped || draw(3) == 0;
@@ -95,26 +96,28 @@ Scenario::Scenario(std::uint64_t number) : seed(number), kind(static_cast<Kind>(
   in_flight = 1 + draw(6);
   const std::uint64_t calls_wanted = 1 + draw(12);
   // Many tiny frames over narrow links take long on a busy machine and show nothing more.
-  const std::uint64_t most_elements = setup.options.segment_bytes == 16 ? 100 : 10 * setup.faults.capacity;
+  const std::uint64_t most_elements =
+      setup.options.segment_bytes == 16 ? 100 : 10 * setup.faults.capacity;
   for (std::uint64_t i = 0; i < calls_wanted; ++i)
     calls.push_back(draw_call(draw, setup.size, setup.options.algorithm, most_elements));
 }
 
 std::string Scenario::describe() const {
   static constexpr const char* kinds[] = {"slow", "cut", "closed", "flipped"};
-  const MemFaults& f = setup.faults;
+  const mem::MemFaults& f = setup.faults;
   std::string text = "seed " + std::to_string(seed) + ": " + kinds[static_cast<int>(kind)] + ", " +
                      std::to_string(setup.size) + " ranks, algorithm '" + setup.options.algorithm +
                      "', segment " + std::to_string(setup.options.segment_bytes) + ", depth " +
-                     std::to_string(setup.options.depth) + ", in flight " + std::to_string(in_flight) +
-                     ", capacity " + std::to_string(f.capacity) + ", queue " + std::to_string(f.queue) +
-                     ", delay " + std::to_string(f.delay) + ", stall " + std::to_string(f.stall) +
-                     ", split " + std::to_string(f.split);
+                     std::to_string(setup.options.depth) + ", in flight " +
+                     std::to_string(in_flight) + ", capacity " + std::to_string(f.capacity) +
+                     ", queue " + std::to_string(f.queue) + ", delay " + std::to_string(f.delay) +
+                     ", stall " + std::to_string(f.stall) + ", split " + std::to_string(f.split);
   const auto route = [](const auto& fault) {
     return std::to_string(fault.from) + "->" + std::to_string(fault.to) +
            (fault.lane == Priority::urgent ? " urgent" : " bulk");
   };
-  for (const auto& cut : f.cuts) text += ", cut " + route(cut) + " after " + std::to_string(cut.bytes);
+  for (const auto& cut : f.cuts)
+    text += ", cut " + route(cut) + " after " + std::to_string(cut.bytes);
   for (const auto& flip : f.flips)
     text += ", flip " + route(flip) + " frame " + std::to_string(flip.frame) +
             (flip.header ? " header" : " payload");
@@ -146,15 +149,18 @@ std::string judge(const Scenario& scenario, const Endings& endings) {
   for (std::size_t rank = 0; rank < endings.size(); ++rank)
     for (std::size_t i = 0; i < scenario.calls.size(); ++i) {
       const Ending& ending = endings[rank][i];
-      const std::string where = "rank " + std::to_string(rank) + ", call " + std::to_string(i) + ": ";
+      const std::string where =
+          "rank " + std::to_string(rank) + ", call " + std::to_string(i) + ": ";
       if (!ending.wrong.empty()) return where + ending.wrong;
       if (!ending.code) continue;
-      if (!may_end_with(scenario.kind, ending.code)) return where + "must not end with: " + ending.message;
+      if (!may_end_with(scenario.kind, ending.code))
+        return where + "must not end with: " + ending.message;
       if (cause.empty()) cause = cause_of(ending.message);
       if (cause != cause_of(ending.message))
         return where + "another cause, '" + cause_of(ending.message) + "', than '" + cause + "'";
     }
-  // A rank that has seen a call fail takes no part in what it calls afterwards, so nobody finishes that.
+  // A rank that has seen a call fail takes no part in what it calls afterwards, so nobody finishes
+  // that.
   for (std::size_t failed = 0; failed < scenario.calls.size(); ++failed)
     for (std::size_t later = failed + scenario.in_flight; later < scenario.calls.size(); ++later) {
       const auto fails = [](std::size_t call) {

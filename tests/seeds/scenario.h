@@ -11,9 +11,15 @@
 
 namespace rondo::testing {
 
-// What a seed means: a communicator over a network with certain faults, and the calls that every rank makes.
+// What a seed means: a communicator over a network with certain faults, and the calls that every
+// rank makes.
 struct Scenario {
-  enum class Kind { slow, cut, closed, flipped };  // slow: late, stalled and in pieces, but nothing is lost
+  enum class Kind {
+    slow,
+    cut,
+    closed,
+    flipped
+  };  // slow: late, stalled and in pieces, but nothing is lost
 
   explicit Scenario(std::uint64_t seed);
   std::string describe() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults by seed: whatever the network does, every rank ends with the right result or with the same cause, and soon. RONDO_TEST_SEED=N
-// plays one seed alone.
+// Faults by seed: whatever the network does, every rank ends with the right result or with the same
+// cause, and soon. RONDO_TEST_SEED=N plays one seed alone.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -22,11 +22,11 @@ constexpr std::chrono::seconds soon{30};
 // Throws what is wrong. True when the faults made some call fail.
 bool check_seed(std::uint64_t seed) {
   const Scenario scenario(seed);
-  const TimePoint begin = Clock::now();
+  const base::TimePoint begin = base::Clock::now();
   const Endings endings = play(scenario);
   const std::string problem = judge(scenario, endings);
   expect(problem.empty(), problem + "\n" + scenario.describe());
-  expect(Clock::now() - begin < soon, "took too long: " + scenario.describe());
+  expect(base::Clock::now() - begin < soon, "took too long: " + scenario.describe());
   return std::any_of(endings.begin(), endings.end(), [](const auto& calls) {
     return std::any_of(calls.begin(), calls.end(),
                        [](const Ending& ending) { return static_cast<bool>(ending.code); });
@@ -46,8 +46,10 @@ TEST_CASE("faults by seed") {
         for (std::uint64_t seed = next++; seed <= last; seed = next++) failed += check_seed(seed);
       },
       std::chrono::seconds{500}));
-  CHECK(failed >
-        last / 4);  // three quarters have a fault that loses or changes something, if it lies in the way
+  CHECK(
+      failed >
+      last /
+          4);  // three quarters have a fault that loses or changes something, if it lies in the way
 }
 
 }  // namespace

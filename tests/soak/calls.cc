@@ -19,7 +19,8 @@ using Bytes = std::vector<std::uint8_t>;
 
 // Small ones often, a MiB sometimes.
 std::size_t draw_bytes(Draw& draw) {
-  return draw(draw.one_of<std::uint64_t>({1, 2, 100, 5000, 5000, 100'000, (std::uint64_t{1} << 20) + 1}));
+  return draw(
+      draw.one_of<std::uint64_t>({1, 2, 100, 5000, 5000, 100'000, (std::uint64_t{1} << 20) + 1}));
 }
 
 class Collected final : public Pending {
@@ -45,7 +46,8 @@ Case draw_case(Draw& draw, int size) {
   do {
     what.op = static_cast<ReduceOp>(draw(reduce_op_count));
   } while (!supports(what.type, what.op));
-  const std::size_t blocks = is_blocked(what.operation) ? static_cast<std::size_t>(size) : 1;
+  const std::size_t blocks =
+      schedules::is_blocked(what.operation) ? static_cast<std::size_t>(size) : 1;
   what.count = draw_bytes(draw) / size_of(what.type) / blocks;
   what.root = static_cast<int>(draw(static_cast<std::uint64_t>(size)));
   what.in_place = draw(2) == 0;
@@ -62,7 +64,8 @@ class Exchanged final : public Pending {
     for (std::uint64_t i = 0; i < wanted; ++i) {
       const Message m{static_cast<int>(draw(size)), static_cast<int>(draw(size)),
                       static_cast<std::uint32_t>(draw(3)), salt + i, draw_bytes(draw)};
-      if (m.from == communicator.rank()) sent_.emplace_back(m, content(m.from, m.to, m.number, m.bytes));
+      if (m.from == communicator.rank())
+        sent_.emplace_back(m, content(m.from, m.to, m.number, m.bytes));
       if (m.to == communicator.rank()) received_.emplace_back(m, Bytes(m.bytes));
     }
     if (own(2) == 0)
@@ -91,7 +94,8 @@ class Exchanged final : public Pending {
   void start_batch(Communicator& communicator, bool receives_first) {
     std::vector<Transfer> sends, receives;
     for (auto& [m, bytes] : sent_) sends.push_back(send_of(bytes_of(bytes), m.to, m.tag));
-    for (auto& [m, bytes] : received_) receives.push_back(receive_of(bytes_of(bytes), m.from, m.tag));
+    for (auto& [m, bytes] : received_)
+      receives.push_back(receive_of(bytes_of(bytes), m.from, m.tag));
     if (receives_first) std::swap(sends, receives);
     sends.insert(sends.end(), receives.begin(), receives.end());
     works_.push_back(communicator.batch(sends));
@@ -109,7 +113,8 @@ class Exchanged final : public Pending {
 
 class Scattered final : public Pending {
  public:
-  Scattered(Communicator& communicator, Draw& draw) : rank_(communicator.rank()), number_(draw(1 << 30)) {
+  Scattered(Communicator& communicator, Draw& draw)
+      : rank_(communicator.rank()), number_(draw(1 << 30)) {
     std::vector<std::size_t> send_counts;
     const int size = communicator.size();
     for (int from = 0; from < size; ++from)

@@ -21,8 +21,8 @@ class Pending {
   virtual void finish() = 0;
 };
 
-// At most a MiB in a buffer; collectives, messages one by one and in batches, all_to_all_v, and sums in allocated memory. `own` is
-// drawn by each rank for itself: what need not be alike.
+// At most a MiB in a buffer; collectives, messages one by one and in batches, all_to_all_v, and
+// sums in allocated memory. `own` is drawn by each rank for itself: what need not be alike.
 std::unique_ptr<Pending> start_some(Communicator& communicator, Draw& draw, Draw& own);
 
 }  // namespace rondo::testing

@@ -16,7 +16,8 @@
 namespace rondo::testing {
 namespace {
 
-// Two ranks connect, sum once and part, again and again; rank 0 looks after `warm` cycles and at the end.
+// Two ranks connect, sum once and part, again and again; rank 0 looks after `warm` cycles and at
+// the end.
 class Cycles {
  public:
   Cycles(Over over, int cycles) : over_(over), cycles_(cycles), warm_(std::min(cycles / 4, 500)) {}

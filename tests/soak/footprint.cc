@@ -16,7 +16,8 @@ Footprint Footprint::now() {
   std::ifstream("/proc/self/statm") >> total >> pages;
   footprint.resident_bytes = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::filesystem::directory_iterator descriptors("/proc/self/fd");
-  footprint.descriptors = static_cast<std::size_t>(std::distance(begin(descriptors), end(descriptors)));
+  footprint.descriptors =
+      static_cast<std::size_t>(std::distance(begin(descriptors), end(descriptors)));
   std::ifstream maps("/proc/self/maps");
   footprint.maps = static_cast<std::size_t>(
       std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));

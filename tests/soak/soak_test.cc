@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything at once for a while: several operations under way on communicators that come and go. Results are checked, and nothing grows.
-// RONDO_SOAK_SECONDS says how long (18), RONDO_TEST_SEED with which calls.
+// Everything at once for a while: several operations under way on communicators that come and go.
+// Results are checked, and nothing grows. RONDO_SOAK_SECONDS says how long (18), RONDO_TEST_SEED
+// with which calls.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -52,10 +53,11 @@ class Player {
 
   // Rank 0 has the clock.
   void play(std::chrono::duration<double> time, Outcome& outcome) {
-    const TimePoint begin = Clock::now(), until = after(begin, time), warm = after(begin, time / 3);
+    const base::TimePoint begin = base::Clock::now(), until = base::after(begin, time),
+                          warm = base::after(begin, time / 3);
     bool measured = false;
     while (true) {
-      const TimePoint now = Clock::now();
+      const base::TimePoint now = base::Clock::now();
       const Next next = agree(now >= until && measured && rounds_ > 1   ? Next::end
                               : now >= warm && !measured && rounds_ > 0 ? Next::measure
                                                                         : Next::go_on);
@@ -148,14 +150,17 @@ TEST_CASE("mixed operations for a while: right results, and nothing grows") {
       [&](Communicator& communicator, int rank) {
         Outcome unused;
         // The networks of mem stay until the test is over.
-        Player(communicator, setup.seed, over != Over::mem).play(time, rank == 0 ? outcome : unused);
+        Player(communicator, setup.seed, over != Over::mem)
+            .play(time, rank == 0 ? outcome : unused);
       },
       std::chrono::duration_cast<std::chrono::seconds>(time) + std::chrono::seconds{200}));
   std::printf(
-      "%s: %llu rounds, %llu calls and %llu splits of rank 0; after a third of the time %s, in the end %s\n",
+      "%s: %llu rounds, %llu calls and %llu splits of rank 0; after a third of the time %s, in the "
+      "end %s\n",
       what.c_str(), static_cast<unsigned long long>(outcome.rounds),
-      static_cast<unsigned long long>(outcome.calls), static_cast<unsigned long long>(outcome.splits),
-      outcome.before.describe().c_str(), outcome.after.describe().c_str());
+      static_cast<unsigned long long>(outcome.calls),
+      static_cast<unsigned long long>(outcome.splits), outcome.before.describe().c_str(),
+      outcome.after.describe().c_str());
   CHECK(growth(outcome.before, outcome.after,
                {.resident_bytes = std::size_t{32} << 20, .descriptors = 16, .maps = 64}) == "");
   CHECK(Footprint::now().descriptors == descriptors);

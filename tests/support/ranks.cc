@@ -40,7 +40,8 @@ class Outcome {
   void ended(int rank, std::string_view problem) {
     const std::lock_guard lock(mutex_);
     done_[static_cast<std::size_t>(rank)] = true;
-    if (!problem.empty()) problems_ += "rank " + std::to_string(rank) + ": " + std::string(problem) + "\n";
+    if (!problem.empty())
+      problems_ += "rank " + std::to_string(rank) + ": " + std::string(problem) + "\n";
     if (--running_ == 0) all_done_.notify_all();
   }
   // False when not all ranks ended in time.
@@ -91,7 +92,8 @@ void run_ranks(int size, std::string_view what, const std::function<void(int)>& 
     std::abort();
   }
   threads.clear();
-  if (!outcome.problems().empty()) throw std::runtime_error(std::string(what) + ":\n" + outcome.problems());
+  if (!outcome.problems().empty())
+    throw std::runtime_error(std::string(what) + ":\n" + outcome.problems());
 }
 
 namespace {
@@ -101,17 +103,17 @@ class Fabrics {
  public:
   explicit Fabrics(const Setup& setup) : setup_(setup) {}
 
-  std::unique_ptr<Transport> endpoint(const Place& place) {
+  std::unique_ptr<transports::Transport> endpoint(const rendezvous::Place& place) {
     const std::lock_guard lock(mutex_);
     auto& fabric = fabrics_[place.group];
-    if (!fabric) fabric = std::make_unique<MemFabric>(place.size, setup_.faults, setup_.seed);
+    if (!fabric) fabric = std::make_unique<mem::MemFabric>(place.size, setup_.faults, setup_.seed);
     return fabric->endpoint(place.rank);
   }
 
  private:
   const Setup& setup_;
   std::mutex mutex_;
-  std::map<std::string, std::unique_ptr<MemFabric>> fabrics_;
+  std::map<std::string, std::unique_ptr<mem::MemFabric>> fabrics_;
 };
 
 }  // namespace
@@ -128,7 +130,8 @@ Options Setup::quick_options() {
 }
 
 void run_communicators(const Setup& setup, std::string_view what,
-                       const std::function<void(Communicator&, int)>& function, std::chrono::seconds limit) {
+                       const std::function<void(Communicator&, int)>& function,
+                       std::chrono::seconds limit) {
   MemoryStore store;
   Fabrics fabrics(setup);
   const auto rank_main = [&](int rank) {
@@ -139,13 +142,13 @@ void run_communicators(const Setup& setup, std::string_view what,
     options.size = setup.size;
     options.store = &store;
     if (setup.over != Over::mem) options.transports = {std::string(name_of(setup.over))};
-    const auto mem = [&](const Place& place, const Options&) {
-      TransportList list;
+    const auto mem = [&](const rendezvous::Place& place, const Options&) {
+      lib::TransportList list;
       list.push_back(fabrics.endpoint(place));
       return list;
     };
     Communicator communicator =
-        setup.over == Over::mem ? connect_with(options, mem) : Communicator::connect(options);
+        setup.over == Over::mem ? lib::connect_with(options, mem) : Communicator::connect(options);
     function(communicator, rank);
   };
   run_ranks(setup.size, what, rank_main, limit);

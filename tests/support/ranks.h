@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of this process: run them, connect them over any transport, and say which of them failed and how.
-// Catch's assertions belong to the main thread: what runs on a rank throws (see expect) and run_ranks reports it.
+// Ranks as threads of this process: run them, connect them over any transport, and say which of
+// them failed and how. Catch's assertions belong to the main thread: what runs on a rank throws
+// (see expect) and run_ranks reports it.
 #pragma once
 
 #include <chrono>
@@ -35,8 +36,9 @@ class MemoryStore final : public Store {
 // Throws std::runtime_error(message) unless good.
 void expect(bool good, std::string_view message);
 
-// Calls function(rank) on a thread for each rank and waits for all. Throws std::runtime_error with the message of every rank that threw.
-// When they are not done by the limit the test can never end well: says what hung and aborts the program.
+// Calls function(rank) on a thread for each rank and waits for all. Throws std::runtime_error with
+// the message of every rank that threw. When they are not done by the limit the test can never end
+// well: says what hung and aborts the program.
 void run_ranks(int size, std::string_view what, const std::function<void(int)>& function,
                std::chrono::seconds limit = std::chrono::seconds{120});
 
@@ -49,7 +51,7 @@ struct Setup {
   Over over = Over::mem;
   Options options = quick_options();
   std::vector<int> hosts;  // by rank, as the algorithms see them; empty: all on one
-  MemFaults faults;
+  mem::MemFaults faults;
   std::uint64_t seed = 0;
 
   // A deadline that a test can wait for.
@@ -61,7 +63,8 @@ void run_communicators(const Setup& setup, std::string_view what,
                        const std::function<void(Communicator&, int)>& function,
                        std::chrono::seconds limit = std::chrono::seconds{120});
 
-// How much of a large test to run, in percent: RONDO_TEST_EFFORT, else 100. Builds with a sanitizer set it lower.
+// How much of a large test to run, in percent: RONDO_TEST_EFFORT, else 100. Builds with a sanitizer
+// set it lower.
 int effort();
 
 }  // namespace rondo::testing

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program between two ranks that passes everything on, the handshake included, and changes one range of bytes.
+// A program between two ranks that passes everything on, the handshake included, and changes one
+// range of bytes.
 #pragma once
 
 #include <poll.h>
@@ -54,13 +55,14 @@ inline RelayBytes dropped(const RelayBytes&) {
 
 // A connection to 127.0.0.1 from another address of this host, which the other end takes for a
 // connection from another host. Nothing when this host has no such address.
-inline FileDescriptor connect_from_outside(std::uint16_t port) {
-  for (const InterfaceInfo& one : describe_interfaces({})) {
+inline base::FileDescriptor connect_from_outside(std::uint16_t port) {
+  for (const InterfaceInfo& one : lib::describe_interfaces({})) {
     if (one.loopback || one.address.find(':') != std::string::npos) continue;
-    const Endpoint from = parse_endpoint(one.address + ":1").front(), to = loopback_address(port).front();
-    Endpoint any_port = from;
+    const rendezvous::Endpoint from = rendezvous::parse_endpoint(one.address + ":1").front(),
+                               to = rendezvous::loopback_address(port).front();
+    rendezvous::Endpoint any_port = from;
     any_port.set_port(0);
-    FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    base::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (::bind(socket.get(), any_port.address(), any_port.bytes) == 0 &&
         ::connect(socket.get(), to.address(), to.bytes) == 0)
       return socket;
@@ -69,8 +71,9 @@ inline FileDescriptor connect_from_outside(std::uint16_t port) {
 }
 
 // The handshake on a blocking socket; what was agreed, once the other end has answered the proof.
-inline Agreement agree_over(const FileDescriptor& socket, const Claim& claim, std::string_view secret) {
-  Initiator initiator(claim, 0, secret);
+inline base::Agreement agree_over(const base::FileDescriptor& socket, const base::Claim& claim,
+                                  std::string_view secret) {
+  base::Initiator initiator(claim, 0, secret);
   const auto send_all = [&](const auto& bytes) {
     return ::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
@@ -79,10 +82,11 @@ inline Agreement agree_over(const FileDescriptor& socket, const Claim& claim, st
     return ::recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) ==
            static_cast<ssize_t>(bytes.size());
   };
-  ChallengeBytes challenge{};
-  VerdictBytes verdict{};
-  if (!send_all(initiator.hello()) || !read_all(challenge) || !send_all(initiator.answer(challenge)) ||
-      !read_all(verdict) || Initiator::read_verdict(verdict) != Verdict::welcome)
+  base::ChallengeBytes challenge{};
+  base::VerdictBytes verdict{};
+  if (!send_all(initiator.hello()) || !read_all(challenge) ||
+      !send_all(initiator.answer(challenge)) || !read_all(verdict) ||
+      base::Initiator::read_verdict(verdict) != base::Verdict::welcome)
     throw Error(Errc::rendezvous, "the handshake did not end with a welcome");
   return initiator.agreement();
 }
@@ -90,10 +94,10 @@ inline Agreement agree_over(const FileDescriptor& socket, const Claim& claim, st
 // Listens on 127.0.0.1 from its construction to its destruction; has a thread of its own.
 class Relay {
  public:
-  Relay(const Endpoint& target, Attack attack)
+  Relay(const rendezvous::Endpoint& target, Attack attack)
       : target_(target),
         attack_(std::move(attack)),
-        listener_(std::move(listen_on(loopback_address(0), 0, 0).front())),
+        listener_(std::move(rendezvous::listen_on(rendezvous::loopback_address(0), 0, 0).front())),
         stop_(::eventfd(0, EFD_CLOEXEC)),
         thread_([this] { run(); }) {}
   ~Relay() {
@@ -104,7 +108,7 @@ class Relay {
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
 
-  Endpoint endpoint() const { return own_endpoint(listener_.get()); }
+  rendezvous::Endpoint endpoint() const { return rendezvous::own_endpoint(listener_.get()); }
 
  private:
   struct Way {
@@ -113,8 +117,8 @@ class Relay {
     RelayBytes held, out;
   };
   struct Pair {
-    std::array<FileDescriptor, 2> sockets;  // of who came, of the target
-    std::array<Way, 2> ways;                // from each of them
+    std::array<base::FileDescriptor, 2> sockets;  // of who came, of the target
+    std::array<Way, 2> ways;                      // from each of them
     bool ended = false;
   };
 
@@ -123,9 +127,9 @@ class Relay {
       std::vector<pollfd> entries{{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
       for (const Pair& pair : pairs_)
         for (std::size_t side = 0; side < 2; ++side)
-          entries.push_back({pair.sockets[side].get(),
-                             static_cast<short>(POLLIN | (pair.ways[1 - side].out.empty() ? 0 : POLLOUT)),
-                             0});
+          entries.push_back(
+              {pair.sockets[side].get(),
+               static_cast<short>(POLLIN | (pair.ways[1 - side].out.empty() ? 0 : POLLOUT)), 0});
       if (::poll(entries.data(), entries.size(), -1) < 0) continue;
       if (entries[0].revents != 0) return;
       for (Pair& pair : pairs_) move(pair);
@@ -135,10 +139,11 @@ class Relay {
   }
 
   void take_in() {
-    FileDescriptor socket = accept_from(listener_.get());
+    base::FileDescriptor socket = rendezvous::accept_from(listener_.get());
     if (!socket) return;
     std::string why;
-    FileDescriptor target = connect_to(target_, after(Clock::now(), milliseconds{10'000}), why);
+    base::FileDescriptor target =
+        rendezvous::connect_to(target_, base::after(base::Clock::now(), milliseconds{10'000}), why);
     if (!target) return;
     Pair& pair = pairs_.emplace_back();
     pair.sockets = {std::move(socket), std::move(target)};
@@ -154,7 +159,8 @@ class Relay {
       if (count == 0 || (count < 0 && errno != EAGAIN)) pair.ended = true;
       for (ssize_t i = 0; i < count; ++i) pass(way, part[static_cast<std::size_t>(i)]);
       if (way.out.empty()) continue;
-      const ssize_t sent = ::send(pair.sockets[1 - side].get(), way.out.data(), way.out.size(), MSG_NOSIGNAL);
+      const ssize_t sent =
+          ::send(pair.sockets[1 - side].get(), way.out.data(), way.out.size(), MSG_NOSIGNAL);
       if (sent > 0) way.out.erase(way.out.begin(), way.out.begin() + sent);
       if (sent < 0 && errno != EAGAIN) pair.ended = true;
     }
@@ -172,9 +178,9 @@ class Relay {
     way.out.insert(way.out.end(), changed.begin(), changed.end());
   }
 
-  const Endpoint target_;
+  const rendezvous::Endpoint target_;
   const Attack attack_;
-  FileDescriptor listener_, stop_;
+  base::FileDescriptor listener_, stop_;
   std::list<Pair> pairs_;  // of the thread
   std::thread thread_;
 };

@@ -13,7 +13,8 @@ namespace rondo::testing {
 // What this program writes to standard error, while the object lives.
 class StandardError {
  public:
-  StandardError() : before_(::dup(STDERR_FILENO)), file_(::memfd_create("standard error", MFD_CLOEXEC)) {
+  StandardError()
+      : before_(::dup(STDERR_FILENO)), file_(::memfd_create("standard error", MFD_CLOEXEC)) {
     ::dup2(file_.get(), STDERR_FILENO);
   }
   ~StandardError() { ::dup2(before_.get(), STDERR_FILENO); }
@@ -28,7 +29,7 @@ class StandardError {
   }
 
  private:
-  FileDescriptor before_, file_;
+  base::FileDescriptor before_, file_;
 };
 
 // How often the part is in the text.

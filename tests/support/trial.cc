@@ -16,11 +16,11 @@ constexpr std::size_t margin = 64;  // bytes around a buffer
 constexpr std::byte untouched{0xa5};
 
 // Memory for `bytes` with margins. Contents start as `untouched` too.
-Blob with_margins(std::size_t bytes) {
-  return Blob(bytes + 2 * margin, untouched);
+transports::Blob with_margins(std::size_t bytes) {
+  return transports::Blob(bytes + 2 * margin, untouched);
 }
 
-bool margins_intact(const Blob& memory) {
+bool margins_intact(const transports::Blob& memory) {
   const auto good = [](std::byte b) { return b == untouched; };
   const auto middle = static_cast<std::ptrdiff_t>(margin);
   return memory.empty() || (std::all_of(memory.begin(), memory.begin() + middle, good) &&
@@ -33,13 +33,13 @@ Collective some_operation(std::uint64_t number) noexcept {
   Collective operation{};
   do {
     operation = static_cast<Collective>(number++ % collective_count);
-  } while (!has_schedules(operation));
+  } while (!schedules::has_schedules(operation));
   return operation;
 }
 
 std::vector<std::size_t> counts_of(const Case& what, int size) {
   std::vector<std::size_t> counts(static_cast<std::size_t>(size), what.count);
-  for (std::size_t rank = 0; has_counts(what.operation) && rank < counts.size(); ++rank)
+  for (std::size_t rank = 0; schedules::has_counts(what.operation) && rank < counts.size(); ++rank)
     counts[rank] = what.count * (mixed(what.count, rank) % 4) / 2;
   return counts;
 }
@@ -48,8 +48,8 @@ std::string describe(const Case& what) {
   std::string text = std::string(name_of(what.operation));
   if (what.operation != Collective::barrier)
     text.append(" of ").append(std::to_string(what.count)).append(" ").append(name_of(what.type));
-  if (is_reducing(what.operation)) text.append(" ").append(name_of(what.op));
-  if (has_root(what.operation)) text.append(" root ").append(std::to_string(what.root));
+  if (schedules::is_reducing(what.operation)) text.append(" ").append(name_of(what.op));
+  if (schedules::has_root(what.operation)) text.append(" root ").append(std::to_string(what.root));
   if (what.scale) text.append(" times ").append(std::to_string(*what.scale));
   if (what.in_place) text += " in place";
   if (what.priority == Priority::urgent) text += ", urgent";
@@ -57,13 +57,16 @@ std::string describe(const Case& what) {
 }
 
 Trial::Trial(const Case& what, int rank, int size)
-    : case_(what), rank_(rank), size_(size), in_place_(what.in_place && has_input() && has_output()) {
+    : case_(what),
+      rank_(rank),
+      size_(size),
+      in_place_(what.in_place && has_input() && has_output()) {
   if (case_.operation == Collective::barrier) return;
   count_elements();
   if (in_place_) {
     if (gathers())
       in_offset_ = before_;
-    else if (is_blocked(case_.operation) && case_.operation != Collective::all_to_all)
+    else if (schedules::is_blocked(case_.operation) && case_.operation != Collective::all_to_all)
       out_offset_ = before_;
     out_ = with_margins(std::max(in_count_, out_count_) * element_bytes());
   } else {
@@ -71,8 +74,8 @@ Trial::Trial(const Case& what, int rank, int size)
     if (has_output()) out_ = with_margins(out_count_ * element_bytes());
   }
   if (has_input() && in_count_ != 0)
-    tile(static_cast<std::byte*>(input().data), contribution(case_.type, case_.op, rank), element_bytes(), 0,
-         in_count_);
+    tile(static_cast<std::byte*>(input().data), contribution(case_.type, case_.op, rank),
+         element_bytes(), 0, in_count_);
 }
 
 void Trial::count_elements() {
@@ -80,33 +83,36 @@ void Trial::count_elements() {
   const auto own = counts_.begin() + rank_;
   before_ = std::accumulate(counts_.begin(), own, std::size_t{0});
   const std::size_t all = std::accumulate(own, counts_.end(), before_);
-  in_count_ = out_count_ = is_blocked(case_.operation) ? all : case_.count;
+  in_count_ = out_count_ = schedules::is_blocked(case_.operation) ? all : case_.count;
   if (case_.operation == Collective::all_to_all) return;
-  if (is_blocked(case_.operation)) (gathers() ? in_count_ : out_count_) = *own;
+  if (schedules::is_blocked(case_.operation)) (gathers() ? in_count_ : out_count_) = *own;
 }
 // Blocks of all ranks come together.
 bool Trial::gathers() const noexcept {
-  return without_counts(case_.operation) == Collective::all_gather || case_.operation == Collective::gather;
+  return schedules::without_counts(case_.operation) == Collective::all_gather ||
+         case_.operation == Collective::gather;
 }
 bool Trial::has_input() const noexcept {
-  return (case_.operation != Collective::broadcast && case_.operation != Collective::scatter) || is_root();
+  return (case_.operation != Collective::broadcast && case_.operation != Collective::scatter) ||
+         is_root();
 }
 bool Trial::has_output() const noexcept {
-  return (case_.operation != Collective::reduce && case_.operation != Collective::gather) || is_root();
+  return (case_.operation != Collective::reduce && case_.operation != Collective::gather) ||
+         is_root();
 }
 
 Buffer Trial::input() noexcept {
   if (!has_input()) return {nullptr, case_.in_place ? in_count_ : 0, case_.type};
-  Blob& memory = in_place_ ? out_ : in_;
-  return {in_count_ == 0 ? nullptr : memory.data() + margin + in_offset_ * element_bytes(), in_count_,
-          case_.type};
+  transports::Blob& memory = in_place_ ? out_ : in_;
+  return {in_count_ == 0 ? nullptr : memory.data() + margin + in_offset_ * element_bytes(),
+          in_count_, case_.type};
 }
 
 // An argument that is ignored on this rank is one that must not be used.
 Buffer Trial::output() noexcept {
   if (!has_output()) return {nullptr, case_.in_place ? out_count_ : 0, case_.type};
-  return {out_count_ == 0 ? nullptr : out_.data() + margin + out_offset_ * element_bytes(), out_count_,
-          case_.type};
+  return {out_count_ == 0 ? nullptr : out_.data() + margin + out_offset_ * element_bytes(),
+          out_count_, case_.type};
 }
 
 void Trial::start(Communicator& communicator) {
@@ -145,7 +151,8 @@ void Trial::start(Communicator& communicator) {
       work_ = communicator.all_gather_v(input(), output(), std::vector(counts_), options);
       return;
     case Collective::reduce_scatter_v:
-      work_ = communicator.reduce_scatter_v(input(), output(), std::vector(counts_), case_.op, options);
+      work_ =
+          communicator.reduce_scatter_v(input(), output(), std::vector(counts_), case_.op, options);
       return;
     default:
       throw std::runtime_error(describe(case_) + ": not an operation of all ranks");
@@ -153,7 +160,8 @@ void Trial::start(Communicator& communicator) {
 }
 
 std::string Trial::problem() const {
-  if (const std::string wrong = wrong_output(); !wrong.empty()) return describe(case_) + ": " + wrong;
+  if (const std::string wrong = wrong_output(); !wrong.empty())
+    return describe(case_) + ": " + wrong;
   return damage();
 }
 
@@ -161,9 +169,10 @@ std::string Trial::wrong_output() const {
   if (case_.operation == Collective::barrier || !has_output()) return {};
   const std::byte* out = out_.data() + margin + out_offset_ * element_bytes();
   if (gathers() || case_.operation == Collective::all_to_all) return wrong_blocks(out);
-  const std::size_t first = is_blocked(case_.operation) ? before_ : 0;
-  const Blob& expected = is_reducing(case_.operation) ? reduction(case_.type, case_.op, size_, case_.scale)
-                                                      : contribution(case_.type, case_.op, case_.root);
+  const std::size_t first = schedules::is_blocked(case_.operation) ? before_ : 0;
+  const transports::Blob& expected = schedules::is_reducing(case_.operation)
+                                         ? reduction(case_.type, case_.op, size_, case_.scale)
+                                         : contribution(case_.type, case_.op, case_.root);
   return difference(out, expected, element_bytes(), first, out_count_);
 }
 
@@ -193,7 +202,8 @@ void Trial::run(Communicator& communicator, const Case& what) {
   Trial trial(what, communicator.rank(), communicator.size());
   trial.start(communicator);
   trial.work().wait();
-  if (const std::string problem = trial.problem(); !problem.empty()) throw std::runtime_error(problem);
+  if (const std::string problem = trial.problem(); !problem.empty())
+    throw std::runtime_error(problem);
 }
 
 }  // namespace rondo::testing

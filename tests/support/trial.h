@@ -27,13 +27,14 @@ struct Case {
 };
 // One of the operations that all ranks call together.
 Collective some_operation(std::uint64_t number) noexcept;
-// What each rank's block of such an operation has: from nothing to half as much again as the case says.
+// What each rank's block of such an operation has: from nothing to half as much again as the case
+// says.
 std::vector<std::size_t> counts_of(const Case& what, int size);
 // "all_reduce of 7 f32 max in place", for messages.
 std::string describe(const Case& what);
 
-// One rank's part of a call: its buffers with known contents, the call, and what must have become of the buffers. Buffers are
-// surrounded by bytes that nobody may touch.
+// One rank's part of a call: its buffers with known contents, the call, and what must have become
+// of the buffers. Buffers are surrounded by bytes that nobody may touch.
 class Trial {
  public:
   Trial(const Case& what, int rank, int size);
@@ -41,7 +42,8 @@ class Trial {
   Work& work() noexcept { return work_; }
   // What is wrong after success; empty when nothing is.
   std::string problem() const;
-  // What must hold even after a failure: an input that is not the output is as it was, and nothing around the buffers has changed.
+  // What must hold even after a failure: an input that is not the output is as it was, and nothing
+  // around the buffers has changed.
   std::string damage() const;
   // start, wait and problem; throws std::runtime_error.
   static void run(Communicator& communicator, const Case& what);
@@ -60,12 +62,13 @@ class Trial {
 
   Case case_;
   int rank_, size_;
-  bool in_place_;                    // here: where one of the buffers is ignored there is nothing to share
-  Blob in_, out_;                    // with their margins; in place both are out_
+  bool in_place_;  // here: where one of the buffers is ignored there is nothing to share
+  transports::Blob in_, out_;        // with their margins; in place both are out_
   std::vector<std::size_t> counts_;  // of each rank's block
   std::size_t before_ = 0;           // elements of the blocks before this rank's
   std::size_t in_count_ = 0, out_count_ = 0;
-  std::size_t in_offset_ = 0, out_offset_ = 0;  // elements, where one buffer is a block of the other
+  std::size_t in_offset_ = 0,
+              out_offset_ = 0;  // elements, where one buffer is a block of the other
   Work work_;
 };
 

@@ -18,7 +18,8 @@ namespace {
 
 struct Format {
   int exponent_bits, mantissa_bits;
-  int largest;  // integer up to which sums of most_exact_ranks values stay exact, divided by that many ranks
+  int largest;  // integer up to which sums of most_exact_ranks values stay exact, divided by that
+                // many ranks
 };
 
 Format format_of(DType type) {
@@ -38,7 +39,8 @@ Format format_of(DType type) {
   }
 }
 
-// What a rank contributes at a place: integers of every size for integer types, small numbers for the others.
+// What a rank contributes at a place: integers of every size for integer types, small numbers for
+// the others.
 std::uint64_t integer_at(DType type, ReduceOp op, int rank, std::size_t place) {
   return mixed(static_cast<std::uint64_t>(type) * 16 + static_cast<std::uint64_t>(op),
                static_cast<std::uint64_t>(rank), place);
@@ -90,10 +92,12 @@ std::uint64_t reduce_integers(DType type, ReduceOp op, int size, std::size_t pla
 
 std::uint64_t reduce_numbers(DType type, ReduceOp op, int size, double scale, std::size_t place) {
   double value = number_at(type, op, 0, place);
-  for (int rank = 1; rank < size; ++rank) value = combine(op, value, number_at(type, op, rank, place));
+  for (int rank = 1; rank < size; ++rank)
+    value = combine(op, value, number_at(type, op, rank, place));
   const double divisor = op == ReduceOp::mean ? size : 1;
   if (type == DType::f64 || type == DType::f32) return encode(type, value * scale / divisor);
-  return encode(type, static_cast<float>(value) * static_cast<float>(scale) / static_cast<float>(divisor));
+  return encode(
+      type, static_cast<float>(value) * static_cast<float>(scale) / static_cast<float>(divisor));
 }
 
 std::uint64_t reduced_at(DType type, ReduceOp op, int size, double scale, std::size_t place) {
@@ -119,28 +123,29 @@ std::uint64_t reduced_at(DType type, ReduceOp op, int size, double scale, std::s
 class PatternCache {
  public:
   template <class Function>
-  const Blob& find(DType type, ReduceOp op, int rank_or_size, double scale, const Function& bits_at) {
+  const transports::Blob& find(DType type, ReduceOp op, int rank_or_size, double scale,
+                               const Function& bits_at) {
     const std::lock_guard lock(mutex_);
-    Blob& pattern = patterns_[{type, op, rank_or_size, scale}];
+    transports::Blob& pattern = patterns_[{type, op, rank_or_size, scale}];
     if (pattern.empty()) pattern = make(type, bits_at);
     return pattern;
   }
 
  private:
   template <class Function>
-  static Blob make(DType type, const Function& bits_at) {
+  static transports::Blob make(DType type, const Function& bits_at) {
     const std::size_t bytes = size_of(type);
-    Blob pattern(period * bytes);
+    transports::Blob pattern(period * bytes);
     for (std::size_t place = 0; place < period; ++place) {
       std::byte element[8];
-      store_little<std::uint64_t>(element, bits_at(place));
+      base::store_little<std::uint64_t>(element, bits_at(place));
       std::memcpy(pattern.data() + place * bytes, element, bytes);
     }
     return pattern;
   }
 
   std::mutex mutex_;
-  std::map<std::tuple<DType, ReduceOp, int, double>, Blob> patterns_;
+  std::map<std::tuple<DType, ReduceOp, int, double>, transports::Blob> patterns_;
 };
 
 }  // namespace
@@ -158,19 +163,21 @@ std::uint64_t mixed(std::uint64_t a, std::uint64_t b, std::uint64_t c) noexcept 
 
 std::uint64_t encode(DType type, double value) {
   const auto [exponent_bits, mantissa_bits, largest] = format_of(type);
-  const std::uint64_t sign = std::signbit(value) ? std::uint64_t{1} << (exponent_bits + mantissa_bits) : 0;
+  const std::uint64_t sign =
+      std::signbit(value) ? std::uint64_t{1} << (exponent_bits + mantissa_bits) : 0;
   if (value == 0) return sign;
   const int bias = (1 << (exponent_bits - 1)) - 1;
   int exponent = 0;
   std::frexp(value, &exponent);
   exponent = std::max(exponent - 1, 1 - bias);
-  // The hidden bit of the significand raises the exponent field by one, and so does a significand that rounds up to the next power.
+  // The hidden bit of the significand raises the exponent field by one, and so does a significand
+  // that rounds up to the next power.
   const double significand = std::nearbyint(std::ldexp(std::abs(value), mantissa_bits - exponent));
   return sign + (static_cast<std::uint64_t>(exponent + bias - 1) << mantissa_bits) +
          static_cast<std::uint64_t>(significand);
 }
 
-const Blob& contribution(DType type, ReduceOp op, int rank) {
+const transports::Blob& contribution(DType type, ReduceOp op, int rank) {
   static PatternCache cache;
   return cache.find(type, op, rank, 1, [&](std::size_t place) {
     return is_integer(type) ? integer_at(type, op, rank, place)
@@ -178,29 +185,34 @@ const Blob& contribution(DType type, ReduceOp op, int rank) {
   });
 }
 
-const Blob& reduction(DType type, ReduceOp op, int size, std::optional<double> scale) {
+const transports::Blob& reduction(DType type, ReduceOp op, int size, std::optional<double> scale) {
   static PatternCache cache;
   const double factor = scale.value_or(1);
   return cache.find(type, op, size, factor,
                     [&](std::size_t place) { return reduced_at(type, op, size, factor, place); });
 }
 
-void tile(std::byte* out, const Blob& pattern, std::size_t element_bytes, std::size_t first,
-          std::size_t count) {
+void tile(std::byte* out, const transports::Blob& pattern, std::size_t element_bytes,
+          std::size_t first, std::size_t count) {
   for (std::size_t done = 0; done < count;) {
-    const std::size_t place = (first + done) % period, some = std::min(count - done, period - place);
-    std::memcpy(out + done * element_bytes, pattern.data() + place * element_bytes, some * element_bytes);
+    const std::size_t place = (first + done) % period,
+                      some = std::min(count - done, period - place);
+    std::memcpy(out + done * element_bytes, pattern.data() + place * element_bytes,
+                some * element_bytes);
     done += some;
   }
 }
 
-std::string difference(const std::byte* data, const Blob& pattern, std::size_t element_bytes,
-                       std::size_t first, std::size_t count) {
+std::string difference(const std::byte* data, const transports::Blob& pattern,
+                       std::size_t element_bytes, std::size_t first, std::size_t count) {
   for (std::size_t done = 0; done < count;) {
-    const std::size_t place = (first + done) % period, some = std::min(count - done, period - place);
-    const std::byte *is = data + done * element_bytes, *must = pattern.data() + place * element_bytes;
+    const std::size_t place = (first + done) % period,
+                      some = std::min(count - done, period - place);
+    const std::byte *is = data + done * element_bytes,
+                    *must = pattern.data() + place * element_bytes;
     for (std::size_t i = 0; i < some && std::memcmp(is, must, some * element_bytes) != 0; ++i) {
-      if (std::memcmp(is + i * element_bytes, must + i * element_bytes, element_bytes) == 0) continue;
+      if (std::memcmp(is + i * element_bytes, must + i * element_bytes, element_bytes) == 0)
+        continue;
       std::string text = "element " + std::to_string(done + i) + " is";
       for (std::size_t b = 0; b < element_bytes; ++b)
         text.append(" ").append(std::to_string(std::to_integer<int>(is[i * element_bytes + b])));

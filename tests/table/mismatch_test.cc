@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that call different things: every one of them gets the same mismatch, which names both calls.
+// Ranks that call different things: every one of them gets the same mismatch, which names both
+// calls.
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -64,14 +65,18 @@ TEST_CASE("gathers to different roots") {
 TEST_CASE("a gather against a scatter") {
   check_mismatch(
       "gather and scatter", [](Communicator& c, Memory& m) { return gather_to(c, m, 0); },
-      [](Communicator& c, Memory& m) { return c.scatter(m.input(size * block), m.output(block), 0); },
+      [](Communicator& c, Memory& m) {
+        return c.scatter(m.input(size * block), m.output(block), 0);
+      },
       {"gather #1 (100 f32, root 0)", "scatter #1 (100 f32, root 0)"});
 }
 
 TEST_CASE("an all_to_all against an all_reduce of the same buffers") {
   check_mismatch(
       "all_to_all and all_reduce",
-      [](Communicator& c, Memory& m) { return c.all_to_all(m.input(size * block), m.output(size * block)); },
+      [](Communicator& c, Memory& m) {
+        return c.all_to_all(m.input(size * block), m.output(size * block));
+      },
       [](Communicator& c, Memory& m) {
         return c.all_reduce(m.input(size * block), m.output(size * block), ReduceOp::sum);
       },
@@ -80,7 +85,8 @@ TEST_CASE("an all_to_all against an all_reduce of the same buffers") {
 
 TEST_CASE("blocks of different sizes in an all_to_all") {
   check_mismatch(
-      "all_to_all", [](Communicator& c, Memory& m) { return c.all_to_all(m.input(300), m.output(300)); },
+      "all_to_all",
+      [](Communicator& c, Memory& m) { return c.all_to_all(m.input(300), m.output(300)); },
       [](Communicator& c, Memory& m) { return c.all_to_all(m.input(297), m.output(297)); },
       {"all_to_all #1 (300 f32)", "all_to_all #1 (297 f32)"});
 }
@@ -90,14 +96,18 @@ TEST_CASE("different counts of the same sum") {
   check_mismatch(
       "all_gather_v",
       [&](Communicator& c, Memory& m) {
-        return c.all_gather_v(m.input(counts[static_cast<std::size_t>(c.rank())]), m.output(300), counts);
+        return c.all_gather_v(m.input(counts[static_cast<std::size_t>(c.rank())]), m.output(300),
+                              counts);
       },
-      [&](Communicator& c, Memory& m) { return c.all_gather_v(m.input(50), m.output(300), others); },
+      [&](Communicator& c, Memory& m) {
+        return c.all_gather_v(m.input(50), m.output(300), others);
+      },
       {"all_gather_v #1 (300 f32 in blocks of counts ", "rank 1 called", "where rank"});
   check_mismatch(
       "reduce_scatter_v",
       [&](Communicator& c, Memory& m) {
-        return c.reduce_scatter_v(m.input(300), m.output(counts[static_cast<std::size_t>(c.rank())]), counts,
+        return c.reduce_scatter_v(m.input(300),
+                                  m.output(counts[static_cast<std::size_t>(c.rank())]), counts,
                                   ReduceOp::sum);
       },
       [&](Communicator& c, Memory& m) {
@@ -113,7 +123,9 @@ TEST_CASE("an all_gather_v with equal counts is still no all_gather") {
       [&](Communicator& c, Memory& m) {
         return c.all_gather_v(m.input(block), m.output(size * block), counts);
       },
-      [](Communicator& c, Memory& m) { return c.all_gather(m.input(block), m.output(size * block)); },
+      [](Communicator& c, Memory& m) {
+        return c.all_gather(m.input(block), m.output(size * block));
+      },
       {"all_gather_v #1 (300 f32 in blocks", "all_gather #1 (100 f32)"});
 }
 

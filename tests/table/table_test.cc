@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective over every transport, with every type, for awkward numbers of ranks and elements. A communicator is made once for each
-// (transport, ranks, algorithm, shape) and runs its whole list of calls, a few of them in flight at any time.
+// Every collective over every transport, with every type, for awkward numbers of ranks and
+// elements. A communicator is made once for each (transport, ranks, algorithm, shape) and runs its
+// whole list of calls, a few of them in flight at any time.
 #include <deque>
 #include <string>
 #include <vector>
 
 #include "catch.h"
-#include "collectives/schedules/call.h"
 #include "collectives/kernels/reduce.h"
+#include "collectives/schedules/call.h"
 #include "collectives/schedules/schedule.h"
 #include "support/ranks.h"
 #include "support/trial.h"
@@ -17,9 +18,10 @@ namespace rondo::testing {
 namespace {
 
 constexpr Collective collectives[] = {
-    Collective::all_reduce,     Collective::reduce,       Collective::broadcast,       Collective::all_gather,
-    Collective::reduce_scatter, Collective::barrier,      Collective::gather,          Collective::scatter,
-    Collective::all_to_all,     Collective::all_gather_v, Collective::reduce_scatter_v};
+    Collective::all_reduce,   Collective::reduce,          Collective::broadcast,
+    Collective::all_gather,   Collective::reduce_scatter,  Collective::barrier,
+    Collective::gather,       Collective::scatter,         Collective::all_to_all,
+    Collective::all_gather_v, Collective::reduce_scatter_v};
 constexpr std::size_t in_flight = 4;
 
 // How buffers are cut, and the counts that this suits.
@@ -38,8 +40,8 @@ std::vector<Shape> shapes(int size) {
 }
 
 bool exists(const std::string& algorithm, Collective operation) {
-  const auto parsed = parse_algorithm(algorithm);
-  return !parsed || supports(*parsed, operation);
+  const auto parsed = schedules::parse_algorithm(algorithm);
+  return !parsed || schedules::supports(*parsed, operation);
 }
 
 // All calls that one communicator makes.
@@ -71,8 +73,9 @@ class List {
   void add_ops(std::size_t count) {
     for (int type = 0; type < dtype_count; ++type)
       for (int op = 0; op < reduce_op_count; ++op)
-        for (const Collective operation : {Collective::all_reduce, Collective::reduce,
-                                           Collective::reduce_scatter, Collective::reduce_scatter_v}) {
+        for (const Collective operation :
+             {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter,
+              Collective::reduce_scatter_v}) {
           Case what{operation,
                     static_cast<DType>(type),
                     static_cast<ReduceOp>(op),
@@ -92,8 +95,8 @@ class List {
 
  private:
   void add(const Case& what) {
-    const bool chosen =
-        mixed(++offered_, static_cast<std::uint64_t>(size_)) % 100 < static_cast<std::uint64_t>(effort());
+    const bool chosen = mixed(++offered_, static_cast<std::uint64_t>(size_)) % 100 <
+                        static_cast<std::uint64_t>(effort());
     if (chosen && exists(algorithm_, what.operation)) cases_.push_back(what);
   }
   int some_root() const { return static_cast<int>(offered_ % static_cast<std::uint64_t>(size_)); }
@@ -127,7 +130,8 @@ void run_list(Communicator& communicator, const std::vector<Case>& cases) {
   for (Trial& trial : trials) finish(trial);
 }
 
-void run_table(Over over, int size, const std::string& algorithm, const std::vector<int>& hosts = {}) {
+void run_table(Over over, int size, const std::string& algorithm,
+               const std::vector<int>& hosts = {}) {
   constexpr int depths[] = {1, 2, 3, 5, 8};
   for (const Shape& shape : shapes(size)) {
     Setup setup;
@@ -137,17 +141,21 @@ void run_table(Over over, int size, const std::string& algorithm, const std::vec
     setup.options.algorithm = algorithm;
     setup.options.segment_bytes = shape.segment_bytes;
     setup.options.depth =
-        shape.segment_bytes == 0 ? 0 : depths[mixed(algorithm.size(), static_cast<std::uint64_t>(size)) % 5];
+        shape.segment_bytes == 0
+            ? 0
+            : depths[mixed(algorithm.size(), static_cast<std::uint64_t>(size)) % 5];
     // Every third time links hold less than a frame, which makes all of them wait in the middle.
     const bool tight = (algorithm.size() + static_cast<std::size_t>(size)) % 3 == 0;
-    setup.faults.capacity = shape.segment_bytes == 64 ? (tight ? 50 : 1000) : (tight ? 3000 : 100'000);
+    setup.faults.capacity =
+        shape.segment_bytes == 64 ? (tight ? 50 : 1000) : (tight ? 3000 : 100'000);
     List list(size, algorithm);
     list.add_table(shape.counts);
     if (shape.segment_bytes == 64) list.add_ops(37);
     const std::string what = std::string(name_of(over)) + ", " + std::to_string(size) + " ranks, " +
                              (algorithm.empty() ? "planner" : algorithm) + ", " + shape.name;
     INFO(what);
-    CHECK_NOTHROW(run_communicators(setup, what, [&](Communicator& c, int) { run_list(c, list.cases()); }));
+    CHECK_NOTHROW(
+        run_communicators(setup, what, [&](Communicator& c, int) { run_list(c, list.cases()); }));
   }
 }
 
@@ -163,12 +171,14 @@ TEST_CASE("the values of the table are exact in any order") {
         const auto t = static_cast<DType>(type);
         const auto o = static_cast<ReduceOp>(op);
         if (!supports(t, o)) continue;
-        Blob value = contribution(t, o, size - 1);
-        const Finish finish{1, o == ReduceOp::mean ? static_cast<double>(size) : 1.0};
+        transports::Blob value = contribution(t, o, size - 1);
+        const kernels::Finish finish{1, o == ReduceOp::mean ? static_cast<double>(size) : 1.0};
         for (int rank = size - 2; rank >= -1; --rank) {
-          const std::byte* in[] = {value.data(), rank < 0 ? nullptr : contribution(t, o, rank).data()};
+          const std::byte* in[] = {value.data(),
+                                   rank < 0 ? nullptr : contribution(t, o, rank).data()};
           const std::size_t sources = rank < 0 ? 1 : 2;
-          find_reduce(t, o, Isa::scalar)(value.data(), in, sources, period, rank < 0 ? finish : Finish{});
+          kernels::find_reduce(t, o, kernels::Isa::scalar)(value.data(), in, sources, period,
+                                                           rank < 0 ? finish : kernels::Finish{});
         }
         INFO(name_of(t) << " " << name_of(o) << " " << size);
         CHECK(difference(value.data(), reduction(t, o, size), size_of(t), 0, period) == "");
@@ -189,7 +199,8 @@ TEST_CASE("table: hosts") {
     run_table(Over::mem, static_cast<int>(hosts.size()), algorithm, hosts);
 }
 
-// The system's calls make tcp slower than mem: each number of ranks tries the planner, the ring and one other.
+// The system's calls make tcp slower than mem: each number of ranks tries the planner, the ring and
+// one other.
 TEST_CASE("table: tcp") {
   const int size = GENERATE(2, 3, 4, 5, 7, 8);
   for (const std::string& algorithm :

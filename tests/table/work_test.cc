@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program may do with operations under way: wait late, in any order, with a limit or never, on both lanes.
+// What a program may do with operations under way: wait late, in any order, with a limit or never,
+// on both lanes.
 #include <atomic>
 #include <condition_variable>
 #include <latch>
@@ -42,7 +43,8 @@ class Signal {
   }
   void await(int count = 1) {
     std::unique_lock lock(mutex_);
-    expect(changed_.wait_for(lock, seconds{30}, [&] { return given_ >= count; }), "a signal did not come");
+    expect(changed_.wait_for(lock, seconds{30}, [&] { return given_ >= count; }),
+           "a signal did not come");
   }
   int given() {
     const std::lock_guard lock(mutex_);
@@ -82,7 +84,9 @@ TEST_CASE("an urgent operation does not wait for a bulk one that cannot go on") 
   run_communicators(setup_of(over, 3), "lanes", [&](Communicator& c, int rank) {
     Trial bulk({Collective::all_reduce, DType::f32, ReduceOp::sum, 100'000}, rank, c.size());
     if (rank != 1) bulk.start(c);
-    Trial::run(c, {Collective::all_reduce, DType::f32, ReduceOp::sum, 1000, 0, false, {}, Priority::urgent});
+    Trial::run(
+        c,
+        {Collective::all_reduce, DType::f32, ReduceOp::sum, 1000, 0, false, {}, Priority::urgent});
     if (rank != 1) expect(!bulk.work().done(), "done although rank 1 has not called it");
     urgent_done.arrive_and_wait();
     if (rank == 1) bulk.start(c);
@@ -126,7 +130,8 @@ TEST_CASE("operations end without anybody waiting") {
     trials.reserve(20);
     Signal ended;
     for (int i = 0; i < 20; ++i) {
-      trials.emplace_back(Case{Collective::all_reduce, DType::f32, ReduceOp::sum, 20'000}, rank, 3).start(c);
+      trials.emplace_back(Case{Collective::all_reduce, DType::f32, ReduceOp::sum, 20'000}, rank, 3)
+          .start(c);
       trials.back().work().on_done([&](std::error_code) { ended.give(); });
     }
     ended.await(20);
@@ -167,24 +172,29 @@ TEST_CASE("every rank ends with the same bits") {
   const std::string algorithm = GENERATE("", "ring", "tree", "star", "doubling", "chain");
   const DType type = GENERATE(DType::f64, DType::f32, DType::f16, DType::bf16);
   constexpr std::size_t count = 3001;
-  std::vector<Blob> results(static_cast<std::size_t>(size), Blob(count * size_of(type)));
+  std::vector<transports::Blob> results(static_cast<std::size_t>(size),
+                                        transports::Blob(count * size_of(type)));
   Setup setup = setup_of(over, size);
   setup.options.algorithm = algorithm;
   setup.options.segment_bytes = 2000;
   run_communicators(setup, "same bits", [&](Communicator& c, int rank) {
-    // Random bits with a moderate exponent: finite, of very different sizes, so that every order of adding shows.
-    Blob in(count * size_of(type));
+    // Random bits with a moderate exponent: finite, of very different sizes, so that every order of
+    // adding shows.
+    transports::Blob in(count * size_of(type));
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t bits = mixed(i, static_cast<std::uint64_t>(rank));
       const double value =
           (static_cast<double>(bits >> 12) / 1e15 - 2) * static_cast<double>(1 << (bits % 8));
       const std::uint64_t element = encode(type, value);
-      std::copy_n(reinterpret_cast<const std::byte*>(&element), size_of(type), in.data() + i * size_of(type));
+      std::copy_n(reinterpret_cast<const std::byte*>(&element), size_of(type),
+                  in.data() + i * size_of(type));
     }
-    Blob& out = results[static_cast<std::size_t>(rank)];
-    c.all_reduce({in.data(), count, type}, {out.data(), count, type}, ReduceOp::mean, {.scale = 0.3}).wait();
+    transports::Blob& out = results[static_cast<std::size_t>(rank)];
+    c.all_reduce({in.data(), count, type}, {out.data(), count, type}, ReduceOp::mean,
+                 {.scale = 0.3})
+        .wait();
   });
-  for (const Blob& result : results) CHECK(result == results[0]);
+  for (const transports::Blob& result : results) CHECK(result == results[0]);
 }
 
 TEST_CASE("a handle outlives its communicator, whose end ends the operation") {
@@ -193,7 +203,8 @@ TEST_CASE("a handle outlives its communicator, whose end ends the operation") {
   Work left_over;
   run_communicators(setup_of(over, 2), "outlive", [&](Communicator& c, int rank) {
     if (rank == 0)
-      left_over = c.all_reduce(buffer_of(std::span(data)), buffer_of(std::span(data)), ReduceOp::sum);
+      left_over =
+          c.all_reduce(buffer_of(std::span(data)), buffer_of(std::span(data)), ReduceOp::sum);
   });
   CHECK(left_over.done());
   CHECK(left_over.error());
@@ -212,8 +223,9 @@ TEST_CASE("staging stays within its bound, however many operations are under way
       const Collective operation = i % 2 == 0 ? Collective::reduce_scatter : Collective::reduce;
       const Priority priority = i % 3 == 0 ? Priority::urgent : Priority::bulk;
       trials
-          .emplace_back(Case{operation, DType::f32, ReduceOp::sum, 50'000, i % 4, false, {}, priority}, rank,
-                        4)
+          .emplace_back(
+              Case{operation, DType::f32, ReduceOp::sum, 50'000, i % 4, false, {}, priority}, rank,
+              4)
           .start(c);
     }
     for (Trial& trial : trials) {
@@ -228,9 +240,10 @@ TEST_CASE("many ranks") {
   const int size = GENERATE(16, 33);
   run_communicators(setup_of(Over::mem, size), "many ranks", [](Communicator& c, int) {
     for (const Collective operation :
-         {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast,
-          Collective::reduce, Collective::barrier, Collective::gather, Collective::scatter,
-          Collective::all_to_all, Collective::all_gather_v, Collective::reduce_scatter_v})
+         {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather,
+          Collective::broadcast, Collective::reduce, Collective::barrier, Collective::gather,
+          Collective::scatter, Collective::all_to_all, Collective::all_gather_v,
+          Collective::reduce_scatter_v})
       Trial::run(c, {operation, DType::i32, ReduceOp::sum, 100, c.size() - 1});
   });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bench's inputs against the library's own scalar kernels: the expected table must be what they give, in any order of the ranks,
-// with a rounding at every hop or only one at the end.
+// The bench's inputs against the library's own scalar kernels: the expected table must be what they
+// give, in any order of the ranks, with a rounding at every hop or only one at the end.
 #include "tools/pattern.h"
 
 #include <cstring>
@@ -29,12 +29,13 @@ Bytes input_of(Call call, int rank, std::uint64_t iteration) {
 
 // Combines the ranks one by one from `first` on, rounding at each.
 Bytes chain(const Call& call, const std::vector<Bytes>& inputs, std::size_t first) {
-  const ReduceFunction reduce = find_reduce(call.type, call.op, Isa::scalar);
+  const kernels::ReduceFunction reduce =
+      kernels::find_reduce(call.type, call.op, kernels::Isa::scalar);
   REQUIRE(reduce != nullptr);
   Bytes result = inputs[first];
   for (std::size_t i = 1; i < inputs.size(); ++i) {
     const std::byte* in[] = {result.data(), inputs[(first + i) % inputs.size()].data()};
-    Finish finish;
+    kernels::Finish finish;
     if (i + 1 == inputs.size() && call.op == ReduceOp::mean) finish.divide = call.size;
     reduce(result.data(), in, 2, count, finish);
   }
@@ -45,9 +46,10 @@ Bytes at_once(const Call& call, const std::vector<Bytes>& inputs) {
   std::vector<const std::byte*> in;
   for (const Bytes& input : inputs) in.push_back(input.data());
   Bytes result(inputs[0].size());
-  Finish finish;
+  kernels::Finish finish;
   if (call.op == ReduceOp::mean) finish.divide = call.size;
-  find_reduce(call.type, call.op, Isa::scalar)(result.data(), in.data(), in.size(), count, finish);
+  kernels::find_reduce(call.type, call.op, kernels::Isa::scalar)(result.data(), in.data(),
+                                                                 in.size(), count, finish);
   return result;
 }
 
@@ -57,16 +59,19 @@ TEST_CASE("expected results are exact for every type, op and order") {
   for (int t = 0; t < dtype_count; ++t)
     for (int o = 0; o < reduce_op_count; ++o)
       for (const int size : {2, 3, 5, 33}) {
-        const Call call{Collective::all_reduce, static_cast<DType>(t), static_cast<ReduceOp>(o), 0, 0, size};
+        const Call call{
+            Collective::all_reduce, static_cast<DType>(t), static_cast<ReduceOp>(o), 0, 0, size};
         if (!supports(call.type, call.op)) continue;
         // Many ranks are slow to compute and matter where the range of the type is small.
-        if (size == 33 && (size_of(call.type) > 1 || o > static_cast<int>(ReduceOp::product))) continue;
+        if (size == 33 && (size_of(call.type) > 1 || o > static_cast<int>(ReduceOp::product)))
+          continue;
         INFO(name_of(call.type) << " " << name_of(call.op) << " over " << size);
         std::vector<Bytes> inputs;
         for (int rank = 0; rank < size; ++rank) inputs.push_back(input_of(call, rank, 5));
         const Pattern pattern(call);
         CHECK(pattern.count_wrong(chain(call, inputs, 0).data(), 0, count, 5, 0) == 0);
-        CHECK(pattern.count_wrong(chain(call, inputs, inputs.size() - 1).data(), 0, count, 5, 0) == 0);
+        CHECK(pattern.count_wrong(chain(call, inputs, inputs.size() - 1).data(), 0, count, 5, 0) ==
+              0);
         CHECK(pattern.count_wrong(at_once(call, inputs).data(), 0, count, 5, 0) == 0);
       }
 }
@@ -89,10 +94,12 @@ TEST_CASE("results of other iterations, places and ranks are wrong, and so is a 
 
 TEST_CASE("every poisoned element is wrong") {
   for (int t = 0; t < dtype_count; ++t)
-    for (const Collective operation : {Collective::all_reduce, Collective::broadcast, Collective::all_gather,
-                                       Collective::scatter, Collective::all_to_all}) {
+    for (const Collective operation :
+         {Collective::all_reduce, Collective::broadcast, Collective::all_gather,
+          Collective::scatter, Collective::all_to_all}) {
       const Pattern pattern(Call{operation, static_cast<DType>(t), ReduceOp::sum, 1, 0, 3});
-      const bool several = operation == Collective::all_gather || operation == Collective::all_to_all;
+      const bool several =
+          operation == Collective::all_gather || operation == Collective::all_to_all;
       const int block = several ? 2 : 0;
       Bytes buffer(count * size_of(static_cast<DType>(t)));
       pattern.poison(buffer.data(), 0, count, 9, block);
@@ -103,7 +110,8 @@ TEST_CASE("every poisoned element is wrong") {
 TEST_CASE("copying operations expect the bytes of the rank that they come from") {
   const Call gather{Collective::all_gather, DType::f16, ReduceOp::sum, 0, 0, 3};
   CHECK(Pattern(gather).count_wrong(input_of(gather, 2, 4).data(), 0, count, 4, 2) == 0);
-  CHECK(Pattern(gather).count_wrong(input_of(gather, 1, 4).data(), 0, count, 4, 2) > count * 9 / 10);
+  CHECK(Pattern(gather).count_wrong(input_of(gather, 1, 4).data(), 0, count, 4, 2) >
+        count * 9 / 10);
   const Call exchange{Collective::all_to_all, DType::i32, ReduceOp::sum, 0, 1, 3};
   CHECK(Pattern(exchange).count_wrong(input_of(exchange, 2, 4).data(), 0, count, 4, 2) == 0);
   const Call scatter{Collective::scatter, DType::u8, ReduceOp::sum, 2, 0, 3};
@@ -116,7 +124,8 @@ TEST_CASE("small floats are encoded to nearest even, subnormals too") {
   using rondo::tools::encode_float;
   CHECK(encode_float(DType::f32, -1.5) == 0xBFC00000);
   CHECK(encode_float(DType::f16, 1.0) == 0x3C00);
-  CHECK(encode_float(DType::f16, 2049.0) == 0x6800);  // half way between 2048 and 2050: to the even one
+  CHECK(encode_float(DType::f16, 2049.0) ==
+        0x6800);  // half way between 2048 and 2050: to the even one
   CHECK(encode_float(DType::f16, 2051.0) == 0x6802);
   CHECK(encode_float(DType::f16, 5.9604644775390625e-8) == 0x0001);
   CHECK(encode_float(DType::bf16, -2.0) == 0xC000);

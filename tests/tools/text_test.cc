@@ -19,8 +19,8 @@ TEST_CASE("sizes are read with suffixes that are powers of 1024") {
 }
 
 TEST_CASE("what is no size is refused with the flag and the text") {
-  for (const char* bad :
-       {"", "M", "-1", "1.5M", "8X", "8MM", "8 M", "65T", "18446744073709551616", "999999999999G"}) {
+  for (const char* bad : {"", "M", "-1", "1.5M", "8X", "8MM", "8 M", "65T", "18446744073709551616",
+                          "999999999999G"}) {
     INFO(bad);
     CHECK_THROWS_WITH(parse_bytes("--minbytes", bad),
                       Catch::Matchers::StartsWith(std::string("--minbytes ") + bad));

@@ -26,8 +26,9 @@ bool agree(const std::vector<std::uint64_t>& numbers) {
 
 TEST_CASE("equal numbers agree, on any number of ranks") {
   for (const std::size_t size : {1, 2, 3, 4, 5, 7, 64, 1000, 8192})
-    for (const std::uint64_t number : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{7},
-                                       std::uint64_t{0xfffff}, std::uint64_t{1} << 20, ~std::uint64_t{0}})
+    for (const std::uint64_t number :
+         {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{7}, std::uint64_t{0xfffff},
+          std::uint64_t{1} << 20, ~std::uint64_t{0}})
       CHECK(agree(std::vector<std::uint64_t>(size, number)));
 }
 
@@ -80,7 +81,8 @@ TEST_CASE("numbers agree or not within a sum, and the few are named first") {
     const auto sum_of = [&](std::uint64_t number) {
       std::vector<double> payload(5 + agreement_elements, 1.0);
       put_agreement(std::span(payload).last<agreement_elements>(), number);
-      c.all_reduce(buffer_of(std::span(payload)), buffer_of(std::span(payload)), ReduceOp::sum).wait();
+      c.all_reduce(buffer_of(std::span(payload)), buffer_of(std::span(payload)), ReduceOp::sum)
+          .wait();
       return agreed(std::span<const double>(payload).last<agreement_elements>(), c.size());
     };
     expect(sum_of(7), "equal");
@@ -90,12 +92,13 @@ TEST_CASE("numbers agree or not within a sum, and the few are named first") {
     };
     const std::string one = said(rank == 2 ? "is at layer bn4, step 7" : "is at layer bn3, step 7");
     expect(one ==
-               "batch norm: ranks differ: rank 2 is at layer bn4, step 7; ranks 0, 1, 3 are at layer bn3, "
+               "batch norm: ranks differ: rank 2 is at layer bn4, step 7; ranks 0, 1, 3 are at "
+               "layer bn3, "
                "step 7",
            one);
     const std::string longest = said(std::string(1000, static_cast<char>('a' + rank % 2)));
-    expect(longest == "batch norm: ranks differ: ranks 0, 2 " + std::string(240, 'a') + "; ranks 1, 3 " +
-                          std::string(240, 'b'),
+    expect(longest == "batch norm: ranks differ: ranks 0, 2 " + std::string(240, 'a') +
+                          "; ranks 1, 3 " + std::string(240, 'b'),
            longest);
   }));
 }

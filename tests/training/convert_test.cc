@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every instruction set against the scalar conversions, and those against the definition of the types.
+// Every instruction set against the scalar conversions, and those against the definition of the
+// types.
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -21,7 +22,8 @@ using namespace reduce_reference;
 
 constexpr DType short_types[] = {DType::f16, DType::bf16, DType::f8e4m3, DType::f8e5m2};
 
-// Random bits, and around every value that a short type has: itself, its neighbours, and the middle to the next.
+// Random bits, and around every value that a short type has: itself, its neighbours, and the middle
+// to the next.
 std::vector<float> many_floats(DType type) {
   std::vector<float> values;
   std::mt19937 random(7);
@@ -36,7 +38,8 @@ std::vector<float> many_floats(DType type) {
     const double next = i + 1 < finite.size() ? finite[i + 1] : 2 * finite[i] - finite[i - 1];
     for (const double value : {finite[i], (finite[i] + next) / 2}) {
       const auto here = static_cast<float>(value);
-      for (const float each : {here, std::nextafter(here, -1.0f), std::nextafter(here, HUGE_VALF)}) {
+      for (const float each :
+           {here, std::nextafter(here, -1.0f), std::nextafter(here, HUGE_VALF)}) {
         values.push_back(each);
         values.push_back(-each);
       }
@@ -48,19 +51,21 @@ std::vector<float> many_floats(DType type) {
 template <class T>
 std::vector<T> with_scalar(DType from, DType to, const void* in, std::size_t count) {
   std::vector<T> out(count);
-  find_convert(from, to, Isa::scalar)(reinterpret_cast<std::byte*>(out.data()),
-                                      static_cast<const std::byte*>(in), count);
+  kernels::find_convert(from, to, kernels::Isa::scalar)(reinterpret_cast<std::byte*>(out.data()),
+                                                        static_cast<const std::byte*>(in), count);
   return out;
 }
 
-// The first element that differs from what the scalar kernel gives, any NaN being like any other; count when none does.
-std::size_t first_difference(Isa isa, DType from, DType to, const std::byte* in, std::size_t count) {
+// The first element that differs from what the scalar kernel gives, any NaN being like any other;
+// count when none does.
+std::size_t first_difference(kernels::Isa isa, DType from, DType to, const std::byte* in,
+                             std::size_t count) {
   const auto expected = with_scalar<std::uint64_t>(from, to, in, count);
   const auto* const wanted = reinterpret_cast<const std::byte*>(expected.data());
   const std::size_t bytes = size_of(to);
   std::vector<std::byte> out(count * bytes + 3, std::byte{0x5a});
   std::byte* const unaligned = out.data() + 1;
-  find_convert(from, to, isa)(unaligned, in, count);
+  kernels::find_convert(from, to, isa)(unaligned, in, count);
   if (out.front() != std::byte{0x5a} || out.back() != std::byte{0x5a}) return 0;
   const auto is_nan = [&](const std::byte* at) {
     if (to == DType::f64) {
@@ -92,7 +97,8 @@ TEST_CASE("every code of a short float becomes its value, and back") {
     std::vector<std::byte> codes(reference.codes() * reference.bytes());
     for (std::uint32_t code = 0; code < reference.codes(); ++code)
       put_code(codes, code, reference.bytes(), code);
-    const std::vector<float> values = with_scalar<float>(type, DType::f32, codes.data(), reference.codes());
+    const std::vector<float> values =
+        with_scalar<float>(type, DType::f32, codes.data(), reference.codes());
     std::uint32_t wrong = 0;
     for (std::uint32_t code = 0; code < reference.codes(); ++code) {
       const double wanted = reference.value(code);
@@ -109,9 +115,10 @@ TEST_CASE("every code of a short float becomes its value, and back") {
       if (reference.is_nan(code) ? !reference.is_nan(now) : now != code) ++wrong;
     }
     CHECK(wrong == 0);
-    for (const Isa isa : isas_here()) {
-      INFO(name_of(type) << " " << name_of(isa));
-      CHECK(first_difference(isa, type, DType::f32, codes.data(), reference.codes()) == reference.codes());
+    for (const kernels::Isa isa : isas_here()) {
+      INFO(name_of(type) << " " << kernels::name_of(isa));
+      CHECK(first_difference(isa, type, DType::f32, codes.data(), reference.codes()) ==
+            reference.codes());
     }
   }
 }
@@ -121,7 +128,7 @@ TEST_CASE("f32 becomes the nearest short float, ties to even") {
     const ShortFloat reference(type);
     const std::vector<float> values = many_floats(type);
     std::vector<std::byte> codes(values.size() * reference.bytes());
-    find_convert(DType::f32, type, Isa::scalar)(
+    kernels::find_convert(DType::f32, type, kernels::Isa::scalar)(
         codes.data(), reinterpret_cast<const std::byte*>(values.data()), values.size());
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -135,9 +142,9 @@ TEST_CASE("f32 becomes the nearest short float, ties to even") {
 }
 
 TEST_CASE("instruction sets convert alike, at any address and count") {
-  for (const Isa isa : isas_here()) {
+  for (const kernels::Isa isa : isas_here()) {
     for (const DType type : {DType::f64, DType::f16, DType::bf16, DType::f8e4m3, DType::f8e5m2}) {
-      INFO(name_of(type) << " " << name_of(isa));
+      INFO(name_of(type) << " " << kernels::name_of(isa));
       const std::vector<float> values = many_floats(type);
       const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
       CHECK(first_difference(isa, DType::f32, type, bytes, values.size()) == values.size());
@@ -151,7 +158,8 @@ TEST_CASE("instruction sets convert alike, at any address and count") {
 }
 
 TEST_CASE("f64 becomes the nearest f32") {
-  const std::vector<double> values{1.0 + 0x1p-24, 1.0 + 0x1.8p-23, -1e39, 1e-46, std::nan(""), HUGE_VAL, 0.1};
+  const std::vector<double> values{1.0 + 0x1p-24, 1.0 + 0x1.8p-23, -1e39, 1e-46,
+                                   std::nan(""),  HUGE_VAL,        0.1};
   std::vector<float> out(values.size());
   convert(values.data(), DType::f64, out.data(), DType::f32, values.size());
   CHECK(out[0] == 1.0f);
@@ -164,8 +172,9 @@ TEST_CASE("f64 becomes the nearest f32") {
   std::mt19937_64 random(5);
   std::vector<std::uint64_t> bits(10'001);
   for (std::uint64_t& each : bits) each = random() & 0xc7ffffffffffffffu;  // in the range of f32
-  for (const Isa isa : isas_here())
-    CHECK(first_difference(isa, DType::f64, DType::f32, reinterpret_cast<const std::byte*>(bits.data()),
+  for (const kernels::Isa isa : isas_here())
+    CHECK(first_difference(isa, DType::f64, DType::f32,
+                           reinterpret_cast<const std::byte*>(bits.data()),
                            bits.size()) == bits.size());
 }
 
@@ -188,7 +197,8 @@ TEST_CASE("convert: equal types are copied, other pairs and overlaps are refused
         "convert: 3 f32 at in overlap f16 at out; give them memory of their own");
   CHECK(refused(a.data(), DType::f32, a.data() + 1, DType::f32, 2) != "");
   CHECK(refused(a.data(), DType::f16, b.data(), DType::bf16, 3) ==
-        "convert: there is no conversion from f16 to bf16; one of two floating-point types must be f32, or "
+        "convert: there is no conversion from f16 to bf16; one of two floating-point types must be "
+        "f32, or "
         "both the same");
   CHECK(refused(a.data(), DType::f32, b.data(), DType::i32, 3) != "");
   CHECK(refused(a.data(), static_cast<DType>(99), b.data(), static_cast<DType>(99), 3) != "");

@@ -15,7 +15,8 @@ inline Setup ranks(int size) {
   return setup;
 }
 
-// What the function throws as an Error with this code; else something that says what happened instead.
+// What the function throws as an Error with this code; else something that says what happened
+// instead.
 template <class Function>
 std::string error_of(Errc code, Function&& function) {
   try {

@@ -24,7 +24,8 @@ std::vector<std::byte> elements_of(DType type, std::size_t count) {
   return elements;
 }
 
-std::vector<double> values_of(const std::vector<std::byte>& elements, DType type, std::size_t count) {
+std::vector<double> values_of(const std::vector<std::byte>& elements, DType type,
+                              std::size_t count) {
   if (type == DType::f64) {
     std::vector<double> values(count);
     if (count != 0) std::memcpy(values.data(), elements.data(), elements.size());
@@ -47,15 +48,16 @@ TEST_CASE("a norm has the same bits in whatever pieces its elements come") {
   for (const std::size_t count : {0, 1, 7, 8, 9, 2048, 5003}) {
     const std::vector<std::byte> elements = elements_of(type, count);
     const double expected = in_promised_order(values_of(elements, type, count));
-    SquareSum whole;
+    grad::SquareSum whole;
     whole.add(elements.data(), type, 0, count);
     CHECK(whole.total() == expected);
     CHECK(whole.elements() == count);
     std::mt19937 random(static_cast<unsigned>(count));
     for (int round = 0; round < 20; ++round) {
-      SquareSum pieces;
+      grad::SquareSum pieces;
       for (std::size_t at = 0; at < count;) {
-        const std::size_t now = std::min<std::size_t>(count - at, random() % (round < 10 ? 20 : 3000));
+        const std::size_t now =
+            std::min<std::size_t>(count - at, random() % (round < 10 ? 20 : 3000));
         pieces.add(elements.data() + at * size_of(type), type, at, now);
         at += now;
       }
@@ -66,7 +68,7 @@ TEST_CASE("a norm has the same bits in whatever pieces its elements come") {
 
 TEST_CASE("a norm begins anew with element 0 and refuses gaps and other types") {
   const std::vector<float> values{3, 4};
-  SquareSum sum;
+  grad::SquareSum sum;
   sum.add(values.data(), DType::f32, 0, 2);
   sum.add(values.data(), DType::f32, 0, 2);
   CHECK(sum.total() == 25);
@@ -78,7 +80,7 @@ TEST_CASE("a norm begins anew with element 0 and refuses gaps and other types") 
 TEST_CASE("a norm does not hide what is not a number") {
   std::vector<float> values(100, 1.0f);
   values[77] = std::nanf("");
-  SquareSum sum;
+  grad::SquareSum sum;
   sum.add(values.data(), DType::f32, 0, values.size());
   CHECK(std::isnan(sum.total()));
 }

@@ -15,18 +15,23 @@ namespace rondo::testing {
 namespace {
 
 std::vector<Parameter> model() {
-  return {{"conv.weight", {16, 3, 3, 3}}, {"bn.weight", {16}}, {"fc.weight", {10, 64}}, {"fc.bias", {10}}};
+  return {{"conv.weight", {16, 3, 3, 3}},
+          {"bn.weight", {16}},
+          {"fc.weight", {10, 64}},
+          {"fc.bias", {10}}};
 }
 
 // On every rank, what check_parameters says where some ranks have changed their model.
-std::string said(int size, const std::map<int, std::function<void(std::vector<Parameter>&)>>& changes,
+std::string said(int size,
+                 const std::map<int, std::function<void(std::vector<Parameter>&)>>& changes,
                  Errc code = Errc::mismatch) {
   std::vector<std::string> messages(static_cast<std::size_t>(size));
   CHECK_NOTHROW(run_communicators(ranks(size), "check", [&](Communicator& c, int rank) {
     std::vector<Parameter> parameters = model();
     check_parameters(c, parameters);
     if (const auto change = changes.find(rank); change != changes.end()) change->second(parameters);
-    messages[static_cast<std::size_t>(rank)] = error_of(code, [&] { check_parameters(c, parameters); });
+    messages[static_cast<std::size_t>(rank)] =
+        error_of(code, [&] { check_parameters(c, parameters); });
     c.barrier().wait();  // the communicator is unharmed
   }));
   for (const std::string& each : messages) CHECK(each == messages.front());
@@ -46,10 +51,11 @@ TEST_CASE("element_count is the product of the shape") {
 }
 
 TEST_CASE("a parameter of another shape or type is named") {
-  CHECK(
-      said(4, {{2, [](auto& list) {
-                  list[2].shape = {10, 32};
-                }}}) == "parameter 'fc.weight' is f32 [10, 64] on ranks 0, 1, 3, but f32 [10, 32] on rank 2");
+  CHECK(said(4, {{2,
+                  [](auto& list) {
+                    list[2].shape = {10, 32};
+                  }}}) ==
+        "parameter 'fc.weight' is f32 [10, 64] on ranks 0, 1, 3, but f32 [10, 32] on rank 2");
   CHECK(said(3, {{0, [](auto& list) { list[3].type = DType::f16; }}}) ==
         "parameter 'fc.bias' is f32 [10] on ranks 1, 2, but f16 [10] on rank 0");
   CHECK(said(2, {{1, [](auto& list) { list[0].shape.clear(); }}}) ==
@@ -73,7 +79,8 @@ TEST_CASE("a parameter that only some have is named") {
 
 TEST_CASE("another order is named") {
   CHECK(said(3, {{2, [](auto& list) { std::swap(list[1], list[2]); }}}) ==
-        "parameter 1 is 'bn.weight' on ranks 0, 1, but 'fc.weight' on rank 2; all ranks must list them in "
+        "parameter 1 is 'bn.weight' on ranks 0, 1, but 'fc.weight' on rank 2; all ranks must list "
+        "them in "
         "one order");
 }
 
@@ -96,7 +103,8 @@ TEST_CASE("a list that is wrong in itself is refused on every rank") {
         "on rank 1: two parameters have the name 'fc.bias'; names must be unique");
   CHECK(said(2, {{0, doubled}, {1, doubled}}, Errc::invalid_argument) ==
         "on ranks 0, 1: two parameters have the name 'fc.bias'; names must be unique");
-  CHECK(said(2, {{0, [](auto& list) { list[0].type = static_cast<DType>(99); }}}, Errc::invalid_argument) ==
+  CHECK(said(2, {{0, [](auto& list) { list[0].type = static_cast<DType>(99); }}},
+             Errc::invalid_argument) ==
         "on rank 0: parameter 'conv.weight' has a type that does not exist (99)");
   CHECK(said(1, {{0, doubled}}, Errc::invalid_argument) ==
         "on rank 0: two parameters have the name 'fc.bias'; names must be unique");
@@ -111,8 +119,10 @@ struct Values {
       const DType type = types[i % 5];
       bytes.emplace_back(count * size_of(type));
       for (std::size_t at = 0; at < bytes.back().size(); ++at)
-        bytes.back()[at] = static_cast<std::uint8_t>(at * 7 + i * 13 + static_cast<std::size_t>(rank) * 101);
-      parameters.push_back({"parameter " + std::to_string(i), {count}, type, -1, bytes.back().data()});
+        bytes.back()[at] =
+            static_cast<std::uint8_t>(at * 7 + i * 13 + static_cast<std::size_t>(rank) * 101);
+      parameters.push_back(
+          {"parameter " + std::to_string(i), {count}, type, -1, bytes.back().data()});
     }
   }
   std::vector<std::vector<std::uint8_t>> bytes;
@@ -137,33 +147,36 @@ TEST_CASE("broadcast_parameters: what cannot be broadcast is refused on every ra
   CHECK_NOTHROW(run_communicators(ranks(3), "refused", [&](Communicator& c, int rank) {
     Values values(rank);
     const auto refused = [&](Errc code, int root, const std::string& wanted) {
-      const std::string message = error_of(code, [&] { broadcast_parameters(c, values.parameters, root); });
+      const std::string message =
+          error_of(code, [&] { broadcast_parameters(c, values.parameters, root); });
       expect(message == wanted, message);
     };
     refused(Errc::invalid_argument, 3,
             "on ranks 0, 1, 2: broadcast_parameters: there is no root 3 among 3 ranks");
     void* const value = values.parameters[5].value;
     if (rank == 1) values.parameters[5].value = nullptr;
-    refused(Errc::invalid_argument, 0, "on rank 1: parameter 'parameter 5' has no values to broadcast");
+    refused(Errc::invalid_argument, 0,
+            "on rank 1: parameter 'parameter 5' has no values to broadcast");
     values.parameters[5].value = value;
     if (rank == 2) values.parameters[3].device = 0;
     refused(Errc::unsupported, 0,
             "on rank 2: parameter 'parameter 3' is on device 0; only host memory can be broadcast");
     values.parameters[3].device = -1;
     if (rank == 2) values.parameters[1].shape = {1};
-    refused(Errc::mismatch, 0, "parameter 'parameter 1' is f64 [97] on ranks 0, 1, but f64 [1] on rank 2");
+    refused(Errc::mismatch, 0,
+            "parameter 'parameter 1' is f64 [97] on ranks 0, 1, but f64 [1] on rank 2");
   }));
 }
 
 TEST_CASE("a list survives its encoding, and no shorter one does") {
   std::vector<Parameter> parameters = model();
   parameters.push_back({"", {}, DType::u8});
-  const std::vector<ListedParameter> list = list_of(parameters);
-  const std::vector<std::uint8_t> bytes = encode_list(list);
-  CHECK(decode_list(bytes) == list);
+  const std::vector<grad::ListedParameter> list = grad::list_of(parameters);
+  const std::vector<std::uint8_t> bytes = grad::encode_list(list);
+  CHECK(grad::decode_list(bytes) == list);
   std::size_t whole = 0;
   for (std::size_t length = 0; length <= bytes.size(); ++length)
-    if (decode_list(std::span(bytes).first(length))) ++whole;
+    if (grad::decode_list(std::span(bytes).first(length))) ++whole;
   CHECK(whole == list.size() + 1);  // where a parameter ends
 }
 

@@ -82,7 +82,8 @@ TEST_CASE("each sample comes exactly once in an epoch over all ranks, and weight
       CHECK(sampler.next(7).empty());
       dealt += own;
     }
-    const std::size_t in_epoch = remainder == Remainder::drop ? samples / ranks_here * ranks_here : samples;
+    const std::size_t in_epoch =
+        remainder == Remainder::drop ? samples / ranks_here * ranks_here : samples;
     CHECK(weights == static_cast<double>(in_epoch));
     CHECK(static_cast<std::size_t>(std::count(seen.begin(), seen.end(), 1)) == in_epoch);
     CHECK(static_cast<std::size_t>(std::count(seen.begin(), seen.end(), 0)) == samples - in_epoch);
@@ -101,9 +102,11 @@ TEST_CASE("the k-th global batch is what one process sees") {
     for (ShardedSampler& sampler : all) sampler.set_epoch(epoch);
     alone.set_epoch(epoch);
     for (std::size_t k = 0; k < samples / each / static_cast<std::size_t>(size); ++k)
-      REQUIRE(indices(global_batch(all, each)) == indices(alone.next(each * static_cast<std::size_t>(size))));
+      REQUIRE(indices(global_batch(all, each)) ==
+              indices(alone.next(each * static_cast<std::size_t>(size))));
     const Batch rest = global_batch(all, samples);
-    const std::vector<std::size_t> wanted = indices(alone.next(samples)), got = indices(rest, false);
+    const std::vector<std::size_t> wanted = indices(alone.next(samples)),
+                                   got = indices(rest, false);
     REQUIRE(got.size() <= wanted.size());
     CHECK(std::equal(got.begin(), got.end(), wanted.begin()));
     if (remainder != Remainder::drop) CHECK(got.size() == wanted.size());
@@ -133,7 +136,8 @@ TEST_CASE("a position goes on with another number of ranks exactly where the oth
     const Position position = first.front().position();
     for (const ShardedSampler& sampler : first) REQUIRE(sampler.position() == position);
     REQUIRE(position.epoch == 4);
-    REQUIRE(position.taken == static_cast<std::size_t>(batches) * each * static_cast<std::size_t>(before));
+    REQUIRE(position.taken ==
+            static_cast<std::size_t>(batches) * each * static_cast<std::size_t>(before));
     std::vector<ShardedSampler> second = samplers(samples, after, options);
     for (ShardedSampler& sampler : second) sampler.resume(position);
     CHECK(second.front().epoch() == 4);
@@ -141,8 +145,8 @@ TEST_CASE("a position goes on with another number of ranks exactly where the oth
     const auto left = samples - static_cast<std::size_t>(position.taken);
     const auto sizes = static_cast<std::size_t>(after);
     REQUIRE(rest.size() == (remainder == Remainder::drop ? left / sizes * sizes : left));
-    REQUIRE(
-        std::equal(rest.begin(), rest.end(), order.begin() + static_cast<std::ptrdiff_t>(position.taken)));
+    REQUIRE(std::equal(rest.begin(), rest.end(),
+                       order.begin() + static_cast<std::ptrdiff_t>(position.taken)));
     (void)global_batch(first, each);
   }
 }
@@ -186,16 +190,21 @@ TEST_CASE("every order of four samples comes equally often") {
   for (std::uint64_t epoch = 0; epoch < epochs; ++epoch) ++times[order_of(4, 1, epoch)];
   REQUIRE(times.size() == 24);
   double chi_square = 0;
-  for (const auto& [order, count] : times) chi_square += (count - 1000.0) * (count - 1000.0) / 1000.0;
+  for (const auto& [order, count] : times)
+    chi_square += (count - 1000.0) * (count - 1000.0) / 1000.0;
   CHECK(chi_square < 53.0);  // 23 degrees of freedom: more once in 2,500 generators that are fair
 }
 
 TEST_CASE("a sampler refuses what cannot be") {
   const auto refused = [](auto&& function) { return error_of(Errc::invalid_argument, function); };
-  CHECK(refused([] { ShardedSampler(5, 2, 2); }) == "ShardedSampler: there is no rank 2 among 2 ranks");
-  CHECK(refused([] { ShardedSampler(5, -1, 2); }) == "ShardedSampler: there is no rank -1 among 2 ranks");
-  CHECK(refused([] { ShardedSampler(5, 0, 0); }) == "ShardedSampler: there is no rank 0 among 0 ranks");
-  CHECK(refused([] { ShardedSampler(std::numeric_limits<std::size_t>::max(), 0, 1); }) != "no error");
+  CHECK(refused([] { ShardedSampler(5, 2, 2); }) ==
+        "ShardedSampler: there is no rank 2 among 2 ranks");
+  CHECK(refused([] { ShardedSampler(5, -1, 2); }) ==
+        "ShardedSampler: there is no rank -1 among 2 ranks");
+  CHECK(refused([] { ShardedSampler(5, 0, 0); }) ==
+        "ShardedSampler: there is no rank 0 among 0 ranks");
+  CHECK(refused([] { ShardedSampler(std::numeric_limits<std::size_t>::max(), 0, 1); }) !=
+        "no error");
   ShardedSampler sampler(5, 1, 2, {.shuffle = false});
   CHECK(refused([&] {
           sampler.resume({3, 6});
@@ -206,7 +215,8 @@ TEST_CASE("a sampler refuses what cannot be") {
 TEST_CASE("a sampler takes rank and size from the communicator") {
   CHECK_NOTHROW(run_communicators(ranks(3), "sampler", [](Communicator& c, int rank) {
     ShardedSampler sampler(9, c, {.shuffle = false});
-    expect(indices(sampler.next(1)) == std::vector<std::size_t>{static_cast<std::size_t>(rank)}, "index");
+    expect(indices(sampler.next(1)) == std::vector<std::size_t>{static_cast<std::size_t>(rank)},
+           "index");
   }));
 }
 

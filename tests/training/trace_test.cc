@@ -45,9 +45,9 @@ Json read(const std::string& path) {
 }
 
 // Steps of two buckets that overlap on the wire, from `start` on.
-void keep_steps(Trace& trace, Trace::Time start, int steps) {
+void keep_steps(grad::Trace& trace, grad::Trace::Time start, int steps) {
   for (int step = 0; step < steps; ++step) {
-    const Trace::Time at = start + microseconds(1000 * step);
+    const grad::Trace::Time at = start + microseconds(1000 * step);
     trace.begin_step(static_cast<std::uint64_t>(step) + 7, at);
     trace.add(0, 4000, at + microseconds(10), at + microseconds(15), at + microseconds(115));
     trace.add(1, 8000, at + microseconds(60), at + microseconds(70), at + microseconds(170));
@@ -70,29 +70,33 @@ std::string track_name(const Json& file, const Json& event) {
   return "";
 }
 
-TEST_CASE("a trace has every bucket of every rank, on tracks where nothing overlaps, by one clock") {
+TEST_CASE(
+    "a trace has every bucket of every rank, on tracks where nothing overlaps, by one clock") {
   const Folder folder;
   const std::string path = folder.file("trace.json");
-  const Trace::Time start = std::chrono::steady_clock::now();
+  const grad::Trace::Time start = std::chrono::steady_clock::now();
   constexpr int size = 3;
   Setup setup = ranks(size);
   setup.over = GENERATE(Over::mem, Over::tcp, Over::shm);
   CHECK_NOTHROW(run_communicators(setup, "save", [&](Communicator& c, int rank) {
-    Trace trace(4, 2);
+    grad::Trace trace(4, 2);
     keep_steps(trace, start, 3 + rank);
     trace.save(c, path);
   }));
   const Json file = read(path);
   for (int rank = 0; rank < size; ++rank) {
-    const std::vector<Json> spans = events_of(file, rank, "X"), instants = events_of(file, rank, "i");
+    const std::vector<Json> spans = events_of(file, rank, "X"),
+                            instants = events_of(file, rank, "i");
     const std::size_t steps = rank == 0 ? 3 : 4;  // as many as it was to keep
     REQUIRE(spans.size() == steps * 5);
     REQUIRE(instants.size() == steps * 2);
     CHECK(instants[0]["name"] == "begin_step");
     CHECK(instants[1]["name"] == "finish");
-    CHECK(instants[1]["ts"].get<double>() - instants[0]["ts"].get<double>() == Approx(200).margin(0.1));
+    CHECK(instants[1]["ts"].get<double>() - instants[0]["ts"].get<double>() ==
+          Approx(200).margin(0.1));
     CHECK(spans[0]["name"] == "exposed");
-    CHECK(spans[0]["ts"].get<double>() - instants[0]["ts"].get<double>() == Approx(120).margin(0.1));
+    CHECK(spans[0]["ts"].get<double>() - instants[0]["ts"].get<double>() ==
+          Approx(120).margin(0.1));
     CHECK(spans[0]["dur"].get<double>() == Approx(80).margin(0.1));
     CHECK(track_name(file, spans[0]) == "steps");
     const Json& queued = spans[steps];
@@ -108,9 +112,11 @@ TEST_CASE("a trace has every bucket of every rank, on tracks where nothing overl
           Approx(8000 * 4.0 / 3 / 100e3).epsilon(0.01));
     CHECK(track_name(file, first) == "wire");
     CHECK(track_name(file, second) == "wire 2");
-    // All ranks are threads here, so there is one clock: what is found of it must be as good as it says.
+    // All ranks are threads here, so there is one clock: what is found of it must be as good as it
+    // says.
     const std::string name = events_of(file, rank, "M")[0]["args"]["name"];
-    const double off = instants[0]["ts"].get<double>() - events_of(file, 0, "i")[0]["ts"].get<double>();
+    const double off =
+        instants[0]["ts"].get<double>() - events_of(file, 0, "i")[0]["ts"].get<double>();
     if (rank > 0) CHECK(std::abs(off) <= std::stod(name.substr(name.find("within ") + 7)) + 0.1);
   }
   CHECK(!std::filesystem::exists(path + ".tmp"));
@@ -120,9 +126,10 @@ TEST_CASE("a trace that cannot be written names path and reason on every rank") 
   const Folder folder;
   const std::string path = folder.file("missing/trace.json");
   CHECK_NOTHROW(run_communicators(ranks(3), "refused", [&](Communicator& c, int) {
-    Trace trace(1, 1);
+    grad::Trace trace(1, 1);
     const std::string message = error_of(Errc::system, [&] { trace.save(c, path); });
-    expect(message == "save_trace: rank 0 cannot open " + path + ".tmp: No such file or directory", message);
+    expect(message == "save_trace: rank 0 cannot open " + path + ".tmp: No such file or directory",
+           message);
     c.barrier().wait();  // the communicator is unharmed
   }));
   CHECK(folder.empty());
@@ -133,9 +140,10 @@ TEST_CASE("a trace that cannot get its name leaves nothing behind") {
   const std::string path = folder.file("taken");
   std::filesystem::create_directories(path + "/full");
   {
-    TraceFile file(path);
+    grad::TraceFile file(path);
     file.add_rank(0, 1, {});
-    CHECK(file.commit() == "cannot name " + path + " what was written to " + path + ".tmp: Is a directory");
+    CHECK(file.commit() ==
+          "cannot name " + path + " what was written to " + path + ".tmp: Is a directory");
   }
   CHECK(!std::filesystem::exists(path + ".tmp"));
 }
@@ -143,8 +151,8 @@ TEST_CASE("a trace that cannot get its name leaves nothing behind") {
 TEST_CASE("a trace keeps whole steps only, and no more than it was made for") {
   const Folder folder;
   CHECK_NOTHROW(run_communicators(ranks(1), "keep", [&](Communicator& c, int) {
-    const Trace::Time now = std::chrono::steady_clock::now();
-    Trace trace(2, 1), nothing;
+    const grad::Trace::Time now = std::chrono::steady_clock::now();
+    grad::Trace trace(2, 1), nothing;
     keep_steps(nothing, now, 2);
     trace.begin_step(6, now);
     trace.add(0, 1, now, now, now);  // this step is given up
@@ -157,7 +165,7 @@ TEST_CASE("a trace keeps whole steps only, and no more than it was made for") {
   CHECK(events_of(read(folder.file("two")), 0, "X").size() == 10);
   CHECK(events_of(read(folder.file("two")), 0, "i")[0]["args"]["step"] == 7);
   CHECK(events_of(read(folder.file("none")), 0, "X").empty());
-  CHECK_THROWS_AS(Trace(Trace::most_buckets, 2), Error);
+  CHECK_THROWS_AS(grad::Trace(grad::Trace::most_buckets, 2), Error);
 }
 
 }  // namespace

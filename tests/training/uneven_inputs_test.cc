@@ -48,7 +48,8 @@ TEST_CASE("shadows run in the order in which they were added") {
     UnevenInputs inputs(c);
     std::vector<float> first(3, 0.0f), second(5, 0.0f);
     const auto sum = [&c](std::vector<float>& values) {
-      c.all_reduce(buffer_of(std::span(values)), buffer_of(std::span(values)), ReduceOp::sum).wait();
+      c.all_reduce(buffer_of(std::span(values)), buffer_of(std::span(values)), ReduceOp::sum)
+          .wait();
     };
     inputs.add_shadow([&] { sum(first); });
     inputs.add_shadow([&] { sum(second); });
@@ -73,7 +74,8 @@ TEST_CASE("next() after the end is an error on each rank, and nothing travels") 
     expect(!inputs.next(false), "the end");
     const std::uint64_t before = c.statistics().operations;
     for (const bool have : {false, true}) {
-      const std::string message = error_of(Errc::invalid_argument, [&] { (void)inputs.next(have); });
+      const std::string message =
+          error_of(Errc::invalid_argument, [&] { (void)inputs.next(have); });
       expect(message.find("make new UnevenInputs") != std::string::npos, message);
     }
     expect(c.statistics().operations == before, "operations");
@@ -87,7 +89,8 @@ TEST_CASE("a rank that has batches again after it had none is named") {
     expect(inputs.next(rank != 2), "first");
     const std::string message = error_of(Errc::mismatch, [&] { (void)inputs.next(true); });
     expect(message ==
-               "uneven inputs: ranks differ: rank 2 is in call 2 of next() with a batch after it had none; "
+               "uneven inputs: ranks differ: rank 2 is in call 2 of next() with a batch after it "
+               "had none; "
                "ranks 0, 1 are in call 2 of next()",
            message);
   }));
@@ -101,7 +104,8 @@ TEST_CASE("ranks that have called next() another number of times are named") {
     const std::string message =
         error_of(Errc::mismatch, [&] { (void)(rank == 1 ? anew : inputs).next(true); });
     expect(message ==
-               "uneven inputs: ranks differ: rank 1 is in call 1 of next(); ranks 0, 2, 3 are in call 6 of "
+               "uneven inputs: ranks differ: rank 1 is in call 1 of next(); ranks 0, 2, 3 are in "
+               "call 6 of "
                "next()",
            message);
   }));

@@ -38,11 +38,11 @@ TEST_CASE("a gradient is scaled once and rounded once on its way to the wire") {
     for (std::size_t i = 0; i < count; ++i) scaled[i] = gradient[i] * static_cast<float>(scale);
     std::vector<std::uint16_t> wire(count), expected(count);
     convert(scaled.data(), DType::f32, expected.data(), type, count);
-    encode_wire(gradient.data(), nullptr, scale, wire.data(), type, count);
+    grad::encode_wire(gradient.data(), nullptr, scale, wire.data(), type, count);
     CHECK(wire == expected);
     std::vector<float> back(count), wanted = decoded(wire, type);
     for (float& value : wanted) value = static_cast<float>(static_cast<double>(value) * scale);
-    decode_wire(wire.data(), type, scale, back.data(), count);
+    grad::decode_wire(wire.data(), type, scale, back.data(), count);
     CHECK(back == wanted);
   }
 }
@@ -56,14 +56,15 @@ TEST_CASE("the residual is what rounding lost, so that sums over steps do not dr
     std::vector<std::uint16_t> wire(count);
     constexpr int steps = 100;
     for (int step = 0; step < steps; ++step) {
-      encode_wire(gradient.data(), residual.data(), 0.5, wire.data(), type, count);
+      grad::encode_wire(gradient.data(), residual.data(), 0.5, wire.data(), type, count);
       const std::vector<float> values = decoded(wire, type);
       for (std::size_t i = 0; i < count; ++i) sent[i] += static_cast<double>(values[i]);
     }
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < count; ++i) {
       const double wanted = steps * 0.5 * static_cast<double>(gradient[i]);
-      if (std::fabs(sent[i] + static_cast<double>(residual[i]) - wanted) > 1e-5 * std::fabs(wanted) + 1e-6)
+      if (std::fabs(sent[i] + static_cast<double>(residual[i]) - wanted) >
+          1e-5 * std::fabs(wanted) + 1e-6)
         ++wrong;
     }
     CHECK(wrong == 0);
@@ -75,7 +76,7 @@ TEST_CASE("values that are not finite leave no residual behind") {
   const std::vector<float> gradient{infinity, -infinity, std::nanf(""), 1e30f, -1e30f, 1.0f};
   std::vector<float> residual(gradient.size(), 0.001f);
   std::vector<std::uint16_t> wire(gradient.size());
-  encode_wire(gradient.data(), residual.data(), 1, wire.data(), DType::f16, gradient.size());
+  grad::encode_wire(gradient.data(), residual.data(), 1, wire.data(), DType::f16, gradient.size());
   const std::vector<float> values = decoded(wire, DType::f16);
   CHECK(values[0] == infinity);
   CHECK(values[1] == -infinity);
@@ -91,12 +92,12 @@ TEST_CASE("scale_values rounds once") {
   for (const std::size_t count : counts) {
     const std::vector<float> values = gradients(count, 5);
     std::vector<float> scaled = values, expected(count);
-    scale_values(scaled.data(), DType::f32, factor, count);
+    grad::scale_values(scaled.data(), DType::f32, factor, count);
     for (std::size_t i = 0; i < count; ++i)
       expected[i] = static_cast<float>(static_cast<double>(values[i]) * factor);
     CHECK(scaled == expected);
     std::vector<double> wide(values.begin(), values.end()), wide_expected = wide;
-    scale_values(wide.data(), DType::f64, factor, count);
+    grad::scale_values(wide.data(), DType::f64, factor, count);
     for (double& value : wide_expected) value *= factor;
     CHECK(wide == wide_expected);
     for (const DType type : {DType::f16, DType::bf16}) {
@@ -105,7 +106,7 @@ TEST_CASE("scale_values rounds once") {
       std::vector<float> products = decoded(codes, type);
       for (float& value : products) value *= static_cast<float>(factor);
       convert(products.data(), DType::f32, codes_expected.data(), type, count);
-      scale_values(codes.data(), type, factor, count);
+      grad::scale_values(codes.data(), type, factor, count);
       CHECK(codes == codes_expected);
     }
   }

@@ -11,8 +11,9 @@ namespace rondo::testing {
 namespace {
 
 // Around every size at which an implementation may change its mind.
-const std::vector<std::size_t> sizes{
-    0, 1, 7, 16, 63, 64, 65, 4095, 4097, 449, 1000, 4096, 65'536, 131'071, 131'072, 131'073, 1'048'579, 0, 3};
+const std::vector<std::size_t> sizes{0,       1,       7,         16,   63,   64,     65,
+                                     4095,    4097,    449,       1000, 4096, 65'536, 131'071,
+                                     131'072, 131'073, 1'048'579, 0,    3};
 
 bool readable(int descriptor, int milliseconds) {
   pollfd one{descriptor, POLLIN, 0};
@@ -23,7 +24,7 @@ void all_sizes(const MakeTransports& make, bool placed, std::size_t element) {
   Group group(make, 2);
   std::uint64_t number = 1;
   for (const std::size_t size : sizes)
-    for (const Priority lane : link_lanes)
+    for (const Priority lane : transports::link_lanes)
       for (const int from : {0, 1}) {
         const std::size_t bytes = size / element * element;
         group[from].send(1 - from, lane, number, bytes);
@@ -31,7 +32,7 @@ void all_sizes(const MakeTransports& make, bool placed, std::size_t element) {
         ++number;
       }
   group.finish();
-  CHECK(group[0].frames == static_cast<int>(link_lanes.size() * sizes.size()));
+  CHECK(group[0].frames == static_cast<int>(transports::link_lanes.size() * sizes.size()));
 }
 
 void placed(const MakeTransports& make) {
@@ -114,7 +115,7 @@ void many_links(const MakeTransports& make) {
   Group group(make, size);
   for (int from = 0; from < size; ++from)
     for (int to = 0; to < size; ++to)
-      for (const Priority lane : link_lanes)
+      for (const Priority lane : transports::link_lanes)
         for (std::uint64_t number = 1; from != to && number <= 3; ++number) {
           const std::size_t bytes = number * 10'000 * static_cast<std::size_t>(from + 1);
           group[from].send(to, lane, number, bytes);
@@ -128,7 +129,7 @@ void clean_close(const MakeTransports& make) {
   group[0].send(1, Priority::bulk, 1, 100);
   group[1].expect(0, Priority::bulk, {1, 100, true, 1});
   group.finish();
-  Link& link = group[0].transport().link(1, Priority::bulk);
+  transports::Link& link = group[0].transport().link(1, Priority::bulk);
   group[1].destroy();
   for (int i = 0; i < 1'000'000 && group[0].broken_links.empty(); ++i)
     if (group[0].transport().prepare_sleep())
@@ -139,7 +140,7 @@ void clean_close(const MakeTransports& make) {
   CHECK(group[0].broken_links[0].clean);
   CHECK(group[0].broken_links[0].peer == 1);
   CHECK_FALSE(group[0].broken_links[0].what.empty());
-  CHECK(link.send(header_of(2), {}, 2) == Send::full);
+  CHECK(link.send(header_of(2), {}, 2) == transports::Send::full);
   for (int i = 0; i < 100; ++i) group[0].turn();
   CHECK(group[0].broken_links.size() == 1);
   CHECK(group[0].problems.empty());
@@ -165,7 +166,7 @@ void cut_within_a_frame(const MakeTransports& make) {
 
 void sleeps_and_wakes(const MakeTransports& make) {
   Group group(make, 2);
-  Transport& receiver = group[1].transport();
+  transports::Transport& receiver = group[1].transport();
   for (std::uint64_t number = 1; number <= 20; ++number) {
     group[1].expect(0, Priority::bulk, {number, 1000, number % 2 == 0, 1});
     while (group[1].turn() || !receiver.prepare_sleep()) {
@@ -174,7 +175,8 @@ void sleeps_and_wakes(const MakeTransports& make) {
     group[0].send(1, Priority::bulk, number, 1000);
     CHECK(group.run_until([&] { return group[0].idle(); }));
     if (number > 1)
-      CHECK((group[1].idle() || !receiver.prepare_sleep() || readable(receiver.wait_descriptor(), 10'000)));
+      CHECK((group[1].idle() || !receiver.prepare_sleep() ||
+             readable(receiver.wait_descriptor(), 10'000)));
     group.finish();
   }
 }

@@ -17,7 +17,7 @@
 namespace rondo::testing {
 
 // `size` transports, one for each rank, started with one another's addresses.
-using MakeTransports = std::function<std::vector<std::unique_ptr<Transport>>(int size)>;
+using MakeTransports = std::function<std::vector<std::unique_ptr<transports::Transport>>(int size)>;
 
 struct Check {
   std::string name;
@@ -26,8 +26,8 @@ struct Check {
 const std::vector<Check>& conformance();
 
 // The bytes of frame `number`; sender and receiver make them independently.
-HeaderBytes header_of(std::uint64_t number);
-Blob payload_of(std::uint64_t number, std::size_t bytes);
+transports::HeaderBytes header_of(std::uint64_t number);
+transports::Blob payload_of(std::uint64_t number, std::size_t bytes);
 
 // One frame that a receiver expects.
 struct Expected {
@@ -38,15 +38,16 @@ struct Expected {
 };
 
 // One rank: a transport, what it shall send and what it expects, link by link, and what happened.
-class Node final : public Sink {
+class Node final : public transports::Sink {
  public:
-  explicit Node(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {}
+  explicit Node(std::unique_ptr<transports::Transport> transport)
+      : transport_(std::move(transport)) {}
 
   void send(int peer, Priority lane, std::uint64_t number, std::size_t bytes);
   void expect(int peer, Priority lane, const Expected& frame);
   // One round: sends what finds room, then progress. Returns whether anything moved.
   bool turn();
-  Transport& transport() { return *transport_; }
+  transports::Transport& transport() { return *transport_; }
   void destroy() { transport_.reset(); }
   bool idle() const { return sends_left_ == 0 && expected_left_ == 0; }
 
@@ -65,29 +66,31 @@ class Node final : public Sink {
  private:
   struct Outgoing {
     std::uint64_t number = 0;
-    HeaderBytes header{};
-    Blob payload;
+    transports::HeaderBytes header{};
+    transports::Blob payload;
     bool queued = false;
   };
   struct Side {
     std::deque<Outgoing> out;
     std::deque<Expected> in;
-    Blob buffer;
+    transports::Blob buffer;
     std::size_t filled = 0;
     bool accepted = false, broken = false;
   };
   using Key = std::pair<int, Priority>;
 
-  std::optional<Receive> expected(Link& link) override;
-  Header arrived(Link& link, const HeaderBytes& header) override;
-  std::size_t data(Link& link, std::span<const std::byte> view) override;
-  void received(Link& link) override;
-  void sent(Link& link, std::uint64_t cookie) override;
-  void broken(Link& link, std::error_code code, std::string_view what, bool clean) override;
-  Side& side(Link& link, std::string_view call);
+  std::optional<transports::Receive> expected(transports::Link& link) override;
+  transports::Header arrived(transports::Link& link,
+                             const transports::HeaderBytes& header) override;
+  std::size_t data(transports::Link& link, std::span<const std::byte> view) override;
+  void received(transports::Link& link) override;
+  void sent(transports::Link& link, std::uint64_t cookie) override;
+  void broken(transports::Link& link, std::error_code code, std::string_view what,
+              bool clean) override;
+  Side& side(transports::Link& link, std::string_view call);
   bool push(const Key& key, Side& side);
 
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<transports::Transport> transport_;
   std::map<Key, Side> sides_;
   std::size_t sends_left_ = 0, expected_left_ = 0;
 };

@@ -8,15 +8,16 @@
 
 namespace rondo::testing {
 
-HeaderBytes header_of(std::uint64_t number) {
-  HeaderBytes header;
-  for (std::size_t i = 0; i < header.size(); ++i) header[i] = static_cast<std::byte>(number * 31 + i * 5 + 3);
-  store_little(header.data(), number);
+transports::HeaderBytes header_of(std::uint64_t number) {
+  transports::HeaderBytes header;
+  for (std::size_t i = 0; i < header.size(); ++i)
+    header[i] = static_cast<std::byte>(number * 31 + i * 5 + 3);
+  base::store_little(header.data(), number);
   return header;
 }
 
-Blob payload_of(std::uint64_t number, std::size_t bytes) {
-  Blob payload(bytes);
+transports::Blob payload_of(std::uint64_t number, std::size_t bytes) {
+  transports::Blob payload(bytes);
   std::uint64_t state = number * 0x9e3779b97f4a7c15u + 1;
   for (std::size_t i = 0; i < bytes; ++i) {
     if (i % 8 == 0) state = state * 6364136223846793005u + 1442695040888963407u;
@@ -39,16 +40,17 @@ bool Node::push(const Key& key, Side& side) {
   bool moved = false;
   while (!side.broken && !side.out.empty() && !side.out.front().queued) {
     Outgoing& frame = side.out.front();
-    const Send result =
+    const transports::Send result =
         transport_->link(key.first, key.second).send(frame.header, frame.payload, frame.number);
-    if (result == Send::full) break;
+    if (result == transports::Send::full) break;
     moved = true;
     // The header is copied by send, whatever it answers.
     frame.header.fill(std::byte{0xee});
-    if (result != Send::queued) std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0xdd});
-    if (result == Send::queued && frame.payload.size() <= eager_bytes)
+    if (result != transports::Send::queued)
+      std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0xdd});
+    if (result == transports::Send::queued && frame.payload.size() <= transports::eager_bytes)
       problems.push_back("a small payload borrowed");
-    if (result != Send::done) {
+    if (result != transports::Send::done) {
       frame.queued = true;
     } else {
       side.out.pop_front();
@@ -65,36 +67,36 @@ bool Node::turn() {
   return transport_->progress(*this) || moved;
 }
 
-Node::Side& Node::side(Link& link, std::string_view call) {
+Node::Side& Node::side(transports::Link& link, std::string_view call) {
   Side& side = sides_[{link.peer(), link.lane()}];
   if (side.broken) problems.push_back(std::string(call) + " after broken");
   return side;
 }
 
-std::optional<Receive> Node::expected(Link& link) {
+std::optional<transports::Receive> Node::expected(transports::Link& link) {
   Side& at = side(link, "expected");
   if (at.in.empty()) return std::nullopt;
   const Expected& next = at.in.front();
   if (next.placed && at.buffer.size() != next.bytes) at.buffer.assign(next.bytes, std::byte{0xaa});
-  return Receive{next.placed ? at.buffer.data() : nullptr, next.bytes};
+  return transports::Receive{next.placed ? at.buffer.data() : nullptr, next.bytes};
 }
 
-Header Node::arrived(Link& link, const HeaderBytes& header) {
+transports::Header Node::arrived(transports::Link& link, const transports::HeaderBytes& header) {
   Side& at = side(link, "arrived");
   if (at.accepted) problems.push_back("a header within a frame");
   if (at.in.empty()) {
     ++(refuse_unexpected ? refused : held);
-    return refuse_unexpected ? Header::refuse : Header::hold;
+    return refuse_unexpected ? transports::Header::refuse : transports::Header::hold;
   }
   if (header != header_of(at.in.front().number)) {
     problems.push_back("wrong header");
-    return Header::refuse;
+    return transports::Header::refuse;
   }
   at.accepted = true;
-  return Header::accept;
+  return transports::Header::accept;
 }
 
-std::size_t Node::data(Link& link, std::span<const std::byte> view) {
+std::size_t Node::data(transports::Link& link, std::span<const std::byte> view) {
   Side& at = side(link, "data");
   const Expected& next = at.in.front();
   if (!at.accepted) problems.push_back("data before its header");
@@ -107,13 +109,14 @@ std::size_t Node::data(Link& link, std::span<const std::byte> view) {
   return used;
 }
 
-void Node::received(Link& link) {
+void Node::received(transports::Link& link) {
   Side& at = side(link, "received");
   if (!at.accepted) problems.push_back("received before its header");
   const Expected next = at.in.front();
   at.in.pop_front();
   --expected_left_;
-  if (at.buffer.size() != next.bytes && next.bytes != 0) problems.push_back("wrong number of bytes");
+  if (at.buffer.size() != next.bytes && next.bytes != 0)
+    problems.push_back("wrong number of bytes");
   if (next.bytes != 0 && at.buffer != payload_of(next.number, next.bytes))
     problems.push_back("wrong payload");
   at.buffer.clear();
@@ -122,7 +125,7 @@ void Node::received(Link& link) {
   ++frames;
 }
 
-void Node::sent(Link& link, std::uint64_t cookie) {
+void Node::sent(transports::Link& link, std::uint64_t cookie) {
   Side& at = side(link, "sent");
   if (at.out.empty() || !at.out.front().queued || at.out.front().number != cookie) {
     problems.push_back("sent something that was not queued");
@@ -133,7 +136,7 @@ void Node::sent(Link& link, std::uint64_t cookie) {
   ++sent_later;
 }
 
-void Node::broken(Link& link, std::error_code code, std::string_view what, bool clean) {
+void Node::broken(transports::Link& link, std::error_code code, std::string_view what, bool clean) {
   Side& at = side(link, "broken");
   at.broken = true;
   broken_links.push_back({link.peer(), link.lane(), code, std::string(what), clean});
@@ -158,8 +161,9 @@ bool Group::run_until(const std::function<bool()>& done, std::chrono::millisecon
 }
 
 void Group::finish() {
-  CHECK(run_until(
-      [&] { return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.idle(); }); }));
+  CHECK(run_until([&] {
+    return std::all_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return n.idle(); });
+  }));
   for (const Node& node : nodes_) {
     CHECK(node.idle());
     CHECK(node.problems == std::vector<std::string>{});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How links of mem end and what may go wrong on them: cuts, flipped bits, endpoints that leave, wrong use; and two threads.
+// How links of mem end and what may go wrong on them: cuts, flipped bits, endpoints that leave,
+// wrong use; and two threads.
 #include <poll.h>
 
 #include <exception>
@@ -15,7 +16,7 @@
 namespace rondo::mem_testing {
 
 TEST_CASE("a cut breaks both ends after exactly so many bytes") {
-  MemFaults faults;
+  mem::MemFaults faults;
   const std::uint64_t bytes = GENERATE(0, 1, 63, 64, 65, 72, 100, 136, 200, 5000);
   faults.cuts = {{0, 1, Priority::bulk, bytes, false}};
   faults.capacity = GENERATE(10, 1 << 18);
@@ -29,15 +30,16 @@ TEST_CASE("a cut breaks both ends after exactly so many bytes") {
     CHECK(sink->breaks == 1);
     CHECK_FALSE(sink->clean);
     CHECK(sink->code == std::errc::connection_reset);
-    CHECK(sink->what == "connection reset by peer (a fault, after " + std::to_string(bytes) + " bytes)");
+    CHECK(sink->what ==
+          "connection reset by peer (a fault, after " + std::to_string(bytes) + " bytes)");
   }
-  CHECK(pair.out().send(header_of(0), {}, 0) == Send::full);
+  CHECK(pair.out().send(header_of(0), {}, 0) == transports::Send::full);
   CHECK(pair.ends[0]->prepare_sleep());
   CHECK(pair.ends[1]->prepare_sleep());
 }
 
 TEST_CASE("a clean cut falls on the end of a frame") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.cuts = {{0, 1, Priority::bulk, 137, true}};
   Pair pair(faults);
   pair.run(mixed);
@@ -52,34 +54,34 @@ TEST_CASE("an endpoint that goes away closes its links in order") {
   Pair pair;
   pair.run({8, 100});
   pair.payloads.push_back(payload_of(2, 300));
-  REQUIRE(pair.out().send(header_of(2), pair.payloads[2], 2) == Send::done);
+  REQUIRE(pair.out().send(header_of(2), pair.payloads[2], 2) == transports::Send::done);
   pair.sink.to_come = {300};
   pair.ends[0].reset();
   CHECK_FALSE(pair.ends[1]->prepare_sleep());
   while (pair.ends[1]->progress(pair.sink)) {
   }
-  pair.check_frames(3);                        // what was sent before still arrives
-  CHECK(pair.sink.breaks == link_lane_count);  // every lane
+  pair.check_frames(3);                                    // what was sent before still arrives
+  CHECK(pair.sink.breaks == transports::link_lane_count);  // every lane
   CHECK(pair.sink.clean);
 }
 
 TEST_CASE("an endpoint that goes away in the middle of a frame does not close in order") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.capacity = 100;
   Pair pair(faults);
-  const Blob payload = payload_of(0, 300);
-  REQUIRE(pair.out().send(header_of(0), payload, 0) == Send::copied);
+  const transports::Blob payload = payload_of(0, 300);
+  REQUIRE(pair.out().send(header_of(0), payload, 0) == transports::Send::copied);
   pair.sink.to_come = {300};
   pair.ends[0].reset();
   while (pair.ends[1]->progress(pair.sink)) {
   }
-  CHECK(pair.sink.breaks == link_lane_count);  // the urgent lane first
+  CHECK(pair.sink.breaks == transports::link_lane_count);  // the urgent lane first
   CHECK_FALSE(pair.sink.clean);
   CHECK(pair.sink.frames.empty());
 }
 
 TEST_CASE("one bit arrives wrong, where it was asked for") {
-  MemFaults faults;
+  mem::MemFaults faults;
   const bool header = GENERATE(true, false);
   const std::uint64_t bit = GENERATE(0, 9, 511, 1'000'003);
   const std::uint64_t frame = GENERATE(0, 3, 4);
@@ -91,9 +93,10 @@ TEST_CASE("one bit arrives wrong, where it was asked for") {
   std::size_t victim = frame;
   while (!header && mixed[victim] == 0) ++victim;
   for (std::size_t i = 0; i < mixed.size(); ++i) {
-    HeaderBytes wanted_header = header_of(i);
-    Blob wanted = pair.payloads[i];
-    if (i == victim && header) wanted_header[bit % 512 / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+    transports::HeaderBytes wanted_header = header_of(i);
+    transports::Blob wanted = pair.payloads[i];
+    if (i == victim && header)
+      wanted_header[bit % 512 / 8] ^= static_cast<std::byte>(1u << (bit % 8));
     if (i == victim && !header)
       wanted[bit % (8 * wanted.size()) / 8] ^= static_cast<std::byte>(1u << (bit % 8));
     CHECK(pair.sink.headers[i] == wanted_header);
@@ -102,13 +105,13 @@ TEST_CASE("one bit arrives wrong, where it was asked for") {
 }
 
 TEST_CASE("addresses of another fabric, another rank or garbage are not reached") {
-  MemFabric fabric(3), other(3);
+  mem::MemFabric fabric(3), other(3);
   const auto rank0 = fabric.endpoint(0), rank1 = fabric.endpoint(1), foreign = other.endpoint(1);
-  CHECK(rank0->reach(1, rank1->address()).distance == distance_process);
+  CHECK(rank0->reach(1, rank1->address()).distance == transports::distance_process);
   CHECK_FALSE(rank0->reach(1, foreign->address()).distance);
   CHECK_FALSE(rank0->reach(2, rank1->address()).distance);
   CHECK_FALSE(rank0->reach(1, {}).distance);
-  Blob longer = rank1->address();
+  transports::Blob longer = rank1->address();
   longer.push_back(std::byte{0});
   CHECK_FALSE(rank0->reach(1, longer).distance);
   CHECK(&rank0->link(1, Priority::urgent) != &rank0->link(1, Priority::bulk));
@@ -116,19 +119,20 @@ TEST_CASE("addresses of another fabric, another rank or garbage are not reached"
 }
 
 TEST_CASE("faults that cannot be are refused") {
-  CHECK_THROWS_AS(MemFabric(0), Error);
-  MemFaults faults;
+  CHECK_THROWS_AS(mem::MemFabric(0), Error);
+  mem::MemFaults faults;
   faults.capacity = 0;
-  CHECK_THROWS_AS(MemFabric(2, faults), Error);
+  CHECK_THROWS_AS(mem::MemFabric(2, faults), Error);
   faults = {};
   faults.queue = 0;
-  CHECK_THROWS_AS(MemFabric(2, faults), Error);
+  CHECK_THROWS_AS(mem::MemFabric(2, faults), Error);
   faults = {};
   faults.cuts = {{0, 2, Priority::bulk, 1, false}};
-  CHECK_THROWS_WITH(MemFabric(2, faults), Catch::Contains("rank 0 to rank 2") && Catch::Contains("0 to 1"));
+  CHECK_THROWS_WITH(mem::MemFabric(2, faults),
+                    Catch::Contains("rank 0 to rank 2") && Catch::Contains("0 to 1"));
   faults.cuts = {{1, 1, Priority::bulk, 1, false}};
-  CHECK_THROWS_AS(MemFabric(2, faults), Error);
-  MemFabric fabric(2);
+  CHECK_THROWS_AS(mem::MemFabric(2, faults), Error);
+  mem::MemFabric fabric(2);
   CHECK_THROWS_AS(fabric.endpoint(2), Error);
   const auto once = fabric.endpoint(1);
   CHECK_THROWS_AS(fabric.endpoint(1), Error);
@@ -137,18 +141,18 @@ TEST_CASE("faults that cannot be are refused") {
 namespace {
 
 // Exchanges `frames` frames with a peer that does the same; sleeps whenever the transport allows.
-void exchange(Transport& end, int peer, NotingSink& sink, std::size_t frames) {
-  const Blob payload = payload_of(0, 256);
+void exchange(transports::Transport& end, int peer, NotingSink& sink, std::size_t frames) {
+  const transports::Blob payload = payload_of(0, 256);
   sink.to_come.assign(frames, 256);
-  Link& link = end.link(peer, Priority::urgent);
+  transports::Link& link = end.link(peer, Priority::urgent);
   std::size_t begun = 0, done = 0;
   while (sink.frames.size() < frames || done + sink.cookies.size() < frames) {
     bool moved = false;
     // At most two frames ahead of the peer, so that both ends fall asleep and wake all the time.
     while (begun < std::min(frames, sink.frames.size() + 2)) {
-      const Send answer = link.send(header_of(0), payload, begun);
-      if (answer == Send::full) break;
-      if (answer == Send::done) ++done;
+      const transports::Send answer = link.send(header_of(0), payload, begun);
+      if (answer == transports::Send::full) break;
+      if (answer == transports::Send::done) ++done;
       ++begun;
       moved = true;
     }
@@ -162,9 +166,9 @@ void exchange(Transport& end, int peer, NotingSink& sink, std::size_t frames) {
 }  // namespace
 
 TEST_CASE("no wake-up is lost between two threads that sleep whenever they may") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.capacity = GENERATE(50, 400, 100'000);
-  MemFabric fabric(2, faults);
+  mem::MemFabric fabric(2, faults);
   const auto a = fabric.endpoint(0), b = fabric.endpoint(1);
   NotingSink sink_a, sink_b;
   std::exception_ptr failure;

@@ -20,28 +20,29 @@ inline std::byte content(std::size_t frame, std::size_t position) {
   return static_cast<std::byte>(frame * 31 + position * 7 + 1);
 }
 
-inline Blob payload_of(std::size_t frame, std::size_t bytes) {
-  Blob payload(bytes);
+inline transports::Blob payload_of(std::size_t frame, std::size_t bytes) {
+  transports::Blob payload(bytes);
   for (std::size_t i = 0; i < bytes; ++i) payload[i] = content(frame, i);
   return payload;
 }
 
-inline HeaderBytes header_of(std::size_t frame) {
-  HeaderBytes header;
+inline transports::HeaderBytes header_of(std::size_t frame) {
+  transports::HeaderBytes header;
   for (std::size_t i = 0; i < header.size(); ++i) header[i] = content(frame + 1000, i);
   return header;
 }
 
-// Takes frames of the given sizes from one peer, in elements of `element` bytes when borrowed, and notes what happens.
-class NotingSink final : public Sink {
+// Takes frames of the given sizes from one peer, in elements of `element` bytes when borrowed, and
+// notes what happens.
+class NotingSink final : public transports::Sink {
  public:
   std::deque<std::size_t> to_come;  // payload bytes of the frames expected
   bool placed = false;
   std::size_t element = 1;
   int holds = 0;  // how often a header is put on hold
   bool refuse = false;
-  std::vector<Blob> frames;  // as they came
-  std::vector<HeaderBytes> headers;
+  std::vector<transports::Blob> frames;  // as they came
+  std::vector<transports::HeaderBytes> headers;
   std::vector<std::size_t> views;
   std::vector<std::uint64_t> cookies;
   int arrivals = 0, breaks = 0;
@@ -49,20 +50,20 @@ class NotingSink final : public Sink {
   std::string what;
   std::error_code code;
 
-  std::optional<Receive> expected(Link&) override {
+  std::optional<transports::Receive> expected(transports::Link&) override {
     if (to_come.empty()) return std::nullopt;
     filling_.resize(to_come.front());
-    return Receive{placed ? filling_.data() : nullptr, to_come.front()};
+    return transports::Receive{placed ? filling_.data() : nullptr, to_come.front()};
   }
-  Header arrived(Link&, const HeaderBytes& header) override {
+  transports::Header arrived(transports::Link&, const transports::HeaderBytes& header) override {
     ++arrivals;
-    if (refuse) return Header::refuse;
-    if (to_come.empty() || holds-- > 0) return Header::hold;
+    if (refuse) return transports::Header::refuse;
+    if (to_come.empty() || holds-- > 0) return transports::Header::hold;
     headers.push_back(header);
     used_ = 0;
-    return Header::accept;
+    return transports::Header::accept;
   }
-  std::size_t data(Link&, std::span<const std::byte> view) override {
+  std::size_t data(transports::Link&, std::span<const std::byte> view) override {
     views.push_back(view.size());
     const std::size_t use = view.size() - view.size() % element;
     if (used_ + use > filling_.size()) throw std::logic_error("more data than the frame has");
@@ -70,12 +71,13 @@ class NotingSink final : public Sink {
     used_ += use;
     return use;
   }
-  void received(Link&) override {
+  void received(transports::Link&) override {
     frames.push_back(filling_);
     to_come.pop_front();
   }
-  void sent(Link&, std::uint64_t cookie) override { cookies.push_back(cookie); }
-  void broken(Link&, std::error_code why, std::string_view text, bool in_order) override {
+  void sent(transports::Link&, std::uint64_t cookie) override { cookies.push_back(cookie); }
+  void broken(transports::Link&, std::error_code why, std::string_view text,
+              bool in_order) override {
     ++breaks;
     code = why;
     what = text;
@@ -83,17 +85,18 @@ class NotingSink final : public Sink {
   }
 
  private:
-  Blob filling_;
+  transports::Blob filling_;
   std::size_t used_ = 0;
 };
 
 // Rank 0 sends to rank 1.
 struct Pair {
-  explicit Pair(const MemFaults& faults = {}, std::uint64_t seed = 1) : fabric(2, faults, seed) {
+  explicit Pair(const mem::MemFaults& faults = {}, std::uint64_t seed = 1)
+      : fabric(2, faults, seed) {
     for (int rank = 0; rank < 2; ++rank) ends[rank] = fabric.endpoint(rank);
     for (auto& end : ends) end->start({ends[0]->address(), ends[1]->address()}, 1);
   }
-  Link& out() { return ends[0]->link(1, Priority::bulk); }
+  transports::Link& out() { return ends[0]->link(1, Priority::bulk); }
   // Sends frames of these sizes, and lets both ends work until nothing happens any more.
   void run(const std::vector<std::size_t>& sizes) {
     sink.to_come.insert(sink.to_come.end(), sizes.begin(), sizes.end());
@@ -103,9 +106,9 @@ struct Pair {
   void settle() {
     for (int idle = 0; idle < 200; ++idle) {
       while (next < payloads.size()) {
-        const Send answer = out().send(header_of(next), payloads[next], next);
+        const transports::Send answer = out().send(header_of(next), payloads[next], next);
         answers.push_back(answer);
-        if (answer == Send::full) break;
+        if (answer == transports::Send::full) break;
         ++next;
       }
       if (ends[0]->progress(sender) || ends[1]->progress(sink)) idle = 0;
@@ -118,13 +121,15 @@ struct Pair {
       CHECK(sink.frames[i] == payloads[i]);
     }
   }
-  long asked(Send answer) const { return std::count(answers.begin(), answers.end(), answer); }
+  long asked(transports::Send answer) const {
+    return std::count(answers.begin(), answers.end(), answer);
+  }
 
-  MemFabric fabric;
-  std::unique_ptr<Transport> ends[2];
+  mem::MemFabric fabric;
+  std::unique_ptr<transports::Transport> ends[2];
   NotingSink sender, sink;
-  std::deque<Blob> payloads;
-  std::vector<Send> answers;
+  std::deque<transports::Blob> payloads;
+  std::vector<transports::Send> answers;
   std::size_t next = 0;
 };
 

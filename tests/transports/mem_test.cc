@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mem does on purpose: full links, pieces, delays, stalls; on one thread, so that a seed says everything.
+// What mem does on purpose: full links, pieces, delays, stalls; on one thread, so that a seed says
+// everything.
 #include "transports/mem/mem.h"
 
 #include <poll.h>
@@ -16,7 +17,7 @@ TEST_CASE("frames come in order and whole, whatever the link holds") {
   const std::size_t capacity = GENERATE(1, 3, 16, 63, 64, 65, 100, 1000, 1 << 18);
   const bool placed = GENERATE(false, true);
   const std::size_t queue = GENERATE(1, 4);
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.capacity = capacity;
   faults.queue = queue;
   Pair pair(faults);
@@ -26,17 +27,17 @@ TEST_CASE("frames come in order and whole, whatever the link holds") {
   pair.check_frames(mixed.size());
   if (capacity > 80'000) {
     CHECK(pair.sender.cookies.empty());
-    CHECK(pair.asked(Send::done) == static_cast<long>(mixed.size()));
+    CHECK(pair.asked(transports::Send::done) == static_cast<long>(mixed.size()));
   } else {
-    CHECK(pair.asked(Send::copied) == static_cast<long>(pair.sender.cookies.size()));
-    CHECK(pair.asked(Send::copied) != 0);
-    CHECK(pair.asked(Send::queued) == 0);  // none is larger than eager_bytes
+    CHECK(pair.asked(transports::Send::copied) == static_cast<long>(pair.sender.cookies.size()));
+    CHECK(pair.asked(transports::Send::copied) != 0);
+    CHECK(pair.asked(transports::Send::queued) == 0);  // none is larger than eager_bytes
     CHECK(std::is_sorted(pair.sender.cookies.begin(), pair.sender.cookies.end()));
   }
 }
 
 TEST_CASE("pieces cut elements anywhere, and the sink still sees whole ones") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.split = GENERATE(1, 2, 7, 100);
   faults.capacity = GENERATE(5, 4096);
   const std::uint64_t seed = GENERATE(1, 2, 3);
@@ -50,7 +51,7 @@ TEST_CASE("pieces cut elements anywhere, and the sink still sees whole ones") {
 
 TEST_CASE("a seed says which pieces there are") {
   const auto views = [](std::uint64_t seed) {
-    MemFaults faults;
+    mem::MemFaults faults;
     faults.split = 50;
     Pair pair(faults, seed);
     pair.run({5000});
@@ -61,14 +62,14 @@ TEST_CASE("a seed says which pieces there are") {
 }
 
 TEST_CASE("a delayed frame is seen after so many calls, and nobody sleeps meanwhile") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.delay = 20;
   int longest = 0;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
     Pair pair(faults, seed);
     pair.sink.to_come = {8};
-    const Blob payload = payload_of(0, 8);
-    REQUIRE(pair.out().send(header_of(0), payload, 0) == Send::done);
+    const transports::Blob payload = payload_of(0, 8);
+    REQUIRE(pair.out().send(header_of(0), payload, 0) == transports::Send::done);
     int calls = 0;
     while (pair.sink.frames.empty()) {
       REQUIRE_FALSE(pair.ends[1]->prepare_sleep());
@@ -82,28 +83,28 @@ TEST_CASE("a delayed frame is seen after so many calls, and nobody sleeps meanwh
 }
 
 TEST_CASE("a stalled frame is refused or kept for a while, and everything arrives") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.stall = 10;
   bool refused = false, queued = false;
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Pair pair(faults, seed);
     pair.run(mixed);
     pair.check_frames(mixed.size());
-    refused |= pair.asked(Send::full) != 0;
-    queued |= pair.asked(Send::copied) != 0;
+    refused |= pair.asked(transports::Send::full) != 0;
+    queued |= pair.asked(transports::Send::copied) != 0;
   }
   CHECK(refused);
   CHECK(queued);
 }
 
 TEST_CASE("a sender that was refused does not sleep before it may try again") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.capacity = 64;
   faults.queue = 1;
   Pair pair(faults);
-  const Blob payload = payload_of(0, 100);
-  REQUIRE(pair.out().send(header_of(0), payload, 0) == Send::copied);
-  REQUIRE(pair.out().send(header_of(1), payload, 1) == Send::full);
+  const transports::Blob payload = payload_of(0, 100);
+  REQUIRE(pair.out().send(header_of(0), payload, 0) == transports::Send::copied);
+  REQUIRE(pair.out().send(header_of(1), payload, 1) == transports::Send::full);
   pair.ends[0]->progress(pair.sender);
   CHECK(pair.ends[0]->prepare_sleep());  // no room: the receiver has to move first
   pair.sink.to_come = {100, 100};
@@ -115,31 +116,32 @@ TEST_CASE("a sender that was refused does not sleep before it may try again") {
 }
 
 TEST_CASE("a small frame goes at once or is refused, until there is room for all of it") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.capacity = 300;
   Pair pair(faults);
-  const Blob payload = payload_of(0, 100);
-  REQUIRE(pair.out().send(header_of(0), payload, 0) == Send::done);
-  REQUIRE(pair.out().send(header_of(1), payload, 1) == Send::full);
+  const transports::Blob payload = payload_of(0, 100);
+  REQUIRE(pair.out().send(header_of(0), payload, 0) == transports::Send::done);
+  REQUIRE(pair.out().send(header_of(1), payload, 1) == transports::Send::full);
   CHECK_FALSE(pair.ends[0]->progress(pair.sender));
   CHECK(pair.ends[0]->prepare_sleep());
   pair.sink.to_come = {100, 100};
   CHECK(pair.ends[1]->progress(pair.sink));
   CHECK_FALSE(pair.ends[0]->prepare_sleep());
   CHECK(pair.ends[0]->progress(pair.sender));
-  CHECK(pair.out().send(header_of(1), payload, 1) == Send::done);
+  CHECK(pair.out().send(header_of(1), payload, 1) == transports::Send::done);
 }
 
 TEST_CASE("a large payload is borrowed until it has gone") {
-  MemFaults faults;
+  mem::MemFaults faults;
   faults.capacity = 5000;
   faults.queue = 2;
   Pair pair(faults);
-  const std::vector<std::size_t> sizes = {eager_bytes + 1, eager_bytes, 3 * eager_bytes, 10};
+  const std::vector<std::size_t> sizes = {transports::eager_bytes + 1, transports::eager_bytes,
+                                          3 * transports::eager_bytes, 10};
   pair.run(sizes);
   pair.check_frames(sizes.size());
-  CHECK(pair.asked(Send::queued) == 2);
-  CHECK(pair.asked(Send::copied) == 1);
+  CHECK(pair.asked(transports::Send::queued) == 2);
+  CHECK(pair.asked(transports::Send::copied) == 1);
   CHECK(pair.sender.cookies == std::vector<std::uint64_t>{0, 1, 2});
 }
 

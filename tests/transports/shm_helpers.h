@@ -22,9 +22,9 @@ inline std::ptrdiff_t open_descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
-// `size` shm transports of one host, started at once by as many threads. edit: every rank's options before its transport is made.
-// Raises the soft limit of open files as far as it goes; whether so many ranks have room in this one process, each with two
-// descriptors for every other.
+// `size` shm transports of one host, started at once by as many threads. edit: every rank's options
+// before its transport is made. Raises the soft limit of open files as far as it goes; whether so
+// many ranks have room in this one process, each with two descriptors for every other.
 inline bool have_room(std::size_t ranks) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
@@ -32,18 +32,18 @@ inline bool have_room(std::size_t ranks) {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max >= ranks * (2 * ranks + 20);
 }
 
-inline std::vector<std::unique_ptr<Transport>> shm_transports(
-    int size, const std::function<void(ShmOptions&)>& edit = {}) {
-  std::vector<std::unique_ptr<Transport>> transports;
-  std::vector<Blob> addresses;
+inline std::vector<std::unique_ptr<transports::Transport>> shm_transports(
+    int size, const std::function<void(shm::ShmOptions&)>& edit = {}) {
+  std::vector<std::unique_ptr<transports::Transport>> transports;
+  std::vector<transports::Blob> addresses;
   for (int rank = 0; rank < size; ++rank) {
-    ShmOptions options;
+    shm::ShmOptions options;
     options.rank = rank;
     options.size = size;
     options.host = "one host";
-    options.deadline = after(Clock::now(), std::chrono::minutes{3});
+    options.deadline = base::after(base::Clock::now(), std::chrono::minutes{3});
     if (edit) edit(options);
-    transports.push_back(make_shm(options));
+    transports.push_back(shm::make_shm(options));
     addresses.push_back(transports.back()->address());
   }
   std::vector<std::exception_ptr> failures(transports.size());
@@ -62,10 +62,11 @@ inline std::vector<std::unique_ptr<Transport>> shm_transports(
   return transports;
 }
 
-// Where memory of one rank lies for the others. It takes two turns until all have mapped it: the owner sends its descriptor when it uses
-// the memory, and the others take it when they use any.
-inline WindowPlace find_everywhere(const std::vector<std::unique_ptr<Transport>>& transports,
-                                   std::size_t owner, const void* data, std::size_t bytes) {
+// Where memory of one rank lies for the others. It takes two turns until all have mapped it: the
+// owner sends its descriptor when it uses the memory, and the others take it when they use any.
+inline transports::WindowPlace find_everywhere(
+    const std::vector<std::unique_ptr<transports::Transport>>& transports, std::size_t owner,
+    const void* data, std::size_t bytes) {
   transports[owner]->windows()->find(data, bytes);
   for (const auto& transport : transports) transport->windows()->find(nullptr, 0);
   return transports[owner]->windows()->find(data, bytes);

@@ -33,16 +33,17 @@ using Catch::Equals;
 
 constexpr milliseconds patience{20'000};
 
-ShmOptions options_of(int rank, int size) {
-  ShmOptions options;
+shm::ShmOptions options_of(int rank, int size) {
+  shm::ShmOptions options;
   options.rank = rank;
   options.size = size;
   options.host = "one host";
-  options.deadline = after(Clock::now(), patience);
+  options.deadline = base::after(base::Clock::now(), patience);
   return options;
 }
 
-std::string failure_of(Transport& transport, const std::vector<Blob>& addresses,
+std::string failure_of(transports::Transport& transport,
+                       const std::vector<transports::Blob>& addresses,
                        std::uint64_t job = shm_job) {
   try {
     transport.start(addresses, job);
@@ -55,13 +56,14 @@ std::string failure_of(Transport& transport, const std::vector<Blob>& addresses,
 // Plays rank 1 of 2, down to the bytes.
 class Impostor {
  public:
-  explicit Impostor(const Transport& victim) {
-    address_ = encode(ShmAddress{"one host", "rondo-test-impostor-" + std::to_string(::getpid()),
-                                 static_cast<std::uint32_t>(::geteuid()), 0});
-    listener_ = listen_at_name(decode_shm_address(address_)->name, 8);
-    socket_ = connect_to_name(decode_shm_address(victim.address())->name);
+  explicit Impostor(const transports::Transport& victim) {
+    address_ =
+        shm::encode(shm::ShmAddress{"one host", "rondo-test-impostor-" + std::to_string(::getpid()),
+                                    static_cast<std::uint32_t>(::geteuid()), 0});
+    listener_ = shm::listen_at_name(shm::decode_shm_address(address_)->name, 8);
+    socket_ = shm::connect_to_name(shm::decode_shm_address(victim.address())->name);
   }
-  const Blob& address() const { return address_; }
+  const transports::Blob& address() const { return address_; }
   int socket() const { return socket_.get(); }
   void close() { socket_.reset(); }
   template <class Array>
@@ -69,30 +71,30 @@ class Impostor {
     Array array{};
     pollfd ready{socket_.get(), POLLIN, 0};
     ::poll(&ready, 1, 20'000);
-    receive_packet(socket_.get(), array, true);
+    shm::receive_packet(socket_.get(), array, true);
     return array;
   }
-  Verdict shake_hands(std::string_view secret = {}) {
-    const Claim claim{.purpose = Purpose::memory, .rank = 1, .size = 2, .job = shm_job};
-    Initiator initiator(claim, 0, secret);
-    send_packet(socket_.get(), initiator.hello());
-    send_packet(socket_.get(), initiator.answer(await<ChallengeBytes>()));
-    return Initiator::read_verdict(await<VerdictBytes>());
+  base::Verdict shake_hands(std::string_view secret = {}) {
+    const base::Claim claim{.purpose = base::Purpose::memory, .rank = 1, .size = 2, .job = shm_job};
+    base::Initiator initiator(claim, 0, secret);
+    shm::send_packet(socket_.get(), initiator.hello());
+    shm::send_packet(socket_.get(), initiator.answer(await<base::ChallengeBytes>()));
+    return base::Initiator::read_verdict(await<base::VerdictBytes>());
   }
   void show(int segment) { show(segment, bell_.get()); }
   void show(int segment, int bell) {
     const std::array<int, 2> descriptors{segment, bell};
-    send_packet(socket_.get(), std::as_bytes(std::span("rondoseg", 8)), descriptors);
+    shm::send_packet(socket_.get(), std::as_bytes(std::span("rondoseg", 8)), descriptors);
   }
 
  private:
-  Blob address_;
-  FileDescriptor listener_, socket_;
-  FileDescriptor bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  transports::Blob address_;
+  base::FileDescriptor listener_, socket_;
+  base::FileDescriptor bell_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 };
 
-FileDescriptor memory_of(std::size_t bytes, int seals) {
-  FileDescriptor memory(::memfd_create("test", MFD_ALLOW_SEALING | MFD_CLOEXEC));
+base::FileDescriptor memory_of(std::size_t bytes, int seals) {
+  base::FileDescriptor memory(::memfd_create("test", MFD_ALLOW_SEALING | MFD_CLOEXEC));
   REQUIRE(::ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0);
   REQUIRE(::fcntl(memory.get(), F_ADD_SEALS, seals) == 0);
   return memory;
@@ -101,31 +103,34 @@ FileDescriptor memory_of(std::size_t bytes, int seals) {
 }  // namespace
 
 TEST_CASE("shm addresses are checked") {
-  const Blob good = encode(ShmAddress{"h", "name", 1, 2});
-  REQUIRE(decode_shm_address(good));
-  CHECK(decode_shm_address(good)->name == "name");
+  const transports::Blob good = shm::encode(shm::ShmAddress{"h", "name", 1, 2});
+  REQUIRE(shm::decode_shm_address(good));
+  CHECK(shm::decode_shm_address(good)->name == "name");
   for (std::size_t bytes = 0; bytes < good.size(); ++bytes)
-    CHECK_FALSE(decode_shm_address(std::span(good).first(bytes)));
-  Blob longer = good;
+    CHECK_FALSE(shm::decode_shm_address(std::span(good).first(bytes)));
+  transports::Blob longer = good;
   longer.push_back(std::byte{0});
-  CHECK_FALSE(decode_shm_address(longer));
-  CHECK_FALSE(decode_shm_address(encode(ShmAddress{"h", "", 1, 2})));
-  const auto transport = make_shm(options_of(0, 2));
+  CHECK_FALSE(shm::decode_shm_address(longer));
+  CHECK_FALSE(shm::decode_shm_address(shm::encode(shm::ShmAddress{"h", "", 1, 2})));
+  const auto transport = shm::make_shm(options_of(0, 2));
   CHECK_THAT(transport->reach(1, good).why, Contains("another host"));
   CHECK_THAT(transport->reach(1, {}).why, Contains("cannot share memory"));
   CHECK_THAT(transport->reach(1, longer).why, Contains("cannot be read"));
-  CHECK(transport->reach(1, encode(ShmAddress{"one host", "n", ::geteuid(), 2})).distance == distance_host);
-  CHECK_THAT(transport->reach(1, encode(ShmAddress{"one host", "n", ::geteuid() + 1, 2})).why,
-             Contains("belongs to user"));
+  CHECK(
+      transport->reach(1, shm::encode(shm::ShmAddress{"one host", "n", ::geteuid(), 2})).distance ==
+      transports::distance_host);
+  CHECK_THAT(
+      transport->reach(1, shm::encode(shm::ShmAddress{"one host", "n", ::geteuid() + 1, 2})).why,
+      Contains("belongs to user"));
 }
 
 TEST_CASE("ranks of a host with the same secret meet, those with different ones say so") {
-  CHECK(shm_transports(3, [](ShmOptions& o) { o.secret = "one for all"; }).size() == 3);
-  ShmOptions first = options_of(0, 2), second = options_of(1, 2);
+  CHECK(shm_transports(3, [](shm::ShmOptions& o) { o.secret = "one for all"; }).size() == 3);
+  shm::ShmOptions first = options_of(0, 2), second = options_of(1, 2);
   first.secret = "a";
   second.secret = "b";
-  auto rank0 = make_shm(first), rank1 = make_shm(second);
-  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  auto rank0 = shm::make_shm(first), rank1 = shm::make_shm(second);
+  const std::vector<transports::Blob> addresses{rank0->address(), rank1->address()};
   std::string zero;
   std::thread other([&] { zero = failure_of(*rank0, addresses); });
   const std::string one = failure_of(*rank1, addresses);
@@ -135,8 +140,8 @@ TEST_CASE("ranks of a host with the same secret meet, those with different ones 
 }
 
 TEST_CASE("ranks of different jobs do not share memory") {
-  auto rank0 = make_shm(options_of(0, 2)), rank1 = make_shm(options_of(1, 2));
-  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  auto rank0 = shm::make_shm(options_of(0, 2)), rank1 = shm::make_shm(options_of(1, 2));
+  const std::vector<transports::Blob> addresses{rank0->address(), rank1->address()};
   std::string zero;
   std::thread other([&] { zero = failure_of(*rank0, addresses, 1); });
   CHECK_THAT(failure_of(*rank1, addresses, 2), Contains("another job"));
@@ -146,27 +151,28 @@ TEST_CASE("ranks of different jobs do not share memory") {
 
 TEST_CASE("a rank that has ended is not waited for") {
   const int gone = GENERATE(0, 1);
-  auto transport = make_shm(options_of(1 - gone, 2)), other = make_shm(options_of(gone, 2));
-  std::vector<Blob> addresses(2);
+  auto transport = shm::make_shm(options_of(1 - gone, 2)),
+       other = shm::make_shm(options_of(gone, 2));
+  std::vector<transports::Blob> addresses(2);
   addresses[static_cast<std::size_t>(gone)] = other->address();
   addresses[static_cast<std::size_t>(1 - gone)] = transport->address();
   other.reset();
-  const auto begin = Clock::now();
+  const auto begin = base::Clock::now();
   CHECK_THAT(failure_of(*transport, addresses), Contains("its process has ended"));
-  CHECK(Clock::now() - begin < milliseconds{5000});
+  CHECK(base::Clock::now() - begin < milliseconds{5000});
 }
 
 TEST_CASE("a rank that never comes is named at the deadline") {
-  ShmOptions options = options_of(0, 2);
-  options.deadline = after(Clock::now(), milliseconds{300});
-  auto transport = make_shm(options), other = make_shm(options_of(1, 2));
+  shm::ShmOptions options = options_of(0, 2);
+  options.deadline = base::after(base::Clock::now(), milliseconds{300});
+  auto transport = shm::make_shm(options), other = shm::make_shm(options_of(1, 2));
   CHECK_THAT(failure_of(*transport, {transport->address(), other->address()}),
              Contains("until the deadline for joining") && Contains("rank 1"));
 }
 
 TEST_CASE("ranks that meet end with what the control plane says of the others") {
-  auto rank0 = make_shm(options_of(0, 2)), rank1 = make_shm(options_of(1, 2));
-  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  auto rank0 = shm::make_shm(options_of(0, 2)), rank1 = shm::make_shm(options_of(1, 2));
+  const std::vector<transports::Blob> addresses{rank0->address(), rank1->address()};
   std::string zero;
   std::thread waiting([&] { zero = failure_of(*rank0, addresses); });
   rank0->interrupt("rank 2 has lost rank 1");
@@ -176,9 +182,10 @@ TEST_CASE("ranks that meet end with what the control plane says of the others") 
 }
 
 TEST_CASE("why one rank gives up is what the others say too") {
-  auto rank0 = make_shm(options_of(0, 3)), rank1 = make_shm(options_of(1, 3)),
-       rank2 = make_shm(options_of(2, 3));
-  const std::vector<Blob> addresses{rank0->address(), rank1->address(), rank2->address()};
+  auto rank0 = shm::make_shm(options_of(0, 3)), rank1 = shm::make_shm(options_of(1, 3)),
+       rank2 = shm::make_shm(options_of(2, 3));
+  const std::vector<transports::Blob> addresses{rank0->address(), rank1->address(),
+                                                rank2->address()};
   rank2.reset();
   std::string one;
   std::thread other([&] { one = failure_of(*rank1, addresses); });
@@ -189,21 +196,22 @@ TEST_CASE("why one rank gives up is what the others say too") {
 }
 
 TEST_CASE("strangers at the socket do no harm") {
-  auto rank0 = make_shm(options_of(0, 2)), rank1 = make_shm(options_of(1, 2));
-  const std::string name = decode_shm_address(rank0->address())->name;
-  const Blob noise = payload_of(3, 500);
-  const FileDescriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  auto rank0 = shm::make_shm(options_of(0, 2)), rank1 = shm::make_shm(options_of(1, 2));
+  const std::string name = shm::decode_shm_address(rank0->address())->name;
+  const transports::Blob noise = payload_of(3, 500);
+  const base::FileDescriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::ptrdiff_t before = open_descriptors();
-  std::vector<FileDescriptor> clients;
+  std::vector<base::FileDescriptor> clients;
   for (int i = 0; i < 100; ++i) {
-    clients.push_back(connect_to_name(name));
+    clients.push_back(shm::connect_to_name(name));
     if (!clients.back()) break;
     const std::array<int, 1> descriptor{file.get()};
     if (i % 2 == 0)
-      send_packet(clients.back().get(), std::span(noise).first(static_cast<std::size_t>(i) * 5), descriptor);
+      shm::send_packet(clients.back().get(),
+                       std::span(noise).first(static_cast<std::size_t>(i) * 5), descriptor);
     if (i % 3 == 0) clients.pop_back();
   }
-  const std::vector<Blob> addresses{rank0->address(), rank1->address()};
+  const std::vector<transports::Blob> addresses{rank0->address(), rank1->address()};
   std::thread other([&] { rank1->start(addresses, shm_job); });
   CHECK(failure_of(*rank0, addresses) == "none");
   other.join();
@@ -214,12 +222,14 @@ TEST_CASE("strangers at the socket do no harm") {
 }
 
 TEST_CASE("what a member of the job sends is checked") {
-  auto victim = make_shm(options_of(0, 2));
+  auto victim = shm::make_shm(options_of(0, 2));
   Impostor impostor(*victim);
   std::string failure;
-  std::thread thread([&] { failure = failure_of(*victim, {victim->address(), impostor.address()}); });
-  REQUIRE(impostor.shake_hands() == Verdict::welcome);
-  const std::size_t bytes = SegmentLayout(2).bytes();
+  std::thread thread([&] {
+    failure = failure_of(*victim, {victim->address(), impostor.address()});
+  });
+  REQUIRE(impostor.shake_hands() == base::Verdict::welcome);
+  const std::size_t bytes = shm::SegmentLayout(2).bytes();
   std::string expected;
   SECTION("a segment of another size") {
     impostor.show(memory_of(bytes - 4096, F_SEAL_SHRINK | F_SEAL_GROW).get());
@@ -230,24 +240,24 @@ TEST_CASE("what a member of the job sends is checked") {
     expected = "not sealed";
   }
   SECTION("a file") {
-    impostor.show(FileDescriptor(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)).get());
+    impostor.show(base::FileDescriptor(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC)).get());
     expected = "";
   }
   SECTION("a bell that is none") {
-    const FileDescriptor memory = memory_of(bytes, F_SEAL_SHRINK | F_SEAL_GROW);
+    const base::FileDescriptor memory = memory_of(bytes, F_SEAL_SHRINK | F_SEAL_GROW);
     impostor.show(memory.get(), memory.get());
     expected = "its bell is no eventfd";
   }
   SECTION("no descriptor") {
-    send_packet(impostor.socket(), std::as_bytes(std::span("rondoseg", 8)));
+    shm::send_packet(impostor.socket(), std::as_bytes(std::span("rondoseg", 8)));
     expected = "without its two descriptors";
   }
   SECTION("something else") {
-    send_packet(impostor.socket(), payload_of(5, 200));
+    shm::send_packet(impostor.socket(), payload_of(5, 200));
     expected = "something else";
   }
   SECTION("that it gives up") {
-    send_packet(impostor.socket(), std::as_bytes(std::span("rondoendno\nway", 14)));
+    shm::send_packet(impostor.socket(), std::as_bytes(std::span("rondoendno\nway", 14)));
     expected = "no way";
   }
   thread.join();
@@ -256,17 +266,18 @@ TEST_CASE("what a member of the job sends is checked") {
 }
 
 TEST_CASE("counters that cannot be break the link, and nothing is read beyond the ring") {
-  auto victim = make_shm(options_of(0, 2));
+  auto victim = shm::make_shm(options_of(0, 2));
   Impostor impostor(*victim);
   std::thread thread([&] { victim->start({victim->address(), impostor.address()}, shm_job); });
-  REQUIRE(impostor.shake_hands() == Verdict::welcome);
-  const SegmentLayout layout(2);
-  const FileDescriptor memory = memory_of(layout.bytes(), F_SEAL_SHRINK | F_SEAL_GROW);
-  const Segment segment(layout, Mapping(memory.get(), layout.bytes(), Mapping::Access::write));
+  REQUIRE(impostor.shake_hands() == base::Verdict::welcome);
+  const shm::SegmentLayout layout(2);
+  const base::FileDescriptor memory = memory_of(layout.bytes(), F_SEAL_SHRINK | F_SEAL_GROW);
+  const shm::Segment segment(
+      layout, shm::Mapping(memory.get(), layout.bytes(), shm::Mapping::Access::write));
   impostor.show(memory.get());
   thread.join();
   Node node(std::move(victim));
-  SegmentPair& pair = segment.pair(0);
+  shm::SegmentPair& pair = segment.pair(0);
   const std::uint64_t produced = GENERATE(65, 512 << 10, UINT64_MAX - 63);
   SECTION("produced") {
     pair.produced[0] = produced;
@@ -285,15 +296,16 @@ TEST_CASE("counters that cannot be break the link, and nothing is read beyond th
 }
 
 TEST_CASE(
-    "the death of a process is noticed, told once for each link, and what it sent before still arrives") {
-  auto mine = make_shm(options_of(0, 2));
-  std::vector<Blob> addresses{mine->address(), Blob(1024)};
+    "the death of a process is noticed, told once for each link, and what it sent before still "
+    "arrives") {
+  auto mine = shm::make_shm(options_of(0, 2));
+  std::vector<transports::Blob> addresses{mine->address(), transports::Blob(1024)};
   int pipe[2];
   REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
   const pid_t child = ::fork();
   if (child == 0) {  // rank 1
     try {
-      auto theirs = make_shm(options_of(1, 2));
+      auto theirs = shm::make_shm(options_of(1, 2));
       addresses[1] = theirs->address();
       if (::write(pipe[1], addresses[1].data(), addresses[1].size()) < 0) ::_exit(1);
       theirs->start(addresses, shm_job);
@@ -311,8 +323,8 @@ TEST_CASE(
   mine->start(addresses, shm_job);
   Node node(std::move(mine));
   node.expect(1, Priority::bulk, {1, 1000, true, 1});
-  const auto until = Clock::now() + patience;
-  while (node.broken_links.size() < link_lanes.size() && Clock::now() < until) {
+  const auto until = base::Clock::now() + patience;
+  while (node.broken_links.size() < transports::link_lanes.size() && base::Clock::now() < until) {
     if (!node.turn() && node.transport().prepare_sleep()) {
       pollfd watch{node.transport().wait_descriptor(), POLLIN, 0};
       CHECK(::poll(&watch, 1, 10'000) == 1);
@@ -320,7 +332,7 @@ TEST_CASE(
   }
   ::waitpid(child, nullptr, 0);
   CHECK(node.frames == 1);
-  REQUIRE(node.broken_links.size() == link_lanes.size());
+  REQUIRE(node.broken_links.size() == transports::link_lanes.size());
   for (const Node::Broken& broken : node.broken_links) {
     CHECK(broken.what == "its process has ended");
     CHECK_FALSE(broken.clean);
@@ -333,18 +345,18 @@ TEST_CASE(
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("a rank without descriptors to spare names the limit") {
   const auto spare = GENERATE(0u, 1u, 2u, 3u, 4u, 5u);
-  std::vector<Blob> addresses(2);
+  std::vector<transports::Blob> addresses(2);
   int told[2], heard[2], answer[2];
-  REQUIRE(
-      (::pipe2(told, O_CLOEXEC) == 0 && ::pipe2(heard, O_CLOEXEC) == 0 && ::pipe2(answer, O_CLOEXEC) == 0));
-  const auto read_address = [](int from, Blob& to) {
+  REQUIRE((::pipe2(told, O_CLOEXEC) == 0 && ::pipe2(heard, O_CLOEXEC) == 0 &&
+           ::pipe2(answer, O_CLOEXEC) == 0));
+  const auto read_address = [](int from, transports::Blob& to) {
     to.resize(1024);
     to.resize(static_cast<std::size_t>(std::max<ssize_t>(::read(from, to.data(), to.size()), 0)));
     return !to.empty();
   };
   const pid_t child = ::fork();
   if (child == 0) {  // rank 1
-    auto rank1 = make_shm(options_of(1, 2));
+    auto rank1 = shm::make_shm(options_of(1, 2));
     addresses[1] = rank1->address();
     if (::write(told[1], addresses[1].data(), addresses[1].size()) < 0) ::_exit(1);
     if (!read_address(heard[0], addresses[0])) ::_exit(1);
@@ -353,19 +365,20 @@ TEST_CASE("a rank without descriptors to spare names the limit") {
   }
   REQUIRE(read_address(told[0], addresses[1]));
   // The other rank is there: the time is for nothing but the meeting.
-  ShmOptions short_of = options_of(0, 2);
-  short_of.deadline = after(Clock::now(), milliseconds{2500});
-  auto rank0 = make_shm(short_of);
+  shm::ShmOptions short_of = options_of(0, 2);
+  short_of.deadline = base::after(base::Clock::now(), milliseconds{2500});
+  auto rank0 = shm::make_shm(short_of);
   addresses[0] = rank0->address();
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   std::string zero;
   {
-    std::vector<FileDescriptor> all;
+    std::vector<base::FileDescriptor> all;
     rlimit low = before;
     low.rlim_cur = static_cast<rlim_t>(open_descriptors() + 20);
     REQUIRE(::setrlimit(RLIMIT_NOFILE, &low) == 0);
-    for (FileDescriptor one_more(::dup(0)); one_more; one_more = FileDescriptor(::dup(0)))
+    for (base::FileDescriptor one_more(::dup(0)); one_more;
+         one_more = base::FileDescriptor(::dup(0)))
       all.push_back(std::move(one_more));
     all.resize(all.size() - spare);
     REQUIRE(::write(heard[1], addresses[0].data(), addresses[0].size()) > 0);

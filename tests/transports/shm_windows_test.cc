@@ -23,13 +23,13 @@ std::ptrdiff_t mappings() {
 
 TEST_CASE("ranks of a host share areas and what they allocate, and nothing else") {
   auto transports = shm_transports(2);
-  Windows* const of0 = transports[0]->windows();
-  Windows* const of1 = transports[1]->windows();
+  transports::Windows* const of0 = transports[0]->windows();
+  transports::Windows* const of1 = transports[1]->windows();
   REQUIRE(of0 != nullptr);
   CHECK(std::vector<int>(of0->ranks().begin(), of0->ranks().end()) == std::vector<int>{0, 1});
   CHECK(of0->area(2) == nullptr);
-  std::memset(of1->area(1), 9, window_area_bytes);
-  CHECK(of0->area(1)[window_area_bytes - 1] == std::byte{9});
+  std::memset(of1->area(1), 9, transports::window_area_bytes);
+  CHECK(of0->area(1)[transports::window_area_bytes - 1] == std::byte{9});
   CHECK(of0->area(0)[0] == std::byte{0});
 
   auto memory = transports[1]->allocate(100);
@@ -37,7 +37,8 @@ TEST_CASE("ranks of a host share areas and what they allocate, and nothing else"
   std::memset(memory->memory().data(), 7, 100);
   CHECK(of1->find(memory->memory().data() + 10, 90).generation == 0);
   CHECK(of0->map(1, {0, 1, 10}, 90) == nullptr);
-  const WindowPlace place = find_everywhere(transports, 1, memory->memory().data() + 10, 90);
+  const transports::WindowPlace place =
+      find_everywhere(transports, 1, memory->memory().data() + 10, 90);
   REQUIRE(place.generation != 0);
   CHECK(place.offset == 10);
   std::byte* const there = of0->map(1, place, 90);
@@ -45,7 +46,7 @@ TEST_CASE("ranks of a host share areas and what they allocate, and nothing else"
   CHECK(there[89] == std::byte{7});
   there[0] = std::byte{8};
   CHECK(memory->memory()[10] == std::byte{8});
-  const std::size_t extent = Extent(0).bytes();
+  const std::size_t extent = shm::Extent(0).bytes();
   CHECK(of0->map(1, place, extent - 10) != nullptr);
   CHECK(of0->map(1, place, extent - 9) == nullptr);
   CHECK(of0->map(1, {place.slot, place.generation, extent + 1}, 0) == nullptr);
@@ -80,11 +81,11 @@ TEST_CASE("memory that is used again is zero, and the others see what is written
     auto memory = transports[2]->allocate(5000 + static_cast<std::size_t>(i));
     CHECK(memory->memory()[0] == std::byte{0});
     memory->memory()[0] = static_cast<std::byte>(i);
-    const WindowPlace place =
+    const transports::WindowPlace place =
         find_everywhere(transports, 2, memory->memory().data(), memory->memory().size());
     for (const int rank : {0, 1}) {
-      const std::byte* const there =
-          transports[static_cast<std::size_t>(rank)]->windows()->map(2, place, memory->memory().size());
+      const std::byte* const there = transports[static_cast<std::size_t>(rank)]->windows()->map(
+          2, place, memory->memory().size());
       REQUIRE(there != nullptr);
       CHECK(*there == static_cast<std::byte>(i));
     }
@@ -95,7 +96,8 @@ TEST_CASE("what a peer has freed reads as zeros, and after a failure nobody else
   auto transports = shm_transports(2);
   auto memory = transports[1]->allocate(5000);
   memory->memory()[0] = std::byte{1};
-  const WindowPlace place = find_everywhere(transports, 1, memory->memory().data(), 5000);
+  const transports::WindowPlace place =
+      find_everywhere(transports, 1, memory->memory().data(), 5000);
   const volatile std::byte* const there = transports[0]->windows()->map(1, place, 5000);
   REQUIRE(there != nullptr);
   CHECK(*there == std::byte{1});
@@ -104,7 +106,8 @@ TEST_CASE("what a peer has freed reads as zeros, and after a failure nobody else
   CHECK(*there == std::byte{0});
   memory = transports[1]->allocate(5000);
   memory->memory()[0] = std::byte{2};
-  const WindowPlace next = find_everywhere(transports, 1, memory->memory().data(), 5000);
+  const transports::WindowPlace next =
+      find_everywhere(transports, 1, memory->memory().data(), 5000);
   CHECK(next.offset != place.offset);
   CHECK(*transports[0]->windows()->map(1, next, 5000) == std::byte{2});
   CHECK(*there == std::byte{0});
@@ -113,17 +116,19 @@ TEST_CASE("what a peer has freed reads as zeros, and after a failure nobody else
 TEST_CASE("allocating and freeing leaves nothing behind") {
   auto transports = shm_transports(2);
   std::ptrdiff_t descriptors = 0, maps = 0;
-  std::vector<std::unique_ptr<Allocation>> kept;
+  std::vector<std::unique_ptr<transports::Allocation>> kept;
   const std::byte* there = nullptr;
   for (std::size_t i = 0; i < 10'000; ++i) {
-    // Small and large ones, freed in another order than they were made in; zeros, whatever lay there before.
+    // Small and large ones, freed in another order than they were made in; zeros, whatever lay
+    // there before.
     kept.push_back(transports[1]->allocate(i % 7 == 0 ? 3'000'000 : 10'000));
     REQUIRE(kept.back());
     const auto memory = kept.back()->memory();
     CHECK(memory.front() == std::byte{0});
     CHECK(memory.back() == std::byte{0});
     memory.front() = memory.back() = std::byte{1};
-    const WindowPlace place = find_everywhere(transports, 1, memory.data(), memory.size());
+    const transports::WindowPlace place =
+        find_everywhere(transports, 1, memory.data(), memory.size());
     REQUIRE(place.generation != 0);
     there = transports[0]->windows()->map(1, place, memory.size());
     REQUIRE(there != nullptr);
@@ -138,21 +143,22 @@ TEST_CASE("allocating and freeing leaves nothing behind") {
   kept.clear();
   CHECK(*there == std::byte{0});
   // All of it is one range again.
-  CHECK(transports[1]->allocate(Extent(0).bytes())->memory().size() == Extent(0).bytes());
+  CHECK(transports[1]->allocate(shm::Extent(0).bytes())->memory().size() == shm::Extent(0).bytes());
   CHECK(mappings() == maps);
 }
 
 TEST_CASE("allocations cost one descriptor, also while the peers do nothing") {
   auto transports = shm_transports(3);
   const std::ptrdiff_t before = open_descriptors();
-  std::vector<std::unique_ptr<Allocation>> kept;
+  std::vector<std::unique_ptr<transports::Allocation>> kept;
   for (int i = 0; i < 3000; ++i) {
     kept.push_back(transports[1]->allocate(4096));
     transports[1]->windows()->find(kept.back()->memory().data(), 4096);
   }
   CHECK(open_descriptors() <= before + 1);
   for (const auto& one : kept) {
-    const WindowPlace place = find_everywhere(transports, 1, one->memory().data(), 4096);
+    const transports::WindowPlace place =
+        find_everywhere(transports, 1, one->memory().data(), 4096);
     REQUIRE(place.generation != 0);
     CHECK(transports[2]->windows()->map(1, place, 4096) != nullptr);
   }
@@ -186,7 +192,8 @@ TEST_CASE("a descriptor is with a few peers at a time, as long as these have not
 TEST_CASE("memory may outlive its transport") {
   auto transports = shm_transports(2);
   auto memory = transports[1]->allocate(1 << 20);
-  const WindowPlace place = find_everywhere(transports, 1, memory->memory().data(), 1 << 20);
+  const transports::WindowPlace place =
+      find_everywhere(transports, 1, memory->memory().data(), 1 << 20);
   const std::byte* const there = transports[0]->windows()->map(1, place, 1 << 20);
   REQUIRE(there != nullptr);
   transports[1].reset();
@@ -202,7 +209,8 @@ TEST_CASE("a window may be larger than 4 GiB") {
   const std::size_t bytes = (std::size_t{5} << 30) + 1;
   auto memory = transports[0]->allocate(bytes);
   memory->memory()[bytes - 1] = std::byte{3};
-  const WindowPlace place = find_everywhere(transports, 0, &memory->memory()[bytes - 1], 1);
+  const transports::WindowPlace place =
+      find_everywhere(transports, 0, &memory->memory()[bytes - 1], 1);
   CHECK(place.offset == bytes - 1);
   const std::byte* const there = transports[1]->windows()->map(0, place, 1);
   REQUIRE(there != nullptr);
@@ -220,8 +228,8 @@ TEST_CASE("a notification wakes who sleeps on shared memory, once") {
 }
 
 TEST_CASE("a rank that is alone on its host has no windows") {
-  auto transports =
-      shm_transports(3, [](ShmOptions& options) { options.host = std::to_string(options.rank); });
+  auto transports = shm_transports(
+      3, [](shm::ShmOptions& options) { options.host = std::to_string(options.rank); });
   CHECK(transports[0]->windows() == nullptr);
   CHECK(transports[0]->allocate(8) == nullptr);
   CHECK_FALSE(transports[0]->reach(1, transports[1]->address()).distance);

@@ -24,16 +24,16 @@ ip::tcp::endpoint endpoint(const std::string& address, std::uint16_t port) {
   return {ip::make_address(address), port};
 }
 
-std::string message_of(const TcpOptions& options) {
+std::string message_of(const tcp::TcpOptions& options) {
   try {
-    (void)make_tcp(options);
+    (void)tcp::make_tcp(options);
   } catch (const Error& error) {
     return error.what();
   }
   return "nothing was thrown";
 }
 
-const std::vector<LocalAddress> machine{
+const std::vector<tcp::LocalAddress> machine{
     {"lo", ip::make_address("127.0.0.1"), 8, true},
     {"lo", ip::make_address("::1"), 128, true},
     {"eth0", ip::make_address("10.0.0.7"), 24, false},
@@ -44,16 +44,17 @@ const std::vector<LocalAddress> machine{
 };
 
 std::string chosen(const std::vector<std::string>& filters) {
-  const InterfaceFilter filter(filters, machine);
+  const tcp::InterfaceFilter filter(filters, machine);
   std::string text;
-  for (const LocalAddress& one : machine)
+  for (const tcp::LocalAddress& one : machine)
     if (filter.refusal(one).empty()) text += one.address.to_string() + " ";
   return text;
 }
 
 bool has_ipv6_loopback() {
-  return std::ranges::any_of(local_addresses(),
-                             [](const LocalAddress& one) { return one.loopback && one.address.is_v6(); });
+  return std::ranges::any_of(tcp::local_addresses(), [](const tcp::LocalAddress& one) {
+    return one.loopback && one.address.is_v6();
+  });
 }
 
 }  // namespace
@@ -77,64 +78,70 @@ TEST_CASE("interface filters") {
   CHECK(chosen({" eth0 , lo "}) == chosen({"eth0", "lo"}));
   for (const char* bad : {"^", ",", "eth0,^", "^lo,,eth0"})
     CHECK_THROWS_WITH(chosen({bad}), Catch::Contains("names nothing"));
-  CHECK_THROWS_WITH(chosen({"wlan0"}), Catch::Contains("wlan0") && Catch::Contains("eth1 (192.168.1.7)"));
+  CHECK_THROWS_WITH(chosen({"wlan0"}),
+                    Catch::Contains("wlan0") && Catch::Contains("eth1 (192.168.1.7)"));
   CHECK_THROWS_WITH(chosen({"10.1.0.0/16"}), Catch::Contains("10.1.0.0/16"));
-  for (const char* bad : {"10.0.0.0/33", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/8x", "eth0/8", "fd00::/129"})
+  for (const char* bad :
+       {"10.0.0.0/33", "10.0.0.0/", "10.0.0.0/-1", "10.0.0.0/8x", "eth0/8", "fd00::/129"})
     CHECK_THROWS_AS(chosen({bad}), Error);
 }
 
 TEST_CASE("the interfaces of this machine are listed") {
-  const auto all = list_interfaces({"^lo"});
-  const auto lo =
-      std::ranges::find_if(all, [](const InterfaceAddress& one) { return one.address == "127.0.0.1"; });
+  const auto all = tcp::list_interfaces({"^lo"});
+  const auto lo = std::ranges::find_if(
+      all, [](const tcp::InterfaceAddress& one) { return one.address == "127.0.0.1"; });
   REQUIRE(lo != all.end());
   CHECK(lo->loopback);
   CHECK_FALSE(lo->chosen);
   CHECK(lo->why == "excluded by ^lo");
-  CHECK(list_interfaces({"lo"}).front().chosen);
+  CHECK(tcp::list_interfaces({"lo"}).front().chosen);
 }
 
 TEST_CASE("an interface that does not exist") {
-  TcpOptions options;
+  tcp::TcpOptions options;
   options.interfaces = {"nonesuch0"};
-  CHECK_THAT(message_of(options), Catch::Contains("nonesuch0") && Catch::Contains("lo (127.0.0.1)"));
+  CHECK_THAT(message_of(options),
+             Catch::Contains("nonesuch0") && Catch::Contains("lo (127.0.0.1)"));
   options.interfaces = {"^*"};
   CHECK_THAT(message_of(options), Catch::Contains("no interface at all"));
 }
 
 TEST_CASE("without a secret nothing but loopback is listened on") {
-  TcpOptions options;
-  const auto address = decode_tcp_address(make_tcp(options)->address());
+  tcp::TcpOptions options;
+  const auto address = tcp::decode_tcp_address(tcp::make_tcp(options)->address());
   REQUIRE(address);
   for (const auto& one : address->endpoints) CHECK(one.address().is_loopback());
   options.interfaces = {"^lo"};
-  if (local_addresses().size() > 2) CHECK_THAT(message_of(options), Catch::Contains("RONDO_SECRET"));
+  if (tcp::local_addresses().size() > 2)
+    CHECK_THAT(message_of(options), Catch::Contains("RONDO_SECRET"));
 }
 
 TEST_CASE("with a secret that only this host can know nothing but loopback is listened on") {
-  TcpOptions options;
+  tcp::TcpOptions options;
   options.secret = "of one user";
   options.this_host_only = true;
-  const auto address = decode_tcp_address(make_tcp(options)->address());
+  const auto address = tcp::decode_tcp_address(tcp::make_tcp(options)->address());
   REQUIRE(address);
   for (const auto& one : address->endpoints) CHECK(one.address().is_loopback());
 }
 
 TEST_CASE("a port range is kept to, and its end is told") {
   // Some free port, taken for the range.
-  const auto start = local_endpoint(listen_at(ip::make_address("127.0.0.1"), 0, 0, 0, 1).get()).port();
+  const auto start =
+      tcp::local_endpoint(tcp::listen_at(ip::make_address("127.0.0.1"), 0, 0, 0, 1).get()).port();
   const auto first = static_cast<std::uint16_t>(start > 60'000 ? start - 5'000 : start);
-  TcpOptions options;
+  tcp::TcpOptions options;
   options.size = 8;
   options.interfaces = {"127.0.0.1"};
   options.port_first = first;
   options.port_last = static_cast<std::uint16_t>(first + 2);
-  std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<std::unique_ptr<transports::Transport>> transports;
   std::string problem;
   for (options.rank = 0; options.rank < 4 && problem.empty(); ++options.rank) {
     try {
-      transports.push_back(make_tcp(options));
-      const auto port = decode_tcp_address(transports.back()->address())->endpoints.front().port();
+      transports.push_back(tcp::make_tcp(options));
+      const auto port =
+          tcp::decode_tcp_address(transports.back()->address())->endpoints.front().port();
       CHECK((port >= options.port_first && port <= options.port_last));
     } catch (const Error& error) {
       CHECK(error.code() == Errc::system);
@@ -147,7 +154,7 @@ TEST_CASE("a port range is kept to, and its end is told") {
 
 TEST_CASE("over IPv6 loopback", "[.][ipv6]") {
   if (!has_ipv6_loopback()) skip_program("this host has no IPv6 loopback");
-  const auto edit = [](TcpOptions& options) { options.interfaces = {"::1"}; };
+  const auto edit = [](tcp::TcpOptions& options) { options.interfaces = {"::1"}; };
   Group group([&](int size) { return tcp_transports(size, edit); }, 3);
   for (const int from : {0, 1, 2}) {
     group[from].send((from + 1) % 3, Priority::bulk, 1, 200'000);
@@ -158,65 +165,67 @@ TEST_CASE("over IPv6 loopback", "[.][ipv6]") {
 }
 
 TEST_CASE("addresses survive the wire and nothing else does") {
-  const TcpAddress address{"host 1", {endpoint("10.0.0.7", 41022), endpoint("fd00::2", 1)}};
-  const Blob bytes = encode(address);
-  const auto back = decode_tcp_address(bytes);
+  const tcp::TcpAddress address{"host 1", {endpoint("10.0.0.7", 41022), endpoint("fd00::2", 1)}};
+  const transports::Blob bytes = tcp::encode(address);
+  const auto back = tcp::decode_tcp_address(bytes);
   REQUIRE(back);
   CHECK(back->host == address.host);
   CHECK(back->endpoints == address.endpoints);
-  CHECK(to_text(back->endpoints[0]) == "10.0.0.7:41022");
-  CHECK(to_text(back->endpoints[1]) == "[fd00::2]:1");
+  CHECK(tcp::to_text(back->endpoints[0]) == "10.0.0.7:41022");
+  CHECK(tcp::to_text(back->endpoints[1]) == "[fd00::2]:1");
   for (std::size_t length = 0; length < bytes.size(); ++length)
-    CHECK_FALSE(decode_tcp_address(std::span(bytes).first(length)));
-  Blob longer = bytes;
+    CHECK_FALSE(tcp::decode_tcp_address(std::span(bytes).first(length)));
+  transports::Blob longer = bytes;
   longer.push_back(std::byte{0});
-  CHECK_FALSE(decode_tcp_address(longer));
+  CHECK_FALSE(tcp::decode_tcp_address(longer));
   for (std::size_t i = 0; i < bytes.size(); ++i)
     for (const unsigned value : {0u, 1u, 0x7fu, 0x80u, 0xffu}) {
-      Blob changed = bytes;
+      transports::Blob changed = bytes;
       changed[i] = static_cast<std::byte>(value);
-      const auto read = decode_tcp_address(changed);
-      if (read) CHECK(encode(*read) == changed);
+      const auto read = tcp::decode_tcp_address(changed);
+      if (read) CHECK(tcp::encode(*read) == changed);
     }
-  CHECK_FALSE(decode_tcp_address(encode({"h", {}})));
-  CHECK_FALSE(decode_tcp_address(encode({"h", {endpoint("0.0.0.0", 5)}})));
-  CHECK_FALSE(decode_tcp_address(encode({"h", {endpoint("224.0.0.1", 5)}})));
-  CHECK_FALSE(decode_tcp_address(encode({"h", {endpoint("10.0.0.1", 0)}})));
+  CHECK_FALSE(tcp::decode_tcp_address(tcp::encode({"h", {}})));
+  CHECK_FALSE(tcp::decode_tcp_address(tcp::encode({"h", {endpoint("0.0.0.0", 5)}})));
+  CHECK_FALSE(tcp::decode_tcp_address(tcp::encode({"h", {endpoint("224.0.0.1", 5)}})));
+  CHECK_FALSE(tcp::decode_tcp_address(tcp::encode({"h", {endpoint("10.0.0.1", 0)}})));
 }
 
 TEST_CASE("which endpoints are tried, and in which order") {
-  const TcpAddress peer{"h",
-                        {endpoint("172.31.0.1", 1), endpoint("192.168.9.9", 2), endpoint("127.0.0.1", 3)}};
-  const auto ports = [&](bool same_host, std::span<const LocalAddress> mine,
-                         std::span<const LocalAddress> own = {}) {
+  const tcp::TcpAddress peer{
+      "h", {endpoint("172.31.0.1", 1), endpoint("192.168.9.9", 2), endpoint("127.0.0.1", 3)}};
+  const auto ports = [&](bool same_host, std::span<const tcp::LocalAddress> mine,
+                         std::span<const tcp::LocalAddress> own = {}) {
     std::vector<int> result;
-    for (const auto& one : candidates(peer, same_host, mine, own)) result.push_back(one.port());
+    for (const auto& one : tcp::candidates(peer, same_host, mine, own))
+      result.push_back(one.port());
     return result;
   };
   CHECK(ports(true, machine) == std::vector<int>{3, 2, 1});
   CHECK(ports(false, machine) == std::vector<int>{2, 1});
   // A bridge with the same address on every host is this host's own when seen from here.
-  const std::vector<LocalAddress> bridge{{"docker0", ip::make_address("172.31.0.1"), 16, false}};
+  const std::vector<tcp::LocalAddress> bridge{
+      {"docker0", ip::make_address("172.31.0.1"), 16, false}};
   CHECK(ports(false, machine, bridge) == std::vector<int>{2});
   CHECK(ports(true, machine, bridge) == std::vector<int>{3, 2, 1});
   CHECK(ports(true, std::span(machine).subspan(2)) == std::vector<int>{2, 1, 3});
 }
 
 TEST_CASE("how near another rank is") {
-  TcpOptions options;
+  tcp::TcpOptions options;
   options.size = 4;
   options.host = "here";
-  const auto mine = make_tcp(options);
-  CHECK(mine->reach(1, mine->address()).distance.value() < distance_network);
-  const Blob elsewhere = encode({"there", {endpoint("10.0.0.9", 5)}});
-  const Reach far = mine->reach(2, elsewhere);
+  const auto mine = tcp::make_tcp(options);
+  CHECK(mine->reach(1, mine->address()).distance.value() < transports::distance_network);
+  const transports::Blob elsewhere = tcp::encode({"there", {endpoint("10.0.0.9", 5)}});
+  const transports::Reach far = mine->reach(2, elsewhere);
   CHECK_FALSE(far.distance);
   CHECK_THAT(far.why, Catch::Contains("rank 2 at 10.0.0.9:5") && Catch::Contains("RONDO_SECRET"));
-  CHECK_FALSE(mine->reach(3, Blob(5)).distance);
+  CHECK_FALSE(mine->reach(3, transports::Blob(5)).distance);
   options.secret = "s";
-  const auto trusted = make_tcp(options);
-  CHECK(trusted->reach(2, elsewhere).distance == distance_network);
-  CHECK_FALSE(trusted->reach(2, encode({"there", {endpoint("127.0.0.1", 5)}})).distance);
+  const auto trusted = tcp::make_tcp(options);
+  CHECK(trusted->reach(2, elsewhere).distance == transports::distance_network);
+  CHECK_FALSE(trusted->reach(2, tcp::encode({"there", {endpoint("127.0.0.1", 5)}})).distance);
 }
 
 }  // namespace rondo::testing

@@ -16,14 +16,12 @@
 namespace rondo::testing {
 namespace {
 
-using boost::asio::ip::tcp;
-
-tcp::endpoint endpoint_of(const Transport& transport) {
-  return decode_tcp_address(transport.address())->endpoints.front();
+boost::asio::ip::tcp::endpoint endpoint_of(const transports::Transport& transport) {
+  return tcp::decode_tcp_address(transport.address())->endpoints.front();
 }
 
-TcpOptions options_of(int rank, std::chrono::milliseconds limit) {
-  TcpOptions options;
+tcp::TcpOptions options_of(int rank, std::chrono::milliseconds limit) {
+  tcp::TcpOptions options;
   options.rank = rank;
   options.size = 3;
   options.host = "one host";
@@ -31,14 +29,17 @@ TcpOptions options_of(int rank, std::chrono::milliseconds limit) {
   return options;
 }
 
-// Ranks 0 and 1, of which rank 0 believes that rank 1 listens at these endpoints, then at its real one.
-Group group_with(std::vector<tcp::endpoint> before, std::chrono::milliseconds limit) {
+// Ranks 0 and 1, of which rank 0 believes that rank 1 listens at these endpoints, then at its real
+// one.
+Group group_with(std::vector<boost::asio::ip::tcp::endpoint> before,
+                 std::chrono::milliseconds limit) {
   return Group(
       [&](int) {
-        std::vector<std::unique_ptr<Transport>> ranks;
-        for (int rank = 0; rank < 2; ++rank) ranks.push_back(make_tcp(options_of(rank, limit)));
+        std::vector<std::unique_ptr<transports::Transport>> ranks;
+        for (int rank = 0; rank < 2; ++rank)
+          ranks.push_back(tcp::make_tcp(options_of(rank, limit)));
         before.push_back(endpoint_of(*ranks[1]));
-        const Blob own = ranks[0]->address(), peer = encode({"one host", before});
+        const transports::Blob own = ranks[0]->address(), peer = tcp::encode({"one host", before});
         for (auto& rank : ranks) rank->start({own, peer, {}}, test_job);
         return ranks;
       },
@@ -55,9 +56,9 @@ void exchange(Group& group) {
 
 TEST_CASE("another rank, or nothing of Rondo, at the first endpoint does not end the dial") {
   const auto limit = std::chrono::milliseconds(20'000);
-  const auto other = make_tcp(options_of(2, limit));
+  const auto other = tcp::make_tcp(options_of(2, limit));
   other->start({{}, {}, other->address()}, test_job);
-  const auto foreign = make_tcp(options_of(1, limit));
+  const auto foreign = tcp::make_tcp(options_of(1, limit));
   foreign->start({{}, foreign->address(), {}}, test_job + 1);
   Group group = group_with({endpoint_of(*other), endpoint_of(*foreign)}, limit);
   exchange(group);
@@ -65,11 +66,14 @@ TEST_CASE("another rank, or nothing of Rondo, at the first endpoint does not end
 
 TEST_CASE("when all endpoints turn a rank away the first answer is told") {
   const auto limit = std::chrono::milliseconds(20'000);
-  const auto first = make_tcp(options_of(2, limit)), second = make_tcp(options_of(1, limit));
+  const auto first = tcp::make_tcp(options_of(2, limit)),
+             second = tcp::make_tcp(options_of(1, limit));
   first->start({{}, {}, first->address()}, test_job);
   second->start({{}, second->address(), {}}, test_job + 1);
-  auto rank0 = make_tcp(options_of(0, limit));
-  rank0->start({rank0->address(), encode({"one host", {endpoint_of(*first), endpoint_of(*second)}}), {}},
+  auto rank0 = tcp::make_tcp(options_of(0, limit));
+  rank0->start({rank0->address(),
+                tcp::encode({"one host", {endpoint_of(*first), endpoint_of(*second)}}),
+                {}},
                test_job);
   Node node(std::move(rank0));
   node.send(1, Priority::bulk, 1, 10);
@@ -81,12 +85,13 @@ TEST_CASE("when all endpoints turn a rank away the first answer is told") {
   }
   REQUIRE(node.broken_links.size() == 1);
   CHECK(node.broken_links[0].code == Errc::rendezvous);
-  CHECK_THAT(node.broken_links[0].what, Catch::Contains(to_text(endpoint_of(*first))));
+  CHECK_THAT(node.broken_links[0].what, Catch::Contains(tcp::to_text(endpoint_of(*first))));
 }
 
 TEST_CASE("an endpoint that accepts and says nothing does not eat the whole deadline") {
-  const FileDescriptor silent = listen_at(boost::asio::ip::make_address("127.0.0.1"), 0, 0, 0, 8);
-  Group group = group_with({local_endpoint(silent.get())}, std::chrono::milliseconds(30'000));
+  const base::FileDescriptor silent =
+      tcp::listen_at(boost::asio::ip::make_address("127.0.0.1"), 0, 0, 0, 8);
+  Group group = group_with({tcp::local_endpoint(silent.get())}, std::chrono::milliseconds(30'000));
   exchange(group);
 }
 

@@ -12,19 +12,20 @@ namespace rondo::testing {
 inline constexpr std::uint64_t test_job = 0x1234567890abcdefu;
 
 // Every rank's options before its transport is made.
-using EditOptions = std::function<void(TcpOptions&)>;
+using EditOptions = std::function<void(tcp::TcpOptions&)>;
 
 // `size` started tcp transports of one host.
-inline std::vector<std::unique_ptr<Transport>> tcp_transports(int size, const EditOptions& edit = {}) {
-  std::vector<std::unique_ptr<Transport>> transports;
-  std::vector<Blob> addresses;
+inline std::vector<std::unique_ptr<transports::Transport>> tcp_transports(
+    int size, const EditOptions& edit = {}) {
+  std::vector<std::unique_ptr<transports::Transport>> transports;
+  std::vector<transports::Blob> addresses;
   for (int rank = 0; rank < size; ++rank) {
-    TcpOptions options;
+    tcp::TcpOptions options;
     options.rank = rank;
     options.size = size;
     options.host = "one host";
     if (edit) edit(options);
-    transports.push_back(make_tcp(options));
+    transports.push_back(tcp::make_tcp(options));
     addresses.push_back(transports.back()->address());
   }
   for (auto& transport : transports) transport->start(addresses, test_job);

@@ -17,7 +17,8 @@ constexpr std::size_t piece = 64 << 10;
 struct PlayedLink {
   double bytes_per_second = 0, queue = 0, carried = 0;
   void pass(nanoseconds time) {
-    const double sent = std::min(queue, bytes_per_second * std::chrono::duration<double>(time).count());
+    const double sent =
+        std::min(queue, bytes_per_second * std::chrono::duration<double>(time).count());
     queue -= sent;
     carried += sent;
   }
@@ -26,8 +27,8 @@ struct PlayedLink {
 // Two paths, on which never more than `window` bytes are under way in all.
 struct Played {
   std::array<PlayedLink, 2> links;
-  std::array<PathLoad, 2> loads;
-  TimePoint now{std::chrono::hours{1}};
+  std::array<tcp::PathLoad, 2> loads;
+  base::TimePoint now{std::chrono::hours{1}};
 
   void run(milliseconds time, double window) {
     constexpr microseconds step{50};
@@ -35,7 +36,8 @@ struct Played {
       now += step;
       for (PlayedLink& link : links) link.pass(step);
       if (left.count() % 250 == 0)
-        for (std::size_t i = 0; i < 2; ++i) loads[i].queued(now, static_cast<std::size_t>(links[i].queue));
+        for (std::size_t i = 0; i < 2; ++i)
+          loads[i].queued(now, static_cast<std::size_t>(links[i].queue));
       while (links[0].queue + links[1].queue + piece <= window) {
         const std::size_t i = loads[1].finish(now, piece) < loads[0].finish(now, piece) ? 1 : 0;
         links[i].queue += piece;
@@ -43,7 +45,9 @@ struct Played {
       }
     }
   }
-  double share(std::size_t path) const { return links[path].carried / (links[0].carried + links[1].carried); }
+  double share(std::size_t path) const {
+    return links[path].carried / (links[0].carried + links[1].carried);
+  }
 };
 
 }  // namespace
@@ -53,7 +57,7 @@ TEST_CASE("paths share pieces as their networks are fast, also when few are unde
   const bool swapped = GENERATE(false, true);
   Played played;
   // The drivers say the same of both.
-  played.loads = {PathLoad(10'000), PathLoad(10'000)};
+  played.loads = {tcp::PathLoad(10'000), tcp::PathLoad(10'000)};
   played.links[swapped ? 1 : 0].bytes_per_second = 125e6;
   played.links[swapped ? 0 : 1].bytes_per_second = 62.5e6;
   played.run(milliseconds{1000}, window);
@@ -79,8 +83,8 @@ TEST_CASE("a path whose rate changes is found out") {
 }
 
 TEST_CASE("a queue that ran empty shows only that a path is not slower") {
-  PathLoad load(1000);
-  TimePoint now{std::chrono::hours{1}};
+  tcp::PathLoad load(1000);
+  base::TimePoint now{std::chrono::hours{1}};
   load.took(now, 1000);
   load.queued(now + milliseconds{5}, 0);
   CHECK(load.bytes_per_second() == Approx(125e6));
@@ -91,10 +95,10 @@ TEST_CASE("a queue that ran empty shows only that a path is not slower") {
 }
 
 TEST_CASE("before anything is measured the interface's speed counts") {
-  const TimePoint now{std::chrono::hours{1}};
-  CHECK(PathLoad(1000).bytes_per_second() == Approx(125e6));
-  CHECK(PathLoad(2500).finish(now, piece) < PathLoad(1000).finish(now, piece));
-  PathLoad load(1000);
+  const base::TimePoint now{std::chrono::hours{1}};
+  CHECK(tcp::PathLoad(1000).bytes_per_second() == Approx(125e6));
+  CHECK(tcp::PathLoad(2500).finish(now, piece) < tcp::PathLoad(1000).finish(now, piece));
+  tcp::PathLoad load(1000);
   load.took(now, 125'000);
   CHECK(load.finish(now, 125'000) - now == milliseconds{2});
   CHECK(load.finish(now + milliseconds{5}, 125'000) - now == milliseconds{6});

@@ -21,19 +21,21 @@ struct Interface {
   bool pairs = true;
 };
 
-TcpAddress host(const std::string& name, const std::vector<Interface>& interfaces, unsigned connections = 1) {
-  TcpAddress address;
+tcp::TcpAddress host(const std::string& name, const std::vector<Interface>& interfaces,
+                     unsigned connections = 1) {
+  tcp::TcpAddress address;
   address.host = name;
   address.connections = connections;
   for (const Interface& one : interfaces) {
     address.endpoints.emplace_back(boost::asio::ip::make_address(one.address), std::uint16_t{1});
-    address.rails.push_back({one.name, one.speed, static_cast<std::uint8_t>(one.prefix_bits), one.pairs});
+    address.rails.push_back(
+        {one.name, one.speed, static_cast<std::uint8_t>(one.prefix_bits), one.pairs});
   }
   return address;
 }
 
 // "0-1 1-0": places in the two lists.
-std::string pairs(const PathPlan& plan) {
+std::string pairs(const tcp::PathPlan& plan) {
   std::string text;
   for (const auto& [lower, higher] : plan.pairs)
     text += fmt::format("{}{}-{}", text.empty() ? "" : " ", lower, higher);
@@ -43,9 +45,11 @@ std::string pairs(const PathPlan& plan) {
 }  // namespace
 
 TEST_CASE("interfaces of two hosts are paired by network, the fastest first") {
-  const auto a = host("a", {{"eth0", "10.1.0.1"}, {"eth1", "10.2.0.1", 24, 10'000}, {"lo", "127.0.0.1", 8}});
-  const auto b = host("b", {{"ens1", "10.2.0.2", 24, 25'000}, {"ens0", "10.1.0.2"}, {"lo", "127.0.0.1", 8}});
-  const PathPlan plan = plan_paths(a, b);
+  const auto a =
+      host("a", {{"eth0", "10.1.0.1"}, {"eth1", "10.2.0.1", 24, 10'000}, {"lo", "127.0.0.1", 8}});
+  const auto b =
+      host("b", {{"ens1", "10.2.0.2", 24, 25'000}, {"ens0", "10.1.0.2"}, {"lo", "127.0.0.1", 8}});
+  const tcp::PathPlan plan = tcp::plan_paths(a, b);
   CHECK(pairs(plan) == "1-0");
   CHECK(plan.paths == 1);
   CHECK(plan.lower_unused[0] == "1000 Mbit/s, too slow beside 10000 Mbit/s");
@@ -53,31 +57,31 @@ TEST_CASE("interfaces of two hosts are paired by network, the fastest first") {
   CHECK(plan.lower_unused[1].empty());
   CHECK(plan.lower_unused[2] == "loopback");
   const auto c = host("c", {{"eth0", "10.1.0.3", 24, 2000}, {"eth1", "10.2.0.3", 24, 1000}});
-  CHECK(pairs(plan_paths(a, c)) == "0-0 1-1");
-  CHECK(pairs(plan_paths(c, a)) == "0-0 1-1");
+  CHECK(pairs(tcp::plan_paths(a, c)) == "0-0 1-1");
+  CHECK(pairs(tcp::plan_paths(c, a)) == "0-0 1-1");
   // An eighth of the fastest is enough, less is not.
   for (const auto& [speed, wanted] : {std::pair{1250u, "1-1 0-0"}, {1249u, "1-1"}}) {
     const auto d = host("d", {{"eth0", "10.1.0.4", 24, speed}, {"eth1", "10.2.0.4", 24, 10'000}});
     const auto e = host("e", {{"eth0", "10.1.0.5", 24, speed}, {"eth1", "10.2.0.5", 24, 10'000}});
-    CHECK(pairs(plan_paths(d, e)) == wanted);
+    CHECK(pairs(tcp::plan_paths(d, e)) == wanted);
   }
 }
 
 TEST_CASE("both ends come to the same pairs") {
   const auto a = host("a", {{"e0", "10.0.0.1"}, {"e1", "10.0.0.2"}, {"e2", "fd00::1", 64}}, 3);
-  const auto b =
-      host("b", {{"f0", "fd00::9", 64}, {"f1", "10.0.0.9"}, {"f1", "10.0.0.8"}, {"f2", "10.0.0.7"}}, 2);
-  const PathPlan plan = plan_paths(a, b);
+  const auto b = host(
+      "b", {{"f0", "fd00::9", 64}, {"f1", "10.0.0.9"}, {"f1", "10.0.0.8"}, {"f2", "10.0.0.7"}}, 2);
+  const tcp::PathPlan plan = tcp::plan_paths(a, b);
   CHECK(pairs(plan) == "0-1 1-3 2-0");
   CHECK(plan.paths == 6);
   CHECK(plan.higher_unused[2] == "its interface has a path already");
 }
 
 TEST_CASE("what has no pair, and why") {
-  const auto a =
-      host("a", {{"docker0", "172.17.0.1", 16, 0, false}, {"eth0", "10.0.0.1"}, {"br0", "10.9.0.1"}});
+  const auto a = host(
+      "a", {{"docker0", "172.17.0.1", 16, 0, false}, {"eth0", "10.0.0.1"}, {"br0", "10.9.0.1"}});
   const auto b = host("b", {{"eth0", "10.0.1.1"}, {"br0", "10.9.0.1"}, {"eth1", "172.17.0.2", 16}});
-  const PathPlan plan = plan_paths(a, b);
+  const tcp::PathPlan plan = tcp::plan_paths(a, b);
   CHECK(plan.pairs.empty());
   CHECK(plan.paths == 1);
   CHECK(plan.lower_unused[0].find("for containers") != std::string::npos);
@@ -88,8 +92,8 @@ TEST_CASE("what has no pair, and why") {
 
 TEST_CASE("ranks of one host have one connection, or as many as both want") {
   const std::vector<Interface> interfaces{{"lo", "127.0.0.1", 8}, {"eth0", "10.0.0.1"}};
-  CHECK(plan_paths(host("a", interfaces), host("a", interfaces)).paths == 1);
-  const PathPlan plan = plan_paths(host("a", interfaces, 4), host("a", interfaces, 3));
+  CHECK(tcp::plan_paths(host("a", interfaces), host("a", interfaces)).paths == 1);
+  const tcp::PathPlan plan = tcp::plan_paths(host("a", interfaces, 4), host("a", interfaces, 3));
   CHECK(plan.paths == 3);
   CHECK(plan.pairs.empty());
 }
@@ -99,11 +103,11 @@ TEST_CASE("there is a bound to the paths of a link") {
   for (int i = 0; i < 20; ++i)
     for (int side = 0; side < 2; ++side)
       many[side].push_back({fmt::format("e{}", i), fmt::format("10.{}.0.{}", i, side + 1)});
-  const PathPlan plan = plan_paths(host("a", many[0], 16), host("b", many[1], 16));
-  CHECK(plan.paths == most_connections);
-  CHECK(plan.pairs.size() == most_connections);
+  const tcp::PathPlan plan = tcp::plan_paths(host("a", many[0], 16), host("b", many[1], 16));
+  CHECK(plan.paths == tcp::most_connections);
+  CHECK(plan.pairs.size() == tcp::most_connections);
   // An address without anything known of its interfaces.
-  CHECK(plan_paths({"a", {{}, {}}}, host("b", many[1])).pairs.empty());
+  CHECK(tcp::plan_paths({"a", {{}, {}}}, host("b", many[1])).pairs.empty());
 }
 
 }  // namespace rondo::testing

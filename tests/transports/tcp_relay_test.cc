@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program between two hosts that does not know the secret passes the handshake on and then tries to speak for a rank.
+// A program between two hosts that does not know the secret passes the handshake on and then tries
+// to speak for a rank.
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -21,8 +22,8 @@ namespace {
 constexpr std::uint64_t job = 5;
 constexpr std::size_t payload = 100;
 
-TcpOptions options_of(int rank, Protection protection, unsigned connections) {
-  TcpOptions options;
+tcp::TcpOptions options_of(int rank, base::Protection protection, unsigned connections) {
+  tcp::TcpOptions options;
   options.rank = rank;
   options.size = 2;
   options.secret = "secret";
@@ -33,8 +34,8 @@ TcpOptions options_of(int rank, Protection protection, unsigned connections) {
   return options;
 }
 
-Endpoint to_endpoint(const boost::asio::ip::tcp::endpoint& from) {
-  Endpoint endpoint;
+rendezvous::Endpoint to_endpoint(const boost::asio::ip::tcp::endpoint& from) {
+  rendezvous::Endpoint endpoint;
   endpoint.bytes = static_cast<socklen_t>(from.size());
   std::memcpy(&endpoint.storage, from.data(), from.size());
   return endpoint;
@@ -42,22 +43,23 @@ Endpoint to_endpoint(const boost::asio::ip::tcp::endpoint& from) {
 
 // Ranks 0 and 1; rank 1 has the relay's address for that of rank 0.
 struct Between {
-  Between(Protection protection, Attack attack, unsigned connections = 1)
+  Between(base::Protection protection, Attack attack, unsigned connections = 1)
       : group([&](int) { return make(protection, std::move(attack), connections); }, 2) {
     group[0].refuse_unexpected = true;
   }
 
-  std::vector<std::unique_ptr<Transport>> make(Protection protection, Attack attack, unsigned connections) {
-    std::vector<std::unique_ptr<Transport>> transports;
+  std::vector<std::unique_ptr<transports::Transport>> make(base::Protection protection,
+                                                           Attack attack, unsigned connections) {
+    std::vector<std::unique_ptr<transports::Transport>> transports;
     for (int rank = 0; rank < 2; ++rank)
-      transports.push_back(make_tcp(options_of(rank, protection, connections)));
-    const Blob zero = transports[0]->address(), one = transports[1]->address();
-    auto told = decode_tcp_address(zero).value();
+      transports.push_back(tcp::make_tcp(options_of(rank, protection, connections)));
+    const transports::Blob zero = transports[0]->address(), one = transports[1]->address();
+    auto told = tcp::decode_tcp_address(zero).value();
     relay = std::make_unique<Relay>(to_endpoint(told.endpoints.front()), std::move(attack));
     told.endpoints = {{boost::asio::ip::address_v4::loopback(), relay->endpoint().port()}};
     told.rails.resize(1);
     transports[0]->start({zero, one}, job);
-    transports[1]->start({encode(told), one}, job);
+    transports[1]->start({tcp::encode(told), one}, job);
     return transports;
   }
 
@@ -67,8 +69,9 @@ struct Between {
       group[1].send(0, Priority::bulk, number, payload);
       group[0].expect(1, Priority::bulk, {number, payload, true, 1});
     }
-    group.run_until(
-        [&] { return group[0].idle() || !group[0].broken_links.empty() || !group[0].problems.empty(); });
+    group.run_until([&] {
+      return group[0].idle() || !group[0].broken_links.empty() || !group[0].problems.empty();
+    });
     if (group[0].broken_links.empty()) return std::nullopt;
     return group[0].broken_links.front();
   }
@@ -77,34 +80,38 @@ struct Between {
   Group group;
 };
 
-constexpr std::size_t head = frame_header_bytes + tag_bytes, frame = head + payload;
+constexpr std::size_t head = transports::frame_header_bytes + base::tag_bytes,
+                      frame = head + payload;
 
 }  // namespace
 
-TEST_CASE("what comes from another host has tags without being asked, what comes over loopback has none") {
-  TcpOptions options = options_of(0, Protection::none, 1);
-  const Claim claim{.purpose = Purpose::data, .rank = 1, .size = 2, .job = job};
-  for (const Protection wanted : {Protection::headers, Protection::payload}) {
+TEST_CASE(
+    "what comes from another host has tags without being asked, what comes over loopback has "
+    "none") {
+  tcp::TcpOptions options = options_of(0, base::Protection::none, 1);
+  const base::Claim claim{.purpose = base::Purpose::data, .rank = 1, .size = 2, .job = job};
+  for (const base::Protection wanted : {base::Protection::headers, base::Protection::payload}) {
     options.between_hosts = wanted;
-    const auto transport = make_tcp(options);
+    const auto transport = tcp::make_tcp(options);
     transport->start({transport->address(), transport->address()}, job);
-    Endpoint at = to_endpoint(decode_tcp_address(transport->address())->endpoints.front());
-    const FileDescriptor outside = connect_from_outside(at.port());
+    rendezvous::Endpoint at =
+        to_endpoint(tcp::decode_tcp_address(transport->address())->endpoints.front());
+    const base::FileDescriptor outside = connect_from_outside(at.port());
     if (!outside) {
       WARN("skipped: this host has no IPv4 address other than loopback");
       return;
     }
     CHECK(agree_over(outside, claim, "secret").protection == wanted);
-    FileDescriptor inside(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    base::FileDescriptor inside(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     REQUIRE(::connect(inside.get(), at.address(), at.bytes) == 0);
-    Claim other = claim;
+    base::Claim other = claim;
     other.lane = 1;
-    CHECK(agree_over(inside, other, "secret").protection == Protection::none);
+    CHECK(agree_over(inside, other, "secret").protection == base::Protection::none);
   }
 }
 
 TEST_CASE("a relay that changes nothing is not noticed") {
-  for (const Protection protection : {Protection::headers, Protection::payload})
+  for (const base::Protection protection : {base::Protection::headers, base::Protection::payload})
     for (const unsigned connections : {1u, 2u}) {
       Between ranks(protection, {}, connections);
       const auto broken = ranks.send_three();
@@ -122,7 +129,7 @@ TEST_CASE("a relay cannot speak for a rank") {
   };
   const Case cases[] = {
       {"an altered header", {true, second + 10, 1, altered}},
-      {"an altered tag", {true, second + frame_header_bytes, 1, altered}},
+      {"an altered tag", {true, second + transports::frame_header_bytes, 1, altered}},
       {"a frame twice", {true, first, frame, doubled}},
       {"a frame left out", {true, second, frame, dropped}},
       {"two frames that change places",
@@ -134,7 +141,7 @@ TEST_CASE("a relay cannot speak for a rank") {
       {"a frame of its own",
        {true, second, 1,
         [](RelayBytes all) {
-          const HeaderBytes header = header_of(2);
+          const transports::HeaderBytes header = header_of(2);
           RelayBytes forged(header.begin(), header.end());
           forged.resize(frame);
           forged.insert(forged.end(), all.begin(), all.end());
@@ -142,7 +149,7 @@ TEST_CASE("a relay cannot speak for a rank") {
         }}},
   };
   for (const Case& one : cases) {
-    Between ranks(Protection::headers, one.attack);
+    Between ranks(base::Protection::headers, one.attack);
     const auto broken = ranks.send_three();
     INFO(one.what);
     REQUIRE(broken);
@@ -153,8 +160,8 @@ TEST_CASE("a relay cannot speak for a rank") {
 }
 
 TEST_CASE("a relay cannot speak for a rank on one of several paths") {
-  for (const std::size_t at : {std::size_t{2}, std::size_t{30}, piece_prefix_bytes + 1}) {
-    Between ranks(Protection::headers, {true, behind_proof + at, 1, altered}, 2);
+  for (const std::size_t at : {std::size_t{2}, std::size_t{30}, tcp::piece_prefix_bytes + 1}) {
+    Between ranks(base::Protection::headers, {true, behind_proof + at, 1, altered}, 2);
     const auto broken = ranks.send_three();
     REQUIRE(broken);
     CHECK(broken->code == Errc::authentication);
@@ -164,9 +171,9 @@ TEST_CASE("a relay cannot speak for a rank on one of several paths") {
 
 TEST_CASE("an altered payload is noticed where payloads have tags") {
   for (const unsigned connections : {1u, 2u}) {
-    const std::size_t before = connections == 1 ? head : piece_prefix_bytes + tag_bytes;
+    const std::size_t before = connections == 1 ? head : tcp::piece_prefix_bytes + base::tag_bytes;
     const Attack attack{true, behind_proof + before + 7, 1, altered};
-    Between ranks(Protection::payload, attack, connections);
+    Between ranks(base::Protection::payload, attack, connections);
     const auto broken = ranks.send_three();
     REQUIRE(broken);
     CHECK(broken->code == Errc::authentication);
@@ -176,7 +183,7 @@ TEST_CASE("an altered payload is noticed where payloads have tags") {
 
 // What docs/security.md says of RONDO_INTEGRITY=headers.
 TEST_CASE("an altered payload is not noticed where headers alone have tags") {
-  Between ranks(Protection::headers, {true, behind_proof + head + 7, 1, altered});
+  Between ranks(base::Protection::headers, {true, behind_proof + head + 7, 1, altered});
   CHECK_FALSE(ranks.send_three());
   CHECK_FALSE(ranks.group[0].problems.empty());
 }

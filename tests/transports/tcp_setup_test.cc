@@ -22,26 +22,27 @@ namespace rondo::testing {
 namespace {
 
 // A foreign client of rank `rank`: a plain blocking socket.
-FileDescriptor connect_to(Transport& transport) {
-  const auto address = decode_tcp_address(transport.address());
+base::FileDescriptor connect_to(transports::Transport& transport) {
+  const auto address = tcp::decode_tcp_address(transport.address());
   REQUIRE(address);
   const auto& endpoint = address->endpoints.front();
-  FileDescriptor socket(::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  base::FileDescriptor socket(
+      ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(::connect(socket.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0);
   return socket;
 }
 
-void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes) {
+void write_all(const base::FileDescriptor& socket, std::span<const std::byte> bytes) {
   REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
           static_cast<ssize_t>(bytes.size()));
 }
 
-Blob first_bytes(std::span<const std::byte> bytes, std::size_t count) {
+transports::Blob first_bytes(std::span<const std::byte> bytes, std::size_t count) {
   return {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(count)};
 }
 
 template <class Bytes>
-Bytes read_exactly(const FileDescriptor& socket) {
+Bytes read_exactly(const base::FileDescriptor& socket) {
   Bytes bytes{};
   REQUIRE(::recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) ==
           static_cast<ssize_t>(bytes.size()));
@@ -49,7 +50,7 @@ Bytes read_exactly(const FileDescriptor& socket) {
 }
 
 // True when the other end closes within the limit.
-bool closes_within(const FileDescriptor& socket, int milliseconds) {
+bool closes_within(const base::FileDescriptor& socket, int milliseconds) {
   pollfd one{socket.get(), POLLIN, 0};
   if (::poll(&one, 1, milliseconds) != 1) return false;
   std::byte byte{};
@@ -57,23 +58,24 @@ bool closes_within(const FileDescriptor& socket, int milliseconds) {
 }
 
 // The whole handshake of rank 1 of 2, as a client that then does what it likes.
-Verdict shake_hands(const FileDescriptor& socket, Claim claim, std::string_view secret = "") {
-  Initiator initiator(claim, 0, secret);
+base::Verdict shake_hands(const base::FileDescriptor& socket, base::Claim claim,
+                          std::string_view secret = "") {
+  base::Initiator initiator(claim, 0, secret);
   write_all(socket, initiator.hello());
-  write_all(socket, initiator.answer(read_exactly<ChallengeBytes>(socket)));
-  return Initiator::read_verdict(read_exactly<VerdictBytes>(socket));
+  write_all(socket, initiator.answer(read_exactly<base::ChallengeBytes>(socket)));
+  return base::Initiator::read_verdict(read_exactly<base::VerdictBytes>(socket));
 }
 
-Claim honest_claim() {
-  return {.purpose = Purpose::data, .rank = 1, .size = 2, .job = test_job, .lane = 0};
+base::Claim honest_claim() {
+  return {.purpose = base::Purpose::data, .rank = 1, .size = 2, .job = test_job, .lane = 0};
 }
 
 // Rank 0 of 2, started, with a rank 1 that exists only as an address.
 Node lonely_node() {
-  TcpOptions options;
+  tcp::TcpOptions options;
   options.size = 2;
   options.host = "one host";
-  auto transport = make_tcp(options);
+  auto transport = tcp::make_tcp(options);
   transport->start({transport->address(), transport->address()}, test_job);
   return Node(std::move(transport));
 }
@@ -104,7 +106,7 @@ TEST_CASE("all pairs open all links at the same moment") {
     Group group([](int ranks) { return tcp_transports(ranks); }, size);
     for (int a = 0; a < size; ++a)
       for (int b = 0; b < size; ++b)
-        for (const Priority lane : link_lanes)
+        for (const Priority lane : transports::link_lanes)
           if (a != b) {
             group[a].send(b, lane, 7, 100);
             group[b].expect(a, lane, {7, 100, true, 1});
@@ -152,23 +154,25 @@ TEST_CASE("a link that only one end opens serves both") {
     group[1 - opener].send(opener, Priority::bulk, 2, 10);
     group[opener].expect(1 - opener, Priority::bulk, {2, 10, true, 1});
     group.finish();
-    CHECK(group[0].transport().link(1, Priority::bulk).describe() == group[1].transport().describe());
-    CHECK(group[1].transport().link(0, Priority::bulk).describe() == group[0].transport().describe());
+    CHECK(group[0].transport().link(1, Priority::bulk).describe() ==
+          group[1].transport().describe());
+    CHECK(group[1].transport().link(0, Priority::bulk).describe() ==
+          group[0].transport().describe());
   }
 }
 
 TEST_CASE("foreign clients do no harm") {
   Group group([](int ranks) { return tcp_transports(ranks); }, 2);
-  Transport& victim = group[1].transport();
-  std::vector<FileDescriptor> clients;
-  const Blob noise = payload_of(99, 100'000);
+  transports::Transport& victim = group[1].transport();
+  std::vector<base::FileDescriptor> clients;
+  const transports::Blob noise = payload_of(99, 100'000);
   for (int i = 0; i < 20; ++i) {
     clients.push_back(connect_to(victim));
     const std::size_t bytes = static_cast<std::size_t>(i) * 31;
     if (bytes > 0) (void)!::send(clients.back().get(), noise.data(), bytes, MSG_NOSIGNAL);
     if (i % 3 == 0) clients.pop_back();
   }
-  FileDescriptor loud = connect_to(victim);
+  base::FileDescriptor loud = connect_to(victim);
   (void)!::send(loud.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
   CHECK(closes_within(loud, 5000));
   exchange(group, 1);
@@ -180,10 +184,10 @@ TEST_CASE("foreign clients do no harm") {
 
 TEST_CASE("a handshake that does not go on is ended") {
   Node node = lonely_node();
-  const FileDescriptor client = connect_to(node.transport());
+  const base::FileDescriptor client = connect_to(node.transport());
   const auto begin = std::chrono::steady_clock::now();
-  write_all(client, Initiator(honest_claim(), 0, "").hello());
-  (void)read_exactly<ChallengeBytes>(client);
+  write_all(client, base::Initiator(honest_claim(), 0, "").hello());
+  (void)read_exactly<base::ChallengeBytes>(client);
   CHECK(closes_within(client, 15'000));
   CHECK(std::chrono::steady_clock::now() - begin > std::chrono::seconds(4));
 }
@@ -191,28 +195,29 @@ TEST_CASE("a handshake that does not go on is ended") {
 TEST_CASE("claims are checked") {
   Node node = lonely_node();
   const auto verdict = [&](auto edit) {
-    Claim claim = honest_claim();
+    base::Claim claim = honest_claim();
     edit(claim);
-    const FileDescriptor client = connect_to(node.transport());
+    const base::FileDescriptor client = connect_to(node.transport());
     return shake_hands(client, claim);
   };
-  CHECK(verdict([](Claim& c) { c.job ^= 1; }) == Verdict::wrong_job);
-  CHECK(verdict([](Claim& c) { c.purpose = Purpose::rendezvous; }) == Verdict::wrong_job);
-  CHECK(verdict([](Claim& c) { c.size = 3; }) == Verdict::bad_size);
-  CHECK(verdict([](Claim& c) { c.rank = 0; }) == Verdict::bad_rank);
-  CHECK(verdict([](Claim& c) { c.rank = 2; }) == Verdict::bad_rank);
-  CHECK(verdict([](Claim& c) { c.rank = 0xffffffffu; }) == Verdict::bad_rank);
-  CHECK(verdict([](Claim& c) { c.lane = 3; }) == Verdict::duplicate_link);
-  CHECK(verdict([](Claim& c) { c.lane = 0xffffffffu; }) == Verdict::duplicate_link);
-  const FileDescriptor first = connect_to(node.transport());
-  CHECK(shake_hands(first, honest_claim()) == Verdict::welcome);
-  CHECK(verdict([](Claim&) {}) == Verdict::duplicate_link);
+  CHECK(verdict([](base::Claim& c) { c.job ^= 1; }) == base::Verdict::wrong_job);
+  CHECK(verdict([](base::Claim& c) { c.purpose = base::Purpose::rendezvous; }) ==
+        base::Verdict::wrong_job);
+  CHECK(verdict([](base::Claim& c) { c.size = 3; }) == base::Verdict::bad_size);
+  CHECK(verdict([](base::Claim& c) { c.rank = 0; }) == base::Verdict::bad_rank);
+  CHECK(verdict([](base::Claim& c) { c.rank = 2; }) == base::Verdict::bad_rank);
+  CHECK(verdict([](base::Claim& c) { c.rank = 0xffffffffu; }) == base::Verdict::bad_rank);
+  CHECK(verdict([](base::Claim& c) { c.lane = 3; }) == base::Verdict::duplicate_link);
+  CHECK(verdict([](base::Claim& c) { c.lane = 0xffffffffu; }) == base::Verdict::duplicate_link);
+  const base::FileDescriptor first = connect_to(node.transport());
+  CHECK(shake_hands(first, honest_claim()) == base::Verdict::welcome);
+  CHECK(verdict([](base::Claim&) {}) == base::Verdict::duplicate_link);
 }
 
 TEST_CASE("a peer that goes is noticed, and how it went is told") {
   Node node = lonely_node();
-  FileDescriptor client = connect_to(node.transport());
-  REQUIRE(shake_hands(client, honest_claim()) == Verdict::welcome);
+  base::FileDescriptor client = connect_to(node.transport());
+  REQUIRE(shake_hands(client, honest_claim()) == base::Verdict::welcome);
   SECTION("at the end of a frame") {
     ::shutdown(client.get(), SHUT_WR);
     REQUIRE(breaks_within(node, 5000));
@@ -247,7 +252,7 @@ TEST_CASE("a peer that goes is noticed, and how it went is told") {
 
 TEST_CASE("ranks with different secrets say so") {
   const auto transports = [](int size) {
-    return tcp_transports(size, [](TcpOptions& options) {
+    return tcp_transports(size, [](tcp::TcpOptions& options) {
       options.secret.assign(1, static_cast<char>('a' + options.rank));
       options.interfaces = {"lo"};
     });
@@ -264,21 +269,22 @@ TEST_CASE("ranks with different secrets say so") {
 TEST_CASE("with the same secret ranks meet") {
   Group group(
       [](int size) {
-        return tcp_transports(size, [](TcpOptions& options) { options.secret = "one for all"; });
+        return tcp_transports(size,
+                              [](tcp::TcpOptions& options) { options.secret = "one for all"; });
       },
       2);
   exchange(group, 1);
 }
 
 TEST_CASE("ranks of another job are told") {
-  std::vector<std::unique_ptr<Transport>> transports;
-  std::vector<Blob> addresses;
+  std::vector<std::unique_ptr<transports::Transport>> transports;
+  std::vector<transports::Blob> addresses;
   for (int rank = 0; rank < 2; ++rank) {
-    TcpOptions options;
+    tcp::TcpOptions options;
     options.rank = rank;
     options.size = 2;
     options.host = "h";
-    transports.push_back(make_tcp(options));
+    transports.push_back(tcp::make_tcp(options));
     addresses.push_back(transports.back()->address());
   }
   transports[0]->start(addresses, 1);
@@ -297,18 +303,21 @@ TEST_CASE("a rank that is gone is reported with its address") {
   node.send(1, Priority::bulk, 1, 10);
   REQUIRE(breaks_within(node, 10'000));
   CHECK(node.broken_links[0].code == Errc::peer_lost);
-  CHECK(node.broken_links[0].what == "cannot connect to rank 1 at " + where + ": connection refused");
+  CHECK(node.broken_links[0].what ==
+        "cannot connect to rank 1 at " + where + ": connection refused");
 }
 
 TEST_CASE("a rank that never answers is given up at the deadline") {
   // Listens, and does nothing else.
-  FileDescriptor silent = listen_at(boost::asio::ip::make_address("127.0.0.1"), 0, 0, 0, 8);
-  TcpOptions options;
+  base::FileDescriptor silent =
+      tcp::listen_at(boost::asio::ip::make_address("127.0.0.1"), 0, 0, 0, 8);
+  tcp::TcpOptions options;
   options.size = 2;
   options.host = "h";
   options.connect_deadline = std::chrono::milliseconds(300);
-  auto transport = make_tcp(options);
-  transport->start({transport->address(), encode({"h", {local_endpoint(silent.get())}})}, 1);
+  auto transport = tcp::make_tcp(options);
+  transport->start({transport->address(), tcp::encode({"h", {tcp::local_endpoint(silent.get())}})},
+                   1);
   Node node(std::move(transport));
   node.send(1, Priority::bulk, 1, 10);
   REQUIRE(breaks_within(node, 10'000));
@@ -320,14 +329,15 @@ TEST_CASE("a rank that never answers is given up at the deadline") {
 TEST_CASE("a peer that takes nothing for longer than the timeout, but lives, is not lost") {
   Group group(
       [](int size) {
-        return tcp_transports(size, [](TcpOptions& o) { o.peer_timeout = std::chrono::milliseconds(400); });
+        return tcp_transports(
+            size, [](tcp::TcpOptions& o) { o.peer_timeout = std::chrono::milliseconds(400); });
       },
       2);
   const std::size_t bytes = std::size_t{48} << 20;
   group[0].send(1, Priority::bulk, 1, bytes);
   REQUIRE(group.run_until([&] { return group[1].held == 1; }));
-  CHECK_FALSE(
-      group.run_until([&] { return !group[0].broken_links.empty(); }, std::chrono::milliseconds(3000)));
+  CHECK_FALSE(group.run_until([&] { return !group[0].broken_links.empty(); },
+                              std::chrono::milliseconds(3000)));
   group[1].expect(0, Priority::bulk, {1, bytes, true, 1});
   group.finish();
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A link of two paths, with a peer that is played by hand: piece by piece, damaged, slow on one path, gone on one path.
+// A link of two paths, with a peer that is played by hand: piece by piece, damaged, slow on one
+// path, gone on one path.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -24,8 +25,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-Claim claim_of(std::uint32_t connection, std::uint32_t lane = 0) {
-  return {.purpose = Purpose::data,
+base::Claim claim_of(std::uint32_t connection, std::uint32_t lane = 0) {
+  return {.purpose = base::Purpose::data,
           .rank = 1,
           .size = 2,
           .job = test_job,
@@ -33,13 +34,13 @@ Claim claim_of(std::uint32_t connection, std::uint32_t lane = 0) {
           .connection = connection};
 }
 
-void write_all(const FileDescriptor& socket, std::span<const std::byte> bytes) {
+void write_all(const base::FileDescriptor& socket, std::span<const std::byte> bytes) {
   REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
           static_cast<ssize_t>(bytes.size()));
 }
 
 template <class Bytes>
-Bytes read_exactly(const FileDescriptor& socket) {
+Bytes read_exactly(const base::FileDescriptor& socket) {
   Bytes bytes{};
   REQUIRE(::recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) ==
           static_cast<ssize_t>(bytes.size()));
@@ -51,41 +52,42 @@ struct Played {
   Played() : node(make()) {
     for (std::uint32_t i = 0; i < 2; ++i) {
       sockets[i] = dial();
-      REQUIRE(shake(sockets[i], claim_of(i)) == Verdict::welcome);
+      REQUIRE(shake(sockets[i], claim_of(i)) == base::Verdict::welcome);
     }
   }
 
   Node make() {
-    TcpOptions options;
+    tcp::TcpOptions options;
     options.size = 2;
     options.host = "one host";
     options.connections = 2;
-    auto transport = make_tcp(options);
-    const Blob address = transport->address();
+    auto transport = tcp::make_tcp(options);
+    const transports::Blob address = transport->address();
     transport->start({address, address}, test_job);
-    endpoint = decode_tcp_address(address)->endpoints.front();
+    endpoint = tcp::decode_tcp_address(address)->endpoints.front();
     return Node(std::move(transport));
   }
 
-  FileDescriptor dial() const {
-    FileDescriptor socket(::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  base::FileDescriptor dial() const {
+    base::FileDescriptor socket(
+        ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     REQUIRE(::connect(socket.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0);
     return socket;
   }
 
-  static Verdict shake(const FileDescriptor& socket, const Claim& claim) {
-    Initiator initiator(claim, 0, "");
+  static base::Verdict shake(const base::FileDescriptor& socket, const base::Claim& claim) {
+    base::Initiator initiator(claim, 0, "");
     write_all(socket, initiator.hello());
-    write_all(socket, initiator.answer(read_exactly<ChallengeBytes>(socket)));
-    return Initiator::read_verdict(read_exactly<VerdictBytes>(socket));
+    write_all(socket, initiator.answer(read_exactly<base::ChallengeBytes>(socket)));
+    return base::Initiator::read_verdict(read_exactly<base::VerdictBytes>(socket));
   }
 
   // Piece `index` of frame `number`, as the frame number `sequence` of the link.
   void piece(std::size_t path, std::uint64_t sequence, std::uint32_t index, std::uint64_t number,
              std::size_t bytes) {
-    const Blob payload = payload_of(number, bytes);
-    const PiecePlace place = place_of(index, bytes);
-    write_all(sockets[path], encode(Piece{sequence, index, header_of(number)}));
+    const transports::Blob payload = payload_of(number, bytes);
+    const tcp::PiecePlace place = tcp::place_of(index, bytes);
+    write_all(sockets[path], tcp::encode(tcp::Piece{sequence, index, header_of(number)}));
     write_all(sockets[path], std::span(payload).subspan(place.offset, place.bytes));
   }
 
@@ -106,14 +108,14 @@ struct Played {
 
   boost::asio::ip::tcp::endpoint endpoint;
   Node node;
-  std::array<FileDescriptor, 2> sockets;
+  std::array<base::FileDescriptor, 2> sockets;
 };
 
 }  // namespace
 
 TEST_CASE("pieces come in any order on several paths") {
   Played played;
-  const std::size_t bytes = 2 * piece_bytes + 1000;
+  const std::size_t bytes = 2 * tcp::piece_bytes + 1000;
   const bool placed = GENERATE(true, false);
   played.node.expect(1, Priority::bulk, {7, bytes, placed, 8});
   played.node.expect(1, Priority::bulk, {8, 16, true, 8});
@@ -141,12 +143,12 @@ TEST_CASE("a later frame waits in its socket, and its header is not shown") {
 
 TEST_CASE("damaged pieces end the link") {
   Played played;
-  const std::size_t bytes = 3 * piece_bytes;
+  const std::size_t bytes = 3 * tcp::piece_bytes;
   played.node.expect(1, Priority::bulk, {7, bytes, true});
   std::string wanted;
   played.piece(0, 0, 1, 7, bytes);
   SECTION("no piece") {
-    write_all(played.sockets[1], PiecePrefix{});
+    write_all(played.sockets[1], tcp::PiecePrefix{});
     wanted = "it is no piece of a frame";
   }
   SECTION("twice") {
@@ -154,19 +156,19 @@ TEST_CASE("damaged pieces end the link") {
     wanted = "it has come before";
   }
   SECTION("behind the end") {
-    write_all(played.sockets[1], encode(Piece{0, 3, header_of(7)}));
+    write_all(played.sockets[1], tcp::encode(tcp::Piece{0, 3, header_of(7)}));
     wanted = "it lies behind the end of its frame";
   }
   SECTION("far behind the end") {
-    write_all(played.sockets[1], encode(Piece{0, 0xffffffffu, header_of(7)}));
+    write_all(played.sockets[1], tcp::encode(tcp::Piece{0, 0xffffffffu, header_of(7)}));
     wanted = "it lies behind the end of its frame";
   }
   SECTION("of another frame") {
-    write_all(played.sockets[1], encode(Piece{0, 2, header_of(8)}));
+    write_all(played.sockets[1], tcp::encode(tcp::Piece{0, 2, header_of(8)}));
     wanted = "the pieces of one frame have different headers";
   }
   SECTION("of a frame that cannot be") {
-    write_all(played.sockets[1], encode(Piece{~std::uint64_t{0}, 0, header_of(7)}));
+    write_all(played.sockets[1], tcp::encode(tcp::Piece{~std::uint64_t{0}, 0, header_of(7)}));
     wanted = "it belongs to a frame that cannot be under way";
   }
   REQUIRE(played.breaks());
@@ -178,7 +180,7 @@ TEST_CASE("damaged pieces end the link") {
 
 TEST_CASE("a path is broken: it is named") {
   Played played;
-  const std::size_t bytes = 3 * piece_bytes;
+  const std::size_t bytes = 3 * tcp::piece_bytes;
   played.node.expect(1, Priority::bulk, {7, bytes, false, 8});
   played.piece(0, 0, 0, 7, bytes);
   // Until both paths are in use.
@@ -191,7 +193,7 @@ TEST_CASE("a path is broken: it is named") {
     CHECK(played.what() == "path 2 of 2, 127.0.0.1 -> 127.0.0.1 (lo): connection reset by peer");
   }
   SECTION("closed within a piece") {
-    write_all(played.sockets[1], encode(Piece{0, 1, header_of(7)}));
+    write_all(played.sockets[1], tcp::encode(tcp::Piece{0, 1, header_of(7)}));
     played.sockets[1].reset();
     REQUIRE(played.breaks());
     CHECK(played.what() ==
@@ -201,7 +203,8 @@ TEST_CASE("a path is broken: it is named") {
   SECTION("closed between two pieces") {
     played.sockets[1].reset();
     REQUIRE(played.breaks());
-    CHECK(played.what() == "path 2 of 2, 127.0.0.1 -> 127.0.0.1 (lo): the peer closed this connection alone");
+    CHECK(played.what() ==
+          "path 2 of 2, 127.0.0.1 -> 127.0.0.1 (lo): the peer closed this connection alone");
   }
   CHECK_FALSE(played.node.broken_links[0].clean);
   CHECK(played.node.broken_links[0].code == Errc::peer_lost);
@@ -210,7 +213,7 @@ TEST_CASE("a path is broken: it is named") {
 
 TEST_CASE("what a peer said before it left is heard, however its paths end") {
   Played played;
-  const std::size_t bytes = 2 * piece_bytes;
+  const std::size_t bytes = 2 * tcp::piece_bytes;
   played.node.expect(1, Priority::bulk, {7, bytes, true});
   played.piece(0, 0, 0, 7, bytes);
   played.sockets[0].reset();
@@ -227,34 +230,36 @@ TEST_CASE("what a peer said before it left is heard, however its paths end") {
 
 TEST_CASE("a connection that has no place in the link is refused") {
   Played played;
-  for (const auto& claim : {claim_of(0), claim_of(1), claim_of(2), claim_of(0xffffffffu), claim_of(1, 1)})
-    CHECK(Played::shake(played.dial(), claim) == Verdict::duplicate_link);
-  CHECK(Played::shake(played.dial(), claim_of(0, 1)) == Verdict::welcome);
+  for (const auto& claim :
+       {claim_of(0), claim_of(1), claim_of(2), claim_of(0xffffffffu), claim_of(1, 1)})
+    CHECK(Played::shake(played.dial(), claim) == base::Verdict::duplicate_link);
+  CHECK(Played::shake(played.dial(), claim_of(0, 1)) == base::Verdict::welcome);
 }
 
 TEST_CASE("a peer that goes before all paths are there is noticed") {
   Played played;
-  FileDescriptor half = played.dial();
-  const auto lane = static_cast<std::uint32_t>(point_lane);
-  REQUIRE(Played::shake(half, claim_of(0, lane)) == Verdict::welcome);
+  base::FileDescriptor half = played.dial();
+  const auto lane = static_cast<std::uint32_t>(transports::point_lane);
+  REQUIRE(Played::shake(half, claim_of(0, lane)) == base::Verdict::welcome);
   CHECK_FALSE(played.until([&] { return !played.node.broken_links.empty(); }, 50));
   half.reset();
   REQUIRE(played.breaks());
-  CHECK(played.node.broken_links[0].lane == point_lane);
+  CHECK(played.node.broken_links[0].lane == transports::point_lane);
 }
 
 TEST_CASE("a slow path gets fewer pieces") {
   Played played;
-  const std::size_t bytes = 256 * piece_bytes;
+  const std::size_t bytes = 256 * tcp::piece_bytes;
   played.node.send(1, Priority::bulk, 9, bytes);
-  std::array<Blob, 2> streams;
+  std::array<transports::Blob, 2> streams;
   const auto read_some = [&](std::size_t path, std::size_t most) {
     std::array<std::byte, 65536> buffer;
-    const ssize_t count =
-        ::recv(played.sockets[path].get(), buffer.data(), std::min(most, buffer.size()), MSG_DONTWAIT);
-    if (count > 0) streams[path].insert(streams[path].end(), buffer.begin(), buffer.begin() + count);
+    const ssize_t count = ::recv(played.sockets[path].get(), buffer.data(),
+                                 std::min(most, buffer.size()), MSG_DONTWAIT);
+    if (count > 0)
+      streams[path].insert(streams[path].end(), buffer.begin(), buffer.begin() + count);
   };
-  const std::size_t all = bytes + 256 * piece_prefix_bytes;
+  const std::size_t all = bytes + 256 * tcp::piece_prefix_bytes;
   const auto limit = Clock::now() + std::chrono::seconds(30);
   while (streams[0].size() + streams[1].size() < all && Clock::now() < limit) {
     played.node.turn();
@@ -263,32 +268,37 @@ TEST_CASE("a slow path gets fewer pieces") {
   }
   REQUIRE(streams[0].size() + streams[1].size() == all);
   CHECK(streams[1].size() * 2 < streams[0].size());
-  CHECK(streams[1].size() > piece_bytes);
-  Blob whole(bytes);
-  for (const Blob& stream : streams)
+  CHECK(streams[1].size() > tcp::piece_bytes);
+  transports::Blob whole(bytes);
+  for (const transports::Blob& stream : streams)
     for (std::size_t at = 0; at < stream.size();) {
-      const auto piece = decode_piece(
-          std::span<const std::byte, piece_prefix_bytes>(stream.data() + at, piece_prefix_bytes));
+      const auto piece = tcp::decode_piece(std::span<const std::byte, tcp::piece_prefix_bytes>(
+          stream.data() + at, tcp::piece_prefix_bytes));
       REQUIRE(piece);
       CHECK((piece->sequence == 0 && piece->header == header_of(9)));
-      at += piece_prefix_bytes;
-      std::copy_n(stream.data() + at, piece_bytes, whole.data() + piece->index * piece_bytes);
-      at += piece_bytes;
+      at += tcp::piece_prefix_bytes;
+      std::copy_n(stream.data() + at, tcp::piece_bytes,
+                  whole.data() + piece->index * tcp::piece_bytes);
+      at += tcp::piece_bytes;
     }
   CHECK(whole == payload_of(9, bytes));
 }
 
 TEST_CASE("without descriptors left the paths come once there are some") {
   Group group(
-      [](int size) { return tcp_transports(size, [](TcpOptions& options) { options.connections = 4; }); }, 2);
+      [](int size) {
+        return tcp_transports(size, [](tcp::TcpOptions& options) { options.connections = 4; });
+      },
+      2);
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const FileDescriptor lowest(::dup(0));
+  const base::FileDescriptor lowest(::dup(0));
   const rlimit none{static_cast<rlim_t>(lowest.get()) + 3, before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
   group[0].send(1, Priority::bulk, 1, 300'000);
   group[1].expect(0, Priority::bulk, {1, 300'000, true});
-  const bool early = group.run_until([&] { return group[1].frames == 1; }, std::chrono::milliseconds(200));
+  const bool early =
+      group.run_until([&] { return group[1].frames == 1; }, std::chrono::milliseconds(200));
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK_FALSE(early);
   group.finish();

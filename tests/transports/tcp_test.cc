@@ -15,26 +15,28 @@ TEST_CASE("tcp does what every transport must do") {
 
 TEST_CASE("tcp over several paths does too") {
   for (const unsigned connections : {2u, 4u})
-    for (const Check& check : conformance()) DYNAMIC_SECTION(connections << " paths: " << check.name) {
+    for (const Check& check : conformance())
+      DYNAMIC_SECTION(connections << " paths: " << check.name) {
         check.run([&](int size) {
-          return tcp_transports(size, [&](TcpOptions& options) { options.connections = connections; });
+          return tcp_transports(
+              size, [&](tcp::TcpOptions& options) { options.connections = connections; });
         });
       }
 }
 
 // As between hosts: every frame has a tag on its header, or on header and payload.
 TEST_CASE("tcp with tags on every frame does too") {
-  for (const Protection protection : {Protection::headers, Protection::payload})
+  for (const base::Protection protection : {base::Protection::headers, base::Protection::payload})
     for (const unsigned connections : {1u, 3u})
       for (const Check& check : conformance())
-        DYNAMIC_SECTION((protection == Protection::payload ? "payload, " : "headers, ")
+        DYNAMIC_SECTION((protection == base::Protection::payload ? "payload, " : "headers, ")
                         << connections << " paths: " << check.name) {
           check.run([&](int size) {
-            return tcp_transports(size, [&](TcpOptions& options) {
+            return tcp_transports(size, [&](tcp::TcpOptions& options) {
               options.secret = "secret";
               options.interfaces = {"lo"};
               options.connections = connections;
-              options.within_host = options.rank == 0 ? protection : Protection::headers;
+              options.within_host = options.rank == 0 ? protection : base::Protection::headers;
             });
           });
         }

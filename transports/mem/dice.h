@@ -5,16 +5,17 @@
 
 #include <rondo/types.h>
 
-namespace rondo {
+namespace rondo::mem {
 
-// What the faults of one directed link are drawn with: a throw is a pure function of (seed, link, purpose, index), so it
-// does not matter when or how often it is asked for.
+// What the faults of one directed link are drawn with: a throw is a pure function of (seed, link,
+// purpose, index), so it does not matter when or how often it is asked for.
 class MemDice {
  public:
   enum Purpose : std::uint64_t { delay, stall, coin, piece };
 
   MemDice(std::uint64_t seed, int from, int to, Priority lane) noexcept
-      : stream_(mix(mix(mix(mix(seed) + static_cast<std::uint64_t>(from)) + static_cast<std::uint64_t>(to)) +
+      : stream_(mix(mix(mix(mix(seed) + static_cast<std::uint64_t>(from)) +
+                        static_cast<std::uint64_t>(to)) +
                     static_cast<std::uint64_t>(lane))) {}
 
   // 0 to sides - 1, nearly even; sides >= 1.
@@ -34,4 +35,4 @@ class MemDice {
   std::uint64_t stream_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::mem

@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cstring>
 
-namespace rondo {
+namespace rondo::mem {
 
 namespace {
 // What one link may deliver in one progress call, so that no link starves another.
@@ -16,7 +16,7 @@ MemIncoming::MemIncoming(MemRing& ring, std::atomic<bool>& room_wanted, MemBell&
                          const MemFaults& faults, const MemDice& dice)
     : ring_(ring), room_wanted_(room_wanted), writer_(writer), faults_(faults), dice_(dice) {}
 
-bool MemIncoming::pump(Sink& sink, Link& link) {
+bool MemIncoming::pump(transports::Sink& sink, transports::Link& link) {
   bool moved = false;
   budget_ = bytes_at_once;
   for (;;) {
@@ -57,15 +57,15 @@ bool MemIncoming::collect_header() {
 }
 
 // Asks the sink about a complete header. False while it is on hold.
-bool MemIncoming::show(Sink& sink, Link& link) {
+bool MemIncoming::show(transports::Sink& sink, transports::Link& link) {
   switch (sink.arrived(link, header_)) {
-    case Header::hold:
+    case transports::Header::hold:
       state_ = State::shown;
       return false;
-    case Header::refuse:
+    case transports::Header::refuse:
       state_ = State::refused;
       return true;
-    case Header::accept:
+    case transports::Header::accept:
       break;
   }
   const auto receive = sink.expected(link);
@@ -77,7 +77,7 @@ bool MemIncoming::show(Sink& sink, Link& link) {
   return true;
 }
 
-bool MemIncoming::deliver(Sink& sink, Link& link) {
+bool MemIncoming::deliver(transports::Sink& sink, transports::Link& link) {
   const auto bytes = piece(receive_.bytes - have_);
   if (bytes.empty()) return false;
   std::size_t taken = bytes.size();
@@ -91,9 +91,10 @@ bool MemIncoming::deliver(Sink& sink, Link& link) {
   return true;
 }
 
-// Shows the sink a piece that follows rest_. What it does not use is fewer than 16 bytes and is kept in rest_. Returns
-// how many bytes of the piece are done with.
-std::size_t MemIncoming::lend(Sink& sink, Link& link, std::span<const std::byte> piece) {
+// Shows the sink a piece that follows rest_. What it does not use is fewer than 16 bytes and is
+// kept in rest_. Returns how many bytes of the piece are done with.
+std::size_t MemIncoming::lend(transports::Sink& sink, transports::Link& link,
+                              std::span<const std::byte> piece) {
   std::span<const std::byte> view = piece;
   std::size_t taken = piece.size();
   if (rest_bytes_ != 0) {
@@ -108,7 +109,7 @@ std::size_t MemIncoming::lend(Sink& sink, Link& link, std::span<const std::byte>
   return taken;
 }
 
-void MemIncoming::finish(Sink& sink, Link& link) {
+void MemIncoming::finish(transports::Sink& sink, transports::Link& link) {
   assert(rest_bytes_ == 0 && "frames end with whole elements");
   state_ = State::header;
   have_ = 0;
@@ -120,7 +121,8 @@ void MemIncoming::finish(Sink& sink, Link& link) {
 std::span<const std::byte> MemIncoming::piece(std::size_t most) const noexcept {
   std::size_t limit = std::min(most, budget_);
   if (faults_.split != 0)
-    limit = std::min<std::size_t>(limit, 1 + dice_.roll(MemDice::piece, ring_.position(), faults_.split));
+    limit = std::min<std::size_t>(limit,
+                                  1 + dice_.roll(MemDice::piece, ring_.position(), faults_.split));
   const auto view = ring_.view();
   return view.first(std::min(view.size(), limit));
 }
@@ -131,4 +133,4 @@ void MemIncoming::consume(std::size_t count) noexcept {
   if (room_wanted_.load()) writer_.ring();
 }
 
-}  // namespace rondo
+}  // namespace rondo::mem

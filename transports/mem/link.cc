@@ -3,7 +3,7 @@
 
 #include <system_error>
 
-namespace rondo {
+namespace rondo::mem {
 
 namespace {
 int direction(int from, int to) noexcept {
@@ -11,16 +11,16 @@ int direction(int from, int to) noexcept {
 }
 }  // namespace
 
-MemLink::MemLink(int rank, int peer, Priority lane, MemPipe& pipe, MemBell& other, const MemFaults& faults,
-                 std::uint64_t seed)
+MemLink::MemLink(int rank, int peer, Priority lane, MemPipe& pipe, MemBell& other,
+                 const MemFaults& faults, std::uint64_t seed)
     : peer_(peer),
       lane_(lane),
       pipe_(pipe),
       other_(other),
       outgoing_({rank, peer, lane, direction(rank, peer)}, pipe, other, faults,
                 MemDice(seed, rank, peer, lane)),
-      incoming_(pipe.rings[direction(peer, rank)], pipe.room_wanted[direction(peer, rank)], other, faults,
-                MemDice(seed, peer, rank, lane)) {}
+      incoming_(pipe.rings[direction(peer, rank)], pipe.room_wanted[direction(peer, rank)], other,
+                faults, MemDice(seed, peer, rank, lane)) {}
 
 MemLink::~MemLink() {
   pipe_.end(MemPipe::closed);
@@ -31,7 +31,7 @@ std::string MemLink::describe() const {
   return "mem rank " + std::to_string(peer_);
 }
 
-bool MemLink::progress(Sink& sink) {
+bool MemLink::progress(transports::Sink& sink) {
   if (broken_) return false;
   // The end is looked at before the ring: what was sent before it is still delivered.
   const bool ended = pipe_.state.load() != MemPipe::open;
@@ -50,18 +50,21 @@ bool MemLink::ready() const noexcept {
   return outgoing_.ready() || incoming_.ready();
 }
 
-// Of an ended pipe: everything that came has been delivered, or cannot be for now while frames wait that will never go.
+// Of an ended pipe: everything that came has been delivered, or cannot be for now while frames wait
+// that will never go.
 bool MemLink::over() const noexcept {
   return incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
 }
 
-void MemLink::tell_broken(Sink& sink) {
+void MemLink::tell_broken(transports::Sink& sink) {
   broken_ = true;
   const bool clean = pipe_.state.load() == MemPipe::closed && incoming_.at_boundary();
   const std::uint64_t cut_after = pipe_.cut_after.load();
   std::string what = clean ? "closed by the peer" : "connection reset by peer";
-  if (cut_after != MemPipe::not_cut) what += " (a fault, after " + std::to_string(cut_after) + " bytes)";
-  sink.broken(*this, std::make_error_code(clean ? std::errc{} : std::errc::connection_reset), what, clean);
+  if (cut_after != MemPipe::not_cut)
+    what += " (a fault, after " + std::to_string(cut_after) + " bytes)";
+  sink.broken(*this, std::make_error_code(clean ? std::errc{} : std::errc::connection_reset), what,
+              clean);
 }
 
-}  // namespace rondo
+}  // namespace rondo::mem

@@ -12,10 +12,10 @@
 #include "transports/mem/ring.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::mem {
 
 // One end of a link: its two halves, and the moment it breaks.
-class MemLink final : public Link {
+class MemLink final : public transports::Link {
  public:
   // other wakes the rank of the other end.
   MemLink(int rank, int peer, Priority lane, MemPipe& pipe, MemBell& other, const MemFaults& faults,
@@ -24,17 +24,18 @@ class MemLink final : public Link {
 
   int peer() const noexcept override { return peer_; }
   Priority lane() const noexcept override { return lane_; }
-  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) override {
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
+                        std::uint64_t cookie) override {
     return outgoing_.send(header, payload, cookie);
   }
   std::string describe() const override;
 
-  bool progress(Sink& sink);
+  bool progress(transports::Sink& sink);
   bool ready() const noexcept;
 
  private:
   bool over() const noexcept;
-  void tell_broken(Sink& sink);
+  void tell_broken(transports::Sink& sink);
 
   int peer_;
   Priority lane_;
@@ -45,4 +46,4 @@ class MemLink final : public Link {
   bool broken_ = false;
 };
 
-}  // namespace rondo
+}  // namespace rondo::mem

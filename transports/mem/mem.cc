@@ -19,7 +19,7 @@
 #include "transports/mem/ring.h"
 #include "transports/mem/windows.h"
 
-namespace rondo {
+namespace rondo::mem {
 
 struct MemFabric::State {
   State(int ranks, MemFaults wrong, std::uint64_t seed_value)
@@ -28,17 +28,19 @@ struct MemFabric::State {
         seed(seed_value),
         bells(static_cast<std::size_t>(ranks)),
         made(bells.size()) {
-    pipes.resize(bells.size() * bells.size() * link_lane_count);
+    pipes.resize(bells.size() * bells.size() * transports::link_lane_count);
     for (int low = 0; low < size; ++low)
       for (int high = low + 1; high < size; ++high)
-        for (int lane = 0; lane < link_lane_count; ++lane)
+        for (int lane = 0; lane < transports::link_lane_count; ++lane)
           pipes[place(low, high, lane)] = std::make_unique<MemPipe>(faults.capacity);
-    const auto now = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
+    const auto now = static_cast<std::uint64_t>(base::Clock::now().time_since_epoch().count());
     if (faults.windows) windows = std::make_shared<MemWindowTable>(size);
-    identity = now ^ (static_cast<std::uint64_t>(::getpid()) << 48) ^ reinterpret_cast<std::uintptr_t>(this);
+    identity = now ^ (static_cast<std::uint64_t>(::getpid()) << 48) ^
+               reinterpret_cast<std::uintptr_t>(this);
   }
   std::size_t place(int low, int high, int lane) const noexcept {
-    return (static_cast<std::size_t>(low) * bells.size() + static_cast<std::size_t>(high)) * link_lane_count +
+    return (static_cast<std::size_t>(low) * bells.size() + static_cast<std::size_t>(high)) *
+               transports::link_lane_count +
            static_cast<std::size_t>(lane);
   }
   MemPipe& pipe(int a, int b, int lane) noexcept {
@@ -58,51 +60,54 @@ struct MemFabric::State {
 
 namespace {
 
-class MemTransport final : public Transport {
+class MemTransport final : public transports::Transport {
  public:
   MemTransport(MemFabric::State& fabric, int rank) : fabric_(fabric), rank_(rank) {
     // Lane by lane: the order in which progress() serves them.
-    for (const Priority lane : link_lanes)
+    for (const Priority lane : transports::link_lanes)
       for (int peer = 0; peer < fabric.size; ++peer)
         links_.push_back(peer == rank ? nullptr : make_link(peer, lane));
     if (fabric.windows) windows_.emplace(fabric.windows, rank, fabric.bells);
   }
 
   std::string_view name() const noexcept override { return "mem"; }
-  Blob address() const override {
-    Writer writer;
+  transports::Blob address() const override {
+    base::Writer writer;
     writer.put(fabric_.identity);
     writer.put(static_cast<std::uint32_t>(rank_));
     return writer.take();
   }
   std::string describe() const override { return "mem rank " + std::to_string(rank_); }
-  Reach reach(int peer, std::span<const std::byte> address) const override {
-    Reader reader(address);
+  transports::Reach reach(int peer, std::span<const std::byte> address) const override {
+    base::Reader reader(address);
     const auto identity = reader.get<std::uint64_t>();
     const auto rank = reader.get<std::uint32_t>();
-    if (!reader.ok() || reader.left() != 0) return {std::nullopt, "not an address of a mem transport"};
+    if (!reader.ok() || reader.left() != 0)
+      return {std::nullopt, "not an address of a mem transport"};
     if (identity != fabric_.identity)
       return {std::nullopt, "rank " + std::to_string(peer) + " is in another fabric or process"};
     if (peer < 0 || peer >= fabric_.size || rank != static_cast<std::uint32_t>(peer))
-      return {std::nullopt,
-              "the address is of rank " + std::to_string(rank) + ", not of rank " + std::to_string(peer)};
-    return {distance_process, {}};
+      return {std::nullopt, "the address is of rank " + std::to_string(rank) + ", not of rank " +
+                                std::to_string(peer)};
+    return {transports::distance_process, {}};
   }
   // The links of a fabric are there from the start; there is nobody to prove anything to.
-  void start(std::vector<Blob>, std::uint64_t) override {}
-  Link& link(int peer, Priority lane) override {
-    const auto row = static_cast<std::size_t>(std::ranges::find(link_lanes, lane) - link_lanes.begin());
-    return *links_.at(row * static_cast<std::size_t>(fabric_.size) + static_cast<std::size_t>(peer));
+  void start(std::vector<transports::Blob>, std::uint64_t) override {}
+  transports::Link& link(int peer, Priority lane) override {
+    const auto row = static_cast<std::size_t>(std::ranges::find(transports::link_lanes, lane) -
+                                              transports::link_lanes.begin());
+    return *links_.at(row * static_cast<std::size_t>(fabric_.size) +
+                      static_cast<std::size_t>(peer));
   }
-  std::unique_ptr<Region> register_memory(std::span<std::byte>) override {
-    return std::make_unique<Region>();
+  std::unique_ptr<transports::Region> register_memory(std::span<std::byte>) override {
+    return std::make_unique<transports::Region>();
   }
-  Windows* windows() noexcept override { return windows_ ? &*windows_ : nullptr; }
-  std::unique_ptr<Allocation> allocate(std::size_t bytes) override {
+  transports::Windows* windows() noexcept override { return windows_ ? &*windows_ : nullptr; }
+  std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
     return windows_ ? fabric_.windows->allocate(fabric_.windows, rank_, bytes) : nullptr;
   }
 
-  bool progress(Sink& sink) override {
+  bool progress(transports::Sink& sink) override {
     fabric_.bell(rank_).get_up();
     bool moved = false;
     for (const auto& link : links_) moved |= link && link->progress(sink);
@@ -121,7 +126,8 @@ class MemTransport final : public Transport {
 
  private:
   std::unique_ptr<MemLink> make_link(int peer, Priority lane) {
-    return std::make_unique<MemLink>(rank_, peer, lane, fabric_.pipe(rank_, peer, static_cast<int>(lane)),
+    return std::make_unique<MemLink>(rank_, peer, lane,
+                                     fabric_.pipe(rank_, peer, static_cast<int>(lane)),
                                      fabric_.bell(peer), fabric_.faults, fabric_.seed);
   }
 
@@ -139,15 +145,16 @@ template <class Fault>
 void check_route(const Fault& fault, int size, const char* name) {
   const auto is_rank = [size](int rank) { return rank >= 0 && rank < size; };
   require(is_rank(fault.from) && is_rank(fault.to) && fault.from != fault.to,
-          std::string("MemFaults: a ") + name + " from rank " + std::to_string(fault.from) + " to rank " +
-              std::to_string(fault.to) + " is not possible: give two different ranks of 0 to " +
-              std::to_string(size - 1));
+          std::string("MemFaults: a ") + name + " from rank " + std::to_string(fault.from) +
+              " to rank " + std::to_string(fault.to) +
+              " is not possible: give two different ranks of 0 to " + std::to_string(size - 1));
 }
 
 }  // namespace
 
 MemFabric::MemFabric(int size, MemFaults faults, std::uint64_t seed) {
-  require(size >= 1, "MemFabric: a size of " + std::to_string(size) + " is not possible: give at least 1");
+  require(size >= 1,
+          "MemFabric: a size of " + std::to_string(size) + " is not possible: give at least 1");
   require(faults.capacity >= 1, "MemFaults: a capacity of 0 bytes moves nothing: give at least 1");
   require(faults.queue >= 1, "MemFaults: a queue of 0 frames moves nothing: give at least 1");
   for (const auto& cut : faults.cuts) check_route(cut, size, "cut");
@@ -157,7 +164,7 @@ MemFabric::MemFabric(int size, MemFaults faults, std::uint64_t seed) {
 
 MemFabric::~MemFabric() = default;
 
-std::unique_ptr<Transport> MemFabric::endpoint(int rank) {
+std::unique_ptr<transports::Transport> MemFabric::endpoint(int rank) {
   require(rank >= 0 && rank < state_->size, "MemFabric: there is no rank " + std::to_string(rank) +
                                                 " in a fabric of " + std::to_string(state_->size));
   require(!state_->made[static_cast<std::size_t>(rank)].exchange(true),
@@ -166,4 +173,4 @@ std::unique_ptr<Transport> MemFabric::endpoint(int rank) {
   return std::make_unique<MemTransport>(*state_, rank);
 }
 
-}  // namespace rondo
+}  // namespace rondo::mem

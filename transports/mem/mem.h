@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The transport between ranks that are threads of one process, for tests: it does everything that a network may do to a
-// program, on a seed. It is also the example for whoever writes a new transport (docs/transports.md): read ring.h, outgoing.h,
-// incoming.h, link.h and mem.cc in this order.
+// The transport between ranks that are threads of one process, for tests: it does everything that a
+// network may do to a program, on a seed. It is also the example for whoever writes a new transport
+// (docs/transports.md): read ring.h, outgoing.h, incoming.h, link.h and mem.cc in this order.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,34 @@
 
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::mem {
 
-// What goes wrong. Delays, stalls and pieces are drawn for each directed link from a random stream of its own, indexed by the
-// number of the frame or the position of the byte and never by time: a seed repeats as far as threads do.
+// What goes wrong. Delays, stalls and pieces are drawn for each directed link from a random stream
+// of its own, indexed by the number of the frame or the position of the byte and never by time: a
+// seed repeats as far as threads do.
 struct MemFaults {
-  // Bytes that a link holds in each direction, from 1: less than a frame makes every frame queue and trickle.
+  // Bytes that a link holds in each direction, from 1: less than a frame makes every frame queue
+  // and trickle.
   std::size_t capacity = std::size_t{256} << 10;
   // Frames that a link takes over before it answers full, from 1.
   std::size_t queue = 4;
 
-  // Whether ranks also reach each other's memory (Windows): what Transport::allocate gives, and nothing else.
+  // Whether ranks also reach each other's memory (Windows): what Transport::allocate gives, and
+  // nothing else.
   bool windows = false;
 
   // A frame stays invisible for 0 to `delay` progress calls of its receiver.
   std::uint32_t delay = 0;
-  // For 0 to `stall` progress calls of its sender a frame is refused as full, or taken over and not moved (a coin decides).
+  // For 0 to `stall` progress calls of its sender a frame is refused as full, or taken over and not
+  // moved (a coin decides).
   std::uint32_t stall = 0;
-  // Payload and headers arrive in pieces of 1 to `split` bytes, which cut elements anywhere; 0: as large as they come.
+  // Payload and headers arrive in pieces of 1 to `split` bytes, which cut elements anywhere; 0: as
+  // large as they come.
   std::size_t split = 0;
 
-  // The link breaks, in both directions, when `bytes` bytes (headers included) have gone from `from` to `to`; if
-  // clean, at the first end of a frame from there on, and as though the peer had closed it in order.
+  // The link breaks, in both directions, when `bytes` bytes (headers included) have gone from
+  // `from` to `to`; if clean, at the first end of a frame from there on, and as though the peer had
+  // closed it in order.
   struct Cut {
     int from = 0, to = 0;
     Priority lane = Priority::bulk;
@@ -42,8 +48,8 @@ struct MemFaults {
   };
   std::vector<Cut> cuts;
 
-  // One bit arrives wrong: of the header of frame number `frame` (from 0), or of the payload of the first frame from there
-  // on that has one. The bit is taken modulo the bits there are.
+  // One bit arrives wrong: of the header of frame number `frame` (from 0), or of the payload of the
+  // first frame from there on that has one. The bit is taken modulo the bits there are.
   struct Flip {
     int from = 0, to = 0;
     Priority lane = Priority::bulk;
@@ -54,8 +60,8 @@ struct MemFaults {
   std::vector<Flip> flips;
 };
 
-// The network that the ranks of one communicator share. It outlives its endpoints. Reentrant: endpoints may be made and used by
-// different threads at once.
+// The network that the ranks of one communicator share. It outlives its endpoints. Reentrant:
+// endpoints may be made and used by different threads at once.
 class MemFabric {
  public:
   // Throws Error(invalid_argument) for faults that name ranks or amounts which cannot be.
@@ -65,7 +71,7 @@ class MemFabric {
   ~MemFabric();
 
   // The transport of a rank; once for each rank, or Error(invalid_argument).
-  std::unique_ptr<Transport> endpoint(int rank);
+  std::unique_ptr<transports::Transport> endpoint(int rank);
 
   struct State;
 
@@ -73,4 +79,4 @@ class MemFabric {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::mem

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace rondo {
+namespace rondo::mem {
 
 namespace {
 
@@ -14,8 +14,8 @@ bool concerns(const Fault& fault, const MemOutgoing::Route& route) noexcept {
 
 }  // namespace
 
-MemOutgoing::MemOutgoing(const Route& route, MemPipe& pipe, MemBell& reader, const MemFaults& faults,
-                         const MemDice& dice)
+MemOutgoing::MemOutgoing(const Route& route, MemPipe& pipe, MemBell& reader,
+                         const MemFaults& faults, const MemDice& dice)
     : route_(route), pipe_(pipe), reader_(reader), faults_(faults), dice_(dice) {
   for (const auto& cut : faults.cuts)
     if (concerns(cut, route)) cut_ = cut;
@@ -24,11 +24,14 @@ MemOutgoing::MemOutgoing(const Route& route, MemPipe& pipe, MemBell& reader, con
   queue_.reserve(faults.queue);
 }
 
-Send MemOutgoing::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
-  if (pipe_.state.load() != MemPipe::open) return Send::full;  // the end is told at the next progress
+transports::Send MemOutgoing::send(const transports::HeaderBytes& header,
+                                   std::span<const std::byte> payload, std::uint64_t cookie) {
+  if (pipe_.state.load() != MemPipe::open)
+    return transports::Send::full;  // the end is told at the next progress
   if (stalls() || queue_.size() == faults_.queue) return refuse(0);
-  // A small frame goes at once or not at all, so that a link needs no memory for it; unless it never goes at once.
-  const bool eager = payload.size() <= eager_bytes;
+  // A small frame goes at once or not at all, so that a link needs no memory for it; unless it
+  // never goes at once.
+  const bool eager = payload.size() <= transports::eager_bytes;
   const std::size_t bytes = header.size() + payload.size();
   if (eager && bytes <= faults_.capacity && stall_ == 0 && (waiting() || ring().room() < bytes))
     return refuse(bytes);
@@ -36,7 +39,7 @@ Send MemOutgoing::send(const HeaderBytes& header, std::span<const std::byte> pay
   Frame frame{header, payload, cookie, take_flip(payload.size()), 0, {}};
   if (queue_.empty() && stall_ == 0) {
     if (push(frame)) reader_.ring();
-    if (frame.moved == frame.bytes()) return Send::done;
+    if (frame.moved == frame.bytes()) return transports::Send::done;
     pipe_.room_wanted[route_.direction].store(true);
   }
   if (eager) {
@@ -44,10 +47,10 @@ Send MemOutgoing::send(const HeaderBytes& header, std::span<const std::byte> pay
     frame.payload = frame.own;
   }
   queue_.push_back(std::move(frame));
-  return eager ? Send::copied : Send::queued;
+  return eager ? transports::Send::copied : transports::Send::queued;
 }
 
-bool MemOutgoing::pump(Sink& sink, Link& link) {
+bool MemOutgoing::pump(transports::Sink& sink, transports::Link& link) {
   if (pipe_.state.load() != MemPipe::open) return false;
   if (stall_ != 0 && --stall_ != 0) return false;
   bool moved = false;
@@ -74,21 +77,24 @@ bool MemOutgoing::ready() const noexcept {
   return stall_ != 0 || (waiting() && ring().room() != 0) || (refused_ && may_try_again());
 }
 
-Send MemOutgoing::refuse(std::size_t room_needed) {
+transports::Send MemOutgoing::refuse(std::size_t room_needed) {
   refused_ = true;
   room_needed_ = room_needed;
   pipe_.room_wanted[route_.direction].store(true);
-  return Send::full;
+  return transports::Send::full;
 }
 
 bool MemOutgoing::may_try_again() const noexcept {
-  return room_needed_ == 0 ? queue_.size() < faults_.queue : !waiting() && ring().room() >= room_needed_;
+  return room_needed_ == 0 ? queue_.size() < faults_.queue
+                           : !waiting() && ring().room() >= room_needed_;
 }
 
-// Draws the next frame's stall when it is offered for the first time. True while it must be refused.
+// Draws the next frame's stall when it is offered for the first time. True while it must be
+// refused.
 bool MemOutgoing::stalls() {
   if (faults_.stall != 0 && stall_drawn_ == frames_) {
-    stall_ = std::max(stall_, dice_.roll(MemDice::stall, frames_, std::uint64_t{faults_.stall} + 1));
+    stall_ =
+        std::max(stall_, dice_.roll(MemDice::stall, frames_, std::uint64_t{faults_.stall} + 1));
     refusing_ = dice_.roll(MemDice::coin, frames_, 2) != 0;
     ++stall_drawn_;
   }
@@ -99,9 +105,10 @@ bool MemOutgoing::stalls() {
 std::optional<std::uint64_t> MemOutgoing::take_flip(std::size_t payload_bytes) {
   const std::uint64_t number = frames_ - 1;
   for (auto flip = flips_.begin(); flip != flips_.end(); ++flip) {
-    const std::size_t bytes = flip->header ? frame_header_bytes : payload_bytes;
+    const std::size_t bytes = flip->header ? transports::frame_header_bytes : payload_bytes;
     if (bytes == 0 || (flip->header ? flip->frame != number : flip->frame > number)) continue;
-    const std::uint64_t bit = (flip->header ? 0 : 8 * frame_header_bytes) + flip->bit % (8 * bytes);
+    const std::uint64_t bit =
+        (flip->header ? 0 : 8 * transports::frame_header_bytes) + flip->bit % (8 * bytes);
     flips_.erase(flip);
     return bit;
   }
@@ -144,4 +151,4 @@ void MemOutgoing::cut_if_due(bool frame_ends) noexcept {
   reader_.ring();
 }
 
-}  // namespace rondo
+}  // namespace rondo::mem

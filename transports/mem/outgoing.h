@@ -12,9 +12,10 @@
 #include "transports/mem/ring.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::mem {
 
-// The sending half of a link: a short queue of frames, the first of which may be partly in the ring.
+// The sending half of a link: a short queue of frames, the first of which may be partly in the
+// ring.
 class MemOutgoing {
  public:
   struct Route {
@@ -26,17 +27,19 @@ class MemOutgoing {
   MemOutgoing(const Route& route, MemPipe& pipe, MemBell& reader, const MemFaults& faults,
               const MemDice& dice);
 
-  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
+                        std::uint64_t cookie);
   // Moves queued frames on and counts a stall down. True when anything moved.
-  bool pump(Sink& sink, Link& link);
+  bool pump(transports::Sink& sink, transports::Link& link);
   // Frames that are not in the ring yet.
   bool waiting() const noexcept { return !queue_.empty(); }
-  // Whether pump() has something to do. Asked after the bell has been told that this rank lies down.
+  // Whether pump() has something to do. Asked after the bell has been told that this rank lies
+  // down.
   bool ready() const noexcept;
 
  private:
   struct Frame {
-    HeaderBytes header;
+    transports::HeaderBytes header;
     std::span<const std::byte> payload;
     std::uint64_t cookie;
     std::optional<std::uint64_t> flip;  // the bit of header and payload that arrives wrong
@@ -45,7 +48,7 @@ class MemOutgoing {
     std::size_t bytes() const noexcept { return header.size() + payload.size(); }
   };
 
-  Send refuse(std::size_t room_needed);
+  transports::Send refuse(std::size_t room_needed);
   bool may_try_again() const noexcept;
   bool stalls();
   std::optional<std::uint64_t> take_flip(std::size_t payload_bytes);
@@ -68,8 +71,8 @@ class MemOutgoing {
   std::uint64_t stall_ = 0;             // progress calls for which nothing moves
   bool refusing_ = false;               // ... and nothing is taken over either
   bool refused_ = false;  // full was answered and it has not been shown since that there is room
-  std::size_t room_needed_ =
-      0;  // for what was refused: in the ring, with nothing queued before it; 0: a place in the queue
+  std::size_t room_needed_ = 0;  // for what was refused: in the ring, with nothing queued before
+                                 // it; 0: a place in the queue
 };
 
-}  // namespace rondo
+}  // namespace rondo::mem

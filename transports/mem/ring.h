@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the two ends of a link share: bytes in flight, how the link ended, and a bell that wakes a sleeping rank. One thread writes
-// to a ring and one reads from it; nothing here blocks.
+// What the two ends of a link share: bytes in flight, how the link ended, and a bell that wakes a
+// sleeping rank. One thread writes to a ring and one reads from it; nothing here blocks.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -22,10 +22,11 @@
 
 #include "base/file_descriptor.h"
 
-namespace rondo {
+namespace rondo::mem {
 
-// One direction of a link: at most `capacity` bytes written and not yet read. The counters run on for ever; a byte's place is
-// its number modulo the capacity. They are sequentially consistent because sleeping depends on it: see MemBell.
+// One direction of a link: at most `capacity` bytes written and not yet read. The counters run on
+// for ever; a byte's place is its number modulo the capacity. They are sequentially consistent
+// because sleeping depends on it: see MemBell.
 class MemRing {
  public:
   explicit MemRing(std::size_t capacity) noexcept : capacity_(capacity) {}
@@ -57,13 +58,15 @@ class MemRing {
 
  private:
   std::size_t capacity_;
-  std::unique_ptr<std::byte[]> bytes_;  // made at the first write: most links of a large job are never used
+  std::unique_ptr<std::byte[]>
+      bytes_;  // made at the first write: most links of a large job are never used
   std::atomic<std::uint64_t> written_{0}, read_{0};
 };
 
-// Wakes one rank. The sleeper says that it is about to sleep and then looks once more for work; the others do their work and then
-// look whether it sleeps. All of it is sequentially consistent, so one of the two sees the other: no wake-up is lost. A
-// system call is made only for a rank that sleeps.
+// Wakes one rank. The sleeper says that it is about to sleep and then looks once more for work; the
+// others do their work and then look whether it sleeps. All of it is sequentially consistent, so
+// one of the two sees the other: no wake-up is lost. A system call is made only for a rank that
+// sleeps.
 class MemBell {
  public:
   MemBell() : descriptor_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -81,12 +84,14 @@ class MemBell {
     if (!lying_) return;
     lying_ = false;
     asleep_.store(false);
-    // Read in any case. A ring that is under way may still come after this: it wakes the next sleep once for nothing.
+    // Read in any case. A ring that is under way may still come after this: it wakes the next sleep
+    // once for nothing.
     std::uint64_t rings = 0;
     while (::read(descriptor_.get(), &rings, sizeof rings) < 0 && errno == EINTR) {
     }
   }
-  // Everybody else's. ring_sleeper: after a fence of the caller's, without a write to what all share when nobody sleeps.
+  // Everybody else's. ring_sleeper: after a fence of the caller's, without a write to what all
+  // share when nobody sleeps.
   void ring_sleeper() noexcept {
     if (asleep_.load(std::memory_order_relaxed)) ring();
   }
@@ -98,7 +103,7 @@ class MemBell {
   }
 
  private:
-  FileDescriptor descriptor_;
+  base::FileDescriptor descriptor_;
   std::atomic<bool> asleep_{false};
   bool lying_ = false;  // the sleeper's own
 };
@@ -121,4 +126,4 @@ struct MemPipe {
   }
 };
 
-}  // namespace rondo
+}  // namespace rondo::mem

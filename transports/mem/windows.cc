@@ -10,13 +10,14 @@
 
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::mem {
 
 ZeroPages::ZeroPages(std::size_t bytes) {
-  void* const data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED)
-    throw Error(Errc::system,
-                "mmap of " + std::to_string(bytes) + " bytes: " + std::generic_category().message(errno));
+    throw Error(Errc::system, "mmap of " + std::to_string(bytes) +
+                                  " bytes: " + std::generic_category().message(errno));
   bytes_ = {static_cast<std::byte*>(data), bytes};
 }
 
@@ -28,7 +29,7 @@ ZeroPages::~ZeroPages() {
   ::munmap(bytes_.data(), bytes_.size());
 }
 
-class MemWindowTable::Owned final : public Allocation {
+class MemWindowTable::Owned final : public transports::Allocation {
  public:
   Owned(std::shared_ptr<MemWindowTable> table, int rank, std::size_t bytes)
       : table_(std::move(table)),
@@ -38,7 +39,8 @@ class MemWindowTable::Owned final : public Allocation {
     table_->freed_.reserve(table_->freed_.size() + table_->live_[rank_].size() + 1);
     table_->live_[rank_].emplace(pages_->bytes().data(), bytes);
   }
-  // Another rank may still be at an operation that has failed here: its accesses must hit nothing else.
+  // Another rank may still be at an operation that has failed here: its accesses must hit nothing
+  // else.
   ~Owned() override {
     const std::lock_guard lock(table_->mutex_);
     table_->live_[rank_].erase(pages_->bytes().data());
@@ -54,11 +56,12 @@ class MemWindowTable::Owned final : public Allocation {
 };
 
 MemWindowTable::MemWindowTable(int size) : live_(static_cast<std::size_t>(size)) {
-  for (int rank = 0; rank < size; ++rank) areas_.push_back(std::make_unique<ZeroPages>(window_area_bytes));
+  for (int rank = 0; rank < size; ++rank)
+    areas_.push_back(std::make_unique<ZeroPages>(transports::window_area_bytes));
 }
 
-std::unique_ptr<Allocation> MemWindowTable::allocate(std::shared_ptr<MemWindowTable> table, int rank,
-                                                     std::size_t bytes) {
+std::unique_ptr<transports::Allocation> MemWindowTable::allocate(
+    std::shared_ptr<MemWindowTable> table, int rank, std::size_t bytes) {
   return std::make_unique<Owned>(std::move(table), rank, bytes);
 }
 
@@ -72,13 +75,14 @@ bool MemWindowTable::holds(int rank, const std::byte* data, std::size_t bytes) {
   return offset <= found->second && bytes <= found->second - offset;
 }
 
-WindowPlace MemWindows::find(const void* data, std::size_t bytes) noexcept {
+transports::WindowPlace MemWindows::find(const void* data, std::size_t bytes) noexcept {
   if (!table_->holds(rank_, static_cast<const std::byte*>(data), bytes)) return {};
   return {0, 1, reinterpret_cast<std::uintptr_t>(data)};
 }
 
-std::byte* MemWindows::map(int rank, WindowPlace place, std::size_t bytes) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): places are numbers; threads of one process use addresses.
+std::byte* MemWindows::map(int rank, transports::WindowPlace place, std::size_t bytes) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): places are numbers; threads of one process use
+  // addresses.
   auto* const data = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(place.offset));
   return place.generation == 1 && table_->holds(rank, data, bytes) ? data : nullptr;
 }
@@ -89,4 +93,4 @@ void MemWindows::notify() noexcept {
     if (static_cast<int>(rank) != rank_) bells_[rank].ring_sleeper();
 }
 
-}  // namespace rondo
+}  // namespace rondo::mem

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Memory of the ranks of a fabric, which are threads of one process: what one allocates, the others reach by its address.
+// Memory of the ranks of a fabric, which are threads of one process: what one allocates, the others
+// reach by its address.
 #pragma once
 
 #include <atomic>
@@ -16,7 +17,7 @@
 #include "transports/mem/ring.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::mem {
 
 // Pages of zeros from the system.
 class ZeroPages {
@@ -36,9 +37,11 @@ class ZeroPages {
 class MemWindowTable {
  public:
   explicit MemWindowTable(int size);
-  std::byte* area(int rank) noexcept { return areas_[static_cast<std::size_t>(rank)]->bytes().data(); }
-  static std::unique_ptr<Allocation> allocate(std::shared_ptr<MemWindowTable> table, int rank,
-                                              std::size_t bytes);
+  std::byte* area(int rank) noexcept {
+    return areas_[static_cast<std::size_t>(rank)]->bytes().data();
+  }
+  static std::unique_ptr<transports::Allocation> allocate(std::shared_ptr<MemWindowTable> table,
+                                                          int rank, std::size_t bytes);
   // Whether all of it lies in one allocation of the rank.
   bool holds(int rank, const std::byte* data, std::size_t bytes);
 
@@ -52,7 +55,7 @@ class MemWindowTable {
 };
 
 // The table as one rank sees it. A place is an address.
-class MemWindows final : public Windows {
+class MemWindows final : public transports::Windows {
  public:
   MemWindows(std::shared_ptr<MemWindowTable> table, int rank, std::vector<MemBell>& bells)
       : table_(std::move(table)), rank_(rank), bells_(bells), ranks_(bells.size()) {
@@ -60,8 +63,8 @@ class MemWindows final : public Windows {
   }
   std::span<const int> ranks() const noexcept override { return ranks_; }
   std::byte* area(int rank) const noexcept override { return table_->area(rank); }
-  WindowPlace find(const void* data, std::size_t bytes) noexcept override;
-  std::byte* map(int rank, WindowPlace place, std::size_t bytes) override;
+  transports::WindowPlace find(const void* data, std::size_t bytes) noexcept override;
+  std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) override;
   void notify() noexcept override;
 
  private:
@@ -71,4 +74,4 @@ class MemWindows final : public Windows {
   std::vector<int> ranks_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::mem

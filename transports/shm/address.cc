@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a rank listens. Little endian, at most 24 + 256 + 96 bytes:
-//   address = magic:u32 ("RSHM") version:u16 (1) reserved:u16 (0) user:u32 process:u32 host:string name:string
-//   string  = length:u32 byte*length                    ; host at most 256, name 1 to 96
-// Nothing follows. The name is that of a Unix socket in the abstract name space, without the zero byte in front.
+//   address = magic:u32 ("RSHM") version:u16 (1) reserved:u16 (0) user:u32 process:u32 host:string
+//   name:string string  = length:u32 byte*length                    ; host at most 256, name 1 to
+//   96
+// Nothing follows. The name is that of a Unix socket in the abstract name space, without the zero
+// byte in front.
 #include "transports/shm/address.h"
 
 #include "base/bytes.h"
 
-namespace rondo {
+namespace rondo::shm {
 namespace {
 
 constexpr std::uint32_t address_magic = 0x4d485352;  // "RSHM"
@@ -17,8 +19,8 @@ constexpr std::size_t max_host = 256, max_name = 96;
 
 }  // namespace
 
-Blob encode(const ShmAddress& address) {
-  Writer writer;
+transports::Blob encode(const ShmAddress& address) {
+  base::Writer writer;
   writer.put(address_magic);
   writer.put(address_version);
   writer.put(std::uint16_t{0});
@@ -30,9 +32,9 @@ Blob encode(const ShmAddress& address) {
 }
 
 std::optional<ShmAddress> decode_shm_address(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
-  if (reader.get<std::uint32_t>() != address_magic || reader.get<std::uint16_t>() != address_version ||
-      reader.get<std::uint16_t>() != 0)
+  base::Reader reader(bytes);
+  if (reader.get<std::uint32_t>() != address_magic ||
+      reader.get<std::uint16_t>() != address_version || reader.get<std::uint16_t>() != 0)
     return std::nullopt;
   ShmAddress address;
   address.user = reader.get<std::uint32_t>();
@@ -43,4 +45,4 @@ std::optional<ShmAddress> decode_shm_address(std::span<const std::byte> bytes) {
   return address;
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

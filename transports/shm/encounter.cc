@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What goes over the Unix socket of two ranks, each message in one packet:
-//   connection = hello challenge proof verdict segment*2 memory*     (the handshake: base/handshake.cc)
-//   segment    = "rondoseg"                                         ; with two descriptors: the segment and the bell
-//   end        = "rondoend" text                                    ; instead of a segment: why the sender gives up
-//   memory     = see exports.cc
-// Both ends send their segment as soon as the other has proved itself: the acceptor behind its verdict, the initiator when it reads that.
+//   connection = hello challenge proof verdict segment*2 memory*     (the handshake:
+//   base/handshake.cc) segment    = "rondoseg"                                         ; with two
+//   descriptors: the segment and the bell end        = "rondoend" text ; instead of a segment: why
+//   the sender gives up memory     = see exports.cc
+// Both ends send their segment as soon as the other has proved itself: the acceptor behind its
+// verdict, the initiator when it reads that.
 #include "transports/shm/encounter.h"
 
 #include <fmt/format.h>
@@ -16,7 +17,7 @@
 #include <array>
 #include <cerrno>
 
-namespace rondo {
+namespace rondo::shm {
 namespace {
 
 constexpr std::string_view segment_magic = "rondoseg", end_magic = "rondoend";
@@ -28,12 +29,13 @@ std::span<const std::byte> bytes_of(std::string_view text) noexcept {
 }
 
 // A pipe without a reader would kill whoever rings.
-bool is_bell(const FileDescriptor& descriptor) {
+bool is_bell(const base::FileDescriptor& descriptor) {
   std::array<char, 64> target{};
   const std::string path = fmt::format("/proc/self/fd/{}", descriptor.get());
   const auto length = ::readlink(path.c_str(), target.data(), target.size());
   if (length > 0)
-    return std::string_view(target.data(), static_cast<std::size_t>(length)) == "anon_inode:[eventfd]";
+    return std::string_view(target.data(), static_cast<std::size_t>(length)) ==
+           "anon_inode:[eventfd]";
   // Without /proc: a file without a type is of the same kind as an eventfd, and none of that kind
   // sends SIGPIPE.
   struct stat status {};
@@ -41,7 +43,8 @@ bool is_bell(const FileDescriptor& descriptor) {
 }
 
 bool begins_with(std::span<const std::byte> message, std::string_view magic) noexcept {
-  return message.size() >= magic.size() && std::ranges::equal(message.first(magic.size()), bytes_of(magic));
+  return message.size() >= magic.size() &&
+         std::ranges::equal(message.first(magic.size()), bytes_of(magic));
 }
 
 template <class Array>
@@ -54,12 +57,12 @@ std::optional<Array> exactly(std::span<const std::byte> message) noexcept {
 
 }  // namespace
 
-Encounter::Encounter(const ShmOwn& own, FileDescriptor socket, int peer, TimePoint now)
+Encounter::Encounter(const ShmOwn& own, base::FileDescriptor socket, int peer, base::TimePoint now)
     : own_(own), socket_(std::move(socket)), rank_(peer), begun_(now), step_(Step::challenge) {
-  const Claim claim{.purpose = Purpose::memory,
-                    .rank = static_cast<std::uint32_t>(own.rank),
-                    .size = static_cast<std::uint32_t>(own.size),
-                    .job = own.job};
+  const base::Claim claim{.purpose = base::Purpose::memory,
+                          .rank = static_cast<std::uint32_t>(own.rank),
+                          .size = static_cast<std::uint32_t>(own.size),
+                          .job = own.job};
   initiator_.emplace(claim, static_cast<std::uint32_t>(peer), own.secret);
   if (same_user())
     say(initiator_->hello());
@@ -67,10 +70,11 @@ Encounter::Encounter(const ShmOwn& own, FileDescriptor socket, int peer, TimePoi
     end("it belongs to another user, and there is no job secret", Errc::authentication);
 }
 
-Encounter::Encounter(const ShmOwn& own, FileDescriptor socket, TimePoint now)
+Encounter::Encounter(const ShmOwn& own, base::FileDescriptor socket, base::TimePoint now)
     : own_(own), socket_(std::move(socket)), begun_(now), step_(Step::hello) {
   acceptor_.emplace(static_cast<std::uint32_t>(own.rank), own.secret);
-  if (!same_user()) end("it belongs to another user, and there is no job secret", Errc::authentication);
+  if (!same_user())
+    end("it belongs to another user, and there is no job secret", Errc::authentication);
 }
 
 // Without a secret the user is all that a process can be known by.
@@ -103,7 +107,7 @@ bool Encounter::step(Wanted wanted) {
   // Descriptors are let in only from a peer that has proved itself.
   Packet packet = receive_packet(socket_.get(), buffer, state_ == State::proved);
   if (packet.error == EAGAIN) return false;
-  if (is_shortage(packet.error)) {
+  if (base::is_shortage(packet.error)) {
     try_later(packet.error);
     return false;
   }
@@ -137,56 +141,60 @@ bool Encounter::step(Wanted wanted) {
 }
 
 void Encounter::take_hello(std::span<const std::byte> message) {
-  const auto hello = exactly<HelloBytes>(message);
-  if (!hello) return end("what connected is not Rondo: its first message is not a hello", Errc::rendezvous);
+  const auto hello = exactly<base::HelloBytes>(message);
+  if (!hello)
+    return end("what connected is not Rondo: its first message is not a hello", Errc::rendezvous);
   step_ = Step::proof;
   say(acceptor_->challenge(*hello));
 }
 
 void Encounter::take_challenge(std::span<const std::byte> message) {
-  const auto challenge = exactly<ChallengeBytes>(message);
+  const auto challenge = exactly<base::ChallengeBytes>(message);
   if (!challenge) return end("what listens there is not Rondo", Errc::rendezvous);
   try {
     step_ = Step::verdict;
     say(initiator_->answer(*challenge));
   } catch (const Error& error) {
     // Zeros tell the acceptor that its own proof was the wrong one.
-    send_packet(socket_.get(), refused_proof);
-    end(error.what(), error.code() == Errc::authentication ? Errc::authentication : Errc::rendezvous);
+    send_packet(socket_.get(), base::refused_proof);
+    end(error.what(),
+        error.code() == Errc::authentication ? Errc::authentication : Errc::rendezvous);
   }
 }
 
-Verdict Encounter::judge(Wanted wanted) const {
-  const Claim& claim = acceptor_->claim();
-  if (claim.size != static_cast<std::uint32_t>(own_.size)) return Verdict::bad_size;
-  if (claim.job != own_.job || claim.purpose != Purpose::memory) return Verdict::wrong_job;
-  if (!acceptor_->meant_for_this_rank() || claim.rank >= claim.size) return Verdict::bad_rank;
+base::Verdict Encounter::judge(Wanted wanted) const {
+  const base::Claim& claim = acceptor_->claim();
+  if (claim.size != static_cast<std::uint32_t>(own_.size)) return base::Verdict::bad_size;
+  if (claim.job != own_.job || claim.purpose != base::Purpose::memory)
+    return base::Verdict::wrong_job;
+  if (!acceptor_->meant_for_this_rank() || claim.rank >= claim.size) return base::Verdict::bad_rank;
   // Whoever has the higher rank connects.
-  if (claim.rank <= static_cast<std::uint32_t>(own_.rank)) return Verdict::bad_rank;
-  return wanted.call(wanted.context, static_cast<int>(claim.rank)) ? Verdict::welcome
-                                                                   : Verdict::duplicate_link;
+  if (claim.rank <= static_cast<std::uint32_t>(own_.rank)) return base::Verdict::bad_rank;
+  return wanted.call(wanted.context, static_cast<int>(claim.rank)) ? base::Verdict::welcome
+                                                                   : base::Verdict::duplicate_link;
 }
 
 void Encounter::take_proof(std::span<const std::byte> message, Wanted wanted) {
-  const auto proof = exactly<ProofBytes>(message);
+  const auto proof = exactly<base::ProofBytes>(message);
   if (!proof) return end("its proof has a wrong size", Errc::rendezvous);
-  const bool proved = acceptor_->version() == wire_version && acceptor_->proves(*proof);
-  const Verdict verdict = proved ? judge(wanted) : acceptor_->refusal();
-  say(Acceptor::write_verdict(verdict));
+  const bool proved = acceptor_->version() == base::wire_version && acceptor_->proves(*proof);
+  const base::Verdict verdict = proved ? judge(wanted) : acceptor_->refusal();
+  say(base::Acceptor::write_verdict(verdict));
   if (state_ == State::ended) return;
-  if (verdict != Verdict::welcome)
-    return end(explain(verdict), proved ? Errc::rendezvous : Errc::authentication);
+  if (verdict != base::Verdict::welcome)
+    return end(base::explain(verdict), proved ? Errc::rendezvous : Errc::authentication);
   rank_ = static_cast<int>(acceptor_->claim().rank);
   send_segment();
 }
 
 void Encounter::take_verdict(std::span<const std::byte> message) {
-  const auto bytes = exactly<VerdictBytes>(message);
+  const auto bytes = exactly<base::VerdictBytes>(message);
   if (!bytes) return end("its verdict has a wrong size", Errc::rendezvous);
-  const Verdict verdict = Initiator::read_verdict(*bytes);
-  if (verdict == Verdict::welcome) return send_segment();
-  const bool secrets = verdict == Verdict::bad_secret || verdict == Verdict::secret_needed;
-  end(explain(verdict), secrets ? Errc::authentication : Errc::rendezvous);
+  const base::Verdict verdict = base::Initiator::read_verdict(*bytes);
+  if (verdict == base::Verdict::welcome) return send_segment();
+  const bool secrets =
+      verdict == base::Verdict::bad_secret || verdict == base::Verdict::secret_needed;
+  end(base::explain(verdict), secrets ? Errc::authentication : Errc::rendezvous);
 }
 
 void Encounter::send_segment() {
@@ -196,7 +204,7 @@ void Encounter::send_segment() {
   const int error = send_packet(socket_.get(), bytes_of(segment_magic), descriptors);
   unsent_ = error != 0;
   if (error == 0) return conclude();
-  if (is_shortage(error)) return try_later(error);
+  if (base::is_shortage(error)) return try_later(error);
   const bool gone = error == EPIPE || error == ECONNRESET;
   end(gone ? std::string("its process has ended")
            : fmt::format("cannot send descriptors: {}", std::generic_category().message(error)),
@@ -211,7 +219,7 @@ void Encounter::conclude() {
 // Other processes of this user free descriptors as they receive what is sent to them.
 void Encounter::try_later(int error) {
   shortage_ = error;
-  next_try_ = after(Clock::now(), pause_);
+  next_try_ = base::after(base::Clock::now(), pause_);
   pause_ = std::min(longest_pause, pause_ * 2);
 }
 
@@ -245,4 +253,4 @@ ShmMet Encounter::take() {
   return std::move(met_);
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

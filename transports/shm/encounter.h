@@ -15,12 +15,12 @@
 #include "transports/shm/packet.h"
 #include "transports/shm/shared_memory.h"
 
-namespace rondo {
+namespace rondo::shm {
 
 // A rank with which segments have been exchanged.
 struct ShmMet {
   int rank = 0;
-  FileDescriptor socket, bell;
+  base::FileDescriptor socket, bell;
   Mapping segment;  // the peer's, to be read
   PeerProcess process;
 };
@@ -48,25 +48,27 @@ class Encounter {
   };
 
   // The side that connects; `peer` is whom it means to reach.
-  Encounter(const ShmOwn& own, FileDescriptor socket, int peer, TimePoint now);
+  Encounter(const ShmOwn& own, base::FileDescriptor socket, int peer, base::TimePoint now);
   // The side that has accepted.
-  Encounter(const ShmOwn& own, FileDescriptor socket, TimePoint now);
+  Encounter(const ShmOwn& own, base::FileDescriptor socket, base::TimePoint now);
 
   int socket() const noexcept { return socket_.get(); }
   State state() const noexcept { return state_; }
   // Of the peer: -1 while the accepting side does not know it.
   int rank() const noexcept { return rank_; }
-  TimePoint begun() const noexcept { return begun_; }
-  // Takes what has come and answers. wanted(rank): whether an encounter with that rank is still to come.
+  base::TimePoint begun() const noexcept { return begun_; }
+  // Takes what has come and answers. wanted(rank): whether an encounter with that rank is still to
+  // come.
   template <class Wanted>
   void go_on(Wanted wanted) {
-    next_try_ = TimePoint::max();
+    next_try_ = base::TimePoint::max();
     if (unsent_) send_segment();
-    while (state_ != State::met && state_ != State::ended && step([&](int rank) { return wanted(rank); })) {
+    while (state_ != State::met && state_ != State::ended &&
+           step([&](int rank) { return wanted(rank); })) {
     }
   }
   // Call go_on() then although nothing has come: descriptors were short.
-  TimePoint next_try() const noexcept { return next_try_; }
+  base::TimePoint next_try() const noexcept { return next_try_; }
   // An errno value, the shortage for which this has not ended yet; 0: nothing is short.
   int shortage() const noexcept { return shortage_; }
   ShmMet take();
@@ -85,8 +87,8 @@ class Encounter {
 
   template <class Function>
   bool step(Function wanted) {
-    return step(
-        Wanted{&wanted, [](void* context, int rank) { return (*static_cast<Function*>(context))(rank); }});
+    return step(Wanted{
+        &wanted, [](void* context, int rank) { return (*static_cast<Function*>(context))(rank); }});
   }
   bool step(Wanted wanted);
   bool same_user() const noexcept;
@@ -100,24 +102,24 @@ class Encounter {
   void send_segment();
   void conclude();
   void try_later(int error);
-  Verdict judge(Wanted wanted) const;
+  base::Verdict judge(Wanted wanted) const;
 
   const ShmOwn& own_;
-  FileDescriptor socket_;
+  base::FileDescriptor socket_;
   int rank_ = -1;
-  TimePoint begun_;
+  base::TimePoint begun_;
   State state_ = State::begun;
   Step step_;
-  std::optional<Initiator> initiator_;
-  std::optional<Acceptor> acceptor_;
+  std::optional<base::Initiator> initiator_;
+  std::optional<base::Acceptor> acceptor_;
   ShmMet met_;
   bool unsent_ = false;  // this rank's segment, though it is due
   bool taken_ = false;   // the peer's is here
   int shortage_ = 0;
-  TimePoint next_try_ = TimePoint::max();
+  base::TimePoint next_try_ = base::TimePoint::max();
   milliseconds pause_{1};
   std::string why_;
   std::optional<Errc> code_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -16,7 +16,7 @@
 
 #include "transports/shm/packet.h"
 
-namespace rondo {
+namespace rondo::shm {
 namespace {
 
 constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
@@ -33,7 +33,7 @@ constexpr std::size_t alignment_of(std::size_t bytes) noexcept {
 
 }  // namespace
 
-class ShmExports::Owned final : public Allocation {
+class ShmExports::Owned final : public transports::Allocation {
  public:
   Owned(std::shared_ptr<ShmExports> exports, std::byte* data, std::size_t bytes)
       : exports_(std::move(exports)), data_(data), bytes_(bytes) {}
@@ -50,12 +50,13 @@ class ShmExports::Owned final : public Allocation {
   pid_t process_ = ::getpid();
 };
 
-ShmExports::ShmExports(SegmentHead& head, const std::vector<ShmNeighbourState*>& peers) : head_(&head) {
+ShmExports::ShmExports(SegmentHead& head, const std::vector<ShmNeighbourState*>& peers)
+    : head_(&head) {
   for (ShmNeighbourState* peer : peers) peers_.push_back({peer, false});
 }
 
-std::unique_ptr<Allocation> ShmExports::allocate(const std::shared_ptr<ShmExports>& exports,
-                                                 std::size_t bytes) {
+std::unique_ptr<transports::Allocation> ShmExports::allocate(
+    const std::shared_ptr<ShmExports>& exports, std::size_t bytes) {
   std::byte* const data = exports->insert(bytes);
   if (data == nullptr) return nullptr;
   try {
@@ -210,15 +211,16 @@ ShmExports::Known ShmExports::look_up(std::uintptr_t begin, std::uintptr_t end) 
 }
 
 // The answers of the last few times hold until something is allocated or freed.
-WindowPlace ShmExports::find(const void* data, std::size_t bytes) noexcept {
+transports::WindowPlace ShmExports::find(const void* data, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(data), end = begin + bytes;
   if (data == nullptr || end < begin || live_count_.load(std::memory_order_acquire) == 0) return {};
   Known& known = known_[(begin >> 12) * 0x9e3779b97f4a7c15u >> 61];
-  if (known.version != version_.load(std::memory_order_acquire) || begin < known.begin || end > known.end) {
+  if (known.version != version_.load(std::memory_order_acquire) || begin < known.begin ||
+      end > known.end) {
     known = look_up(begin, end);
     if (known.version == 0) return {};
   }
   return {known.extent, 1, known.offset + (begin - known.begin)};
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -17,7 +17,7 @@
 #include "transports/shm/shared_memory.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::shm {
 
 // Memory that this rank has allocated for the others to load and store, in extents of one memory
 // file (extent.h). The segment's head says which extents there are. A peer gets the file's
@@ -34,9 +34,10 @@ class ShmExports {
   // Memory that is freed from now on is not given out again.
   void halt() noexcept { halted_ = true; }
   // Null when the limit of file sizes leaves no room. Throws Error(system).
-  static std::unique_ptr<Allocation> allocate(const std::shared_ptr<ShmExports>& exports, std::size_t bytes);
+  static std::unique_ptr<transports::Allocation> allocate(
+      const std::shared_ptr<ShmExports>& exports, std::size_t bytes);
   // Nowhere until every other rank has mapped it.
-  WindowPlace find(const void* data, std::size_t bytes) noexcept;
+  transports::WindowPlace find(const void* data, std::size_t bytes) noexcept;
 
  private:
   class Owned;
@@ -70,7 +71,7 @@ class ShmExports {
   std::mutex mutex_;
   SegmentHead* head_;
   std::vector<Peer> peers_;
-  FileDescriptor memory_;
+  base::FileDescriptor memory_;
   std::size_t file_bytes_ = 0;
   std::array<Mapping, Extent::count> extents_;  // those that are open
   std::array<Ranges, Extent::count> free_;
@@ -85,4 +86,4 @@ class ShmExports {
 // The message that carries the descriptor.
 inline constexpr std::string_view memory_magic = "rondomem";
 
-}  // namespace rondo
+}  // namespace rondo::shm

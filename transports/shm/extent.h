@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace rondo {
+namespace rondo::shm {
 
 class Extent {
  public:
@@ -28,4 +28,4 @@ class Extent {
   std::uint32_t index_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -7,7 +7,7 @@
 
 #include "transports/shm/outgoing.h"
 
-namespace rondo {
+namespace rondo::shm {
 namespace {
 
 // What one link may deliver in one progress call, so that no link starves another.
@@ -28,8 +28,9 @@ std::uint64_t ShmIncoming::available() const noexcept {
   return produced - consumed_;
 }
 
-// The peer is told in large steps: a small frame costs it no second look at this rank's line. A quarter of the ring is less than what
-// the largest small frame leaves free, so nobody waits for room that has not been told.
+// The peer is told in large steps: a small frame costs it no second look at this rank's line. A
+// quarter of the ring is less than what the largest small frame leaves free, so nobody waits for
+// room that has not been told.
 void ShmIncoming::tell_consumed() noexcept {
   if (consumed_ - told_ < ring_bytes_ / 4) return;
   told_ = consumed_;
@@ -37,7 +38,7 @@ void ShmIncoming::tell_consumed() noexcept {
   peer_.wake();
 }
 
-bool ShmIncoming::pump(Sink& sink, Link& link) {
+bool ShmIncoming::pump(transports::Sink& sink, transports::Link& link) {
   bool moved = false;
   budget_ = bytes_at_once;
   for (;;) {
@@ -61,8 +62,9 @@ bool ShmIncoming::pump(Sink& sink, Link& link) {
   }
 }
 
-// Headers never lie across the end of the ring. The copy is what is judged, whatever the peer writes there afterwards.
-bool ShmIncoming::take_header(Sink& sink, Link& link) {
+// Headers never lie across the end of the ring. The copy is what is judged, whatever the peer
+// writes there afterwards.
+bool ShmIncoming::take_header(transports::Sink& sink, transports::Link& link) {
   if (produced_ - consumed_ < ring_unit && available() < ring_unit) return false;
   std::memcpy(header_.data(), ring_ + consumed_ % ring_bytes_, header_.size());
   consumed_ += ring_unit;
@@ -72,15 +74,15 @@ bool ShmIncoming::take_header(Sink& sink, Link& link) {
 }
 
 // Asks the sink about a complete header. False while it is on hold.
-bool ShmIncoming::show(Sink& sink, Link& link) {
+bool ShmIncoming::show(transports::Sink& sink, transports::Link& link) {
   switch (sink.arrived(link, header_)) {
-    case Header::hold:
+    case transports::Header::hold:
       state_ = State::shown;
       return false;
-    case Header::refuse:
+    case transports::Header::refuse:
       state_ = State::refused;
       return true;
-    case Header::accept:
+    case transports::Header::accept:
       break;
   }
   const auto receive = sink.expected(link);
@@ -92,12 +94,12 @@ bool ShmIncoming::show(Sink& sink, Link& link) {
   return true;
 }
 
-bool ShmIncoming::deliver(Sink& sink, Link& link) {
+bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
   std::uint64_t come = produced_ - consumed_;
   if (come == 0) come = available();
   const std::size_t place = consumed_ % ring_bytes_;
-  const std::size_t bytes = std::min(
-      {receive_.bytes - have_, budget_, ring_bytes_ - place, piece_bytes, static_cast<std::size_t>(come)});
+  const std::size_t bytes = std::min({receive_.bytes - have_, budget_, ring_bytes_ - place,
+                                      piece_bytes, static_cast<std::size_t>(come)});
   if (bytes == 0) return false;
   const std::span<const std::byte> piece(ring_ + place, bytes);
   std::size_t taken = bytes;
@@ -115,9 +117,10 @@ bool ShmIncoming::deliver(Sink& sink, Link& link) {
   return true;
 }
 
-// Shows the sink a piece that follows rest_. What it does not use is fewer than 16 bytes and is kept in rest_. Returns
-// how many bytes of the piece are done with.
-std::size_t ShmIncoming::lend(Sink& sink, Link& link, std::span<const std::byte> piece) {
+// Shows the sink a piece that follows rest_. What it does not use is fewer than 16 bytes and is
+// kept in rest_. Returns how many bytes of the piece are done with.
+std::size_t ShmIncoming::lend(transports::Sink& sink, transports::Link& link,
+                              std::span<const std::byte> piece) {
   std::span<const std::byte> view = piece;
   std::size_t taken = piece.size();
   if (rest_bytes_ != 0) {
@@ -133,7 +136,7 @@ std::size_t ShmIncoming::lend(Sink& sink, Link& link, std::span<const std::byte>
 }
 
 // What fills up the last unit of a payload goes with it.
-void ShmIncoming::finish(Sink& sink, Link& link) {
+void ShmIncoming::finish(transports::Sink& sink, transports::Link& link) {
   assert(rest_bytes_ == 0 && "frames end with whole elements");
   consumed_ = whole_units(consumed_);
   state_ = State::header;
@@ -141,4 +144,4 @@ void ShmIncoming::finish(Sink& sink, Link& link) {
   sink.received(link);
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

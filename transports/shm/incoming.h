@@ -9,17 +9,19 @@
 #include "transports/shm/neighbour.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::shm {
 
-// The receiving half of a link: reads the peer's ring for this rank. Borrowed payloads are shown where they lie. The length of a frame
-// comes from the sink alone, and what the peer's counters say is held against the size of the ring.
+// The receiving half of a link: reads the peer's ring for this rank. Borrowed payloads are shown
+// where they lie. The length of a frame comes from the sink alone, and what the peer's counters say
+// is held against the size of the ring.
 class ShmIncoming {
  public:
-  ShmIncoming(ShmNeighbourState& peer, Priority lane, const std::byte* ring, std::size_t ring_bytes) noexcept
+  ShmIncoming(ShmNeighbourState& peer, Priority lane, const std::byte* ring,
+              std::size_t ring_bytes) noexcept
       : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes) {}
 
   // Delivers what has come, a bounded number of bytes. True when anything moved.
-  bool pump(Sink& sink, Link& link);
+  bool pump(transports::Sink& sink, transports::Link& link);
   // Everything that came has been delivered.
   bool empty() const noexcept { return available() == 0 && state_ != State::shown; }
   // Nothing of a frame has been taken.
@@ -33,15 +35,17 @@ class ShmIncoming {
   bool corrupt() const noexcept { return corrupt_; }
 
  private:
-  // header: to come. shown: complete, and on hold. payload: agreed and being delivered. refused: for good.
+  // header: to come. shown: complete, and on hold. payload: agreed and being delivered. refused:
+  // for good.
   enum class State { header, shown, payload, refused };
 
   std::uint64_t available() const noexcept;
-  bool take_header(Sink& sink, Link& link);
-  bool show(Sink& sink, Link& link);
-  bool deliver(Sink& sink, Link& link);
-  std::size_t lend(Sink& sink, Link& link, std::span<const std::byte> piece);
-  void finish(Sink& sink, Link& link);
+  bool take_header(transports::Sink& sink, transports::Link& link);
+  bool show(transports::Sink& sink, transports::Link& link);
+  bool deliver(transports::Sink& sink, transports::Link& link);
+  std::size_t lend(transports::Sink& sink, transports::Link& link,
+                   std::span<const std::byte> piece);
+  void finish(transports::Sink& sink, transports::Link& link);
   void tell_consumed() noexcept;
 
   ShmNeighbourState& peer_;
@@ -52,14 +56,14 @@ class ShmIncoming {
   mutable std::uint64_t produced_ = 0;  // by the peer, as last seen
   mutable bool corrupt_ = false;
   State state_ = State::header;
-  HeaderBytes header_{};
-  Receive receive_;
+  transports::HeaderBytes header_{};
+  transports::Receive receive_;
   std::size_t have_ = 0;    // of the payload
   std::size_t budget_ = 0;  // bytes that this pump() may still deliver
-  // Bytes of an element that came in parts, which the sink has seen and not used. Twice the largest element that may be left
-  // over, so that what follows always completes it.
+  // Bytes of an element that came in parts, which the sink has seen and not used. Twice the largest
+  // element that may be left over, so that what follows always completes it.
   std::array<std::byte, 32> rest_{};
   std::size_t rest_bytes_ = 0;
 };
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -5,14 +5,14 @@
 
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::shm {
 
 std::string ShmLink::describe() const {
   return peer_.process.process > 0 ? fmt::format("process {}", peer_.process.process)
                                    : "a process of this host";
 }
 
-bool ShmLink::progress(Sink& sink) {
+bool ShmLink::progress(transports::Sink& sink) {
   if (broken_) return false;
   // The end is looked at before the ring: what was sent before it is still delivered.
   const bool ended = peer_.ended;
@@ -28,7 +28,8 @@ bool ShmLink::progress(Sink& sink) {
   else if (incoming_.at_boundary() && !outgoing_.waiting())
     break_off(sink, Errc::peer_left, "the peer closed the connection", true);
   else
-    break_off(sink, Errc::peer_lost, "the peer closed the connection in the middle of a frame", false);
+    break_off(sink, Errc::peer_lost, "the peer closed the connection in the middle of a frame",
+              false);
   return true;
 }
 
@@ -42,16 +43,17 @@ bool ShmLink::ready() const noexcept {
   return incoming_.ready() || outgoing_.ready() || outgoing_.corrupt() || incoming_.corrupt();
 }
 
-// Of a peer that has ended: everything that came has been delivered, or cannot be for now while frames wait that will never go. A
-// link that nobody has used ends in silence when the peer closes it in order.
+// Of a peer that has ended: everything that came has been delivered, or cannot be for now while
+// frames wait that will never go. A link that nobody has used ends in silence when the peer closes
+// it in order.
 bool ShmLink::over() const noexcept {
   if (!used_ && peer_.left()) return false;
   return incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
 }
 
-void ShmLink::break_off(Sink& sink, Errc code, std::string_view what, bool clean) {
+void ShmLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
   broken_ = true;
   sink.broken(*this, code, what, clean);
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

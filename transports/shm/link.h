@@ -10,12 +10,13 @@
 #include "transports/shm/outgoing.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::shm {
 
 // One end of a link: its two halves, and the moment it breaks.
-class ShmLink final : public Link {
+class ShmLink final : public transports::Link {
  public:
-  ShmLink(ShmNeighbourState& peer, Priority lane, std::byte* out, const std::byte* in, std::size_t ring_bytes)
+  ShmLink(ShmNeighbourState& peer, Priority lane, std::byte* out, const std::byte* in,
+          std::size_t ring_bytes)
       : peer_(peer),
         lane_(lane),
         outgoing_(peer, lane, out, ring_bytes),
@@ -23,15 +24,17 @@ class ShmLink final : public Link {
 
   int peer() const noexcept override { return peer_.rank; }
   Priority lane() const noexcept override { return lane_; }
-  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) override {
-    return broken_ || peer_.ended ? Send::full : outgoing_.send(header, payload, cookie);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
+                        std::uint64_t cookie) override {
+    return broken_ || peer_.ended ? transports::Send::full
+                                  : outgoing_.send(header, payload, cookie);
   }
   std::string describe() const override;
 
   // The rest is for the transport.
   // Somebody has asked for the link: a peer that closes in order is told of only then.
   void use() noexcept { used_ = true; }
-  bool progress(Sink& sink);
+  bool progress(transports::Sink& sink);
   // progress() has to be called again although the peer says nothing new.
   bool busy() const noexcept;
   // progress() would do something now.
@@ -39,7 +42,7 @@ class ShmLink final : public Link {
 
  private:
   bool over() const noexcept;
-  void break_off(Sink& sink, Errc code, std::string_view what, bool clean);
+  void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean);
 
   ShmNeighbourState& peer_;
   const Priority lane_;
@@ -48,4 +51,4 @@ class ShmLink final : public Link {
   bool used_ = false, broken_ = false;
 };
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -16,7 +16,7 @@
 #include "transports/shm/segment.h"
 #include "transports/shm/shared_memory.h"
 
-namespace rondo {
+namespace rondo::shm {
 
 ShmListener open_shm_listener(int size) {
   ShmListener listener;
@@ -26,14 +26,17 @@ ShmListener open_shm_listener(int size) {
     // link must find the same transport.
     if (const std::size_t bytes = SegmentLayout(static_cast<std::size_t>(size)).bytes();
         !fits_file_limit(bytes))
-      throw Error(Errc::system,
-                  fmt::format("{} ranks need {} bytes of shared memory each, more than the limit of file "
-                              "sizes allows: raise it (ulimit -f)",
-                              size, bytes));
+      throw Error(
+          Errc::system,
+          fmt::format("{} ranks need {} bytes of shared memory each, more than the limit of file "
+                      "sizes allows: raise it (ulimit -f)",
+                      size, bytes));
     (void)make_shared_memory(4096);
     if (::getrandom(random.data(), sizeof random, 0) != static_cast<ssize_t>(sizeof random))
-      throw Error(Errc::system, fmt::format("getrandom: {}", std::generic_category().message(errno)));
-    listener.name = fmt::format("rondo-{}-{}-{:016x}{:016x}", ::geteuid(), ::getpid(), random[0], random[1]);
+      throw Error(Errc::system,
+                  fmt::format("getrandom: {}", std::generic_category().message(errno)));
+    listener.name =
+        fmt::format("rondo-{}-{}-{:016x}{:016x}", ::geteuid(), ::getpid(), random[0], random[1]);
     listener.socket = listen_at_name(listener.name, std::max(128, 2 * size));
   } catch (const Error& error) {
     listener.obstacle = error.what();
@@ -41,4 +44,4 @@ ShmListener open_shm_listener(int size) {
   return listener;
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -23,7 +23,7 @@
 #include "base/descriptor_share.h"
 #include "base/quota_log.h"
 
-namespace rondo {
+namespace rondo::shm {
 namespace {
 
 // Connections that have proved nothing are bounded in time and in number.
@@ -43,7 +43,7 @@ class Meeting {
   Meeting(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
           const Interruption& interruption);
 
-  void run(TimePoint until);
+  void run(base::TimePoint until);
   void give_up(std::string_view why) const noexcept {
     for (const auto& [id, one] : encounters_) one.give_up(why);
   }
@@ -54,24 +54,24 @@ class Meeting {
   struct Open {
     ShmNeighbour neighbour;
     bool called = false;  // an encounter that was begun here is under way
-    TimePoint next_try{};
+    base::TimePoint next_try{};
   };
   using Encounters = std::map<std::uint64_t, Encounter>;
 
   void watch(int descriptor, std::uint64_t id, std::uint32_t events) const;
   template <class... Peer>
-  void begin(FileDescriptor socket, TimePoint now, Peer... peer);
-  FileDescriptor connect(const ShmNeighbour& neighbour);
-  void call(TimePoint now);
-  void look_for_absent(TimePoint now);
-  void accept_all(TimePoint now);
+  void begin(base::FileDescriptor socket, base::TimePoint now, Peer... peer);
+  base::FileDescriptor connect(const ShmNeighbour& neighbour);
+  void call(base::TimePoint now);
+  void look_for_absent(base::TimePoint now);
+  void accept_all(base::TimePoint now);
   static bool is_unproved(const Encounters::value_type& entry) { return entry.second.rank() < 0; }
   bool drop_oldest_unproved();
   void pause_listener(bool pause);
-  void wait(TimePoint now, TimePoint until);
+  void wait(base::TimePoint now, base::TimePoint until);
   void go_on(Encounters::iterator one);
   void settle(Encounter& encounter);
-  void drop_late(TimePoint now);
+  void drop_late(base::TimePoint now);
   void note(int shortage) noexcept { shortage_ = shortage; }
   std::string name_of(int rank) const;
   std::string missing() const;
@@ -80,7 +80,7 @@ class Meeting {
   const ShmOwn& own_;
   const int listener_;
   const Interruption& interruption_;
-  FileDescriptor epoll_;
+  base::FileDescriptor epoll_;
   std::map<int, Open, std::greater<>> open_;
   Encounters encounters_;  // by an id of their own, so in the order of their beginning
   std::uint64_t last_id_ = first_id;
@@ -88,11 +88,11 @@ class Meeting {
   bool listener_paused_ = false;
   std::vector<ShmMet> met_;
   std::array<epoll_event, 64> events_;
-  TimePoint next_try_ = TimePoint::max();  // of what a shortage has stopped
-  TimePoint next_tick_{}, last_met_{};
+  base::TimePoint next_try_ = base::TimePoint::max();  // of what a shortage has stopped
+  base::TimePoint next_tick_{}, last_met_{};
   int looked_for_;    // the last rank that was
   int shortage_ = 0;  // an errno value
-  QuotaLog log_;
+  base::QuotaLog log_;
 };
 
 Meeting::Meeting(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
@@ -118,8 +118,9 @@ void Meeting::watch(int descriptor, std::uint64_t id, std::uint32_t events) cons
 
 std::string Meeting::name_of(int rank) const {
   const auto found = open_.find(rank);
-  return found == open_.end() ? fmt::format("rank {}", rank)
-                              : fmt::format("rank {} (process {})", rank, found->second.neighbour.process);
+  return found == open_.end()
+             ? fmt::format("rank {}", rank)
+             : fmt::format("rank {} (process {})", rank, found->second.neighbour.process);
 }
 
 std::string Meeting::missing() const {
@@ -139,7 +140,7 @@ std::string Meeting::hindrance() const {
 // Edge-triggered: go_on() takes all that has come. What a shortage leaves in the socket waits for
 // next_try().
 template <class... Peer>
-void Meeting::begin(FileDescriptor socket, TimePoint now, Peer... peer) {
+void Meeting::begin(base::FileDescriptor socket, base::TimePoint now, Peer... peer) {
   const int number = socket.get();
   const auto one = encounters_.try_emplace(++last_id_, own_, std::move(socket), peer..., now).first;
   if (one->second.state() != Encounter::State::ended)
@@ -148,14 +149,15 @@ void Meeting::begin(FileDescriptor socket, TimePoint now, Peer... peer) {
 }
 
 // Invalid when it is to be tried again.
-FileDescriptor Meeting::connect(const ShmNeighbour& neighbour) {
-  FileDescriptor socket = connect_to_name(neighbour.name);
+base::FileDescriptor Meeting::connect(const ShmNeighbour& neighbour) {
+  base::FileDescriptor socket = connect_to_name(neighbour.name);
   const int error = socket ? 0 : errno;
   if (error == ECONNREFUSED)
-    throw Error(Errc::peer_lost,
-                fmt::format("cannot share memory with {}: its process has ended, or it has given up",
-                            name_of(neighbour.rank)));
-  if (is_shortage(error))
+    throw Error(
+        Errc::peer_lost,
+        fmt::format("cannot share memory with {}: its process has ended, or it has given up",
+                    name_of(neighbour.rank)));
+  if (base::is_shortage(error))
     note(error);
   else if (error != 0 && error != EAGAIN)
     throw Error(Errc::system, fmt::format("cannot connect to {}: {}", name_of(neighbour.rank),
@@ -164,7 +166,7 @@ FileDescriptor Meeting::connect(const ShmNeighbour& neighbour) {
 }
 
 // Ranks below this one, from the highest on.
-void Meeting::call(TimePoint now) {
+void Meeting::call(base::TimePoint now) {
   for (auto one = open_.upper_bound(own_.rank); one != open_.end() && calls_ < most_calls;) {
     const int rank = one->first;
     Open& open = one->second;
@@ -173,7 +175,7 @@ void Meeting::call(TimePoint now) {
       if (!open.called) next_try_ = std::min(next_try_, open.next_try);
       continue;
     }
-    FileDescriptor socket = connect(open.neighbour);
+    base::FileDescriptor socket = connect(open.neighbour);
     if (!socket) {
       open.next_try = now + retry_interval;
       next_try_ = std::min(next_try_, open.next_try);
@@ -187,7 +189,7 @@ void Meeting::call(TimePoint now) {
 
 // Looks for a rank above this one that has ended before it called. A connection that says nothing
 // does it no harm.
-void Meeting::look_for_absent(TimePoint now) {
+void Meeting::look_for_absent(base::TimePoint now) {
   if (now - last_met_ < quiet_time) return;
   last_met_ = now;
   auto one = open_.upper_bound(looked_for_);
@@ -202,12 +204,13 @@ void Meeting::look_for_absent(TimePoint now) {
   }
 }
 
-void Meeting::accept_all(TimePoint now) {
+void Meeting::accept_all(base::TimePoint now) {
   for (int i = 0; i < most_accepted_at_once; ++i) {
-    FileDescriptor socket(::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::FileDescriptor socket(
+        ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!socket && errno == EAGAIN) return;
-    if (!socket && is_shortage(errno)) {
+    if (!socket && base::is_shortage(errno)) {
       note(errno);
       if (drop_oldest_unproved()) continue;
       pause_listener(true);
@@ -216,7 +219,8 @@ void Meeting::accept_all(TimePoint now) {
     if (!socket)
       throw Error(Errc::system, fmt::format("cannot accept a rank of this host: {}",
                                             std::generic_category().message(errno)));
-    const auto most = std::min(strangers + static_cast<std::size_t>(own_.size), most_unproved_descriptors());
+    const auto most = std::min(strangers + static_cast<std::size_t>(own_.size),
+                               base::most_unproved_descriptors());
     if (encounters_.size() >= most &&
         std::ranges::count_if(encounters_, is_unproved) >= static_cast<std::ptrdiff_t>(most))
       drop_oldest_unproved();
@@ -228,8 +232,9 @@ void Meeting::accept_all(TimePoint now) {
 bool Meeting::drop_oldest_unproved() {
   const auto oldest = std::ranges::find_if(encounters_, is_unproved);
   if (oldest == encounters_.end()) return false;
-  log_.line(LogLevel::warning,
-            "too many local connections that have not proved the job secret: the oldest is dropped");
+  log_.line(
+      base::LogLevel::warning,
+      "too many local connections that have not proved the job secret: the oldest is dropped");
   encounters_.erase(oldest);
   return true;
 }
@@ -247,12 +252,13 @@ void Meeting::go_on(Encounters::iterator one) {
   Encounter& encounter = one->second;
   encounter.go_on([this](int rank) { return open_.contains(rank); });
   next_try_ = std::min(next_try_, encounter.next_try());
-  if (encounter.state() != Encounter::State::met && encounter.state() != Encounter::State::ended) return;
+  if (encounter.state() != Encounter::State::met && encounter.state() != Encounter::State::ended)
+    return;
   if (const int rank = encounter.rank(); rank >= 0 && rank < own_.rank) {
     --calls_;
     if (const auto open = open_.find(rank); open != open_.end()) {
       open->second.called = false;
-      open->second.next_try = Clock::now() + retry_interval;
+      open->second.next_try = base::Clock::now() + retry_interval;
     }
   }
   settle(encounter);
@@ -264,34 +270,39 @@ void Meeting::settle(Encounter& encounter) {
   if (encounter.state() == Encounter::State::met) {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, encounter.socket(), nullptr);
     if (open_.erase(rank) != 0) met_.push_back(encounter.take());
-    last_met_ = Clock::now();
+    last_met_ = base::Clock::now();
     return;
   }
   const auto code = encounter.code();
   if (rank < 0) {
-    if (code) log_.line(LogLevel::warning, fmt::format("dropped a local connection: {}", encounter.why()));
+    if (code)
+      log_.line(base::LogLevel::warning,
+                fmt::format("dropped a local connection: {}", encounter.why()));
     return;
   }
   if (code == Errc::aborted) throw Error(Errc::rendezvous, encounter.why());
   if (code)
-    throw Error(*code, fmt::format("cannot share memory with {}: {}", name_of(rank), encounter.why()));
+    throw Error(*code,
+                fmt::format("cannot share memory with {}: {}", name_of(rank), encounter.why()));
 }
 
-void Meeting::drop_late(TimePoint now) {
+void Meeting::drop_late(base::TimePoint now) {
   for (auto one = encounters_.begin(); one != encounters_.end();) {
     const bool late = one->second.rank() < 0 && now - one->second.begun() > handshake_limit;
     if (late)
-      log_.line(LogLevel::warning, "dropped a local connection: it did not finish the handshake in time");
+      log_.line(base::LogLevel::warning,
+                "dropped a local connection: it did not finish the handshake in time");
     one = late ? encounters_.erase(one) : std::next(one);
   }
 }
 
 // Handles events, and connections that a shortage has stopped. One connection may end during the
 // event of another.
-void Meeting::wait(TimePoint now, TimePoint until) {
-  const int timeout = poll_timeout(now, std::min({until, next_try_, next_tick_}), tick);
-  const int count = ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
-  now = Clock::now();
+void Meeting::wait(base::TimePoint now, base::TimePoint until) {
+  const int timeout = base::poll_timeout(now, std::min({until, next_try_, next_tick_}), tick);
+  const int count =
+      ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
+  now = base::Clock::now();
   bool listener = false;
   for (int i = 0; i < count; ++i) {
     const std::uint64_t id = events_[static_cast<std::size_t>(i)].data.u64;
@@ -301,7 +312,7 @@ void Meeting::wait(TimePoint now, TimePoint until) {
   }
   if (listener) accept_all(now);
   if (now < next_try_) return;
-  next_try_ = TimePoint::max();
+  next_try_ = base::TimePoint::max();
   for (auto one = encounters_.begin(); one != encounters_.end();) {
     const auto this_one = one++;
     if (this_one->second.next_try() <= now)
@@ -311,11 +322,11 @@ void Meeting::wait(TimePoint now, TimePoint until) {
   }
 }
 
-void Meeting::run(TimePoint until) {
-  const TimePoint start = Clock::now();
+void Meeting::run(base::TimePoint until) {
+  const base::TimePoint start = base::Clock::now();
   last_met_ = start;
   while (!open_.empty()) {
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     if (now >= next_tick_) {
       next_tick_ = now + tick;
       pause_listener(false);
@@ -327,9 +338,10 @@ void Meeting::run(TimePoint until) {
     if (now >= until)
       throw Error(
           Errc::deadline_exceeded,
-          fmt::format("rank {} waited {} ms, until the deadline for joining, to share memory with {}{}",
-                      own_.rank, std::chrono::duration_cast<milliseconds>(now - start).count(), missing(),
-                      hindrance()));
+          fmt::format(
+              "rank {} waited {} ms, until the deadline for joining, to share memory with {}{}",
+              own_.rank, std::chrono::duration_cast<milliseconds>(now - start).count(), missing(),
+              hindrance()));
     wait(now, until);
   }
 }
@@ -357,8 +369,9 @@ std::string Interruption::why() const {
   return why_;
 }
 
-std::vector<ShmMet> meet(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
-                         TimePoint until, const Interruption& interruption) {
+std::vector<ShmMet> meet(const ShmOwn& own, int listener,
+                         const std::vector<ShmNeighbour>& neighbours, base::TimePoint until,
+                         const Interruption& interruption) {
   Meeting meeting(own, listener, neighbours, interruption);
   try {
     meeting.run(until);
@@ -371,4 +384,4 @@ std::vector<ShmMet> meet(const ShmOwn& own, int listener, const std::vector<ShmN
   return met;
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

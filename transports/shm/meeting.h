@@ -10,7 +10,7 @@
 #include "base/file_descriptor.h"
 #include "transports/shm/encounter.h"
 
-namespace rondo {
+namespace rondo::shm {
 
 struct ShmNeighbour {
   int rank = 0;
@@ -29,7 +29,7 @@ class Interruption {
   std::string why() const;
 
  private:
-  FileDescriptor event_;  // readable once it is set
+  base::FileDescriptor event_;  // readable once it is set
   mutable std::mutex mutex_;
   std::string why_;
 };
@@ -37,7 +37,8 @@ class Interruption {
 // Meets every neighbour; the end with the higher rank connects to the other. Throws Error when a
 // neighbour ends meanwhile, is another rank, or has not come by then, and when it is interrupted;
 // neighbours that were met get the cause. Returns them in order of ranks.
-std::vector<ShmMet> meet(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
-                         TimePoint until, const Interruption& interruption);
+std::vector<ShmMet> meet(const ShmOwn& own, int listener,
+                         const std::vector<ShmNeighbour>& neighbours, base::TimePoint until,
+                         const Interruption& interruption);
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -13,19 +13,19 @@
 #include "transports/shm/packet.h"
 #include "transports/shm/segment.h"
 
-namespace rondo {
+namespace rondo::shm {
 
-// One other rank of this host as this one sees it: the pairs in both segments, its bell, its socket. What is said to it goes through
-// here, so that it is woken when it sleeps.
+// One other rank of this host as this one sees it: the pairs in both segments, its bell, its
+// socket. What is said to it goes through here, so that it is woken when it sleeps.
 //
-// The sleeper says that it is about to sleep and then looks once more for work; the others do their work and then look whether it
-// sleeps. A full fence stands between the two on both sides, so one of them sees the other: no wake-up is lost. The bell is rung once
-// for each sleep.
+// The sleeper says that it is about to sleep and then looks once more for work; the others do their
+// work and then look whether it sleeps. A full fence stands between the two on both sides, so one
+// of them sees the other: no wake-up is lost. The bell is rung once for each sleep.
 class ShmNeighbourState {
  public:
   ShmNeighbourState(int its_rank, std::size_t its_index, Segment its_segment, SegmentPair& own_pair,
-                    std::size_t own_index, FileDescriptor its_bell, FileDescriptor its_socket,
-                    PeerProcess its_process)
+                    std::size_t own_index, base::FileDescriptor its_bell,
+                    base::FileDescriptor its_socket, PeerProcess its_process)
       : rank(its_rank),
         index(its_index),
         theirs(std::move(its_segment)),
@@ -65,7 +65,7 @@ class ShmNeighbourState {
   const Segment theirs;
   SegmentPair& mine;
   const SegmentPair& other;
-  const FileDescriptor socket;
+  const base::FileDescriptor socket;
   const PeerProcess process;
   std::uint64_t seen = 0;  // changes() that have been looked at
   bool ended = false;      // the other end of the socket is closed
@@ -74,8 +74,8 @@ class ShmNeighbourState {
  private:
   void changed() noexcept { mine.changes.store(++changes_, std::memory_order_release); }
 
-  FileDescriptor bell_;
+  base::FileDescriptor bell_;
   std::uint64_t changes_ = 0, rung_ = 0;
 };
 
-}  // namespace rondo
+}  // namespace rondo::shm

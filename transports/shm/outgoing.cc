@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace rondo {
+namespace rondo::shm {
 namespace {
 
 // Of a large payload the peer shall see the first part while the next is being copied.
@@ -14,7 +14,8 @@ constexpr std::size_t worth_beginning = std::size_t{16} << 10;
 
 }  // namespace
 
-// Whole units. Asks the peer's line only when what is known does not suffice: callers do that by asking twice.
+// Whole units. Asks the peer's line only when what is known does not suffice: callers do that by
+// asking twice.
 std::size_t ShmOutgoing::room() const noexcept {
   const std::uint64_t consumed =
       peer_.other.consumed[static_cast<std::size_t>(lane_)].load(std::memory_order_acquire);
@@ -26,14 +27,15 @@ std::size_t ShmOutgoing::room() const noexcept {
   return static_cast<std::size_t>(ring_bytes_ - (produced_ - consumed)) / ring_unit * ring_unit;
 }
 
-Send ShmOutgoing::refuse(std::size_t needed) noexcept {
+transports::Send ShmOutgoing::refuse(std::size_t needed) noexcept {
   refused_ = true;
   needed_ = needed;
-  return Send::full;
+  return transports::Send::full;
 }
 
-Send ShmOutgoing::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
-  const bool small = payload.size() <= eager_bytes;
+transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
+                                   std::span<const std::byte> payload, std::uint64_t cookie) {
+  const bool small = payload.size() <= transports::eager_bytes;
   const std::size_t needed =
       ring_unit + (small ? static_cast<std::size_t>(whole_units(payload.size())) : worth_beginning);
   if (busy_ || corrupt_) return refuse(needed);
@@ -45,7 +47,7 @@ Send ShmOutgoing::send(const HeaderBytes& header, std::span<const std::byte> pay
   busy_ = !put();
   peer_.wake();
   cookie_ = cookie;
-  return busy_ ? Send::queued : Send::done;
+  return busy_ ? transports::Send::queued : transports::Send::done;
 }
 
 // Copies as much of the payload as there is room for. True when that was all.
@@ -70,7 +72,7 @@ bool ShmOutgoing::put() {
   return payload_.empty();
 }
 
-bool ShmOutgoing::pump(Sink& sink, Link& link) {
+bool ShmOutgoing::pump(transports::Sink& sink, transports::Link& link) {
   if (corrupt_) return false;
   bool moved = false;
   if (busy_) {
@@ -92,4 +94,4 @@ bool ShmOutgoing::ready() const noexcept {
   return room() >= (busy_ ? ring_unit : needed_);
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -8,25 +8,29 @@
 #include "transports/shm/neighbour.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::shm {
 
 // Every frame begins at a multiple of this in its ring, and so does every payload.
 inline constexpr std::size_t ring_unit = 64;
-static_assert(frame_header_bytes == ring_unit);
+static_assert(transports::frame_header_bytes == ring_unit);
 constexpr std::uint64_t whole_units(std::uint64_t bytes) noexcept {
   return (bytes + ring_unit - 1) / ring_unit * ring_unit;
 }
 
-// The sending half of a link: puts frames into this rank's ring for the peer. Small frames go whole or not at all; of large ones
-// at most one is under way, its payload read in place as the peer makes room.
+// The sending half of a link: puts frames into this rank's ring for the peer. Small frames go whole
+// or not at all; of large ones at most one is under way, its payload read in place as the peer
+// makes room.
 class ShmOutgoing {
  public:
-  ShmOutgoing(ShmNeighbourState& peer, Priority lane, std::byte* ring, std::size_t ring_bytes) noexcept
+  ShmOutgoing(ShmNeighbourState& peer, Priority lane, std::byte* ring,
+              std::size_t ring_bytes) noexcept
       : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes) {}
 
-  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
-  // Goes on with the frame under way. True when anything moved, or when there is room for what was refused.
-  bool pump(Sink& sink, Link& link);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
+                        std::uint64_t cookie);
+  // Goes on with the frame under way. True when anything moved, or when there is room for what was
+  // refused.
+  bool pump(transports::Sink& sink, transports::Link& link);
   bool waiting() const noexcept { return busy_; }
   // pump() would do something.
   bool ready() const noexcept;
@@ -35,7 +39,7 @@ class ShmOutgoing {
 
  private:
   std::size_t room() const noexcept;
-  Send refuse(std::size_t needed) noexcept;
+  transports::Send refuse(std::size_t needed) noexcept;
   bool put();
 
   ShmNeighbourState& peer_;
@@ -51,4 +55,4 @@ class ShmOutgoing {
   std::uint64_t cookie_ = 0;
 };
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -12,7 +12,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::shm {
 namespace {
 
 struct Name {
@@ -29,8 +29,8 @@ Name abstract_name(std::string_view name) {
   return result;
 }
 
-FileDescriptor make_socket() {
-  return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+base::FileDescriptor make_socket() {
+  return base::FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 // Aligned as the system wants it.
@@ -41,21 +41,23 @@ union ControlBuffer {
 
 }  // namespace
 
-FileDescriptor listen_at_name(std::string_view name, int backlog) {
-  FileDescriptor socket = make_socket();
+base::FileDescriptor listen_at_name(std::string_view name, int backlog) {
+  base::FileDescriptor socket = make_socket();
   const Name at = abstract_name(name);
-  if (!socket || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at.address), at.length) != 0 ||
+  if (!socket ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at.address), at.length) != 0 ||
       ::listen(socket.get(), backlog) != 0)
-    throw Error(Errc::system,
-                fmt::format("cannot listen at a Unix socket: {}", std::generic_category().message(errno)));
+    throw Error(Errc::system, fmt::format("cannot listen at a Unix socket: {}",
+                                          std::generic_category().message(errno)));
   return socket;
 }
 
-FileDescriptor connect_to_name(std::string_view name) {
-  FileDescriptor socket = make_socket();
+base::FileDescriptor connect_to_name(std::string_view name) {
+  base::FileDescriptor socket = make_socket();
   if (!socket) return socket;
   const Name at = abstract_name(name);
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at.address), at.length) == 0) return socket;
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&at.address), at.length) == 0)
+    return socket;
   const int error = errno;
   socket.reset();
   errno = error;
@@ -112,7 +114,7 @@ Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descrip
     for (std::size_t i = 0; i < count; ++i) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(one) + i * sizeof(int), sizeof number);
-      FileDescriptor owned(number);
+      base::FileDescriptor owned(number);
       if (taken < packet.descriptors.size()) packet.descriptors[taken++] = std::move(owned);
     }
   }
@@ -136,7 +138,7 @@ Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descrip
 }
 
 std::string describe_shortage(int error) {
-  return std::generic_category().message(error) + remedy_of_shortage(error);
+  return std::generic_category().message(error) + base::remedy_of_shortage(error);
 }
 
 PeerProcess process_behind(int socket) noexcept {
@@ -147,4 +149,4 @@ PeerProcess process_behind(int socket) noexcept {
   return {credentials.pid, credentials.uid};
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

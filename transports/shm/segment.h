@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a rank shows to the others of its host. Written by its owner alone; the others map it without the right to write.
+// What a rank shows to the others of its host. Written by its owner alone; the others map it
+// without the right to write.
 //   segment = head pair*ranks area ring*(3*ranks)        ; ranks: those of this host, in order
-// Each pair is for one other rank: how much has been put into the rings for it (one for each lane), and how much of its rings for
-// this rank has been taken out. Since one rank writes a pair and one reads it, all of that has one cache line.
+// Each pair is for one other rank: how much has been put into the rings for it (one for each lane),
+// and how much of its rings for this rank has been taken out. Since one rank writes a pair and one
+// reads it, all of that has one cache line.
 #pragma once
 
 #include <atomic>
@@ -13,21 +15,21 @@
 #include "transports/shm/shared_memory.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::shm {
 
 struct SegmentHead {
   alignas(64) std::atomic<std::uint64_t> sleeping;  // 0: awake; else which sleep of this rank it is
   alignas(64) std::atomic<std::uint32_t> left;      // not 0: it has closed in order
-  std::atomic<std::uint32_t> extents;               // mask of those that its memory file has (extent.h)
+  std::atomic<std::uint32_t> extents;  // mask of those that its memory file has (extent.h)
 };
 
 // In SegmentPair::extents: the other rank has got the descriptor of this rank's memory file.
 inline constexpr std::uint64_t descriptor_sent = std::uint64_t{1} << 63;
 
 struct alignas(64) SegmentPair {
-  std::atomic<std::uint64_t> changes;                    // of all that follows
-  std::atomic<std::uint64_t> produced[link_lane_count];  // bytes since the start
-  std::atomic<std::uint64_t> consumed[link_lane_count];
+  std::atomic<std::uint64_t> changes;                                // of all that follows
+  std::atomic<std::uint64_t> produced[transports::link_lane_count];  // bytes since the start
+  std::atomic<std::uint64_t> consumed[transports::link_lane_count];
   std::atomic<std::uint64_t>
       extents;  // mask of the other rank's that this one has mapped, and descriptor_sent
 };
@@ -42,8 +44,8 @@ class SegmentLayout {
   std::size_t pair(std::size_t index) const noexcept { return page + index * sizeof(SegmentPair); }
   std::size_t area() const noexcept { return (pair(ranks_) + page - 1) / page * page; }
   std::size_t ring(std::size_t index, Priority lane) const noexcept {
-    return area() + window_area_bytes +
-           (index * link_lane_count + static_cast<std::size_t>(lane)) * ring_bytes_;
+    return area() + transports::window_area_bytes +
+           (index * transports::link_lane_count + static_cast<std::size_t>(lane)) * ring_bytes_;
   }
   std::size_t bytes() const noexcept { return ring(ranks_, Priority{}); }
 
@@ -71,4 +73,4 @@ class Segment {
   Mapping mapping_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -15,7 +15,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::shm {
 namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
@@ -34,10 +34,12 @@ constexpr int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
 std::byte* reserve_aligned(std::size_t bytes) noexcept {
   const std::size_t more = bytes + huge_page;
   if (more < bytes) return nullptr;
-  void* const found = ::mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const found =
+      ::mmap(nullptr, more, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (found == MAP_FAILED) return nullptr;
   auto* const begin = static_cast<std::byte*>(found);
-  const std::size_t before = (huge_page - reinterpret_cast<std::uintptr_t>(begin) % huge_page) % huge_page;
+  const std::size_t before =
+      (huge_page - reinterpret_cast<std::uintptr_t>(begin) % huge_page) % huge_page;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t used = (before + bytes + page - 1) / page * page;
   if (before != 0) ::munmap(begin, before);
@@ -49,11 +51,13 @@ std::byte* reserve_aligned(std::size_t bytes) noexcept {
 
 namespace {
 
-FileDescriptor make_memory(std::size_t bytes, int seals) {
-  // Newer systems can be told to refuse memory that might be executed; older ones do not know the flag.
-  FileDescriptor memory(::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING | no_execution));
+base::FileDescriptor make_memory(std::size_t bytes, int seals) {
+  // Newer systems can be told to refuse memory that might be executed; older ones do not know the
+  // flag.
+  base::FileDescriptor memory(
+      ::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING | no_execution));
   if (!memory && errno == EINVAL)
-    memory = FileDescriptor(::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    memory = base::FileDescriptor(::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) fail("memfd_create", bytes);
   grow_memory(memory.get(), bytes);
   if (::fcntl(memory.get(), F_ADD_SEALS, seals) != 0) fail("F_ADD_SEALS", bytes);
@@ -62,25 +66,27 @@ FileDescriptor make_memory(std::size_t bytes, int seals) {
 
 }  // namespace
 
-FileDescriptor make_shared_memory(std::size_t bytes) {
+base::FileDescriptor make_shared_memory(std::size_t bytes) {
   return make_memory(bytes, fixed_size);
 }
 
-FileDescriptor make_growing_memory() {
+base::FileDescriptor make_growing_memory() {
   return make_memory(0, F_SEAL_SHRINK);
 }
 
 bool fits_file_limit(std::size_t bytes) noexcept {
   rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur;
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+         bytes <= limit.rlim_cur;
 }
 
 void grow_memory(int descriptor, std::size_t bytes) {
   if (!fits_file_limit(bytes))
-    throw Error(Errc::system,
-                fmt::format("shared memory needs {} bytes, more than the limit of file sizes allows: "
-                            "raise it (ulimit -f)",
-                            bytes));
+    throw Error(
+        Errc::system,
+        fmt::format("shared memory needs {} bytes, more than the limit of file sizes allows: "
+                    "raise it (ulimit -f)",
+                    bytes));
   if (::ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) fail("ftruncate", bytes);
 }
 
@@ -122,9 +128,11 @@ std::string defect_of_growing_memory(int descriptor, std::size_t bytes) {
 Mapping::Mapping(int descriptor, std::size_t bytes, Access access, std::size_t offset) {
   const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
   // Small parts that are only read gain nothing from huge pages.
-  std::byte* const wanted = bytes >= huge_page && access == Access::write ? reserve_aligned(bytes) : nullptr;
-  void* const data = ::mmap(wanted, bytes, protection, MAP_SHARED | (wanted != nullptr ? MAP_FIXED : 0),
-                            descriptor, static_cast<off_t>(offset));
+  std::byte* const wanted =
+      bytes >= huge_page && access == Access::write ? reserve_aligned(bytes) : nullptr;
+  void* const data =
+      ::mmap(wanted, bytes, protection, MAP_SHARED | (wanted != nullptr ? MAP_FIXED : 0),
+             descriptor, static_cast<off_t>(offset));
   if (data == MAP_FAILED) {
     const int error = errno;
     if (wanted != nullptr) ::munmap(wanted, bytes);
@@ -152,4 +160,4 @@ void Mapping::discard(std::size_t offset, std::size_t bytes) noexcept {
   ::madvise(bytes_.data() + offset, bytes, MADV_REMOVE);
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -7,25 +7,26 @@
 
 #include "base/file_descriptor.h"
 
-namespace rondo {
+namespace rondo::shm {
 
-// Zeroed memory without a name, whose size nobody can change any more; anyone who is handed the descriptor can map it. Throws
-// Error(system).
-FileDescriptor make_shared_memory(std::size_t bytes);
+// Zeroed memory without a name, whose size nobody can change any more; anyone who is handed the
+// descriptor can map it. Throws Error(system).
+base::FileDescriptor make_shared_memory(std::size_t bytes);
 
 // The same without a size yet: it can grow, and never shrinks.
-FileDescriptor make_growing_memory();
+base::FileDescriptor make_growing_memory();
 void grow_memory(int descriptor, std::size_t bytes);
 
 // Whether this process may make a file of this size (ulimit -f); the system kills a process that
 // tries to make a larger one.
 bool fits_file_limit(std::size_t bytes) noexcept;
 
-// From now on it can only be mapped for reading; mappings that exist keep what they may. Where the system is too old, nothing happens.
+// From now on it can only be mapped for reading; mappings that exist keep what they may. Where the
+// system is too old, nothing happens.
 void forbid_writing(int descriptor) noexcept;
 
-// What is wrong with a descriptor that a peer has sent, empty when nothing: it must be such memory, of exactly this size, for otherwise
-// the peer could take pages away from under whoever reads them.
+// What is wrong with a descriptor that a peer has sent, empty when nothing: it must be such memory,
+// of exactly this size, for otherwise the peer could take pages away from under whoever reads them.
 std::string defect_of_memory(int descriptor, std::size_t bytes);
 // The same for memory that may grow: it must have at least this size, and be unable to shrink.
 std::string defect_of_growing_memory(int descriptor, std::size_t bytes);
@@ -54,4 +55,4 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The data plane: no lock, no allocation, and no system call but to wake somebody and, about once in a millisecond, to look whether
-// every peer still lives.
+// The data plane: no lock, no allocation, and no system call but to wake somebody and, about once
+// in a millisecond, to look whether every peer still lives.
 #include "transports/shm/shm.h"
 
 #include <fmt/format.h>
@@ -27,42 +27,47 @@
 #include "transports/shm/neighbour.h"
 #include "transports/shm/windows.h"
 
-namespace rondo {
+namespace rondo::shm {
 namespace {
 
 constexpr unsigned calls_between_clocks = 128;
-constexpr std::uint64_t bell_id = UINT64_MAX;  // in the epoll set; the peers' sockets have their indices
+constexpr std::uint64_t bell_id =
+    UINT64_MAX;  // in the epoll set; the peers' sockets have their indices
 constexpr milliseconds look_interval{1};
 
-FileDescriptor checked(int descriptor, const char* call) {
+base::FileDescriptor checked(int descriptor, const char* call) {
   if (descriptor < 0)
     throw Error(Errc::system,
                 fmt::format("{}: {}{}", call, std::generic_category().message(errno),
                             errno == EMFILE ? " (raise the limit of open files, ulimit -n)" : ""));
-  return FileDescriptor(descriptor);
+  return base::FileDescriptor(descriptor);
 }
 
-constexpr auto to_link = [](const std::unique_ptr<ShmLink>& link) -> const ShmLink& { return *link; };
+constexpr auto to_link = [](const std::unique_ptr<ShmLink>& link) -> const ShmLink& {
+  return *link;
+};
 
-class Shm final : public Transport {
+class Shm final : public transports::Transport {
  public:
   explicit Shm(const ShmOptions& options);
   ~Shm() override;
 
   std::string_view name() const noexcept override { return "shm"; }
-  Blob address() const override { return listener_.obstacle.empty() ? encode(own_address()) : Blob{}; }
-  std::string describe() const override { return fmt::format("process {}", ::getpid()); }
-  Reach reach(int peer, std::span<const std::byte> address) const override;
-  void start(std::vector<Blob> addresses, std::uint64_t job) override;
-  Link& link(int peer, Priority lane) override;
-  std::unique_ptr<Region> register_memory(std::span<std::byte>) override {
-    return std::make_unique<Region>();
+  transports::Blob address() const override {
+    return listener_.obstacle.empty() ? encode(own_address()) : transports::Blob{};
   }
-  Windows* windows() noexcept override { return windows_ ? &*windows_ : nullptr; }
-  std::unique_ptr<Allocation> allocate(std::size_t bytes) override {
+  std::string describe() const override { return fmt::format("process {}", ::getpid()); }
+  transports::Reach reach(int peer, std::span<const std::byte> address) const override;
+  void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
+  transports::Link& link(int peer, Priority lane) override;
+  std::unique_ptr<transports::Region> register_memory(std::span<std::byte>) override {
+    return std::make_unique<transports::Region>();
+  }
+  transports::Windows* windows() noexcept override { return windows_ ? &*windows_ : nullptr; }
+  std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
     return exports_ && bytes != 0 ? ShmExports::allocate(exports_, bytes) : nullptr;
   }
-  bool progress(Sink& sink) override;
+  bool progress(transports::Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
   void halt() noexcept override {
@@ -71,7 +76,7 @@ class Shm final : public Transport {
   void interrupt(std::string_view why) noexcept override { interruption_.set(why); }
 
  private:
-  using Links = std::array<std::unique_ptr<ShmLink>, link_lane_count>;
+  using Links = std::array<std::unique_ptr<ShmLink>, transports::link_lane_count>;
 
   ShmAddress own_address() const;
   void make_segment(const SegmentLayout& layout);
@@ -85,7 +90,7 @@ class Shm final : public Transport {
   const pid_t process_ = ::getpid();
   ShmListener listener_;
   Interruption interruption_;
-  FileDescriptor epoll_, bell_, memory_;
+  base::FileDescriptor epoll_, bell_, memory_;
   std::optional<Segment> own_;
   std::size_t own_index_ = 0;
   std::vector<std::unique_ptr<ShmNeighbourState>> peers_;  // in order of ranks
@@ -96,7 +101,7 @@ class Shm final : public Transport {
   std::uint64_t sleeps_ = 0;
   bool lying_ = false;
   unsigned calls_ = 0;
-  TimePoint next_look_{};
+  base::TimePoint next_look_{};
 };
 
 Shm::Shm(const ShmOptions& options)
@@ -117,23 +122,27 @@ ShmAddress Shm::own_address() const {
           static_cast<std::uint32_t>(::getpid())};
 }
 
-Reach Shm::reach(int peer, std::span<const std::byte> bytes) const {
+transports::Reach Shm::reach(int peer, std::span<const std::byte> bytes) const {
   if (!listener_.obstacle.empty()) return {{}, listener_.obstacle};
   if (bytes.empty()) return {{}, fmt::format("rank {} cannot share memory", peer)};
   const auto address = decode_shm_address(bytes);
   if (!address) return {{}, fmt::format("the shm address of rank {} cannot be read", peer)};
   if (options_.host.empty() || address->host != options_.host)
-    return {{}, fmt::format("rank {} runs on another host, or in another network name space", peer)};
+    return {{},
+            fmt::format("rank {} runs on another host, or in another network name space", peer)};
   if (options_.secret.empty() && address->user != ::geteuid())
-    return {{}, fmt::format("rank {} belongs to user {}, and there is no job secret", peer, address->user)};
-  return {distance_host, {}};
+    return {
+        {},
+        fmt::format("rank {} belongs to user {}, and there is no job secret", peer, address->user)};
+  return {transports::distance_host, {}};
 }
 
-void Shm::start(std::vector<Blob> addresses, std::uint64_t job) {
+void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   std::vector<ShmNeighbour> neighbours;
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
     if (static_cast<int>(rank) == options_.rank) own_index_ = neighbours.size();
-    if (static_cast<int>(rank) == options_.rank || !reach(static_cast<int>(rank), addresses[rank]).distance)
+    if (static_cast<int>(rank) == options_.rank ||
+        !reach(static_cast<int>(rank), addresses[rank]).distance)
       continue;
     const auto address = decode_shm_address(addresses[rank]);
     neighbours.push_back({static_cast<int>(rank), address->name, address->process});
@@ -144,7 +153,7 @@ void Shm::start(std::vector<Blob> addresses, std::uint64_t job) {
   const ShmOwn own{options_.rank, options_.size, options_.secret, job,
                    memory_.get(), bell_.get(),   layout.bytes()};
   // When this fails too: those that look for this rank must learn of it.
-  const FileDescriptor listener = std::move(listener_.socket);
+  const base::FileDescriptor listener = std::move(listener_.socket);
   auto met = meet(own, listener.get(), neighbours, options_.deadline, interruption_);
   memory_.reset();
   for (std::size_t i = 0; i < met.size(); ++i) {
@@ -171,10 +180,10 @@ void Shm::adopt(ShmMet met, std::size_t index, const SegmentLayout& layout) {
       met.rank, index, Segment(layout, std::move(met.segment)), own_->pair(index), own_index_,
       std::move(met.bell), std::move(met.socket), met.process));
   Links& links = links_.emplace_back();
-  for (const Priority lane : link_lanes)
-    links[static_cast<std::size_t>(lane)] =
-        std::make_unique<ShmLink>(*peers_.back(), lane, own_->ring(index, lane),
-                                  peers_.back()->theirs.ring(own_index_, lane), layout.ring_bytes());
+  for (const Priority lane : transports::link_lanes)
+    links[static_cast<std::size_t>(lane)] = std::make_unique<ShmLink>(
+        *peers_.back(), lane, own_->ring(index, lane), peers_.back()->theirs.ring(own_index_, lane),
+        layout.ring_bytes());
 }
 
 void Shm::watch(int descriptor, std::uint64_t which) {
@@ -187,12 +196,14 @@ void Shm::watch(int descriptor, std::uint64_t which) {
     throw Error(Errc::system, fmt::format("epoll_ctl: {}", std::generic_category().message(errno)));
 }
 
-Link& Shm::link(int peer, Priority lane) {
+transports::Link& Shm::link(int peer, Priority lane) {
   const auto of = [](const std::unique_ptr<ShmNeighbourState>& one) { return one->rank; };
   const auto found = std::ranges::lower_bound(peers_, peer, {}, of);
   if (found == peers_.end() || (*found)->rank != peer)
-    throw Error(Errc::invalid_argument, fmt::format("rank {} is not reached through shared memory", peer));
-  ShmLink& link = *links_[static_cast<std::size_t>(found - peers_.begin())][static_cast<std::size_t>(lane)];
+    throw Error(Errc::invalid_argument,
+                fmt::format("rank {} is not reached through shared memory", peer));
+  ShmLink& link =
+      *links_[static_cast<std::size_t>(found - peers_.begin())][static_cast<std::size_t>(lane)];
   link.use();
   (*found)->busy = true;
   return link;
@@ -212,7 +223,8 @@ void Shm::look() {
     windows_->imports(which).take_messages();
     if ((events[static_cast<std::size_t>(i)].events & (EPOLLHUP | EPOLLRDHUP)) != 0)
       peers_[which]->ended = peers_[which]->busy = true;
-    if (peers_[which]->ended) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peers_[which]->socket.get(), nullptr);
+    if (peers_[which]->ended)
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peers_[which]->socket.get(), nullptr);
   }
   windows_->catch_up();
 }
@@ -220,7 +232,7 @@ void Shm::look() {
 bool Shm::look_due() noexcept {
   if (++calls_ < calls_between_clocks) return false;
   calls_ = 0;
-  const TimePoint now = Clock::now();
+  const base::TimePoint now = base::Clock::now();
   if (now < next_look_) return false;
   next_look_ = now + look_interval;
   return true;
@@ -231,7 +243,7 @@ void Shm::get_up() noexcept {
   own_->head().sleeping.store(0, std::memory_order_relaxed);
 }
 
-bool Shm::progress(Sink& sink) {
+bool Shm::progress(transports::Sink& sink) {
   if (!windows_) return false;
   if (lying_ || look_due()) {
     if (lying_) get_up();
@@ -247,9 +259,11 @@ bool Shm::progress(Sink& sink) {
   }
   if (turn_.empty()) return false;
   bool moved = false;
-  for (const Priority lane : link_lanes)
-    for (const std::size_t i : turn_) moved |= links_[i][static_cast<std::size_t>(lane)]->progress(sink);
-  for (const std::size_t i : turn_) peers_[i]->busy = std::ranges::any_of(links_[i], &ShmLink::busy, to_link);
+  for (const Priority lane : transports::link_lanes)
+    for (const std::size_t i : turn_)
+      moved |= links_[i][static_cast<std::size_t>(lane)]->progress(sink);
+  for (const std::size_t i : turn_)
+    peers_[i]->busy = std::ranges::any_of(links_[i], &ShmLink::busy, to_link);
   return moved;
 }
 
@@ -270,7 +284,7 @@ bool Shm::prepare_sleep() {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_shm(const ShmOptions& options) {
+std::unique_ptr<transports::Transport> make_shm(const ShmOptions& options) {
   return std::make_unique<Shm>(options);
 }
 
@@ -278,4 +292,4 @@ std::string shm_obstacle() {
   return open_shm_listener(1).obstacle;
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -12,7 +12,7 @@
 
 #include "base/log.h"
 
-namespace rondo {
+namespace rondo::shm {
 
 namespace {
 constexpr int most_messages = 1024;  // at once
@@ -25,8 +25,8 @@ void ShmImports::take_messages() {
     Packet packet = receive_packet(peer_.socket.get(), buffer, true);
     if (packet.error == EAGAIN) return;
     // The message stays in the socket.
-    if (is_shortage(packet.error)) {
-      next_try_ = Clock::now() + retry_interval;
+    if (base::is_shortage(packet.error)) {
+      next_try_ = base::Clock::now() + retry_interval;
       return complain(describe_shortage(packet.error));
     }
     if (packet.error != 0 || packet.ended) {
@@ -47,7 +47,7 @@ void ShmImports::learn(Packet packet, std::span<const std::byte> bytes) {
 
 // The peer reads in this rank's segment what has been mapped.
 void ShmImports::map_more() {
-  if (next_try_ != TimePoint{} && Clock::now() < next_try_) return;
+  if (next_try_ != base::TimePoint{} && base::Clock::now() < next_try_) return;
   if (!memory_) take_messages();
   if (!memory_) return;
   const std::uint32_t wanted = peer_.theirs.head().extents.load(std::memory_order_acquire);
@@ -55,28 +55,28 @@ void ShmImports::map_more() {
     for (std::uint32_t i = 0; i < Extent::count; ++i) {
       const Extent extent(i);
       if ((wanted & ~mapped_ & extent.bit()) == 0) continue;
-      if (const std::string defect = defect_of_growing_memory(memory_.get(), extent.end()); !defect.empty())
+      if (const std::string defect = defect_of_growing_memory(memory_.get(), extent.end());
+          !defect.empty())
         throw Error(Errc::corrupt, defect);
       extents_[i] = Mapping(memory_.get(), extent.bytes(), Mapping::Access::write, extent.offset());
       mapped_ |= extent.bit();
     }
   } catch (const std::exception& error) {
-    next_try_ = Clock::now() + retry_interval;
+    next_try_ = base::Clock::now() + retry_interval;
     complain(error.what());
   }
   peer_.mine.extents.fetch_or(mapped_, std::memory_order_release);
 }
 
 void ShmImports::complain(std::string_view why) {
-  log_.line(LogLevel::warning,
-            fmt::format(
-                "memory that rank {} has allocated cannot be mapped: {}; operations on it copy through slots",
-                peer_.rank, why));
+  log_.line(base::LogLevel::warning, fmt::format("memory that rank {} has allocated cannot be "
+                                                 "mapped: {}; operations on it copy through slots",
+                                                 peer_.rank, why));
 }
 
 // Null for an extent that this rank has not said that it has mapped: a correct peer does not ask
 // for it.
-std::byte* ShmImports::map(WindowPlace place, std::size_t bytes) const noexcept {
+std::byte* ShmImports::map(transports::WindowPlace place, std::size_t bytes) const noexcept {
   if (place.generation == 0 || place.slot >= extents_.size()) return nullptr;
   const Mapping& extent = extents_[place.slot];
   if (place.offset > extent.size() || bytes > extent.size() - place.offset) return nullptr;
@@ -98,8 +98,9 @@ ShmWindows::ShmWindows(int rank, const Segment& own,
 std::size_t ShmWindows::index_of(int rank) const noexcept {
   const auto of = [](const std::unique_ptr<ShmNeighbourState>& peer) { return peer->rank; };
   const auto found = std::ranges::lower_bound(peers_, rank, {}, of);
-  return found != peers_.end() && (*found)->rank == rank ? static_cast<std::size_t>(found - peers_.begin())
-                                                         : peers_.size();
+  return found != peers_.end() && (*found)->rank == rank
+             ? static_cast<std::size_t>(found - peers_.begin())
+             : peers_.size();
 }
 
 std::byte* ShmWindows::area(int rank) const noexcept {
@@ -108,7 +109,7 @@ std::byte* ShmWindows::area(int rank) const noexcept {
   return index < peers_.size() ? peers_[index]->theirs.area() : nullptr;
 }
 
-std::byte* ShmWindows::map(int rank, WindowPlace place, std::size_t bytes) {
+std::byte* ShmWindows::map(int rank, transports::WindowPlace place, std::size_t bytes) {
   const std::size_t index = index_of(rank);
   return index < peers_.size() ? imports_[index].map(place, bytes) : nullptr;
 }
@@ -118,4 +119,4 @@ void ShmWindows::notify() noexcept {
   for (const auto& peer : peers_) peer->ring();
 }
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -14,7 +14,7 @@
 #include "transports/shm/segment.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::shm {
 
 // Memory that one peer has allocated, by extents (extent.h), mapped as soon as the peer has sent
 // its descriptor. Everything from the peer is checked. What cannot be mapped because of a shortage
@@ -30,7 +30,7 @@ class ShmImports {
         (peer_.other.extents.load(std::memory_order_acquire) & descriptor_sent) != 0)
       map_more();
   }
-  std::byte* map(WindowPlace place, std::size_t bytes) const noexcept;
+  std::byte* map(transports::WindowPlace place, std::size_t bytes) const noexcept;
 
  private:
   void learn(Packet packet, std::span<const std::byte> bytes);
@@ -38,21 +38,22 @@ class ShmImports {
   void complain(std::string_view why);
 
   ShmNeighbourState& peer_;
-  FileDescriptor memory_;
+  base::FileDescriptor memory_;
   std::array<Mapping, Extent::count> extents_;
   std::uint32_t mapped_ = 0;  // mask
-  TimePoint next_try_{};
-  QuotaLog log_;
+  base::TimePoint next_try_{};
+  base::QuotaLog log_;
 };
 
-class ShmWindows final : public Windows {
+class ShmWindows final : public transports::Windows {
  public:
   // peers: in order of ranks; they and `own` outlive the object.
-  ShmWindows(int rank, const Segment& own, std::span<const std::unique_ptr<ShmNeighbourState>> peers,
+  ShmWindows(int rank, const Segment& own,
+             std::span<const std::unique_ptr<ShmNeighbourState>> peers,
              std::shared_ptr<ShmExports> exports);
   std::span<const int> ranks() const noexcept override { return ranks_; }
   std::byte* area(int rank) const noexcept override;
-  WindowPlace find(const void* data, std::size_t bytes) noexcept override {
+  transports::WindowPlace find(const void* data, std::size_t bytes) noexcept override {
     catch_up();
     return exports_->find(data, bytes);
   }
@@ -60,7 +61,7 @@ class ShmWindows final : public Windows {
   void catch_up() {
     for (ShmImports& one : imports_) one.catch_up();
   }
-  std::byte* map(int rank, WindowPlace place, std::size_t bytes) override;
+  std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) override;
   void notify() noexcept override;
   // Of the peer at this place among the peers.
   ShmImports& imports(std::size_t peer) noexcept { return imports_[peer]; }
@@ -76,4 +77,4 @@ class ShmWindows final : public Windows {
   std::vector<ShmImports> imports_;  // by peer
 };
 
-}  // namespace rondo
+}  // namespace rondo::shm

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a rank listens. Little endian, at most 16 + 256 + 32 * 44 bytes:
-//   address  = magic:u32 ("RTCP") version:u16 (2) count:u16 (1 to 32) connections:u32 (1 to 16) host:string endpoint*count
-//   string   = length:u32 (at most 256) byte*length
-//   endpoint = family:u8 (4 or 6) port:u16 (not 0) byte*16 (IPv4: the first four, the others 0)
-//              prefix:u8 (at most 32 or 128) pairs:u8 (0 or 1) speed:u32 (Mbit/s, 0: not known) interface:string (at most 15)
+//   address  = magic:u32 ("RTCP") version:u16 (2) count:u16 (1 to 32) connections:u32 (1 to 16)
+//   host:string endpoint*count string   = length:u32 (at most 256) byte*length endpoint = family:u8
+//   (4 or 6) port:u16 (not 0) byte*16 (IPv4: the first four, the others 0)
+//              prefix:u8 (at most 32 or 128) pairs:u8 (0 or 1) speed:u32 (Mbit/s, 0: not known)
+//              interface:string (at most 15)
 // Nothing follows. Wildcard and multicast addresses are refused.
 #include "transports/tcp/address.h"
 
@@ -16,7 +17,7 @@
 #include "base/bytes.h"
 #include "transports/tcp/tcp.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 namespace ip = boost::asio::ip;
@@ -26,7 +27,7 @@ constexpr std::uint32_t address_magic = 0x50435452;  // "RTCP"
 constexpr std::uint16_t address_version = 2;
 constexpr std::size_t max_endpoints = 32, max_host = 256, max_interface = 15;
 
-std::optional<Endpoint> read_endpoint(Reader& reader) {
+std::optional<Endpoint> read_endpoint(base::Reader& reader) {
   const auto family = reader.get<std::uint8_t>();
   const auto port = reader.get<std::uint16_t>();
   const auto raw = reader.get_bytes(16);
@@ -44,19 +45,20 @@ std::optional<Endpoint> read_endpoint(Reader& reader) {
   return Endpoint(address, port);
 }
 
-std::optional<Rail> read_rail(Reader& reader, bool v4) {
+std::optional<Rail> read_rail(base::Reader& reader, bool v4) {
   Rail rail;
   rail.prefix_bits = reader.get<std::uint8_t>();
   const auto pairs = reader.get<std::uint8_t>();
   rail.speed = reader.get<std::uint32_t>();
   rail.interface = reader.get_string(max_interface);
   if (!reader.ok() || pairs > 1 || rail.prefix_bits > (v4 ? 32 : 128)) return std::nullopt;
-  if (std::ranges::any_of(rail.interface, [](char c) { return c <= ' ' || c > '~'; })) return std::nullopt;
+  if (std::ranges::any_of(rail.interface, [](char c) { return c <= ' ' || c > '~'; }))
+    return std::nullopt;
   rail.pairs = pairs == 1;
   return rail;
 }
 
-void write_rail(Writer& writer, const Rail& rail) {
+void write_rail(base::Writer& writer, const Rail& rail) {
   writer.put(rail.prefix_bits);
   writer.put(static_cast<std::uint8_t>(rail.pairs ? 1 : 0));
   writer.put(rail.speed);
@@ -65,9 +67,9 @@ void write_rail(Writer& writer, const Rail& rail) {
 
 }  // namespace
 
-Blob encode(const TcpAddress& address) {
+transports::Blob encode(const TcpAddress& address) {
   const std::size_t count = std::min(address.endpoints.size(), max_endpoints);
-  Writer writer;
+  base::Writer writer;
   writer.put(address_magic);
   writer.put(address_version);
   writer.put(static_cast<std::uint16_t>(count));
@@ -89,8 +91,9 @@ Blob encode(const TcpAddress& address) {
 }
 
 std::optional<TcpAddress> decode_tcp_address(std::span<const std::byte> bytes) {
-  Reader reader(bytes);
-  if (reader.get<std::uint32_t>() != address_magic || reader.get<std::uint16_t>() != address_version)
+  base::Reader reader(bytes);
+  if (reader.get<std::uint32_t>() != address_magic ||
+      reader.get<std::uint16_t>() != address_version)
     return std::nullopt;
   const std::size_t count = reader.get<std::uint16_t>();
   if (count == 0 || count > max_endpoints) return std::nullopt;
@@ -116,7 +119,8 @@ std::string to_text(const Endpoint& endpoint) {
   return fmt::format("{}:{}", address, endpoint.port());
 }
 
-std::vector<Endpoint> candidates(const TcpAddress& peer, bool same_host, std::span<const LocalAddress> chosen,
+std::vector<Endpoint> candidates(const TcpAddress& peer, bool same_host,
+                                 std::span<const LocalAddress> chosen,
                                  std::span<const LocalAddress> own) {
   const bool loopback_chosen =
       std::any_of(chosen.begin(), chosen.end(), [](const auto& one) { return one.loopback; });
@@ -132,13 +136,15 @@ std::vector<Endpoint> candidates(const TcpAddress& peer, bool same_host, std::sp
   };
   std::vector<Endpoint> result;
   const auto is_own = [&](const Endpoint& endpoint) {
-    return std::ranges::any_of(own, [&](const auto& one) { return one.address == endpoint.address(); });
+    return std::ranges::any_of(own,
+                               [&](const auto& one) { return one.address == endpoint.address(); });
   };
   for (const Endpoint& endpoint : peer.endpoints)
-    if (same_host || (!endpoint.address().is_loopback() && !is_own(endpoint))) result.push_back(endpoint);
+    if (same_host || (!endpoint.address().is_loopback() && !is_own(endpoint)))
+      result.push_back(endpoint);
   std::stable_sort(result.begin(), result.end(),
                    [&](const Endpoint& a, const Endpoint& b) { return cost(a) < cost(b); });
   return result;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

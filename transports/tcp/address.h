@@ -11,7 +11,7 @@
 #include "transports/tcp/interfaces.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
 // The interface behind an endpoint.
 struct Rail {
@@ -24,24 +24,26 @@ struct Rail {
 
 // Where a rank listens, as the other ranks are told.
 struct TcpAddress {
-  std::string host;  // host_identity()
+  std::string host;  // base::host_identity()
   std::vector<boost::asio::ip::tcp::endpoint> endpoints;
-  std::vector<Rail> rails{};  // of the endpoints; where there are fewer, nothing is known of the rest
-  unsigned connections = 1;   // that the rank wants between two interfaces
+  std::vector<Rail>
+      rails{};  // of the endpoints; where there are fewer, nothing is known of the rest
+  unsigned connections = 1;  // that the rank wants between two interfaces
 };
 
-Blob encode(const TcpAddress& address);
+transports::Blob encode(const TcpAddress& address);
 // Nothing when the bytes are not exactly what encode() writes.
 std::optional<TcpAddress> decode_tcp_address(std::span<const std::byte> bytes);
 
 // "10.0.0.7:41022", "[fd00::2]:41022"
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 
-// The endpoints of a peer in the order in which they are worth trying from here. same_host: loopback first unless the
-// interfaces chosen here leave it out; another host: never loopback, never an address that this machine (`own`) has too, as
-// the bridges of containers do; those in a network of ours first.
+// The endpoints of a peer in the order in which they are worth trying from here. same_host:
+// loopback first unless the interfaces chosen here leave it out; another host: never loopback,
+// never an address that this machine (`own`) has too, as the bridges of containers do; those in a
+// network of ours first.
 std::vector<boost::asio::ip::tcp::endpoint> candidates(const TcpAddress& peer, bool same_host,
                                                        std::span<const LocalAddress> chosen,
                                                        std::span<const LocalAddress> own);
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -11,21 +11,23 @@
 #include "transports/tcp/address.h"
 #include "transports/tcp/socket.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-// A peer that has told its address listens: refusals can only be a restart of something in between, or its death.
+// A peer that has told its address listens: refusals can only be a restart of something in between,
+// or its death.
 constexpr milliseconds refused_limit{500};
-// With several endpoints one that is silent, before or after it has accepted, must not eat the whole deadline.
+// With several endpoints one that is silent, before or after it has accepted, must not eat the
+// whole deadline.
 constexpr milliseconds connect_limit{1000}, challenge_limit{5000};
 constexpr milliseconds longest_pause{500};
 
 }  // namespace
 
-Dial::Dial(Owner& owner, asio::io_context& context, const Claim& claim, std::uint32_t peer,
+Dial::Dial(Owner& owner, asio::io_context& context, const base::Claim& claim, std::uint32_t peer,
            const TcpOptions& options, std::vector<Route> routes)
     : owner_(owner),
       socket_(context),
@@ -37,17 +39,19 @@ Dial::Dial(Owner& owner, asio::io_context& context, const Claim& claim, std::uin
       routes_(std::move(routes)) {}
 
 auto Dial::step(Handler handler) {
-  return [self = shared_from_this(), handler, mine = ++steps_](const error_code& failed, auto&&...) {
-    if (!self->done_ && self->steps_ == mine) (self.get()->*handler)(failed);
-  };
+  return
+      [self = shared_from_this(), handler, mine = ++steps_](const error_code& failed, auto&&...) {
+        if (!self->done_ && self->steps_ == mine) (self.get()->*handler)(failed);
+      };
 }
 
 void Dial::start(nanoseconds limit) {
-  deadline_.expires_at(after(Clock::now(), limit));
+  deadline_.expires_at(base::after(base::Clock::now(), limit));
   deadline_.async_wait([self = shared_from_this(), limit](const error_code& failed) {
     if (failed || self->done_) return;
-    self->fail(Errc::deadline_exceeded, fmt::format("{} within {} ms", self->last_problem_,
-                                                    std::chrono::duration_cast<milliseconds>(limit).count()));
+    self->fail(Errc::deadline_exceeded,
+               fmt::format("{} within {} ms", self->last_problem_,
+                           std::chrono::duration_cast<milliseconds>(limit).count()));
   });
   connect_next();
 }
@@ -66,7 +70,7 @@ Dial::~Dial() {
 }
 
 void Dial::forget_socket() {
-  if (socket_.is_open()) remove_own_descriptor(socket_.native_handle());
+  if (socket_.is_open()) base::remove_own_descriptor(socket_.native_handle());
 }
 
 void Dial::cancel() {
@@ -79,10 +83,10 @@ void Dial::cancel() {
 void Dial::connect_next() {
   const auto& [endpoint, local] = routes_[next_];
   try {
-    FileDescriptor socket = make_socket(endpoint.address());
+    base::FileDescriptor socket = make_socket(endpoint.address());
     if (local) bind_to(socket.get(), *local);
     socket_.assign(endpoint.protocol(), socket.get());
-    add_own_descriptor(socket.release());  // until it has been handed out or closed
+    base::add_own_descriptor(socket.release());  // until it has been handed out or closed
   } catch (const std::exception& problem) {
     return try_another(problem.what(), false);
   }
@@ -103,7 +107,8 @@ void Dial::limit_silence(milliseconds limit) {
 
 void Dial::connected(const error_code& failed) {
   if (failed) return try_another(reason(failed.value()), failed == asio::error::connection_refused);
-  // A port that nobody listens at any more can be given to this very socket, which is then connected to itself.
+  // A port that nobody listens at any more can be given to this very socket, which is then
+  // connected to itself.
   if (local_endpoint(socket_.native_handle()) == remote_endpoint(socket_.native_handle()))
     return try_another("connection refused", true);
   error_code ignored;
@@ -115,44 +120,49 @@ void Dial::connected(const error_code& failed) {
     return try_another("it closed the connection", false);
   auto challenged = step(&Dial::challenge_read);
   limit_silence(challenge_limit);
-  asio::async_read(socket_, asio::buffer(challenge_.data(), challenge_.size()), std::move(challenged));
+  asio::async_read(socket_, asio::buffer(challenge_.data(), challenge_.size()),
+                   std::move(challenged));
 }
 
 void Dial::challenge_read(const error_code& failed) {
   if (failed) return try_another("it closed the connection during the handshake", false);
-  ProofBytes proof{};
+  base::ProofBytes proof{};
   try {
     proof = initiator_->answer(challenge_);
   } catch (const Error& error) {
     // Zeros tell the acceptor that its own proof was the wrong one.
     send_whole(socket_.native_handle(), proof);
-    return turned_away(error.code() == Errc::authentication ? Errc::authentication : Errc::rendezvous,
-                       error.what());
+    return turned_away(
+        error.code() == Errc::authentication ? Errc::authentication : Errc::rendezvous,
+        error.what());
   }
   if (!send_whole(socket_.native_handle(), proof))
     return try_another("it closed the connection during the handshake", false);
-  asio::async_read(socket_, asio::buffer(verdict_.data(), verdict_.size()), step(&Dial::verdict_read));
+  asio::async_read(socket_, asio::buffer(verdict_.data(), verdict_.size()),
+                   step(&Dial::verdict_read));
 }
 
 void Dial::verdict_read(const error_code& failed) {
   if (failed) return try_another("it closed the connection during the handshake", false);
-  Verdict verdict = Verdict::welcome;
+  base::Verdict verdict = base::Verdict::welcome;
   try {
-    verdict = Initiator::read_verdict(verdict_);
+    verdict = base::Initiator::read_verdict(verdict_);
   } catch (const Error& error) {
     return turned_away(Errc::rendezvous, error.what());
   }
   // The peer's own connection is on its way; this one is needed only should that fail.
-  peer_found_ = peer_found_ || verdict == Verdict::duplicate_link;
-  if (verdict == Verdict::duplicate_link) return try_another("it prefers a connection of its own", false);
-  if (verdict != Verdict::welcome) {
-    const bool secrets =
-        verdict == Verdict::bad_secret || verdict == Verdict::secret_needed || verdict == Verdict::other_user;
-    return turned_away(secrets ? Errc::authentication : Errc::rendezvous, explain(verdict));
+  peer_found_ = peer_found_ || verdict == base::Verdict::duplicate_link;
+  if (verdict == base::Verdict::duplicate_link)
+    return try_another("it prefers a connection of its own", false);
+  if (verdict != base::Verdict::welcome) {
+    const bool secrets = verdict == base::Verdict::bad_secret ||
+                         verdict == base::Verdict::secret_needed ||
+                         verdict == base::Verdict::other_user;
+    return turned_away(secrets ? Errc::authentication : Errc::rendezvous, base::explain(verdict));
   }
   const auto keep = shared_from_this();
   error_code problem;
-  FileDescriptor socket(socket_.release(problem));
+  base::FileDescriptor socket(socket_.release(problem));
   if (problem) return fail(Errc::system, reason(problem.value()));
   cancel();
   owner_.dialed(claim_, peer_, std::move(socket), initiator_->agreement());
@@ -172,7 +182,7 @@ void Dial::try_another(const std::string& why, bool refused) {
     next_ = rejection_->route;
     return fail(rejection_->code, rejection_->why);
   }
-  const TimePoint now = Clock::now();
+  const base::TimePoint now = base::Clock::now();
   next_ = 0;
   if (!only_refused_)
     refused_since_.reset();
@@ -194,8 +204,9 @@ void Dial::fail(Errc code, const std::string& why) {
   const auto keep = shared_from_this();
   const auto& endpoint = routes_[next_].remote;
   cancel();
-  owner_.dial_failed(claim_, peer_, code,
-                     fmt::format("cannot connect to rank {} at {}: {}", peer_, to_text(endpoint), why));
+  owner_.dial_failed(
+      claim_, peer_, code,
+      fmt::format("cannot connect to rank {} at {}: {}", peer_, to_text(endpoint), why));
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

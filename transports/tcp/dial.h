@@ -16,19 +16,21 @@
 #include "base/handshake.h"
 #include "transports/tcp/tcp.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// One rank's effort to open one connection: the endpoints of the peer in turn, again and again with growing pauses, and the
-// initiator's part of the handshake. Owned by its owner and by the handlers under way; lives on the set-up thread.
+// One rank's effort to open one connection: the endpoints of the peer in turn, again and again with
+// growing pauses, and the initiator's part of the handshake. Owned by its owner and by the handlers
+// under way; lives on the set-up thread.
 class Dial final : public std::enable_shared_from_this<Dial> {
  public:
   class Owner {
    public:
     virtual ~Owner() = default;
     // One of the two is called once, last.
-    virtual void dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket,
-                        const Agreement& agreed) = 0;
-    virtual void dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) = 0;
+    virtual void dialed(const base::Claim& claim, std::uint32_t peer, base::FileDescriptor socket,
+                        const base::Agreement& agreed) = 0;
+    virtual void dial_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
+                             const std::string& what) = 0;
   };
 
   struct Route {
@@ -37,7 +39,7 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   };
 
   // `peer_claim.rank` is this rank; `routes` must not be empty.
-  Dial(Owner& owner, boost::asio::io_context& context, const Claim& claim, std::uint32_t peer,
+  Dial(Owner& owner, boost::asio::io_context& context, const base::Claim& claim, std::uint32_t peer,
        const TcpOptions& options, std::vector<Route> routes);
   ~Dial();
   Dial(const Dial&) = delete;
@@ -45,7 +47,8 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   void start(nanoseconds limit);
   // Silent end, without a call to the owner.
   void cancel();
-  // The peer may know of this attempt already: a hello has been sent on a connection that is still open.
+  // The peer may know of this attempt already: a hello has been sent on a connection that is still
+  // open.
   bool committed() const noexcept { return committed_; }
 
  private:
@@ -59,8 +62,8 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   void retry_pause(const boost::system::error_code& failed);
   // This endpoint did not do; the next one, or a pause before the first again.
   void try_another(const std::string& why, bool refused);
-  // Somebody who will not have us listens at this endpoint. It may be a stranger: the peer's other endpoints are tried before
-  // the first such answer ends the dial.
+  // Somebody who will not have us listens at this endpoint. It may be a stranger: the peer's other
+  // endpoints are tried before the first such answer ends the dial.
   void turned_away(Errc code, const std::string& why);
   void limit_silence(milliseconds limit);
   void fail(Errc code, const std::string& why);
@@ -71,26 +74,27 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   Owner& owner_;
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer deadline_, pause_;
-  const Claim claim_;
+  const base::Claim claim_;
   const std::uint32_t peer_;
   const TcpOptions& options_;
   const std::vector<Route> routes_;
   std::size_t next_ = 0;
   std::uint64_t steps_ = 0;
-  std::optional<Initiator> initiator_;
-  ChallengeBytes challenge_{};
-  VerdictBytes verdict_{};
+  std::optional<base::Initiator> initiator_;
+  base::ChallengeBytes challenge_{};
+  base::VerdictBytes verdict_{};
   bool committed_ = false, done_ = false, only_refused_ = true;
   milliseconds backoff_{10};
-  std::optional<TimePoint> refused_since_;
+  std::optional<base::TimePoint> refused_since_;
   struct Rejection {
     std::size_t route;
     Errc code;
     std::string why;
   };
   std::optional<Rejection> rejection_;
-  bool peer_found_ = false;  // one endpoint is the peer for certain: what the others say does not matter
+  bool peer_found_ =
+      false;  // one endpoint is the peer for certain: what the others say does not matter
   std::string last_problem_ = "no answer";
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

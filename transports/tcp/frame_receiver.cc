@@ -10,11 +10,12 @@
 
 #include "transports/tcp/socket.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
-// A whole frame up to this size is read into one piece and copied from there: cheaper than a list of pieces.
-constexpr std::size_t one_piece = 4096 + frame_header_bytes + 2 * tag_bytes;
+// A whole frame up to this size is read into one piece and copied from there: cheaper than a list
+// of pieces.
+constexpr std::size_t one_piece = 4096 + transports::frame_header_bytes + 2 * base::tag_bytes;
 // Of one link before the others, the urgent lane above all, have their turn.
 constexpr std::size_t most_at_once = std::size_t{1} << 20;
 
@@ -33,7 +34,7 @@ bool FrameReceiver::has_work() const noexcept {
   return expecting_ || !accepted_;
 }
 
-bool FrameReceiver::receive(Link& link, Sink& sink, bool direct) {
+bool FrameReceiver::receive(transports::Link& link, transports::Sink& sink, bool direct) {
   if (refused_ || end_) return false;
   const auto next = sink.expected(link);
   expecting_ = next.has_value() || (!accepted_ && sink.awaits_header(link));
@@ -53,8 +54,9 @@ bool FrameReceiver::receive(Link& link, Sink& sink, bool direct) {
   return read_frame(link, sink, *next) || moved || end_;
 }
 
-// Without an expectation nothing but the header is read, and only where one is awaited or epoll has seen something.
-bool FrameReceiver::read_header(Link& link, Sink& sink) {
+// Without an expectation nothing but the header is read, and only where one is awaited or epoll has
+// seen something.
+bool FrameReceiver::read_header(transports::Link& link, transports::Sink& sink) {
   const std::size_t wanted = head_bytes_ - header_bytes_;
   const ssize_t result =
       without_interruption([&] { return ::recv(socket_, head() + header_bytes_, wanted, 0); });
@@ -75,20 +77,20 @@ bool FrameReceiver::is_genuine() {
   tags_->begin();
   tags_->add(head_.header);
   genuine_ = tags_->matches(head_.tag);
-  if (!genuine_) end_ = End{wrong_tag, false, Errc::authentication};
+  if (!genuine_) end_ = End{base::wrong_tag, false, Errc::authentication};
   if (payload_tags_) tags_->begin();
   return genuine_;
 }
 
-bool FrameReceiver::show_header(Link& link, Sink& sink) {
+bool FrameReceiver::show_header(transports::Link& link, transports::Sink& sink) {
   if (!is_genuine()) return false;
   switch (sink.arrived(link, head_.header)) {
-    case Header::accept:
+    case transports::Header::accept:
       accepted_ = true;
       return true;
-    case Header::hold:
+    case transports::Header::hold:
       return false;
-    case Header::refuse:
+    case transports::Header::refuse:
       break;
   }
   refused_ = true;
@@ -103,7 +105,8 @@ ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> t
   const std::size_t all = header.size() + payload.size() + tail.size();
   if (all <= one_piece) {
     std::array<std::byte, one_piece> piece;
-    const ssize_t result = without_interruption([&] { return ::recv(socket_, piece.data(), all, 0); });
+    const ssize_t result =
+        without_interruption([&] { return ::recv(socket_, piece.data(), all, 0); });
     const std::byte* from = piece.data();
     for (std::size_t left = result > 0 ? static_cast<std::size_t>(result) : 0;
          const auto to : {header, payload, tail}) {
@@ -114,7 +117,8 @@ ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> t
     }
     return result;
   }
-  std::array<iovec, 3> parts{iovec{header.data(), header.size()}, iovec{payload.data(), payload.size()},
+  std::array<iovec, 3> parts{iovec{header.data(), header.size()},
+                             iovec{payload.data(), payload.size()},
                              iovec{tail.data(), tail.size()}};
   msghdr message{};
   message.msg_iov = parts.data();
@@ -122,8 +126,10 @@ ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> t
   return without_interruption([&] { return ::recvmsg(socket_, &message, 0); });
 }
 
-// Placed bytes may land before the header has been looked at; it is looked at before anything is said of them.
-bool FrameReceiver::read_frame(Link& link, Sink& sink, const Receive& next) {
+// Placed bytes may land before the header has been looked at; it is looked at before anything is
+// said of them.
+bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink,
+                               const transports::Receive& next) {
   const bool placed = next.destination != nullptr;
   const std::size_t header_left = head_bytes_ - header_bytes_;
   const std::size_t payload_left = next.bytes - std::min(next.bytes, payload_bytes_);
@@ -164,7 +170,7 @@ bool FrameReceiver::read_frame(Link& link, Sink& sink, const Receive& next) {
   if (!placed && payload_count > 0) show_payload(link, sink, payload_count);
   if (payload_bytes_ < next.bytes || tail_count < tail_left) return true;
   if (tail_left > 0 && !tags_->matches(tail_)) {
-    end_ = End{wrong_tag, false, Errc::authentication};
+    end_ = End{base::wrong_tag, false, Errc::authentication};
     return true;
   }
   header_bytes_ = payload_bytes_ = carry_bytes_ = tail_bytes_ = 0;
@@ -173,7 +179,8 @@ bool FrameReceiver::read_frame(Link& link, Sink& sink, const Receive& next) {
   return true;
 }
 
-void FrameReceiver::show_payload(Link& link, Sink& sink, std::size_t count) {
+void FrameReceiver::show_payload(transports::Link& link, transports::Sink& sink,
+                                 std::size_t count) {
   const auto view = std::span<const std::byte>(slot_.memory).first(carry_bytes_ + count);
   const std::size_t used = std::min(view.size(), sink.data(link, view));
   carry_bytes_ = view.size() - used;
@@ -196,4 +203,4 @@ void FrameReceiver::ended(ssize_t result) {
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

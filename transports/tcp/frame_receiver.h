@@ -15,17 +15,17 @@
 #include "base/handshake.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// Where the bytes of borrowed frames sit while the sink looks at them: one for all links of a transport, since a view is used up
-// at once. Small enough to stay in the second-level cache.
+// Where the bytes of borrowed frames sit while the sink looks at them: one for all links of a
+// transport, since a view is used up at once. Small enough to stay in the second-level cache.
 struct BorrowSlot {
   static constexpr std::size_t bytes = std::size_t{128} << 10;
   alignas(64) std::array<std::byte, bytes> memory;
 };
 
-// The receiving half of a connection in its data phase. It never reads beyond the frame that the sink expects, so that
-// what follows can be placed too.
+// The receiving half of a connection in its data phase. It never reads beyond the frame that the
+// sink expects, so that what follows can be placed too.
 class FrameReceiver {
  public:
   // How the stream of frames ended.
@@ -36,16 +36,16 @@ class FrameReceiver {
   };
 
   explicit FrameReceiver(BorrowSlot& slot) noexcept : slot_(slot) {}
-  void attach(int socket, const Agreement& agreed) {
+  void attach(int socket, const base::Agreement& agreed) {
     socket_ = socket;
-    if (agreed.protection == Protection::none) return;
+    if (agreed.protection == base::Protection::none) return;
     tags_.emplace(agreed.keys.receiving);
-    payload_tags_ = agreed.protection == Protection::payload;
+    payload_tags_ = agreed.protection == base::Protection::payload;
     head_bytes_ = sizeof head_;
   }
-  // At most one frame, and a bounded part of a large one. direct: also ask a socket that epoll has not flagged, where the sink
-  // expects something. Returns whether anything moved.
-  bool receive(Link& link, Sink& sink, bool direct);
+  // At most one frame, and a bounded part of a large one. direct: also ask a socket that epoll has
+  // not flagged, where the sink expects something. Returns whether anything moved.
+  bool receive(transports::Link& link, transports::Sink& sink, bool direct);
 
   void flag_readable() noexcept { readable_ = true; }
   void flag_hang_up() noexcept { hung_up_ = true; }
@@ -58,13 +58,13 @@ class FrameReceiver {
  private:
   bool flagged() const noexcept { return readable_ || hung_up_; }
   bool held() const noexcept { return header_bytes_ == head_bytes_ && !accepted_; }
-  bool read_header(Link& link, Sink& sink);
-  bool read_frame(Link& link, Sink& sink, const Receive& next);
+  bool read_header(transports::Link& link, transports::Sink& sink);
+  bool read_frame(transports::Link& link, transports::Sink& sink, const transports::Receive& next);
   ssize_t read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept;
   // False when the header was held back or refused, or has a wrong tag.
-  bool show_header(Link& link, Sink& sink);
+  bool show_header(transports::Link& link, transports::Sink& sink);
   bool is_genuine();
-  void show_payload(Link& link, Sink& sink, std::size_t count);
+  void show_payload(transports::Link& link, transports::Sink& sink, std::size_t count);
   void ended(ssize_t result);
 
   BorrowSlot& slot_;
@@ -73,17 +73,17 @@ class FrameReceiver {
   bool hung_up_ = false;   // there is an end to be read, for good
   bool accepted_ = false, refused_ = false, expecting_ = false;
   struct Head {
-    HeaderBytes header;
-    Tag tag;  // on connections that have tags
+    transports::HeaderBytes header;
+    base::Tag tag;  // on connections that have tags
   };
   std::byte* head() noexcept { return reinterpret_cast<std::byte*>(&head_); }
 
-  std::optional<FrameTag> tags_;
+  std::optional<base::FrameTag> tags_;
   bool payload_tags_ = false;
   bool genuine_ = false;  // the tag of the header has been looked at
   Head head_{};
-  std::size_t head_bytes_ = frame_header_bytes;  // with the tag, if there is one
-  Tag tail_{};                                   // that of the payload
+  std::size_t head_bytes_ = transports::frame_header_bytes;  // with the tag, if there is one
+  base::Tag tail_{};                                         // that of the payload
   // What is here of the header and its tag, of the payload, and of its tag.
   std::size_t header_bytes_ = 0, payload_bytes_ = 0, tail_bytes_ = 0;
   std::array<std::byte, 16> carry_{};  // of a borrowed frame: shown, but not used yet
@@ -91,4 +91,4 @@ class FrameReceiver {
   std::optional<End> end_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

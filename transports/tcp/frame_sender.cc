@@ -8,11 +8,11 @@
 #include <array>
 #include <cerrno>
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 // Up to here a copy into one piece costs less than the kernel's look at a list of pieces.
-constexpr std::size_t one_piece = 4096 + frame_header_bytes + 2 * tag_bytes;
+constexpr std::size_t one_piece = 4096 + transports::frame_header_bytes + 2 * base::tag_bytes;
 
 std::span<const std::byte> drop(std::span<const std::byte> part, std::size_t& bytes) noexcept {
   const std::size_t here = std::min(part.size(), bytes);
@@ -40,9 +40,10 @@ ssize_t FrameSender::write(Parts parts, std::size_t already) noexcept {
     while (result < 0 && errno == EINTR);
     return result;
   }
-  std::array<iovec, 3> list{iovec{const_cast<std::byte*>(parts.head.data()), parts.head.size()},
-                            iovec{const_cast<std::byte*>(parts.payload.data()), parts.payload.size()},
-                            iovec{const_cast<std::byte*>(parts.tail.data()), parts.tail.size()}};
+  std::array<iovec, 3> list{
+      iovec{const_cast<std::byte*>(parts.head.data()), parts.head.size()},
+      iovec{const_cast<std::byte*>(parts.payload.data()), parts.payload.size()},
+      iovec{const_cast<std::byte*>(parts.tail.data()), parts.tail.size()}};
   msghdr message{};
   message.msg_iov = list.data();
   message.msg_iovlen = parts.tail.empty() ? 2 : 3;
@@ -51,10 +52,11 @@ ssize_t FrameSender::write(Parts parts, std::size_t already) noexcept {
   return result;
 }
 
-FrameSender::Parts FrameSender::make_tags(const HeaderBytes& header, std::span<const std::byte> payload) {
+FrameSender::Parts FrameSender::make_tags(const transports::HeaderBytes& header,
+                                          std::span<const std::byte> payload) {
   tags_->begin();
   tags_->add(header);
-  const Tag tag = tags_->end();
+  const base::Tag tag = tags_->end();
   std::ranges::copy(tag, std::ranges::copy(header, head_.begin()).out);
   if (!payload_tags_ || payload.empty()) return {head_, payload, {}};
   tags_->begin(1);
@@ -63,34 +65,36 @@ FrameSender::Parts FrameSender::make_tags(const HeaderBytes& header, std::span<c
   return {head_, payload, tail_};
 }
 
-Send FrameSender::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
+transports::Send FrameSender::send(const transports::HeaderBytes& header,
+                                   std::span<const std::byte> payload, std::uint64_t cookie) {
   refused_ = busy_ || !room_ || error_ != 0;
-  if (refused_) return Send::full;
+  if (refused_) return transports::Send::full;
   Parts parts = tags_ ? make_tags(header, payload) : Parts{header, payload, {}};
   const ssize_t result = write(parts, 0);
   if (result < 0) {
     if (errno != EAGAIN) error_ = errno;
     room_ = false;
     refused_ = true;
-    return Send::full;  // the tags have not been seen: the next frame has their numbers
+    return transports::Send::full;  // the tags have not been seen: the next frame has their numbers
   }
   if (tags_) tags_->skip(parts.tail.empty() ? 1 : 2);
   const auto taken = static_cast<std::size_t>(result);
-  if (taken == parts.bytes()) return Send::done;
+  if (taken == parts.bytes()) return transports::Send::done;
   room_ = false;
   busy_ = true;
   if (!tags_)
-    parts.head = std::span(head_).first(std::ranges::copy(header, head_.begin()).out - head_.begin());
+    parts.head =
+        std::span(head_).first(std::ranges::copy(header, head_.begin()).out - head_.begin());
   under_way_ = parts;
   sent_ = taken;
   cookie_ = cookie;
-  if (payload.size() > eager_bytes) return Send::queued;
+  if (payload.size() > transports::eager_bytes) return transports::Send::queued;
   kept_.assign(payload.begin(), payload.end());
   under_way_.payload = kept_;
-  return Send::copied;
+  return transports::Send::copied;
 }
 
-bool FrameSender::resume(Link& link, Sink& sink) {
+bool FrameSender::resume(transports::Link& link, transports::Sink& sink) {
   if (!busy_ || !room_ || error_ != 0) return false;
   const ssize_t result = write(under_way_, sent_);
   if (result < 0) {
@@ -109,4 +113,4 @@ bool FrameSender::resume(Link& link, Sink& sink) {
   return true;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -14,22 +14,23 @@
 #include "base/handshake.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// The sending half of a connection in its data phase: writes at once what the socket takes, and keeps at most one frame
-// that was taken in part.
+// The sending half of a connection in its data phase: writes at once what the socket takes, and
+// keeps at most one frame that was taken in part.
 class FrameSender {
  public:
   // tags: attach() makes them, so that sending allocates nothing.
-  void attach(int socket, const Agreement& agreed) {
+  void attach(int socket, const base::Agreement& agreed) {
     socket_ = socket;
-    kept_.reserve(eager_bytes);
-    if (agreed.protection != Protection::none) tags_.emplace(agreed.keys.sending);
-    payload_tags_ = agreed.protection == Protection::payload;
+    kept_.reserve(transports::eager_bytes);
+    if (agreed.protection != base::Protection::none) tags_.emplace(agreed.keys.sending);
+    payload_tags_ = agreed.protection == base::Protection::payload;
   }
-  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
+                        std::uint64_t cookie);
   // Goes on with the frame under way. Returns whether anything moved.
-  bool resume(Link& link, Sink& sink);
+  bool resume(transports::Link& link, transports::Sink& sink);
 
   // epoll says that there is room again.
   void flag_room() noexcept { room_ = true; }
@@ -45,21 +46,22 @@ class FrameSender {
     std::span<const std::byte> head, payload, tail;
     std::size_t bytes() const noexcept { return head.size() + payload.size() + tail.size(); }
   };
-  Parts make_tags(const HeaderBytes& header, std::span<const std::byte> payload);
+  Parts make_tags(const transports::HeaderBytes& header, std::span<const std::byte> payload);
   ssize_t write(Parts parts, std::size_t already) noexcept;
 
   int socket_ = -1;
   int error_ = 0;
   bool room_ = true, busy_ = false;
   bool refused_ = false;  // full was answered since there was last room
-  std::optional<FrameTag> tags_;
+  std::optional<base::FrameTag> tags_;
   bool payload_tags_ = false;
-  std::array<std::byte, frame_header_bytes + tag_bytes> head_{};  // a header and its tag
-  Tag tail_{};                                                    // a payload's
+  std::array<std::byte, transports::frame_header_bytes + base::tag_bytes>
+      head_{};        // a header and its tag
+  base::Tag tail_{};  // a payload's
   Parts under_way_;
   std::size_t sent_ = 0;         // of its bytes
   std::vector<std::byte> kept_;  // a small payload that the socket took in part
   std::uint64_t cookie_ = 0;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

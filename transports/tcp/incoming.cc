@@ -12,22 +12,23 @@
 #include "transports/tcp/address.h"
 #include "transports/tcp/socket.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-Incoming::Incoming(Owner& owner, asio::io_context& context, FileDescriptor socket, const TcpOptions& options,
-                   QuotaLog& log)
+Incoming::Incoming(Owner& owner, asio::io_context& context, base::FileDescriptor socket,
+                   const TcpOptions& options, base::QuotaLog& log)
     : owner_(owner),
       log_(log),
       socket_(context),
       timer_(context),
-      acceptor_(static_cast<std::uint32_t>(options.rank), options.secret, terms_for(socket.get(), options)) {
+      acceptor_(static_cast<std::uint32_t>(options.rank), options.secret,
+                terms_for(socket.get(), options)) {
   const auto remote = remote_endpoint(socket.get());
   remote_ = to_text(remote);
   socket_.assign(remote.protocol(), socket.get());
-  add_own_descriptor(socket.release());  // until it has been handed out or closed
+  base::add_own_descriptor(socket.release());  // until it has been handed out or closed
 }
 
 Incoming::~Incoming() {
@@ -35,7 +36,7 @@ Incoming::~Incoming() {
 }
 
 void Incoming::forget_socket() {
-  if (socket_.is_open()) remove_own_descriptor(socket_.native_handle());
+  if (socket_.is_open()) base::remove_own_descriptor(socket_.native_handle());
 }
 
 template <class Buffer>
@@ -76,31 +77,36 @@ void Incoming::hello_read() {
 }
 
 void Incoming::proof_read() {
-  if (acceptor_.version() != wire_version || !acceptor_.proves(proof_)) return conclude(acceptor_.refusal());
-  conclude(acceptor_.meant_for_this_rank() ? owner_.admit(acceptor_.claim()) : Verdict::bad_rank);
+  if (acceptor_.version() != base::wire_version || !acceptor_.proves(proof_))
+    return conclude(acceptor_.refusal());
+  conclude(acceptor_.meant_for_this_rank() ? owner_.admit(acceptor_.claim())
+                                           : base::Verdict::bad_rank);
 }
 
-void Incoming::conclude(Verdict verdict) {
-  const bool told = send_whole(socket_.native_handle(), Acceptor::write_verdict(verdict));
-  if (verdict == Verdict::duplicate_link || !told) return drop("");
-  if (verdict != Verdict::welcome) return drop(explain(verdict));
+void Incoming::conclude(base::Verdict verdict) {
+  const bool told = send_whole(socket_.native_handle(), base::Acceptor::write_verdict(verdict));
+  if (verdict == base::Verdict::duplicate_link || !told) return drop("");
+  if (verdict != base::Verdict::welcome) return drop(base::explain(verdict));
   const auto keep = shared_from_this();
   done_ = true;
   error_code failed;
   timer_.cancel(failed);
-  FileDescriptor socket(socket_.release(failed));
-  if (!failed) owner_.established(acceptor_.claim(), std::move(socket), acceptor_.agreement(proof_));
+  base::FileDescriptor socket(socket_.release(failed));
+  if (!failed)
+    owner_.established(acceptor_.claim(), std::move(socket), acceptor_.agreement(proof_));
   owner_.finished(*this);
 }
 
 void Incoming::drop(std::string_view why) {
   const auto keep = shared_from_this();
   if (!why.empty())
-    log_.line(LogLevel::warning, fmt::format("dropped a connection from {}: {}", remote_, why));
-  else if (log_enabled(LogLevel::debug))
-    log_line(LogLevel::debug, fmt::format("dropped a connection from {}: it went away", remote_));
+    log_.line(base::LogLevel::warning,
+              fmt::format("dropped a connection from {}: {}", remote_, why));
+  else if (base::log_enabled(base::LogLevel::debug))
+    base::log_line(base::LogLevel::debug,
+                   fmt::format("dropped a connection from {}: it went away", remote_));
   cancel();
   owner_.finished(*this);
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -13,24 +13,25 @@
 #include "base/quota_log.h"
 #include "transports/tcp/tcp.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// A connection that came in and has proved nothing yet: the acceptor's part of the handshake. Owned by its owner and by the
-// handler that is under way; lives on the set-up thread.
+// A connection that came in and has proved nothing yet: the acceptor's part of the handshake. Owned
+// by its owner and by the handler that is under way; lives on the set-up thread.
 class Incoming final : public std::enable_shared_from_this<Incoming> {
  public:
   class Owner {
    public:
     virtual ~Owner() = default;
     // The peer has proved the secret: may this connection be used? Changes nothing.
-    virtual Verdict admit(const Claim& claim) const = 0;
-    virtual void established(const Claim& claim, FileDescriptor socket, const Agreement& agreed) = 0;
+    virtual base::Verdict admit(const base::Claim& claim) const = 0;
+    virtual void established(const base::Claim& claim, base::FileDescriptor socket,
+                             const base::Agreement& agreed) = 0;
     // The connection is over, or its socket has been handed out. Called once, last.
     virtual void finished(Incoming& incoming) = 0;
   };
 
-  Incoming(Owner& owner, boost::asio::io_context& context, FileDescriptor socket, const TcpOptions& options,
-           QuotaLog& log);
+  Incoming(Owner& owner, boost::asio::io_context& context, base::FileDescriptor socket,
+           const TcpOptions& options, base::QuotaLog& log);
   ~Incoming();
   Incoming(const Incoming&) = delete;
   Incoming& operator=(const Incoming&) = delete;
@@ -41,7 +42,7 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
  private:
   void hello_read();
   void proof_read();
-  void conclude(Verdict verdict);
+  void conclude(base::Verdict verdict);
   // An empty reason: nothing worth a line in the log.
   void drop(std::string_view why);
   // Before it is closed: its number is no longer one that a forked child closes.
@@ -51,14 +52,14 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
   void read(Buffer& buffer, void (Incoming::*then)());
 
   Owner& owner_;
-  QuotaLog& log_;
+  base::QuotaLog& log_;
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer timer_;
-  Acceptor acceptor_;
+  base::Acceptor acceptor_;
   std::string remote_;
-  HelloBytes hello_{};
-  ProofBytes proof_{};
+  base::HelloBytes hello_{};
+  base::ProofBytes proof_{};
   bool done_ = false;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

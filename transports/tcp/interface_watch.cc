@@ -15,7 +15,7 @@
 
 #include "base/file_descriptor.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 constexpr std::size_t longest_datagram = 32 << 10;
@@ -46,7 +46,8 @@ std::string find_name(std::span<const std::byte> attributes) {
       const auto value = attributes.first(bytes).subspan(sizeof(rtattr));
       const auto end = std::ranges::find(value, std::byte{0});
       if (end == value.end() || end - value.begin() >= IFNAMSIZ) break;
-      return {reinterpret_cast<const char*>(value.data()), static_cast<std::size_t>(end - value.begin())};
+      return {reinterpret_cast<const char*>(value.data()),
+              static_cast<std::size_t>(end - value.begin())};
     }
     attributes = behind(attributes, aligned(bytes));
   }
@@ -74,13 +75,15 @@ std::string_view words(InterfaceState state) {
 }
 
 // Empty when there is no such thing here.
-FileDescriptor listen_to_kernel() {
-  FileDescriptor socket(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
+base::FileDescriptor listen_to_kernel() {
+  base::FileDescriptor socket(
+      ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
   if (!socket) return socket;
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
   address.nl_groups = RTMGRP_LINK;
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) socket.reset();
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    socket.reset();
   return socket;
 }
 
@@ -94,7 +97,8 @@ std::vector<InterfaceNews> decode_interface_news(std::span<const std::byte> data
     const auto body = behind(datagram.first(bytes), aligned(sizeof(nlmsghdr)));
     const auto interface = load<ifinfomsg>(body);
     const bool concerns = header->nlmsg_type == RTM_NEWLINK || header->nlmsg_type == RTM_DELLINK;
-    // Other families speak of an interface's part in something: a port that leaves its bridge is not gone.
+    // Other families speak of an interface's part in something: a port that leaves its bridge is
+    // not gone.
     if (concerns && interface && interface->ifi_family == AF_UNSPEC) {
       std::string name = find_name(behind(body, aligned(sizeof(ifinfomsg))));
       if (!name.empty())
@@ -107,7 +111,7 @@ std::vector<InterfaceNews> decode_interface_news(std::span<const std::byte> data
 
 void InterfaceWatch::start(Lost lost) {
   lost_ = std::move(lost);
-  FileDescriptor socket = listen_to_kernel();
+  base::FileDescriptor socket = listen_to_kernel();
   if (!socket) return;
   socket_.assign(socket.get());
   (void)socket.release();
@@ -132,7 +136,8 @@ void InterfaceWatch::read() {
                                     reinterpret_cast<sockaddr*>(&from), &length);
   // 0 is the kernel; anybody may write to this socket.
   if (result <= 0 || length != sizeof from || from.nl_pid != 0) return;
-  for (const auto& news : decode_interface_news(std::span(buffer).first(static_cast<std::size_t>(result))))
+  for (const auto& news :
+       decode_interface_news(std::span(buffer).first(static_cast<std::size_t>(result))))
     heard(news);
 }
 
@@ -152,4 +157,4 @@ void InterfaceWatch::heard(const InterfaceNews& news) {
   });
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
 enum class InterfaceState { up, no_carrier, down, gone };
 
@@ -25,12 +25,13 @@ struct InterfaceNews {
   bool operator==(const InterfaceNews&) const = default;
 };
 
-// Of a datagram of NETLINK_ROUTE, what concerns the state of interfaces; the rest is left out, and so is all behind the first message
-// whose length cannot be.
+// Of a datagram of NETLINK_ROUTE, what concerns the state of interfaces; the rest is left out, and
+// so is all behind the first message whose length cannot be.
 std::vector<InterfaceNews> decode_interface_news(std::span<const std::byte> datagram);
 
-// Tells of interfaces that go down, at once or, when only the carrier is lost, after carrier_grace without one. Where the kernel does
-// not tell, nothing is ever told. Lives on the thread that runs the context.
+// Tells of interfaces that go down, at once or, when only the carrier is lost, after carrier_grace
+// without one. Where the kernel does not tell, nothing is ever told. Lives on the thread that runs
+// the context.
 class InterfaceWatch {
  public:
   // The interface, and what to say of it: "interface eth1 is down".
@@ -52,4 +53,4 @@ class InterfaceWatch {
   Lost lost_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -18,7 +18,7 @@
 
 #include "transports/tcp/tcp.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 namespace ip = boost::asio::ip;
@@ -36,7 +36,8 @@ unsigned prefix_of(const sockaddr* mask) {
   unsigned bits = 0;
   if (mask == nullptr) return 0;
   if (mask->sa_family == AF_INET)
-    return static_cast<unsigned>(std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr));
+    return static_cast<unsigned>(
+        std::popcount(reinterpret_cast<const sockaddr_in*>(mask)->sin_addr.s_addr));
   for (const unsigned char byte : reinterpret_cast<const sockaddr_in6*>(mask)->sin6_addr.s6_addr)
     bits += static_cast<unsigned>(std::popcount(byte));
   return bits;
@@ -54,7 +55,8 @@ ip::address address_of(const sockaddr* from) {
 std::string names_of(std::span<const LocalAddress> existing) {
   std::string text;
   for (const LocalAddress& one : existing)
-    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", one.interface, one.address.to_string());
+    text +=
+        fmt::format("{}{} ({})", text.empty() ? "" : ", ", one.interface, one.address.to_string());
   return text.empty() ? "none" : text;
 }
 
@@ -79,15 +81,16 @@ std::string describe_interfaces_down() {
       names.emplace_back(one->ifa_name);
   if (names.empty()) return {};
   std::string text;
-  for (const std::string_view name : names) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+  for (const std::string_view name : names)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
   return fmt::format("; not up: {} (ip link set {} up)", text, names.front());
 }
 
 std::vector<LocalAddress> local_addresses() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0)
-    throw Error(Errc::system,
-                fmt::format("cannot list the network interfaces: getifaddrs: {}", std::strerror(errno)));
+    throw Error(Errc::system, fmt::format("cannot list the network interfaces: getifaddrs: {}",
+                                          std::strerror(errno)));
   const InterfaceList owner(first, &freeifaddrs);
   std::vector<LocalAddress> found;
   for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {
@@ -103,8 +106,8 @@ std::vector<LocalAddress> local_addresses() {
 bool is_for_containers(std::string_view interface) {
   constexpr std::array prefixes{"docker", "br-", "virbr",   "lxcbr", "lxdbr",
                                 "podman", "cni", "flannel", "cali"};
-  return std::ranges::any_of(prefixes,
-                             [&](std::string_view prefix) { return interface.starts_with(prefix); });
+  return std::ranges::any_of(
+      prefixes, [&](std::string_view prefix) { return interface.starts_with(prefix); });
 }
 
 std::uint32_t speed_of(const std::string& interface) {
@@ -133,7 +136,8 @@ InterfaceFilter::Pattern InterfaceFilter::parse(std::string_view text) {
     if (slash != std::string_view::npos)
       throw Error(
           Errc::invalid_argument,
-          fmt::format("interface filter '{}' is no network: write it like 10.0.0.0/8 or fd00::/64", text));
+          fmt::format("interface filter '{}' is no network: write it like 10.0.0.0/8 or fd00::/64",
+                      text));
     pattern.prefix = text.back() == '*';
     pattern.name = pattern.prefix ? text.substr(0, text.size() - 1) : text;
     return pattern;
@@ -143,11 +147,13 @@ InterfaceFilter::Pattern InterfaceFilter::parse(std::string_view text) {
   pattern.bits = all;
   if (slash == std::string_view::npos) return pattern;
   const std::string_view digits = text.substr(slash + 1);
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), pattern.bits);
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), pattern.bits);
   if (error != std::errc{} || end != digits.data() + digits.size() || pattern.bits > all)
     throw Error(
         Errc::invalid_argument,
-        fmt::format("interface filter '{}': the part behind / must be a number from 0 to {}", text, all));
+        fmt::format("interface filter '{}': the part behind / must be a number from 0 to {}", text,
+                    all));
   return pattern;
 }
 
@@ -166,10 +172,11 @@ InterfaceFilter::InterfaceFilter(const std::vector<std::string>& filters,
       const bool exclude = item.starts_with('^');
       if (exclude) item = trim(item.substr(1));
       if (item.empty())
-        throw Error(Errc::invalid_argument,
-                    fmt::format("interface filter '{}' has a part that names nothing: write it like "
-                                "eth0,10.0.0.0/8 or ^docker0,lo",
-                                filter));
+        throw Error(
+            Errc::invalid_argument,
+            fmt::format("interface filter '{}' has a part that names nothing: write it like "
+                        "eth0,10.0.0.0/8 or ^docker0,lo",
+                        filter));
       (exclude || exclude_all ? excluded_ : included_).push_back(parse(item));
       rest.remove_prefix(std::min(comma + 1, rest.size()));
     }
@@ -194,7 +201,8 @@ std::string InterfaceFilter::refusal(const LocalAddress& one) const {
 }
 
 bool InterfaceFilter::wants(const LocalAddress& one) const {
-  return std::ranges::any_of(included_, [&](const Pattern& pattern) { return pattern.matches(one); });
+  return std::ranges::any_of(included_,
+                             [&](const Pattern& pattern) { return pattern.matches(one); });
 }
 
 bool may_pair(const LocalAddress& one, const InterfaceFilter& filter) {
@@ -208,8 +216,8 @@ std::string use_of(const LocalAddress& one, const InterfaceFilter& filter) {
   if (!may_pair(one, filter))
     return "only where routing leads over it: it is for containers, unless a filter names it";
   const std::uint32_t speed = speed_of(one.interface);
-  return fmt::format("a path of its own to hosts with an address in its network, /{}{}", one.prefix_bits,
-                     speed == 0 ? "" : fmt::format(", at {} Mbit/s", speed));
+  return fmt::format("a path of its own to hosts with an address in its network, /{}{}",
+                     one.prefix_bits, speed == 0 ? "" : fmt::format(", at {} Mbit/s", speed));
 }
 
 }  // namespace
@@ -222,9 +230,10 @@ std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& fi
     std::string why = filter.refusal(one);
     const bool chosen = why.empty();
     if (chosen && !one.loopback) why = use_of(one, filter);
-    result.push_back({one.interface, one.address.to_string(), one.loopback, chosen, std::move(why)});
+    result.push_back(
+        {one.interface, one.address.to_string(), one.loopback, chosen, std::move(why)});
   }
   return result;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -14,7 +14,7 @@
 #include "transports/tcp/address.h"
 #include "transports/tcp/socket.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 using boost::asio::ip::tcp;
@@ -22,8 +22,10 @@ using boost::asio::ip::tcp;
 // A peer that waits to connect tries again at least twice a second.
 constexpr milliseconds longest_shortage{5'000}, shortage_gap{2'000};
 
-// Sorted so that the first is the one to show to people: another host's view before loopback, IPv4 before IPv6.
-std::vector<LocalAddress> choose(const TcpOptions& options, const std::vector<LocalAddress>& existing) {
+// Sorted so that the first is the one to show to people: another host's view before loopback, IPv4
+// before IPv6.
+std::vector<LocalAddress> choose(const TcpOptions& options,
+                                 const std::vector<LocalAddress>& existing) {
   const InterfaceFilter filter(options.interfaces, existing);
   std::vector<LocalAddress> chosen;
   for (const LocalAddress& one : existing)
@@ -37,11 +39,12 @@ std::vector<LocalAddress> choose(const TcpOptions& options, const std::vector<Lo
     const std::string others = chosen.front().interface;
     std::erase_if(chosen, [](const LocalAddress& one) { return !one.loopback; });
     if (chosen.empty())
-      throw Error(
-          Errc::invalid_argument,
-          fmt::format("the chosen interfaces ({}) leave out loopback, and without a job secret Rondo listens "
-                      "nowhere else: set RONDO_SECRET to the same value on all ranks, or choose lo as well{}",
-                      others, describe_interfaces_down()));
+      throw Error(Errc::invalid_argument,
+                  fmt::format("the chosen interfaces ({}) leave out loopback, and without a job "
+                              "secret Rondo listens "
+                              "nowhere else: set RONDO_SECRET to the same value on all ranks, or "
+                              "choose lo as well{}",
+                              others, describe_interfaces_down()));
   }
   std::ranges::stable_sort(chosen, {}, [](const LocalAddress& one) {
     return (one.loopback ? 2 : 0) + (one.address.is_v6() ? 1 : 0);
@@ -62,24 +65,25 @@ Listener::Listener(boost::asio::io_context& context, const TcpOptions& options)
   std::string problem;
   for (const LocalAddress& one : choose(options, existing_)) {
     try {
-      FileDescriptor socket = listen_at(one.address, options.port_first, options.port_last,
-                                        static_cast<unsigned>(options.rank), std::max(128, 4 * options.size));
+      base::FileDescriptor socket =
+          listen_at(one.address, options.port_first, options.port_last,
+                    static_cast<unsigned>(options.rank), std::max(128, 4 * options.size));
       endpoints_.push_back(local_endpoint(socket.get()));
       acceptors_.emplace_back(context, one.address.is_v4() ? tcp::v4() : tcp::v6(), socket.get());
-      add_own_descriptor(socket.release());  // the acceptor's now
+      base::add_own_descriptor(socket.release());  // the acceptor's now
       pauses_.emplace_back(context);
       chosen_.push_back(one);
       rails_.push_back(rail_of(one, filter));
     } catch (const Error& error) {
       problem = error.what();
-      log_line(LogLevel::info, problem);
+      base::log_line(base::LogLevel::info, problem);
     }
   }
   if (acceptors_.empty()) throw Error(Errc::system, problem);
 }
 
 Listener::~Listener() {
-  for (auto& acceptor : acceptors_) remove_own_descriptor(acceptor.native_handle());
+  for (auto& acceptor : acceptors_) base::remove_own_descriptor(acceptor.native_handle());
 }
 
 void Listener::start(Accepted accepted, MakeRoom make_room, Starved starved) {
@@ -97,32 +101,33 @@ void Listener::wait(std::size_t which) {
 }
 
 // Whatever one connection costs, the others must still be accepted.
-void Listener::hand_on(FileDescriptor socket, std::size_t which) {
+void Listener::hand_on(base::FileDescriptor socket, std::size_t which) {
   try {
     accepted_(std::move(socket));
   } catch (const std::exception& problem) {
-    log_.line(LogLevel::warning, fmt::format("dropped a connection that came in at {}: {}",
-                                             to_text(endpoints_[which]), problem.what()));
+    log_.line(base::LogLevel::warning, fmt::format("dropped a connection that came in at {}: {}",
+                                                   to_text(endpoints_[which]), problem.what()));
   }
 }
 
 // A short time without descriptors does no harm. When it lasts, peers would only see a rank that
 // does not answer.
 void Listener::note_shortage(int error, std::size_t which) {
-  const TimePoint now = Clock::now();
+  const base::TimePoint now = base::Clock::now();
   if (!short_since_ || now - short_last_ > shortage_gap) short_since_ = now;
   short_last_ = now;
   if (now - *short_since_ < longest_shortage) return;
   short_since_.reset();
-  starved_(fmt::format("cannot accept connections at {}: {}{}", to_text(endpoints_[which]), reason(error),
-                       remedy_of_shortage(error)));
+  starved_(fmt::format("cannot accept connections at {}: {}{}", to_text(endpoints_[which]),
+                       reason(error), base::remedy_of_shortage(error)));
 }
 
-// accept4 rather than Asio's accept: the socket must never be inherited by a program that the user starts meanwhile.
+// accept4 rather than Asio's accept: the socket must never be inherited by a program that the user
+// starts meanwhile.
 void Listener::accept_all(std::size_t which) {
   for (;;) {
-    FileDescriptor socket(
-        ::accept4(acceptors_[which].native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    base::FileDescriptor socket(::accept4(acceptors_[which].native_handle(), nullptr, nullptr,
+                                          SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket) {
       hand_on(std::move(socket), which);
       continue;
@@ -130,11 +135,13 @@ void Listener::accept_all(std::size_t which) {
     const int error = errno;
     if (error == EINTR || error == ECONNABORTED) continue;
     if (error == EAGAIN) return wait(which);
-    // Whoever comes next has a place then: strangers alone must not look like a shortage that ends the job.
+    // Whoever comes next has a place then: strangers alone must not look like a shortage that ends
+    // the job.
     if (error == EMFILE && make_room_()) continue;
-    if (is_shortage(error)) note_shortage(error, which);
-    log_.line(LogLevel::warning, fmt::format("cannot accept a connection at {}: {}; trying again",
-                                             to_text(endpoints_[which]), reason(error)));
+    if (base::is_shortage(error)) note_shortage(error, which);
+    log_.line(base::LogLevel::warning,
+              fmt::format("cannot accept a connection at {}: {}; trying again",
+                          to_text(endpoints_[which]), reason(error)));
     pauses_[which].expires_after(std::chrono::milliseconds(100));
     return pauses_[which].async_wait([this, which](const boost::system::error_code& failed) {
       if (!failed) accept_all(which);
@@ -142,4 +149,4 @@ void Listener::accept_all(std::size_t which) {
   }
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

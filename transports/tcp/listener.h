@@ -17,13 +17,13 @@
 #include "transports/tcp/interfaces.h"
 #include "transports/tcp/tcp.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// The listening sockets of a rank, one for each chosen address. Listens from its construction on; connections wait in the
-// kernel until start().
+// The listening sockets of a rank, one for each chosen address. Listens from its construction on;
+// connections wait in the kernel until start().
 class Listener {
  public:
-  using Accepted = std::function<void(FileDescriptor)>;
+  using Accepted = std::function<void(base::FileDescriptor)>;
   // Closes a connection because this process has no descriptor left. False: there is none to close.
   using MakeRoom = std::function<bool()>;
   // Called when this process has been short of something for some seconds while connections wait,
@@ -31,12 +31,14 @@ class Listener {
   using Starved = std::function<void(const std::string& what)>;
   Listener(boost::asio::io_context& context, const TcpOptions& options);
   ~Listener();
-  // From now on `accepted` is called, on the thread that runs the context, with every connection that comes. What it
-  // throws costs that connection alone.
+  // From now on `accepted` is called, on the thread that runs the context, with every connection
+  // that comes. What it throws costs that connection alone.
   void start(Accepted accepted, MakeRoom make_room, Starved starved);
   // Call it when a connection has ended well: the shortage is over.
   void relieved() noexcept { short_since_.reset(); }
-  const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept { return endpoints_; }
+  const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept {
+    return endpoints_;
+  }
   // What is behind each endpoint.
   const std::vector<Rail>& rails() const noexcept { return rails_; }
   // All addresses of this machine, chosen or not.
@@ -46,7 +48,7 @@ class Listener {
  private:
   void wait(std::size_t which);
   void accept_all(std::size_t which);
-  void hand_on(FileDescriptor socket, std::size_t which);
+  void hand_on(base::FileDescriptor socket, std::size_t which);
   void note_shortage(int error, std::size_t which);
 
   std::vector<LocalAddress> existing_, chosen_;
@@ -54,12 +56,12 @@ class Listener {
   std::vector<Rail> rails_;
   std::vector<boost::asio::ip::tcp::acceptor> acceptors_;
   std::vector<boost::asio::steady_timer> pauses_;
-  QuotaLog log_;
+  base::QuotaLog log_;
   Accepted accepted_;
   MakeRoom make_room_;
   Starved starved_;
-  std::optional<TimePoint> short_since_;
-  TimePoint short_last_;
+  std::optional<base::TimePoint> short_since_;
+  base::TimePoint short_last_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -7,9 +7,9 @@
 
 #include <cstddef>
 
-namespace rondo {
+namespace rondo::tcp {
 
-void PacedSocket::pace(TimePoint now, bool restrained) noexcept {
+void PacedSocket::pace(base::TimePoint now, bool restrained) noexcept {
   std::uint64_t rate = BulkPace::unlimited;
   if (restrained) {
     tcp_info info{};
@@ -17,13 +17,14 @@ void PacedSocket::pace(TimePoint now, bool restrained) noexcept {
     if (::getsockopt(socket_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 ||
         length < offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt)
       return;
-    rate =
-        pace_.look({now, microseconds(info.tcpi_rtt), microseconds(info.tcpi_min_rtt), info.tcpi_bytes_acked,
-                    microseconds(info.tcpi_busy_time), info.tcpi_notsent_bytes > 0});
+    rate = pace_.look({now, microseconds(info.tcpi_rtt), microseconds(info.tcpi_min_rtt),
+                       info.tcpi_bytes_acked, microseconds(info.tcpi_busy_time),
+                       info.tcpi_notsent_bytes > 0});
   }
   if (rate == rate_) return;
-  // Where the kernel knows 32 bits only, these are more than 34 Gbit/s, which nobody needs to hold back from.
+  // Where the kernel knows 32 bits only, these are more than 34 Gbit/s, which nobody needs to hold
+  // back from.
   if (::setsockopt(socket_, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate) == 0) rate_ = rate;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

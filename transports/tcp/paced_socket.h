@@ -6,14 +6,16 @@
 #include "base/clock.h"
 #include "transports/tcp/bulk_pace.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// Keeps a connection to the pace of BulkPace while urgent frames may want the same network. The kernel spaces the bytes.
+// Keeps a connection to the pace of BulkPace while urgent frames may want the same network. The
+// kernel spaces the bytes.
 class PacedSocket {
  public:
   void attach(int socket) noexcept { socket_ = socket; }
-  // To be called every few milliseconds. restrained: urgent frames have been about lately; else it sends as fast as it can.
-  void pace(TimePoint now, bool restrained) noexcept;
+  // To be called every few milliseconds. restrained: urgent frames have been about lately; else it
+  // sends as fast as it can.
+  void pace(base::TimePoint now, bool restrained) noexcept;
 
  private:
   int socket_ = -1;
@@ -21,4 +23,4 @@ class PacedSocket {
   BulkPace pace_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

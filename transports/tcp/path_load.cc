@@ -3,12 +3,13 @@
 
 #include <algorithm>
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 // Where nobody says anything: alike for all paths is what counts.
 constexpr double unknown_rate = 1.25e9;
-// A queue that has stood still for long says little about the network; no path is taken for slower than this.
+// A queue that has stood still for long says little about the network; no path is taken for slower
+// than this.
 constexpr double lowest_rate = 1e6;
 // Of so few bytes the answer may be on its way, or held back by the peer's kernel.
 constexpr std::size_t almost_empty = 4096;
@@ -21,17 +22,18 @@ constexpr nanoseconds untested_limit = milliseconds{100};
 }  // namespace
 
 PathLoad::PathLoad(std::uint32_t speed) noexcept
-    : first_rate_(speed == 0 ? unknown_rate : std::max(lowest_rate, speed * 125e3)), rate_(first_rate_) {}
+    : first_rate_(speed == 0 ? unknown_rate : std::max(lowest_rate, speed * 125e3)),
+      rate_(first_rate_) {}
 
 nanoseconds PathLoad::duration(std::size_t bytes) const noexcept {
   return nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes) / rate_ * 1e9));
 }
 
-TimePoint PathLoad::finish(TimePoint now, std::size_t bytes) const noexcept {
+base::TimePoint PathLoad::finish(base::TimePoint now, std::size_t bytes) const noexcept {
   return std::max(now, free_at_) + duration(bytes);
 }
 
-void PathLoad::took(TimePoint now, std::size_t bytes) noexcept {
+void PathLoad::took(base::TimePoint now, std::size_t bytes) noexcept {
   if (!measuring_) {
     measuring_ = true;
     ran_empty_ = false;
@@ -46,7 +48,7 @@ void PathLoad::took(TimePoint now, std::size_t bytes) noexcept {
   free_at_ = finish(now, bytes);
 }
 
-void PathLoad::queued(TimePoint now, std::size_t bytes) noexcept {
+void PathLoad::queued(base::TimePoint now, std::size_t bytes) noexcept {
   const bool empty = bytes <= almost_empty;
   ran_empty_ = ran_empty_ || empty;
   if (measuring_ && now - since_ >= shortest_measurement) {
@@ -59,13 +61,14 @@ void PathLoad::queued(TimePoint now, std::size_t bytes) noexcept {
   free_at_ = now + duration(bytes);
 }
 
-void PathLoad::learn(TimePoint now, std::size_t bytes) noexcept {
+void PathLoad::learn(base::TimePoint now, std::size_t bytes) noexcept {
   const std::size_t delivered = given_ - std::min(given_, bytes);
-  const double rate = static_cast<double>(delivered) / std::chrono::duration<double>(now - since_).count();
+  const double rate =
+      static_cast<double>(delivered) / std::chrono::duration<double>(now - since_).count();
   if (ran_empty_ && rate <= rate_) return;
   rate_ = std::max(lowest_rate, measured_ ? rate_ + (rate - rate_) / smoothing : rate);
   measured_ = true;
   tested_ = now;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

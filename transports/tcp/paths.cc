@@ -8,7 +8,7 @@
 
 #include "transports/tcp/tcp.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 // A piece on a path so much slower would hold up what the fast one has long delivered.
@@ -17,13 +17,16 @@ constexpr std::uint32_t slowest_share = 8;
 struct Side {
   explicit Side(const TcpAddress& address) : address(address), unused(address.endpoints.size()) {}
   Rail rail(std::size_t i) const { return i < address.rails.size() ? address.rails[i] : Rail{}; }
-  const boost::asio::ip::tcp::endpoint& endpoint(std::size_t i) const { return address.endpoints[i]; }
+  const boost::asio::ip::tcp::endpoint& endpoint(std::size_t i) const {
+    return address.endpoints[i];
+  }
   const TcpAddress& address;
   std::vector<std::string> unused;  // why
 };
 
 bool has(const TcpAddress& address, const boost::asio::ip::address& wanted) {
-  return std::ranges::any_of(address.endpoints, [&](const auto& one) { return one.address() == wanted; });
+  return std::ranges::any_of(address.endpoints,
+                             [&](const auto& one) { return one.address() == wanted; });
 }
 
 // Why this endpoint cannot be in any pair, whatever the peer's are.
@@ -38,8 +41,9 @@ std::string refusal(const Side& side, std::size_t i, const TcpAddress& peer) {
 
 bool interface_used(const Side& side, const std::vector<PathPlan::Pair>& pairs, std::size_t i,
                     std::size_t PathPlan::Pair::*place) {
-  return std::ranges::any_of(
-      pairs, [&](const auto& pair) { return side.rail(pair.*place).interface == side.rail(i).interface; });
+  return std::ranges::any_of(pairs, [&](const auto& pair) {
+    return side.rail(pair.*place).interface == side.rail(i).interface;
+  });
 }
 
 bool one_network(const Side& lower, std::size_t i, const Side& higher, std::size_t j) {
@@ -55,7 +59,8 @@ void pair_up(Side& lower, Side& higher, std::vector<PathPlan::Pair>& pairs) {
     for (std::size_t j = 0; j < higher.unused.size(); ++j) {
       if (!refusal(higher, j, lower.address).empty() || !one_network(lower, i, higher, j)) continue;
       lower.unused[i] = "its interface has a path already";
-      if (interface_used(lower, pairs, i, &Pair::lower) || interface_used(higher, pairs, j, &Pair::higher))
+      if (interface_used(lower, pairs, i, &Pair::lower) ||
+          interface_used(higher, pairs, j, &Pair::higher))
         continue;
       pairs.push_back({i, j});
       lower.unused[i].clear();
@@ -64,10 +69,12 @@ void pair_up(Side& lower, Side& higher, std::vector<PathPlan::Pair>& pairs) {
   }
   for (std::size_t j = 0; j < higher.unused.size(); ++j) {
     const auto paired = [&](const Pair& pair) { return pair.higher == j; };
-    if (std::ranges::any_of(pairs, paired) || !(higher.unused[j] = refusal(higher, j, lower.address)).empty())
+    if (std::ranges::any_of(pairs, paired) ||
+        !(higher.unused[j] = refusal(higher, j, lower.address)).empty())
       continue;
-    higher.unused[j] = interface_used(higher, pairs, j, &Pair::higher) ? "its interface has a path already"
-                                                                       : "no network in common";
+    higher.unused[j] = interface_used(higher, pairs, j, &Pair::higher)
+                           ? "its interface has a path already"
+                           : "no network in common";
   }
 }
 
@@ -99,11 +106,11 @@ PathPlan plan_paths(const TcpAddress& lower, const TcpAddress& higher) {
     if (plan.pairs.size() > most_connections) plan.pairs.resize(most_connections);
   }
   const std::size_t connections = std::min(lower.connections, higher.connections);
-  plan.paths =
-      std::clamp<std::size_t>(connections * std::max<std::size_t>(1, plan.pairs.size()), 1, most_connections);
+  plan.paths = std::clamp<std::size_t>(connections * std::max<std::size_t>(1, plan.pairs.size()), 1,
+                                       most_connections);
   plan.lower_unused = std::move(first.unused);
   plan.higher_unused = std::move(second.unused);
   return plan;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Over which connections ("paths") a link runs. Both ends work it out from the same two addresses and must come to the same: a
-// pure function, with the address of the lower rank always first.
+// Over which connections ("paths") a link runs. Both ends work it out from the same two addresses
+// and must come to the same: a pure function, with the address of the lower rank always first.
 //
-// Ranks of one host: one pair, which is loopback or whatever the filters leave. Ranks of two hosts: every pair of interfaces that
-// have addresses in the same network, each interface once, the fastest first; without any, one pair by routing. Of each
-// pair as many connections as the rank wants that wants fewer. Left out: loopback, an address that both hosts have (a bridge of
+// Ranks of one host: one pair, which is loopback or whatever the filters leave. Ranks of two hosts:
+// every pair of interfaces that have addresses in the same network, each interface once, the
+// fastest first; without any, one pair by routing. Of each pair as many connections as the rank
+// wants that wants fewer. Left out: loopback, an address that both hosts have (a bridge of
 // containers), interfaces for
-// containers unless a filter names them, and pairs that are more than eight times slower than the fastest.
+// containers unless a filter names them, and pairs that are more than eight times slower than the
+// fastest.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +18,7 @@
 
 #include "transports/tcp/address.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
 struct PathPlan {
   // Places in the two lists of endpoints.
@@ -30,4 +32,4 @@ struct PathPlan {
 };
 PathPlan plan_paths(const TcpAddress& lower, const TcpAddress& higher);
 
-}  // namespace rondo
+}  // namespace rondo::tcp

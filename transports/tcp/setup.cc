@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two ranks may open the same connection at once. The one begun by the higher rank is kept: the lower rank accepts it and
-// gives up its own; the higher rank refuses the lower's with duplicate_link once it has said hello on its own, and
-// before that accepts it and gives up its own. Both ends decide on one thread each, so there is no third case: a rank that
-// has welcomed a connection never says hello for the same one later.
+// Two ranks may open the same connection at once. The one begun by the higher rank is kept: the
+// lower rank accepts it and gives up its own; the higher rank refuses the lower's with
+// duplicate_link once it has said hello on its own, and before that accepts it and gives up its
+// own. Both ends decide on one thread each, so there is no third case: a rank that has welcomed a
+// connection never says hello for the same one later.
 #include "transports/tcp/setup.h"
 
 #include <fmt/format.h>
@@ -19,7 +20,7 @@
 #include "base/thread.h"
 #include "transports/tcp/socket.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 // Bounds on connections that have proved nothing: in time and, beyond what the job's own ranks can
@@ -27,8 +28,8 @@ namespace {
 constexpr milliseconds handshake_limit{5000};
 constexpr std::size_t strangers = 128;
 
-FileDescriptor make_eventfd() {
-  FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+base::FileDescriptor make_eventfd() {
+  base::FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!event) throw Error(Errc::system, fmt::format("eventfd: {}", reason(errno)));
   return event;
 }
@@ -58,7 +59,7 @@ Setup::Setup(const TcpOptions& options)
       interfaces_(context_),
       address_(listening_address(options, listener_)),
       plans_(static_cast<std::size_t>(options.size)),
-      slots_(static_cast<std::size_t>(options.size) * link_lane_count),
+      slots_(static_cast<std::size_t>(options.size) * transports::link_lane_count),
       work_(boost::asio::make_work_guard(context_)) {}
 
 Setup::~Setup() {
@@ -73,35 +74,38 @@ void Setup::start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t jo
   for (int peer = 0; peer < options_.size; ++peer) {
     const auto rank = static_cast<std::size_t>(peer);
     if (peer == options_.rank || !peers_[rank]) continue;
-    plans_[rank] =
-        peer > options_.rank ? plan_paths(address_, *peers_[rank]) : plan_paths(*peers_[rank], address_);
+    plans_[rank] = peer > options_.rank ? plan_paths(address_, *peers_[rank])
+                                        : plan_paths(*peers_[rank], address_);
   }
   for (int peer = 0; peer < options_.size; ++peer)
-    for (int lane = 0; lane < link_lane_count; ++lane) {
-      const int link = peer * link_lane_count + lane;
+    for (int lane = 0; lane < transports::link_lane_count; ++lane) {
+      const int link = peer * transports::link_lane_count + lane;
       auto& slots = slots_[static_cast<std::size_t>(link)];
       slots.resize(paths(peer, lane));
       slot_count_ += slots.size();
     }
-  listener_.start([this](FileDescriptor socket) { came_in(std::move(socket)); },
+  listener_.start([this](base::FileDescriptor socket) { came_in(std::move(socket)); },
                   [this] { return drop_oldest_stranger(); },
                   [this](const std::string& what) { give_up_connecting(what); });
   interfaces_.start([this](const std::string& interface, const std::string& what) {
-    if (std::ranges::none_of(own(), [&](const auto& one) { return device_of(one.interface) == interface; }))
+    if (std::ranges::none_of(
+            own(), [&](const auto& one) { return device_of(one.interface) == interface; }))
       return;
     publish({.kind = SetupEvent::Kind::interface_lost, .interface = interface, .what = what});
   });
-  thread_ = start_thread("rondo-setup", [this] { run(); });
+  thread_ = base::start_thread("rondo-setup", [this] { run(); });
 }
 
-// One connection that fails in an unforeseen way (no memory, no random bytes) must not take the others with it.
+// One connection that fails in an unforeseen way (no memory, no random bytes) must not take the
+// others with it.
 void Setup::run() {
   for (;;) {
     try {
       context_.run();
       return;
     } catch (const std::exception& problem) {
-      log_line(LogLevel::error, fmt::format("while setting up a connection: {}", problem.what()));
+      base::log_line(base::LogLevel::error,
+                     fmt::format("while setting up a connection: {}", problem.what()));
     }
   }
 }
@@ -147,18 +151,20 @@ void Setup::publish(SetupEvent event) {
 
 bool Setup::drop_oldest_stranger() {
   if (incoming_.empty()) return false;
-  strangers_log_.line(LogLevel::warning,
-                      "too many connections that have not proved the job secret: the oldest is dropped");
+  strangers_log_.line(
+      base::LogLevel::warning,
+      "too many connections that have not proved the job secret: the oldest is dropped");
   incoming_.front()->cancel();
   incoming_.pop_front();
   return true;
 }
 
-void Setup::came_in(FileDescriptor socket) {
-  if (incoming_.size() >= std::min(strangers + slot_count_, most_unproved_descriptors()))
+void Setup::came_in(base::FileDescriptor socket) {
+  if (incoming_.size() >= std::min(strangers + slot_count_, base::most_unproved_descriptors()))
     drop_oldest_stranger();
   Incoming::Owner& owner = *this;
-  auto session = std::make_shared<Incoming>(owner, context_, std::move(socket), options_, strangers_log_);
+  auto session =
+      std::make_shared<Incoming>(owner, context_, std::move(socket), options_, strangers_log_);
   incoming_.push_back(session);
   session->start(handshake_limit);
 }
@@ -166,9 +172,9 @@ void Setup::came_in(FileDescriptor socket) {
 // Open connections go on; those that are missing will not come.
 void Setup::give_up_connecting(const std::string& what) {
   const std::string text = fmt::format("rank {} {}", options_.rank, what);
-  log_line(LogLevel::error, text);
+  base::log_line(base::LogLevel::error, text);
   for (int peer = 0; peer < options_.size; ++peer)
-    for (int lane = 0; lane < link_lane_count; ++lane)
+    for (int lane = 0; lane < transports::link_lane_count; ++lane)
       for (std::size_t path = 0; path < paths(peer, lane); ++path) {
         Slot& mine = slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path);
         if (mine.state == Slot::State::ready || peer == options_.rank) continue;
@@ -187,26 +193,28 @@ void Setup::finished(Incoming& incoming) {
   incoming_.remove_if([&](const auto& one) { return one.get() == &incoming; });
 }
 
-Verdict Setup::admit(const Claim& claim) const {
+base::Verdict Setup::admit(const base::Claim& claim) const {
   const auto size = static_cast<std::uint32_t>(options_.size),
              rank = static_cast<std::uint32_t>(options_.rank);
-  if (claim.size != size) return Verdict::bad_size;
-  if (claim.job != job_ || claim.purpose != Purpose::data) return Verdict::wrong_job;
-  if (claim.rank >= size || claim.rank == rank) return Verdict::bad_rank;
-  if (claim.lane >= link_lane_count) return Verdict::duplicate_link;
-  const auto& slots = slots_[std::size_t{claim.rank} * link_lane_count + claim.lane];
-  if (claim.connection >= slots.size()) return Verdict::duplicate_link;
+  if (claim.size != size) return base::Verdict::bad_size;
+  if (claim.job != job_ || claim.purpose != base::Purpose::data) return base::Verdict::wrong_job;
+  if (claim.rank >= size || claim.rank == rank) return base::Verdict::bad_rank;
+  if (claim.lane >= transports::link_lane_count) return base::Verdict::duplicate_link;
+  const auto& slots = slots_[std::size_t{claim.rank} * transports::link_lane_count + claim.lane];
+  if (claim.connection >= slots.size()) return base::Verdict::duplicate_link;
   const Slot& mine = slots[claim.connection];
-  if (mine.state == Slot::State::ready) return Verdict::duplicate_link;
-  const bool own_is_kept = mine.state == Slot::State::dialing && rank > claim.rank && mine.dial->committed();
-  return own_is_kept ? Verdict::duplicate_link : Verdict::welcome;
+  if (mine.state == Slot::State::ready) return base::Verdict::duplicate_link;
+  const bool own_is_kept =
+      mine.state == Slot::State::dialing && rank > claim.rank && mine.dial->committed();
+  return own_is_kept ? base::Verdict::duplicate_link : base::Verdict::welcome;
 }
 
-void Setup::established(const Claim& claim, FileDescriptor socket, const Agreement& agreed) {
+void Setup::established(const base::Claim& claim, base::FileDescriptor socket,
+                        const base::Agreement& agreed) {
   Slot& mine = slot(claim.rank, claim.lane, claim.connection);
   if (mine.dial) std::exchange(mine.dial, nullptr)->cancel();
-  hand_over(static_cast<int>(claim.rank), static_cast<int>(claim.lane), claim.connection, std::move(socket),
-            agreed);
+  hand_over(static_cast<int>(claim.rank), static_cast<int>(claim.lane), claim.connection,
+            std::move(socket), agreed);
 }
 
 // First the pair of interfaces that the path is meant for, then whatever routing finds.
@@ -229,31 +237,35 @@ void Setup::dial(int peer, int lane, std::size_t path) {
   Slot& mine = slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path);
   if (mine.state != Slot::State::idle) return;
   auto routes = this->routes(peer, path);
-  Claim claim{.purpose = Purpose::data,
-              .rank = static_cast<std::uint32_t>(options_.rank),
-              .size = static_cast<std::uint32_t>(options_.size),
-              .job = job_,
-              .lane = static_cast<std::uint32_t>(lane),
-              .connection = static_cast<std::uint32_t>(path)};
+  base::Claim claim{.purpose = base::Purpose::data,
+                    .rank = static_cast<std::uint32_t>(options_.rank),
+                    .size = static_cast<std::uint32_t>(options_.size),
+                    .job = job_,
+                    .lane = static_cast<std::uint32_t>(lane),
+                    .connection = static_cast<std::uint32_t>(path)};
   if (routes.empty())
     return dial_failed(
         claim, static_cast<std::uint32_t>(peer), Errc::unsupported,
-        fmt::format("cannot connect to rank {}: it has no TCP address that can be reached from here", peer));
+        fmt::format(
+            "cannot connect to rank {}: it has no TCP address that can be reached from here",
+            peer));
   Dial::Owner& owner = *this;
   mine.state = Slot::State::dialing;
-  mine.dial = std::make_shared<Dial>(owner, context_, claim, static_cast<std::uint32_t>(peer), options_,
-                                     std::move(routes));
+  mine.dial = std::make_shared<Dial>(owner, context_, claim, static_cast<std::uint32_t>(peer),
+                                     options_, std::move(routes));
   // More than a year means "for ever": nanoseconds hold three centuries at most.
   mine.dial->start(std::min<milliseconds>(options_.connect_deadline, std::chrono::hours{24 * 365}));
 }
 
-void Setup::dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket, const Agreement& agreed) {
+void Setup::dialed(const base::Claim& claim, std::uint32_t peer, base::FileDescriptor socket,
+                   const base::Agreement& agreed) {
   slot(peer, claim.lane, claim.connection).dial.reset();
-  hand_over(static_cast<int>(peer), static_cast<int>(claim.lane), claim.connection, std::move(socket),
-            agreed);
+  hand_over(static_cast<int>(peer), static_cast<int>(claim.lane), claim.connection,
+            std::move(socket), agreed);
 }
 
-void Setup::dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) {
+void Setup::dial_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
+                        const std::string& what) {
   Slot& mine = slot(peer, claim.lane, claim.connection);
   mine.state = Slot::State::ready;
   mine.dial.reset();
@@ -265,9 +277,11 @@ void Setup::dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const
            .what = what});
 }
 
-void Setup::hand_over(int peer, int lane, std::size_t path, FileDescriptor socket, const Agreement& agreed) {
+void Setup::hand_over(int peer, int lane, std::size_t path, base::FileDescriptor socket,
+                      const base::Agreement& agreed) {
   listener_.relieved();
-  slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path).state = Slot::State::ready;
+  slot(static_cast<std::size_t>(peer), static_cast<std::size_t>(lane), path).state =
+      Slot::State::ready;
   const auto& address = peers_[static_cast<std::size_t>(peer)];
   const bool same_host = address && address->host == options_.host;
   set_connection_options(socket.get(), options_.peer_timeout, same_host);
@@ -295,12 +309,13 @@ void Setup::keep_vigil() {
   vigil_kept_ = true;
   vigil_timer_.expires_after(vigil_.interval());
   vigil_timer_.async_wait([this](const boost::system::error_code& failed) {
-    vigil_kept_ = !failed && vigil_.look(Clock::now());
+    vigil_kept_ = !failed && vigil_.look(base::Clock::now());
     if (vigil_kept_) keep_vigil();
   });
 }
 
-// Where the peer listens rather than the port that it happened to connect from: that is what its own log says.
+// Where the peer listens rather than the port that it happened to connect from: that is what its
+// own log says.
 std::string Setup::name_of_peer(int peer, int socket) const {
   const auto remote = remote_endpoint(socket);
   if (const auto& known = peers_[static_cast<std::size_t>(peer)]; known) {
@@ -314,7 +329,8 @@ std::string Setup::name_of_peer(int peer, int socket) const {
 std::string Setup::route_of(int socket) const {
   const auto from = local_endpoint(socket).address();
   const auto mine = std::ranges::find(own(), from, &LocalAddress::address);
-  return fmt::format("{} -> {} ({})", from.to_string(), remote_endpoint(socket).address().to_string(),
+  return fmt::format("{} -> {} ({})", from.to_string(),
+                     remote_endpoint(socket).address().to_string(),
                      mine != own().end() ? mine->interface : "interface not known");
 }
 
@@ -343,13 +359,14 @@ std::string Setup::describe_paths(int peer) const {
   for (std::size_t i = 0; i < plan.pairs.size() && i < plan.paths; ++i) {
     const std::size_t mine = lower ? plan.pairs[i].lower : plan.pairs[i].higher;
     const std::size_t theirs = lower ? plan.pairs[i].higher : plan.pairs[i].lower;
-    text +=
-        fmt::format("{} {} -> {} ({})", i == 0 ? ":" : ",", address_.endpoints[mine].address().to_string(),
-                    address->endpoints[theirs].address().to_string(), address_.rails[mine].interface);
+    text += fmt::format(
+        "{} {} -> {} ({})", i == 0 ? ":" : ",", address_.endpoints[mine].address().to_string(),
+        address->endpoints[theirs].address().to_string(), address_.rails[mine].interface);
   }
   if (plan.pairs.empty())
-    text += fmt::format(" to {}", to_text(routes(peer, 0).empty() ? address->endpoints.front()
-                                                                  : routes(peer, 0).front().remote));
+    text +=
+        fmt::format(" to {}", to_text(routes(peer, 0).empty() ? address->endpoints.front()
+                                                              : routes(peer, 0).front().remote));
   if (address->host == options_.host) return text;
   const auto& unused = lower ? plan.lower_unused : plan.higher_unused;
   for (std::size_t i = 0; i < unused.size(); ++i)
@@ -359,4 +376,4 @@ std::string Setup::describe_paths(int peer) const {
   return text;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -22,30 +22,31 @@
 #include "transports/tcp/tcp.h"
 #include "transports/tcp/vigil.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// A connection is ready for frames, or cannot be had; a reminder; or an interface of this host is down, and with it every connection
-// that runs over it: then only `interface` and `what` mean anything.
+// A connection is ready for frames, or cannot be had; a reminder; or an interface of this host is
+// down, and with it every connection that runs over it: then only `interface` and `what` mean
+// anything.
 struct SetupEvent {
   enum class Kind { ready, failed, reminder, interface_lost } kind = Kind::ready;
   int peer = 0;
   int lane = 0;
   int path = 0;
-  FileDescriptor socket{};
+  base::FileDescriptor socket{};
   std::string name{};   // the peer's address for messages
   std::string route{};  // "10.2.0.1 -> 10.2.0.2 (eth1)"
   // Which the connection leaves this host by; empty when it does not leave it, or nobody knows.
   std::string interface {};
   std::uint32_t speed = 0;  // of the interface, in Mbit/s; 0: not known
   bool same_host = false;
-  Agreement agreed{};  // what the frames of this connection carry
+  base::Agreement agreed{};  // what the frames of this connection carry
   Errc code = Errc::peer_lost;
   std::string what{};
 };
 
-// The set-up plane: listening, connecting and handshakes, on one thread of its own that sleeps when there is nothing to do. It
-// hands finished sockets to the thread that drives the transport. All arbitration between two ends that open the
-// same connection at once happens on that one thread.
+// The set-up plane: listening, connecting and handshakes, on one thread of its own that sleeps when
+// there is nothing to do. It hands finished sockets to the thread that drives the transport. All
+// arbitration between two ends that open the same connection at once happens on that one thread.
 class Setup final : private Incoming::Owner, private Dial::Owner {
  public:
   explicit Setup(const TcpOptions& options);
@@ -56,17 +57,19 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   const TcpAddress& address() const noexcept { return address_; }
   const std::vector<LocalAddress>& chosen() const noexcept { return listener_.chosen(); }
   const std::vector<LocalAddress>& own() const noexcept { return listener_.existing(); }
-  // Begins to accept and to serve open(). peers by rank; nothing for a rank that has no address here.
+  // Begins to accept and to serve open(). peers by rank; nothing for a rank that has no address
+  // here.
   void start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t job);
 
-  // For the driving thread. open() has an event as its answer, sooner or later, unless one came already.
-  // It opens every path of the link.
+  // For the driving thread. open() has an event as its answer, sooner or later, unless one came
+  // already. It opens every path of the link.
   void open(int peer, int lane);
   // An event of kind reminder comes after this time.
   void remind(int peer, int lane, milliseconds after);
   // After start(): how many connections a link has.
   std::size_t paths(int peer, int lane) const noexcept;
-  // "2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)", and which interfaces were not taken and why.
+  // "2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)", and which interfaces were
+  // not taken and why.
   std::string describe_paths(int peer) const;
   bool pending() const noexcept { return pending_.load(std::memory_order_acquire); }
   std::vector<SetupEvent> take();
@@ -82,25 +85,28 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
     std::shared_ptr<Dial> dial;
   };
 
-  Verdict admit(const Claim& claim) const override;
-  void established(const Claim& claim, FileDescriptor socket, const Agreement& agreed) override;
+  base::Verdict admit(const base::Claim& claim) const override;
+  void established(const base::Claim& claim, base::FileDescriptor socket,
+                   const base::Agreement& agreed) override;
   void finished(Incoming& incoming) override;
-  void dialed(const Claim& claim, std::uint32_t peer, FileDescriptor socket,
-              const Agreement& agreed) override;
-  void dial_failed(const Claim& claim, std::uint32_t peer, Errc code, const std::string& what) override;
+  void dialed(const base::Claim& claim, std::uint32_t peer, base::FileDescriptor socket,
+              const base::Agreement& agreed) override;
+  void dial_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
+                   const std::string& what) override;
 
   void run();
-  void came_in(FileDescriptor socket);
+  void came_in(base::FileDescriptor socket);
   // Drops the connection that has waited longest without a proof. False: there is none.
   bool drop_oldest_stranger();
   void give_up_connecting(const std::string& what);
   void keep_vigil();
   void dial(int peer, int lane, std::size_t path);
   std::vector<Dial::Route> routes(int peer, std::size_t path) const;
-  void hand_over(int peer, int lane, std::size_t path, FileDescriptor socket, const Agreement& agreed);
+  void hand_over(int peer, int lane, std::size_t path, base::FileDescriptor socket,
+                 const base::Agreement& agreed);
   void publish(SetupEvent event);
   Slot& slot(std::size_t peer, std::size_t lane, std::size_t path) {
-    return slots_[peer * link_lane_count + lane][path];
+    return slots_[peer * transports::link_lane_count + lane][path];
   }
   std::string route_of(int socket) const;
   std::string interface_of(int socket) const;
@@ -108,7 +114,7 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   std::string name_of_peer(int peer, int socket) const;
 
   const TcpOptions options_;
-  FileDescriptor wakeup_;
+  base::FileDescriptor wakeup_;
   std::atomic<bool> pending_{false};
   std::mutex mutex_;
   std::vector<SetupEvent> events_;  // under mutex_
@@ -125,11 +131,11 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   std::vector<PathPlan> plans_;           // by peer
   std::vector<std::vector<Slot>> slots_;  // by peer and lane, then by path
   std::size_t slot_count_ = 0;
-  QuotaLog strangers_log_;
+  base::QuotaLog strangers_log_;
   std::list<boost::asio::steady_timer> reminders_;
   std::list<std::shared_ptr<Incoming>> incoming_;  // oldest first
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::thread thread_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

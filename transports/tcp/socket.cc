@@ -13,7 +13,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 namespace ip = boost::asio::ip;
@@ -23,10 +23,11 @@ void set(int socket, int level, int option, int value) {
   ::setsockopt(socket, level, option, &value, sizeof value);
 }
 
-// Within a host what is on its way sits in memory that both ends touch: as little of it as keeps both busy stays in the
-// caches. Measured with bench/tcp_link_bench: 1.6 to 2.2 times the throughput of the kernel's own choice with frames of 1 MiB and
-// more, 2 and 4 ranks on 2 cores; no difference below. Between hosts the kernel knows better, and a small receive buffer is
-// slower everywhere.
+// Within a host what is on its way sits in memory that both ends touch: as little of it as keeps
+// both busy stays in the caches. Measured with bench/tcp_link_bench: 1.6 to 2.2 times the
+// throughput of the kernel's own choice with frames of 1 MiB and more, 2 and 4 ranks on 2 cores; no
+// difference below. Between hosts the kernel knows better, and a small receive buffer is slower
+// everywhere.
 constexpr int same_host_send_buffer = 256 << 10;
 
 // Of data that the network has not taken yet, for one of several connections.
@@ -49,10 +50,11 @@ std::string reason(int error) {
   return text;
 }
 
-FileDescriptor make_socket(const ip::address& address) {
-  FileDescriptor socket(::socket(address.is_v4() ? AF_INET : AF_INET6,
-                                 SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
-  if (!socket) throw Error(Errc::system, fmt::format("cannot make a TCP socket: {}", reason(errno)));
+base::FileDescriptor make_socket(const ip::address& address) {
+  base::FileDescriptor socket(::socket(address.is_v4() ? AF_INET : AF_INET6,
+                                       SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
+  if (!socket)
+    throw Error(Errc::system, fmt::format("cannot make a TCP socket: {}", reason(errno)));
   return socket;
 }
 
@@ -60,19 +62,20 @@ void bind_to(int socket, const ip::address& address) {
   set(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   const Endpoint endpoint(address, 0);
   if (::bind(socket, endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0)
-    throw Error(Errc::system, fmt::format("cannot bind to {}: {}", address.to_string(), reason(errno)));
+    throw Error(Errc::system,
+                fmt::format("cannot bind to {}: {}", address.to_string(), reason(errno)));
 }
 
-FileDescriptor listen_at(const ip::address& address, std::uint16_t first, std::uint16_t last, unsigned offset,
-                         int backlog) {
+base::FileDescriptor listen_at(const ip::address& address, std::uint16_t first, std::uint16_t last,
+                               unsigned offset, int backlog) {
   const unsigned count = first == 0 ? 1 : std::max(first, last) - first + 1u;
   int error = 0;
   for (unsigned i = 0; i < count; ++i) {
-    FileDescriptor socket = make_socket(address);
+    base::FileDescriptor socket = make_socket(address);
     set(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
     if (address.is_v6()) set(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
-    const Endpoint endpoint(address,
-                            static_cast<std::uint16_t>(first == 0 ? 0 : first + (offset + i) % count));
+    const Endpoint endpoint(
+        address, static_cast<std::uint16_t>(first == 0 ? 0 : first + (offset + i) % count));
     if (::bind(socket.get(), endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0 &&
         ::listen(socket.get(), backlog) == 0)
       return socket;
@@ -80,12 +83,14 @@ FileDescriptor listen_at(const ip::address& address, std::uint16_t first, std::u
     if (error != EADDRINUSE && error != EACCES) break;
   }
   if (first == 0)
-    throw Error(Errc::system, fmt::format("cannot listen at {}: {}", address.to_string(), reason(error)));
+    throw Error(Errc::system,
+                fmt::format("cannot listen at {}: {}", address.to_string(), reason(error)));
   throw Error(
       Errc::system,
-      fmt::format("cannot listen at {} on any port from {} to {}: {}; the range must hold a free port for "
-                  "every rank of this host",
-                  address.to_string(), first, std::max(first, last), reason(error)));
+      fmt::format(
+          "cannot listen at {} on any port from {} to {}: {}; the range must hold a free port for "
+          "every rank of this host",
+          address.to_string(), first, std::max(first, last), reason(error)));
 }
 
 Endpoint local_endpoint(int socket) {
@@ -100,15 +105,16 @@ bool is_within_host(int socket) {
   return remote.is_loopback() || remote == local_endpoint(socket).address();
 }
 
-Terms terms_for(int socket, const TcpOptions& options) {
-  return {options.this_host_only ? SecretOf::user : SecretOf::job,
+base::Terms terms_for(int socket, const TcpOptions& options) {
+  return {options.this_host_only ? base::SecretOf::user : base::SecretOf::job,
           is_within_host(socket) ? options.within_host : options.between_hosts};
 }
 
 void set_connection_options(int socket, std::chrono::milliseconds timeout, bool same_host) {
   constexpr int probes = 3;
   const auto bounded = std::clamp<std::int64_t>(timeout.count(), 1, 3'600'000);
-  const int seconds = static_cast<int>(std::clamp<std::int64_t>(bounded / 1000 / (probes + 1), 1, 3600));
+  const int seconds =
+      static_cast<int>(std::clamp<std::int64_t>(bounded / 1000 / (probes + 1), 1, 3600));
   if (same_host) set(socket, SOL_SOCKET, SO_SNDBUF, same_host_send_buffer);
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -123,7 +129,8 @@ void set_short_queue(int socket) {
 }
 
 void set_urgent(int socket) {
-  // The class of data that somebody waits for: AF21, "low-latency data" (RFC 4594). Setting it changes the priority as well.
+  // The class of data that somebody waits for: AF21, "low-latency data" (RFC 4594). Setting it
+  // changes the priority as well.
   constexpr int service_class = 18 << 2;
   constexpr int interactive = 6;  // TC_PRIO_INTERACTIVE, the highest that everybody may have
   const bool v6 = local_endpoint(socket).address().is_v6();
@@ -135,7 +142,8 @@ void set_urgent(int socket) {
 }
 
 bool send_whole(int socket, std::span<const std::byte> message) {
-  return ::send(socket, message.data(), message.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(message.size());
+  return ::send(socket, message.data(), message.size(), MSG_NOSIGNAL) ==
+         static_cast<ssize_t>(message.size());
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

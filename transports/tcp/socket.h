@@ -11,21 +11,23 @@
 #include "base/handshake.h"
 #include "transports/tcp/tcp.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// "connection refused": the system's words for an errno value, as they stand in the middle of a message.
+// "connection refused": the system's words for an errno value, as they stand in the middle of a
+// message.
 std::string reason(int error);
 
 // A non-blocking TCP socket, closed on exec. Throws Error(system).
-FileDescriptor make_socket(const boost::asio::ip::address& address);
+base::FileDescriptor make_socket(const boost::asio::ip::address& address);
 
-// The socket will connect from this address, with a port that the kernel chooses then. Throws Error(system).
+// The socket will connect from this address, with a port that the kernel chooses then. Throws
+// Error(system).
 void bind_to(int socket, const boost::asio::ip::address& address);
 
-// Listens at the first free port from `first` to `last` (0: any), beginning the search `offset` ports behind the
-// first. Throws Error(system) when there is none, or the address cannot be bound.
-FileDescriptor listen_at(const boost::asio::ip::address& address, std::uint16_t first, std::uint16_t last,
-                         unsigned offset, int backlog);
+// Listens at the first free port from `first` to `last` (0: any), beginning the search `offset`
+// ports behind the first. Throws Error(system) when there is none, or the address cannot be bound.
+base::FileDescriptor listen_at(const boost::asio::ip::address& address, std::uint16_t first,
+                               std::uint16_t last, unsigned offset, int backlog);
 
 boost::asio::ip::tcp::endpoint local_endpoint(int socket);
 boost::asio::ip::tcp::endpoint remote_endpoint(int socket);
@@ -33,19 +35,22 @@ boost::asio::ip::tcp::endpoint remote_endpoint(int socket);
 // Whether both ends are on one host, by the addresses that the kernel gives.
 bool is_within_host(int socket);
 // Terms for the handshake of a connection.
-Terms terms_for(int socket, const TcpOptions& options);
+base::Terms terms_for(int socket, const TcpOptions& options);
 
-// What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished host up after `timeout`;
-// within a host also a small send buffer.
+// What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished
+// host up after `timeout`; within a host also a small send buffer.
 void set_connection_options(int socket, std::chrono::milliseconds timeout, bool same_host);
 
-// For one of several connections that share the work: little waits in the kernel, so that what has room is what is fast.
+// For one of several connections that share the work: little waits in the kernel, so that what has
+// room is what is fast.
 void set_short_queue(int socket);
 
-// Asks the network to let these bytes pass others: the priority that queueing disciplines of this host go by, and the DSCP that switches may.
+// Asks the network to let these bytes pass others: the priority that queueing disciplines of this
+// host go by, and the DSCP that switches may.
 void set_urgent(int socket);
 
-// One handshake message into the empty buffer of a new connection: all of it, or the connection is of no use.
+// One handshake message into the empty buffer of a new connection: all of it, or the connection is
+// of no use.
 bool send_whole(int socket, std::span<const std::byte> message);
 
-}  // namespace rondo
+}  // namespace rondo::tcp

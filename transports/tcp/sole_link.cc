@@ -9,18 +9,19 @@
 
 #include "transports/tcp/socket.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
 SoleLink::SoleLink(int peer, Priority lane, std::string name, Setup& setup, BorrowSlot& slot)
     : peer_(peer), lane_(lane), name_(std::move(name)), setup_(setup), receiver_(slot) {}
 
-Send SoleLink::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
+transports::Send SoleLink::send(const transports::HeaderBytes& header,
+                                std::span<const std::byte> payload, std::uint64_t cookie) {
   if (state_ == State::open) return sender_.send(header, payload, cookie);
   if (state_ == State::closed) {
     state_ = State::opening;
     setup_.open(peer_, static_cast<int>(lane_));
   }
-  return Send::full;
+  return transports::Send::full;
 }
 
 Watched* SoleLink::attach(SetupEvent& event) {
@@ -42,12 +43,13 @@ void SoleLink::close() noexcept {
   socket_.reset();
 }
 
-void SoleLink::interface_lost(Sink& sink, std::string_view interface, std::string_view what) {
+void SoleLink::interface_lost(transports::Sink& sink, std::string_view interface,
+                              std::string_view what) {
   if (state_ == State::open && interface_ == interface)
     break_off(sink, Errc::peer_lost, fmt::format("{}: {}", route_, what), false);
 }
 
-void SoleLink::break_off(Sink& sink, Errc code, std::string_view what, bool clean) {
+void SoleLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
   state_ = State::broken;
   close();
   sink.broken(*this, code, what, clean);
@@ -64,15 +66,15 @@ bool SoleLink::has_work() const noexcept {
   return sender_.has_work() || sender_.error() != 0 || receiver_.has_work() || receiver_.end();
 }
 
-bool SoleLink::progress(Sink& sink, bool direct) {
+bool SoleLink::progress(transports::Sink& sink, bool direct) {
   bool moved = sender_.resume(*this, sink);
   if (receiver_.receive(*this, sink, direct)) moved = true;
   const auto& end = receiver_.end();
   const int error = sender_.error();
   // What the peer said before it went is still to be read; a failure to send waits for that.
   if (!end && (error == 0 || moved)) return moved;
-  // An error that sending has met is told once by the system: the receiving half then sees a mere end. EPIPE alone says that the
-  // peer had closed in order before.
+  // An error that sending has met is told once by the system: the receiving half then sees a mere
+  // end. EPIPE alone says that the peer had closed in order before.
   if (end && (error == 0 || error == EPIPE || !end->clean))
     break_off(sink, end->clean ? Errc::peer_left : end->code, std::string(end->what), end->clean);
   else
@@ -80,4 +82,4 @@ bool SoleLink::progress(Sink& sink, bool direct) {
   return true;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

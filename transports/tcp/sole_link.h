@@ -12,9 +12,10 @@
 #include "transports/tcp/setup.h"
 #include "transports/tcp/tcp_link.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// A link of one connection: asked for at the first send, or brought by the peer; then two independent halves.
+// A link of one connection: asked for at the first send, or brought by the peer; then two
+// independent halves.
 class SoleLink final : public TcpLink, private Watched {
  public:
   SoleLink(int peer, Priority lane, std::string name, Setup& setup, BorrowSlot& slot);
@@ -22,16 +23,18 @@ class SoleLink final : public TcpLink, private Watched {
 
   int peer() const noexcept override { return peer_; }
   Priority lane() const noexcept override { return lane_; }
-  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) override;
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
+                        std::uint64_t cookie) override;
   std::string describe() const override { return name_; }
 
   Watched* attach(SetupEvent& event) override;
   bool open() const noexcept override { return state_ == State::open; }
-  bool progress(Sink& sink, bool direct) override;
-  void pace(TimePoint now, bool restrained) noexcept override { pace_.pace(now, restrained); }
-  void reminded(Sink&) override {}
-  void interface_lost(Sink& sink, std::string_view interface, std::string_view what) override;
-  void break_off(Sink& sink, Errc code, std::string_view what, bool clean) override;
+  bool progress(transports::Sink& sink, bool direct) override;
+  void pace(base::TimePoint now, bool restrained) noexcept override { pace_.pace(now, restrained); }
+  void reminded(transports::Sink&) override {}
+  void interface_lost(transports::Sink& sink, std::string_view interface,
+                      std::string_view what) override;
+  void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) override;
   bool expecting() const noexcept override { return receiver_.expecting(); }
   bool waits_for_room() const noexcept override { return sender_.waits_for_room(); }
   bool has_work() const noexcept override;
@@ -47,10 +50,10 @@ class SoleLink final : public TcpLink, private Watched {
   State state_ = State::closed;
   std::string name_, route_, interface_;
   Setup& setup_;
-  FileDescriptor socket_;
+  base::FileDescriptor socket_;
   FrameSender sender_;
   FrameReceiver receiver_;
   PacedSocket pace_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -9,7 +9,7 @@
 
 #include "transports/tcp/socket.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 // So long without a byte, and a path that was closed alone is taken for cut.
@@ -32,13 +32,14 @@ StripedLink::StripedLink(int peer, Priority lane, std::string name, std::size_t 
   }
 }
 
-Send StripedLink::send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) {
+transports::Send StripedLink::send(const transports::HeaderBytes& header,
+                                   std::span<const std::byte> payload, std::uint64_t cookie) {
   if (state_ == State::open) return sender_.send(header, payload, cookie);
   if (state_ == State::closed) {
     state_ = State::opening;
     setup_.open(peer_, static_cast<int>(lane_));
   }
-  return Send::full;
+  return transports::Send::full;
 }
 
 Watched* StripedLink::attach(SetupEvent& event) {
@@ -72,7 +73,7 @@ void StripedLink::close() noexcept {
   }
 }
 
-void StripedLink::break_off(Sink& sink, Errc code, std::string_view what, bool clean) {
+void StripedLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
   if (state_ == State::broken) return;
   state_ = State::broken;
   close();
@@ -87,7 +88,8 @@ std::optional<std::size_t> StripedLink::doubtful() const noexcept {
   if (state_ == State::open) {
     const auto& failure = sender_.failure();
     if (failure && failure->error == EPIPE) return failure->path;
-    // What has come over it may wait for what the others do not bring, so that its end is never read.
+    // What has come over it may wait for what the others do not bring, so that its end is never
+    // read.
     const auto reset = std::ranges::find_if(paths_, [](const Path& path) { return path.reset; });
     const auto alive = [&](const Path& path) { return !receiver_.hung_up(path.index); };
     // Where all have ended, each does so by itself when what came before has been read.
@@ -106,12 +108,12 @@ void StripedLink::watch_doubtful() {
   setup_.remind(peer_, static_cast<int>(lane_), doubt_limit);
 }
 
-void StripedLink::pace(TimePoint now, bool restrained) noexcept {
+void StripedLink::pace(base::TimePoint now, bool restrained) noexcept {
   for (Path& path : paths_)
     if (path.socket) path.pace.pace(now, restrained);
 }
 
-void StripedLink::reminded(Sink& sink) {
+void StripedLink::reminded(transports::Sink& sink) {
   const auto path = doubtful();
   reminder_asked_ = false;
   if (!open() || !path) return;
@@ -120,8 +122,10 @@ void StripedLink::reminded(Sink& sink) {
   break_off(sink, Errc::peer_lost, what, false);
 }
 
-// The other paths stay open until the link is destroyed: their end would reach the peer before the reason does.
-void StripedLink::interface_lost(Sink& sink, std::string_view interface, std::string_view what) {
+// The other paths stay open until the link is destroyed: their end would reach the peer before the
+// reason does.
+void StripedLink::interface_lost(transports::Sink& sink, std::string_view interface,
+                                 std::string_view what) {
   if (!open()) return;
   const auto lost = std::ranges::find_if(
       paths_, [&](const Path& path) { return path.socket && path.interface == interface; });
@@ -139,7 +143,7 @@ bool StripedLink::has_work() const noexcept {
          receiver_.end();
 }
 
-bool StripedLink::progress(Sink& sink, bool direct) {
+bool StripedLink::progress(transports::Sink& sink, bool direct) {
   bool moved = false;
   if (state_ == State::open) {
     moved = sender_.resume(*this, sink);
@@ -152,7 +156,8 @@ bool StripedLink::progress(Sink& sink, bool direct) {
   if (!end && !reminder_asked_ && doubtful()) watch_doubtful();
   // What the peer said before it went is still to be read; a failure to send waits for that.
   if (!end && (!failure || closed_before || moved)) return moved;
-  // An error that sending has met is told once by the system: the receiving half then sees a mere end.
+  // An error that sending has met is told once by the system: the receiving half then sees a mere
+  // end.
   if (end && (!failure || closed_before || !end->clean)) {
     const std::string what = end->clean ? end->what : on_path(end->path, end->what);
     break_off(sink, end->clean ? Errc::peer_left : end->code, what, end->clean);
@@ -162,4 +167,4 @@ bool StripedLink::progress(Sink& sink, bool direct) {
   return true;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -14,28 +14,32 @@
 #include "transports/tcp/striped_sender.h"
 #include "transports/tcp/tcp_link.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// A link of several connections ("paths"): frames flow once all are there, in pieces (see piece.h), and when one of them breaks the
-// link is broken, with that path named. A path that the peer closes while others stay open is given a moment: a peer that leaves
-// closes all of them, and what it said before may still be on its way.
+// A link of several connections ("paths"): frames flow once all are there, in pieces (see piece.h),
+// and when one of them breaks the link is broken, with that path named. A path that the peer closes
+// while others stay open is given a moment: a peer that leaves closes all of them, and what it said
+// before may still be on its way.
 class StripedLink final : public TcpLink {
  public:
-  StripedLink(int peer, Priority lane, std::string name, std::size_t paths, Setup& setup, BorrowSlot& slot);
+  StripedLink(int peer, Priority lane, std::string name, std::size_t paths, Setup& setup,
+              BorrowSlot& slot);
   ~StripedLink() override { close(); }
 
   int peer() const noexcept override { return peer_; }
   Priority lane() const noexcept override { return lane_; }
-  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie) override;
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
+                        std::uint64_t cookie) override;
   std::string describe() const override { return name_; }
 
   Watched* attach(SetupEvent& event) override;
   bool open() const noexcept override { return state_ != State::broken && attached_ > 0; }
-  bool progress(Sink& sink, bool direct) override;
-  void pace(TimePoint now, bool restrained) noexcept override;
-  void reminded(Sink& sink) override;
-  void interface_lost(Sink& sink, std::string_view interface, std::string_view what) override;
-  void break_off(Sink& sink, Errc code, std::string_view what, bool clean) override;
+  bool progress(transports::Sink& sink, bool direct) override;
+  void pace(base::TimePoint now, bool restrained) noexcept override;
+  void reminded(transports::Sink& sink) override;
+  void interface_lost(transports::Sink& sink, std::string_view interface,
+                      std::string_view what) override;
+  void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) override;
   bool expecting() const noexcept override { return receiver_.expecting(); }
   bool waits_for_room() const noexcept override { return sender_.waits_for_room(); }
   bool has_work() const noexcept override;
@@ -46,7 +50,7 @@ class StripedLink final : public TcpLink {
     void flag(std::uint32_t events) noexcept override;
     StripedLink* link = nullptr;
     std::size_t index = 0;
-    FileDescriptor socket;
+    base::FileDescriptor socket;
     std::string route, interface;
     PacedSocket pace;
     bool reset = false;
@@ -71,4 +75,4 @@ class StripedLink final : public TcpLink {
   bool reminder_asked_ = false, moved_since_ = false;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

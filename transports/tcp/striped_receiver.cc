@@ -11,12 +11,13 @@
 
 #include "transports/tcp/socket.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 // Of one link before the others, the urgent lane above all, have their turn.
 constexpr std::size_t most_at_once = std::size_t{1} << 20;
-// After a piece that came over another path than the first, so many frames are looked for on all of them.
+// After a piece that came over another path than the first, so many frames are looked for on all of
+// them.
 constexpr std::size_t looked_for = 64;
 // No network holds so many frames; earlier ones wrap around to more.
 constexpr std::uint64_t farthest_frame = std::uint64_t{1} << 32;
@@ -50,7 +51,7 @@ std::optional<std::size_t> StripedReceiver::closed_alone() const noexcept {
   return static_cast<std::size_t>(closed - paths_.begin());
 }
 
-bool StripedReceiver::receive(Link& link, Sink& sink, bool direct) {
+bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bool direct) {
   if (refused_ || end_) return false;
   auto next = sink.expected(link);
   expecting_ = next.has_value() || (!accepted_ && sink.awaits_header(link));
@@ -72,7 +73,8 @@ bool StripedReceiver::receive(Link& link, Sink& sink, bool direct) {
   for (bool any = true; any && budget_ > 0;) {
     any = false;
     for (std::size_t i = 0; i < paths_.size(); ++i) {
-      // Where there is little to send all of it comes over the first path; epoll tells of the others soon enough.
+      // Where there is little to send all of it comes over the first path; epoll tells of the
+      // others soon enough.
       const bool ask = direct && (i == 0 || pieces_ > 1 || elsewhere_ > 0);
       if (drain(paths_[i], link, sink, *next, ask)) any = moved = true;
       if (refused_ || end_) return true;
@@ -82,8 +84,9 @@ bool StripedReceiver::receive(Link& link, Sink& sink, bool direct) {
   return moved;
 }
 
-// Without an expectation nothing but a header is wanted, and only where one is awaited or epoll has seen something.
-bool StripedReceiver::look(Link& link, Sink& sink, bool ask) {
+// Without an expectation nothing but a header is wanted, and only where one is awaited or epoll has
+// seen something.
+bool StripedReceiver::look(transports::Link& link, transports::Sink& sink, bool ask) {
   bool moved = false;
   for (Path& path : paths_) {
     if (!find_piece(path, ask && &path == &paths_.front(), moved)) {
@@ -97,7 +100,8 @@ bool StripedReceiver::look(Link& link, Sink& sink, bool ask) {
   return moved;
 }
 
-bool StripedReceiver::drain(Path& path, Link& link, Sink& sink, const Receive& next, bool ask) {
+bool StripedReceiver::drain(Path& path, transports::Link& link, transports::Sink& sink,
+                            const transports::Receive& next, bool ask) {
   bool moved = false;
   while (budget_ > 0 && find_piece(path, ask, moved)) {
     if (!admit(path, link, sink, next)) break;
@@ -122,7 +126,7 @@ bool StripedReceiver::find_piece(Path& path, bool ask, bool& moved) {
   if (path.tags) {
     path.tags->begin();
     path.tags->add(prefix);
-    if (!path.tags->matches(head.last<tag_bytes>())) {
+    if (!path.tags->matches(head.last<base::tag_bytes>())) {
       forged(path);
       return false;
     }
@@ -144,15 +148,16 @@ bool StripedReceiver::fill(Path& path) {
   std::memmove(path.ahead.data(), path.ahead.data() + path.begin, path.buffered());
   path.filled -= std::exchange(path.begin, 0);
   const std::size_t wanted = path.ahead.size() - path.filled;
-  const ssize_t result =
-      without_interruption([&] { return ::recv(path.socket, path.ahead.data() + path.filled, wanted, 0); });
+  const ssize_t result = without_interruption(
+      [&] { return ::recv(path.socket, path.ahead.data() + path.filled, wanted, 0); });
   if (result <= 0) return ended(path, result);
   path.filled += static_cast<std::size_t>(result);
   path.readable = path.readable && static_cast<std::size_t>(result) == wanted;
   return true;
 }
 
-bool StripedReceiver::admit(Path& path, Link& link, Sink& sink, const Receive& next) {
+bool StripedReceiver::admit(Path& path, transports::Link& link, transports::Sink& sink,
+                            const transports::Receive& next) {
   const Piece& piece = path.piece;
   if (path.checked) return !borrowed_ || piece.index == next_index_;
   if (piece.sequence - sequence_ >= farthest_frame) {
@@ -167,7 +172,7 @@ bool StripedReceiver::admit(Path& path, Link& link, Sink& sink, const Receive& n
 }
 
 // What the sender says of a piece against what is known of the frame.
-bool StripedReceiver::check(Path& path, const Receive& next) {
+bool StripedReceiver::check(Path& path, const transports::Receive& next) {
   const Piece& piece = path.piece;
   if (piece.header != header_) {
     damaged(path, "the pieces of one frame have different headers");
@@ -188,7 +193,8 @@ bool StripedReceiver::check(Path& path, const Receive& next) {
 }
 
 // Moves payload of the path's piece. False when nothing was there.
-bool StripedReceiver::take(Path& path, Link& link, Sink& sink, const Receive& next) {
+bool StripedReceiver::take(Path& path, transports::Link& link, transports::Sink& sink,
+                           const transports::Receive& next) {
   const PiecePlace place = place_of(path.piece.index, next.bytes);
   const std::size_t left = place.bytes - path.done;
   std::span<std::byte> to;
@@ -197,7 +203,8 @@ bool StripedReceiver::take(Path& path, Link& link, Sink& sink, const Receive& ne
     to = std::span(slot_.memory).subspan(carry_bytes_);
     to = to.first(std::min(left, to.size()));
   } else {
-    to = {next.destination == nullptr ? nullptr : next.destination + place.offset + path.done, left};
+    to = {next.destination == nullptr ? nullptr : next.destination + place.offset + path.done,
+          left};
   }
   std::size_t count = 0;
   if (!to.empty()) {
@@ -218,17 +225,18 @@ bool StripedReceiver::take(Path& path, Link& link, Sink& sink, const Receive& ne
 
 bool StripedReceiver::take_tail(Path& path) {
   if (!path.tail_due) return true;
-  if (path.buffered() < tag_bytes && !fill(path)) return false;
-  if (path.buffered() < tag_bytes) return false;
+  if (path.buffered() < base::tag_bytes && !fill(path)) return false;
+  if (path.buffered() < base::tag_bytes) return false;
   const std::span<const std::byte> ahead(path.ahead);
-  const bool right = path.tags->matches(ahead.subspan(path.begin).first<tag_bytes>());
-  path.begin += tag_bytes;
+  const bool right = path.tags->matches(ahead.subspan(path.begin).first<base::tag_bytes>());
+  path.begin += base::tag_bytes;
   path.tail_due = false;
   if (!right) forged(path);
   return right;
 }
 
-// What has been read ahead, or else the socket. `all`: the piece ends with these bytes, so the next prefix may be read along.
+// What has been read ahead, or else the socket. `all`: the piece ends with these bytes, so the next
+// prefix may be read along.
 ssize_t StripedReceiver::read(Path& path, std::span<std::byte> to, bool all) noexcept {
   if (const std::size_t count = std::min(path.buffered(), to.size()); count > 0) {
     std::memcpy(to.data(), path.ahead.data() + path.begin, count);
@@ -256,7 +264,7 @@ void StripedReceiver::finish_piece(Path& path) {
   ++next_index_;
 }
 
-bool StripedReceiver::finish_frame(Link& link, Sink& sink) {
+bool StripedReceiver::finish_frame(transports::Link& link, transports::Sink& sink) {
   std::fill_n(begun_.begin(), (pieces_ + 63) / 64, 0);
   ++sequence_;
   elsewhere_ -= std::min<std::size_t>(elsewhere_, 1);
@@ -267,23 +275,25 @@ bool StripedReceiver::finish_frame(Link& link, Sink& sink) {
 }
 
 // False when it was held back or refused.
-bool StripedReceiver::show_header(Link& link, Sink& sink, const HeaderBytes& header) {
+bool StripedReceiver::show_header(transports::Link& link, transports::Sink& sink,
+                                  const transports::HeaderBytes& header) {
   header_ = header;
   shown_ = true;
   switch (sink.arrived(link, header_)) {
-    case Header::accept:
+    case transports::Header::accept:
       accepted_ = true;
       return true;
-    case Header::hold:
+    case transports::Header::hold:
       return false;
-    case Header::refuse:
+    case transports::Header::refuse:
       break;
   }
   refused_ = true;
   return false;
 }
 
-void StripedReceiver::show_payload(Link& link, Sink& sink, std::size_t count) {
+void StripedReceiver::show_payload(transports::Link& link, transports::Sink& sink,
+                                   std::size_t count) {
   const auto view = std::span<const std::byte>(slot_.memory).first(carry_bytes_ + count);
   const std::size_t used = std::min(view.size(), sink.data(link, view));
   carry_bytes_ = view.size() - used;
@@ -306,14 +316,16 @@ bool StripedReceiver::ended(Path& path, ssize_t result) {
   } else {
     path.closed = true;
     const bool all = std::ranges::all_of(paths_, [](const Path& one) { return one.closed; });
-    if (all && shown_) end_ = End{which, "the peer closed the connection in the middle of a frame", false};
+    if (all && shown_)
+      end_ = End{which, "the peer closed the connection in the middle of a frame", false};
     if (all && !shown_) end_ = End{which, "the peer closed the connection", true};
   }
   return false;
 }
 
 void StripedReceiver::forged(const Path& path) {
-  end_ = End{static_cast<std::size_t>(&path - paths_.data()), wrong_tag, false, Errc::authentication};
+  end_ = End{static_cast<std::size_t>(&path - paths_.data()), base::wrong_tag, false,
+             Errc::authentication};
 }
 
 void StripedReceiver::damaged(const Path& path, std::string_view what) {
@@ -321,4 +333,4 @@ void StripedReceiver::damaged(const Path& path, std::string_view what) {
              "a piece of a frame is damaged: " + std::string(what), false};
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -17,10 +17,11 @@
 #include "transports/tcp/piece.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// The receiving half of a link of several paths: one frame after the other, its pieces from whichever path has them. See piece.h for
-// what is read when. Of the piece that waits its turn a path has read the prefix and at most 4 KiB.
+// The receiving half of a link of several paths: one frame after the other, its pieces from
+// whichever path has them. See piece.h for what is read when. Of the piece that waits its turn a
+// path has read the prefix and at most 4 KiB.
 class StripedReceiver {
  public:
   // How the link ended, and which path said so.
@@ -32,16 +33,17 @@ class StripedReceiver {
   };
 
   StripedReceiver(BorrowSlot& slot, std::size_t paths) : slot_(slot), paths_(paths) {}
-  void attach(std::size_t path, int socket, const Agreement& agreed) {
+  void attach(std::size_t path, int socket, const base::Agreement& agreed) {
     Path& one = paths_[path];
     one.socket = socket;
-    if (agreed.protection == Protection::none) return;
+    if (agreed.protection == base::Protection::none) return;
     one.tags.emplace(agreed.keys.receiving);
-    one.payload_tags = agreed.protection == Protection::payload;
-    one.head_bytes = piece_prefix_bytes + tag_bytes;
+    one.payload_tags = agreed.protection == base::Protection::payload;
+    one.head_bytes = piece_prefix_bytes + base::tag_bytes;
   }
-  // At most one frame, and a bounded part of a large one. direct: also ask sockets that epoll has not flagged.
-  bool receive(Link& link, Sink& sink, bool direct);
+  // At most one frame, and a bounded part of a large one. direct: also ask sockets that epoll has
+  // not flagged.
+  bool receive(transports::Link& link, transports::Sink& sink, bool direct);
 
   void flag_readable(std::size_t path) noexcept { paths_[path].readable = true; }
   void flag_hang_up(std::size_t path) noexcept { paths_[path].hung_up = true; }
@@ -63,7 +65,7 @@ class StripedReceiver {
     bool checked = false;  // and it is one that may come
     Piece piece;
     std::size_t done = 0;  // of its payload
-    std::optional<FrameTag> tags;
+    std::optional<base::FrameTag> tags;
     bool payload_tags = false;
     bool tail_due = false;                        // the payload is here, and not yet its tag
     std::size_t head_bytes = piece_prefix_bytes;  // of a piece, with the tag if there is one
@@ -73,19 +75,23 @@ class StripedReceiver {
     bool flagged() const noexcept { return (readable || hung_up) && !closed; }
   };
 
-  bool look(Link& link, Sink& sink, bool ask);
-  bool drain(Path& path, Link& link, Sink& sink, const Receive& next, bool ask);
+  bool look(transports::Link& link, transports::Sink& sink, bool ask);
+  bool drain(Path& path, transports::Link& link, transports::Sink& sink,
+             const transports::Receive& next, bool ask);
   bool find_piece(Path& path, bool ask, bool& moved);
   bool fill(Path& path);
   // The piece belongs to the frame that is being received, and may be taken now. May end the link.
-  bool admit(Path& path, Link& link, Sink& sink, const Receive& next);
-  bool check(Path& path, const Receive& next);
-  bool take(Path& path, Link& link, Sink& sink, const Receive& next);
+  bool admit(Path& path, transports::Link& link, transports::Sink& sink,
+             const transports::Receive& next);
+  bool check(Path& path, const transports::Receive& next);
+  bool take(Path& path, transports::Link& link, transports::Sink& sink,
+            const transports::Receive& next);
   ssize_t read(Path& path, std::span<std::byte> to, bool all) noexcept;
   void finish_piece(Path& path);
-  bool finish_frame(Link& link, Sink& sink);
-  bool show_header(Link& link, Sink& sink, const HeaderBytes& header);
-  void show_payload(Link& link, Sink& sink, std::size_t count);
+  bool finish_frame(transports::Link& link, transports::Sink& sink);
+  bool show_header(transports::Link& link, transports::Sink& sink,
+                   const transports::HeaderBytes& header);
+  void show_payload(transports::Link& link, transports::Sink& sink, std::size_t count);
   bool ended(Path& path, ssize_t result);
   void damaged(const Path& path, std::string_view what);
   // Ends the link because of a wrong tag.
@@ -101,7 +107,7 @@ class StripedReceiver {
   std::uint64_t sequence_ = 0;
   bool shown_ = false, accepted_ = false;
   std::size_t elsewhere_ = 0;  // so many more frames are looked for on every path
-  HeaderBytes header_{};
+  transports::HeaderBytes header_{};
   std::size_t pieces_ = 0, finished_ = 0, next_index_ = 0;
   std::vector<std::uint64_t> begun_;   // one bit for each piece
   std::array<std::byte, 16> carry_{};  // of a borrowed frame: shown, but not used yet
@@ -110,4 +116,4 @@ class StripedReceiver {
   std::optional<End> end_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

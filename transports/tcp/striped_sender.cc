@@ -9,16 +9,17 @@
 #include <algorithm>
 #include <cerrno>
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
-// Between two looks at what is queued: at 1 Gbit/s half a piece. A look is one short call for each path.
+// Between two looks at what is queued: at 1 Gbit/s half a piece. A look is one short call for each
+// path.
 constexpr microseconds look_interval{250};
 
 }  // namespace
 
 StripedSender::StripedSender(std::size_t paths) : paths_(paths) {
-  for (Outgoing& frame : frames_) frame.kept.reserve(eager_bytes);
+  for (Outgoing& frame : frames_) frame.kept.reserve(transports::eager_bytes);
 }
 
 bool StripedSender::waits_for_room() const noexcept {
@@ -26,7 +27,8 @@ bool StripedSender::waits_for_room() const noexcept {
 }
 
 bool StripedSender::idle_path() const noexcept {
-  return std::ranges::any_of(paths_, [](const Path& path) { return path.room && path.frame == nullptr; });
+  return std::ranges::any_of(paths_,
+                             [](const Path& path) { return path.room && path.frame == nullptr; });
 }
 
 bool StripedSender::can_take() const noexcept {
@@ -36,13 +38,14 @@ bool StripedSender::can_take() const noexcept {
 bool StripedSender::has_work() const noexcept {
   if (failure_) return false;
   if ((unbegun() && idle_path()) || (refused_ && can_take())) return true;
-  return std::ranges::any_of(paths_, [](const Path& path) { return path.room && path.frame != nullptr; });
+  return std::ranges::any_of(paths_,
+                             [](const Path& path) { return path.room && path.frame != nullptr; });
 }
 
-Send StripedSender::send(const HeaderBytes& header, std::span<const std::byte> payload,
-                         std::uint64_t cookie) {
+transports::Send StripedSender::send(const transports::HeaderBytes& header,
+                                     std::span<const std::byte> payload, std::uint64_t cookie) {
   refused_ = !can_take();
-  if (refused_) return Send::full;
+  if (refused_) return transports::Send::full;
   ++count_;
   Outgoing& frame = newest();
   frame.header = header;
@@ -55,20 +58,20 @@ Send StripedSender::send(const HeaderBytes& header, std::span<const std::byte> p
   if (frame.begun == 0) {
     --count_;
     refused_ = true;
-    return Send::full;
+    return transports::Send::full;
   }
   ++next_sequence_;
   if (frame.written == frame.pieces) {
     --count_;
-    return Send::done;
+    return transports::Send::done;
   }
-  if (payload.size() > eager_bytes) return Send::queued;
+  if (payload.size() > transports::eager_bytes) return transports::Send::queued;
   frame.kept.assign(payload.begin(), payload.end());
   frame.payload = frame.kept;
-  return Send::copied;
+  return transports::Send::copied;
 }
 
-bool StripedSender::resume(Link& link, Sink& sink) {
+bool StripedSender::resume(transports::Link& link, transports::Sink& sink) {
   bool moved = false;
   for (std::size_t i = 0; i < paths_.size(); ++i)
     if (paths_[i].frame != nullptr && paths_[i].room && write(i)) moved = true;
@@ -84,7 +87,7 @@ bool StripedSender::resume(Link& link, Sink& sink) {
   return moved;
 }
 
-void StripedSender::look_at_queues(TimePoint now) noexcept {
+void StripedSender::look_at_queues(base::TimePoint now) noexcept {
   looked_ = now;
   for (Path& path : paths_) {
     int bytes = 0;
@@ -93,14 +96,14 @@ void StripedSender::look_at_queues(TimePoint now) noexcept {
   }
 }
 
-std::optional<std::size_t> StripedSender::earliest(TimePoint now) const noexcept {
+std::optional<std::size_t> StripedSender::earliest(base::TimePoint now) const noexcept {
   const Outgoing& frame = newest();
   const std::size_t bytes = piece_prefix_bytes + place_of(frame.begun, frame.payload.size()).bytes;
   std::optional<std::size_t> best;
-  TimePoint soonest = TimePoint::max();
+  base::TimePoint soonest = base::TimePoint::max();
   for (std::size_t i = 0; i < paths_.size(); ++i) {
     if (!paths_[i].room || paths_[i].frame != nullptr) continue;
-    const TimePoint finish = paths_[i].load.finish(now, bytes);
+    const base::TimePoint finish = paths_[i].load.finish(now, bytes);
     if (finish >= soonest) continue;
     soonest = finish;
     best = i;
@@ -111,7 +114,7 @@ std::optional<std::size_t> StripedSender::earliest(TimePoint now) const noexcept
 bool StripedSender::distribute() {
   bool moved = false;
   while (unbegun()) {
-    const TimePoint now = Clock::now();
+    const base::TimePoint now = base::Clock::now();
     if (now - looked_ >= look_interval) look_at_queues(now);
     const auto path = earliest(now);
     if (!path) break;
@@ -163,7 +166,8 @@ bool StripedSender::write(std::size_t which) {
   const std::size_t head_sent = std::min(path.sent, path.head_bytes);
   const std::size_t payload_sent = std::min(path.sent - head_sent, place.bytes);
   const std::size_t tail_sent = path.sent - head_sent - payload_sent;
-  const auto payload = path.frame->payload.subspan(place.offset + payload_sent, place.bytes - payload_sent);
+  const auto payload =
+      path.frame->payload.subspan(place.offset + payload_sent, place.bytes - payload_sent);
   std::array<iovec, 3> parts{iovec{path.head.data() + head_sent, path.head_bytes - head_sent},
                              iovec{const_cast<std::byte*>(payload.data()), payload.size()},
                              iovec{path.tail.data() + tail_sent, path.tail_bytes - tail_sent}};
@@ -178,7 +182,7 @@ bool StripedSender::write(std::size_t which) {
     path.room = false;
     return false;
   }
-  path.load.took(Clock::now(), static_cast<std::size_t>(result));
+  path.load.took(base::Clock::now(), static_cast<std::size_t>(result));
   path.sent += static_cast<std::size_t>(result);
   if (path.sent < all) {
     path.room = false;
@@ -189,4 +193,4 @@ bool StripedSender::write(std::size_t which) {
   return true;
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -15,11 +15,12 @@
 #include "transports/tcp/piece.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
-// The sending half of a link of several paths. Of the paths that have room a piece takes the one that will have delivered it first, by
-// what is queued on each and how fast each has been; so frames of a single piece are shared out too. The
-// next frame is taken once every piece of the one before has been begun.
+// The sending half of a link of several paths. Of the paths that have room a piece takes the one
+// that will have delivered it first, by what is queued on each and how fast each has been; so
+// frames of a single piece are shared out too. The next frame is taken once every piece of the one
+// before has been begun.
 class StripedSender {
  public:
   struct Failure {
@@ -29,15 +30,16 @@ class StripedSender {
 
   explicit StripedSender(std::size_t paths);
   // speed: of its interface, in Mbit/s; 0: not known.
-  void attach(std::size_t path, int socket, std::uint32_t speed, const Agreement& agreed) {
+  void attach(std::size_t path, int socket, std::uint32_t speed, const base::Agreement& agreed) {
     paths_[path].socket = socket;
     paths_[path].load = PathLoad(speed);
-    if (agreed.protection != Protection::none) paths_[path].tags.emplace(agreed.keys.sending);
-    paths_[path].payload_tags = agreed.protection == Protection::payload;
+    if (agreed.protection != base::Protection::none) paths_[path].tags.emplace(agreed.keys.sending);
+    paths_[path].payload_tags = agreed.protection == base::Protection::payload;
   }
-  Send send(const HeaderBytes& header, std::span<const std::byte> payload, std::uint64_t cookie);
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
+                        std::uint64_t cookie);
   // Goes on with the frames under way. Returns whether anything moved.
-  bool resume(Link& link, Sink& sink);
+  bool resume(transports::Link& link, transports::Sink& sink);
 
   void flag_room(std::size_t path) noexcept { paths_[path].room = true; }
   bool waits_for_room() const noexcept;
@@ -48,7 +50,7 @@ class StripedSender {
 
  private:
   struct Outgoing {
-    HeaderBytes header{};
+    transports::HeaderBytes header{};
     std::span<const std::byte> payload;
     std::vector<std::byte> kept;  // a small payload that the socket took in part
     std::uint64_t cookie = 0, sequence = 0;
@@ -59,24 +61,26 @@ class StripedSender {
     bool room = true;
     Outgoing* frame = nullptr;  // whose piece is under way here
     std::size_t index = 0, sent = 0;
-    std::optional<FrameTag> tags;
+    std::optional<base::FrameTag> tags;
     bool payload_tags = false;
-    std::array<std::byte, piece_prefix_bytes + tag_bytes> head{};  // a prefix and its tag
+    std::array<std::byte, piece_prefix_bytes + base::tag_bytes> head{};  // a prefix and its tag
     std::size_t head_bytes = piece_prefix_bytes;
-    Tag tail{};  // that of the piece's payload
+    base::Tag tail{};  // that of the piece's payload
     std::size_t tail_bytes = 0;
     PathLoad load;
   };
 
   Outgoing& newest() noexcept { return frames_[(first_ + count_ - 1) % frames_.size()]; }
-  const Outgoing& newest() const noexcept { return frames_[(first_ + count_ - 1) % frames_.size()]; }
+  const Outgoing& newest() const noexcept {
+    return frames_[(first_ + count_ - 1) % frames_.size()];
+  }
   bool unbegun() const noexcept { return count_ > 0 && newest().begun < newest().pieces; }
   bool idle_path() const noexcept;
   bool can_take() const noexcept;
   // Gives the newest frame's pieces to paths that have room. Returns whether anything was written.
   bool distribute();
-  void look_at_queues(TimePoint now) noexcept;
-  std::optional<std::size_t> earliest(TimePoint now) const noexcept;
+  void look_at_queues(base::TimePoint now) noexcept;
+  std::optional<std::size_t> earliest(base::TimePoint now) const noexcept;
   bool begin(std::size_t path);
   // The prefix of the piece that begins on this path, and its tags.
   void write_head(Path& path, const PiecePlace& place);
@@ -87,8 +91,8 @@ class StripedSender {
   std::size_t first_ = 0, count_ = 0;
   std::uint64_t next_sequence_ = 0;
   bool refused_ = false;  // full was answered since
-  TimePoint looked_{};
+  base::TimePoint looked_{};
   std::optional<Failure> failure_;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

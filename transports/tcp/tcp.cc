@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The data plane: everything that happens once a connection is open. Frames go over it one after the other, in both directions:
+// The data plane: everything that happens once a connection is open. Frames go over it one after
+// the other, in both directions:
 //   connection = hello challenge proof verdict frame*          (the handshake: base/handshake.cc)
 //   frame      = header:64 bytes  payload                      (both opaque here; see docs/wire.md)
 // No length is on the wire: the receiver's sink says how long the next payload is.
 //
-// No lock and no allocation once the connections are open: what comes from the set-up thread is seen by one atomic load.
+// No lock and no allocation once the connections are open: what comes from the set-up thread is
+// seen by one atomic load.
 #include "transports/tcp/tcp.h"
 
 #include <fmt/format.h>
@@ -22,55 +24,58 @@
 #include "transports/tcp/striped_link.h"
 #include "transports/tcp/tcp_link.h"
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
-// So many links that expect something are asked directly; when there are more, epoll is asked which of them have something.
+// So many links that expect something are asked directly; when there are more, epoll is asked which
+// of them have something.
 constexpr unsigned direct_links = 4;
-// Links that expect nothing are looked at this often: only a peer that does what it should not would be kept waiting.
+// Links that expect nothing are looked at this often: only a peer that does what it should not
+// would be kept waiting.
 constexpr unsigned refresh_interval = 64;
 
-// How often connections are looked at that are to leave room for urgent frames, and for how long after the last of these.
+// How often connections are looked at that are to leave room for urgent frames, and for how long
+// after the last of these.
 constexpr milliseconds pace_interval{5};
 constexpr milliseconds urgent_memory{2000};
 
-class Tcp final : public Transport {
+class Tcp final : public transports::Transport {
  public:
   explicit Tcp(const TcpOptions& options);
 
   std::string_view name() const noexcept override { return "tcp"; }
-  Blob address() const override { return encode(setup_.address()); }
+  transports::Blob address() const override { return encode(setup_.address()); }
   std::string describe() const override { return to_text(setup_.address().endpoints.front()); }
   std::string describe_peer(int peer) const override { return setup_.describe_paths(peer); }
-  Reach reach(int peer, std::span<const std::byte> address) const override;
-  void start(std::vector<Blob> addresses, std::uint64_t job) override;
+  transports::Reach reach(int peer, std::span<const std::byte> address) const override;
+  void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
   TcpLink& link(int peer, Priority lane) override;
-  std::unique_ptr<Region> register_memory(std::span<std::byte>) override {
-    return std::make_unique<Region>();
+  std::unique_ptr<transports::Region> register_memory(std::span<std::byte>) override {
+    return std::make_unique<transports::Region>();
   }
-  bool progress(Sink& sink) override;
+  bool progress(transports::Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
 
  private:
-  void adopt(Sink& sink);
+  void adopt(transports::Sink& sink);
   void adopt(TcpLink& link, SetupEvent& event);
-  void lose(const SetupEvent& interface, Sink& sink);
+  void lose(const SetupEvent& interface, transports::Sink& sink);
   void watch(int descriptor, std::uint32_t events, void* data);
   void refresh_flags();
   bool refresh_due() noexcept;
   void pace(bool urgent) noexcept;
 
   const TcpOptions options_;
-  FileDescriptor epoll_;
+  base::FileDescriptor epoll_;
   BorrowSlot slot_;
   Setup setup_;
   std::vector<std::string> names_;
-  std::vector<std::unique_ptr<TcpLink>> links_;              // by peer and lane
-  std::array<std::vector<TcpLink*>, link_lane_count> open_;  // by lane
+  std::vector<std::unique_ptr<TcpLink>> links_;                          // by peer and lane
+  std::array<std::vector<TcpLink*>, transports::link_lane_count> open_;  // by lane
   std::vector<TcpLink*> paced_;
-  std::optional<TimePoint> urgent_at_;
-  TimePoint paced_at_{};
+  std::optional<base::TimePoint> urgent_at_;
+  base::TimePoint paced_at_{};
   unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;  // of the last progress
 };
 
@@ -79,37 +84,37 @@ Tcp::Tcp(const TcpOptions& options)
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       setup_(options),
       names_(static_cast<std::size_t>(options.size)),
-      links_(static_cast<std::size_t>(options.size) * link_lane_count) {
+      links_(static_cast<std::size_t>(options.size) * transports::link_lane_count) {
   if (!epoll_) throw Error(Errc::system, fmt::format("epoll_create1: {}", reason(errno)));
   watch(setup_.descriptor(), EPOLLIN | EPOLLET, nullptr);
   for (auto& lane : open_) lane.reserve(static_cast<std::size_t>(options.size));
 }
 
-Reach Tcp::reach(int peer, std::span<const std::byte> bytes) const {
+transports::Reach Tcp::reach(int peer, std::span<const std::byte> bytes) const {
   const auto address = decode_tcp_address(bytes);
   if (!address) return {{}, fmt::format("the tcp address of rank {} cannot be read", peer)};
   const bool same_host = !options_.host.empty() && address->host == options_.host;
-  if (same_host) return {distance_host + 5, {}};
+  if (same_host) return {transports::distance_host + 5, {}};
   const std::string where = to_text(address->endpoints.front());
   if (options_.secret.empty() || options_.this_host_only)
     return {{},
-            fmt::format(
-                "rank {} at {} runs on another host, and without a job secret only ranks of this host are "
-                "accepted: set RONDO_SECRET to the same value on all ranks",
-                peer, where)};
+            fmt::format("rank {} at {} runs on another host, and without a job secret only ranks "
+                        "of this host are "
+                        "accepted: set RONDO_SECRET to the same value on all ranks",
+                        peer, where)};
   if (candidates(*address, false, setup_.chosen(), setup_.own()).empty())
     return {{},
-            fmt::format(
-                "rank {} runs on another host and listens only on loopback or on addresses that this host "
-                "has too ({})",
-                peer, where)};
-  return {distance_network, {}};
+            fmt::format("rank {} runs on another host and listens only on loopback or on addresses "
+                        "that this host "
+                        "has too ({})",
+                        peer, where)};
+  return {transports::distance_network, {}};
 }
 
-void Tcp::start(std::vector<Blob> addresses, std::uint64_t job) {
+void Tcp::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   std::vector<std::optional<TcpAddress>> peers;
   peers.reserve(names_.size());
-  for (const Blob& bytes : addresses) peers.push_back(decode_tcp_address(bytes));
+  for (const transports::Blob& bytes : addresses) peers.push_back(decode_tcp_address(bytes));
   peers.resize(names_.size());
   for (std::size_t i = 0; i < names_.size(); ++i)
     names_[i] = peers[i] ? to_text(peers[i]->endpoints.front()) : "no address";
@@ -118,7 +123,7 @@ void Tcp::start(std::vector<Blob> addresses, std::uint64_t job) {
 
 TcpLink& Tcp::link(int peer, Priority lane) {
   const auto rank = static_cast<std::size_t>(peer);
-  auto& place = links_.at(rank * link_lane_count + static_cast<std::size_t>(lane));
+  auto& place = links_.at(rank * transports::link_lane_count + static_cast<std::size_t>(lane));
   if (place) return *place;
   const std::size_t paths = setup_.paths(peer, static_cast<int>(lane));
   if (paths == 1)
@@ -136,7 +141,7 @@ void Tcp::watch(int descriptor, std::uint32_t events, void* data) {
     throw Error(Errc::system, fmt::format("epoll_ctl: {}", reason(errno)));
 }
 
-void Tcp::adopt(Sink& sink) {
+void Tcp::adopt(transports::Sink& sink) {
   for (SetupEvent& event : setup_.take()) {
     if (event.kind == SetupEvent::Kind::interface_lost) {
       lose(event, sink);
@@ -172,7 +177,7 @@ void Tcp::adopt(TcpLink& link, SetupEvent& event) {
   if (link.lane() != Priority::urgent && !event.same_host) paced_.push_back(&link);
 }
 
-void Tcp::lose(const SetupEvent& interface, Sink& sink) {
+void Tcp::lose(const SetupEvent& interface, transports::Sink& sink) {
   for (const auto& link : links_)
     if (link) link->interface_lost(sink, interface.interface, interface.what);
   for (auto& open : open_) std::erase_if(open, [](const TcpLink* link) { return !link->open(); });
@@ -198,7 +203,7 @@ bool Tcp::refresh_due() noexcept {
 // Only what is used together with urgent frames gives way to them.
 void Tcp::pace(bool urgent) noexcept {
   if (paced_.empty()) return;
-  const TimePoint now = Clock::now();
+  const base::TimePoint now = base::Clock::now();
   if (urgent) urgent_at_ = now;
   if (!urgent_at_ || now - paced_at_ < pace_interval) return;
   paced_at_ = now;
@@ -208,13 +213,13 @@ void Tcp::pace(bool urgent) noexcept {
   if (!restrained) urgent_at_.reset();
 }
 
-bool Tcp::progress(Sink& sink) {
+bool Tcp::progress(transports::Sink& sink) {
   bool moved = setup_.pending();
   if (moved) adopt(sink);
   const bool direct = expecting_ <= direct_links;
   if (refresh_due()) refresh_flags();
   expecting_ = waiting_ = 0;
-  for (const Priority lane : link_lanes) {
+  for (const Priority lane : transports::link_lanes) {
     auto& open = open_[static_cast<std::size_t>(lane)];
     bool broken = false, arrived = false;
     for (TcpLink* link : open) {
@@ -241,8 +246,8 @@ bool Tcp::prepare_sleep() {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_tcp(const TcpOptions& options) {
+std::unique_ptr<transports::Transport> make_tcp(const TcpOptions& options) {
   return std::make_unique<Tcp>(options);
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

@@ -10,7 +10,7 @@
 #include "transports/tcp/setup.h"
 #include "transports/transport.h"
 
-namespace rondo {
+namespace rondo::tcp {
 
 // A socket that epoll watches.
 class Watched {
@@ -20,27 +20,30 @@ class Watched {
 };
 
 // What the transport asks of its links, of one connection or of several.
-class TcpLink : public Link {
+class TcpLink : public transports::Link {
  public:
-  // Takes a connection that has been set up; what is returned is to be watched for as long as the link is open. Null: the link is
-  // broken, and the event keeps the socket.
+  // Takes a connection that has been set up; what is returned is to be watched for as long as the
+  // link is open. Null: the link is broken, and the event keeps the socket.
   virtual Watched* attach(SetupEvent& event) = 0;
   // Has sockets and is not broken.
   virtual bool open() const noexcept = 0;
-  // Sends and receives what can be now, and notices the end. Returns whether anything happened. direct: see FrameReceiver.
-  virtual bool progress(Sink& sink, bool direct) = 0;
-  // To be called every few milliseconds of a link that is not urgent and leaves this host: see PacedSocket.
-  virtual void pace(TimePoint now, bool restrained) noexcept = 0;
+  // Sends and receives what can be now, and notices the end. Returns whether anything happened.
+  // direct: see FrameReceiver.
+  virtual bool progress(transports::Sink& sink, bool direct) = 0;
+  // To be called every few milliseconds of a link that is not urgent and leaves this host: see
+  // PacedSocket.
+  virtual void pace(base::TimePoint now, bool restrained) noexcept = 0;
   // The time is up that Setup::remind was asked for.
-  virtual void reminded(Sink& sink) = 0;
+  virtual void reminded(transports::Sink& sink) = 0;
   // An interface of this host is down: ends the link when one of its connections runs over it.
-  virtual void interface_lost(Sink& sink, std::string_view interface, std::string_view what) = 0;
+  virtual void interface_lost(transports::Sink& sink, std::string_view interface,
+                              std::string_view what) = 0;
   // Ends the link and tells the sink.
-  virtual void break_off(Sink& sink, Errc code, std::string_view what, bool clean) = 0;
+  virtual void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) = 0;
   virtual bool expecting() const noexcept = 0;
   virtual bool waits_for_room() const noexcept = 0;
   // Going by the flags, progress() would do something.
   virtual bool has_work() const noexcept = 0;
 };
 
-}  // namespace rondo
+}  // namespace rondo::tcp

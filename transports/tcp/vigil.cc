@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace rondo {
+namespace rondo::tcp {
 namespace {
 
 // So many probes without an answer, and the peer is left to the timeout.
@@ -15,7 +15,8 @@ constexpr unsigned unanswered_probes = 3;
 
 // Data waits, nothing is on its way: the peer has closed its window, and the kernel probes it.
 bool is_stalled(const tcp_info& info) {
-  return info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0 && info.tcpi_probes < unanswered_probes;
+  return info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0 &&
+         info.tcpi_probes < unanswered_probes;
 }
 
 void set_timeout(int socket, milliseconds timeout) {
@@ -35,7 +36,7 @@ void Vigil::forget(int socket) {
   std::erase_if(watched_, [&](const Watched& one) { return one.socket == socket; });
 }
 
-bool Vigil::look(TimePoint now) {
+bool Vigil::look(base::TimePoint now) {
   const std::lock_guard lock(mutex_);
   for (Watched& one : watched_) {
     tcp_info info{};
@@ -53,4 +54,4 @@ bool Vigil::look(TimePoint now) {
   return !watched_.empty();
 }
 
-}  // namespace rondo
+}  // namespace rondo::tcp

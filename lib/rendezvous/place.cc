@@ -8,10 +8,10 @@
 #include "lib/launcher.h"
 #include "lib/rendezvous/rendezvous.h"
 #include "lib/rendezvous/url.h"
-#include "lib/settings.h"
 #include "lib/rendezvous/user_directory.h"
+#include "lib/settings.h"
 
-namespace rondo {
+namespace rondo::rendezvous {
 namespace {
 
 constexpr std::string_view no_url = "env://";
@@ -20,20 +20,26 @@ constexpr std::string_view no_url = "env://";
 std::string file_name(const std::string& job, int size) {
   std::string name = "job-" + job.substr(0, 150) + "-" + std::to_string(size);
   std::ranges::replace_if(
-      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '.' && c != '_'; }, '_');
+      name,
+      [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '.' && c != '_'; },
+      '_');
   return name;
 }
 
-[[noreturn]] void ask_for_rendezvous(const Place& place, const std::optional<Launcher>& launcher) {
-  const std::string what = "rank " + std::to_string(place.rank) + " of " + std::to_string(place.size) +
-                           " does not know where the ranks meet: ";
-  const std::string remedy = "set RONDO_RENDEZVOUS=tcp://HOST:PORT, HOST being that of rank 0, on all ranks";
-  if (!launcher) throw Error(Errc::invalid_argument, what + remedy + ", or file:///PATH on one host");
-  throw Error(Errc::invalid_argument, what + launcher->name + " runs ranks on several hosts; " + remedy +
-                                          ", and RONDO_SECRET to the same text (" + launcher->carry_by + ")");
+[[noreturn]] void ask_for_rendezvous(const Place& place,
+                                     const std::optional<lib::Launcher>& launcher) {
+  const std::string what = "rank " + std::to_string(place.rank) + " of " +
+                           std::to_string(place.size) + " does not know where the ranks meet: ";
+  const std::string remedy =
+      "set RONDO_RENDEZVOUS=tcp://HOST:PORT, HOST being that of rank 0, on all ranks";
+  if (!launcher)
+    throw Error(Errc::invalid_argument, what + remedy + ", or file:///PATH on one host");
+  throw Error(Errc::invalid_argument, what + launcher->name + " runs ranks on several hosts; " +
+                                          remedy + ", and RONDO_SECRET to the same text (" +
+                                          launcher->carry_by + ")");
 }
 
-void resolve_ranks(Place& place, const Options& options, const EnvironmentRanks& environment) {
+void resolve_ranks(Place& place, const Options& options, const lib::EnvironmentRanks& environment) {
   place.rank = options.rank >= 0 ? options.rank : environment.rank;
   place.size = options.size > 0 ? options.size : environment.size;
   const bool as_environment = place.rank == environment.rank && place.size == environment.size;
@@ -52,9 +58,9 @@ void resolve_ranks(Place& place, const Options& options, const EnvironmentRanks&
                 "this is rank " + std::to_string(place.rank) +
                     ", but not of how many: give the size too (Options::size or RONDO_SIZE)");
   if (place.rank >= place.size)
-    throw Error(Errc::invalid_argument, "rank " + std::to_string(place.rank) + " of " +
-                                            std::to_string(place.size) + " cannot be: ranks go from 0 to " +
-                                            std::to_string(place.size - 1));
+    throw Error(Errc::invalid_argument,
+                "rank " + std::to_string(place.rank) + " of " + std::to_string(place.size) +
+                    " cannot be: ranks go from 0 to " + std::to_string(place.size - 1));
 }
 
 // The secret of ranks that were given none: processes of one user on one host know it.
@@ -64,18 +70,20 @@ void lend_secret(Place& place, std::string_view name) {
   place.this_host_only = true;
 }
 
-void resolve_url(Place& place, const Options& options, const std::optional<Launcher>& launcher) {
+void resolve_url(Place& place, const Options& options,
+                 const std::optional<lib::Launcher>& launcher) {
   if (!options.rendezvous.empty() && options.rendezvous != no_url) {
     place.url = options.rendezvous;
-  } else if (const auto url = variable("RONDO_RENDEZVOUS"); url && *url != no_url) {
+  } else if (const auto url = lib::variable("RONDO_RENDEZVOUS"); url && *url != no_url) {
     place.url = *url;
   } else if (launcher && !launcher->url.empty()) {
     place.url = launcher->url;
     if (launcher->several_hosts && place.secret.empty())
-      throw Error(Errc::authentication, launcher->name +
-                                            " runs ranks on several hosts, which takes a job secret: set "
-                                            "RONDO_SECRET to the same text on all ranks (" +
-                                            launcher->carry_by + ")");
+      throw Error(Errc::authentication,
+                  launcher->name +
+                      " runs ranks on several hosts, which takes a job secret: set "
+                      "RONDO_SECRET to the same text on all ranks (" +
+                      launcher->carry_by + ")");
   } else if (launcher && !launcher->url_problem.empty()) {
     throw Error(Errc::invalid_argument, launcher->url_problem);
   } else if (launcher && !launcher->several_hosts && !launcher->job.empty()) {
@@ -88,17 +96,18 @@ void resolve_url(Place& place, const Options& options, const std::optional<Launc
   }
   const RendezvousUrl parsed = parse_rendezvous(place.url, "the rendezvous");
   // Ranks may name one address in several ways, but its port in one.
-  lend_secret(place,
-              parsed.kind == RendezvousUrl::Kind::file ? parsed.path : "port " + std::to_string(parsed.port));
+  lend_secret(place, parsed.kind == RendezvousUrl::Kind::file
+                         ? parsed.path
+                         : "port " + std::to_string(parsed.port));
 }
 
 // A variable that cannot be read is told with all other settings, when the ranks have met.
 milliseconds time_to_join(const Options& options) {
   if (options.connect_deadline.count() > 0) return options.connect_deadline;
   try {
-    return seconds_variable("RONDO_CONNECT_DEADLINE").value_or(default_connect_deadline);
+    return lib::seconds_variable("RONDO_CONNECT_DEADLINE").value_or(lib::default_connect_deadline);
   } catch (const Error&) {
-    return default_connect_deadline;
+    return lib::default_connect_deadline;
   }
 }
 
@@ -111,14 +120,14 @@ Place resolve_place(const Options& options) {
   if (options.size < 0)
     throw Error(Errc::invalid_argument, "Options::size is " + std::to_string(options.size) +
                                             ": it must be 1 or more, or 0 for the launcher's");
-  const EnvironmentRanks environment = ranks_from_environment(options);
+  const lib::EnvironmentRanks environment = lib::ranks_from_environment(options);
   Place place;
-  place.deadline = after(Clock::now(), time_to_join(options));
+  place.deadline = base::after(base::Clock::now(), time_to_join(options));
   resolve_ranks(place, options, environment);
-  place.secret = options.secret.empty() ? secret_from_environment() : options.secret;
+  place.secret = options.secret.empty() ? lib::secret_from_environment() : options.secret;
   if (place.size > 1 && options.store == nullptr) resolve_url(place, options, environment.launcher);
   if (place.size > 1 && options.store != nullptr) lend_secret(place, "store");
   return place;
 }
 
-}  // namespace rondo
+}  // namespace rondo::rendezvous

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/process.h"
+#include "base/process.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -8,9 +8,8 @@
 #include <sstream>
 
 #include "base/file_descriptor.h"
-#include "lib/rendezvous/rendezvous.h"
 
-namespace rondo {
+namespace rondo::base {
 namespace {
 
 // The number in "net:[4026531833]"; empty when the link cannot be read.
@@ -26,7 +25,8 @@ std::string namespace_number(const char* link) {
 
 std::string host_name() {
   std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : std::string();
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data())
+                                                          : std::string();
 }
 
 }  // namespace
@@ -68,4 +68,4 @@ std::string host_identity() {
   return boot + "." + (network.empty() ? "0" : network);
 }
 
-}  // namespace rondo
+}  // namespace rondo::base

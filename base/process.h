@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace rondo {
+namespace rondo::base {
 
 struct ProcessStatus {
   char state = '?';  // of proc(5): Z is dead, its parent does not know yet
@@ -18,7 +18,9 @@ struct ProcessStatus {
 std::optional<ProcessStatus> read_process(int process);
 // The number of the process namespace, "0" when it is not known.
 std::string process_namespace();
+// Which host this process is on, as far as sharing loopback goes: boot id and network namespace.
+std::string host_identity();
 // A short file at once; empty when it cannot be read.
 std::string read_short_file(const std::string& path);
 
-}  // namespace rondo
+}  // namespace rondo::base
