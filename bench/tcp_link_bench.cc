@@ -310,7 +310,7 @@ void run_rank(int rank, Shared& shared, int listener, const sockaddr_in& address
 
   Rank me{rank,
           transport.get(),
-          &transport->link(1 - rank, Priority::bulk),
+          &transport->link(1 - rank, transports::Lane::bulk),
           plain_socket(rank, listener, address),
           std::vector<std::byte>((4u << 20) + 64),
           std::vector<std::byte>((4u << 20) + 64)};

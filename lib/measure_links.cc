@@ -53,7 +53,8 @@ class Conversation final : private transports::Sink {
     header[5] = static_cast<std::byte>(answer ? 1 : 0);
     const std::span<const std::byte> bytes(payload_.data(), bytes_of(kind));
     drive([&] {
-      const transports::Send result = transport_.link(peer_, Priority::bulk).send(header, bytes, 0);
+      const transports::Send result =
+          transport_.link(peer_, transports::Lane::bulk).send(header, bytes, 0);
       if (result == transports::Send::copied || result == transports::Send::queued) ++under_way_;
       return result != transports::Send::full;
     });
@@ -76,7 +77,7 @@ class Conversation final : private transports::Sink {
   // Rank 0 may begin with operations before this end has seen that the measurement is over: their
   // frames come behind its end, or on the links of other lanes at any time.
   bool is_measured(const transports::Link& link) const noexcept {
-    return link.peer() == peer_ && link.lane() == Priority::bulk;
+    return link.peer() == peer_ && link.lane() == transports::Lane::bulk;
   }
   template <class Done>
   void drive(const Done& done);
@@ -136,14 +137,14 @@ void Conversation::drive(const Done& done) {
     if (!problem_.empty())
       throw Error(Errc::peer_lost,
                   fmt::format("measuring the link to rank {} at {}: {}", peer_,
-                              transport_.link(peer_, Priority::bulk).describe(), problem_));
+                              transport_.link(peer_, transports::Lane::bulk).describe(), problem_));
     if (now >= until_)
       throw Error(
           Errc::deadline_exceeded,
           fmt::format(
               "measuring the link to rank {} at {}: no answer before the deadline for joining; "
               "RONDO_MEASURE=0 leaves it out",
-              peer_, transport_.link(peer_, Priority::bulk).describe()));
+              peer_, transport_.link(peer_, transports::Lane::bulk).describe()));
     if (now - idle_since < spin_time)
       ::sched_yield();
     else

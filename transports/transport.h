@@ -30,12 +30,17 @@ inline constexpr std::size_t frame_header_bytes = 64;
 // the rest, or answers full. So ranks that exchange small frames and then write over what they sent
 // never wait for each other's reading.
 inline constexpr std::size_t eager_bytes = std::size_t{64} << 10;
-// Lanes of a link: those of Priority, and one for messages between two ranks, which have an order
-// of their own.
-inline constexpr Priority point_lane = static_cast<Priority>(lane_count);
-inline constexpr int link_lane_count = lane_count + 1;
+// Each peer has one link per lane. Bulk and urgent carry the collectives of that Priority, messages
+// what two ranks send each other. A lane has an order of its own and waits for no other lane.
+enum class Lane : std::uint8_t { bulk, urgent, messages };
+inline constexpr int link_lane_count = 3;
 // In the order in which a transport serves them.
-inline constexpr std::array link_lanes = {Priority::urgent, point_lane, Priority::bulk};
+inline constexpr std::array link_lanes = {Lane::urgent, Lane::messages, Lane::bulk};
+static_assert(link_lanes.size() == link_lane_count);
+
+constexpr Lane lane_of(Priority priority) noexcept {
+  return priority == Priority::urgent ? Lane::urgent : Lane::bulk;
+}
 using HeaderBytes = std::array<std::byte, frame_header_bytes>;
 using Blob = std::vector<std::byte>;
 
@@ -65,7 +70,7 @@ class Link {
  public:
   virtual ~Link() = default;
   virtual int peer() const noexcept = 0;
-  virtual Priority lane() const noexcept = 0;
+  virtual Lane lane() const noexcept = 0;
   // Opens the connection when it is not open yet (then: full until it is). header and payload are
   // sent as one frame. A queued payload stays borrowed. Frames are delivered in the order of send
   // calls.
@@ -180,7 +185,7 @@ class Transport {
   // thread.
   virtual void interrupt(std::string_view) noexcept {}
   // The link to a peer; owned by the transport, the same object at every call.
-  virtual Link& link(int peer, Priority lane) = 0;
+  virtual Link& link(int peer, Lane lane) = 0;
   virtual std::unique_ptr<Region> register_memory(std::span<std::byte> memory) = 0;
   // After start(): the ranks whose memory this one reaches directly; null where the transport has
   // no such thing.

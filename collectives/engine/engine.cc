@@ -40,8 +40,8 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
       pool_(std::make_shared<OperationPool>()),
       wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {
-  lane(Priority::bulk).prepare(Priority::bulk, options_.size);
-  lane(Priority::urgent).prepare(Priority::urgent, options_.size);
+  lane(transports::Lane::bulk).prepare(transports::Lane::bulk, options_.size);
+  lane(transports::Lane::urgent).prepare(transports::Lane::urgent, options_.size);
   for (transports::Transport* transport : transports_) {
     transports::Windows* const windows = transport->windows();
     if (windows == nullptr || windows->ranks().size() != routes_.size() || !direct_.empty())
@@ -102,7 +102,7 @@ Operation* Engine::start(const schedules::Call& call) {
   const base::TimePoint now = base::Clock::now();
   TakenOperation taken(take_operation());
   Operation& operation = *taken;
-  Lane& its_lane = lane(call.priority);
+  Lane& its_lane = lane(transports::lane_of(call.priority));
   // What can throw comes first: a number that has been taken must be used, or the ranks no longer
   // agree.
   const bool by_direct = call.signature.algorithm == schedules::Algorithm::direct;
@@ -159,24 +159,24 @@ bool Engine::pass() {
   if (failure_ || suspicion_) return false;
   for (Lane& l : lanes_) l.grant_staging();
   bool moved = pass_direct();
-  moved = send_ready(lane(Priority::urgent)) || moved;
+  moved = send_ready(lane(transports::Lane::urgent)) || moved;
   moved = point_.send_ready() || moved;
-  moved = send_ready(lane(Priority::bulk)) || moved;
+  moved = send_ready(lane(transports::Lane::bulk)) || moved;
   bool arrived = false;
   for (transports::Transport* transport : transports_)
     arrived = transport->progress(*this) || arrived;
   if (arrived && !suspicion_) {
-    send_ready(lane(Priority::urgent));
+    send_ready(lane(transports::Lane::urgent));
     point_.send_ready();
-    send_ready(lane(Priority::bulk));
+    send_ready(lane(transports::Lane::bulk));
   }
   return moved || arrived;
 }
 
 bool Engine::pass_direct() {
   if (direct_.empty() || failure_ || suspicion_) return false;
-  const bool moved = pass_direct(direct(Priority::urgent));
-  return pass_direct(direct(Priority::bulk)) || moved;
+  const bool moved = pass_direct(direct(transports::Lane::urgent));
+  return pass_direct(direct(transports::Lane::bulk)) || moved;
 }
 
 bool Engine::pass_direct(direct::DirectLane& direct) {
@@ -187,7 +187,7 @@ bool Engine::pass_direct(direct::DirectLane& direct) {
     if (step == direct::DirectLane::Step::none) break;
     moved = true;
     ++lane(operation.lane).frames_received;  // a sign of life
-    const bool urgent = operation.lane == Priority::urgent;
+    const bool urgent = operation.lane == transports::Lane::urgent;
     if (step == direct::DirectLane::Step::done) finish(operation);
     // A piece of a large one: first see what is urgent.
     if (step == direct::DirectLane::Step::moved && !urgent) break;
@@ -256,7 +256,7 @@ Channel& Engine::channel(transports::Link& link) noexcept {
 }
 
 std::optional<transports::Receive> Engine::expected(transports::Link& link) {
-  if (link.lane() == transports::point_lane)
+  if (link.lane() == transports::Lane::messages)
     return failure_ || suspicion_ ? std::nullopt : point_.expected(link);
   Channel& c = channel(link);
   if (c.receiving == nullptr || failure_ || suspicion_) return std::nullopt;
@@ -265,7 +265,7 @@ std::optional<transports::Receive> Engine::expected(transports::Link& link) {
 
 transports::Header Engine::arrived(transports::Link& link, const transports::HeaderBytes& header) {
   if (failure_ || suspicion_) return transports::Header::refuse;
-  if (link.lane() == transports::point_lane) return point_.arrived(link, header);
+  if (link.lane() == transports::Lane::messages) return point_.arrived(link, header);
   Channel& c = channel(link);
   auto frame = decode(header);
   if (!frame) {
@@ -286,7 +286,7 @@ transports::Header Engine::arrived(transports::Link& link, const transports::Hea
 }
 
 std::size_t Engine::data(transports::Link& link, std::span<const std::byte> view) {
-  if (link.lane() == transports::point_lane) return view.size();  // such frames are placed
+  if (link.lane() == transports::Lane::messages) return view.size();  // such frames are placed
   Channel& c = channel(link);
   if (c.receiving == nullptr) return view.size();
   const std::size_t used = c.receiving->run.consume(c.receiving_index, view);
@@ -295,7 +295,7 @@ std::size_t Engine::data(transports::Link& link, std::span<const std::byte> view
 }
 
 void Engine::received(transports::Link& link) {
-  if (link.lane() == transports::point_lane) {
+  if (link.lane() == transports::Lane::messages) {
     if (!failure_ && !suspicion_) point_.received(link);
     return;
   }
@@ -319,7 +319,7 @@ void Engine::received(transports::Link& link) {
 }
 
 void Engine::sent(transports::Link& link, std::uint64_t) {
-  if (link.lane() == transports::point_lane) return point_.sent(link);
+  if (link.lane() == transports::Lane::messages) return point_.sent(link);
   Channel& c = channel(link);
   if (c.queued.empty()) return;
   const QueuedSend send = c.queued.front();

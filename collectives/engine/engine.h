@@ -125,9 +125,9 @@ class Engine final : private transports::Sink, private point::PointHost {
   void point_finished(Operation& operation) override;
   void point_failed(Failure failure) override;
 
-  Lane& lane(Priority priority) noexcept { return lanes_[static_cast<std::size_t>(priority)]; }
-  direct::DirectLane& direct(Priority priority) noexcept {
-    return direct_[static_cast<std::size_t>(priority)];
+  Lane& lane(transports::Lane lane) noexcept { return lanes_[static_cast<std::size_t>(lane)]; }
+  direct::DirectLane& direct(transports::Lane lane) noexcept {
+    return direct_[static_cast<std::size_t>(lane)];
   }
   Channel& channel(transports::Link& link) noexcept;
   const schedules::Program& program(const schedules::Call& call);
@@ -164,7 +164,7 @@ class Engine final : private transports::Sink, private point::PointHost {
   void check_peers(Operation& operation);
   const Left* who_left_before(const Operation& operation) const noexcept;
   void notice_lost(Channel& channel);
-  void mismatch(int peer, Priority lane, const Operation* mine, const Frame& theirs);
+  void mismatch(int peer, transports::Lane lane, const Operation* mine, const Frame& theirs);
   void append_awaited(const Operation& operation, std::vector<int>& ranks) const;
   void suspect(Failure failure);
   void adopt(const Failure& failure);

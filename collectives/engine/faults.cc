@@ -26,9 +26,9 @@ std::string seconds_text(nanoseconds time) {
 }  // namespace
 
 std::string Engine::text(const Operation& operation) const {
-  if (operation.lane == transports::point_lane)
+  if (operation.lane == transports::Lane::messages)
     return point_.describe(operation) + " over " + options_.transport + ")";
-  return schedules::describe_call(operation.signature, operation.number, operation.lane,
+  return schedules::describe_call(operation.signature, operation.number, operation.priority(),
                                   operation.tag, options_.transport);
 }
 
@@ -167,7 +167,7 @@ void Engine::check_time(base::TimePoint now) {
 void Engine::expire(const Operation& operation) {
   const std::string view = view_of(operation);
   if (observer_ == nullptr) return adopt({Errc::deadline_exceeded, view});
-  reports_.push_back([this, lane = operation.lane, number = operation.number,
+  reports_.push_back([this, lane = operation.priority(), number = operation.number,
                       limit = operation.time_limit,
                       view] { observer_->deadline(lane, number, limit, view); });
   suspicion_ = Failure{Errc::deadline_exceeded, view};
@@ -186,8 +186,9 @@ void Engine::check_stall(base::TimePoint now) {
     const Operation* const first = l.first();
     if (moved || first == nullptr || stall_reported_[i] == first->number) continue;
     stall_reported_[i] = first->number;
-    reports_.push_back(
-        [this, lane = first->lane, number = first->number] { observer_->stalled(lane, number); });
+    reports_.push_back([this, lane = first->priority(), number = first->number] {
+      observer_->stalled(lane, number);
+    });
   }
 }
 
@@ -200,7 +201,7 @@ void Engine::check_slow(base::TimePoint now) {
     if (waited < options_.warn_after) return;
     slow_reported_[place] = operation->number;
     const bool message = place == lane_count;
-    reports_.push_back([this, lane = message ? Priority::bulk : operation->lane,
+    reports_.push_back([this, lane = message ? Priority::bulk : operation->priority(),
                         number = message ? 0 : operation->number,
                         waited] { observer_->slow(lane, number, waited); });
   };
@@ -223,7 +224,7 @@ void Engine::check_farewells(base::TimePoint now) {
 
 void Engine::broken(transports::Link& link, std::error_code code, std::string_view what,
                     bool clean) {
-  if (link.lane() == transports::point_lane)
+  if (link.lane() == transports::Lane::messages)
     return point_.broken(link, code, what, clean, base::Clock::now());
   Channel& c = channel(link);
   c.lost = lost_text(c, what);
@@ -312,9 +313,12 @@ void Engine::check_held(Channel& c) {
   }
 }
 
-void Engine::mismatch(int peer, Priority its_lane, const Operation* mine, const Frame& theirs) {
+void Engine::mismatch(int peer, transports::Lane its_lane, const Operation* mine,
+                      const Frame& theirs) {
   if (const Operation* const same = lane(its_lane).find(theirs.number)) mine = same;
-  const std::string call = schedules::describe_call(theirs.signature, theirs.number, its_lane);
+  const Priority priority =
+      its_lane == transports::Lane::urgent ? Priority::urgent : Priority::bulk;
+  const std::string call = schedules::describe_call(theirs.signature, theirs.number, priority);
   std::string cause;
   if (mine == nullptr) {
     cause = fmt::format("rank {} called {}, which rank {} has already finished in another way",
@@ -329,7 +333,7 @@ void Engine::mismatch(int peer, Priority its_lane, const Operation* mine, const 
         schedules::name_of(mine->signature.algorithm));
   } else {
     cause = fmt::format("rank {} called {} where rank {} called {}", peer, call, options_.rank,
-                        schedules::describe_call(mine->signature, mine->number, its_lane));
+                        schedules::describe_call(mine->signature, mine->number, priority));
   }
   suspect({Errc::mismatch, std::move(cause)});
 }

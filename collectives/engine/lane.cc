@@ -5,7 +5,7 @@
 
 namespace rondo::engine {
 
-void Lane::prepare(Priority lane, int size) {
+void Lane::prepare(transports::Lane lane, int size) {
   channels_.resize(static_cast<std::size_t>(size));
   senders_.reserve(channels_.size());
   for (int peer = 0; peer < size; ++peer) {

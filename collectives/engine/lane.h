@@ -26,7 +26,7 @@ struct QueuedSend {
 // One peer in one lane. Frames of operations follow each other on a link in start order.
 struct Channel {
   int peer = 0;
-  Priority lane = Priority::bulk;
+  transports::Lane lane = transports::Lane::bulk;
   transports::Link* link = nullptr;
   Operation* receiving = nullptr;  // the oldest operation that still needs frames from the peer
   Operation* sending = nullptr;    // the oldest that still owes it some
@@ -44,7 +44,7 @@ struct Channel {
 
 class Lane {
  public:
-  void prepare(Priority lane, int size);
+  void prepare(transports::Lane lane, int size);
 
   Channel& channel(int peer) noexcept { return channels_[static_cast<std::size_t>(peer)]; }
   std::vector<Channel>& channels() noexcept { return channels_; }

@@ -38,7 +38,7 @@ void Operation::keep_counts(const schedules::Call& call) {
 
 void Operation::begin(const schedules::Call& call, std::uint64_t call_number, base::TimePoint now) {
   signature = call.signature;
-  lane = call.priority;
+  lane = transports::lane_of(call.priority);
   number = call_number;
   in = call.in;
   out = call.out;

@@ -61,11 +61,15 @@ class Operation {
   // else empty.
   std::span<const std::size_t> offsets() const noexcept { return offsets_; }
   nanoseconds waited(base::TimePoint now) const noexcept { return now - (deadline - time_limit); }
+  // Of a collective.
+  Priority priority() const noexcept {
+    return lane == transports::Lane::urgent ? Priority::urgent : Priority::bulk;
+  }
   bool direct() const noexcept { return signature.algorithm == schedules::Algorithm::direct; }
 
   Run run;
   schedules::Signature signature;
-  Priority lane = Priority::bulk;
+  transports::Lane lane = transports::Lane::bulk;
   std::uint64_t number = 0;
   nanoseconds time_limit{};
   base::TimePoint deadline = base::TimePoint::max();
@@ -80,7 +84,7 @@ class Operation {
   Operation* next_ended = nullptr;   // among those whose callback is to be made
   Operation* next_direct = nullptr;  // among those without a schedule
   Operation* next_free = nullptr;    // in the pool
-  // Of operations in point_lane: the other neighbour, what it is, and how much of it is under way.
+  // Of messages: the other neighbour, what it is, and how much of it is under way.
   Operation* before = nullptr;
   point::PointShape point;
   std::size_t transfers_left = 0;

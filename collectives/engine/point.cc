@@ -18,7 +18,6 @@ Operation* Engine::start(const point::PointCall& call) {
   as_call.signature.operation = call.shape.operation;
   as_call.signature.type = first.type;
   as_call.signature.count = first.count;
-  as_call.priority = transports::point_lane;
   as_call.time_limit = call.time_limit;
   as_call.tag = call.tag;
   for (const point::PointTransfer& t : call.transfers) {
@@ -31,6 +30,7 @@ Operation* Engine::start(const point::PointCall& call) {
   point_.reserve(call);  // what can throw comes before a number is taken
   Operation& operation = *take_operation();
   operation.begin(as_call, point_.next_number(), now);
+  operation.lane = transports::Lane::messages;
   operation.point = call.shape;
   operation.add_reference();
   ++statistics_.operations;
@@ -59,12 +59,12 @@ Operation* Engine::start(const point::PointCall& call) {
 }
 
 bool Engine::awaits_header(transports::Link& link) {
-  return link.lane() == transports::point_lane && !failure_ && !suspicion_ &&
+  return link.lane() == transports::Lane::messages && !failure_ && !suspicion_ &&
          point_.awaits_header(link);
 }
 
 transports::Link& Engine::point_link(int peer) {
-  return routes_[static_cast<std::size_t>(peer)]->link(peer, transports::point_lane);
+  return routes_[static_cast<std::size_t>(peer)]->link(peer, transports::Lane::messages);
 }
 
 void Engine::point_finished(Operation& operation) {

@@ -244,7 +244,7 @@ TEST_CASE("fail ends what is pending and what comes with the first cause") {
 
 TEST_CASE("a flipped bit is never summed when checksums are on") {
   mem::MemFaults faults;
-  faults.flips.push_back({0, 1, Priority::bulk, 2, false, 12345});
+  faults.flips.push_back({0, 1, transports::Lane::bulk, 2, false, 12345});
   Cluster cluster(2, faults, true);
   Buffers a, b;
   Work first(cluster[0].start(

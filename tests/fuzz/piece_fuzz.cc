@@ -23,7 +23,7 @@ constexpr std::size_t frame_bytes = 3 * tcp::piece_bytes + 100;
 class FuzzLink final : public transports::Link {
  public:
   int peer() const noexcept override { return 1; }
-  Priority lane() const noexcept override { return Priority::bulk; }
+  transports::Lane lane() const noexcept override { return transports::Lane::bulk; }
   transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>,
                         std::uint64_t) override {
     return transports::Send::full;

@@ -30,7 +30,9 @@ class Refused final : public transports::Transport {
   void start(std::vector<transports::Blob>, std::uint64_t) override {
     throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
   }
-  transports::Link& link(int peer, Priority lane) override { return inner_->link(peer, lane); }
+  transports::Link& link(int peer, transports::Lane lane) override {
+    return inner_->link(peer, lane);
+  }
   std::unique_ptr<transports::Region> register_memory(std::span<std::byte> memory) override {
     return inner_->register_memory(memory);
   }

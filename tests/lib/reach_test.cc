@@ -27,7 +27,9 @@ class Blind final : public transports::Transport {
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override {
     inner_->start(std::move(addresses), job);
   }
-  transports::Link& link(int peer, Priority lane) override { return inner_->link(peer, lane); }
+  transports::Link& link(int peer, transports::Lane lane) override {
+    return inner_->link(peer, lane);
+  }
   std::unique_ptr<transports::Region> register_memory(std::span<std::byte> memory) override {
     return inner_->register_memory(memory);
   }

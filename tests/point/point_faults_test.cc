@@ -142,7 +142,7 @@ TEST_CASE("an abort from another thread ends messages on every rank") {
 TEST_CASE("a link that breaks between two ranks is told to the third") {
   const std::size_t cut_at = GENERATE(0, 100, 5000);
   Setup setup = point_setup(Over::mem, 3);
-  setup.faults.cuts = {{0, 1, transports::point_lane, cut_at, false}};
+  setup.faults.cuts = {{0, 1, transports::Lane::messages, cut_at, false}};
   CHECK_NOTHROW(run_communicators(setup, "cut", [](Communicator& c, int rank) {
     Bytes memory(100'000);
     const Ended end = ended([&] {

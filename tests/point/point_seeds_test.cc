@@ -56,9 +56,10 @@ struct Play {
     const auto from = draw(n), to = (from + 1 + draw(n - 1)) % n;
     const int a = static_cast<int>(from), b = static_cast<int>(to);
     if (kind == Kind::cut)
-      setup.faults.cuts = {{a, b, transports::point_lane, draw(3000), draw(2) == 0}};
+      setup.faults.cuts = {{a, b, transports::Lane::messages, draw(3000), draw(2) == 0}};
     if (kind == Kind::flipped)
-      setup.faults.flips = {{a, b, transports::point_lane, draw(4), draw(2) == 0, draw(1 << 16)}};
+      setup.faults.flips = {
+          {a, b, transports::Lane::messages, draw(4), draw(2) == 0, draw(1 << 16)}};
   }
 };
 

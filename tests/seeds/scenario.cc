@@ -21,7 +21,7 @@ mem::MemFaults draw_faults(Draw& draw, int size, Scenario::Kind kind) {
   faults.split = draw(2) * draw(200);
   const int from = static_cast<int>(draw(n)),
             to = static_cast<int>((static_cast<std::uint64_t>(from) + 1 + draw(n - 1)) % n);
-  const Priority lane = draw(4) == 0 ? Priority::urgent : Priority::bulk;
+  const transports::Lane lane = draw(4) == 0 ? transports::Lane::urgent : transports::Lane::bulk;
   if (kind == Scenario::Kind::cut || kind == Scenario::Kind::closed)
     faults.cuts = {{from, to, lane, draw(draw.one_of<std::uint64_t>({1, 300, 3000, 20'000})),
                     kind == Scenario::Kind::closed}};
@@ -114,7 +114,7 @@ std::string Scenario::describe() const {
                      ", stall " + std::to_string(f.stall) + ", split " + std::to_string(f.split);
   const auto route = [](const auto& fault) {
     return std::to_string(fault.from) + "->" + std::to_string(fault.to) +
-           (fault.lane == Priority::urgent ? " urgent" : " bulk");
+           (fault.lane == transports::Lane::urgent ? " urgent" : " bulk");
   };
   for (const auto& cut : f.cuts)
     text += ", cut " + route(cut) + " after " + std::to_string(cut.bytes);

@@ -24,7 +24,7 @@ void all_sizes(const MakeTransports& make, bool placed, std::size_t element) {
   Group group(make, 2);
   std::uint64_t number = 1;
   for (const std::size_t size : sizes)
-    for (const Priority lane : transports::link_lanes)
+    for (const transports::Lane lane : transports::link_lanes)
       for (const int from : {0, 1}) {
         const std::size_t bytes = size / element * element;
         group[from].send(1 - from, lane, number, bytes);
@@ -47,8 +47,8 @@ void mixed(const MakeTransports& make) {
   Group group(make, 2);
   for (std::uint64_t number = 1; number <= 300; ++number) {
     const std::size_t bytes = (number * 7919) % 5000 / 4 * 4;
-    group[0].send(1, Priority::bulk, number, bytes);
-    group[1].expect(0, Priority::bulk, {number, bytes, number % 3 == 0, 4});
+    group[0].send(1, transports::Lane::bulk, number, bytes);
+    group[1].expect(0, transports::Lane::bulk, {number, bytes, number % 3 == 0, 4});
   }
   group.finish();
 }
@@ -57,8 +57,8 @@ void large(const MakeTransports& make) {
   Group group(make, 2);
   const std::size_t bytes = std::size_t{64} << 20;
   for (const int from : {0, 1}) {
-    group[from].send(1 - from, Priority::bulk, 1, bytes);
-    group[1 - from].expect(from, Priority::bulk, {1, bytes, from == 0, 8});
+    group[from].send(1 - from, transports::Lane::bulk, 1, bytes);
+    group[1 - from].expect(from, transports::Lane::bulk, {1, bytes, from == 0, 8});
   }
   group.finish();
 }
@@ -66,8 +66,8 @@ void large(const MakeTransports& make) {
 void tokens(const MakeTransports& make) {
   Group group(make, 2);
   for (std::uint64_t number = 1; number <= 2000; ++number) {
-    group[0].send(1, Priority::urgent, number, 0);
-    group[1].expect(0, Priority::urgent, {number, 0, number % 2 == 0, 4});
+    group[0].send(1, transports::Lane::urgent, number, 0);
+    group[1].expect(0, transports::Lane::urgent, {number, 0, number % 2 == 0, 4});
   }
   group.finish();
 }
@@ -77,11 +77,11 @@ void held_then_accepted(const MakeTransports& make) {
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{300'000}}) {
     for (const bool place : {true, false}) {
       const int before = group[1].held;
-      group[0].send(1, Priority::bulk, 5, bytes);
+      group[0].send(1, transports::Lane::bulk, 5, bytes);
       CHECK(group.run_until([&] { return group[1].held > before; }));
       for (int i = 0; i < 50; ++i) group[1].turn();
       CHECK(group[1].held == before + 1);
-      group[1].expect(0, Priority::bulk, {5, bytes, place, 4});
+      group[1].expect(0, transports::Lane::bulk, {5, bytes, place, 4});
       group.finish();
     }
   }
@@ -89,21 +89,21 @@ void held_then_accepted(const MakeTransports& make) {
 
 void hold_does_not_stop_others(const MakeTransports& make) {
   Group group(make, 2);
-  group[0].send(1, Priority::bulk, 1, 200'000);
+  group[0].send(1, transports::Lane::bulk, 1, 200'000);
   CHECK(group.run_until([&] { return group[1].held == 1; }));
-  group[0].send(1, Priority::urgent, 2, 40);
-  group[1].expect(0, Priority::urgent, {2, 40, false, 8});
+  group[0].send(1, transports::Lane::urgent, 2, 40);
+  group[1].expect(0, transports::Lane::urgent, {2, 40, false, 8});
   CHECK(group.run_until([&] { return group[1].frames == 1; }));
-  group[1].expect(0, Priority::bulk, {1, 200'000, true, 1});
+  group[1].expect(0, transports::Lane::bulk, {1, 200'000, true, 1});
   group.finish();
 }
 
 void refused(const MakeTransports& make) {
   Group group(make, 2);
   group[1].refuse_unexpected = true;
-  group[0].send(1, Priority::bulk, 9, 1000);
+  group[0].send(1, transports::Lane::bulk, 9, 1000);
   CHECK(group.run_until([&] { return group[1].refused == 1; }));
-  group[1].expect(0, Priority::bulk, {9, 1000, true, 1});
+  group[1].expect(0, transports::Lane::bulk, {9, 1000, true, 1});
   for (int i = 0; i < 100; ++i) group[1].turn();
   CHECK(group[1].refused == 1);
   CHECK(group[1].frames == 0);
@@ -115,7 +115,7 @@ void many_links(const MakeTransports& make) {
   Group group(make, size);
   for (int from = 0; from < size; ++from)
     for (int to = 0; to < size; ++to)
-      for (const Priority lane : transports::link_lanes)
+      for (const transports::Lane lane : transports::link_lanes)
         for (std::uint64_t number = 1; from != to && number <= 3; ++number) {
           const std::size_t bytes = number * 10'000 * static_cast<std::size_t>(from + 1);
           group[from].send(to, lane, number, bytes);
@@ -126,10 +126,10 @@ void many_links(const MakeTransports& make) {
 
 void clean_close(const MakeTransports& make) {
   Group group(make, 2);
-  group[0].send(1, Priority::bulk, 1, 100);
-  group[1].expect(0, Priority::bulk, {1, 100, true, 1});
+  group[0].send(1, transports::Lane::bulk, 1, 100);
+  group[1].expect(0, transports::Lane::bulk, {1, 100, true, 1});
   group.finish();
-  transports::Link& link = group[0].transport().link(1, Priority::bulk);
+  transports::Link& link = group[0].transport().link(1, transports::Lane::bulk);
   group[1].destroy();
   for (int i = 0; i < 1'000'000 && group[0].broken_links.empty(); ++i)
     if (group[0].transport().prepare_sleep())
@@ -149,10 +149,10 @@ void clean_close(const MakeTransports& make) {
 void cut_within_a_frame(const MakeTransports& make) {
   Group group(make, 2);
   const std::size_t bytes = std::size_t{100} << 20;
-  group[0].send(1, Priority::bulk, 1, bytes);
-  group[0].send(1, Priority::bulk, 2, bytes);
+  group[0].send(1, transports::Lane::bulk, 1, bytes);
+  group[0].send(1, transports::Lane::bulk, 2, bytes);
   CHECK(group.run_until([&] { return group[1].held == 1; }));
-  group[1].expect(0, Priority::bulk, {1, bytes, true, 1});
+  group[1].expect(0, transports::Lane::bulk, {1, bytes, true, 1});
   group[1].turn();
   group[0].destroy();
   for (int i = 0; i < 1'000'000 && group[1].broken_links.empty(); ++i)
@@ -168,11 +168,11 @@ void sleeps_and_wakes(const MakeTransports& make) {
   Group group(make, 2);
   transports::Transport& receiver = group[1].transport();
   for (std::uint64_t number = 1; number <= 20; ++number) {
-    group[1].expect(0, Priority::bulk, {number, 1000, number % 2 == 0, 1});
+    group[1].expect(0, transports::Lane::bulk, {number, 1000, number % 2 == 0, 1});
     while (group[1].turn() || !receiver.prepare_sleep()) {
     }
     CHECK((number == 1 || !readable(receiver.wait_descriptor(), 0)));
-    group[0].send(1, Priority::bulk, number, 1000);
+    group[0].send(1, transports::Lane::bulk, number, 1000);
     CHECK(group.run_until([&] { return group[0].idle(); }));
     if (number > 1)
       CHECK((group[1].idle() || !receiver.prepare_sleep() ||
@@ -185,7 +185,7 @@ void sleeps_and_wakes(const MakeTransports& make) {
 void stalled_link_lets_sleep(const MakeTransports& make) {
   Group group(make, 2);
   const std::size_t bytes = std::size_t{30} << 20;
-  group[0].send(1, Priority::bulk, 1, bytes);
+  group[0].send(1, transports::Lane::bulk, 1, bytes);
   CHECK(group.run_until([&] { return group[1].held == 1; }));
   int sleeps = 0;
   for (int i = 0; i < 100'000 && sleeps < 3; ++i) {
@@ -199,7 +199,7 @@ void stalled_link_lets_sleep(const MakeTransports& make) {
     sleeps = slept ? sleeps + 1 : 0;
   }
   CHECK(sleeps == 3);
-  group[1].expect(0, Priority::bulk, {1, bytes, false, 8});
+  group[1].expect(0, transports::Lane::bulk, {1, bytes, false, 8});
   group.finish();
 }
 

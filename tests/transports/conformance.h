@@ -43,8 +43,8 @@ class Node final : public transports::Sink {
   explicit Node(std::unique_ptr<transports::Transport> transport)
       : transport_(std::move(transport)) {}
 
-  void send(int peer, Priority lane, std::uint64_t number, std::size_t bytes);
-  void expect(int peer, Priority lane, const Expected& frame);
+  void send(int peer, transports::Lane lane, std::uint64_t number, std::size_t bytes);
+  void expect(int peer, transports::Lane lane, const Expected& frame);
   // One round: sends what finds room, then progress. Returns whether anything moved.
   bool turn();
   transports::Transport& transport() { return *transport_; }
@@ -53,7 +53,7 @@ class Node final : public transports::Sink {
 
   struct Broken {
     int peer = 0;
-    Priority lane = Priority::bulk;
+    transports::Lane lane = transports::Lane::bulk;
     std::error_code code;
     std::string what;
     bool clean = false;
@@ -77,7 +77,7 @@ class Node final : public transports::Sink {
     std::size_t filled = 0;
     bool accepted = false, broken = false;
   };
-  using Key = std::pair<int, Priority>;
+  using Key = std::pair<int, transports::Lane>;
 
   std::optional<transports::Receive> expected(transports::Link& link) override;
   transports::Header arrived(transports::Link& link,

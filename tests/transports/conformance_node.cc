@@ -26,12 +26,12 @@ transports::Blob payload_of(std::uint64_t number, std::size_t bytes) {
   return payload;
 }
 
-void Node::send(int peer, Priority lane, std::uint64_t number, std::size_t bytes) {
+void Node::send(int peer, transports::Lane lane, std::uint64_t number, std::size_t bytes) {
   sides_[{peer, lane}].out.push_back({number, header_of(number), payload_of(number, bytes)});
   ++sends_left_;
 }
 
-void Node::expect(int peer, Priority lane, const Expected& frame) {
+void Node::expect(int peer, transports::Lane lane, const Expected& frame) {
   sides_[{peer, lane}].in.push_back(frame);
   ++expected_left_;
 }

@@ -18,7 +18,7 @@ namespace rondo::mem_testing {
 TEST_CASE("a cut breaks both ends after exactly so many bytes") {
   mem::MemFaults faults;
   const std::uint64_t bytes = GENERATE(0, 1, 63, 64, 65, 72, 100, 136, 200, 5000);
-  faults.cuts = {{0, 1, Priority::bulk, bytes, false}};
+  faults.cuts = {{0, 1, transports::Lane::bulk, bytes, false}};
   faults.capacity = GENERATE(10, 1 << 18);
   Pair pair(faults);
   pair.run(mixed);
@@ -40,7 +40,7 @@ TEST_CASE("a cut breaks both ends after exactly so many bytes") {
 
 TEST_CASE("a clean cut falls on the end of a frame") {
   mem::MemFaults faults;
-  faults.cuts = {{0, 1, Priority::bulk, 137, true}};
+  faults.cuts = {{0, 1, transports::Lane::bulk, 137, true}};
   Pair pair(faults);
   pair.run(mixed);
   pair.check_frames(3);
@@ -85,7 +85,7 @@ TEST_CASE("one bit arrives wrong, where it was asked for") {
   const bool header = GENERATE(true, false);
   const std::uint64_t bit = GENERATE(0, 9, 511, 1'000'003);
   const std::uint64_t frame = GENERATE(0, 3, 4);
-  faults.flips = {{0, 1, Priority::bulk, frame, header, bit}};
+  faults.flips = {{0, 1, transports::Lane::bulk, frame, header, bit}};
   faults.capacity = GENERATE(7, 1 << 18);
   Pair pair(faults);
   pair.run(mixed);
@@ -114,8 +114,8 @@ TEST_CASE("addresses of another fabric, another rank or garbage are not reached"
   transports::Blob longer = rank1->address();
   longer.push_back(std::byte{0});
   CHECK_FALSE(rank0->reach(1, longer).distance);
-  CHECK(&rank0->link(1, Priority::urgent) != &rank0->link(1, Priority::bulk));
-  CHECK(&rank0->link(1, Priority::urgent) == &rank0->link(1, Priority::urgent));
+  CHECK(&rank0->link(1, transports::Lane::urgent) != &rank0->link(1, transports::Lane::bulk));
+  CHECK(&rank0->link(1, transports::Lane::urgent) == &rank0->link(1, transports::Lane::urgent));
 }
 
 TEST_CASE("faults that cannot be are refused") {
@@ -127,10 +127,10 @@ TEST_CASE("faults that cannot be are refused") {
   faults.queue = 0;
   CHECK_THROWS_AS(mem::MemFabric(2, faults), Error);
   faults = {};
-  faults.cuts = {{0, 2, Priority::bulk, 1, false}};
+  faults.cuts = {{0, 2, transports::Lane::bulk, 1, false}};
   CHECK_THROWS_WITH(mem::MemFabric(2, faults),
                     Catch::Contains("rank 0 to rank 2") && Catch::Contains("0 to 1"));
-  faults.cuts = {{1, 1, Priority::bulk, 1, false}};
+  faults.cuts = {{1, 1, transports::Lane::bulk, 1, false}};
   CHECK_THROWS_AS(mem::MemFabric(2, faults), Error);
   mem::MemFabric fabric(2);
   CHECK_THROWS_AS(fabric.endpoint(2), Error);
@@ -144,7 +144,7 @@ namespace {
 void exchange(transports::Transport& end, int peer, NotingSink& sink, std::size_t frames) {
   const transports::Blob payload = payload_of(0, 256);
   sink.to_come.assign(frames, 256);
-  transports::Link& link = end.link(peer, Priority::urgent);
+  transports::Link& link = end.link(peer, transports::Lane::urgent);
   std::size_t begun = 0, done = 0;
   while (sink.frames.size() < frames || done + sink.cookies.size() < frames) {
     bool moved = false;

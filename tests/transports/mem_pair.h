@@ -96,7 +96,7 @@ struct Pair {
     for (int rank = 0; rank < 2; ++rank) ends[rank] = fabric.endpoint(rank);
     for (auto& end : ends) end->start({ends[0]->address(), ends[1]->address()}, 1);
   }
-  transports::Link& out() { return ends[0]->link(1, Priority::bulk); }
+  transports::Link& out() { return ends[0]->link(1, transports::Lane::bulk); }
   // Sends frames of these sizes, and lets both ends work until nothing happens any more.
   void run(const std::vector<std::size_t>& sizes) {
     sink.to_come.insert(sink.to_come.end(), sizes.begin(), sizes.end());

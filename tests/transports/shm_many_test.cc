@@ -13,8 +13,8 @@ TEST_CASE("64 ranks of a host meet, and leave nothing open") {
   {
     Group group([](int size) { return shm_transports(size); }, ranks);
     for (int from = 0; from < ranks; ++from) {
-      group[from].send((from + 1) % ranks, Priority::bulk, 1, 1000);
-      group[(from + 1) % ranks].expect(from, Priority::bulk, {1, 1000, false, 8});
+      group[from].send((from + 1) % ranks, transports::Lane::bulk, 1, 1000);
+      group[(from + 1) % ranks].expect(from, transports::Lane::bulk, {1, 1000, false, 8});
     }
     group.finish();
   }

@@ -283,9 +283,9 @@ TEST_CASE("counters that cannot be break the link, and nothing is read beyond th
     pair.produced[0] = produced;
   }
   SECTION("consumed") {
-    node.send(1, Priority::bulk, 1, 100);
+    node.send(1, transports::Lane::bulk, 1, 100);
     node.turn();
-    node.send(1, Priority::bulk, 2, std::size_t{10} << 20);
+    node.send(1, transports::Lane::bulk, 2, std::size_t{10} << 20);
     node.turn();
     pair.consumed[0] = (std::uint64_t{1} << 40) + produced;
   }
@@ -309,7 +309,7 @@ TEST_CASE(
       addresses[1] = theirs->address();
       if (::write(pipe[1], addresses[1].data(), addresses[1].size()) < 0) ::_exit(1);
       theirs->start(addresses, shm_job);
-      theirs->link(0, Priority::bulk).send(header_of(1), payload_of(1, 1000), 1);
+      theirs->link(0, transports::Lane::bulk).send(header_of(1), payload_of(1, 1000), 1);
       ::raise(SIGKILL);
     } catch (...) {
     }
@@ -322,7 +322,7 @@ TEST_CASE(
   addresses[1].resize(static_cast<std::size_t>(length));
   mine->start(addresses, shm_job);
   Node node(std::move(mine));
-  node.expect(1, Priority::bulk, {1, 1000, true, 1});
+  node.expect(1, transports::Lane::bulk, {1, 1000, true, 1});
   const auto until = base::Clock::now() + patience;
   while (node.broken_links.size() < transports::link_lanes.size() && base::Clock::now() < until) {
     if (!node.turn() && node.transport().prepare_sleep()) {
@@ -337,7 +337,7 @@ TEST_CASE(
     CHECK(broken.what == "its process has ended");
     CHECK_FALSE(broken.clean);
   }
-  CHECK_THAT(node.transport().link(1, Priority::bulk).describe(),
+  CHECK_THAT(node.transport().link(1, transports::Lane::bulk).describe(),
              Contains("process " + std::to_string(child)));
 }
 

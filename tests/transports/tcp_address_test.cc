@@ -157,11 +157,11 @@ TEST_CASE("over IPv6 loopback", "[.][ipv6]") {
   const auto edit = [](tcp::TcpOptions& options) { options.interfaces = {"::1"}; };
   Group group([&](int size) { return tcp_transports(size, edit); }, 3);
   for (const int from : {0, 1, 2}) {
-    group[from].send((from + 1) % 3, Priority::bulk, 1, 200'000);
-    group[(from + 1) % 3].expect(from, Priority::bulk, {1, 200'000, from == 0, 8});
+    group[from].send((from + 1) % 3, transports::Lane::bulk, 1, 200'000);
+    group[(from + 1) % 3].expect(from, transports::Lane::bulk, {1, 200'000, from == 0, 8});
   }
   group.finish();
-  CHECK(group[0].transport().link(1, Priority::bulk).describe().starts_with("[::1]:"));
+  CHECK(group[0].transport().link(1, transports::Lane::bulk).describe().starts_with("[::1]:"));
 }
 
 TEST_CASE("addresses survive the wire and nothing else does") {

@@ -47,8 +47,8 @@ Group group_with(std::vector<boost::asio::ip::tcp::endpoint> before,
 }
 
 void exchange(Group& group) {
-  group[0].send(1, Priority::bulk, 1, 1000);
-  group[1].expect(0, Priority::bulk, {1, 1000, true, 1});
+  group[0].send(1, transports::Lane::bulk, 1, 1000);
+  group[1].expect(0, transports::Lane::bulk, {1, 1000, true, 1});
   group.finish();
 }
 
@@ -76,7 +76,7 @@ TEST_CASE("when all endpoints turn a rank away the first answer is told") {
                 {}},
                test_job);
   Node node(std::move(rank0));
-  node.send(1, Priority::bulk, 1, 10);
+  node.send(1, transports::Lane::bulk, 1, 10);
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (node.broken_links.empty() && std::chrono::steady_clock::now() < until) {
     node.turn();

@@ -66,8 +66,8 @@ struct Between {
   // Rank 1 sends three frames. How the link ended for rank 0, if it did.
   std::optional<Node::Broken> send_three() {
     for (const std::uint64_t number : {1u, 2u, 3u}) {
-      group[1].send(0, Priority::bulk, number, payload);
-      group[0].expect(1, Priority::bulk, {number, payload, true, 1});
+      group[1].send(0, transports::Lane::bulk, number, payload);
+      group[0].expect(1, transports::Lane::bulk, {number, payload, true, 1});
     }
     group.run_until([&] {
       return group[0].idle() || !group[0].broken_links.empty() || !group[0].problems.empty();

@@ -93,8 +93,8 @@ bool breaks_within(Node& node, int milliseconds) {
 }
 
 void exchange(Group& group, std::uint64_t number) {
-  group[0].send(1, Priority::bulk, number, 1000);
-  group[1].expect(0, Priority::bulk, {number, 1000, true, 1});
+  group[0].send(1, transports::Lane::bulk, number, 1000);
+  group[1].expect(0, transports::Lane::bulk, {number, 1000, true, 1});
   group.finish();
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("all pairs open all links at the same moment") {
     Group group([](int ranks) { return tcp_transports(ranks); }, size);
     for (int a = 0; a < size; ++a)
       for (int b = 0; b < size; ++b)
-        for (const Priority lane : transports::link_lanes)
+        for (const transports::Lane lane : transports::link_lanes)
           if (a != b) {
             group[a].send(b, lane, 7, 100);
             group[b].expect(a, lane, {7, 100, true, 1});
@@ -122,8 +122,8 @@ TEST_CASE("two ranks on two threads open the same link at the same moment, hundr
     std::atomic<int> ready{0}, done{0};
     const auto run = [&](int rank) {
       Node& node = nodes[rank];
-      node.send(1 - rank, Priority::urgent, 3, 70);
-      node.expect(1 - rank, Priority::urgent, {3, 70, false, 7});
+      node.send(1 - rank, transports::Lane::urgent, 3, 70);
+      node.expect(1 - rank, transports::Lane::urgent, {3, 70, false, 7});
       ready.fetch_add(1);
       while (ready.load() < 2) std::this_thread::yield();
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -148,15 +148,15 @@ TEST_CASE("two ranks on two threads open the same link at the same moment, hundr
 TEST_CASE("a link that only one end opens serves both") {
   for (const int opener : {0, 1}) {
     Group group([](int ranks) { return tcp_transports(ranks); }, 2);
-    group[opener].send(1 - opener, Priority::bulk, 1, 10);
-    group[1 - opener].expect(opener, Priority::bulk, {1, 10, true, 1});
+    group[opener].send(1 - opener, transports::Lane::bulk, 1, 10);
+    group[1 - opener].expect(opener, transports::Lane::bulk, {1, 10, true, 1});
     group.finish();
-    group[1 - opener].send(opener, Priority::bulk, 2, 10);
-    group[opener].expect(1 - opener, Priority::bulk, {2, 10, true, 1});
+    group[1 - opener].send(opener, transports::Lane::bulk, 2, 10);
+    group[opener].expect(1 - opener, transports::Lane::bulk, {2, 10, true, 1});
     group.finish();
-    CHECK(group[0].transport().link(1, Priority::bulk).describe() ==
+    CHECK(group[0].transport().link(1, transports::Lane::bulk).describe() ==
           group[1].transport().describe());
-    CHECK(group[1].transport().link(0, Priority::bulk).describe() ==
+    CHECK(group[1].transport().link(0, transports::Lane::bulk).describe() ==
           group[0].transport().describe());
   }
 }
@@ -231,7 +231,7 @@ TEST_CASE("a peer that goes is noticed, and how it went is told") {
     CHECK(node.broken_links[0].what == "the peer closed the connection in the middle of a frame");
   }
   SECTION("within a payload") {
-    node.expect(1, Priority::bulk, {1, 1000, false, 8});
+    node.expect(1, transports::Lane::bulk, {1, 1000, false, 8});
     write_all(client, header_of(1));
     write_all(client, first_bytes(payload_of(1, 1000), 500));
     ::shutdown(client.get(), SHUT_WR);
@@ -258,7 +258,7 @@ TEST_CASE("ranks with different secrets say so") {
     });
   };
   Group group(transports, 2);
-  group[0].send(1, Priority::bulk, 1, 10);
+  group[0].send(1, transports::Lane::bulk, 1, 10);
   REQUIRE(group.run_until([&] { return !group[0].broken_links.empty(); }));
   const auto& broken = group[0].broken_links[0];
   CHECK(broken.code == Errc::authentication);
@@ -290,7 +290,7 @@ TEST_CASE("ranks of another job are told") {
   transports[0]->start(addresses, 1);
   transports[1]->start(addresses, 2);
   Node node(std::move(transports[0]));
-  node.send(1, Priority::urgent, 1, 10);
+  node.send(1, transports::Lane::urgent, 1, 10);
   REQUIRE(breaks_within(node, 10'000));
   CHECK(node.broken_links[0].what.find("another job") != std::string::npos);
 }
@@ -300,7 +300,7 @@ TEST_CASE("a rank that is gone is reported with its address") {
   const std::string where = transports[1]->describe();
   transports[1].reset();
   Node node(std::move(transports[0]));
-  node.send(1, Priority::bulk, 1, 10);
+  node.send(1, transports::Lane::bulk, 1, 10);
   REQUIRE(breaks_within(node, 10'000));
   CHECK(node.broken_links[0].code == Errc::peer_lost);
   CHECK(node.broken_links[0].what ==
@@ -319,7 +319,7 @@ TEST_CASE("a rank that never answers is given up at the deadline") {
   transport->start({transport->address(), tcp::encode({"h", {tcp::local_endpoint(silent.get())}})},
                    1);
   Node node(std::move(transport));
-  node.send(1, Priority::bulk, 1, 10);
+  node.send(1, transports::Lane::bulk, 1, 10);
   REQUIRE(breaks_within(node, 10'000));
   CHECK(node.broken_links[0].code == Errc::deadline_exceeded);
   CHECK(node.broken_links[0].what.find("no answer within 300 ms") != std::string::npos);
@@ -334,11 +334,11 @@ TEST_CASE("a peer that takes nothing for longer than the timeout, but lives, is 
       },
       2);
   const std::size_t bytes = std::size_t{48} << 20;
-  group[0].send(1, Priority::bulk, 1, bytes);
+  group[0].send(1, transports::Lane::bulk, 1, bytes);
   REQUIRE(group.run_until([&] { return group[1].held == 1; }));
   CHECK_FALSE(group.run_until([&] { return !group[0].broken_links.empty(); },
                               std::chrono::milliseconds(3000)));
-  group[1].expect(0, Priority::bulk, {1, bytes, true, 1});
+  group[1].expect(0, transports::Lane::bulk, {1, bytes, true, 1});
   group.finish();
 }
 

@@ -117,8 +117,8 @@ TEST_CASE("pieces come in any order on several paths") {
   Played played;
   const std::size_t bytes = 2 * tcp::piece_bytes + 1000;
   const bool placed = GENERATE(true, false);
-  played.node.expect(1, Priority::bulk, {7, bytes, placed, 8});
-  played.node.expect(1, Priority::bulk, {8, 16, true, 8});
+  played.node.expect(1, transports::Lane::bulk, {7, bytes, placed, 8});
+  played.node.expect(1, transports::Lane::bulk, {8, 16, true, 8});
   // The last piece first, on the other path the first, and behind both what follows.
   played.piece(1, 0, 1, 7, bytes);
   played.piece(1, 0, 2, 7, bytes);
@@ -135,8 +135,8 @@ TEST_CASE("a later frame waits in its socket, and its header is not shown") {
   CHECK_FALSE(played.until([&] { return played.node.held > 0; }, 50));
   played.piece(0, 0, 0, 7, 100);
   CHECK(played.until([&] { return played.node.held == 1; }));
-  played.node.expect(1, Priority::bulk, {7, 100, true});
-  played.node.expect(1, Priority::bulk, {8, 100, false});
+  played.node.expect(1, transports::Lane::bulk, {7, 100, true});
+  played.node.expect(1, transports::Lane::bulk, {8, 100, false});
   CHECK(played.until([&] { return played.node.frames == 2; }));
   CHECK(played.node.problems.empty());
 }
@@ -144,7 +144,7 @@ TEST_CASE("a later frame waits in its socket, and its header is not shown") {
 TEST_CASE("damaged pieces end the link") {
   Played played;
   const std::size_t bytes = 3 * tcp::piece_bytes;
-  played.node.expect(1, Priority::bulk, {7, bytes, true});
+  played.node.expect(1, transports::Lane::bulk, {7, bytes, true});
   std::string wanted;
   played.piece(0, 0, 1, 7, bytes);
   SECTION("no piece") {
@@ -181,7 +181,7 @@ TEST_CASE("damaged pieces end the link") {
 TEST_CASE("a path is broken: it is named") {
   Played played;
   const std::size_t bytes = 3 * tcp::piece_bytes;
-  played.node.expect(1, Priority::bulk, {7, bytes, false, 8});
+  played.node.expect(1, transports::Lane::bulk, {7, bytes, false, 8});
   played.piece(0, 0, 0, 7, bytes);
   // Until both paths are in use.
   CHECK_FALSE(played.until([&] { return !played.node.broken_links.empty(); }, 100));
@@ -214,7 +214,7 @@ TEST_CASE("a path is broken: it is named") {
 TEST_CASE("what a peer said before it left is heard, however its paths end") {
   Played played;
   const std::size_t bytes = 2 * tcp::piece_bytes;
-  played.node.expect(1, Priority::bulk, {7, bytes, true});
+  played.node.expect(1, transports::Lane::bulk, {7, bytes, true});
   played.piece(0, 0, 0, 7, bytes);
   played.sockets[0].reset();
   // The other path is behind.
@@ -239,18 +239,18 @@ TEST_CASE("a connection that has no place in the link is refused") {
 TEST_CASE("a peer that goes before all paths are there is noticed") {
   Played played;
   base::FileDescriptor half = played.dial();
-  const auto lane = static_cast<std::uint32_t>(transports::point_lane);
+  const auto lane = static_cast<std::uint32_t>(transports::Lane::messages);
   REQUIRE(Played::shake(half, claim_of(0, lane)) == base::Verdict::welcome);
   CHECK_FALSE(played.until([&] { return !played.node.broken_links.empty(); }, 50));
   half.reset();
   REQUIRE(played.breaks());
-  CHECK(played.node.broken_links[0].lane == transports::point_lane);
+  CHECK(played.node.broken_links[0].lane == transports::Lane::messages);
 }
 
 TEST_CASE("a slow path gets fewer pieces") {
   Played played;
   const std::size_t bytes = 256 * tcp::piece_bytes;
-  played.node.send(1, Priority::bulk, 9, bytes);
+  played.node.send(1, transports::Lane::bulk, 9, bytes);
   std::array<transports::Blob, 2> streams;
   const auto read_some = [&](std::size_t path, std::size_t most) {
     std::array<std::byte, 65536> buffer;
@@ -295,8 +295,8 @@ TEST_CASE("without descriptors left the paths come once there are some") {
   const base::FileDescriptor lowest(::dup(0));
   const rlimit none{static_cast<rlim_t>(lowest.get()) + 3, before.rlim_max};
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  group[0].send(1, Priority::bulk, 1, 300'000);
-  group[1].expect(0, Priority::bulk, {1, 300'000, true});
+  group[0].send(1, transports::Lane::bulk, 1, 300'000);
+  group[1].expect(0, transports::Lane::bulk, {1, 300'000, true});
   const bool early =
       group.run_until([&] { return group[1].frames == 1; }, std::chrono::milliseconds(200));
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <rondo/types.h>
+#include "transports/transport.h"
 
 namespace rondo::mem {
 
@@ -13,7 +13,7 @@ class MemDice {
  public:
   enum Purpose : std::uint64_t { delay, stall, coin, piece };
 
-  MemDice(std::uint64_t seed, int from, int to, Priority lane) noexcept
+  MemDice(std::uint64_t seed, int from, int to, transports::Lane lane) noexcept
       : stream_(mix(mix(mix(mix(seed) + static_cast<std::uint64_t>(from)) +
                         static_cast<std::uint64_t>(to)) +
                     static_cast<std::uint64_t>(lane))) {}

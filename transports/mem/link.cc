@@ -11,7 +11,7 @@ int direction(int from, int to) noexcept {
 }
 }  // namespace
 
-MemLink::MemLink(int rank, int peer, Priority lane, MemPipe& pipe, MemBell& other,
+MemLink::MemLink(int rank, int peer, transports::Lane lane, MemPipe& pipe, MemBell& other,
                  const MemFaults& faults, std::uint64_t seed)
     : peer_(peer),
       lane_(lane),

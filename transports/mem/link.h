@@ -18,12 +18,12 @@ namespace rondo::mem {
 class MemLink final : public transports::Link {
  public:
   // other wakes the rank of the other end.
-  MemLink(int rank, int peer, Priority lane, MemPipe& pipe, MemBell& other, const MemFaults& faults,
-          std::uint64_t seed);
+  MemLink(int rank, int peer, transports::Lane lane, MemPipe& pipe, MemBell& other,
+          const MemFaults& faults, std::uint64_t seed);
   ~MemLink() override;  // closes in order
 
   int peer() const noexcept override { return peer_; }
-  Priority lane() const noexcept override { return lane_; }
+  transports::Lane lane() const noexcept override { return lane_; }
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie) override {
     return outgoing_.send(header, payload, cookie);
@@ -38,7 +38,7 @@ class MemLink final : public transports::Link {
   void tell_broken(transports::Sink& sink);
 
   int peer_;
-  Priority lane_;
+  transports::Lane lane_;
   MemPipe& pipe_;
   MemBell& other_;
   MemOutgoing outgoing_;

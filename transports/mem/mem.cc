@@ -64,7 +64,7 @@ class MemTransport final : public transports::Transport {
  public:
   MemTransport(MemFabric::State& fabric, int rank) : fabric_(fabric), rank_(rank) {
     // Lane by lane: the order in which progress() serves them.
-    for (const Priority lane : transports::link_lanes)
+    for (const transports::Lane lane : transports::link_lanes)
       for (int peer = 0; peer < fabric.size; ++peer)
         links_.push_back(peer == rank ? nullptr : make_link(peer, lane));
     if (fabric.windows) windows_.emplace(fabric.windows, rank, fabric.bells);
@@ -93,7 +93,7 @@ class MemTransport final : public transports::Transport {
   }
   // The links of a fabric are there from the start; there is nobody to prove anything to.
   void start(std::vector<transports::Blob>, std::uint64_t) override {}
-  transports::Link& link(int peer, Priority lane) override {
+  transports::Link& link(int peer, transports::Lane lane) override {
     const auto row = static_cast<std::size_t>(std::ranges::find(transports::link_lanes, lane) -
                                               transports::link_lanes.begin());
     return *links_.at(row * static_cast<std::size_t>(fabric_.size) +
@@ -125,7 +125,7 @@ class MemTransport final : public transports::Transport {
   }
 
  private:
-  std::unique_ptr<MemLink> make_link(int peer, Priority lane) {
+  std::unique_ptr<MemLink> make_link(int peer, transports::Lane lane) {
     return std::make_unique<MemLink>(rank_, peer, lane,
                                      fabric_.pipe(rank_, peer, static_cast<int>(lane)),
                                      fabric_.bell(peer), fabric_.faults, fabric_.seed);

@@ -42,7 +42,7 @@ struct MemFaults {
   // closed it in order.
   struct Cut {
     int from = 0, to = 0;
-    Priority lane = Priority::bulk;
+    transports::Lane lane = transports::Lane::bulk;
     std::uint64_t bytes = 0;
     bool clean = false;
   };
@@ -52,7 +52,7 @@ struct MemFaults {
   // first frame from there on that has one. The bit is taken modulo the bits there are.
   struct Flip {
     int from = 0, to = 0;
-    Priority lane = Priority::bulk;
+    transports::Lane lane = transports::Lane::bulk;
     std::uint64_t frame = 0;
     bool header = false;
     std::uint64_t bit = 0;

@@ -20,7 +20,7 @@ class MemOutgoing {
  public:
   struct Route {
     int from, to;
-    Priority lane;
+    transports::Lane lane;
     int direction;  // index of the ring in the pipe
   };
   // pipe, reader and faults outlive this; reader wakes the rank at the other end.

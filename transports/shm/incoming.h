@@ -16,7 +16,7 @@ namespace rondo::shm {
 // is held against the size of the ring.
 class ShmIncoming {
  public:
-  ShmIncoming(ShmNeighbourState& peer, Priority lane, const std::byte* ring,
+  ShmIncoming(ShmNeighbourState& peer, transports::Lane lane, const std::byte* ring,
               std::size_t ring_bytes) noexcept
       : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes) {}
 
@@ -49,7 +49,7 @@ class ShmIncoming {
   void tell_consumed() noexcept;
 
   ShmNeighbourState& peer_;
-  const Priority lane_;
+  const transports::Lane lane_;
   const std::byte* const ring_;
   const std::size_t ring_bytes_;
   std::uint64_t consumed_ = 0, told_ = 0;

@@ -15,7 +15,7 @@ namespace rondo::shm {
 // One end of a link: its two halves, and the moment it breaks.
 class ShmLink final : public transports::Link {
  public:
-  ShmLink(ShmNeighbourState& peer, Priority lane, std::byte* out, const std::byte* in,
+  ShmLink(ShmNeighbourState& peer, transports::Lane lane, std::byte* out, const std::byte* in,
           std::size_t ring_bytes)
       : peer_(peer),
         lane_(lane),
@@ -23,7 +23,7 @@ class ShmLink final : public transports::Link {
         incoming_(peer, lane, in, ring_bytes) {}
 
   int peer() const noexcept override { return peer_.rank; }
-  Priority lane() const noexcept override { return lane_; }
+  transports::Lane lane() const noexcept override { return lane_; }
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie) override {
     return broken_ || peer_.ended ? transports::Send::full
@@ -45,7 +45,7 @@ class ShmLink final : public transports::Link {
   void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean);
 
   ShmNeighbourState& peer_;
-  const Priority lane_;
+  const transports::Lane lane_;
   ShmOutgoing outgoing_;
   ShmIncoming incoming_;
   bool used_ = false, broken_ = false;

@@ -35,11 +35,11 @@ class ShmNeighbourState {
         process(its_process),
         bell_(std::move(its_bell)) {}
 
-  void produced(Priority lane, std::uint64_t bytes) noexcept {
+  void produced(transports::Lane lane, std::uint64_t bytes) noexcept {
     mine.produced[static_cast<std::size_t>(lane)].store(bytes, std::memory_order_release);
     changed();
   }
-  void consumed(Priority lane, std::uint64_t bytes) noexcept {
+  void consumed(transports::Lane lane, std::uint64_t bytes) noexcept {
     mine.consumed[static_cast<std::size_t>(lane)].store(bytes, std::memory_order_release);
     changed();
   }

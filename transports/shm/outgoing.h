@@ -22,7 +22,7 @@ constexpr std::uint64_t whole_units(std::uint64_t bytes) noexcept {
 // makes room.
 class ShmOutgoing {
  public:
-  ShmOutgoing(ShmNeighbourState& peer, Priority lane, std::byte* ring,
+  ShmOutgoing(ShmNeighbourState& peer, transports::Lane lane, std::byte* ring,
               std::size_t ring_bytes) noexcept
       : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes) {}
 
@@ -43,7 +43,7 @@ class ShmOutgoing {
   bool put();
 
   ShmNeighbourState& peer_;
-  const Priority lane_;
+  const transports::Lane lane_;
   std::byte* const ring_;
   const std::size_t ring_bytes_;
   std::uint64_t produced_ = 0;

@@ -43,11 +43,11 @@ class SegmentLayout {
   std::size_t ring_bytes() const noexcept { return ring_bytes_; }
   std::size_t pair(std::size_t index) const noexcept { return page + index * sizeof(SegmentPair); }
   std::size_t area() const noexcept { return (pair(ranks_) + page - 1) / page * page; }
-  std::size_t ring(std::size_t index, Priority lane) const noexcept {
+  std::size_t ring(std::size_t index, transports::Lane lane) const noexcept {
     return area() + transports::window_area_bytes +
            (index * transports::link_lane_count + static_cast<std::size_t>(lane)) * ring_bytes_;
   }
-  std::size_t bytes() const noexcept { return ring(ranks_, Priority{}); }
+  std::size_t bytes() const noexcept { return ring(ranks_, transports::Lane{}); }
 
  private:
   static constexpr std::size_t page = 4096;
@@ -64,7 +64,7 @@ class Segment {
     return *reinterpret_cast<SegmentPair*>(mapping_.data() + layout_.pair(index));
   }
   std::byte* area() const noexcept { return mapping_.data() + layout_.area(); }
-  std::byte* ring(std::size_t index, Priority lane) const noexcept {
+  std::byte* ring(std::size_t index, transports::Lane lane) const noexcept {
     return mapping_.data() + layout_.ring(index, lane);
   }
 

@@ -59,7 +59,7 @@ class Shm final : public transports::Transport {
   std::string describe() const override { return fmt::format("process {}", ::getpid()); }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override;
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
-  transports::Link& link(int peer, Priority lane) override;
+  transports::Link& link(int peer, transports::Lane lane) override;
   std::unique_ptr<transports::Region> register_memory(std::span<std::byte>) override {
     return std::make_unique<transports::Region>();
   }
@@ -180,7 +180,7 @@ void Shm::adopt(ShmMet met, std::size_t index, const SegmentLayout& layout) {
       met.rank, index, Segment(layout, std::move(met.segment)), own_->pair(index), own_index_,
       std::move(met.bell), std::move(met.socket), met.process));
   Links& links = links_.emplace_back();
-  for (const Priority lane : transports::link_lanes)
+  for (const transports::Lane lane : transports::link_lanes)
     links[static_cast<std::size_t>(lane)] = std::make_unique<ShmLink>(
         *peers_.back(), lane, own_->ring(index, lane), peers_.back()->theirs.ring(own_index_, lane),
         layout.ring_bytes());
@@ -196,7 +196,7 @@ void Shm::watch(int descriptor, std::uint64_t which) {
     throw Error(Errc::system, fmt::format("epoll_ctl: {}", std::generic_category().message(errno)));
 }
 
-transports::Link& Shm::link(int peer, Priority lane) {
+transports::Link& Shm::link(int peer, transports::Lane lane) {
   const auto of = [](const std::unique_ptr<ShmNeighbourState>& one) { return one->rank; };
   const auto found = std::ranges::lower_bound(peers_, peer, {}, of);
   if (found == peers_.end() || (*found)->rank != peer)
@@ -259,7 +259,7 @@ bool Shm::progress(transports::Sink& sink) {
   }
   if (turn_.empty()) return false;
   bool moved = false;
-  for (const Priority lane : transports::link_lanes)
+  for (const transports::Lane lane : transports::link_lanes)
     for (const std::size_t i : turn_)
       moved |= links_[i][static_cast<std::size_t>(lane)]->progress(sink);
   for (const std::size_t i : turn_)

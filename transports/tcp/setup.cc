@@ -118,7 +118,7 @@ void Setup::open(int peer, int lane) {
 
 // Small frames only: one connection is enough, and the fewest steps count.
 std::size_t Setup::paths(int peer, int lane) const noexcept {
-  if (static_cast<Priority>(lane) == Priority::urgent) return 1;
+  if (static_cast<transports::Lane>(lane) == transports::Lane::urgent) return 1;
   return plans_[static_cast<std::size_t>(peer)].paths;
 }
 
@@ -286,7 +286,7 @@ void Setup::hand_over(int peer, int lane, std::size_t path, base::FileDescriptor
   const bool same_host = address && address->host == options_.host;
   set_connection_options(socket.get(), options_.peer_timeout, same_host);
   if (paths(peer, lane) > 1) set_short_queue(socket.get());
-  if (static_cast<Priority>(lane) == Priority::urgent) set_urgent(socket.get());
+  if (static_cast<transports::Lane>(lane) == transports::Lane::urgent) set_urgent(socket.get());
   vigil_.watch(socket.get());
   if (!vigil_kept_) keep_vigil();
   std::string name = name_of_peer(peer, socket.get());

@@ -11,7 +11,8 @@
 
 namespace rondo::tcp {
 
-SoleLink::SoleLink(int peer, Priority lane, std::string name, Setup& setup, BorrowSlot& slot)
+SoleLink::SoleLink(int peer, transports::Lane lane, std::string name, Setup& setup,
+                   BorrowSlot& slot)
     : peer_(peer), lane_(lane), name_(std::move(name)), setup_(setup), receiver_(slot) {}
 
 transports::Send SoleLink::send(const transports::HeaderBytes& header,

@@ -18,11 +18,11 @@ namespace rondo::tcp {
 // independent halves.
 class SoleLink final : public TcpLink, private Watched {
  public:
-  SoleLink(int peer, Priority lane, std::string name, Setup& setup, BorrowSlot& slot);
+  SoleLink(int peer, transports::Lane lane, std::string name, Setup& setup, BorrowSlot& slot);
   ~SoleLink() override { close(); }
 
   int peer() const noexcept override { return peer_; }
-  Priority lane() const noexcept override { return lane_; }
+  transports::Lane lane() const noexcept override { return lane_; }
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie) override;
   std::string describe() const override { return name_; }
@@ -46,7 +46,7 @@ class SoleLink final : public TcpLink, private Watched {
   void close() noexcept;
 
   const int peer_;
-  const Priority lane_;
+  const transports::Lane lane_;
   State state_ = State::closed;
   std::string name_, route_, interface_;
   Setup& setup_;

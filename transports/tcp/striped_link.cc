@@ -17,8 +17,8 @@ constexpr milliseconds doubt_limit{500};
 
 }  // namespace
 
-StripedLink::StripedLink(int peer, Priority lane, std::string name, std::size_t paths, Setup& setup,
-                         BorrowSlot& slot)
+StripedLink::StripedLink(int peer, transports::Lane lane, std::string name, std::size_t paths,
+                         Setup& setup, BorrowSlot& slot)
     : peer_(peer),
       lane_(lane),
       name_(std::move(name)),

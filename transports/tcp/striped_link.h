@@ -22,12 +22,12 @@ namespace rondo::tcp {
 // before may still be on its way.
 class StripedLink final : public TcpLink {
  public:
-  StripedLink(int peer, Priority lane, std::string name, std::size_t paths, Setup& setup,
+  StripedLink(int peer, transports::Lane lane, std::string name, std::size_t paths, Setup& setup,
               BorrowSlot& slot);
   ~StripedLink() override { close(); }
 
   int peer() const noexcept override { return peer_; }
-  Priority lane() const noexcept override { return lane_; }
+  transports::Lane lane() const noexcept override { return lane_; }
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie) override;
   std::string describe() const override { return name_; }
@@ -64,7 +64,7 @@ class StripedLink final : public TcpLink {
   void watch_doubtful();
 
   const int peer_;
-  const Priority lane_;
+  const transports::Lane lane_;
   State state_ = State::closed;
   std::string name_;
   Setup& setup_;

@@ -49,7 +49,7 @@ class Tcp final : public transports::Transport {
   std::string describe_peer(int peer) const override { return setup_.describe_paths(peer); }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override;
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
-  TcpLink& link(int peer, Priority lane) override;
+  TcpLink& link(int peer, transports::Lane lane) override;
   std::unique_ptr<transports::Region> register_memory(std::span<std::byte>) override {
     return std::make_unique<transports::Region>();
   }
@@ -121,7 +121,7 @@ void Tcp::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   setup_.start(std::move(peers), job);
 }
 
-TcpLink& Tcp::link(int peer, Priority lane) {
+TcpLink& Tcp::link(int peer, transports::Lane lane) {
   const auto rank = static_cast<std::size_t>(peer);
   auto& place = links_.at(rank * transports::link_lane_count + static_cast<std::size_t>(lane));
   if (place) return *place;
@@ -147,7 +147,7 @@ void Tcp::adopt(transports::Sink& sink) {
       lose(event, sink);
       continue;
     }
-    const auto lane = static_cast<Priority>(event.lane);
+    const auto lane = static_cast<transports::Lane>(event.lane);
     TcpLink& link = this->link(event.peer, lane);
     switch (event.kind) {
       case SetupEvent::Kind::reminder:
@@ -174,7 +174,7 @@ void Tcp::adopt(TcpLink& link, SetupEvent& event) {
   watch(socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, watched);
   if (known) return;
   open_[static_cast<std::size_t>(link.lane())].push_back(&link);
-  if (link.lane() != Priority::urgent && !event.same_host) paced_.push_back(&link);
+  if (link.lane() != transports::Lane::urgent && !event.same_host) paced_.push_back(&link);
 }
 
 void Tcp::lose(const SetupEvent& interface, transports::Sink& sink) {
@@ -219,7 +219,7 @@ bool Tcp::progress(transports::Sink& sink) {
   const bool direct = expecting_ <= direct_links;
   if (refresh_due()) refresh_flags();
   expecting_ = waiting_ = 0;
-  for (const Priority lane : transports::link_lanes) {
+  for (const transports::Lane lane : transports::link_lanes) {
     auto& open = open_[static_cast<std::size_t>(lane)];
     bool broken = false, arrived = false;
     for (TcpLink* link : open) {
@@ -229,7 +229,7 @@ bool Tcp::progress(transports::Sink& sink) {
       broken = broken || !link->open();
     }
     if (broken) std::erase_if(open, [](const TcpLink* link) { return !link->open(); });
-    if (lane == Priority::urgent) pace(arrived);
+    if (lane == transports::Lane::urgent) pace(arrived);
     moved = moved || arrived;
   }
   return moved;
