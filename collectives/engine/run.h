@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One operation under way on one rank: which frame each link must carry next, where its bytes lie,
-// and what has been done. It knows no links and no time; the engine moves the bytes. Thread-bound:
-// the driver of the engine.
+// One operation under way on one rank: Progress decides what may happen, and Run knows where the
+// bytes lie and combines them. It knows no links and no time; the engine moves the bytes.
+// Thread-bound: the driver of the engine.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +13,22 @@
 #include "collectives/kernels/pair.h"
 #include "collectives/schedules/call.h"
 #include "collectives/schedules/layout.h"
-#include "collectives/schedules/order.h"
 #include "collectives/schedules/program.h"
+#include "collectives/schedules/progress.h"
 #include "transports/transport.h"
 
 namespace rondo::engine {
 
-// One frame of this run.
-struct FramePlace {
-  std::uint64_t segment = 0;
-  std::uint32_t frame = 0;  // in link order
-  std::uint32_t step = 0;
-};
+using schedules::FramePlace;
 
 struct Outgoing {
   FramePlace place;
   std::span<const std::byte> payload;
 };
 
-struct PeerRun {
-  schedules::FrameOrder receives, sends;
-  std::size_t consumed = 0;  // payload bytes of the frame that is arriving
-};
-
 class Run {
  public:
-  // The most that any operation so far has needed. Each makes room for it, since its memory serves
-  // other shapes later.
-  struct Room {
-    std::size_t peers = 0, slices = 0, window = 0;
-  };
+  using Room = schedules::Progress::Room;
   // staging holds staging_bytes_needed() bytes, given later through give_staging when that is not
   // 0.
   void begin(const schedules::Program& program, const schedules::Call& call, int rank, int size,
@@ -53,14 +39,15 @@ class Run {
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept { staging_ = staging; }
 
-  bool complete() const noexcept { return base_ == segments_; }
-  const schedules::Program& program() const noexcept { return *program_; }
-  PeerRun& peer(int index) noexcept { return peers_[static_cast<std::size_t>(index)]; }
-  const PeerRun& peer(int index) const noexcept { return peers_[static_cast<std::size_t>(index)]; }
+  bool complete() const noexcept { return progress_.complete(); }
+  const schedules::Program& program() const noexcept { return progress_.program(); }
+  const schedules::Progress::Peer& peer(int index) const noexcept { return progress_.peer(index); }
 
-  // The frame that comes next from a peer, when it can be taken now. receives must not be done.
-  std::optional<transports::Receive> receivable(int peer) const noexcept;
-  FramePlace next_receive(int peer) const noexcept;
+  // The frame that comes `ahead` places after the next one from a peer, when its place is known and
+  // its memory may be written from now on; with ahead 0, when it can be taken now. receives must
+  // not be done.
+  std::optional<transports::Receive> receivable(int peer, std::size_t ahead = 0) const noexcept;
+  FramePlace next_receive(int peer) const noexcept { return progress_.next_receive(peer); }
   std::size_t bytes_of(const FramePlace& place) const noexcept;
   // Combines borrowed bytes of the next frame; returns the bytes used.
   std::size_t consume(int peer, std::span<const std::byte> view) noexcept;
@@ -74,36 +61,27 @@ class Run {
   // The link has taken it; then, in this order: its payload may change, and the frame is on its
   // way.
   FramePlace send_started(int peer) noexcept;
-  void payload_released(const FramePlace& place) noexcept;
+  void payload_released(const FramePlace& place) noexcept { progress_.payload_released(place); }
   void send_finished(const FramePlace& place) noexcept;
 
  private:
-  struct SliceRun {
-    std::uint32_t next = 0;           // position in the slice's chain
-    std::uint32_t sends_pending = 0;  // values that links have yet to send, or borrow
-  };
-
   const schedules::ProgramStep& step(const FramePlace& place) const noexcept {
-    return program_->steps()[place.step];
+    return progress_.step(place);
   }
-  SliceRun& slice_run(std::uint64_t segment, std::uint32_t slice) noexcept;
-  const SliceRun& slice_run(std::uint64_t segment, std::uint32_t slice) const noexcept;
-  bool in_window(std::uint64_t segment) const noexcept { return segment < base_ + window_; }
-  // A token step waits for all steps before it, and those behind it wait for the token.
-  bool fenced(const FramePlace& place) const noexcept {
-    return program_->steps().size() - steps_left_[place.segment % window_] < step(place).after;
-  }
-  void lay_out(const schedules::Call& call, int size);
+  std::optional<transports::Receive> receivable(const FramePlace& place) const noexcept;
+  void lay_out(const schedules::Call& call, std::uint32_t slices, int size);
   bool out_covers(std::uint32_t slice) const noexcept;
   const std::byte* input(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::byte* value(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::size_t count(std::uint64_t segment, std::uint32_t slice) const noexcept;
-  void open_segment(std::uint64_t segment) noexcept;
-  void run_local_steps(std::uint64_t segment, std::uint32_t slice) noexcept;
   void keep_local(std::uint64_t segment, const schedules::ProgramStep& step) noexcept;
-  void step_finished(std::uint64_t segment) noexcept;
+  auto keeper() noexcept {
+    return [this](std::uint64_t segment, std::uint32_t step) {
+      keep_local(segment, program().steps()[step]);
+    };
+  }
 
-  const schedules::Program* program_ = nullptr;
+  schedules::Progress progress_;
   schedules::Signature signature_;
   schedules::Layout layout_;
   std::vector<std::size_t> offsets_;  // of the blocks, where each rank has a count of its own
@@ -115,12 +93,7 @@ class Run {
   std::size_t staging_needed_ = 0;
   std::size_t element_ = 1;
   std::uint32_t rank_ = 0;
-  std::uint64_t segments_ = 0;
-  std::uint64_t window_ = 1;
-  std::uint64_t base_ = 0;  // the oldest segment that is not complete
-  std::vector<PeerRun> peers_;
-  std::vector<SliceRun> slices_;           // window x (slices + token)
-  std::vector<std::uint32_t> steps_left_;  // by segment of the window
+  std::vector<std::size_t> consumed_;  // by peer: payload bytes of the frame that is arriving
 };
 
 }  // namespace rondo::engine

@@ -21,7 +21,17 @@ FrameTable::FrameTable(std::span<const std::uint32_t> frame_rounds, std::uint32_
     return a.first != b.first ? a.first < b.first : a.second.shift > b.second.shift;
   });
   entries_.reserve(places.size());
-  for (const auto& [offset, entry] : places) entries_.push_back(entry);
+  for (const auto& [offset, entry] : places) {
+    entries_.push_back(entry);
+    last_shift_ = std::max(last_shift_, entry.shift);
+  }
+}
+
+const FrameTable& FrameTables::find(std::span<const std::uint32_t> frame_rounds) {
+  key_.assign(frame_rounds.begin(), frame_rounds.end());
+  const auto found = tables_.find(key_);
+  if (found != tables_.end()) return found->second;
+  return tables_.emplace(key_, FrameTable(frame_rounds, rounds_, depth_)).first->second;
 }
 
 }  // namespace rondo::schedules

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -33,9 +34,25 @@ class FrameTable {
 
   std::uint32_t frames() const noexcept { return static_cast<std::uint32_t>(entries_.size()); }
   const Entry& entry(std::uint32_t index) const noexcept { return entries_[index]; }
+  // The last frame of segment s travels in period s + last_shift().
+  std::uint32_t last_shift() const noexcept { return last_shift_; }
 
  private:
   std::vector<Entry> entries_;
+  std::uint32_t last_shift_ = 0;
+};
+
+// Frame tables by the rounds of their frames: most links of a large group share a few. A table that
+// it has returned stays where it is.
+class FrameTables {
+ public:
+  FrameTables(std::uint32_t rounds, std::uint32_t depth) : rounds_(rounds), depth_(depth) {}
+  const FrameTable& find(std::span<const std::uint32_t> frame_rounds);
+
+ private:
+  std::uint32_t rounds_, depth_;
+  std::map<std::vector<std::uint32_t>, FrameTable> tables_;
+  std::vector<std::uint32_t> key_;
 };
 
 // Segments that a rank must hold at once so that every link can follow its order.
@@ -49,15 +66,14 @@ class FrameOrder {
  public:
   FrameOrder() = default;
   FrameOrder(const FrameTable& table, std::uint64_t segments) noexcept
-      : table_(&table), segments_(segments), left_(segments * table.frames()) {
-    if (left_ != 0) settle();
+      : table_(table.frames() == 0 || segments == 0 ? nullptr : &table), segments_(segments) {
+    if (!done()) settle();
   }
 
-  bool done() const noexcept { return left_ == 0; }
+  bool done() const noexcept { return table_ == nullptr; }
   std::uint64_t segment() const noexcept { return period_ - table_->entry(index_).shift; }
   std::uint32_t frame() const noexcept { return table_->entry(index_).frame; }
   void advance() noexcept {
-    if (--left_ == 0) return;
     step();
     settle();
   }
@@ -73,12 +89,13 @@ class FrameOrder {
     for (;; step()) {
       const std::uint64_t shift = table_->entry(index_).shift;
       if (shift <= period_ && period_ - shift < segments_) return;
+      if (period_ >= segments_ + table_->last_shift()) break;
     }
+    table_ = nullptr;
   }
 
-  const FrameTable* table_ = nullptr;
+  const FrameTable* table_ = nullptr;  // null when all frames have been passed
   std::uint64_t segments_ = 0;
-  std::uint64_t left_ = 0;
   std::uint64_t period_ = 0;  // key / rounds
   std::uint32_t index_ = 0;
 };

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A schedule made ready for the engine: steps by peer in link order, and by slice in chain order.
+// A schedule made ready to run: its steps by slice in chain order, and by peer in link order. It
+// does not change once made; Progress (progress.h) runs it.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -12,53 +14,80 @@
 
 namespace rondo::schedules {
 
+inline constexpr std::int32_t no_peer = -1;
+
 struct ProgramStep {
   std::uint32_t slice = 0;
   std::uint32_t chain = 0;  // position among the steps of the slice
   std::uint32_t after = 0;  // steps of the segment that must be done before: a token is a fence
-  std::uint32_t round = 0;
-  int from = no_rank, to = no_rank;
+  std::int32_t from = no_peer, to = no_peer;  // indices into Program::peers()
   bool reduce = false, keep = false;
   bool written = false;  // an earlier step of the slice has left its value in the accumulator; else
                          // it is the input's
+  bool input = false;    // what a reducing step receives is its sender's input; else a sum of
+                         // several
 
-  bool input = false;  // what a reducing step receives is its sender's input; else a sum of several
-
-  bool local() const noexcept { return from == no_rank && keep; }
-  bool writes() const noexcept { return from != no_rank || keep; }
+  bool receives() const noexcept { return from != no_peer; }
+  bool sends() const noexcept { return to != no_peer; }
+  // It needs nobody to give the slice its value.
+  bool local() const noexcept { return !receives() && keep; }
+  bool writes() const noexcept { return receives() || keep; }
 };
 
 struct ProgramPeer {
   int rank = 0;
-  std::vector<std::uint32_t> receives, sends;  // steps of a segment, in list order
-  FrameTable receive_table, send_table;        // the order in which their frames travel
+  std::uint32_t first_receive = 0, first_send = 0;  // of its steps among those of all links
+  // The order in which the frames of the link travel.
+  const FrameTable* receives = nullptr;
+  const FrameTable* sends = nullptr;
 };
 
 class Program {
  public:
+  // As the engine runs it: finds peers by rank, and knows which frames carry inputs.
   Program(Collective operation, Algorithm algorithm, int root, int rank, int size,
           std::uint32_t depth, const Hosts& hosts = {});
+  // The steps only, as small as can be: of any schedule whose steps name slices up to
+  // Schedule::slices. The tables, made for schedule.rounds and depth, must outlive it.
+  Program(const Schedule& schedule, std::uint32_t depth, FrameTables& tables);
   // Without steps and peers: of operations that need no links.
-  explicit Program(int size) : index_(static_cast<std::size_t>(size), -1) {}
+  explicit Program(int size) : index_(static_cast<std::size_t>(size), no_peer) {}
   bool is(Collective operation, Algorithm algorithm, int root, std::uint32_t depth) const noexcept {
     return operation == operation_ && algorithm == algorithm_ && root == root_ && depth == depth_;
   }
 
   std::uint32_t slices() const noexcept { return slices_; }
   const std::vector<ProgramStep>& steps() const noexcept { return steps_; }
+  // In the order in which the schedule names them.
   const std::vector<ProgramPeer>& peers() const noexcept { return peers_; }
-  // Index into peers(), or -1 for a rank that this one has nothing to do with.
+  const ProgramPeer& peer(int index) const noexcept {
+    return peers_[static_cast<std::size_t>(index)];
+  }
+  // Index into peers(), or no_peer for a rank that this one has nothing to do with. Only of a
+  // program that was made for the engine.
   int peer_index(int rank) const noexcept { return index_[static_cast<std::size_t>(rank)]; }
+  // The step that takes, or sends, this frame of a segment on the link; frames in list order.
+  std::uint32_t receive_step(int peer, std::uint32_t frame) const noexcept {
+    return link_steps_[this->peer(peer).first_receive + frame];
+  }
+  std::uint32_t send_step(int peer, std::uint32_t frame) const noexcept {
+    return link_steps_[this->peer(peer).first_send + frame];
+  }
   // The steps of a slice (the token included: slice == slices()).
   std::span<const std::uint32_t> chain(std::uint32_t slice) const noexcept {
-    return chains_[slice];
+    return std::span(chains_).subspan(chain_start_[slice],
+                                      chain_start_[slice + 1] - chain_start_[slice]);
   }
   // Segments that must be held at once so that the frame order of every link can be followed.
   std::uint64_t window() const noexcept { return segment_window(depth_); }
+  // Of this object and all that it alone holds.
+  std::size_t memory() const noexcept;
 
  private:
-  ProgramPeer& peer(int rank);
-  void order_links(std::uint32_t rounds);
+  void build(const Schedule& schedule, FrameTables& tables);
+  void add_steps(const Schedule& schedule);
+  void order_slices();
+  void order_links(const Schedule& schedule, FrameTables& tables);
   void find_inputs(int rank, int size, const Hosts& hosts);
 
   Collective operation_ = Collective::barrier;
@@ -68,8 +97,10 @@ class Program {
   std::uint32_t slices_ = 0;
   std::vector<ProgramStep> steps_;
   std::vector<ProgramPeer> peers_;
-  std::vector<int> index_;
-  std::vector<std::vector<std::uint32_t>> chains_;
+  std::vector<std::uint32_t> chains_, chain_start_;
+  std::vector<std::uint32_t> link_steps_;  // of all links, receives and then sends
+  std::vector<int> index_;                 // by rank
+  std::unique_ptr<FrameTables> tables_;
 };
 
 }  // namespace rondo::schedules
