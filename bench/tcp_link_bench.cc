@@ -288,7 +288,7 @@ int plain_socket(int rank, int listener, const sockaddr_in& address) {
 void run_rank(int rank, Shared& shared, int listener, const sockaddr_in& address, double seconds,
               int rounds, base::Protection protection) {
   Barrier barrier(shared);
-  tcp::TcpOptions options;
+  tcp::Options options;
   options.rank = rank;
   options.size = 2;
   options.host = "bench";

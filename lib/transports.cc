@@ -25,7 +25,7 @@ bool is_allowed(std::string_view name, const Options& options) {
 }
 
 std::unique_ptr<transports::Transport> shm_transport(const rendezvous::Place& place) {
-  shm::ShmOptions shm;
+  shm::Options shm;
   shm.rank = place.rank;
   shm.size = place.size;
   shm.secret = place.secret;
@@ -36,7 +36,7 @@ std::unique_ptr<transports::Transport> shm_transport(const rendezvous::Place& pl
 
 std::unique_ptr<transports::Transport> tcp_transport(const rendezvous::Place& place,
                                                      const Options& options) {
-  tcp::TcpOptions tcp;
+  tcp::Options tcp;
   tcp.rank = place.rank;
   tcp.size = place.size;
   tcp.secret = place.secret;
@@ -45,9 +45,10 @@ std::unique_ptr<transports::Transport> tcp_transport(const rendezvous::Place& pl
   if (place.protect_all) tcp.within_host = tcp.between_hosts;
   tcp.host = base::host_identity();
   tcp.interfaces = options.interfaces;
-  if (options.connections < 1 || options.connections > static_cast<int>(tcp::most_connections))
-    throw Error(Errc::invalid_argument, fmt::format("connections is {}, it must be from 1 to {}",
-                                                    options.connections, tcp::most_connections));
+  if (options.connections < 1 || options.connections > static_cast<int>(connect::most_connections))
+    throw Error(Errc::invalid_argument,
+                fmt::format("connections is {}, it must be from 1 to {}", options.connections,
+                            connect::most_connections));
   tcp.connections = static_cast<unsigned>(options.connections);
   tcp.port_first = options.port_first;
   tcp.port_last = options.port_last;
@@ -74,7 +75,7 @@ bool allows_all_transports(const Options& options) {
 }
 
 std::vector<TransportInfo> describe_transports() {
-  const std::string obstacle = shm::shm_obstacle();
+  const std::string obstacle = shm::obstacle();
   return {{"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
           {"tcp", true, "between any ranks"}};
 }
@@ -85,7 +86,7 @@ std::size_t shared_segment_bytes(int ranks_on_host) noexcept {
 
 std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters) {
   std::vector<InterfaceInfo> result;
-  for (const tcp::InterfaceAddress& one : tcp::list_interfaces(filters))
+  for (const connect::InterfaceAddress& one : connect::list_interfaces(filters))
     result.push_back({one.interface, one.address, one.loopback, one.chosen, one.why});
   return result;
 }

@@ -16,7 +16,7 @@
 #include "collectives/engine/frame.h"
 #include "lib/record.h"
 #include "lib/rendezvous/rendezvous.h"
-#include "transports/tcp/address.h"
+#include "transports/connect/address.h"
 #include "transports/tcp/tcp.h"
 
 namespace {
@@ -36,9 +36,9 @@ class Busy final : public control::ControlClient {
   void peer_left(int, const std::uint64_t (&)[lane_count]) override {}
 };
 
-tcp::TcpAddress address_in(const rendezvous::Joined& joined, int rank) {
+connect::Address address_in(const rendezvous::Joined& joined, int rank) {
   const auto records = lib::read_records(joined.records);
-  return tcp::decode_tcp_address(records[static_cast<std::size_t>(rank)].addresses.at("tcp"))
+  return connect::decode_address(records[static_cast<std::size_t>(rank)].addresses.at("tcp"))
       .value();
 }
 
@@ -65,7 +65,7 @@ void shake_hands(boost::asio::ip::tcp::socket& socket, const rendezvous::Place& 
 int main() {
   const Options options = Options::from_environment();
   const rendezvous::Place place = rendezvous::resolve_place(options);
-  tcp::TcpOptions tcp_options;
+  tcp::Options tcp_options;
   tcp_options.rank = place.rank;
   tcp_options.size = place.size;
   tcp_options.secret = place.secret;

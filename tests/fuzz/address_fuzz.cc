@@ -8,19 +8,19 @@
 #include <cstdlib>
 #include <span>
 
-#include "transports/tcp/address.h"
+#include "transports/connect/address.h"
 
 using namespace rondo;
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   const auto input = std::as_bytes(std::span(data, bytes));
-  const auto address = tcp::decode_tcp_address(input);
+  const auto address = connect::decode_address(input);
   if (!address) return 0;
-  const transports::Blob again = tcp::encode(*address);
+  const transports::Blob again = connect::encode(*address);
   if (again.size() != input.size() || !std::equal(again.begin(), again.end(), input.begin()))
     std::abort();
   for (const auto& endpoint : address->endpoints)
-    if (tcp::to_text(endpoint).empty()) std::abort();
-  if (tcp::candidates(*address, true, {}, {}).size() != address->endpoints.size()) std::abort();
+    if (connect::to_text(endpoint).empty()) std::abort();
+  if (connect::candidates(*address, true, {}, {}).size() != address->endpoints.size()) std::abort();
   return 0;
 }

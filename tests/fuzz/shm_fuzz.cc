@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "transports/shm/address.h"
+#include "transports/host/address.h"
 
 using namespace rondo;
 
@@ -23,6 +23,6 @@ void must_be(std::span<const std::byte> input, const Encoded& again) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   const auto input = std::as_bytes(std::span(data, bytes));
-  if (const auto address = shm::decode_shm_address(input)) must_be(input, shm::encode(*address));
+  if (const auto address = host::decode_address(input)) must_be(input, host::encode(*address));
   return 0;
 }

@@ -17,8 +17,8 @@
 #include "base/file_descriptor.h"
 #include "catch.h"
 #include "forked_ranks.h"
-#include "transports/shm/encounter.h"
-#include "transports/shm/packet.h"
+#include "transports/host/exchange.h"
+#include "transports/host/packet.h"
 #include "transports/shm/segment.h"
 
 namespace rondo::testing {
@@ -33,20 +33,20 @@ std::pair<base::FileDescriptor, base::FileDescriptor> socket_pair() {
 // Two ranks of two, on the two ends of one connection.
 struct Pair {
   shm::SegmentLayout layout{2};
-  base::FileDescriptor memory[2] = {shm::make_shared_memory(layout.bytes()),
-                                    shm::make_shared_memory(layout.bytes())};
+  base::FileDescriptor memory[2] = {host::make_shared_memory(layout.bytes()),
+                                    host::make_shared_memory(layout.bytes())};
   base::FileDescriptor bells[2] = {base::FileDescriptor(::eventfd(0, EFD_CLOEXEC)),
                                    base::FileDescriptor(::eventfd(0, EFD_CLOEXEC))};
-  shm::ShmOwn own[2] = {{0, 2, "secret", 7, memory[0].get(), bells[0].get(), layout.bytes()},
+  host::Offer own[2] = {{0, 2, "secret", 7, memory[0].get(), bells[0].get(), layout.bytes()},
                         {1, 2, "secret", 7, memory[1].get(), bells[1].get(), layout.bytes()}};
   std::pair<base::FileDescriptor, base::FileDescriptor> ends = socket_pair();
-  shm::Encounter acceptor{own[0], std::move(ends.first), base::Clock::now()};
-  shm::Encounter initiator{own[1], std::move(ends.second), 0, base::Clock::now()};
+  host::Exchange acceptor{own[0], std::move(ends.first), base::Clock::now()};
+  host::Exchange initiator{own[1], std::move(ends.second), 0, base::Clock::now()};
 
   void go_on() {
     for (int i = 0; i < 10; ++i)
-      for (shm::Encounter* one : {&acceptor, &initiator})
-        if (one->state() != shm::Encounter::State::met) one->go_on([](int) { return true; });
+      for (host::Exchange* one : {&acceptor, &initiator})
+        if (one->state() != host::Exchange::State::met) one->go_on([](int) { return true; });
   }
   // Others of this user may have descriptors in flight as well.
   template <class Done>
@@ -55,7 +55,7 @@ struct Pair {
     for (go_on(); !done() && base::Clock::now() < until; go_on()) ::poll(nullptr, 0, 1);
     return done();
   }
-  bool both(shm::Encounter::State state) const {
+  bool both(host::Exchange::State state) const {
     return acceptor.state() == state && initiator.state() == state;
   }
 };
@@ -69,7 +69,7 @@ int fill_flight(std::vector<std::pair<base::FileDescriptor, base::FileDescriptor
   for (int i = 0; i < 200; ++i) {
     sockets.push_back(socket_pair());
     int error = 0;
-    while ((error = shm::send_packet(sockets.back().first.get(), message, descriptors)) == 0) {
+    while ((error = host::send_packet(sockets.back().first.get(), message, descriptors)) == 0) {
     }
     if (error != EAGAIN) return error;
   }
@@ -84,12 +84,12 @@ int meet_while_flight_is_full() {
   std::vector<std::pair<base::FileDescriptor, base::FileDescriptor>> sockets;
   if (fill_flight(sockets) != ETOOMANYREFS) return 3;
   pair.go_on();
-  if (!pair.both(shm::Encounter::State::proved)) return 4;
+  if (!pair.both(host::Exchange::State::proved)) return 4;
   if (pair.acceptor.shortage() != ETOOMANYREFS ||
       pair.acceptor.next_try() == base::TimePoint::max())
     return 5;
   sockets.clear();
-  return pair.go_on_until([&] { return pair.both(shm::Encounter::State::met); }) ? 0 : 6;
+  return pair.go_on_until([&] { return pair.both(host::Exchange::State::met); }) ? 0 : 6;
 }
 
 // All numbers of this process but so many, for as long as the object lives.
@@ -134,10 +134,10 @@ TEST_CASE("a segment that finds no number free stays in the socket until there a
     const NoDescriptors none(GENERATE(0u, 1u));
     CHECK(pair.go_on_until(
         [&] { return pair.acceptor.shortage() == EMFILE && pair.initiator.shortage() == EMFILE; }));
-    CHECK(pair.both(shm::Encounter::State::proved));
+    CHECK(pair.both(host::Exchange::State::proved));
     CHECK(pair.initiator.next_try() != base::TimePoint::max());
   }
-  CHECK(pair.go_on_until([&] { return pair.both(shm::Encounter::State::met); }));
+  CHECK(pair.go_on_until([&] { return pair.both(host::Exchange::State::met); }));
 }
 
 TEST_CASE("a message with more descriptors than it may have is cut, not waited for", "[shm]") {
@@ -159,10 +159,10 @@ TEST_CASE("a message with more descriptors than it may have is cut, not waited f
               reinterpret_cast<char*>(CMSG_DATA(rights)));
   REQUIRE(::sendmsg(one.get(), &header, 0) == 3);
   std::array<std::byte, 64> buffer;
-  const shm::Packet packet = shm::receive_packet(other.get(), buffer, true);
+  const host::Packet packet = host::receive_packet(other.get(), buffer, true);
   CHECK(packet.error == 0);
   CHECK(packet.cut);
-  CHECK(shm::receive_packet(other.get(), buffer, true).error == EAGAIN);
+  CHECK(host::receive_packet(other.get(), buffer, true).error == EAGAIN);
 }
 
 }  // namespace rondo::testing

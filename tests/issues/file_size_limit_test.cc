@@ -60,7 +60,7 @@ TEST_CASE("why there is no shared memory names the limit of file sizes", "[fork]
   const pid_t child = start_process([] {
     const rlimit low{1 << 20, 1 << 20};
     return ::setrlimit(RLIMIT_FSIZE, &low) == 0 &&
-           shm::shm_obstacle().find("ulimit -f") != std::string::npos;
+           shm::obstacle().find("ulimit -f") != std::string::npos;
   });
   CHECK(status_of(child) == 0);
 }

@@ -20,10 +20,10 @@
 #include "base/handshake.h"
 #include "catch.h"
 #include "lib/ranks.h"
-#include "transports/shm/address.h"
-#include "transports/shm/packet.h"
+#include "transports/connect/address.h"
+#include "transports/host/address.h"
+#include "transports/host/packet.h"
 #include "transports/shm/shm.h"
-#include "transports/tcp/address.h"
 #include "transports/tcp/tcp.h"
 
 namespace rondo::tests {
@@ -50,13 +50,13 @@ class FileLimit {
 // Rank 0 of 2, alone: it accepts once it is started.
 struct Lonely {
   Lonely() {
-    tcp::TcpOptions options;
+    tcp::Options options;
     options.size = 2;
     options.secret = "secret";
     options.host = "one host";
     options.interfaces = {"lo"};
     transport = tcp::make_tcp(options);
-    const auto address = tcp::decode_tcp_address(transport->address());
+    const auto address = connect::decode_address(transport->address());
     REQUIRE(address);
     const auto& first = address->endpoints.front();
     at.bytes = static_cast<socklen_t>(first.size());
@@ -148,7 +148,7 @@ TEST_CASE("a rank that comes when there are no descriptors left takes the place 
 
 TEST_CASE("local connections that prove nothing hold a quarter of the descriptors at most") {
   const auto make = [](int rank) {
-    shm::ShmOptions options;
+    shm::Options options;
     options.rank = rank;
     options.size = 2;
     options.host = "one host";
@@ -158,20 +158,20 @@ TEST_CASE("local connections that prove nothing hold a quarter of the descriptor
   };
   const auto rank0 = make(0), rank1 = make(1);
   const std::vector<transports::Blob> addresses{rank0->address(), rank1->address()};
-  const std::string name = shm::decode_shm_address(rank0->address())->name;
+  const std::string name = host::decode_address(rank0->address())->name;
   std::vector<base::FileDescriptor> strangers;
   for (int i = 0; i < 100; ++i) {
-    strangers.push_back(shm::connect_to_name(name));
+    strangers.push_back(host::connect_to_name(name));
     REQUIRE(strangers.back());
   }
-  const base::FileDescriptor client = shm::connect_to_name(name);
+  const base::FileDescriptor client = host::connect_to_name(name);
   REQUIRE(client.get() < 180);
   const FileLimit limit(280);
   std::jthread meeting([&] { rank0->start(addresses, job); });
   // The last of them gets its answer when all have been accepted.
   base::Initiator initiator({.purpose = base::Purpose::memory, .rank = 1, .size = 2, .job = job}, 0,
                             "secret");
-  shm::send_packet(client.get(), initiator.hello());
+  host::send_packet(client.get(), initiator.hello());
   pollfd ready{client.get(), POLLIN, 0};
   CHECK(::poll(&ready, 1, 20'000) == 1);
   CHECK(strangers.size() - dismissed(strangers) <= 280 / 4);

@@ -33,11 +33,11 @@ inline bool have_room(std::size_t ranks) {
 }
 
 inline std::vector<std::unique_ptr<transports::Transport>> shm_transports(
-    int size, const std::function<void(shm::ShmOptions&)>& edit = {}) {
+    int size, const std::function<void(shm::Options&)>& edit = {}) {
   std::vector<std::unique_ptr<transports::Transport>> transports;
   std::vector<transports::Blob> addresses;
   for (int rank = 0; rank < size; ++rank) {
-    shm::ShmOptions options;
+    shm::Options options;
     options.rank = rank;
     options.size = size;
     options.host = "one host";

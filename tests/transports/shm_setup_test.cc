@@ -21,8 +21,8 @@
 #include "catch.h"
 #include "conformance.h"
 #include "shm_helpers.h"
-#include "transports/shm/address.h"
-#include "transports/shm/packet.h"
+#include "transports/host/address.h"
+#include "transports/host/packet.h"
 #include "transports/shm/segment.h"
 
 namespace rondo::testing {
@@ -33,8 +33,8 @@ using Catch::Equals;
 
 constexpr milliseconds patience{20'000};
 
-shm::ShmOptions options_of(int rank, int size) {
-  shm::ShmOptions options;
+shm::Options options_of(int rank, int size) {
+  shm::Options options;
   options.rank = rank;
   options.size = size;
   options.host = "one host";
@@ -58,10 +58,10 @@ class Impostor {
  public:
   explicit Impostor(const transports::Transport& victim) {
     address_ =
-        shm::encode(shm::ShmAddress{"one host", "rondo-test-impostor-" + std::to_string(::getpid()),
-                                    static_cast<std::uint32_t>(::geteuid()), 0});
-    listener_ = shm::listen_at_name(shm::decode_shm_address(address_)->name, 8);
-    socket_ = shm::connect_to_name(shm::decode_shm_address(victim.address())->name);
+        host::encode(host::Address{"one host", "rondo-test-impostor-" + std::to_string(::getpid()),
+                                   static_cast<std::uint32_t>(::geteuid()), 0});
+    listener_ = host::listen_at_name(host::decode_address(address_)->name, 8);
+    socket_ = host::connect_to_name(host::decode_address(victim.address())->name);
   }
   const transports::Blob& address() const { return address_; }
   int socket() const { return socket_.get(); }
@@ -71,20 +71,20 @@ class Impostor {
     Array array{};
     pollfd ready{socket_.get(), POLLIN, 0};
     ::poll(&ready, 1, 20'000);
-    shm::receive_packet(socket_.get(), array, true);
+    host::receive_packet(socket_.get(), array, true);
     return array;
   }
   base::Verdict shake_hands(std::string_view secret = {}) {
     const base::Claim claim{.purpose = base::Purpose::memory, .rank = 1, .size = 2, .job = shm_job};
     base::Initiator initiator(claim, 0, secret);
-    shm::send_packet(socket_.get(), initiator.hello());
-    shm::send_packet(socket_.get(), initiator.answer(await<base::ChallengeBytes>()));
+    host::send_packet(socket_.get(), initiator.hello());
+    host::send_packet(socket_.get(), initiator.answer(await<base::ChallengeBytes>()));
     return base::Initiator::read_verdict(await<base::VerdictBytes>());
   }
   void show(int segment) { show(segment, bell_.get()); }
   void show(int segment, int bell) {
     const std::array<int, 2> descriptors{segment, bell};
-    shm::send_packet(socket_.get(), std::as_bytes(std::span("rondoseg", 8)), descriptors);
+    host::send_packet(socket_.get(), std::as_bytes(std::span("rondoseg", 8)), descriptors);
   }
 
  private:
@@ -103,30 +103,30 @@ base::FileDescriptor memory_of(std::size_t bytes, int seals) {
 }  // namespace
 
 TEST_CASE("shm addresses are checked") {
-  const transports::Blob good = shm::encode(shm::ShmAddress{"h", "name", 1, 2});
-  REQUIRE(shm::decode_shm_address(good));
-  CHECK(shm::decode_shm_address(good)->name == "name");
+  const transports::Blob good = host::encode(host::Address{"h", "name", 1, 2});
+  REQUIRE(host::decode_address(good));
+  CHECK(host::decode_address(good)->name == "name");
   for (std::size_t bytes = 0; bytes < good.size(); ++bytes)
-    CHECK_FALSE(shm::decode_shm_address(std::span(good).first(bytes)));
+    CHECK_FALSE(host::decode_address(std::span(good).first(bytes)));
   transports::Blob longer = good;
   longer.push_back(std::byte{0});
-  CHECK_FALSE(shm::decode_shm_address(longer));
-  CHECK_FALSE(shm::decode_shm_address(shm::encode(shm::ShmAddress{"h", "", 1, 2})));
+  CHECK_FALSE(host::decode_address(longer));
+  CHECK_FALSE(host::decode_address(host::encode(host::Address{"h", "", 1, 2})));
   const auto transport = shm::make_shm(options_of(0, 2));
   CHECK_THAT(transport->reach(1, good).why, Contains("another host"));
   CHECK_THAT(transport->reach(1, {}).why, Contains("cannot share memory"));
   CHECK_THAT(transport->reach(1, longer).why, Contains("cannot be read"));
   CHECK(
-      transport->reach(1, shm::encode(shm::ShmAddress{"one host", "n", ::geteuid(), 2})).distance ==
+      transport->reach(1, host::encode(host::Address{"one host", "n", ::geteuid(), 2})).distance ==
       transports::distance_host);
   CHECK_THAT(
-      transport->reach(1, shm::encode(shm::ShmAddress{"one host", "n", ::geteuid() + 1, 2})).why,
+      transport->reach(1, host::encode(host::Address{"one host", "n", ::geteuid() + 1, 2})).why,
       Contains("belongs to user"));
 }
 
 TEST_CASE("ranks of a host with the same secret meet, those with different ones say so") {
-  CHECK(shm_transports(3, [](shm::ShmOptions& o) { o.secret = "one for all"; }).size() == 3);
-  shm::ShmOptions first = options_of(0, 2), second = options_of(1, 2);
+  CHECK(shm_transports(3, [](shm::Options& o) { o.secret = "one for all"; }).size() == 3);
+  shm::Options first = options_of(0, 2), second = options_of(1, 2);
   first.secret = "a";
   second.secret = "b";
   auto rank0 = shm::make_shm(first), rank1 = shm::make_shm(second);
@@ -163,7 +163,7 @@ TEST_CASE("a rank that has ended is not waited for") {
 }
 
 TEST_CASE("a rank that never comes is named at the deadline") {
-  shm::ShmOptions options = options_of(0, 2);
+  shm::Options options = options_of(0, 2);
   options.deadline = base::after(base::Clock::now(), milliseconds{300});
   auto transport = shm::make_shm(options), other = shm::make_shm(options_of(1, 2));
   CHECK_THAT(failure_of(*transport, {transport->address(), other->address()}),
@@ -197,18 +197,18 @@ TEST_CASE("why one rank gives up is what the others say too") {
 
 TEST_CASE("strangers at the socket do no harm") {
   auto rank0 = shm::make_shm(options_of(0, 2)), rank1 = shm::make_shm(options_of(1, 2));
-  const std::string name = shm::decode_shm_address(rank0->address())->name;
+  const std::string name = host::decode_address(rank0->address())->name;
   const transports::Blob noise = payload_of(3, 500);
   const base::FileDescriptor file(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::ptrdiff_t before = open_descriptors();
   std::vector<base::FileDescriptor> clients;
   for (int i = 0; i < 100; ++i) {
-    clients.push_back(shm::connect_to_name(name));
+    clients.push_back(host::connect_to_name(name));
     if (!clients.back()) break;
     const std::array<int, 1> descriptor{file.get()};
     if (i % 2 == 0)
-      shm::send_packet(clients.back().get(),
-                       std::span(noise).first(static_cast<std::size_t>(i) * 5), descriptor);
+      host::send_packet(clients.back().get(),
+                        std::span(noise).first(static_cast<std::size_t>(i) * 5), descriptor);
     if (i % 3 == 0) clients.pop_back();
   }
   const std::vector<transports::Blob> addresses{rank0->address(), rank1->address()};
@@ -249,15 +249,15 @@ TEST_CASE("what a member of the job sends is checked") {
     expected = "its bell is no eventfd";
   }
   SECTION("no descriptor") {
-    shm::send_packet(impostor.socket(), std::as_bytes(std::span("rondoseg", 8)));
+    host::send_packet(impostor.socket(), std::as_bytes(std::span("rondoseg", 8)));
     expected = "without its two descriptors";
   }
   SECTION("something else") {
-    shm::send_packet(impostor.socket(), payload_of(5, 200));
+    host::send_packet(impostor.socket(), payload_of(5, 200));
     expected = "something else";
   }
   SECTION("that it gives up") {
-    shm::send_packet(impostor.socket(), std::as_bytes(std::span("rondoendno\nway", 14)));
+    host::send_packet(impostor.socket(), std::as_bytes(std::span("rondoendno\nway", 14)));
     expected = "no way";
   }
   thread.join();
@@ -273,7 +273,7 @@ TEST_CASE("counters that cannot be break the link, and nothing is read beyond th
   const shm::SegmentLayout layout(2);
   const base::FileDescriptor memory = memory_of(layout.bytes(), F_SEAL_SHRINK | F_SEAL_GROW);
   const shm::Segment segment(
-      layout, shm::Mapping(memory.get(), layout.bytes(), shm::Mapping::Access::write));
+      layout, host::Mapping(memory.get(), layout.bytes(), host::Mapping::Access::write));
   impostor.show(memory.get());
   thread.join();
   Node node(std::move(victim));
@@ -365,7 +365,7 @@ TEST_CASE("a rank without descriptors to spare names the limit") {
   }
   REQUIRE(read_address(told[0], addresses[1]));
   // The other rank is there: the time is for nothing but the meeting.
-  shm::ShmOptions short_of = options_of(0, 2);
+  shm::Options short_of = options_of(0, 2);
   short_of.deadline = base::after(base::Clock::now(), milliseconds{2500});
   auto rank0 = shm::make_shm(short_of);
   addresses[0] = rank0->address();

@@ -9,7 +9,7 @@
 
 #include "catch.h"
 #include "shm_helpers.h"
-#include "transports/shm/extent.h"
+#include "transports/host/extent.h"
 
 namespace rondo::testing {
 namespace {
@@ -46,7 +46,7 @@ TEST_CASE("ranks of a host share areas and what they allocate, and nothing else"
   CHECK(there[89] == std::byte{7});
   there[0] = std::byte{8};
   CHECK(memory->memory()[10] == std::byte{8});
-  const std::size_t extent = shm::Extent(0).bytes();
+  const std::size_t extent = host::Extent(0).bytes();
   CHECK(of0->map(1, place, extent - 10) != nullptr);
   CHECK(of0->map(1, place, extent - 9) == nullptr);
   CHECK(of0->map(1, {place.slot, place.generation, extent + 1}, 0) == nullptr);
@@ -143,7 +143,8 @@ TEST_CASE("allocating and freeing leaves nothing behind") {
   kept.clear();
   CHECK(*there == std::byte{0});
   // All of it is one range again.
-  CHECK(transports[1]->allocate(shm::Extent(0).bytes())->memory().size() == shm::Extent(0).bytes());
+  CHECK(transports[1]->allocate(host::Extent(0).bytes())->memory().size() ==
+        host::Extent(0).bytes());
   CHECK(mappings() == maps);
 }
 
@@ -228,8 +229,8 @@ TEST_CASE("a notification wakes who sleeps on shared memory, once") {
 }
 
 TEST_CASE("a rank that is alone on its host has no windows") {
-  auto transports = shm_transports(
-      3, [](shm::ShmOptions& options) { options.host = std::to_string(options.rank); });
+  auto transports =
+      shm_transports(3, [](shm::Options& options) { options.host = std::to_string(options.rank); });
   CHECK(transports[0]->windows() == nullptr);
   CHECK(transports[0]->allocate(8) == nullptr);
   CHECK_FALSE(transports[0]->reach(1, transports[1]->address()).distance);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Where a rank listens, and what it thinks of other ranks' addresses.
-#include "transports/tcp/address.h"
+#include "transports/connect/address.h"
 
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>
@@ -12,8 +12,8 @@
 #include "conformance.h"
 #include "skip.h"
 #include "tcp_helpers.h"
-#include "transports/tcp/interfaces.h"
-#include "transports/tcp/socket.h"
+#include "transports/connect/interfaces.h"
+#include "transports/connect/socket.h"
 
 namespace rondo::testing {
 namespace {
@@ -24,7 +24,7 @@ ip::tcp::endpoint endpoint(const std::string& address, std::uint16_t port) {
   return {ip::make_address(address), port};
 }
 
-std::string message_of(const tcp::TcpOptions& options) {
+std::string message_of(const tcp::Options& options) {
   try {
     (void)tcp::make_tcp(options);
   } catch (const Error& error) {
@@ -33,7 +33,7 @@ std::string message_of(const tcp::TcpOptions& options) {
   return "nothing was thrown";
 }
 
-const std::vector<tcp::LocalAddress> machine{
+const std::vector<connect::LocalAddress> machine{
     {"lo", ip::make_address("127.0.0.1"), 8, true},
     {"lo", ip::make_address("::1"), 128, true},
     {"eth0", ip::make_address("10.0.0.7"), 24, false},
@@ -44,15 +44,15 @@ const std::vector<tcp::LocalAddress> machine{
 };
 
 std::string chosen(const std::vector<std::string>& filters) {
-  const tcp::InterfaceFilter filter(filters, machine);
+  const connect::InterfaceFilter filter(filters, machine);
   std::string text;
-  for (const tcp::LocalAddress& one : machine)
+  for (const connect::LocalAddress& one : machine)
     if (filter.refusal(one).empty()) text += one.address.to_string() + " ";
   return text;
 }
 
 bool has_ipv6_loopback() {
-  return std::ranges::any_of(tcp::local_addresses(), [](const tcp::LocalAddress& one) {
+  return std::ranges::any_of(connect::local_addresses(), [](const connect::LocalAddress& one) {
     return one.loopback && one.address.is_v6();
   });
 }
@@ -87,18 +87,18 @@ TEST_CASE("interface filters") {
 }
 
 TEST_CASE("the interfaces of this machine are listed") {
-  const auto all = tcp::list_interfaces({"^lo"});
+  const auto all = connect::list_interfaces({"^lo"});
   const auto lo = std::ranges::find_if(
-      all, [](const tcp::InterfaceAddress& one) { return one.address == "127.0.0.1"; });
+      all, [](const connect::InterfaceAddress& one) { return one.address == "127.0.0.1"; });
   REQUIRE(lo != all.end());
   CHECK(lo->loopback);
   CHECK_FALSE(lo->chosen);
   CHECK(lo->why == "excluded by ^lo");
-  CHECK(tcp::list_interfaces({"lo"}).front().chosen);
+  CHECK(connect::list_interfaces({"lo"}).front().chosen);
 }
 
 TEST_CASE("an interface that does not exist") {
-  tcp::TcpOptions options;
+  tcp::Options options;
   options.interfaces = {"nonesuch0"};
   CHECK_THAT(message_of(options),
              Catch::Contains("nonesuch0") && Catch::Contains("lo (127.0.0.1)"));
@@ -107,20 +107,20 @@ TEST_CASE("an interface that does not exist") {
 }
 
 TEST_CASE("without a secret nothing but loopback is listened on") {
-  tcp::TcpOptions options;
-  const auto address = tcp::decode_tcp_address(tcp::make_tcp(options)->address());
+  tcp::Options options;
+  const auto address = connect::decode_address(tcp::make_tcp(options)->address());
   REQUIRE(address);
   for (const auto& one : address->endpoints) CHECK(one.address().is_loopback());
   options.interfaces = {"^lo"};
-  if (tcp::local_addresses().size() > 2)
+  if (connect::local_addresses().size() > 2)
     CHECK_THAT(message_of(options), Catch::Contains("RONDO_SECRET"));
 }
 
 TEST_CASE("with a secret that only this host can know nothing but loopback is listened on") {
-  tcp::TcpOptions options;
+  tcp::Options options;
   options.secret = "of one user";
   options.this_host_only = true;
-  const auto address = tcp::decode_tcp_address(tcp::make_tcp(options)->address());
+  const auto address = connect::decode_address(tcp::make_tcp(options)->address());
   REQUIRE(address);
   for (const auto& one : address->endpoints) CHECK(one.address().is_loopback());
 }
@@ -128,9 +128,10 @@ TEST_CASE("with a secret that only this host can know nothing but loopback is li
 TEST_CASE("a port range is kept to, and its end is told") {
   // Some free port, taken for the range.
   const auto start =
-      tcp::local_endpoint(tcp::listen_at(ip::make_address("127.0.0.1"), 0, 0, 0, 1).get()).port();
+      connect::local_endpoint(connect::listen_at(ip::make_address("127.0.0.1"), 0, 0, 0, 1).get())
+          .port();
   const auto first = static_cast<std::uint16_t>(start > 60'000 ? start - 5'000 : start);
-  tcp::TcpOptions options;
+  tcp::Options options;
   options.size = 8;
   options.interfaces = {"127.0.0.1"};
   options.port_first = first;
@@ -141,7 +142,7 @@ TEST_CASE("a port range is kept to, and its end is told") {
     try {
       transports.push_back(tcp::make_tcp(options));
       const auto port =
-          tcp::decode_tcp_address(transports.back()->address())->endpoints.front().port();
+          connect::decode_address(transports.back()->address())->endpoints.front().port();
       CHECK((port >= options.port_first && port <= options.port_last));
     } catch (const Error& error) {
       CHECK(error.code() == Errc::system);
@@ -154,7 +155,7 @@ TEST_CASE("a port range is kept to, and its end is told") {
 
 TEST_CASE("over IPv6 loopback", "[.][ipv6]") {
   if (!has_ipv6_loopback()) skip_program("this host has no IPv6 loopback");
-  const auto edit = [](tcp::TcpOptions& options) { options.interfaces = {"::1"}; };
+  const auto edit = [](tcp::Options& options) { options.interfaces = {"::1"}; };
   Group group([&](int size) { return tcp_transports(size, edit); }, 3);
   for (const int from : {0, 1, 2}) {
     group[from].send((from + 1) % 3, transports::Lane::bulk, 1, 200'000);
@@ -165,46 +166,46 @@ TEST_CASE("over IPv6 loopback", "[.][ipv6]") {
 }
 
 TEST_CASE("addresses survive the wire and nothing else does") {
-  const tcp::TcpAddress address{"host 1", {endpoint("10.0.0.7", 41022), endpoint("fd00::2", 1)}};
-  const transports::Blob bytes = tcp::encode(address);
-  const auto back = tcp::decode_tcp_address(bytes);
+  const connect::Address address{"host 1", {endpoint("10.0.0.7", 41022), endpoint("fd00::2", 1)}};
+  const transports::Blob bytes = connect::encode(address);
+  const auto back = connect::decode_address(bytes);
   REQUIRE(back);
   CHECK(back->host == address.host);
   CHECK(back->endpoints == address.endpoints);
-  CHECK(tcp::to_text(back->endpoints[0]) == "10.0.0.7:41022");
-  CHECK(tcp::to_text(back->endpoints[1]) == "[fd00::2]:1");
+  CHECK(connect::to_text(back->endpoints[0]) == "10.0.0.7:41022");
+  CHECK(connect::to_text(back->endpoints[1]) == "[fd00::2]:1");
   for (std::size_t length = 0; length < bytes.size(); ++length)
-    CHECK_FALSE(tcp::decode_tcp_address(std::span(bytes).first(length)));
+    CHECK_FALSE(connect::decode_address(std::span(bytes).first(length)));
   transports::Blob longer = bytes;
   longer.push_back(std::byte{0});
-  CHECK_FALSE(tcp::decode_tcp_address(longer));
+  CHECK_FALSE(connect::decode_address(longer));
   for (std::size_t i = 0; i < bytes.size(); ++i)
     for (const unsigned value : {0u, 1u, 0x7fu, 0x80u, 0xffu}) {
       transports::Blob changed = bytes;
       changed[i] = static_cast<std::byte>(value);
-      const auto read = tcp::decode_tcp_address(changed);
-      if (read) CHECK(tcp::encode(*read) == changed);
+      const auto read = connect::decode_address(changed);
+      if (read) CHECK(connect::encode(*read) == changed);
     }
-  CHECK_FALSE(tcp::decode_tcp_address(tcp::encode({"h", {}})));
-  CHECK_FALSE(tcp::decode_tcp_address(tcp::encode({"h", {endpoint("0.0.0.0", 5)}})));
-  CHECK_FALSE(tcp::decode_tcp_address(tcp::encode({"h", {endpoint("224.0.0.1", 5)}})));
-  CHECK_FALSE(tcp::decode_tcp_address(tcp::encode({"h", {endpoint("10.0.0.1", 0)}})));
+  CHECK_FALSE(connect::decode_address(connect::encode({"h", {}})));
+  CHECK_FALSE(connect::decode_address(connect::encode({"h", {endpoint("0.0.0.0", 5)}})));
+  CHECK_FALSE(connect::decode_address(connect::encode({"h", {endpoint("224.0.0.1", 5)}})));
+  CHECK_FALSE(connect::decode_address(connect::encode({"h", {endpoint("10.0.0.1", 0)}})));
 }
 
 TEST_CASE("which endpoints are tried, and in which order") {
-  const tcp::TcpAddress peer{
+  const connect::Address peer{
       "h", {endpoint("172.31.0.1", 1), endpoint("192.168.9.9", 2), endpoint("127.0.0.1", 3)}};
-  const auto ports = [&](bool same_host, std::span<const tcp::LocalAddress> mine,
-                         std::span<const tcp::LocalAddress> own = {}) {
+  const auto ports = [&](bool same_host, std::span<const connect::LocalAddress> mine,
+                         std::span<const connect::LocalAddress> own = {}) {
     std::vector<int> result;
-    for (const auto& one : tcp::candidates(peer, same_host, mine, own))
+    for (const auto& one : connect::candidates(peer, same_host, mine, own))
       result.push_back(one.port());
     return result;
   };
   CHECK(ports(true, machine) == std::vector<int>{3, 2, 1});
   CHECK(ports(false, machine) == std::vector<int>{2, 1});
   // A bridge with the same address on every host is this host's own when seen from here.
-  const std::vector<tcp::LocalAddress> bridge{
+  const std::vector<connect::LocalAddress> bridge{
       {"docker0", ip::make_address("172.31.0.1"), 16, false}};
   CHECK(ports(false, machine, bridge) == std::vector<int>{2});
   CHECK(ports(true, machine, bridge) == std::vector<int>{3, 2, 1});
@@ -212,12 +213,12 @@ TEST_CASE("which endpoints are tried, and in which order") {
 }
 
 TEST_CASE("how near another rank is") {
-  tcp::TcpOptions options;
+  tcp::Options options;
   options.size = 4;
   options.host = "here";
   const auto mine = tcp::make_tcp(options);
   CHECK(mine->reach(1, mine->address()).distance.value() < transports::distance_network);
-  const transports::Blob elsewhere = tcp::encode({"there", {endpoint("10.0.0.9", 5)}});
+  const transports::Blob elsewhere = connect::encode({"there", {endpoint("10.0.0.9", 5)}});
   const transports::Reach far = mine->reach(2, elsewhere);
   CHECK_FALSE(far.distance);
   CHECK_THAT(far.why, Catch::Contains("rank 2 at 10.0.0.9:5") && Catch::Contains("RONDO_SECRET"));
@@ -225,7 +226,7 @@ TEST_CASE("how near another rank is") {
   options.secret = "s";
   const auto trusted = tcp::make_tcp(options);
   CHECK(trusted->reach(2, elsewhere).distance == transports::distance_network);
-  CHECK_FALSE(trusted->reach(2, tcp::encode({"there", {endpoint("127.0.0.1", 5)}})).distance);
+  CHECK_FALSE(trusted->reach(2, connect::encode({"there", {endpoint("127.0.0.1", 5)}})).distance);
 }
 
 }  // namespace rondo::testing

@@ -10,18 +10,18 @@
 #include "catch.h"
 #include "conformance.h"
 #include "tcp_helpers.h"
-#include "transports/tcp/address.h"
-#include "transports/tcp/socket.h"
+#include "transports/connect/address.h"
+#include "transports/connect/socket.h"
 
 namespace rondo::testing {
 namespace {
 
 boost::asio::ip::tcp::endpoint endpoint_of(const transports::Transport& transport) {
-  return tcp::decode_tcp_address(transport.address())->endpoints.front();
+  return connect::decode_address(transport.address())->endpoints.front();
 }
 
-tcp::TcpOptions options_of(int rank, std::chrono::milliseconds limit) {
-  tcp::TcpOptions options;
+tcp::Options options_of(int rank, std::chrono::milliseconds limit) {
+  tcp::Options options;
   options.rank = rank;
   options.size = 3;
   options.host = "one host";
@@ -39,7 +39,8 @@ Group group_with(std::vector<boost::asio::ip::tcp::endpoint> before,
         for (int rank = 0; rank < 2; ++rank)
           ranks.push_back(tcp::make_tcp(options_of(rank, limit)));
         before.push_back(endpoint_of(*ranks[1]));
-        const transports::Blob own = ranks[0]->address(), peer = tcp::encode({"one host", before});
+        const transports::Blob own = ranks[0]->address(),
+                               peer = connect::encode({"one host", before});
         for (auto& rank : ranks) rank->start({own, peer, {}}, test_job);
         return ranks;
       },
@@ -72,7 +73,7 @@ TEST_CASE("when all endpoints turn a rank away the first answer is told") {
   second->start({{}, second->address(), {}}, test_job + 1);
   auto rank0 = tcp::make_tcp(options_of(0, limit));
   rank0->start({rank0->address(),
-                tcp::encode({"one host", {endpoint_of(*first), endpoint_of(*second)}}),
+                connect::encode({"one host", {endpoint_of(*first), endpoint_of(*second)}}),
                 {}},
                test_job);
   Node node(std::move(rank0));
@@ -85,13 +86,14 @@ TEST_CASE("when all endpoints turn a rank away the first answer is told") {
   }
   REQUIRE(node.broken_links.size() == 1);
   CHECK(node.broken_links[0].code == Errc::rendezvous);
-  CHECK_THAT(node.broken_links[0].what, Catch::Contains(tcp::to_text(endpoint_of(*first))));
+  CHECK_THAT(node.broken_links[0].what, Catch::Contains(connect::to_text(endpoint_of(*first))));
 }
 
 TEST_CASE("an endpoint that accepts and says nothing does not eat the whole deadline") {
   const base::FileDescriptor silent =
-      tcp::listen_at(boost::asio::ip::make_address("127.0.0.1"), 0, 0, 0, 8);
-  Group group = group_with({tcp::local_endpoint(silent.get())}, std::chrono::milliseconds(30'000));
+      connect::listen_at(boost::asio::ip::make_address("127.0.0.1"), 0, 0, 0, 8);
+  Group group =
+      group_with({connect::local_endpoint(silent.get())}, std::chrono::milliseconds(30'000));
   exchange(group);
 }
 

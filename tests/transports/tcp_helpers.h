@@ -12,7 +12,7 @@ namespace rondo::testing {
 inline constexpr std::uint64_t test_job = 0x1234567890abcdefu;
 
 // Every rank's options before its transport is made.
-using EditOptions = std::function<void(tcp::TcpOptions&)>;
+using EditOptions = std::function<void(tcp::Options&)>;
 
 // `size` started tcp transports of one host.
 inline std::vector<std::unique_ptr<transports::Transport>> tcp_transports(
@@ -20,7 +20,7 @@ inline std::vector<std::unique_ptr<transports::Transport>> tcp_transports(
   std::vector<std::unique_ptr<transports::Transport>> transports;
   std::vector<transports::Blob> addresses;
   for (int rank = 0; rank < size; ++rank) {
-    tcp::TcpOptions options;
+    tcp::Options options;
     options.rank = rank;
     options.size = size;
     options.host = "one host";

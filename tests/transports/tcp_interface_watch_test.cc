@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the kernel says of interfaces; the rest of it takes interfaces that go down: tests/hosts.
-#include "transports/tcp/interface_watch.h"
+#include "transports/connect/interface_watch.h"
 
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -50,29 +50,31 @@ Bytes message(unsigned short type, unsigned flags, std::string_view name,
 }
 
 constexpr std::string_view eth1("eth1\0", 5);
-using News = std::vector<tcp::InterfaceNews>;
+using News = std::vector<connect::InterfaceNews>;
 
 }  // namespace
 
 TEST_CASE("what the kernel says of an interface") {
-  using State = tcp::InterfaceState;
-  CHECK(tcp::decode_interface_news(message(RTM_NEWLINK, IFF_UP | IFF_RUNNING, eth1)) ==
+  using State = connect::InterfaceState;
+  CHECK(connect::decode_interface_news(message(RTM_NEWLINK, IFF_UP | IFF_RUNNING, eth1)) ==
         News{{"eth1", State::up}});
-  CHECK(tcp::decode_interface_news(message(RTM_NEWLINK, IFF_UP, eth1)) ==
+  CHECK(connect::decode_interface_news(message(RTM_NEWLINK, IFF_UP, eth1)) ==
         News{{"eth1", State::no_carrier}});
-  CHECK(tcp::decode_interface_news(message(RTM_NEWLINK, 0, eth1)) == News{{"eth1", State::down}});
-  CHECK(tcp::decode_interface_news(message(RTM_DELLINK, IFF_UP | IFF_RUNNING, eth1)) ==
+  CHECK(connect::decode_interface_news(message(RTM_NEWLINK, 0, eth1)) ==
+        News{{"eth1", State::down}});
+  CHECK(connect::decode_interface_news(message(RTM_DELLINK, IFF_UP | IFF_RUNNING, eth1)) ==
         News{{"eth1", State::gone}});
   Bytes several = message(RTM_NEWLINK, 0, eth1);
   const Bytes other = message(RTM_NEWADDR, 0, eth1),
               last = message(RTM_DELLINK, 0, std::string_view("lo\0", 3));
   several.insert(several.end(), other.begin(), other.end());
   several.insert(several.end(), last.begin(), last.end());
-  CHECK(tcp::decode_interface_news(several) == News{{"eth1", State::down}, {"lo", State::gone}});
+  CHECK(connect::decode_interface_news(several) ==
+        News{{"eth1", State::down}, {"lo", State::gone}});
 }
 
 TEST_CASE("a port that leaves its bridge is not an interface that is gone") {
-  CHECK(tcp::decode_interface_news(message(RTM_DELLINK, 0, eth1, AF_BRIDGE)).empty());
+  CHECK(connect::decode_interface_news(message(RTM_DELLINK, 0, eth1, AF_BRIDGE)).empty());
 }
 
 TEST_CASE("messages that are cut or lie about a length are left out") {
@@ -80,12 +82,12 @@ TEST_CASE("messages that are cut or lie about a length are left out") {
   for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
     // A copy of exactly this size: what is read behind it is seen by a sanitizer.
     const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
-    CHECK(tcp::decode_interface_news(cut).empty());
+    CHECK(connect::decode_interface_news(cut).empty());
   }
   const auto with = [&](std::size_t at, auto value) {
     Bytes bytes = whole;
     std::memcpy(bytes.data() + at, &value, sizeof value);
-    return tcp::decode_interface_news(bytes);
+    return connect::decode_interface_news(bytes);
   };
   for (const std::uint32_t bytes : {0u, 3u, 15u, 16u, 31u, 32u, 1000u, 0xffffffffu}) {
     CAPTURE(bytes);
@@ -95,9 +97,9 @@ TEST_CASE("messages that are cut or lie about a length are left out") {
     CAPTURE(bytes);
     CHECK(with(sizeof(nlmsghdr) + sizeof(ifinfomsg), bytes).empty());
   }
-  CHECK(tcp::decode_interface_news(message(RTM_NEWLINK, 0, "no end")).empty());
-  CHECK(tcp::decode_interface_news(message(RTM_NEWLINK, 0, std::string_view("\0", 1))).empty());
-  CHECK(tcp::decode_interface_news(
+  CHECK(connect::decode_interface_news(message(RTM_NEWLINK, 0, "no end")).empty());
+  CHECK(connect::decode_interface_news(message(RTM_NEWLINK, 0, std::string_view("\0", 1))).empty());
+  CHECK(connect::decode_interface_news(
             message(RTM_NEWLINK, 0, std::string_view("longer than IFNAMSIZ\0", 21)))
             .empty());
 }

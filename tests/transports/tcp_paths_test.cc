@@ -21,9 +21,9 @@ struct Interface {
   bool pairs = true;
 };
 
-tcp::TcpAddress host(const std::string& name, const std::vector<Interface>& interfaces,
-                     unsigned connections = 1) {
-  tcp::TcpAddress address;
+connect::Address host(const std::string& name, const std::vector<Interface>& interfaces,
+                      unsigned connections = 1) {
+  connect::Address address;
   address.host = name;
   address.connections = connections;
   for (const Interface& one : interfaces) {
@@ -104,8 +104,8 @@ TEST_CASE("there is a bound to the paths of a link") {
     for (int side = 0; side < 2; ++side)
       many[side].push_back({fmt::format("e{}", i), fmt::format("10.{}.0.{}", i, side + 1)});
   const tcp::PathPlan plan = tcp::plan_paths(host("a", many[0], 16), host("b", many[1], 16));
-  CHECK(plan.paths == tcp::most_connections);
-  CHECK(plan.pairs.size() == tcp::most_connections);
+  CHECK(plan.paths == connect::most_connections);
+  CHECK(plan.pairs.size() == connect::most_connections);
   // An address without anything known of its interfaces.
   CHECK(tcp::plan_paths({"a", {{}, {}}}, host("b", many[1])).pairs.empty());
 }

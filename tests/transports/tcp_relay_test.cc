@@ -12,7 +12,7 @@
 #include "catch.h"
 #include "conformance.h"
 #include "support/relay.h"
-#include "transports/tcp/address.h"
+#include "transports/connect/address.h"
 #include "transports/tcp/piece.h"
 #include "transports/tcp/tcp.h"
 
@@ -22,8 +22,8 @@ namespace {
 constexpr std::uint64_t job = 5;
 constexpr std::size_t payload = 100;
 
-tcp::TcpOptions options_of(int rank, base::Protection protection, unsigned connections) {
-  tcp::TcpOptions options;
+tcp::Options options_of(int rank, base::Protection protection, unsigned connections) {
+  tcp::Options options;
   options.rank = rank;
   options.size = 2;
   options.secret = "secret";
@@ -54,12 +54,12 @@ struct Between {
     for (int rank = 0; rank < 2; ++rank)
       transports.push_back(tcp::make_tcp(options_of(rank, protection, connections)));
     const transports::Blob zero = transports[0]->address(), one = transports[1]->address();
-    auto told = tcp::decode_tcp_address(zero).value();
+    auto told = connect::decode_address(zero).value();
     relay = std::make_unique<Relay>(to_endpoint(told.endpoints.front()), std::move(attack));
     told.endpoints = {{boost::asio::ip::address_v4::loopback(), relay->endpoint().port()}};
     told.rails.resize(1);
     transports[0]->start({zero, one}, job);
-    transports[1]->start({tcp::encode(told), one}, job);
+    transports[1]->start({connect::encode(told), one}, job);
     return transports;
   }
 
@@ -88,14 +88,14 @@ constexpr std::size_t head = transports::frame_header_bytes + base::tag_bytes,
 TEST_CASE(
     "what comes from another host has tags without being asked, what comes over loopback has "
     "none") {
-  tcp::TcpOptions options = options_of(0, base::Protection::none, 1);
+  tcp::Options options = options_of(0, base::Protection::none, 1);
   const base::Claim claim{.purpose = base::Purpose::data, .rank = 1, .size = 2, .job = job};
   for (const base::Protection wanted : {base::Protection::headers, base::Protection::payload}) {
     options.between_hosts = wanted;
     const auto transport = tcp::make_tcp(options);
     transport->start({transport->address(), transport->address()}, job);
     rendezvous::Endpoint at =
-        to_endpoint(tcp::decode_tcp_address(transport->address())->endpoints.front());
+        to_endpoint(connect::decode_address(transport->address())->endpoints.front());
     const base::FileDescriptor outside = connect_from_outside(at.port());
     if (!outside) {
       WARN("skipped: this host has no IPv4 address other than loopback");

@@ -15,15 +15,15 @@
 #include "catch.h"
 #include "conformance.h"
 #include "tcp_helpers.h"
-#include "transports/tcp/address.h"
-#include "transports/tcp/socket.h"
+#include "transports/connect/address.h"
+#include "transports/connect/socket.h"
 
 namespace rondo::testing {
 namespace {
 
 // A foreign client of rank `rank`: a plain blocking socket.
 base::FileDescriptor connect_to(transports::Transport& transport) {
-  const auto address = tcp::decode_tcp_address(transport.address());
+  const auto address = connect::decode_address(transport.address());
   REQUIRE(address);
   const auto& endpoint = address->endpoints.front();
   base::FileDescriptor socket(
@@ -72,7 +72,7 @@ base::Claim honest_claim() {
 
 // Rank 0 of 2, started, with a rank 1 that exists only as an address.
 Node lonely_node() {
-  tcp::TcpOptions options;
+  tcp::Options options;
   options.size = 2;
   options.host = "one host";
   auto transport = tcp::make_tcp(options);
@@ -252,7 +252,7 @@ TEST_CASE("a peer that goes is noticed, and how it went is told") {
 
 TEST_CASE("ranks with different secrets say so") {
   const auto transports = [](int size) {
-    return tcp_transports(size, [](tcp::TcpOptions& options) {
+    return tcp_transports(size, [](tcp::Options& options) {
       options.secret.assign(1, static_cast<char>('a' + options.rank));
       options.interfaces = {"lo"};
     });
@@ -269,8 +269,7 @@ TEST_CASE("ranks with different secrets say so") {
 TEST_CASE("with the same secret ranks meet") {
   Group group(
       [](int size) {
-        return tcp_transports(size,
-                              [](tcp::TcpOptions& options) { options.secret = "one for all"; });
+        return tcp_transports(size, [](tcp::Options& options) { options.secret = "one for all"; });
       },
       2);
   exchange(group, 1);
@@ -280,7 +279,7 @@ TEST_CASE("ranks of another job are told") {
   std::vector<std::unique_ptr<transports::Transport>> transports;
   std::vector<transports::Blob> addresses;
   for (int rank = 0; rank < 2; ++rank) {
-    tcp::TcpOptions options;
+    tcp::Options options;
     options.rank = rank;
     options.size = 2;
     options.host = "h";
@@ -310,14 +309,14 @@ TEST_CASE("a rank that is gone is reported with its address") {
 TEST_CASE("a rank that never answers is given up at the deadline") {
   // Listens, and does nothing else.
   base::FileDescriptor silent =
-      tcp::listen_at(boost::asio::ip::make_address("127.0.0.1"), 0, 0, 0, 8);
-  tcp::TcpOptions options;
+      connect::listen_at(boost::asio::ip::make_address("127.0.0.1"), 0, 0, 0, 8);
+  tcp::Options options;
   options.size = 2;
   options.host = "h";
   options.connect_deadline = std::chrono::milliseconds(300);
   auto transport = tcp::make_tcp(options);
-  transport->start({transport->address(), tcp::encode({"h", {tcp::local_endpoint(silent.get())}})},
-                   1);
+  transport->start(
+      {transport->address(), connect::encode({"h", {connect::local_endpoint(silent.get())}})}, 1);
   Node node(std::move(transport));
   node.send(1, transports::Lane::bulk, 1, 10);
   REQUIRE(breaks_within(node, 10'000));
@@ -330,7 +329,7 @@ TEST_CASE("a peer that takes nothing for longer than the timeout, but lives, is 
   Group group(
       [](int size) {
         return tcp_transports(
-            size, [](tcp::TcpOptions& o) { o.peer_timeout = std::chrono::milliseconds(400); });
+            size, [](tcp::Options& o) { o.peer_timeout = std::chrono::milliseconds(400); });
       },
       2);
   const std::size_t bytes = std::size_t{48} << 20;

@@ -17,7 +17,7 @@
 #include "catch.h"
 #include "conformance.h"
 #include "tcp_helpers.h"
-#include "transports/tcp/address.h"
+#include "transports/connect/address.h"
 #include "transports/tcp/piece.h"
 
 namespace rondo::testing {
@@ -57,14 +57,14 @@ struct Played {
   }
 
   Node make() {
-    tcp::TcpOptions options;
+    tcp::Options options;
     options.size = 2;
     options.host = "one host";
     options.connections = 2;
     auto transport = tcp::make_tcp(options);
     const transports::Blob address = transport->address();
     transport->start({address, address}, test_job);
-    endpoint = tcp::decode_tcp_address(address)->endpoints.front();
+    endpoint = connect::decode_address(address)->endpoints.front();
     return Node(std::move(transport));
   }
 
@@ -287,7 +287,7 @@ TEST_CASE("a slow path gets fewer pieces") {
 TEST_CASE("without descriptors left the paths come once there are some") {
   Group group(
       [](int size) {
-        return tcp_transports(size, [](tcp::TcpOptions& options) { options.connections = 4; });
+        return tcp_transports(size, [](tcp::Options& options) { options.connections = 4; });
       },
       2);
   rlimit before{};

@@ -18,8 +18,8 @@ TEST_CASE("tcp over several paths does too") {
     for (const Check& check : conformance())
       DYNAMIC_SECTION(connections << " paths: " << check.name) {
         check.run([&](int size) {
-          return tcp_transports(
-              size, [&](tcp::TcpOptions& options) { options.connections = connections; });
+          return tcp_transports(size,
+                                [&](tcp::Options& options) { options.connections = connections; });
         });
       }
 }
@@ -32,7 +32,7 @@ TEST_CASE("tcp with tags on every frame does too") {
         DYNAMIC_SECTION((protection == base::Protection::payload ? "payload, " : "headers, ")
                         << connections << " paths: " << check.name) {
           check.run([&](int size) {
-            return tcp_transports(size, [&](tcp::TcpOptions& options) {
+            return tcp_transports(size, [&](tcp::Options& options) {
               options.secret = "secret";
               options.interfaces = {"lo"};
               options.connections = connections;

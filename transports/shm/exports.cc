@@ -14,7 +14,7 @@
 
 #include <rondo/error.h>
 
-#include "transports/shm/packet.h"
+#include "transports/host/packet.h"
 
 namespace rondo::shm {
 namespace {
@@ -79,11 +79,11 @@ void ShmExports::close() noexcept {
 // Null when no extent has room, and none may be opened.
 std::byte* ShmExports::insert(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (head_ == nullptr || bytes > Extent(Extent::count - 1).bytes()) return nullptr;
+  if (head_ == nullptr || bytes > host::Extent(host::Extent::count - 1).bytes()) return nullptr;
   const std::size_t room = round_up(bytes, page);
   live_.reserve(live_.size() + 1);  // all that can throw comes first
-  for (std::uint32_t i = 0; i < Extent::count; ++i) {
-    if (Extent(i).bytes() < room) continue;
+  for (std::uint32_t i = 0; i < host::Extent::count; ++i) {
+    if (host::Extent(i).bytes() < room) continue;
     if (!extents_[i] && !open(i)) return nullptr;
     const std::size_t offset = take_range(free_[i], room);
     if (offset == SIZE_MAX) continue;
@@ -99,12 +99,13 @@ std::byte* ShmExports::insert(std::size_t bytes) {
 
 // False when the limit of file sizes forbids it.
 bool ShmExports::open(std::uint32_t index) {
-  const Extent extent(index);
-  if (!fits_file_limit(extent.end())) return false;
-  if (!memory_) memory_ = make_growing_memory();
-  if (file_bytes_ < extent.end()) grow_memory(memory_.get(), extent.end());
+  const host::Extent extent(index);
+  if (!host::fits_file_limit(extent.end())) return false;
+  if (!memory_) memory_ = host::make_growing_memory();
+  if (file_bytes_ < extent.end()) host::grow_memory(memory_.get(), extent.end());
   file_bytes_ = std::max(file_bytes_, extent.end());
-  Mapping mapping(memory_.get(), extent.bytes(), Mapping::Access::write, extent.offset());
+  host::Mapping mapping(memory_.get(), extent.bytes(), host::Mapping::Access::write,
+                        extent.offset());
   free_[index].emplace(0, extent.bytes());
   extents_[index] = std::move(mapping);
   head_->extents.fetch_or(extent.bit(), std::memory_order_release);
@@ -163,7 +164,7 @@ void ShmExports::remove(std::uintptr_t begin) noexcept {
 }
 
 bool ShmExports::is_everywhere(std::uint32_t extent) noexcept {
-  const std::uint32_t bit = Extent(extent).bit();
+  const std::uint32_t bit = host::Extent(extent).bit();
   if ((everywhere_ & bit) != 0) return true;
   std::uint32_t mapped = UINT32_MAX;
   for (const Peer& peer : peers_)
@@ -186,7 +187,7 @@ void ShmExports::tell() noexcept {
   for (Peer& peer : peers_) {
     if (peer.told) continue;
     if (may_send == 0) return;
-    const int error = send_packet(peer.state->socket.get(), message, descriptor);
+    const int error = host::send_packet(peer.state->socket.get(), message, descriptor);
     // Whatever failed, it is tried again when the memory is next used.
     if (error != 0 && error != EPIPE && error != ECONNRESET && error != ENOTCONN) return;
     peer.told = true;

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
-#include "transports/shm/extent.h"
+#include "transports/host/extent.h"
+#include "transports/host/shared_memory.h"
 #include "transports/shm/neighbour.h"
-#include "transports/shm/shared_memory.h"
 #include "transports/transport.h"
 
 namespace rondo::shm {
@@ -73,8 +73,8 @@ class ShmExports {
   std::vector<Peer> peers_;
   base::FileDescriptor memory_;
   std::size_t file_bytes_ = 0;
-  std::array<Mapping, Extent::count> extents_;  // those that are open
-  std::array<Ranges, Extent::count> free_;
+  std::array<host::Mapping, host::Extent::count> extents_;  // those that are open
+  std::array<Ranges, host::Extent::count> free_;
   std::vector<Live> live_;                 // by address
   std::uint32_t everywhere_ = 0;           // mask of extents that all others have mapped
   std::atomic<std::uint64_t> version_{1};  // of all of this

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/file_descriptor.h"
-#include "transports/shm/packet.h"
+#include "transports/host/packet.h"
 #include "transports/shm/segment.h"
 
 namespace rondo::shm {
@@ -25,7 +25,7 @@ class ShmNeighbourState {
  public:
   ShmNeighbourState(int its_rank, std::size_t its_index, Segment its_segment, SegmentPair& own_pair,
                     std::size_t own_index, base::FileDescriptor its_bell,
-                    base::FileDescriptor its_socket, PeerProcess its_process)
+                    base::FileDescriptor its_socket, host::PeerProcess its_process)
       : rank(its_rank),
         index(its_index),
         theirs(std::move(its_segment)),
@@ -66,7 +66,7 @@ class ShmNeighbourState {
   SegmentPair& mine;
   const SegmentPair& other;
   const base::FileDescriptor socket;
-  const PeerProcess process;
+  const host::PeerProcess process;
   std::uint64_t seen = 0;  // changes() that have been looked at
   bool ended = false;      // the other end of the socket is closed
   bool busy = true;        // a link has something to do, whatever the pair says

@@ -19,11 +19,11 @@
 #include <rondo/error.h>
 
 #include "base/clock.h"
-#include "transports/shm/address.h"
+#include "transports/host/address.h"
+#include "transports/host/exchange_all.h"
+#include "transports/host/listener.h"
 #include "transports/shm/exports.h"
 #include "transports/shm/link.h"
-#include "transports/shm/listener.h"
-#include "transports/shm/meeting.h"
 #include "transports/shm/neighbour.h"
 #include "transports/shm/windows.h"
 
@@ -49,12 +49,12 @@ constexpr auto to_link = [](const std::unique_ptr<ShmLink>& link) -> const ShmLi
 
 class Shm final : public transports::Transport {
  public:
-  explicit Shm(const ShmOptions& options);
+  explicit Shm(const Options& options);
   ~Shm() override;
 
   std::string_view name() const noexcept override { return "shm"; }
   transports::Blob address() const override {
-    return listener_.obstacle.empty() ? encode(own_address()) : transports::Blob{};
+    return listener_.obstacle.empty() ? host::encode(own_address()) : transports::Blob{};
   }
   std::string describe() const override { return fmt::format("process {}", ::getpid()); }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override;
@@ -78,18 +78,18 @@ class Shm final : public transports::Transport {
  private:
   using Links = std::array<std::unique_ptr<ShmLink>, transports::link_lane_count>;
 
-  ShmAddress own_address() const;
+  host::Address own_address() const;
   void make_segment(const SegmentLayout& layout);
-  void adopt(ShmMet met, std::size_t index, const SegmentLayout& layout);
+  void adopt(host::Peer met, std::size_t index, const SegmentLayout& layout);
   void watch(int descriptor, std::uint64_t which);
   void get_up() noexcept;
   void look();
   bool look_due() noexcept;
 
-  const ShmOptions options_;
+  const Options options_;
   const pid_t process_ = ::getpid();
-  ShmListener listener_;
-  Interruption interruption_;
+  host::Listener listener_;
+  host::Interruption interruption_;
   base::FileDescriptor epoll_, bell_, memory_;
   std::optional<Segment> own_;
   std::size_t own_index_ = 0;
@@ -104,9 +104,10 @@ class Shm final : public transports::Transport {
   base::TimePoint next_look_{};
 };
 
-Shm::Shm(const ShmOptions& options)
+Shm::Shm(const Options& options)
     : options_(options),
-      listener_(open_shm_listener(options.size)),
+      listener_(host::open_listener(options.size,
+                                    SegmentLayout(static_cast<std::size_t>(options.size)).bytes())),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {}
 
 // What is in the rings may still be read: the segment stays as long as a peer has mapped it.
@@ -117,7 +118,7 @@ Shm::~Shm() {
   exports_->close();
 }
 
-ShmAddress Shm::own_address() const {
+host::Address Shm::own_address() const {
   return {options_.host, listener_.name, static_cast<std::uint32_t>(::geteuid()),
           static_cast<std::uint32_t>(::getpid())};
 }
@@ -125,7 +126,7 @@ ShmAddress Shm::own_address() const {
 transports::Reach Shm::reach(int peer, std::span<const std::byte> bytes) const {
   if (!listener_.obstacle.empty()) return {{}, listener_.obstacle};
   if (bytes.empty()) return {{}, fmt::format("rank {} cannot share memory", peer)};
-  const auto address = decode_shm_address(bytes);
+  const auto address = host::decode_address(bytes);
   if (!address) return {{}, fmt::format("the shm address of rank {} cannot be read", peer)};
   if (options_.host.empty() || address->host != options_.host)
     return {{},
@@ -138,23 +139,23 @@ transports::Reach Shm::reach(int peer, std::span<const std::byte> bytes) const {
 }
 
 void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
-  std::vector<ShmNeighbour> neighbours;
+  std::vector<host::Neighbour> neighbours;
   for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
     if (static_cast<int>(rank) == options_.rank) own_index_ = neighbours.size();
     if (static_cast<int>(rank) == options_.rank ||
         !reach(static_cast<int>(rank), addresses[rank]).distance)
       continue;
-    const auto address = decode_shm_address(addresses[rank]);
+    const auto address = host::decode_address(addresses[rank]);
     neighbours.push_back({static_cast<int>(rank), address->name, address->process});
   }
   if (neighbours.empty()) return listener_.socket.reset();
   const SegmentLayout layout(neighbours.size() + 1);
   make_segment(layout);
-  const ShmOwn own{options_.rank, options_.size, options_.secret, job,
-                   memory_.get(), bell_.get(),   layout.bytes()};
+  const host::Offer own{options_.rank, options_.size, options_.secret, job,
+                        memory_.get(), bell_.get(),   layout.bytes()};
   // When this fails too: those that look for this rank must learn of it.
   const base::FileDescriptor listener = std::move(listener_.socket);
-  auto met = meet(own, listener.get(), neighbours, options_.deadline, interruption_);
+  auto met = host::exchange_all(own, listener.get(), neighbours, options_.deadline, interruption_);
   memory_.reset();
   for (std::size_t i = 0; i < met.size(); ++i) {
     adopt(std::move(met[i]), i < own_index_ ? i : i + 1, layout);
@@ -168,13 +169,13 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
 
 void Shm::make_segment(const SegmentLayout& layout) {
   bell_ = checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
-  memory_ = make_shared_memory(layout.bytes());
-  own_.emplace(layout, Mapping(memory_.get(), layout.bytes(), Mapping::Access::write));
-  forbid_writing(memory_.get());
+  memory_ = host::make_shared_memory(layout.bytes());
+  own_.emplace(layout, host::Mapping(memory_.get(), layout.bytes(), host::Mapping::Access::write));
+  host::forbid_writing(memory_.get());
   watch(bell_.get(), bell_id);
 }
 
-void Shm::adopt(ShmMet met, std::size_t index, const SegmentLayout& layout) {
+void Shm::adopt(host::Peer met, std::size_t index, const SegmentLayout& layout) {
   watch(met.socket.get(), peers_.size());
   peers_.push_back(std::make_unique<ShmNeighbourState>(
       met.rank, index, Segment(layout, std::move(met.segment)), own_->pair(index), own_index_,
@@ -284,12 +285,12 @@ bool Shm::prepare_sleep() {
 
 }  // namespace
 
-std::unique_ptr<transports::Transport> make_shm(const ShmOptions& options) {
+std::unique_ptr<transports::Transport> make_shm(const Options& options) {
   return std::make_unique<Shm>(options);
 }
 
-std::string shm_obstacle() {
-  return open_shm_listener(1).obstacle;
+std::string obstacle() {
+  return host::open_listener(1, SegmentLayout(1).bytes()).obstacle;
 }
 
 }  // namespace rondo::shm

@@ -13,7 +13,7 @@
 
 namespace rondo::shm {
 
-struct ShmOptions {
+struct Options {
   int rank = 0;
   int size = 1;
   std::string secret;  // empty: reaches only ranks of the same user
@@ -28,9 +28,9 @@ struct ShmOptions {
 // start() returns when this rank and every other one that is reached have exchanged their segments:
 // all of them must call it at about the same time. Throws Error: peer_lost when one of them ends
 // meanwhile, authentication, deadline_exceeded, rendezvous, system.
-std::unique_ptr<transports::Transport> make_shm(const ShmOptions& options);
+std::unique_ptr<transports::Transport> make_shm(const Options& options);
 
 // Why shared memory cannot be used in this process; empty when it can.
-std::string shm_obstacle();
+std::string obstacle();
 
 }  // namespace rondo::shm

@@ -22,12 +22,12 @@ constexpr milliseconds retry_interval{100};
 void ShmImports::take_messages() {
   for (int i = 0; i < most_messages && !peer_.ended; ++i) {
     std::array<std::byte, 64> buffer;
-    Packet packet = receive_packet(peer_.socket.get(), buffer, true);
+    host::Packet packet = host::receive_packet(peer_.socket.get(), buffer, true);
     if (packet.error == EAGAIN) return;
     // The message stays in the socket.
     if (base::is_shortage(packet.error)) {
       next_try_ = base::Clock::now() + retry_interval;
-      return complain(describe_shortage(packet.error));
+      return complain(host::describe_shortage(packet.error));
     }
     if (packet.error != 0 || packet.ended) {
       peer_.ended = peer_.busy = true;
@@ -38,7 +38,7 @@ void ShmImports::take_messages() {
   }
 }
 
-void ShmImports::learn(Packet packet, std::span<const std::byte> bytes) {
+void ShmImports::learn(host::Packet packet, std::span<const std::byte> bytes) {
   const auto magic = std::as_bytes(std::span(memory_magic.data(), memory_magic.size()));
   if (!std::ranges::equal(bytes, magic) || !packet.descriptors[0])
     return complain("it sent an invalid message");
@@ -52,13 +52,14 @@ void ShmImports::map_more() {
   if (!memory_) return;
   const std::uint32_t wanted = peer_.theirs.head().extents.load(std::memory_order_acquire);
   try {
-    for (std::uint32_t i = 0; i < Extent::count; ++i) {
-      const Extent extent(i);
+    for (std::uint32_t i = 0; i < host::Extent::count; ++i) {
+      const host::Extent extent(i);
       if ((wanted & ~mapped_ & extent.bit()) == 0) continue;
-      if (const std::string defect = defect_of_growing_memory(memory_.get(), extent.end());
+      if (const std::string defect = host::defect_of_growing_memory(memory_.get(), extent.end());
           !defect.empty())
         throw Error(Errc::corrupt, defect);
-      extents_[i] = Mapping(memory_.get(), extent.bytes(), Mapping::Access::write, extent.offset());
+      extents_[i] = host::Mapping(memory_.get(), extent.bytes(), host::Mapping::Access::write,
+                                  extent.offset());
       mapped_ |= extent.bit();
     }
   } catch (const std::exception& error) {
@@ -78,7 +79,7 @@ void ShmImports::complain(std::string_view why) {
 // for it.
 std::byte* ShmImports::map(transports::WindowPlace place, std::size_t bytes) const noexcept {
   if (place.generation == 0 || place.slot >= extents_.size()) return nullptr;
-  const Mapping& extent = extents_[place.slot];
+  const host::Mapping& extent = extents_[place.slot];
   if (place.offset > extent.size() || bytes > extent.size() - place.offset) return nullptr;
   return extent ? extent.data() + place.offset : nullptr;
 }

@@ -33,13 +33,13 @@ class ShmImports {
   std::byte* map(transports::WindowPlace place, std::size_t bytes) const noexcept;
 
  private:
-  void learn(Packet packet, std::span<const std::byte> bytes);
+  void learn(host::Packet packet, std::span<const std::byte> bytes);
   void map_more();
   void complain(std::string_view why);
 
   ShmNeighbourState& peer_;
   base::FileDescriptor memory_;
-  std::array<Mapping, Extent::count> extents_;
+  std::array<host::Mapping, host::Extent::count> extents_;
   std::uint32_t mapped_ = 0;  // mask
   base::TimePoint next_try_{};
   base::QuotaLog log_;

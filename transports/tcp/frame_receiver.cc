@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transports/tcp/socket.h"
+#include "transports/connect/socket.h"
 
 namespace rondo::tcp {
 namespace {
@@ -195,7 +195,7 @@ void FrameReceiver::ended(ssize_t result) {
   if (result < 0 && errno == EAGAIN) {
     readable_ = false;
   } else if (result < 0) {
-    end_ = End{reason(errno), false};
+    end_ = End{connect::reason(errno), false};
   } else if (header_bytes_ == 0) {
     end_ = End{"the peer closed the connection", true};
   } else {

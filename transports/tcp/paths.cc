@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "transports/tcp/tcp.h"
+#include "transports/connect/options.h"
 
 namespace rondo::tcp {
 namespace {
@@ -15,22 +15,25 @@ namespace {
 constexpr std::uint32_t slowest_share = 8;
 
 struct Side {
-  explicit Side(const TcpAddress& address) : address(address), unused(address.endpoints.size()) {}
-  Rail rail(std::size_t i) const { return i < address.rails.size() ? address.rails[i] : Rail{}; }
+  explicit Side(const connect::Address& address)
+      : address(address), unused(address.endpoints.size()) {}
+  connect::Rail rail(std::size_t i) const {
+    return i < address.rails.size() ? address.rails[i] : connect::Rail{};
+  }
   const boost::asio::ip::tcp::endpoint& endpoint(std::size_t i) const {
     return address.endpoints[i];
   }
-  const TcpAddress& address;
+  const connect::Address& address;
   std::vector<std::string> unused;  // why
 };
 
-bool has(const TcpAddress& address, const boost::asio::ip::address& wanted) {
+bool has(const connect::Address& address, const boost::asio::ip::address& wanted) {
   return std::ranges::any_of(address.endpoints,
                              [&](const auto& one) { return one.address() == wanted; });
 }
 
 // Why this endpoint cannot be in any pair, whatever the peer's are.
-std::string refusal(const Side& side, std::size_t i, const TcpAddress& peer) {
+std::string refusal(const Side& side, std::size_t i, const connect::Address& peer) {
   const auto address = side.endpoint(i).address();
   if (address.is_loopback()) return "loopback";
   if (!side.rail(i).pairs) return "an interface for containers: name it in the filter to use it";
@@ -48,7 +51,7 @@ bool interface_used(const Side& side, const std::vector<PathPlan::Pair>& pairs, 
 
 bool one_network(const Side& lower, std::size_t i, const Side& higher, std::size_t j) {
   const unsigned bits = std::min<unsigned>(lower.rail(i).prefix_bits, higher.rail(j).prefix_bits);
-  return same_network(lower.endpoint(i).address(), higher.endpoint(j).address(), bits);
+  return connect::same_network(lower.endpoint(i).address(), higher.endpoint(j).address(), bits);
 }
 
 void pair_up(Side& lower, Side& higher, std::vector<PathPlan::Pair>& pairs) {
@@ -97,17 +100,17 @@ void order_by_speed(Side& lower, Side& higher, std::vector<PathPlan::Pair>& pair
 
 }  // namespace
 
-PathPlan plan_paths(const TcpAddress& lower, const TcpAddress& higher) {
+PathPlan plan_paths(const connect::Address& lower, const connect::Address& higher) {
   PathPlan plan;
   Side first(lower), second(higher);
   if (lower.host.empty() || lower.host != higher.host) {
     pair_up(first, second, plan.pairs);
     order_by_speed(first, second, plan.pairs);
-    if (plan.pairs.size() > most_connections) plan.pairs.resize(most_connections);
+    if (plan.pairs.size() > connect::most_connections) plan.pairs.resize(connect::most_connections);
   }
   const std::size_t connections = std::min(lower.connections, higher.connections);
   plan.paths = std::clamp<std::size_t>(connections * std::max<std::size_t>(1, plan.pairs.size()), 1,
-                                       most_connections);
+                                       connect::most_connections);
   plan.lower_unused = std::move(first.unused);
   plan.higher_unused = std::move(second.unused);
   return plan;

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "transports/tcp/address.h"
+#include "transports/connect/address.h"
 
 namespace rondo::tcp {
 
@@ -26,10 +26,11 @@ struct PathPlan {
     std::size_t lower = 0, higher = 0;
   };
   std::vector<Pair> pairs;  // empty: by routing
-  std::size_t paths = 1;    // 1 to most_connections; path i runs over pair i modulo their number
+  std::size_t paths =
+      1;  // 1 to connect::most_connections; path i runs over pair i modulo their number
   // Why an endpoint of the lower and of the higher rank is in no pair; empty for those that are.
   std::vector<std::string> lower_unused, higher_unused;
 };
-PathPlan plan_paths(const TcpAddress& lower, const TcpAddress& higher);
+PathPlan plan_paths(const connect::Address& lower, const connect::Address& higher);
 
 }  // namespace rondo::tcp

@@ -18,7 +18,7 @@
 #include "base/descriptor_share.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "transports/tcp/socket.h"
+#include "transports/connect/socket.h"
 
 namespace rondo::tcp {
 namespace {
@@ -30,7 +30,7 @@ constexpr std::size_t strangers = 128;
 
 base::FileDescriptor make_eventfd() {
   base::FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event) throw Error(Errc::system, fmt::format("eventfd: {}", reason(errno)));
+  if (!event) throw Error(Errc::system, fmt::format("eventfd: {}", connect::reason(errno)));
   return event;
 }
 
@@ -40,17 +40,17 @@ std::string device_of(const std::string& interface) {
 }
 
 // As the others will read it: both ends must plan with the same.
-TcpAddress listening_address(const TcpOptions& options, const Listener& listener) {
-  TcpAddress address{options.host, listener.endpoints(), listener.rails(),
-                     std::clamp(options.connections, 1u, most_connections)};
-  for (Rail& rail : address.rails) rail.interface = device_of(rail.interface);
-  const auto announced = decode_tcp_address(encode(address));
+connect::Address listening_address(const Options& options, const connect::Listener& listener) {
+  connect::Address address{options.host, listener.endpoints(), listener.rails(),
+                           std::clamp(options.connections, 1u, connect::most_connections)};
+  for (connect::Rail& rail : address.rails) rail.interface = device_of(rail.interface);
+  const auto announced = connect::decode_address(connect::encode(address));
   return announced ? *announced : address;
 }
 
 }  // namespace
 
-Setup::Setup(const TcpOptions& options)
+Setup::Setup(const Options& options)
     : options_(options),
       wakeup_(make_eventfd()),
       listener_(context_, options),
@@ -67,7 +67,7 @@ Setup::~Setup() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Setup::start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t job) {
+void Setup::start(std::vector<std::optional<connect::Address>> peers, std::uint64_t job) {
   peers_ = std::move(peers);
   peers_.resize(static_cast<std::size_t>(options_.size));
   job_ = job;
@@ -162,9 +162,9 @@ bool Setup::drop_oldest_stranger() {
 void Setup::came_in(base::FileDescriptor socket) {
   if (incoming_.size() >= std::min(strangers + slot_count_, base::most_unproved_descriptors()))
     drop_oldest_stranger();
-  Incoming::Owner& owner = *this;
-  auto session =
-      std::make_shared<Incoming>(owner, context_, std::move(socket), options_, strangers_log_);
+  connect::Acceptor::Owner& owner = *this;
+  auto session = std::make_shared<connect::Acceptor>(owner, context_, std::move(socket), options_,
+                                                     strangers_log_);
   incoming_.push_back(session);
   session->start(handshake_limit);
 }
@@ -189,7 +189,7 @@ void Setup::give_up_connecting(const std::string& what) {
       }
 }
 
-void Setup::finished(Incoming& incoming) {
+void Setup::finished(connect::Acceptor& incoming) {
   incoming_.remove_if([&](const auto& one) { return one.get() == &incoming; });
 }
 
@@ -218,9 +218,9 @@ void Setup::established(const base::Claim& claim, base::FileDescriptor socket,
 }
 
 // First the pair of interfaces that the path is meant for, then whatever routing finds.
-std::vector<Dial::Route> Setup::routes(int peer, std::size_t path) const {
+std::vector<connect::Connector::Route> Setup::routes(int peer, std::size_t path) const {
   const auto& address = peers_[static_cast<std::size_t>(peer)];
-  std::vector<Dial::Route> routes;
+  std::vector<connect::Connector::Route> routes;
   if (!address) return routes;
   if (const auto& pairs = plans_[static_cast<std::size_t>(peer)].pairs; !pairs.empty()) {
     const auto& pair = pairs[path % pairs.size()];
@@ -228,7 +228,8 @@ std::vector<Dial::Route> Setup::routes(int peer, std::size_t path) const {
     routes.push_back({address->endpoints[lower ? pair.higher : pair.lower],
                       address_.endpoints[lower ? pair.lower : pair.higher].address()});
   }
-  for (const auto& endpoint : candidates(*address, address->host == options_.host, chosen(), own()))
+  for (const auto& endpoint :
+       connect::candidates(*address, address->host == options_.host, chosen(), own()))
     routes.push_back({endpoint, std::nullopt});
   return routes;
 }
@@ -244,28 +245,28 @@ void Setup::dial(int peer, int lane, std::size_t path) {
                     .lane = static_cast<std::uint32_t>(lane),
                     .connection = static_cast<std::uint32_t>(path)};
   if (routes.empty())
-    return dial_failed(
+    return connect_failed(
         claim, static_cast<std::uint32_t>(peer), Errc::unsupported,
         fmt::format(
             "cannot connect to rank {}: it has no TCP address that can be reached from here",
             peer));
-  Dial::Owner& owner = *this;
+  connect::Connector::Owner& owner = *this;
   mine.state = Slot::State::dialing;
-  mine.dial = std::make_shared<Dial>(owner, context_, claim, static_cast<std::uint32_t>(peer),
-                                     options_, std::move(routes));
+  mine.dial = std::make_shared<connect::Connector>(
+      owner, context_, claim, static_cast<std::uint32_t>(peer), options_, std::move(routes));
   // More than a year means "for ever": nanoseconds hold three centuries at most.
   mine.dial->start(std::min<milliseconds>(options_.connect_deadline, std::chrono::hours{24 * 365}));
 }
 
-void Setup::dialed(const base::Claim& claim, std::uint32_t peer, base::FileDescriptor socket,
-                   const base::Agreement& agreed) {
+void Setup::connected(const base::Claim& claim, std::uint32_t peer, base::FileDescriptor socket,
+                      const base::Agreement& agreed) {
   slot(peer, claim.lane, claim.connection).dial.reset();
   hand_over(static_cast<int>(peer), static_cast<int>(claim.lane), claim.connection,
             std::move(socket), agreed);
 }
 
-void Setup::dial_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
-                        const std::string& what) {
+void Setup::connect_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
+                           const std::string& what) {
   Slot& mine = slot(peer, claim.lane, claim.connection);
   mine.state = Slot::State::ready;
   mine.dial.reset();
@@ -284,9 +285,10 @@ void Setup::hand_over(int peer, int lane, std::size_t path, base::FileDescriptor
       Slot::State::ready;
   const auto& address = peers_[static_cast<std::size_t>(peer)];
   const bool same_host = address && address->host == options_.host;
-  set_connection_options(socket.get(), options_.peer_timeout, same_host);
-  if (paths(peer, lane) > 1) set_short_queue(socket.get());
-  if (static_cast<transports::Lane>(lane) == transports::Lane::urgent) set_urgent(socket.get());
+  connect::set_connection_options(socket.get(), options_.peer_timeout, same_host);
+  if (paths(peer, lane) > 1) connect::set_short_queue(socket.get());
+  if (static_cast<transports::Lane>(lane) == transports::Lane::urgent)
+    connect::set_urgent(socket.get());
   vigil_.watch(socket.get());
   if (!vigil_kept_) keep_vigil();
   std::string name = name_of_peer(peer, socket.get());
@@ -317,34 +319,34 @@ void Setup::keep_vigil() {
 // Where the peer listens rather than the port that it happened to connect from: that is what its
 // own log says.
 std::string Setup::name_of_peer(int peer, int socket) const {
-  const auto remote = remote_endpoint(socket);
+  const auto remote = connect::remote_endpoint(socket);
   if (const auto& known = peers_[static_cast<std::size_t>(peer)]; known) {
     for (const auto& endpoint : known->endpoints)
-      if (endpoint.address() == remote.address()) return to_text(endpoint);
-    return to_text(known->endpoints.front());
+      if (endpoint.address() == remote.address()) return connect::to_text(endpoint);
+    return connect::to_text(known->endpoints.front());
   }
-  return to_text(remote);
+  return connect::to_text(remote);
 }
 
 std::string Setup::route_of(int socket) const {
-  const auto from = local_endpoint(socket).address();
-  const auto mine = std::ranges::find(own(), from, &LocalAddress::address);
+  const auto from = connect::local_endpoint(socket).address();
+  const auto mine = std::ranges::find(own(), from, &connect::LocalAddress::address);
   return fmt::format("{} -> {} ({})", from.to_string(),
-                     remote_endpoint(socket).address().to_string(),
+                     connect::remote_endpoint(socket).address().to_string(),
                      mine != own().end() ? mine->interface : "interface not known");
 }
 
 std::string Setup::interface_of(int socket) const {
   const auto find = [&](const boost::asio::ip::tcp::endpoint& endpoint) {
-    return std::ranges::find(own(), endpoint.address(), &LocalAddress::address);
+    return std::ranges::find(own(), endpoint.address(), &connect::LocalAddress::address);
   };
-  const auto mine = find(local_endpoint(socket));
-  const bool stays = find(remote_endpoint(socket)) != own().end();
+  const auto mine = find(connect::local_endpoint(socket));
+  const bool stays = find(connect::remote_endpoint(socket)) != own().end();
   return stays || mine == own().end() ? std::string() : device_of(mine->interface);
 }
 
 std::uint32_t Setup::speed_of_path(int socket) const {
-  const auto from = local_endpoint(socket).address();
+  const auto from = connect::local_endpoint(socket).address();
   for (std::size_t i = 0; i < address_.rails.size(); ++i)
     if (address_.endpoints[i].address() == from) return address_.rails[i].speed;
   return 0;
@@ -364,9 +366,9 @@ std::string Setup::describe_paths(int peer) const {
         address->endpoints[theirs].address().to_string(), address_.rails[mine].interface);
   }
   if (plan.pairs.empty())
-    text +=
-        fmt::format(" to {}", to_text(routes(peer, 0).empty() ? address->endpoints.front()
-                                                              : routes(peer, 0).front().remote));
+    text += fmt::format(" to {}",
+                        connect::to_text(routes(peer, 0).empty() ? address->endpoints.front()
+                                                                 : routes(peer, 0).front().remote));
   if (address->host == options_.host) return text;
   const auto& unused = lower ? plan.lower_unused : plan.higher_unused;
   for (std::size_t i = 0; i < unused.size(); ++i)

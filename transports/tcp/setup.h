@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
-#include "transports/tcp/address.h"
-#include "transports/tcp/dial.h"
-#include "transports/tcp/incoming.h"
-#include "transports/tcp/interface_watch.h"
-#include "transports/tcp/listener.h"
+#include "transports/connect/acceptor.h"
+#include "transports/connect/address.h"
+#include "transports/connect/connector.h"
+#include "transports/connect/interface_watch.h"
+#include "transports/connect/keepalive.h"
+#include "transports/connect/listener.h"
 #include "transports/tcp/paths.h"
 #include "transports/tcp/tcp.h"
-#include "transports/tcp/vigil.h"
 
 namespace rondo::tcp {
 
@@ -47,19 +47,19 @@ struct SetupEvent {
 // The set-up plane: listening, connecting and handshakes, on one thread of its own that sleeps when
 // there is nothing to do. It hands finished sockets to the thread that drives the transport. All
 // arbitration between two ends that open the same connection at once happens on that one thread.
-class Setup final : private Incoming::Owner, private Dial::Owner {
+class Setup final : private connect::Acceptor::Owner, private connect::Connector::Owner {
  public:
-  explicit Setup(const TcpOptions& options);
+  explicit Setup(const Options& options);
   ~Setup() override;
   Setup(const Setup&) = delete;
   Setup& operator=(const Setup&) = delete;
 
-  const TcpAddress& address() const noexcept { return address_; }
-  const std::vector<LocalAddress>& chosen() const noexcept { return listener_.chosen(); }
-  const std::vector<LocalAddress>& own() const noexcept { return listener_.existing(); }
+  const connect::Address& address() const noexcept { return address_; }
+  const std::vector<connect::LocalAddress>& chosen() const noexcept { return listener_.chosen(); }
+  const std::vector<connect::LocalAddress>& own() const noexcept { return listener_.existing(); }
   // Begins to accept and to serve open(). peers by rank; nothing for a rank that has no address
   // here.
-  void start(std::vector<std::optional<TcpAddress>> peers, std::uint64_t job);
+  void start(std::vector<std::optional<connect::Address>> peers, std::uint64_t job);
 
   // For the driving thread. open() has an event as its answer, sooner or later, unless one came
   // already. It opens every path of the link.
@@ -82,17 +82,17 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   // idle: nobody has asked for it. ready also when it has failed: there is no second one.
   struct Slot {
     enum class State { idle, dialing, ready } state = State::idle;
-    std::shared_ptr<Dial> dial;
+    std::shared_ptr<connect::Connector> dial;
   };
 
   base::Verdict admit(const base::Claim& claim) const override;
   void established(const base::Claim& claim, base::FileDescriptor socket,
                    const base::Agreement& agreed) override;
-  void finished(Incoming& incoming) override;
-  void dialed(const base::Claim& claim, std::uint32_t peer, base::FileDescriptor socket,
-              const base::Agreement& agreed) override;
-  void dial_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
-                   const std::string& what) override;
+  void finished(connect::Acceptor& incoming) override;
+  void connected(const base::Claim& claim, std::uint32_t peer, base::FileDescriptor socket,
+                 const base::Agreement& agreed) override;
+  void connect_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
+                      const std::string& what) override;
 
   void run();
   void came_in(base::FileDescriptor socket);
@@ -101,7 +101,7 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   void give_up_connecting(const std::string& what);
   void keep_vigil();
   void dial(int peer, int lane, std::size_t path);
-  std::vector<Dial::Route> routes(int peer, std::size_t path) const;
+  std::vector<connect::Connector::Route> routes(int peer, std::size_t path) const;
   void hand_over(int peer, int lane, std::size_t path, base::FileDescriptor socket,
                  const base::Agreement& agreed);
   void publish(SetupEvent event);
@@ -113,27 +113,27 @@ class Setup final : private Incoming::Owner, private Dial::Owner {
   std::uint32_t speed_of_path(int socket) const;
   std::string name_of_peer(int peer, int socket) const;
 
-  const TcpOptions options_;
+  const Options options_;
   base::FileDescriptor wakeup_;
   std::atomic<bool> pending_{false};
   std::mutex mutex_;
   std::vector<SetupEvent> events_;  // under mutex_
 
   boost::asio::io_context context_{1};
-  Listener listener_;
-  Vigil vigil_;
+  connect::Listener listener_;
+  connect::Keepalive vigil_;
   boost::asio::steady_timer vigil_timer_;
   bool vigil_kept_ = false;
-  InterfaceWatch interfaces_;
-  TcpAddress address_;
+  connect::InterfaceWatch interfaces_;
+  connect::Address address_;
   std::uint64_t job_ = 0;
-  std::vector<std::optional<TcpAddress>> peers_;
+  std::vector<std::optional<connect::Address>> peers_;
   std::vector<PathPlan> plans_;           // by peer
   std::vector<std::vector<Slot>> slots_;  // by peer and lane, then by path
   std::size_t slot_count_ = 0;
   base::QuotaLog strangers_log_;
   std::list<boost::asio::steady_timer> reminders_;
-  std::list<std::shared_ptr<Incoming>> incoming_;  // oldest first
+  std::list<std::shared_ptr<connect::Acceptor>> incoming_;  // oldest first
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::thread thread_;
 };

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "transports/tcp/socket.h"
+#include "transports/connect/socket.h"
 
 namespace rondo::tcp {
 namespace {
@@ -162,7 +162,8 @@ bool StripedLink::progress(transports::Sink& sink, bool direct) {
     const std::string what = end->clean ? end->what : on_path(end->path, end->what);
     break_off(sink, end->clean ? Errc::peer_left : end->code, what, end->clean);
   } else {
-    break_off(sink, Errc::peer_lost, on_path(failure->path, reason(failure->error)), false);
+    break_off(sink, Errc::peer_lost, on_path(failure->path, connect::reason(failure->error)),
+              false);
   }
   return true;
 }

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-#include "transports/tcp/socket.h"
+#include "transports/connect/socket.h"
 
 namespace rondo::tcp {
 namespace {
@@ -310,7 +310,7 @@ bool StripedReceiver::ended(Path& path, ssize_t result) {
   if (result < 0 && errno == EAGAIN) {
     path.readable = false;
   } else if (result < 0) {
-    end_ = End{which, reason(errno), false};
+    end_ = End{which, connect::reason(errno), false};
   } else if (path.known || path.buffered() > 0) {
     end_ = End{which, "the peer closed the connection in the middle of a frame", false};
   } else {

@@ -18,8 +18,8 @@
 
 #include <rondo/error.h>
 
+#include "transports/connect/socket.h"
 #include "transports/tcp/setup.h"
-#include "transports/tcp/socket.h"
 #include "transports/tcp/sole_link.h"
 #include "transports/tcp/striped_link.h"
 #include "transports/tcp/tcp_link.h"
@@ -41,11 +41,13 @@ constexpr milliseconds urgent_memory{2000};
 
 class Tcp final : public transports::Transport {
  public:
-  explicit Tcp(const TcpOptions& options);
+  explicit Tcp(const Options& options);
 
   std::string_view name() const noexcept override { return "tcp"; }
-  transports::Blob address() const override { return encode(setup_.address()); }
-  std::string describe() const override { return to_text(setup_.address().endpoints.front()); }
+  transports::Blob address() const override { return connect::encode(setup_.address()); }
+  std::string describe() const override {
+    return connect::to_text(setup_.address().endpoints.front());
+  }
   std::string describe_peer(int peer) const override { return setup_.describe_paths(peer); }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override;
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
@@ -66,7 +68,7 @@ class Tcp final : public transports::Transport {
   bool refresh_due() noexcept;
   void pace(bool urgent) noexcept;
 
-  const TcpOptions options_;
+  const Options options_;
   base::FileDescriptor epoll_;
   BorrowSlot slot_;
   Setup setup_;
@@ -79,30 +81,30 @@ class Tcp final : public transports::Transport {
   unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;  // of the last progress
 };
 
-Tcp::Tcp(const TcpOptions& options)
+Tcp::Tcp(const Options& options)
     : options_(options),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       setup_(options),
       names_(static_cast<std::size_t>(options.size)),
       links_(static_cast<std::size_t>(options.size) * transports::link_lane_count) {
-  if (!epoll_) throw Error(Errc::system, fmt::format("epoll_create1: {}", reason(errno)));
+  if (!epoll_) throw Error(Errc::system, fmt::format("epoll_create1: {}", connect::reason(errno)));
   watch(setup_.descriptor(), EPOLLIN | EPOLLET, nullptr);
   for (auto& lane : open_) lane.reserve(static_cast<std::size_t>(options.size));
 }
 
 transports::Reach Tcp::reach(int peer, std::span<const std::byte> bytes) const {
-  const auto address = decode_tcp_address(bytes);
+  const auto address = connect::decode_address(bytes);
   if (!address) return {{}, fmt::format("the tcp address of rank {} cannot be read", peer)};
   const bool same_host = !options_.host.empty() && address->host == options_.host;
   if (same_host) return {transports::distance_host + 5, {}};
-  const std::string where = to_text(address->endpoints.front());
+  const std::string where = connect::to_text(address->endpoints.front());
   if (options_.secret.empty() || options_.this_host_only)
     return {{},
             fmt::format("rank {} at {} runs on another host, and without a job secret only ranks "
                         "of this host are "
                         "accepted: set RONDO_SECRET to the same value on all ranks",
                         peer, where)};
-  if (candidates(*address, false, setup_.chosen(), setup_.own()).empty())
+  if (connect::candidates(*address, false, setup_.chosen(), setup_.own()).empty())
     return {{},
             fmt::format("rank {} runs on another host and listens only on loopback or on addresses "
                         "that this host "
@@ -112,12 +114,12 @@ transports::Reach Tcp::reach(int peer, std::span<const std::byte> bytes) const {
 }
 
 void Tcp::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
-  std::vector<std::optional<TcpAddress>> peers;
+  std::vector<std::optional<connect::Address>> peers;
   peers.reserve(names_.size());
-  for (const transports::Blob& bytes : addresses) peers.push_back(decode_tcp_address(bytes));
+  for (const transports::Blob& bytes : addresses) peers.push_back(connect::decode_address(bytes));
   peers.resize(names_.size());
   for (std::size_t i = 0; i < names_.size(); ++i)
-    names_[i] = peers[i] ? to_text(peers[i]->endpoints.front()) : "no address";
+    names_[i] = peers[i] ? connect::to_text(peers[i]->endpoints.front()) : "no address";
   setup_.start(std::move(peers), job);
 }
 
@@ -138,7 +140,7 @@ void Tcp::watch(int descriptor, std::uint32_t events, void* data) {
   event.events = events;
   event.data.ptr = data;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
-    throw Error(Errc::system, fmt::format("epoll_ctl: {}", reason(errno)));
+    throw Error(Errc::system, fmt::format("epoll_ctl: {}", connect::reason(errno)));
 }
 
 void Tcp::adopt(transports::Sink& sink) {
@@ -246,7 +248,7 @@ bool Tcp::prepare_sleep() {
 
 }  // namespace
 
-std::unique_ptr<transports::Transport> make_tcp(const TcpOptions& options) {
+std::unique_ptr<transports::Transport> make_tcp(const Options& options) {
   return std::make_unique<Tcp>(options);
 }
 

@@ -1,48 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "base/handshake.h"
+#include "transports/connect/options.h"
 #include "transports/transport.h"
 
 namespace rondo::tcp {
 
-// Between two interfaces, and also of all paths of a link.
-inline constexpr unsigned most_connections = 16;
-
-struct TcpOptions {
-  int rank = 0;
-  int size = 1;
-  std::string secret;  // empty: listens on loopback only and reaches only ranks of this host
-  bool this_host_only = false;  // likewise although there is a secret: other hosts cannot know it
-  // Protection of frames on connections that leave this host, and on the others; the greater of
-  // both ends' values holds.
-  base::Protection between_hosts = base::Protection::headers, within_host = base::Protection::none;
-  std::string host;                     // base::host_identity() of this rank
-  std::vector<std::string> interfaces;  // filters as in Options::interfaces
-  std::uint16_t port_first = 0, port_last = 0;
-  unsigned connections =
-      1;  // between two interfaces, 1 to most_connections; the smaller of both ends' values counts
-  std::chrono::milliseconds connect_deadline{30'000};  // for one connection, retries included
-  std::chrono::milliseconds peer_timeout{20'000};  // TCP_USER_TIMEOUT, and the bound of keepalive
+struct Options : connect::Options {
+  // Between two interfaces, 1 to connect::most_connections; the smaller of both ends' values
+  // counts.
+  unsigned connections = 1;
 };
 
 // Listens at once. Throws Error(invalid_argument) for an interface that does not exist (and lists
 // those that do) and Error(system) when no port of the range is free.
-std::unique_ptr<transports::Transport> make_tcp(const TcpOptions& options);
-
-// One network interface address of this machine, and whether the filters choose it (and for what,
-// or why not), for `rondo info`.
-struct InterfaceAddress {
-  std::string interface, address;
-  bool loopback = false, chosen = false;
-  std::string why;
-};
-std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& filters);
+std::unique_ptr<transports::Transport> make_tcp(const Options& options);
 
 }  // namespace rondo::tcp

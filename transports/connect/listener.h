@@ -13,11 +13,11 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "base/quota_log.h"
-#include "transports/tcp/address.h"
-#include "transports/tcp/interfaces.h"
-#include "transports/tcp/tcp.h"
+#include "transports/connect/address.h"
+#include "transports/connect/interfaces.h"
+#include "transports/connect/options.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 
 // The listening sockets of a rank, one for each chosen address. Listens from its construction on;
 // connections wait in the kernel until start().
@@ -29,7 +29,7 @@ class Listener {
   // Called when this process has been short of something for some seconds while connections wait,
   // with the cause and the remedy.
   using Starved = std::function<void(const std::string& what)>;
-  Listener(boost::asio::io_context& context, const TcpOptions& options);
+  Listener(boost::asio::io_context& context, const Options& options);
   ~Listener();
   // From now on `accepted` is called, on the thread that runs the context, with every connection
   // that comes. What it throws costs that connection alone.
@@ -64,4 +64,4 @@ class Listener {
   base::TimePoint short_last_;
 };
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

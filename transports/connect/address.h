@@ -8,22 +8,22 @@
 #include <string>
 #include <vector>
 
-#include "transports/tcp/interfaces.h"
+#include "transports/connect/interfaces.h"
 #include "transports/transport.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 
 // The interface behind an endpoint.
 struct Rail {
   std::string interface;
   std::uint32_t speed = 0;  // Mbit/s; 0: not known
   std::uint8_t prefix_bits = 0;
-  bool pairs = false;  // may carry a path of its own: see paths.h
+  bool pairs = false;  // may_pair()
   bool operator==(const Rail&) const = default;
 };
 
 // Where a rank listens, as the other ranks are told.
-struct TcpAddress {
+struct Address {
   std::string host;  // base::host_identity()
   std::vector<boost::asio::ip::tcp::endpoint> endpoints;
   std::vector<Rail>
@@ -31,9 +31,9 @@ struct TcpAddress {
   unsigned connections = 1;  // that the rank wants between two interfaces
 };
 
-transports::Blob encode(const TcpAddress& address);
+transports::Blob encode(const Address& address);
 // Nothing when the bytes are not exactly what encode() writes.
-std::optional<TcpAddress> decode_tcp_address(std::span<const std::byte> bytes);
+std::optional<Address> decode_address(std::span<const std::byte> bytes);
 
 // "10.0.0.7:41022", "[fd00::2]:41022"
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
@@ -42,8 +42,8 @@ std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 // loopback first unless the interfaces chosen here leave it out; another host: never loopback,
 // never an address that this machine (`own`) has too, as the bridges of containers do; those in a
 // network of ours first.
-std::vector<boost::asio::ip::tcp::endpoint> candidates(const TcpAddress& peer, bool same_host,
+std::vector<boost::asio::ip::tcp::endpoint> candidates(const Address& peer, bool same_host,
                                                        std::span<const LocalAddress> chosen,
                                                        std::span<const LocalAddress> own);
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

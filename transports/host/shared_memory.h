@@ -7,7 +7,7 @@
 
 #include "base/file_descriptor.h"
 
-namespace rondo::shm {
+namespace rondo::host {
 
 // Zeroed memory without a name, whose size nobody can change any more; anyone who is handed the
 // descriptor can map it. Throws Error(system).
@@ -55,4 +55,4 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

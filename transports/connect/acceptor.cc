@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/tcp/incoming.h"
+#include "transports/connect/acceptor.h"
 
 #include <fmt/format.h>
 
@@ -9,16 +9,16 @@
 #include <rondo/error.h>
 
 #include "base/log.h"
-#include "transports/tcp/address.h"
-#include "transports/tcp/socket.h"
+#include "transports/connect/address.h"
+#include "transports/connect/socket.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-Incoming::Incoming(Owner& owner, asio::io_context& context, base::FileDescriptor socket,
-                   const TcpOptions& options, base::QuotaLog& log)
+Acceptor::Acceptor(Owner& owner, asio::io_context& context, base::FileDescriptor socket,
+                   const Options& options, base::QuotaLog& log)
     : owner_(owner),
       log_(log),
       socket_(context),
@@ -31,16 +31,16 @@ Incoming::Incoming(Owner& owner, asio::io_context& context, base::FileDescriptor
   base::add_own_descriptor(socket.release());  // until it has been handed out or closed
 }
 
-Incoming::~Incoming() {
+Acceptor::~Acceptor() {
   forget_socket();
 }
 
-void Incoming::forget_socket() {
+void Acceptor::forget_socket() {
   if (socket_.is_open()) base::remove_own_descriptor(socket_.native_handle());
 }
 
 template <class Buffer>
-void Incoming::read(Buffer& buffer, void (Incoming::*then)()) {
+void Acceptor::read(Buffer& buffer, void (Acceptor::*then)()) {
   asio::async_read(socket_, asio::buffer(buffer.data(), buffer.size()),
                    [self = shared_from_this(), then](const error_code& failed, std::size_t count) {
                      if (self->done_) return;
@@ -49,17 +49,17 @@ void Incoming::read(Buffer& buffer, void (Incoming::*then)()) {
                    });
 }
 
-void Incoming::start(nanoseconds limit) {
+void Acceptor::start(nanoseconds limit) {
   timer_.expires_after(limit);
   timer_.async_wait([self = shared_from_this(), limit](const error_code& failed) {
     if (failed || self->done_) return;
     self->drop(fmt::format("it did not finish the handshake within {} ms",
                            std::chrono::duration_cast<milliseconds>(limit).count()));
   });
-  read(hello_, &Incoming::hello_read);
+  read(hello_, &Acceptor::hello_read);
 }
 
-void Incoming::cancel() {
+void Acceptor::cancel() {
   done_ = true;
   error_code ignored;
   timer_.cancel(ignored);
@@ -67,23 +67,23 @@ void Incoming::cancel() {
   socket_.close(ignored);
 }
 
-void Incoming::hello_read() {
+void Acceptor::hello_read() {
   try {
     if (!send_whole(socket_.native_handle(), acceptor_.challenge(hello_))) return drop("");
   } catch (const Error& error) {
     return drop(error.what());
   }
-  read(proof_, &Incoming::proof_read);
+  read(proof_, &Acceptor::proof_read);
 }
 
-void Incoming::proof_read() {
+void Acceptor::proof_read() {
   if (acceptor_.version() != base::wire_version || !acceptor_.proves(proof_))
     return conclude(acceptor_.refusal());
   conclude(acceptor_.meant_for_this_rank() ? owner_.admit(acceptor_.claim())
                                            : base::Verdict::bad_rank);
 }
 
-void Incoming::conclude(base::Verdict verdict) {
+void Acceptor::conclude(base::Verdict verdict) {
   const bool told = send_whole(socket_.native_handle(), base::Acceptor::write_verdict(verdict));
   if (verdict == base::Verdict::duplicate_link || !told) return drop("");
   if (verdict != base::Verdict::welcome) return drop(base::explain(verdict));
@@ -97,7 +97,7 @@ void Incoming::conclude(base::Verdict verdict) {
   owner_.finished(*this);
 }
 
-void Incoming::drop(std::string_view why) {
+void Acceptor::drop(std::string_view why) {
   const auto keep = shared_from_this();
   if (!why.empty())
     log_.line(base::LogLevel::warning,
@@ -109,4 +109,4 @@ void Incoming::drop(std::string_view why) {
   owner_.finished(*this);
 }
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

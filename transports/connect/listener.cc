@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/tcp/listener.h"
+#include "transports/connect/listener.h"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -11,10 +11,10 @@
 
 #include "base/log.h"
 #include "base/shortage.h"
-#include "transports/tcp/address.h"
-#include "transports/tcp/socket.h"
+#include "transports/connect/address.h"
+#include "transports/connect/socket.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 namespace {
 
 using boost::asio::ip::tcp;
@@ -24,7 +24,7 @@ constexpr milliseconds longest_shortage{5'000}, shortage_gap{2'000};
 
 // Sorted so that the first is the one to show to people: another host's view before loopback, IPv4
 // before IPv6.
-std::vector<LocalAddress> choose(const TcpOptions& options,
+std::vector<LocalAddress> choose(const Options& options,
                                  const std::vector<LocalAddress>& existing) {
   const InterfaceFilter filter(options.interfaces, existing);
   std::vector<LocalAddress> chosen;
@@ -59,7 +59,7 @@ Rail rail_of(const LocalAddress& one, const InterfaceFilter& filter) {
 
 }  // namespace
 
-Listener::Listener(boost::asio::io_context& context, const TcpOptions& options)
+Listener::Listener(boost::asio::io_context& context, const Options& options)
     : existing_(local_addresses()) {
   const InterfaceFilter filter(options.interfaces, existing_);
   std::string problem;
@@ -149,4 +149,4 @@ void Listener::accept_all(std::size_t which) {
   }
 }
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

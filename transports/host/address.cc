@@ -6,11 +6,11 @@
 //   96
 // Nothing follows. The name is that of a Unix socket in the abstract name space, without the zero
 // byte in front.
-#include "transports/shm/address.h"
+#include "transports/host/address.h"
 
 #include "base/bytes.h"
 
-namespace rondo::shm {
+namespace rondo::host {
 namespace {
 
 constexpr std::uint32_t address_magic = 0x4d485352;  // "RSHM"
@@ -19,7 +19,7 @@ constexpr std::size_t max_host = 256, max_name = 96;
 
 }  // namespace
 
-transports::Blob encode(const ShmAddress& address) {
+transports::Blob encode(const Address& address) {
   base::Writer writer;
   writer.put(address_magic);
   writer.put(address_version);
@@ -31,12 +31,12 @@ transports::Blob encode(const ShmAddress& address) {
   return writer.take();
 }
 
-std::optional<ShmAddress> decode_shm_address(std::span<const std::byte> bytes) {
+std::optional<Address> decode_address(std::span<const std::byte> bytes) {
   base::Reader reader(bytes);
   if (reader.get<std::uint32_t>() != address_magic ||
       reader.get<std::uint16_t>() != address_version || reader.get<std::uint16_t>() != 0)
     return std::nullopt;
-  ShmAddress address;
+  Address address;
   address.user = reader.get<std::uint32_t>();
   address.process = reader.get<std::uint32_t>();
   address.host = reader.get_string(max_host);
@@ -45,4 +45,4 @@ std::optional<ShmAddress> decode_shm_address(std::span<const std::byte> bytes) {
   return address;
 }
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

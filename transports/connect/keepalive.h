@@ -8,16 +8,16 @@
 
 #include "base/clock.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 
 // Keeps TCP_USER_TIMEOUT from ending healthy connections. The kernel counts the time in which a
 // peer has no room as time without an answer, even when that peer's kernel answers every probe; so
 // a rank that computes for longer than the timeout while its peers are ahead of it would be taken
 // for dead. For such a connection the timeout is moved on, until probes stay without an answer.
 // Thread-safe.
-class Vigil {
+class Keepalive {
  public:
-  explicit Vigil(milliseconds timeout) noexcept : timeout_(timeout) {}
+  explicit Keepalive(milliseconds timeout) noexcept : timeout_(timeout) {}
   void watch(int socket);
   // To be called before the socket is closed: its number may be another's right after.
   void forget(int socket);
@@ -36,4 +36,4 @@ class Vigil {
   std::vector<Watched> watched_;  // under mutex_
 };
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

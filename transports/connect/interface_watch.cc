@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/tcp/interface_watch.h"
+#include "transports/connect/interface_watch.h"
 
 #include <fmt/format.h>
 #include <linux/netlink.h>
@@ -15,7 +15,7 @@
 
 #include "base/file_descriptor.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 namespace {
 
 constexpr std::size_t longest_datagram = 32 << 10;
@@ -157,4 +157,4 @@ void InterfaceWatch::heard(const InterfaceNews& news) {
   });
 }
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

@@ -4,7 +4,7 @@
 // called by all others at once, and few descriptors are in flight. Events drive everything. The
 // clock is for retries, for connections that prove nothing, and for the case that nothing happens
 // any more.
-#include "transports/shm/meeting.h"
+#include "transports/host/exchange_all.h"
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
@@ -23,7 +23,7 @@
 #include "base/descriptor_share.h"
 #include "base/quota_log.h"
 
-namespace rondo::shm {
+namespace rondo::host {
 namespace {
 
 // Connections that have proved nothing are bounded in time and in number.
@@ -38,55 +38,55 @@ constexpr milliseconds quiet_time{1000};
 constexpr std::ptrdiff_t most_looked_for = 8;
 constexpr std::uint64_t listener_id = 0, interruption_id = 1, first_id = 2;
 
-class Meeting {
+class AllExchanges {
  public:
-  Meeting(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
-          const Interruption& interruption);
+  AllExchanges(const Offer& own, int listener, const std::vector<Neighbour>& neighbours,
+               const Interruption& interruption);
 
   void run(base::TimePoint until);
   void give_up(std::string_view why) const noexcept {
-    for (const auto& [id, one] : encounters_) one.give_up(why);
+    for (const auto& [id, one] : exchanges_) one.give_up(why);
   }
-  std::vector<ShmMet> take() { return std::move(met_); }
+  std::vector<Peer> take() { return std::move(met_); }
 
  private:
   // A neighbour that has not been met.
   struct Open {
-    ShmNeighbour neighbour;
-    bool called = false;  // an encounter that was begun here is under way
+    Neighbour neighbour;
+    bool called = false;  // an exchange that was begun here is under way
     base::TimePoint next_try{};
   };
-  using Encounters = std::map<std::uint64_t, Encounter>;
+  using Exchanges = std::map<std::uint64_t, Exchange>;
 
   void watch(int descriptor, std::uint64_t id, std::uint32_t events) const;
   template <class... Peer>
   void begin(base::FileDescriptor socket, base::TimePoint now, Peer... peer);
-  base::FileDescriptor connect(const ShmNeighbour& neighbour);
+  base::FileDescriptor connect(const Neighbour& neighbour);
   void call(base::TimePoint now);
   void look_for_absent(base::TimePoint now);
   void accept_all(base::TimePoint now);
-  static bool is_unproved(const Encounters::value_type& entry) { return entry.second.rank() < 0; }
+  static bool is_unproved(const Exchanges::value_type& entry) { return entry.second.rank() < 0; }
   bool drop_oldest_unproved();
   void pause_listener(bool pause);
   void wait(base::TimePoint now, base::TimePoint until);
-  void go_on(Encounters::iterator one);
-  void settle(Encounter& encounter);
+  void go_on(Exchanges::iterator one);
+  void settle(Exchange& exchange);
   void drop_late(base::TimePoint now);
   void note(int shortage) noexcept { shortage_ = shortage; }
   std::string name_of(int rank) const;
   std::string missing() const;
   std::string hindrance() const;
 
-  const ShmOwn& own_;
+  const Offer& own_;
   const int listener_;
   const Interruption& interruption_;
   base::FileDescriptor epoll_;
   std::map<int, Open, std::greater<>> open_;
-  Encounters encounters_;  // by an id of their own, so in the order of their beginning
+  Exchanges exchanges_;  // by an id of their own, so in the order of their beginning
   std::uint64_t last_id_ = first_id;
   std::size_t calls_ = 0;
   bool listener_paused_ = false;
-  std::vector<ShmMet> met_;
+  std::vector<Peer> met_;
   std::array<epoll_event, 64> events_;
   base::TimePoint next_try_ = base::TimePoint::max();  // of what a shortage has stopped
   base::TimePoint next_tick_{}, last_met_{};
@@ -95,8 +95,8 @@ class Meeting {
   base::QuotaLog log_;
 };
 
-Meeting::Meeting(const ShmOwn& own, int listener, const std::vector<ShmNeighbour>& neighbours,
-                 const Interruption& interruption)
+AllExchanges::AllExchanges(const Offer& own, int listener, const std::vector<Neighbour>& neighbours,
+                           const Interruption& interruption)
     : own_(own),
       listener_(listener),
       interruption_(interruption),
@@ -105,10 +105,10 @@ Meeting::Meeting(const ShmOwn& own, int listener, const std::vector<ShmNeighbour
   if (!epoll_) throw Error(Errc::system, "epoll_create1: " + describe_shortage(errno));
   watch(listener_, listener_id, EPOLLIN);
   watch(interruption_.descriptor(), interruption_id, EPOLLIN);
-  for (const ShmNeighbour& one : neighbours) open_.emplace(one.rank, Open{one});
+  for (const Neighbour& one : neighbours) open_.emplace(one.rank, Open{one});
 }
 
-void Meeting::watch(int descriptor, std::uint64_t id, std::uint32_t events) const {
+void AllExchanges::watch(int descriptor, std::uint64_t id, std::uint32_t events) const {
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
@@ -116,23 +116,23 @@ void Meeting::watch(int descriptor, std::uint64_t id, std::uint32_t events) cons
     throw Error(Errc::system, "epoll_ctl: " + std::generic_category().message(errno));
 }
 
-std::string Meeting::name_of(int rank) const {
+std::string AllExchanges::name_of(int rank) const {
   const auto found = open_.find(rank);
   return found == open_.end()
              ? fmt::format("rank {}", rank)
              : fmt::format("rank {} (process {})", rank, found->second.neighbour.process);
 }
 
-std::string Meeting::missing() const {
+std::string AllExchanges::missing() const {
   std::string text;
   for (auto one = open_.rbegin(); one != open_.rend(); ++one)
     text += (text.empty() ? "" : ", ") + name_of(one->first);
   return text;
 }
 
-std::string Meeting::hindrance() const {
+std::string AllExchanges::hindrance() const {
   int shortage = shortage_;
-  for (const auto& [id, one] : encounters_)
+  for (const auto& [id, one] : exchanges_)
     if (one.shortage() != 0) shortage = one.shortage();
   return shortage == 0 ? std::string() : ": " + describe_shortage(shortage);
 }
@@ -140,16 +140,16 @@ std::string Meeting::hindrance() const {
 // Edge-triggered: go_on() takes all that has come. What a shortage leaves in the socket waits for
 // next_try().
 template <class... Peer>
-void Meeting::begin(base::FileDescriptor socket, base::TimePoint now, Peer... peer) {
+void AllExchanges::begin(base::FileDescriptor socket, base::TimePoint now, Peer... peer) {
   const int number = socket.get();
-  const auto one = encounters_.try_emplace(++last_id_, own_, std::move(socket), peer..., now).first;
-  if (one->second.state() != Encounter::State::ended)
+  const auto one = exchanges_.try_emplace(++last_id_, own_, std::move(socket), peer..., now).first;
+  if (one->second.state() != Exchange::State::ended)
     watch(number, one->first, EPOLLIN | EPOLLRDHUP | EPOLLET);
   go_on(one);
 }
 
 // Invalid when it is to be tried again.
-base::FileDescriptor Meeting::connect(const ShmNeighbour& neighbour) {
+base::FileDescriptor AllExchanges::connect(const Neighbour& neighbour) {
   base::FileDescriptor socket = connect_to_name(neighbour.name);
   const int error = socket ? 0 : errno;
   if (error == ECONNREFUSED)
@@ -166,7 +166,7 @@ base::FileDescriptor Meeting::connect(const ShmNeighbour& neighbour) {
 }
 
 // Ranks below this one, from the highest on.
-void Meeting::call(base::TimePoint now) {
+void AllExchanges::call(base::TimePoint now) {
   for (auto one = open_.upper_bound(own_.rank); one != open_.end() && calls_ < most_calls;) {
     const int rank = one->first;
     Open& open = one->second;
@@ -189,7 +189,7 @@ void Meeting::call(base::TimePoint now) {
 
 // Looks for a rank above this one that has ended before it called. A connection that says nothing
 // does it no harm.
-void Meeting::look_for_absent(base::TimePoint now) {
+void AllExchanges::look_for_absent(base::TimePoint now) {
   if (now - last_met_ < quiet_time) return;
   last_met_ = now;
   auto one = open_.upper_bound(looked_for_);
@@ -199,12 +199,12 @@ void Meeting::look_for_absent(base::TimePoint now) {
     looked_for_ = one->first;
     const auto calls = [&](const auto& entry) { return entry.second.rank() == looked_for_; };
     // It has what it needs from this rank, and may have closed its listener.
-    if (std::ranges::any_of(encounters_, calls)) continue;
+    if (std::ranges::any_of(exchanges_, calls)) continue;
     (void)connect(one->second.neighbour);
   }
 }
 
-void Meeting::accept_all(base::TimePoint now) {
+void AllExchanges::accept_all(base::TimePoint now) {
   for (int i = 0; i < most_accepted_at_once; ++i) {
     base::FileDescriptor socket(
         ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -221,26 +221,26 @@ void Meeting::accept_all(base::TimePoint now) {
                                             std::generic_category().message(errno)));
     const auto most = std::min(strangers + static_cast<std::size_t>(own_.size),
                                base::most_unproved_descriptors());
-    if (encounters_.size() >= most &&
-        std::ranges::count_if(encounters_, is_unproved) >= static_cast<std::ptrdiff_t>(most))
+    if (exchanges_.size() >= most &&
+        std::ranges::count_if(exchanges_, is_unproved) >= static_cast<std::ptrdiff_t>(most))
       drop_oldest_unproved();
     begin(std::move(socket), now);
   }
 }
 
 // A rank whose connection is dropped here calls again.
-bool Meeting::drop_oldest_unproved() {
-  const auto oldest = std::ranges::find_if(encounters_, is_unproved);
-  if (oldest == encounters_.end()) return false;
+bool AllExchanges::drop_oldest_unproved() {
+  const auto oldest = std::ranges::find_if(exchanges_, is_unproved);
+  if (oldest == exchanges_.end()) return false;
   log_.line(
       base::LogLevel::warning,
       "too many local connections that have not proved the job secret: the oldest is dropped");
-  encounters_.erase(oldest);
+  exchanges_.erase(oldest);
   return true;
 }
 
 // Connections that cannot be accepted wait in the listening socket until the next tick.
-void Meeting::pause_listener(bool pause) {
+void AllExchanges::pause_listener(bool pause) {
   if (std::exchange(listener_paused_, pause) == pause) return;
   epoll_event event{};
   event.events = pause ? 0u : std::uint32_t{EPOLLIN};
@@ -248,57 +248,57 @@ void Meeting::pause_listener(bool pause) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_, &event);
 }
 
-void Meeting::go_on(Encounters::iterator one) {
-  Encounter& encounter = one->second;
-  encounter.go_on([this](int rank) { return open_.contains(rank); });
-  next_try_ = std::min(next_try_, encounter.next_try());
-  if (encounter.state() != Encounter::State::met && encounter.state() != Encounter::State::ended)
+void AllExchanges::go_on(Exchanges::iterator one) {
+  Exchange& exchange = one->second;
+  exchange.go_on([this](int rank) { return open_.contains(rank); });
+  next_try_ = std::min(next_try_, exchange.next_try());
+  if (exchange.state() != Exchange::State::met && exchange.state() != Exchange::State::ended)
     return;
-  if (const int rank = encounter.rank(); rank >= 0 && rank < own_.rank) {
+  if (const int rank = exchange.rank(); rank >= 0 && rank < own_.rank) {
     --calls_;
     if (const auto open = open_.find(rank); open != open_.end()) {
       open->second.called = false;
       open->second.next_try = base::Clock::now() + retry_interval;
     }
   }
-  settle(encounter);
-  encounters_.erase(one);
+  settle(exchange);
+  exchanges_.erase(one);
 }
 
-void Meeting::settle(Encounter& encounter) {
-  const int rank = encounter.rank();
-  if (encounter.state() == Encounter::State::met) {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, encounter.socket(), nullptr);
-    if (open_.erase(rank) != 0) met_.push_back(encounter.take());
+void AllExchanges::settle(Exchange& exchange) {
+  const int rank = exchange.rank();
+  if (exchange.state() == Exchange::State::met) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, exchange.socket(), nullptr);
+    if (open_.erase(rank) != 0) met_.push_back(exchange.take());
     last_met_ = base::Clock::now();
     return;
   }
-  const auto code = encounter.code();
+  const auto code = exchange.code();
   if (rank < 0) {
     if (code)
       log_.line(base::LogLevel::warning,
-                fmt::format("dropped a local connection: {}", encounter.why()));
+                fmt::format("dropped a local connection: {}", exchange.why()));
     return;
   }
-  if (code == Errc::aborted) throw Error(Errc::rendezvous, encounter.why());
+  if (code == Errc::aborted) throw Error(Errc::rendezvous, exchange.why());
   if (code)
     throw Error(*code,
-                fmt::format("cannot share memory with {}: {}", name_of(rank), encounter.why()));
+                fmt::format("cannot share memory with {}: {}", name_of(rank), exchange.why()));
 }
 
-void Meeting::drop_late(base::TimePoint now) {
-  for (auto one = encounters_.begin(); one != encounters_.end();) {
+void AllExchanges::drop_late(base::TimePoint now) {
+  for (auto one = exchanges_.begin(); one != exchanges_.end();) {
     const bool late = one->second.rank() < 0 && now - one->second.begun() > handshake_limit;
     if (late)
       log_.line(base::LogLevel::warning,
                 "dropped a local connection: it did not finish the handshake in time");
-    one = late ? encounters_.erase(one) : std::next(one);
+    one = late ? exchanges_.erase(one) : std::next(one);
   }
 }
 
 // Handles events, and connections that a shortage has stopped. One connection may end during the
 // event of another.
-void Meeting::wait(base::TimePoint now, base::TimePoint until) {
+void AllExchanges::wait(base::TimePoint now, base::TimePoint until) {
   const int timeout = base::poll_timeout(now, std::min({until, next_try_, next_tick_}), tick);
   const int count =
       ::epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), timeout);
@@ -308,12 +308,12 @@ void Meeting::wait(base::TimePoint now, base::TimePoint until) {
     const std::uint64_t id = events_[static_cast<std::size_t>(i)].data.u64;
     if (id == interruption_id) throw Error(Errc::rendezvous, interruption_.why());
     listener |= id == listener_id;
-    if (const auto one = encounters_.find(id); one != encounters_.end()) go_on(one);
+    if (const auto one = exchanges_.find(id); one != exchanges_.end()) go_on(one);
   }
   if (listener) accept_all(now);
   if (now < next_try_) return;
   next_try_ = base::TimePoint::max();
-  for (auto one = encounters_.begin(); one != encounters_.end();) {
+  for (auto one = exchanges_.begin(); one != exchanges_.end();) {
     const auto this_one = one++;
     if (this_one->second.next_try() <= now)
       go_on(this_one);
@@ -322,7 +322,7 @@ void Meeting::wait(base::TimePoint now, base::TimePoint until) {
   }
 }
 
-void Meeting::run(base::TimePoint until) {
+void AllExchanges::run(base::TimePoint until) {
   const base::TimePoint start = base::Clock::now();
   last_met_ = start;
   while (!open_.empty()) {
@@ -369,19 +369,19 @@ std::string Interruption::why() const {
   return why_;
 }
 
-std::vector<ShmMet> meet(const ShmOwn& own, int listener,
-                         const std::vector<ShmNeighbour>& neighbours, base::TimePoint until,
-                         const Interruption& interruption) {
-  Meeting meeting(own, listener, neighbours, interruption);
+std::vector<Peer> exchange_all(const Offer& own, int listener,
+                               const std::vector<Neighbour>& neighbours, base::TimePoint until,
+                               const Interruption& interruption) {
+  AllExchanges exchanges(own, listener, neighbours, interruption);
   try {
-    meeting.run(until);
+    exchanges.run(until);
   } catch (const std::exception& error) {
-    meeting.give_up(error.what());
+    exchanges.give_up(error.what());
     throw;
   }
-  auto met = meeting.take();
-  std::ranges::sort(met, {}, &ShmMet::rank);
+  auto met = exchanges.take();
+  std::ranges::sort(met, {}, &Peer::rank);
   return met;
 }
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

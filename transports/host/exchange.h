@@ -12,21 +12,21 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
-#include "transports/shm/packet.h"
-#include "transports/shm/shared_memory.h"
+#include "transports/host/packet.h"
+#include "transports/host/shared_memory.h"
 
-namespace rondo::shm {
+namespace rondo::host {
 
 // A rank with which segments have been exchanged.
-struct ShmMet {
+struct Peer {
   int rank = 0;
   base::FileDescriptor socket, bell;
   Mapping segment;  // the peer's, to be read
   PeerProcess process;
 };
 
-// What this rank brings to every encounter.
-struct ShmOwn {
+// What this rank brings to every exchange.
+struct Offer {
   int rank = 0;
   int size = 1;
   std::string_view secret;
@@ -38,7 +38,7 @@ struct ShmOwn {
 // One connection, from its beginning until both ends have the other's segment: the handshake, then
 // one message with the descriptors in each direction. While descriptors are short, here or in
 // flight, it tries again: see next_try().
-class Encounter {
+class Exchange {
  public:
   enum class State {
     begun,   // nothing is proved
@@ -48,16 +48,16 @@ class Encounter {
   };
 
   // The side that connects; `peer` is whom it means to reach.
-  Encounter(const ShmOwn& own, base::FileDescriptor socket, int peer, base::TimePoint now);
+  Exchange(const Offer& own, base::FileDescriptor socket, int peer, base::TimePoint now);
   // The side that has accepted.
-  Encounter(const ShmOwn& own, base::FileDescriptor socket, base::TimePoint now);
+  Exchange(const Offer& own, base::FileDescriptor socket, base::TimePoint now);
 
   int socket() const noexcept { return socket_.get(); }
   State state() const noexcept { return state_; }
   // Of the peer: -1 while the accepting side does not know it.
   int rank() const noexcept { return rank_; }
   base::TimePoint begun() const noexcept { return begun_; }
-  // Takes what has come and answers. wanted(rank): whether an encounter with that rank is still to
+  // Takes what has come and answers. wanted(rank): whether an exchange with that rank is still to
   // come.
   template <class Wanted>
   void go_on(Wanted wanted) {
@@ -71,7 +71,7 @@ class Encounter {
   base::TimePoint next_try() const noexcept { return next_try_; }
   // An errno value, the shortage for which this has not ended yet; 0: nothing is short.
   int shortage() const noexcept { return shortage_; }
-  ShmMet take();
+  Peer take();
   // Why it has ended. Without a code it may be tried again: nobody has judged.
   const std::string& why() const noexcept { return why_; }
   std::optional<Errc> code() const noexcept { return code_; }
@@ -104,7 +104,7 @@ class Encounter {
   void try_later(int error);
   base::Verdict judge(Wanted wanted) const;
 
-  const ShmOwn& own_;
+  const Offer& own_;
   base::FileDescriptor socket_;
   int rank_ = -1;
   base::TimePoint begun_;
@@ -112,7 +112,7 @@ class Encounter {
   Step step_;
   std::optional<base::Initiator> initiator_;
   std::optional<base::Acceptor> acceptor_;
-  ShmMet met_;
+  Peer met_;
   bool unsent_ = false;  // this rank's segment, though it is due
   bool taken_ = false;   // the peer's is here
   int shortage_ = 0;
@@ -122,4 +122,4 @@ class Encounter {
   std::optional<Errc> code_;
 };
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/tcp/dial.h"
+#include "transports/connect/connector.h"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,10 @@
 #include <boost/asio/error.hpp>
 #include <boost/asio/read.hpp>
 
-#include "transports/tcp/address.h"
-#include "transports/tcp/socket.h"
+#include "transports/connect/address.h"
+#include "transports/connect/socket.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 namespace {
 
 namespace asio = boost::asio;
@@ -27,8 +27,8 @@ constexpr milliseconds longest_pause{500};
 
 }  // namespace
 
-Dial::Dial(Owner& owner, asio::io_context& context, const base::Claim& claim, std::uint32_t peer,
-           const TcpOptions& options, std::vector<Route> routes)
+Connector::Connector(Owner& owner, asio::io_context& context, const base::Claim& claim,
+                     std::uint32_t peer, const Options& options, std::vector<Route> routes)
     : owner_(owner),
       socket_(context),
       deadline_(context),
@@ -38,14 +38,14 @@ Dial::Dial(Owner& owner, asio::io_context& context, const base::Claim& claim, st
       options_(options),
       routes_(std::move(routes)) {}
 
-auto Dial::step(Handler handler) {
+auto Connector::step(Handler handler) {
   return
       [self = shared_from_this(), handler, mine = ++steps_](const error_code& failed, auto&&...) {
         if (!self->done_ && self->steps_ == mine) (self.get()->*handler)(failed);
       };
 }
 
-void Dial::start(nanoseconds limit) {
+void Connector::start(nanoseconds limit) {
   deadline_.expires_at(base::after(base::Clock::now(), limit));
   deadline_.async_wait([self = shared_from_this(), limit](const error_code& failed) {
     if (failed || self->done_) return;
@@ -56,7 +56,7 @@ void Dial::start(nanoseconds limit) {
   connect_next();
 }
 
-void Dial::close_attempt() {
+void Connector::close_attempt() {
   ++steps_;
   committed_ = false;
   error_code ignored;
@@ -65,22 +65,22 @@ void Dial::close_attempt() {
   socket_.close(ignored);
 }
 
-Dial::~Dial() {
+Connector::~Connector() {
   forget_socket();
 }
 
-void Dial::forget_socket() {
+void Connector::forget_socket() {
   if (socket_.is_open()) base::remove_own_descriptor(socket_.native_handle());
 }
 
-void Dial::cancel() {
+void Connector::cancel() {
   done_ = true;
   error_code ignored;
   deadline_.cancel(ignored);
   close_attempt();
 }
 
-void Dial::connect_next() {
+void Connector::connect_next() {
   const auto& [endpoint, local] = routes_[next_];
   try {
     base::FileDescriptor socket = make_socket(endpoint.address());
@@ -91,13 +91,13 @@ void Dial::connect_next() {
     return try_another(problem.what(), false);
   }
   // Both may fire; whichever comes second finds that the step has passed.
-  auto arrived = step(&Dial::connected);
+  auto arrived = step(&Connector::connected);
   limit_silence(connect_limit);
   socket_.async_connect(endpoint, std::move(arrived));
 }
 
 // For the step that is under way.
-void Dial::limit_silence(milliseconds limit) {
+void Connector::limit_silence(milliseconds limit) {
   if (routes_.size() < 2) return;
   pause_.expires_after(limit);
   pause_.async_wait([self = shared_from_this(), mine = steps_](const error_code& failed) {
@@ -105,7 +105,7 @@ void Dial::limit_silence(milliseconds limit) {
   });
 }
 
-void Dial::connected(const error_code& failed) {
+void Connector::connected(const error_code& failed) {
   if (failed) return try_another(reason(failed.value()), failed == asio::error::connection_refused);
   // A port that nobody listens at any more can be given to this very socket, which is then
   // connected to itself.
@@ -118,13 +118,13 @@ void Dial::connected(const error_code& failed) {
   committed_ = true;
   if (!send_whole(socket_.native_handle(), initiator_->hello()))
     return try_another("it closed the connection", false);
-  auto challenged = step(&Dial::challenge_read);
+  auto challenged = step(&Connector::challenge_read);
   limit_silence(challenge_limit);
   asio::async_read(socket_, asio::buffer(challenge_.data(), challenge_.size()),
                    std::move(challenged));
 }
 
-void Dial::challenge_read(const error_code& failed) {
+void Connector::challenge_read(const error_code& failed) {
   if (failed) return try_another("it closed the connection during the handshake", false);
   base::ProofBytes proof{};
   try {
@@ -139,10 +139,10 @@ void Dial::challenge_read(const error_code& failed) {
   if (!send_whole(socket_.native_handle(), proof))
     return try_another("it closed the connection during the handshake", false);
   asio::async_read(socket_, asio::buffer(verdict_.data(), verdict_.size()),
-                   step(&Dial::verdict_read));
+                   step(&Connector::verdict_read));
 }
 
-void Dial::verdict_read(const error_code& failed) {
+void Connector::verdict_read(const error_code& failed) {
   if (failed) return try_another("it closed the connection during the handshake", false);
   base::Verdict verdict = base::Verdict::welcome;
   try {
@@ -165,15 +165,15 @@ void Dial::verdict_read(const error_code& failed) {
   base::FileDescriptor socket(socket_.release(problem));
   if (problem) return fail(Errc::system, reason(problem.value()));
   cancel();
-  owner_.dialed(claim_, peer_, std::move(socket), initiator_->agreement());
+  owner_.connected(claim_, peer_, std::move(socket), initiator_->agreement());
 }
 
-void Dial::turned_away(Errc code, const std::string& why) {
+void Connector::turned_away(Errc code, const std::string& why) {
   if (!rejection_) rejection_ = Rejection{next_, code, why};
   try_another(why, false);
 }
 
-void Dial::try_another(const std::string& why, bool refused) {
+void Connector::try_another(const std::string& why, bool refused) {
   close_attempt();
   last_problem_ = why;
   only_refused_ = only_refused_ && refused;
@@ -193,20 +193,20 @@ void Dial::try_another(const std::string& why, bool refused) {
   only_refused_ = true;
   pause_.expires_after(backoff_);
   backoff_ = std::min(backoff_ * 2, longest_pause);
-  pause_.async_wait(step(&Dial::retry_pause));
+  pause_.async_wait(step(&Connector::retry_pause));
 }
 
-void Dial::retry_pause(const error_code&) {
+void Connector::retry_pause(const error_code&) {
   connect_next();
 }
 
-void Dial::fail(Errc code, const std::string& why) {
+void Connector::fail(Errc code, const std::string& why) {
   const auto keep = shared_from_this();
   const auto& endpoint = routes_[next_].remote;
   cancel();
-  owner_.dial_failed(
+  owner_.connect_failed(
       claim_, peer_, code,
       fmt::format("cannot connect to rank {} at {}: {}", peer_, to_text(endpoint), why));
 }
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

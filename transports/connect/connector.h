@@ -14,23 +14,23 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
-#include "transports/tcp/tcp.h"
+#include "transports/connect/options.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 
 // One rank's effort to open one connection: the endpoints of the peer in turn, again and again with
 // growing pauses, and the initiator's part of the handshake. Owned by its owner and by the handlers
 // under way; lives on the set-up thread.
-class Dial final : public std::enable_shared_from_this<Dial> {
+class Connector final : public std::enable_shared_from_this<Connector> {
  public:
   class Owner {
    public:
     virtual ~Owner() = default;
     // One of the two is called once, last.
-    virtual void dialed(const base::Claim& claim, std::uint32_t peer, base::FileDescriptor socket,
-                        const base::Agreement& agreed) = 0;
-    virtual void dial_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
-                             const std::string& what) = 0;
+    virtual void connected(const base::Claim& claim, std::uint32_t peer,
+                           base::FileDescriptor socket, const base::Agreement& agreed) = 0;
+    virtual void connect_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
+                                const std::string& what) = 0;
   };
 
   struct Route {
@@ -39,11 +39,11 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   };
 
   // `peer_claim.rank` is this rank; `routes` must not be empty.
-  Dial(Owner& owner, boost::asio::io_context& context, const base::Claim& claim, std::uint32_t peer,
-       const TcpOptions& options, std::vector<Route> routes);
-  ~Dial();
-  Dial(const Dial&) = delete;
-  Dial& operator=(const Dial&) = delete;
+  Connector(Owner& owner, boost::asio::io_context& context, const base::Claim& claim,
+            std::uint32_t peer, const Options& options, std::vector<Route> routes);
+  ~Connector();
+  Connector(const Connector&) = delete;
+  Connector& operator=(const Connector&) = delete;
   void start(nanoseconds limit);
   // Silent end, without a call to the owner.
   void cancel();
@@ -52,7 +52,7 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   bool committed() const noexcept { return committed_; }
 
  private:
-  using Handler = void (Dial::*)(const boost::system::error_code&);
+  using Handler = void (Connector::*)(const boost::system::error_code&);
   // Wraps a member so that it is called only when nothing else has happened to the attempt since.
   auto step(Handler handler);
   void connect_next();
@@ -76,7 +76,7 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   boost::asio::steady_timer deadline_, pause_;
   const base::Claim claim_;
   const std::uint32_t peer_;
-  const TcpOptions& options_;
+  const Options& options_;
   const std::vector<Route> routes_;
   std::size_t next_ = 0;
   std::uint64_t steps_ = 0;
@@ -97,4 +97,4 @@ class Dial final : public std::enable_shared_from_this<Dial> {
   std::string last_problem_ = "no answer";
 };
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

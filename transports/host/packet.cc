@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/shm/packet.h"
+#include "transports/host/packet.h"
 
 #include <fmt/format.h>
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo::shm {
+namespace rondo::host {
 namespace {
 
 struct Name {
@@ -149,4 +149,4 @@ PeerProcess process_behind(int socket) noexcept {
   return {credentials.pid, credentials.uid};
 }
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

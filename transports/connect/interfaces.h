@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace rondo::tcp {
+namespace rondo::connect {
 
 // An address of an interface of this machine that is up.
 struct LocalAddress {
@@ -60,7 +60,8 @@ class InterfaceFilter {
   std::vector<Pattern> included_, excluded_;
 };
 
-// The address may carry a path of its own: see paths.h.
+// Connections of their own may run over this address: it is neither loopback nor an interface for
+// containers that no filter names.
 bool may_pair(const LocalAddress& address, const InterfaceFilter& filter);
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/shm/listener.h"
+#include "transports/host/listener.h"
 
 #include <fmt/format.h>
 #include <sys/random.h>
@@ -12,20 +12,18 @@
 
 #include <rondo/error.h>
 
-#include "transports/shm/packet.h"
-#include "transports/shm/segment.h"
-#include "transports/shm/shared_memory.h"
+#include "transports/host/packet.h"
+#include "transports/host/shared_memory.h"
 
-namespace rondo::shm {
+namespace rondo::host {
 
-ShmListener open_shm_listener(int size) {
-  ShmListener listener;
+Listener open_listener(int size, std::size_t bytes) {
+  Listener listener;
   std::array<std::uint64_t, 2> random{};
   try {
     // For as many ranks as this host can have: their number is not known yet, and both ends of a
     // link must find the same transport.
-    if (const std::size_t bytes = SegmentLayout(static_cast<std::size_t>(size)).bytes();
-        !fits_file_limit(bytes))
+    if (!fits_file_limit(bytes))
       throw Error(
           Errc::system,
           fmt::format("{} ranks need {} bytes of shared memory each, more than the limit of file "
@@ -44,4 +42,4 @@ ShmListener open_shm_listener(int size) {
   return listener;
 }
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

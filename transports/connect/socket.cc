@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/tcp/socket.h"
+#include "transports/connect/socket.h"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -13,7 +13,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo::tcp {
+namespace rondo::connect {
 namespace {
 
 namespace ip = boost::asio::ip;
@@ -105,7 +105,7 @@ bool is_within_host(int socket) {
   return remote.is_loopback() || remote == local_endpoint(socket).address();
 }
 
-base::Terms terms_for(int socket, const TcpOptions& options) {
+base::Terms terms_for(int socket, const Options& options) {
   return {options.this_host_only ? base::SecretOf::user : base::SecretOf::job,
           is_within_host(socket) ? options.within_host : options.between_hosts};
 }
@@ -146,4 +146,4 @@ bool send_whole(int socket, std::span<const std::byte> message) {
          static_cast<ssize_t>(message.size());
 }
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace rondo::shm {
+namespace rondo::host {
 
 class Extent {
  public:
@@ -28,4 +28,4 @@ class Extent {
   std::uint32_t index_;
 };
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

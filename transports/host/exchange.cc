@@ -7,7 +7,7 @@
 //   the sender gives up memory     = see exports.cc
 // Both ends send their segment as soon as the other has proved itself: the acceptor behind its
 // verdict, the initiator when it reads that.
-#include "transports/shm/encounter.h"
+#include "transports/host/exchange.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -17,7 +17,7 @@
 #include <array>
 #include <cerrno>
 
-namespace rondo::shm {
+namespace rondo::host {
 namespace {
 
 constexpr std::string_view segment_magic = "rondoseg", end_magic = "rondoend";
@@ -57,7 +57,7 @@ std::optional<Array> exactly(std::span<const std::byte> message) noexcept {
 
 }  // namespace
 
-Encounter::Encounter(const ShmOwn& own, base::FileDescriptor socket, int peer, base::TimePoint now)
+Exchange::Exchange(const Offer& own, base::FileDescriptor socket, int peer, base::TimePoint now)
     : own_(own), socket_(std::move(socket)), rank_(peer), begun_(now), step_(Step::challenge) {
   const base::Claim claim{.purpose = base::Purpose::memory,
                           .rank = static_cast<std::uint32_t>(own.rank),
@@ -70,7 +70,7 @@ Encounter::Encounter(const ShmOwn& own, base::FileDescriptor socket, int peer, b
     end("it belongs to another user, and there is no job secret", Errc::authentication);
 }
 
-Encounter::Encounter(const ShmOwn& own, base::FileDescriptor socket, base::TimePoint now)
+Exchange::Exchange(const Offer& own, base::FileDescriptor socket, base::TimePoint now)
     : own_(own), socket_(std::move(socket)), begun_(now), step_(Step::hello) {
   acceptor_.emplace(static_cast<std::uint32_t>(own.rank), own.secret);
   if (!same_user())
@@ -78,21 +78,21 @@ Encounter::Encounter(const ShmOwn& own, base::FileDescriptor socket, base::TimeP
 }
 
 // Without a secret the user is all that a process can be known by.
-bool Encounter::same_user() const noexcept {
+bool Exchange::same_user() const noexcept {
   return !own_.secret.empty() || process_behind(socket_.get()).user == ::geteuid();
 }
 
-void Encounter::end(std::string why, std::optional<Errc> code) {
+void Exchange::end(std::string why, std::optional<Errc> code) {
   state_ = State::ended;
   why_ = std::move(why);
   code_ = code;
 }
 
-void Encounter::say(std::span<const std::byte> message) {
+void Exchange::say(std::span<const std::byte> message) {
   if (send_packet(socket_.get(), message) != 0) end("it closed the connection");
 }
 
-void Encounter::give_up(std::string_view why) const noexcept {
+void Exchange::give_up(std::string_view why) const noexcept {
   if (state_ != State::proved) return;
   std::array<std::byte, end_magic.size() + longest_text> message;
   const auto text = bytes_of(why.substr(0, longest_text));
@@ -101,7 +101,7 @@ void Encounter::give_up(std::string_view why) const noexcept {
   send_packet(socket_.get(), std::span(message).first(end_magic.size() + text.size()));
 }
 
-bool Encounter::step(Wanted wanted) {
+bool Exchange::step(Wanted wanted) {
   if (taken_) return false;  // what follows is not for this object
   std::array<std::byte, longest_message> buffer;
   // Descriptors are let in only from a peer that has proved itself.
@@ -140,7 +140,7 @@ bool Encounter::step(Wanted wanted) {
   return true;
 }
 
-void Encounter::take_hello(std::span<const std::byte> message) {
+void Exchange::take_hello(std::span<const std::byte> message) {
   const auto hello = exactly<base::HelloBytes>(message);
   if (!hello)
     return end("what connected is not Rondo: its first message is not a hello", Errc::rendezvous);
@@ -148,7 +148,7 @@ void Encounter::take_hello(std::span<const std::byte> message) {
   say(acceptor_->challenge(*hello));
 }
 
-void Encounter::take_challenge(std::span<const std::byte> message) {
+void Exchange::take_challenge(std::span<const std::byte> message) {
   const auto challenge = exactly<base::ChallengeBytes>(message);
   if (!challenge) return end("what listens there is not Rondo", Errc::rendezvous);
   try {
@@ -162,7 +162,7 @@ void Encounter::take_challenge(std::span<const std::byte> message) {
   }
 }
 
-base::Verdict Encounter::judge(Wanted wanted) const {
+base::Verdict Exchange::judge(Wanted wanted) const {
   const base::Claim& claim = acceptor_->claim();
   if (claim.size != static_cast<std::uint32_t>(own_.size)) return base::Verdict::bad_size;
   if (claim.job != own_.job || claim.purpose != base::Purpose::memory)
@@ -174,7 +174,7 @@ base::Verdict Encounter::judge(Wanted wanted) const {
                                                                    : base::Verdict::duplicate_link;
 }
 
-void Encounter::take_proof(std::span<const std::byte> message, Wanted wanted) {
+void Exchange::take_proof(std::span<const std::byte> message, Wanted wanted) {
   const auto proof = exactly<base::ProofBytes>(message);
   if (!proof) return end("its proof has a wrong size", Errc::rendezvous);
   const bool proved = acceptor_->version() == base::wire_version && acceptor_->proves(*proof);
@@ -187,7 +187,7 @@ void Encounter::take_proof(std::span<const std::byte> message, Wanted wanted) {
   send_segment();
 }
 
-void Encounter::take_verdict(std::span<const std::byte> message) {
+void Exchange::take_verdict(std::span<const std::byte> message) {
   const auto bytes = exactly<base::VerdictBytes>(message);
   if (!bytes) return end("its verdict has a wrong size", Errc::rendezvous);
   const base::Verdict verdict = base::Initiator::read_verdict(*bytes);
@@ -197,7 +197,7 @@ void Encounter::take_verdict(std::span<const std::byte> message) {
   end(base::explain(verdict), secrets ? Errc::authentication : Errc::rendezvous);
 }
 
-void Encounter::send_segment() {
+void Exchange::send_segment() {
   state_ = State::proved;
   step_ = Step::segment;
   const std::array<int, 2> descriptors{own_.segment, own_.bell};
@@ -211,19 +211,19 @@ void Encounter::send_segment() {
       gone ? Errc::peer_lost : Errc::system);
 }
 
-void Encounter::conclude() {
+void Exchange::conclude() {
   shortage_ = 0;
   if (taken_ && !unsent_) state_ = State::met;
 }
 
 // Other processes of this user free descriptors as they receive what is sent to them.
-void Encounter::try_later(int error) {
+void Exchange::try_later(int error) {
   shortage_ = error;
   next_try_ = base::after(base::Clock::now(), pause_);
   pause_ = std::min(longest_pause, pause_ * 2);
 }
 
-void Encounter::take_segment(Packet packet, std::span<const std::byte> message) {
+void Exchange::take_segment(Packet packet, std::span<const std::byte> message) {
   if (begins_with(message, end_magic)) {
     std::string text;
     for (const std::byte byte : message.subspan(end_magic.size())) {
@@ -246,11 +246,11 @@ void Encounter::take_segment(Packet packet, std::span<const std::byte> message) 
   conclude();
 }
 
-ShmMet Encounter::take() {
+Peer Exchange::take() {
   met_.rank = rank_;
   met_.process = process_behind(socket_.get());
   met_.socket = std::move(socket_);
   return std::move(met_);
 }
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

@@ -7,7 +7,7 @@
 //              prefix:u8 (at most 32 or 128) pairs:u8 (0 or 1) speed:u32 (Mbit/s, 0: not known)
 //              interface:string (at most 15)
 // Nothing follows. Wildcard and multicast addresses are refused.
-#include "transports/tcp/address.h"
+#include "transports/connect/address.h"
 
 #include <fmt/format.h>
 
@@ -15,9 +15,9 @@
 #include <array>
 
 #include "base/bytes.h"
-#include "transports/tcp/tcp.h"
+#include "transports/connect/options.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 namespace {
 
 namespace ip = boost::asio::ip;
@@ -67,7 +67,7 @@ void write_rail(base::Writer& writer, const Rail& rail) {
 
 }  // namespace
 
-transports::Blob encode(const TcpAddress& address) {
+transports::Blob encode(const Address& address) {
   const std::size_t count = std::min(address.endpoints.size(), max_endpoints);
   base::Writer writer;
   writer.put(address_magic);
@@ -90,14 +90,14 @@ transports::Blob encode(const TcpAddress& address) {
   return writer.take();
 }
 
-std::optional<TcpAddress> decode_tcp_address(std::span<const std::byte> bytes) {
+std::optional<Address> decode_address(std::span<const std::byte> bytes) {
   base::Reader reader(bytes);
   if (reader.get<std::uint32_t>() != address_magic ||
       reader.get<std::uint16_t>() != address_version)
     return std::nullopt;
   const std::size_t count = reader.get<std::uint16_t>();
   if (count == 0 || count > max_endpoints) return std::nullopt;
-  TcpAddress address;
+  Address address;
   address.connections = reader.get<std::uint32_t>();
   if (address.connections == 0 || address.connections > most_connections) return std::nullopt;
   address.host = reader.get_string(max_host);
@@ -119,7 +119,7 @@ std::string to_text(const Endpoint& endpoint) {
   return fmt::format("{}:{}", address, endpoint.port());
 }
 
-std::vector<Endpoint> candidates(const TcpAddress& peer, bool same_host,
+std::vector<Endpoint> candidates(const Address& peer, bool same_host,
                                  std::span<const LocalAddress> chosen,
                                  std::span<const LocalAddress> own) {
   const bool loopback_chosen =
@@ -147,4 +147,4 @@ std::vector<Endpoint> candidates(const TcpAddress& peer, bool same_host,
   return result;
 }
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

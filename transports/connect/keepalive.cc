@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/tcp/vigil.h"
+#include "transports/connect/keepalive.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-namespace rondo::tcp {
+namespace rondo::connect {
 namespace {
 
 // So many probes without an answer, and the peer is left to the timeout.
@@ -26,17 +26,17 @@ void set_timeout(int socket, milliseconds timeout) {
 
 }  // namespace
 
-void Vigil::watch(int socket) {
+void Keepalive::watch(int socket) {
   const std::lock_guard lock(mutex_);
   watched_.push_back({socket, {}});
 }
 
-void Vigil::forget(int socket) {
+void Keepalive::forget(int socket) {
   const std::lock_guard lock(mutex_);
   std::erase_if(watched_, [&](const Watched& one) { return one.socket == socket; });
 }
 
-bool Vigil::look(base::TimePoint now) {
+bool Keepalive::look(base::TimePoint now) {
   const std::lock_guard lock(mutex_);
   for (Watched& one : watched_) {
     tcp_info info{};
@@ -54,4 +54,4 @@ bool Vigil::look(base::TimePoint now) {
   return !watched_.empty();
 }
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

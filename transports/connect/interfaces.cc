@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/tcp/interfaces.h"
+#include "transports/connect/interfaces.h"
 
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -16,9 +16,9 @@
 
 #include <rondo/error.h>
 
-#include "transports/tcp/tcp.h"
+#include "transports/connect/options.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 namespace {
 
 namespace ip = boost::asio::ip;
@@ -236,4 +236,4 @@ std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& fi
   return result;
 }
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

@@ -15,7 +15,7 @@
 #include "base/file_descriptor.h"
 #include "base/shortage.h"
 
-namespace rondo::shm {
+namespace rondo::host {
 
 inline constexpr std::size_t most_descriptors = 2;
 
@@ -53,4 +53,4 @@ std::string describe_shortage(int error);
 
 PeerProcess process_behind(int socket) noexcept;
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

@@ -11,13 +11,13 @@
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
 #include "base/quota_log.h"
-#include "transports/tcp/tcp.h"
+#include "transports/connect/options.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 
 // A connection that came in and has proved nothing yet: the acceptor's part of the handshake. Owned
 // by its owner and by the handler that is under way; lives on the set-up thread.
-class Incoming final : public std::enable_shared_from_this<Incoming> {
+class Acceptor final : public std::enable_shared_from_this<Acceptor> {
  public:
   class Owner {
    public:
@@ -27,14 +27,14 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
     virtual void established(const base::Claim& claim, base::FileDescriptor socket,
                              const base::Agreement& agreed) = 0;
     // The connection is over, or its socket has been handed out. Called once, last.
-    virtual void finished(Incoming& incoming) = 0;
+    virtual void finished(Acceptor& incoming) = 0;
   };
 
-  Incoming(Owner& owner, boost::asio::io_context& context, base::FileDescriptor socket,
-           const TcpOptions& options, base::QuotaLog& log);
-  ~Incoming();
-  Incoming(const Incoming&) = delete;
-  Incoming& operator=(const Incoming&) = delete;
+  Acceptor(Owner& owner, boost::asio::io_context& context, base::FileDescriptor socket,
+           const Options& options, base::QuotaLog& log);
+  ~Acceptor();
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
   void start(nanoseconds limit);
   // Silent end, without Owner::finished.
   void cancel();
@@ -49,7 +49,7 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
   void forget_socket();
   // Reads exactly this many bytes into `buffer`, then calls the member.
   template <class Buffer>
-  void read(Buffer& buffer, void (Incoming::*then)());
+  void read(Buffer& buffer, void (Acceptor::*then)());
 
   Owner& owner_;
   base::QuotaLog& log_;
@@ -62,4 +62,4 @@ class Incoming final : public std::enable_shared_from_this<Incoming> {
   bool done_ = false;
 };
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/shm/shared_memory.h"
+#include "transports/host/shared_memory.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo::shm {
+namespace rondo::host {
 namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
@@ -160,4 +160,4 @@ void Mapping::discard(std::size_t offset, std::size_t bytes) noexcept {
   ::madvise(bytes_.data() + offset, bytes, MADV_REMOVE);
 }
 
-}  // namespace rondo::shm
+}  // namespace rondo::host

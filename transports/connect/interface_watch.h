@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 
 enum class InterfaceState { up, no_carrier, down, gone };
 
@@ -53,4 +53,4 @@ class InterfaceWatch {
   Lost lost_;
 };
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

@@ -9,9 +9,9 @@
 
 #include "base/file_descriptor.h"
 #include "base/handshake.h"
-#include "transports/tcp/tcp.h"
+#include "transports/connect/options.h"
 
-namespace rondo::tcp {
+namespace rondo::connect {
 
 // "connection refused": the system's words for an errno value, as they stand in the middle of a
 // message.
@@ -35,7 +35,7 @@ boost::asio::ip::tcp::endpoint remote_endpoint(int socket);
 // Whether both ends are on one host, by the addresses that the kernel gives.
 bool is_within_host(int socket);
 // Terms for the handshake of a connection.
-base::Terms terms_for(int socket, const TcpOptions& options);
+base::Terms terms_for(int socket, const Options& options);
 
 // What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished
 // host up after `timeout`; within a host also a small send buffer.
@@ -53,4 +53,4 @@ void set_urgent(int socket);
 // of no use.
 bool send_whole(int socket, std::span<const std::byte> message);
 
-}  // namespace rondo::tcp
+}  // namespace rondo::connect

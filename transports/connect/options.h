@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/handshake.h"
+
+namespace rondo::connect {
+
+// How many connections a link may have, all pairs of interfaces together.
+inline constexpr unsigned most_connections = 16;
+
+// Who this rank is, where it listens, and how it connects.
+struct Options {
+  int rank = 0;
+  int size = 1;
+  std::string secret;  // empty: listens on loopback only and reaches only ranks of this host
+  bool this_host_only = false;  // likewise although there is a secret: other hosts cannot know it
+  // Protection of what follows the handshake on connections that leave this host, and on the
+  // others. The greater of both ends' values holds.
+  base::Protection between_hosts = base::Protection::headers, within_host = base::Protection::none;
+  std::string host;                     // base::host_identity() of this rank
+  std::vector<std::string> interfaces;  // filters as in Options::interfaces
+  std::uint16_t port_first = 0, port_last = 0;
+  std::chrono::milliseconds connect_deadline{30'000};  // for one connection, retries included
+  std::chrono::milliseconds peer_timeout{20'000};  // TCP_USER_TIMEOUT, and the bound of keepalive
+};
+
+// One network interface address of this machine, and whether the filters choose it (and for what,
+// or why not), for `rondo info`.
+struct InterfaceAddress {
+  std::string interface, address;
+  bool loopback = false, chosen = false;
+  std::string why;
+};
+std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& filters);
+
+}  // namespace rondo::connect
