@@ -4,21 +4,23 @@
 // reserved bytes are zero.
 //
 //   hello     = "rondohel" version:u16 purpose:u16 rank:u32 peer:u32 size:u32 job:u64 lane:u32
-//   connection:u32
-//               flags:u32 reserved:u32 nonce:32 bytes reserved:16 bytes ; 96, initiator
+//               connection:u32 flags:u32 reserved:u32 nonce:32 bytes reserved:16 bytes
+//                                                                       ; 96 bytes, initiator
 //   challenge = "rondocha" version:u16 reserved:u16 rank:u32 flags:u32 reserved:12 bytes
-//               nonce:32 bytes proof:32 bytes ; 96, acceptor
-//   proof     = 32 bytes ; initiator verdict   = "rondover" verdict:u32 reserved:u32 ; 16, acceptor
+//               nonce:32 bytes proof:32 bytes                           ; 96 bytes, acceptor
+//   proof     = 32 bytes                                                ; initiator
+//   verdict   = "rondover" verdict:u32 reserved:u32                     ; 16 bytes, acceptor
 //
 //   challenge.proof = HMAC-SHA256(secret, "rondo acceptor 1" hello challenge[0..64))
 //   proof           = HMAC-SHA256(secret, "rondo initiator 1" hello challenge)
-//   flags: bit 0 = the sender has a job secret (an empty one is an empty key); bit 1 = it has none
-//   and uses the key of its user;
-//          bits 2 and 3 = the protection that the sender wants for the frames that follow (0 none,
-//          1 headers, 2 payload)
+//   flags: bit 0 = the sender has a job secret (an empty one is an empty key);
+//          bit 1 = it has none and uses the key of its user;
+//          bits 2 and 3 = the protection that the sender wants for the frames that follow
+//                         (0 none, 1 headers, 2 payload)
 //
-//   PRK  = HMAC-SHA256(both nonces, secret) ; HKDF, RFC 5869 key  = HMAC-SHA256(PRK, "rondo frames
-//   of the " role hello challenge proof 0x01)[0..16)           ; role = "initiator" | "acceptor"
+//   PRK  = HMAC-SHA256(both nonces, secret)                             ; HKDF, RFC 5869
+//   key  = HMAC-SHA256(PRK, "rondo frames of the " role hello challenge proof 0x01)[0..16)
+//                                                       ; role = "initiator" | "acceptor"
 //
 // Each key serves the frames of one direction (base/frame_tag.h). Keys follow from the secret and
 // both nonces, so each connection has its own. They follow from the whole handshake too, so a relay

@@ -18,8 +18,8 @@ enum class Pass : std::uint8_t { forward, backward };
 
 // The collective of one pass of one or several layers. Payload, f64, summed over ranks, for each
 // layer one after the other:
-//   section = n, agreement(place), agreement(layer), agreement(history), first[channels],
-//   second[channels]
+//   section = n, agreement(place), agreement(layer), agreement(history),
+//             first[channels], second[channels]
 // n: elements of a channel on this rank. place: 4 * step + pass (0 forward, 1 backward, 2 forward
 // about the mean that the first sums gave). layer: hash of its name, number, channels and options;
 // so up to the first layer that differs, sections lie at the same places on all ranks. history:
@@ -33,8 +33,8 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  static constexpr std::size_t head =
-      1 + 3 * agreement_elements;  // elements of a section before the sums
+  // Elements of a section before the sums.
+  static constexpr std::size_t head = 1 + 3 * agreement_elements;
 
   // Packs and starts. The layers have begun the pass. Throws Error.
   void start(std::span<Layer* const> layers, Pass pass);

@@ -120,8 +120,8 @@ class Layer {
   LocalMoments evaluated_;  // what an evaluation goes by
   GlobalMoments global_;
   std::vector<double> variance_;
-  std::vector<double> local_sums_,
-      global_sums_;           // of dy, of dy * (x - mean); then those as gradients of beta, gamma
+  // Of dy, of dy * (x - mean); then those as gradients of beta, gamma.
+  std::vector<double> local_sums_, global_sums_;
   std::uint64_t steps_ = 0;   // forward passes begun
   bool has_forward_ = false;  // that has ended well and whose backward pass has not begun
   std::size_t samples_ = 0, spatial_ = 0;  // of the last forward pass

@@ -8,8 +8,8 @@
 #include <vector>
 
 int main() try {
-  auto communicator =
-      rondo::Communicator::connect();  // rank and size from torchrun, mpirun, srun or `rondo run`
+  // Rank and size from torchrun, mpirun, srun or `rondo run`.
+  auto communicator = rondo::Communicator::connect();
   std::vector<float> gradient(1 << 20, static_cast<float>(communicator.rank()));
   const auto buffer = rondo::buffer_of(std::span(gradient));
   communicator.all_reduce(buffer, buffer, rondo::ReduceOp::mean).wait();

@@ -16,15 +16,15 @@ struct Launcher {
   int rank = 0;
   int size = 1;
   bool several_hosts = false;
-  std::string
-      url;  // where the ranks meet, when the launcher says it (torchrun; Slurm on several hosts)
+  // Where the ranks meet, when the launcher says it (torchrun; Slurm on several hosts).
+  std::string url;
   std::string url_problem;  // why not, when the launcher should have said it
-  std::string
-      job;  // else: a name that all ranks of this job on this host know and no other job has
+  // Else: a name that all ranks of this job on this host know and no other job has.
+  std::string job;
   std::string carry_by;  // how the launcher carries variables to other hosts, for messages
 };
 
-// In this order; no value when none of them started this process. Throws Error(invalid_argument)
+// In this order; no value when none of them started this process. Throws Error(invalid_argument).
 // for values that cannot be.
 std::optional<Launcher> detect_launcher();
 

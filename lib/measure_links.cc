@@ -3,8 +3,9 @@
 // Frames of a measurement, on the bulk lane of the link between rank 0 and its partner:
 //
 //   header  = magic:u32 kind:u8 answer:u8 zero*58          ; magic "RMEA"
-//   kind    = 0 (8 bytes follow) | 1 (64 KiB follow) | 2 (the end, nothing follows; its answer is
-//   the last frame) answer  = 1: the receiver sends a frame of kind 0 back
+//   kind    = 0 (8 bytes follow) | 1 (64 KiB follow)
+//           | 2 (the end, nothing follows; its answer is the last frame)
+//   answer  = 1: the receiver sends a frame of kind 0 back
 #include "lib/measure_links.h"
 
 #include <fmt/format.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // record := host:string cores:u32 transports:u8 {name:string address:string}* settings costs:u8
-// constants? settings: lib/settings.h. costs: of CostSource; with `given` seven f64 follow. Only
-// rank 0's count.
+//           constants?
+// settings: lib/settings.h. costs: a CostSource; with `given` seven f64 follow. Only rank 0's
+// count.
 #include "lib/record.h"
-#include "base/process.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -14,6 +14,7 @@
 #include <rondo/error.h>
 
 #include "base/bytes.h"
+#include "base/process.h"
 #include "lib/constants.h"
 
 namespace rondo::lib {

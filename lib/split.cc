@@ -2,10 +2,12 @@
 //
 // A split takes two all_gathers of the parent and an ordinary join of each group:
 //
-//   wish    := color:i32 key:i32                                    ; the first: who belongs
-//   together, and in which order message := kind:u8 code:u8 length:u16 byte*4096                 ;
-//   the second: how to meet; `length` bytes count kind    := 0 (nothing to say) | 1 (the
-//   announcement of a group's rank 0) | 2 (this rank has failed: code and cause)
+//   wish    := color:i32 key:i32                      ; the first: who belongs together, in which
+//                                                     ; order
+//   message := kind:u8 code:u8 length:u16 byte*4096   ; the second: how to meet; `length` bytes
+//                                                     ; count
+//   kind    := 0 (nothing to say) | 1 (the announcement of a group's rank 0)
+//            | 2 (this rank has failed: code and cause)
 //
 // Every rank takes part in both exactly once, whatever happens to it: so nobody waits in vain, and
 // a group hears why it cannot be.

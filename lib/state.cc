@@ -270,8 +270,8 @@ plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DTyp
     return remember(operation, bytes,
                     {.algorithm = schedules::Algorithm::direct,
                      .segment_bytes = std::max<std::size_t>(bytes, 1)});
-  plan::PlanOptions options =
-      plan_options_;  // the wanted algorithm is for the operations that have it
+  // The wanted algorithm is for the operations that have it.
+  plan::PlanOptions options = plan_options_;
   if (options.algorithm && !schedules::supports(*options.algorithm, operation))
     options.algorithm.reset();
   return remember(operation, bytes,

@@ -77,8 +77,8 @@ bool is_variable(std::string_view name) {
 std::string nearest_variable(std::string_view name) {
   if (name.size() > 64 || is_variable(name)) return {};
   std::string_view best;
-  std::size_t least =
-      4;  // more than three changes are another word, or as many as half of its letters
+  // More than three changes are another word, or as many as half of its letters.
+  std::size_t least = 4;
   for (const std::string_view one : all_variables())
     if (const std::size_t changes = distance(name, one);
         changes < least && 2 * changes <= one.size() - prefix.size()) {

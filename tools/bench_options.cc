@@ -142,8 +142,8 @@ void refuse_one_file(const BenchFlags& flags) {
 Options read_environment(bool launched) {
   try {
     Options options = Options::from_environment();
-    options.rank =
-        -1;  // both are read again when connecting, which then knows and says who has set them
+    // Both are read again when connecting, which then knows and says who has set them.
+    options.rank = -1;
     options.size = 0;
     return options;
   } catch (const Error&) {

@@ -83,8 +83,8 @@ class Measurement {
   std::vector<std::size_t> counts_;  // of the blocks of the row that is being measured
   std::size_t before_ = 0;           // elements of those before this rank's
   bool checked_ = false;
-  std::uint64_t iteration_ =
-      0;  // since the beginning: every iteration of every row has data of its own
+  // Since the beginning: every iteration of every row has data of its own.
+  std::uint64_t iteration_ = 0;
 };
 
 // Bus bandwidth over algorithm bandwidth: what crosses the busiest link of an optimal algorithm, as

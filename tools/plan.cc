@@ -134,8 +134,8 @@ std::vector<HostFlags> checked_hosts(const PlanFlags& flags, const std::string& 
 }
 
 void check_one(CheckRun& run, ScheduleQuery query, const std::vector<int>& sizes) {
-  constexpr int all_roots =
-      9;  // up to so many ranks every root is tried, beyond the first, the last and one between
+  // Up to so many ranks every root is tried, beyond the first, the last and one between.
+  constexpr int all_roots = 9;
   const bool rooted = is_rooted(query.operation);
   const std::uint64_t before = run.proved, wrong = run.wrong;
   for (const int ranks : sizes) {

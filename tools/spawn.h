@@ -17,8 +17,8 @@ struct SpawnOptions {
   std::chrono::milliseconds grace{
       10'000};         // for the others to end when one rank has failed; then SIGTERM and SIGKILL
   bool label = false;  // every line of output starts with [rank]
-  bool explained =
-      false;  // a rank that exits with a status has said why: only signals are worth a message
+  // A rank that exits with a status has said why: only signals are worth a message.
+  bool explained = false;
 };
 
 // The most ranks that are started on one host.

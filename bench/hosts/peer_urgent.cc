@@ -3,9 +3,12 @@
 // the job comes from the environment. Usage: peer_urgent CONTROL (started by
 // bench/hosts/urgent.py). What the driver and a rank say to each other, one line each way:
 //
-//   (rank, when it has joined)                            ready RANK SIZE urgent
-//   turn URGENT_BYTES WARM_UP ITERATIONS PAUSE BULK_BYTES times BULK_BYTES_PER_SECOND (START
-//   END)...   nanoseconds of the monotonic clock rest (nothing) quit (nothing: the rank ends)
+//   (rank, when it has joined)        ready RANK SIZE urgent
+//   turn URGENT_BYTES WARM_UP ITERATIONS PAUSE BULK_BYTES
+//                                     times BULK_BYTES_PER_SECOND (START END)...
+//                                     (nanoseconds of the monotonic clock)
+//   rest                              (nothing)
+//   quit                              (nothing: the rank ends)
 //
 // PAUSE: microseconds before each operation, as for the layers between. BULK_BYTES 0: nothing else
 // is under way. Else a second thread keeps two all-reduces of so many bytes under way in the bulk

@@ -2,8 +2,9 @@
 // What the driver (bench/hosts/overlap.py) and a rank say to each other, one line each way:
 //
 //   (rank, when the library is up)                             ready RANK SIZE ALGORITHM...
-//   turn ALGORITHM BUCKET_BYTES COMPUTE_NANOSECONDS STEPS      times NANOSECONDS...      this
-//   rank's time for every step rest                                                       (nothing)
+//   turn ALGORITHM BUCKET_BYTES COMPUTE_NANOSECONDS STEPS      times NANOSECONDS...
+//                                                              (this rank's time for every step)
+//   rest                                                       (nothing)
 //   quit                                                       (nothing: the rank ends)
 //
 // Instead of an answer a rank may say "failed EXPLANATION" and end.

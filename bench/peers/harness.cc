@@ -3,9 +3,10 @@
 //
 //   (rank, when the library is up)              ready RANK SIZE ALGORITHM...
 //   check ALGORITHM BYTES                       right | wrong EXPLANATION
-//   turn ALGORITHM BYTES WARM_UP ITERATIONS     times NANOSECONDS...      this rank's time for
-//   every iteration rest                                        (nothing: the rank sleeps until the
-//   next line) quit                                        (nothing: the rank ends)
+//   turn ALGORITHM BYTES WARM_UP ITERATIONS     times NANOSECONDS...
+//                                               (this rank's time for every iteration)
+//   rest                                        (nothing: the rank sleeps until the next line)
+//   quit                                        (nothing: the rank ends)
 //
 // Instead of an answer a rank may say "failed EXPLANATION" and end. Between its answer and the next
 // line a rank keeps giving the library chances to progress, because another rank may still wait for

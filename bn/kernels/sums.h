@@ -33,8 +33,8 @@ template <class Machine, class T>
 struct Wide {
   using R = Registers<Machine>;
   using D = typename R::D;
-  static constexpr std::size_t rows =
-      4;  // at once, so that the sums in memory are touched less often
+  // At once, so that the sums in memory are touched less often.
+  static constexpr std::size_t rows = 4;
   static constexpr std::size_t steps = 64;  // between two calls of add_to
 
   struct Value {

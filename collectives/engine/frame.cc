@@ -2,8 +2,7 @@
 //
 // frame   := header payload                     ; little endian, fixed width
 // header  := magic:u32 operation:u8 type:u8 op:u8 algorithm:u8 number:u64 count:u64 root:u32
-// segment:u32 frame:u32
-//            checksum:u32 bytes:u32 scale:u64 plan:u64 crc:u32                     ; 64 bytes
+//            segment:u32 frame:u32 checksum:u32 bytes:u32 scale:u64 plan:u64 crc:u32   ; 64 bytes
 // magic   := 0x32464e52                          ; "RNF2", the digit is the version
 // bytes   := of the payload, modulo 2^32: both ends know it from the call
 // scale   := bits of an IEEE f64

@@ -98,8 +98,8 @@ class Estimator {
   Topology topology_;
   const CostConstants& costs_;
   const PlanOptions& options_;
-  double share_ =
-      0;  // of all work that one core of the fullest host does; 0: a core for every rank
+  // Of all work that one core of the fullest host does; 0: a core for every rank.
+  double share_ = 0;
   double idle_ = 0;
 };
 
@@ -151,8 +151,8 @@ Line Estimator::pipelined(const Shape& shape, const Line& single, std::size_t se
       depth =
           std::clamp(std::floor(static_cast<double>(options_.staging_bytes) / bytes), 1.0, depth);
   }
-  const double turn =
-      std::min(whole, std::max(busy, whole / depth));  // from one segment to the next
+  // From one segment to the next.
+  const double turn = std::min(whole, std::max(busy, whole / depth));
   return {std::max(single.start, whole - turn), turn / bytes, segment_bytes,
           static_cast<std::uint32_t>(depth)};
 }

@@ -18,8 +18,8 @@
 namespace rondo::plan {
 
 struct LinkModel {
-  double latency_s =
-      0;  // from the last byte sent to the last byte there, beyond the costs of the processors
+  // From the last byte sent to the last byte there, beyond the costs of the processors.
+  double latency_s = 0;
   double seconds_per_byte = 0;  // of payload
 };
 
@@ -31,23 +31,23 @@ struct Fabric {
   double frame_s = 0;     // processor time of a frame, at its sender and again at its receiver
   double byte_s = 0;      // processor time of a payload byte, likewise
   double reduce_seconds_per_byte = 0;  // processor time of a byte combined
-  std::size_t burst_bytes =
-      0;  // that a link between hosts takes at once after a rest (a token bucket)
+  // That a link between hosts takes at once after a rest (a token bucket).
+  std::size_t burst_bytes = 0;
   // Of a frame, so many bytes are handled before the link starts and after the link is done; all
   // others while it works.
   std::size_t chunk_bytes = std::size_t{128} << 10;
   int cores_per_host = 0;  // 0: one for every rank
   int cores = 0;  // of all hosts together, as where hosts are namespaces; 0: each host has its own
-  std::size_t copied_bytes =
-      transports::eager_bytes;  // payloads up to this leave their buffer at once
+  // Payloads up to this leave their buffer at once.
+  std::size_t copied_bytes = transports::eager_bytes;
 };
 
 // One rank, or where host is not negative all ranks of that host and its link.
 struct Straggler {
   int rank = schedules::no_rank;
   int host = -1;
-  double factor =
-      1;  // its processor time and, of a host, its link's time per byte are so many times as long
+  // Its processor time and, of a host, its link's time per byte are so many times as long.
+  double factor = 1;
   double delay_s = 0;  // it calls the operation this much later
 };
 

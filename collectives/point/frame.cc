@@ -2,14 +2,13 @@
 //
 // frame   := header payload                     ; little endian, fixed width
 // header  := magic:u32 kind:u8 type:u8 space:u8 reserved:u8 tag:u32 checksum:u32 message:u64
-// count:u64 returned:u64
-//            rest:16 bytes call:u32 crc:u32                     ; 64 bytes
+//            count:u64 returned:u64 rest:16 bytes call:u32 crc:u32                     ; 64 bytes
 // magic   := 0x31504e52                          ; "RNP1", the digit is the version
 // rest    := the message itself, filled up with zeros            ; kind message, at most 16 bytes
 //          | offset:u64 reserved:u64                             ; otherwise
 // crc     := CRC32C of the 60 bytes before it
 // payload := bytes*u8                            ; kind message of more than 16 bytes: all of it;
-// kind piece: a part; else nothing
+//                                                ; kind piece: a part; else nothing
 #include "collectives/point/frame.h"
 
 #include <algorithm>

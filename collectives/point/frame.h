@@ -39,8 +39,8 @@ struct PointFrame {
   PointKey key;
   std::uint32_t call = 0;      // number of the operation on the rank that sends the message
   std::uint32_t checksum = 0;  // CRC32C of the payload that follows; 0 when checksums are off
-  std::uint64_t message =
-      0;  // number of the message among those from its sender to its receiver, from 1
+  // Number of the message among those from its sender to its receiver, from 1.
+  std::uint64_t message = 0;
   std::uint64_t count = 0;     // elements of the message
   std::uint64_t returned = 0;  // credit that the sender of this frame has given back so far
   std::uint64_t offset = 0;    // of a piece, in bytes

@@ -181,8 +181,8 @@ struct PointPeer {
   Chain<Parcel> announced;
   std::size_t announced_count = 0;
   Chain<Parcel> flowing;  // granted; the first sends the next piece
-  std::vector<Parcel*>
-      flying;  // of each frame under way on the link, oldest first; null: no payload
+  // Of each frame under way on the link, oldest first; null: no payload.
+  std::vector<Parcel*> flying;
 
   // From the peer.
   std::uint64_t messages_received = 0;

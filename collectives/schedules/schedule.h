@@ -20,16 +20,18 @@ inline constexpr int no_rank = -1;
 // Receive, reduce, keep, send: any subset, in this order.
 //   from, no reduce: the slice's value becomes what comes from `from`.
 //   from, reduce:    it becomes what comes combined with this rank's value (its input when the
-//   slice has not been touched yet). keep:            the value is final on this rank and belongs
-//   in the output. A reducing step that keeps has combined every
-//                    rank's contribution (the result's scale is applied there, once), and so has a
-//                    keep without from.
+//                    slice has not been touched yet).
+//   keep:            the value is final on this rank and belongs in the output. A reducing step
+//                    that keeps has combined every rank's contribution (the result's scale is
+//                    applied there, once), and so has a keep without from.
 //   to:              the value is sent to `to`.
 // Steps that name the same slice run in list order; steps of different slices are independent,
 // except that frames on one link keep the list order of their steps on both ends. A step that
 // writes a value (from) waits until every send of that slice by an earlier step, begun or not, has
-// been handed over: recursive doubling receives from the very peer it still has to send to. slice
-// == Schedule::slices is the token: a frame without bytes, which carries order and agreement only.
+// been handed over: recursive doubling receives from the very peer it still has to send to.
+//
+// slice == Schedule::slices is the token: a frame without bytes, which carries order and agreement
+// only.
 // A token step is a fence: it begins when every step before it in the list is done (received, and
 // its send handed over), and no step behind it begins before it is done. So "steps done in this
 // segment >= after" is all that an engine has to ask, where after is the index of a token step, and

@@ -163,8 +163,8 @@ Schedule two_level_broadcast(int rank, int, int root, const Hosts& hosts) {
       steps.push_back({.slice = slice, .keep = true});
   leaders.append_up(steps, schedule.slices);
   const std::size_t first = steps.size();
-  const std::uint32_t here =
-      before + number(hop) + 1;  // when the rails of this host have their slices
+  // When the rails of this host have their slices.
+  const std::uint32_t here = before + number(hop) + 1;
   for (std::uint32_t slice = 0; slice < schedule.slices; ++slice) {
     const int rail = static_cast<int>(slice), mine = owner(hosts, own, rail);
     if (rank == mine) {

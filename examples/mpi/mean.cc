@@ -17,8 +17,8 @@ void run() {
   MPI_Comm_size(MPI_COMM_WORLD, &options.size);
   MpiStore store(MPI_COMM_WORLD);
   options.store = &store;
-  auto communicator =
-      rondo::Communicator::connect(options);  // between hosts set RONDO_SECRET as well
+  // Between hosts set RONDO_SECRET as well.
+  auto communicator = rondo::Communicator::connect(options);
   std::vector<float> values(1000, static_cast<float>(options.rank));
   communicator.all_reduce(rondo::buffer_of(values), rondo::buffer_of(values), rondo::ReduceOp::mean)
       .wait();

@@ -6,9 +6,9 @@
 //   version = u32               1
 //   crc     = u32               CRC-32 of all that follows
 //   header_bytes = u64
-//   header  = JSON              {"options": {"--seed": "1", ...}, "progress": {...}, "tensors":
-//   [{"name", "type", "shape"}, ...]} data    = the elements of the tensors in this order, nothing
-//   between them
+//   header  = JSON              {"options": {"--seed": "1", ...}, "progress": {...},
+//                                "tensors": [{"name", "type", "shape"}, ...]}
+//   data    = the elements of the tensors in this order, nothing between them
 #include "examples/train/checkpoint.h"
 
 #include <fcntl.h>

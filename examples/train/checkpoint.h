@@ -17,8 +17,8 @@ namespace train {
 struct Progress {
   std::uint64_t step = 0;              // steps done
   std::uint64_t epoch = 0, taken = 0;  // of the sampler: rondo::ShardedSampler::Position
-  std::array<double, 4>
-      epoch_sums{};  // loss and right answers of this epoch so far: sum, weight, sum, weight
+  // Loss and right answers of this epoch so far: sum, weight, sum, weight.
+  std::array<double, 4> epoch_sums{};
   std::array<std::uint64_t, 8> norm_batches{};  // rondo::SyncBatchNorm::batches() by layer
 };
 

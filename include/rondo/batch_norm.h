@@ -40,8 +40,8 @@ struct RONDO_API BatchNormOptions {
   // batches.
   std::optional<double> momentum = 0.1;
   bool affine = true;  // y = x_hat * gamma + beta; else y = x_hat
-  bool track_running =
-      true;         // else evaluation uses the statistics of its own batch, this rank's alone
+  // Else evaluation uses the statistics of its own batch, this rank's alone.
+  bool track_running = true;
   int threads = 0;  // of the kernels; 0: the cores of this host divided by the ranks on it
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
 };

@@ -43,8 +43,8 @@ class RONDO_API Memory {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::unique_ptr<transports::Allocation>
-      allocation_;  // where the memory is from; null: a mapping of its own
+  // Where the memory is from; null: a mapping of its own.
+  std::unique_ptr<transports::Allocation> allocation_;
 };
 
 // Counters since connect(). Bytes are payload bytes of this rank.
@@ -155,9 +155,12 @@ class RONDO_API Communicator {
   // All of them at once, as though each had been called alone, with one Work that is done when all
   // are. Ranks may list theirs in any order: wherever every send has its receive, the batches end.
   // Sends to one peer with one tag are matched in the order of the list. None: done.
-  //   Wrong: c.receive(a, 1).wait(); c.send(b, 1).wait();      on both ranks of a pair, each waits
-  //   for the other's send. Right: c.batch(std::array{Transfer{Transfer::Kind::receive, a, 1},
-  //   Transfer{Transfer::Kind::send, b, 1}}).wait();
+  //   Wrong, on both ranks of a pair, because each waits for the other's send:
+  //     c.receive(a, 1).wait();
+  //     c.send(b, 1).wait();
+  //   Right:
+  //     c.batch(std::array{Transfer{Transfer::Kind::receive, a, 1},
+  //                        Transfer{Transfer::Kind::send, b, 1}}).wait();
   Work batch(std::span<const Transfer> transfers, const OpOptions& options = {});
   // Part r of in, send_counts[r] elements, becomes part `rank` of rank r's out; parts follow each
   // other in the order of ranks. The counts are those of this rank: what it sends to r must be what

@@ -9,8 +9,8 @@
 namespace rondo {
 
 enum class Errc {
-  invalid_argument =
-      1,              // the caller's arguments; nothing was started, the communicator is unharmed
+  // The caller's arguments; nothing was started, the communicator is unharmed.
+  invalid_argument = 1,
   mismatch,           // ranks called different operations, counts, types, ops or roots
   deadline_exceeded,  // an operation or a join did not finish in its time
   peer_lost,          // a connection to a rank broke: the process died or the network did

@@ -72,12 +72,12 @@ struct RONDO_API GradientOptions {
   // they meet. None: as they are. With f16 each parameter travels with a power of two of its own,
   // so that small gradients keep their digits and sums do not overflow.
   std::optional<DType> wire{};
-  bool error_feedback =
-      false;  // what rounding to the wire type loses is added in the next step; needs wire
-  bool find_unused =
-      false;  // a gradient that is not ready at finish() counts as unused, not as a mistake
-  bool rebuild =
-      true;  // after the first synchronized step buckets start in rank 0's order of readiness
+  // What rounding to the wire type loses is added in the next step; needs wire.
+  bool error_feedback = false;
+  // A gradient that is not ready at finish() counts as unused, not as a mistake.
+  bool find_unused = false;
+  // After the first synchronized step buckets start in rank 0's order of readiness.
+  bool rebuild = true;
   bool norms = false;                     // norms are computed as buckets arrive
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
   // Called by finish(), on its thread, in the order of buckets, while later buckets are under way
@@ -96,8 +96,8 @@ struct StepOptions {
   // local steps before have given (see Accumulation), and must not call ready(). Gradients that no
   // rank gives stay as they are on every rank.
   std::span<const std::size_t> unused{};
-  std::uint64_t check =
-      0;  // any number that must be the same on all ranks, as a hash of which layers train
+  // Any number that must be the same on all ranks, as a hash of which layers train.
+  std::uint64_t check = 0;
 };
 
 // Cuts the gradients of a model into buckets, starts their all-reduce while the backward pass still
@@ -105,10 +105,11 @@ struct StepOptions {
 //
 //   GradientBuckets buckets(communicator, parameters, {.averaging = Averaging::weighted});
 //   for each step:
-//     buckets.begin_step({.weight = samples});       // before the forward pass: buckets start once
-//     all ranks have come here buckets.zero(); backward: add to buckets.gradient(i), then
-//     buckets.ready(i), in any order, from any thread buckets.finish(); // gradients are averaged:
-//     run the optimizer
+//     // Before the forward pass: buckets start once all ranks have come here.
+//     buckets.begin_step({.weight = samples});
+//     buckets.zero();
+//     backward: add to buckets.gradient(i), then buckets.ready(i), in any order, from any thread
+//     buckets.finish();  // gradients are averaged: run the optimizer
 //
 // Gradients are views of the buckets' memory (from Communicator::allocate), grouped by type and
 // device; nothing is copied. Every rank must make the same calls. A mistake (a gradient never ready

@@ -43,8 +43,8 @@ struct PlaceInfo {
   int rank = 0;
   int size = 1;
   std::string rendezvous;  // empty when alone
-  std::string
-      source;  // what said so: "torchrun", "Open MPI", "RONDO_RANK" ...; "alone" when nothing did
+  // What said so: "torchrun", "Open MPI", "RONDO_RANK" ...; "alone" when nothing did.
+  std::string source;
   std::string error;  // why it cannot be known; then nothing else is set
 };
 
@@ -57,8 +57,8 @@ struct SystemInfo {
   std::string reduce_kernels;  // instruction set chosen for reductions: "avx512"
   std::vector<TransportInfo> transports;
   std::vector<InterfaceInfo> interfaces;
-  std::string
-      interface_error;  // why the filters cannot be meant ("interface 'eth9' does not exist ...")
+  // Why the filters cannot be meant ("interface 'eth9' does not exist ...").
+  std::string interface_error;
   std::vector<LimitInfo> limits;
   std::vector<VariableInfo> variables;  // of Rondo and of the launchers it knows, that are set
   PlaceInfo place;
@@ -75,8 +75,8 @@ struct NeedsInfo {
   // rank of the host that has allocated, however often they do.
   std::size_t descriptors_most = 0;
   std::size_t threads = 0;  // of Rondo's own
-  std::size_t ports =
-      0;  // TCP ports to listen on; rank 0 of a tcp:// or file:// rendezvous one more
+  // TCP ports to listen on; rank 0 of a tcp:// or file:// rendezvous one more.
+  std::size_t ports = 0;
   std::size_t staging_bytes = 0;  // bound of private memory for data on its way
   // Shared memory that this rank makes and every rank of the host maps; pages count once used.
   std::size_t shared_bytes = 0;

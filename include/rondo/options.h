@@ -33,8 +33,7 @@ class Switch {
 // Rondo's variable (RONDO_*), then the launcher's variables (rank, size, rendezvous), then the
 // default. A field counts as set when it differs from its initial value below. docs/environment.md
 // lists the variables.
-//   connect(Options{.deadline = std::chrono::seconds{20}})  // reads all of RONDO_* but
-//   RONDO_DEADLINE
+//   connect(Options{.deadline = std::chrono::seconds{20}})  // reads RONDO_*, not RONDO_DEADLINE
 // "All ranks alike": where ranks differ, connect() throws Error(mismatch) with the values on every
 // rank.
 struct RONDO_API Options {
@@ -44,8 +43,8 @@ struct RONDO_API Options {
   // file that all ranks share).
   std::string rendezvous = "env://";
   Store* store = nullptr;  // when given, used instead of the URL; outlives connect()
-  std::string
-      secret{};  // shared by all ranks; empty: only ranks of this user on this host are accepted
+  // Shared by all ranks; empty: only ranks of this user on this host are accepted.
+  std::string secret{};
   std::chrono::milliseconds connect_deadline{
       0};  // for joining; 0: RONDO_CONNECT_DEADLINE, else 30 s
   // For a whole operation, unless OpOptions says otherwise; 0: RONDO_DEADLINE, else 300 s.
@@ -62,8 +61,8 @@ struct RONDO_API Options {
   int connections = 0;
   std::uint16_t port_first = 0;  // listening ports; 0: RONDO_PORT_RANGE, else any
   std::uint16_t port_last = 0;
-  Switch
-      reproducible{};  // bits depend on the inputs and the number of ranks alone. All ranks alike.
+  // Bits depend on the inputs and the number of ranks alone. All ranks alike.
+  Switch reproducible{};
   // Ranks with the same text count as ranks of one host when algorithms are chosen and laid out; at
   // most 16384 bytes. Empty: ranks that share boot and network namespace. It does not change which
   // transport reaches a peer.
@@ -99,8 +98,8 @@ struct RONDO_API OpOptions {
   std::chrono::milliseconds deadline{
       0};  // for the whole operation from its start; 0: Options::deadline
   Priority priority = Priority::bulk;
-  std::optional<double>
-      scale{};  // the result of a reduction is multiplied by it once; floating-point types only
+  // The result of a reduction is multiplied by it once; floating-point types only.
+  std::optional<double> scale{};
   std::string_view tag{};       // appears in messages and traces; the first 31 bytes are kept
   const void* owner = nullptr;  // who holds the bulk order: see Communicator::reserve_bulk
 };

@@ -39,8 +39,8 @@ struct ScheduleCheck {
 };
 
 struct ScheduleProof {
-  std::string
-      problem;  // empty: the schedule is right; else what is wrong, with rank, step and slice
+  // Empty: the schedule is right; else what is wrong, with rank, step and slice.
+  std::string problem;
   std::uint32_t slices = 1;                // of a segment
   std::uint64_t rounds = 0;                // longest chain of dependent frames of one segment
   std::vector<std::uint64_t> slices_sent;  // by rank, for one segment: times the bytes of a slice
@@ -94,8 +94,8 @@ struct SimulatedHosts {
   double byte_s = 3e-10;             // processor time of a payload byte, likewise
   double reduce_bytes_per_s = 2e10;  // that a processor combines
   int cores_per_host = 0;            // 0: one for every rank
-  int cores =
-      0;  // shared by all hosts, as where hosts are namespaces of one machine; 0: not shared
+  // Shared by all hosts, as where hosts are namespaces of one machine; 0: not shared.
+  int cores = 0;
 };
 
 // Ranks or hosts that are slower or late; which ones is drawn on the seed.

@@ -392,8 +392,8 @@ class Hub final : public Control {
   std::uint64_t last_query_ = 0;
   std::optional<Inquiry> inquiry_;
   std::optional<std::pair<DeadlineMessage, int>> kept_[lane_count];  // with their reporters
-  std::optional<engine::Failure> judged_,
-      alone_;  // what is to be the cause; what others took for it
+  // What is to be the cause; what others took for it.
+  std::optional<engine::Failure> judged_, alone_;
   std::optional<Loss> loss_;
   std::optional<LeaveCommand> leave_;
   lib::LongWaits long_waits_;

@@ -2,28 +2,29 @@
 //
 // Payloads of the frames (rendezvous_stream.h) between the other ranks and rank 0, little endian:
 //
-//   text    = length:u32 bytes                      ; at most 4096, cut by the sender; control
-//   characters become blanks failure = code:u32 cause:text                   ; code: the values of
-//   rondo::Errc lane    = started:u64 finished:u64 current:text last:text waiting:u32 rank:u32 *
-//   waiting     ; waiting <= 2048
-//             tag:text waited_ns:u64
+//   text    = length:u32 bytes                 ; at most 4096, cut by the sender;
+//                                              ; control characters become blanks
+//   failure = code:u32 cause:text              ; code: the values of rondo::Errc
+//   lane    = started:u64 finished:u64 current:text last:text waiting:u32 rank:u32 * waiting
+//             tag:text waited_ns:u64           ; waiting <= 2048
 //
-//    1 record    = milliseconds_left:u64 bytes      ; to rank 0; at most 64 KiB
-//    2 members   = job:u64 size:u32                 ; from rank 0
-//    3 member    = rank:u32 bytes                   ; from rank 0; at most 64 KiB
-//    4 refusal   = failure                          ; from rank 0
-//    5 unable    = failure                          ; to rank 0, instead of a record
-//   16 report    = failure lost:u32                 ; to rank 0; the rank that is missed, or
-//   0xffffffff 17 deadline  = lane:u8 operation:u64 deadline_ns:u64 what:text warning:u8 ; to rank
-//   0 18 status    = query:u64 lane lane lane         ; to rank 0; bulk, urgent, messages 19
-//   leaving   = finished:u64 finished:u64        ; to rank 0; bulk, urgent 20 verdict   = failure
-//   ; from rank 0 21 query     = query:u64                        ; from rank 0 22 left      =
-//   rank:u32 finished:u64 finished:u64                                            ; from rank 0 23
-//   constants = f64 * 7                          ; from rank 0: what links cost (lib/constants.cc)
-//   24 ready     =                                  ; to rank 0: this rank's connect() has done its
-//   part 25 go        =                                  ; from rank 0: that of all ranks has 26
-//   alone     = failure                          ; to rank 0: concluded by this rank, which has had
-//   no verdict in time
+//    1 record    = milliseconds_left:u64 bytes ; to rank 0; at most 64 KiB
+//    2 members   = job:u64 size:u32            ; from rank 0
+//    3 member    = rank:u32 bytes              ; from rank 0; at most 64 KiB
+//    4 refusal   = failure                     ; from rank 0
+//    5 unable    = failure                     ; to rank 0, instead of a record
+//   16 report    = failure lost:u32            ; to rank 0; the rank that is missed, or 0xffffffff
+//   17 deadline  = lane:u8 operation:u64 deadline_ns:u64 what:text warning:u8  ; to rank 0
+//   18 status    = query:u64 lane lane lane    ; to rank 0; bulk, urgent, messages
+//   19 leaving   = finished:u64 finished:u64   ; to rank 0; bulk, urgent
+//   20 verdict   = failure                     ; from rank 0
+//   21 query     = query:u64                   ; from rank 0
+//   22 left      = rank:u32 finished:u64 finished:u64                          ; from rank 0
+//   23 constants = f64 * 7                     ; from rank 0: what links cost (lib/constants.cc)
+//   24 ready     =                             ; to rank 0: this rank's connect() has done its part
+//   25 go        =                             ; from rank 0: that of all ranks has
+//   26 alone     = failure                     ; to rank 0: concluded by this rank, which has had
+//                                              ; no verdict in time
 #include "lib/control/messages.h"
 
 #include <algorithm>

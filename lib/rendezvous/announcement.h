@@ -2,8 +2,8 @@
 //
 // What rank 0 puts into the rendezvous file or the program's store, one line of printable text:
 //
-//   announcement = "rondo 1 job=" 16 hex digits " host=" text " process=" text " at=" address *(","
-//   address) LF
+//   announcement = "rondo 1 job=" 16 hex digits " host=" text " process=" text
+//                  " at=" address *("," address) LF
 //
 // It tells where rank 0 listens and no secret. An announcement that an earlier job has left behind
 // is recognised by its process being gone, by nobody listening there, or by the job's nonce, which

@@ -35,15 +35,15 @@ struct Place {
   std::string secret;  // the job's; of ranks that were given none: that of their user on this host
   bool this_host_only = false;  // the secret is one that other hosts cannot know
   std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
-  std::optional<plan::CostConstants>
-      constants;  // agreed before, in the communicator that this one is a part of
+  // Agreed before, in the communicator that this one is a part of.
+  std::optional<plan::CostConstants> constants;
   // One point in time for all of connect(): joining, sharing memory and measuring together.
   base::TimePoint deadline = base::TimePoint::max();
   std::string group;  // which communicator of the job: empty, or "/1.0/2.7": by splits and colors
 
-  base::Protection between_hosts =
-      base::Protection::headers;  // of data connections: RONDO_INTEGRITY
-  bool protect_all = false;       // for tests: connections within a host as well
+  // Of data connections: RONDO_INTEGRITY.
+  base::Protection between_hosts = base::Protection::headers;
+  bool protect_all = false;  // for tests: connections within a host as well
 
   // Without a job secret only ranks of this host can meet.
   bool stays_here() const noexcept { return secret.empty() || this_host_only; }

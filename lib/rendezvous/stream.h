@@ -3,8 +3,8 @@
 // A non-blocking connection of the rendezvous and the control plane: fixed-size handshake messages
 // first, then frames
 //
-//   frame = length:u32 type:u16 reserved:u16 payload:length bytes [tag:16 bytes]      ; length <=
-//   most_payload_bytes
+//   frame = length:u32 type:u16 reserved:u16 payload:length bytes [tag:16 bytes]
+//                                             ; length <= most_payload_bytes
 //
 // On a connection between two hosts each frame ends with a tag over the rest of it
 // (base/frame_tag.h).
@@ -98,8 +98,8 @@ class Stream {
   std::size_t taken_ = 0;
   std::vector<std::byte> output_;
   std::size_t sent_ = 0;
-  std::span<const std::byte>
-      shared_;  // what is left of it; its place is before output_[shared_at_]
+  // What is left of it; its place is before output_[shared_at_].
+  std::span<const std::byte> shared_;
   std::size_t shared_at_ = 0;
   std::vector<std::byte> later_;  // frames behind the shared ones that have no tags yet
 };

@@ -2,8 +2,9 @@
 //
 // Where a rank listens. Little endian, at most 16 + 256 + 32 * 44 bytes:
 //   address  = magic:u32 ("RTCP") version:u16 (2) count:u16 (1 to 32) connections:u32 (1 to 16)
-//   host:string endpoint*count string   = length:u32 (at most 256) byte*length endpoint = family:u8
-//   (4 or 6) port:u16 (not 0) byte*16 (IPv4: the first four, the others 0)
+//              host:string endpoint*count
+//   string   = length:u32 (at most 256) byte*length
+//   endpoint = family:u8 (4 or 6) port:u16 (not 0) byte*16 (IPv4: the first four, the others 0)
 //              prefix:u8 (at most 32 or 128) pairs:u8 (0 or 1) speed:u32 (Mbit/s, 0: not known)
 //              interface:string (at most 15)
 // Nothing follows. Wildcard and multicast addresses are refused.

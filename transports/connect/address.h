@@ -26,8 +26,8 @@ struct Rail {
 struct Address {
   std::string host;  // base::host_identity()
   std::vector<boost::asio::ip::tcp::endpoint> endpoints;
-  std::vector<Rail>
-      rails{};  // of the endpoints; where there are fewer, nothing is known of the rest
+  // Of the endpoints; where there are fewer, nothing is known of the rest.
+  std::vector<Rail> rails{};
   unsigned connections = 1;  // that the rank wants between two interfaces
 };
 

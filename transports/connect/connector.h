@@ -92,8 +92,8 @@ class Connector final : public std::enable_shared_from_this<Connector> {
     std::string why;
   };
   std::optional<Rejection> rejection_;
-  bool peer_found_ =
-      false;  // one endpoint is the peer for certain: what the others say does not matter
+  // One endpoint is the peer for certain: what the others say does not matter.
+  bool peer_found_ = false;
   std::string last_problem_ = "no answer";
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What goes over the Unix socket of two ranks, each message in one packet:
-//   connection = hello challenge proof verdict segment*2 memory*     (the handshake:
-//   base/handshake.cc) segment    = "rondoseg"                                         ; with two
-//   descriptors: the segment and the bell end        = "rondoend" text ; instead of a segment: why
-//   the sender gives up memory     = see exports.cc
+//   connection = hello challenge proof verdict segment*2 memory*  ; handshake: base/handshake.cc
+//   segment    = "rondoseg"       ; with two descriptors: the segment and the bell
+//   end        = "rondoend" text  ; instead of a segment: why the sender gives up
+//   memory     = see exports.cc
 // Both ends send their segment as soon as the other has proved itself: the acceptor behind its
 // verdict, the initiator when it reads that.
 #include "transports/host/exchange.h"

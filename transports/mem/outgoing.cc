@@ -137,8 +137,8 @@ bool MemOutgoing::write(Frame& frame, std::span<const std::byte> bytes) {
     written_ += count;
     return count == part.size();
   };
-  const std::size_t wrong =
-      frame.flip ? *frame.flip / 8 - frame.moved : bytes.size();  // huge when already past
+  // Huge when already past.
+  const std::size_t wrong = frame.flip ? *frame.flip / 8 - frame.moved : bytes.size();
   if (wrong >= bytes.size()) return put(bytes);
   const std::byte flipped = bytes[wrong] ^ static_cast<std::byte>(1u << (*frame.flip % 8));
   return put(bytes.first(wrong)) && put(std::span(&flipped, 1)) && put(bytes.subspan(wrong + 1));

@@ -58,8 +58,8 @@ class MemRing {
 
  private:
   std::size_t capacity_;
-  std::unique_ptr<std::byte[]>
-      bytes_;  // made at the first write: most links of a large job are never used
+  // Made at the first write: most links of a large job are never used.
+  std::unique_ptr<std::byte[]> bytes_;
   std::atomic<std::uint64_t> written_{0}, read_{0};
 };
 

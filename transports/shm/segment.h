@@ -30,8 +30,8 @@ struct alignas(64) SegmentPair {
   std::atomic<std::uint64_t> changes;                                // of all that follows
   std::atomic<std::uint64_t> produced[transports::link_lane_count];  // bytes since the start
   std::atomic<std::uint64_t> consumed[transports::link_lane_count];
-  std::atomic<std::uint64_t>
-      extents;  // mask of the other rank's that this one has mapped, and descriptor_sent
+  // Mask of the other rank's that this one has mapped, and descriptor_sent.
+  std::atomic<std::uint64_t> extents;
 };
 static_assert(sizeof(SegmentPair) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);
 

@@ -31,8 +31,8 @@ namespace rondo::shm {
 namespace {
 
 constexpr unsigned calls_between_clocks = 128;
-constexpr std::uint64_t bell_id =
-    UINT64_MAX;  // in the epoll set; the peers' sockets have their indices
+// In the epoll set; the peers' sockets have their indices.
+constexpr std::uint64_t bell_id = UINT64_MAX;
 constexpr milliseconds look_interval{1};
 
 base::FileDescriptor checked(int descriptor, const char* call) {

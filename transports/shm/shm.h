@@ -18,8 +18,8 @@ struct Options {
   int size = 1;
   std::string secret;  // empty: reaches only ranks of the same user
   std::string host;    // base::host_identity() of this rank
-  base::TimePoint deadline =
-      base::TimePoint::max();  // of start(), which meets all ranks of this host
+  // Of start(), which meets all ranks of this host.
+  base::TimePoint deadline = base::TimePoint::max();
 };
 
 // Listens at once. When this process can do nothing of that (no memfd, no socket), the address is

@@ -65,8 +65,8 @@ class BulkPace {
   base::TimePoint since_{};  // in this state
   double limit_ = 0;         // bytes per second
   double share_ = 0;
-  double ceiling_ =
-      std::numeric_limits<double>::max();  // what was left of the share while it was held
+  // What was left of the share while it was held.
+  double ceiling_ = std::numeric_limits<double>::max();
   nanoseconds held_for_{};
   microseconds least_rtt_ = microseconds::max();
   std::uint64_t acked_ = 0;
