@@ -33,6 +33,10 @@ class FileDescriptor {
     if (is_here()) remove_own_descriptor(number_);
     return std::exchange(number_, -1);
   }
+  // A child made by fork() keeps it open: for one that is about to start a program.
+  void keep_in_child() noexcept {
+    if (is_here()) remove_own_descriptor(number_);
+  }
   void reset() noexcept {
     if (number_ >= 0 && is_here()) {
       remove_own_descriptor(number_);

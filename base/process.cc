@@ -23,13 +23,13 @@ std::string namespace_number(const char* link) {
   return std::string(target.substr(open + 1, close - open - 1));
 }
 
+}  // namespace
+
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data())
-                                                          : std::string();
+                                                          : std::string("unknown");
 }
-
-}  // namespace
 
 std::string read_short_file(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));

@@ -20,6 +20,8 @@ std::optional<ProcessStatus> read_process(int process);
 std::string process_namespace();
 // Which host this process is on, as far as sharing loopback goes: boot id and network namespace.
 std::string host_identity();
+// The name of this host; "unknown" when the system does not say.
+std::string host_name();
 // A short file at once; empty when it cannot be read.
 std::string read_short_file(const std::string& path);
 

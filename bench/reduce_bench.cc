@@ -46,7 +46,7 @@ void copy(benchmark::State& state, std::size_t bytes) {
   count_bytes(state, bytes, 2);
 }
 
-void reduce(benchmark::State& state, kernels::Isa isa, DType type, ReduceOp op, std::size_t sources,
+void reduce(benchmark::State& state, base::Isa isa, DType type, ReduceOp op, std::size_t sources,
             std::size_t bytes, kernels::Finish finish) {
   std::vector<Memory> memory;
   std::vector<const std::byte*> in;
@@ -61,11 +61,11 @@ void reduce(benchmark::State& state, kernels::Isa isa, DType type, ReduceOp op, 
   count_bytes(state, bytes, sources + 1);
 }
 
-void add(kernels::Isa isa, DType type, ReduceOp op, std::size_t sources, std::size_t bytes,
+void add(base::Isa isa, DType type, ReduceOp op, std::size_t sources, std::size_t bytes,
          kernels::Finish finish = {}) {
   if (kernels::find_reduce(type, op, isa) == nullptr) return;
   std::string name = std::string(name_of(op)) + "/" + std::string(name_of(type)) + "/" +
-                     std::string(kernels::name_of(isa)) + "/sources:" + std::to_string(sources) +
+                     std::string(base::name_of(isa)) + "/sources:" + std::to_string(sources) +
                      "/KiB:" + std::to_string(bytes >> 10);
   if (finish.needed()) name += "/finish";
   benchmark::RegisterBenchmark(name.c_str(), reduce, isa, type, op, sources, bytes, finish)
@@ -76,8 +76,7 @@ void add_all() {
   for (const std::size_t bytes : {std::size_t{256} << 10, std::size_t{64} << 20}) {
     benchmark::RegisterBenchmark(("memcpy/KiB:" + std::to_string(bytes >> 10)).c_str(), copy, bytes)
         ->MinTime(0.1);
-    for (const kernels::Isa isa :
-         {kernels::Isa::avx512, kernels::Isa::avx2, kernels::Isa::scalar}) {
+    for (const base::Isa isa : {base::Isa::avx512, base::Isa::avx2, base::Isa::scalar}) {
       for (int t = 0; t < dtype_count; ++t) {
         const auto type = static_cast<DType>(t);
         add(isa, type, ReduceOp::sum, 2, bytes);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bn/fingerprint.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
+
+#include "base/mix.h"
 
 namespace rondo::bn {
 
@@ -10,7 +13,8 @@ namespace {
 
 constexpr std::size_t line_bytes = 64, lines = 64, words = line_bytes / sizeof(std::uint64_t);
 
-// One chain for each word of a line, so that multiplications do not wait for each other.
+// One chain for each word of a line, so that multiplications do not wait for each other, as they
+// would with base::mix_hash.
 struct Chains {
   std::uint64_t hashes[words] = {};
 
@@ -18,26 +22,32 @@ struct Chains {
     std::uint64_t values[words] = {};
     std::memcpy(values, line, bytes);
     for (std::size_t i = 0; i < words; ++i)
-      hashes[i] = std::rotl(hashes[i] ^ values[i], 29) * 0x9e3779b97f4a7c15u;
+      hashes[i] = std::rotl(hashes[i] ^ values[i], 29) * base::golden_step;
+  }
+  void add_all(const char* from, std::size_t bytes) noexcept {
+    for (std::size_t at = 0; at < bytes; at += line_bytes)
+      add(from + at, std::min(bytes - at, line_bytes));
   }
   std::uint64_t all() const noexcept {
     std::uint64_t result = 0;
-    for (const std::uint64_t hash : hashes) {
-      result = (result ^ hash) * 0xff51afd7ed558ccdu;
-      result ^= result >> 33;
-    }
+    for (const std::uint64_t hash : hashes) result = base::mix_hash(result, hash);
     return result;
   }
 };
 
 }  // namespace
 
+std::uint64_t hash_of(std::span<const double> values) noexcept {
+  Chains chains;
+  chains.add_all(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+  return chains.all();
+}
+
 std::uint64_t fingerprint(const void* data, std::size_t bytes) noexcept {
   const char* const from = static_cast<const char*>(data);
   Chains chains;
   if (bytes <= lines * line_bytes) {
-    for (std::size_t at = 0; at < bytes; at += line_bytes)
-      chains.add(from + at, bytes - at < line_bytes ? bytes - at : line_bytes);
+    chains.add_all(from, bytes);
     return chains.all();
   }
   // Fewer than 2^57 bytes (Layer::check_input) times 63 fit 64 bits.

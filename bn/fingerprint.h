@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace rondo::bn {
 
@@ -11,5 +12,8 @@ namespace rondo::bn {
 // another batch, and one that was normalized in place, but no change between those lines. It
 // compares bytes, not values: NaN equals itself.
 std::uint64_t fingerprint(const void* data, std::size_t bytes) noexcept;
+
+// A hash of all the values, bit by bit.
+std::uint64_t hash_of(std::span<const double> values) noexcept;
 
 }  // namespace rondo::bn

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/mix.h"
+#include "bn/fingerprint.h"
 #include "bn/settings.h"
 
 namespace rondo::bn {
@@ -71,8 +73,9 @@ Layer::Layer(Communicator& communicator, std::size_t channels, BatchNormOptions 
       parameter_type_(options_.type == DType::f64 ? DType::f64 : DType::f32),
       shared_(Shared::of(communicator)),
       name_(shared_->names(), options_.name),
-      name_hash_(mixed(mixed(hash_of(options_.name), name_.number()), channels)),
-      identity_(mixed(name_hash_, hash_of_settings(options_))),
+      name_hash_(
+          base::mix_hash(base::mix_hash(base::hash_text(options_.name), name_.number()), channels)),
+      identity_(base::mix_hash(name_hash_, hash_of_settings(options_))),
       passes_(shared_->pool(), checked_threads(options_, *shared_), options_.type, options_.layout,
               channels),
       parameters_(array_count * channels * size_of(parameter_type_)),
@@ -128,12 +131,7 @@ void Layer::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
 }
 
 std::uint64_t Layer::history() const noexcept {
-  // Four chains, so that one multiplication does not wait for the other.
-  std::uint64_t hashes[4] = {};
-  for (std::size_t c = 0; c < channels_; ++c)
-    hashes[c % 4] = std::rotl(hashes[c % 4] ^ std::bit_cast<std::uint64_t>(global_.point[c]), 29) *
-                    0x9e3779b97f4a7c15u;
-  return hashes[0] ^ std::rotl(hashes[1], 16) ^ std::rotl(hashes[2], 32) ^ std::rotl(hashes[3], 48);
+  return hash_of(global_.point);
 }
 
 std::span<const double> Layer::beta_gradient_sum() const noexcept {

@@ -35,7 +35,7 @@ Passes::Passes(Pool& pool, int threads, DType type, TensorLayout layout, std::si
       in_f32_(size_of(type) == 2),
       layout_(layout),
       channels_(channels),
-      kernels_(&kernels_of(best_isa(), type)),
+      kernels_(&best_kernels(type)),
       centers_(channels) {}
 
 std::size_t Passes::bytes_of(const Activations& x) const noexcept {

@@ -7,6 +7,8 @@
 #include <bit>
 #include <vector>
 
+#include "base/mix.h"
+
 namespace rondo::bn {
 
 namespace {
@@ -44,23 +46,9 @@ std::string text_of(const BatchNormOptions& options, std::size_t setting) {
 
 }  // namespace
 
-std::uint64_t hash_of(std::string_view text) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return hash;
-}
-
-// The last steps of MurmurHash3 over both.
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t number) noexcept {
-  std::uint64_t all = std::rotl(hash, 23) * 0x9e3779b97f4a7c15u ^ number;
-  all = (all ^ all >> 33) * 0xff51afd7ed558ccdu;
-  all = (all ^ all >> 33) * 0xc4ceb9fe1a85ec53u;
-  return all ^ all >> 33;
-}
-
 std::uint64_t hash_of_settings(const BatchNormOptions& options) noexcept {
   std::uint64_t hash = 0;
-  for (const std::uint64_t value : values_of(options)) hash = mixed(hash, value);
+  for (const std::uint64_t value : values_of(options)) hash = base::mix_hash(hash, value);
   return hash;
 }
 

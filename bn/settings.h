@@ -6,15 +6,10 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include <rondo/batch_norm.h>
 
 namespace rondo::bn {
-
-// FNV-1a of the text, and a hash of two numbers in which every bit counts.
-std::uint64_t hash_of(std::string_view text) noexcept;
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t number) noexcept;
 
 std::uint64_t hash_of_settings(const BatchNormOptions& options) noexcept;
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "grad/rank_list.h"
+#include "base/rank_list.h"
 
 namespace rondo {
 
@@ -34,7 +34,7 @@ bool equal_summands(double part_sum, double square_sum, unsigned size) noexcept 
 
 std::string clause_of(const std::vector<int>& ranks, std::string_view said) {
   const bool are = ranks.size() > 1 && said.starts_with("is ");
-  return fmt::format("{} {}{}", grad::list_of_ranks(ranks), are ? "are" : "",
+  return fmt::format("{} {}{}", base::list_of_ranks(ranks), are ? "are" : "",
                      said.substr(are ? 2 : 0));
 }
 

@@ -12,7 +12,7 @@
 #include <map>
 #include <utility>
 
-#include "grad/rank_list.h"
+#include "base/rank_list.h"
 
 namespace rondo::grad {
 
@@ -95,7 +95,7 @@ void throw_problem(const std::vector<Report>& reports) {
   for (std::size_t rank = 0; rank < reports.size(); ++rank)
     if (is_problem(reports[rank]) && reports[rank].name == first->name)
       ranks.push_back(static_cast<int>(rank));
-  throw Error(first->code, fmt::format("on {}: {}", list_of_ranks(ranks), first->name));
+  throw Error(first->code, fmt::format("on {}: {}", base::list_of_ranks(ranks), first->name));
 }
 
 void throw_difference(const std::vector<Report>& reports, std::span<const ListedParameter> theirs) {
@@ -115,7 +115,7 @@ void throw_difference(const std::vector<Report>& reports, std::span<const Listed
   for (const auto& [key, ranks] : groups) {
     const Report& report = reports[static_cast<std::size_t>(ranks.front())];
     const std::string clause =
-        clause_of(report, list_of_ranks(ranks), list_of_ranks(others), theirs);
+        clause_of(report, base::list_of_ranks(ranks), base::list_of_ranks(others), theirs);
     message += message.empty() ? clause : fmt::format("; {}", clause);
   }
   throw Error(Errc::mismatch,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "base/text.h"
 #include "lib/constants.h"
 #include "lib/split.h"
 #include "lib/state.h"
@@ -53,7 +54,7 @@ std::string Communicator::algorithm(Collective operation, std::size_t count, DTy
 std::string Communicator::describe(Collective operation, std::size_t count, DType type) const {
   const plan::Plan plan = state_->plan(operation, count, type);
   return fmt::format("{} over {}, segments of {}, {} in flight", schedules::name_of(plan.algorithm),
-                     state_->transport_name(), schedules::describe_bytes(plan.segment_bytes),
+                     state_->transport_name(), base::describe_bytes(plan.segment_bytes),
                      plan.depth);
 }
 

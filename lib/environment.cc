@@ -16,6 +16,7 @@
 
 #include "base/file_descriptor.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "lib/launcher.h"
 #include "lib/rendezvous/socket.h"
 #include "lib/rendezvous/url.h"
@@ -27,27 +28,11 @@ namespace {
 
 constexpr std::size_t most_secret_bytes = 4096;
 
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view blanks = " \t\r\n";
-  const auto begin = text.find_first_not_of(blanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
-}
-
-template <class T>
-std::optional<T> parse_whole(std::string_view text) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::string read_secret_file(const std::string& path) {
   constexpr const char* name = "RONDO_SECRET_FILE";
   const base::FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file)
-    lib::refuse_variable(name, path,
-                         "the file cannot be opened: " + rendezvous::describe_errno(errno));
+    lib::refuse_variable(name, path, "the file cannot be opened: " + base::describe_errno(errno));
   struct stat status {};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
     lib::refuse_variable(name, path, "it is not a regular file");
@@ -58,8 +43,7 @@ std::string read_secret_file(const std::string& path) {
   std::string text(most_secret_bytes + 1, '\0');
   const ssize_t count = ::read(file.get(), text.data(), text.size());
   if (count < 0)
-    lib::refuse_variable(name, path,
-                         "the file cannot be read: " + rendezvous::describe_errno(errno));
+    lib::refuse_variable(name, path, "the file cannot be read: " + base::describe_errno(errno));
   text.resize(static_cast<std::size_t>(count));
   if (text.size() > most_secret_bytes)
     lib::refuse_variable(name, path, "a secret has at most 4096 bytes");
@@ -78,7 +62,7 @@ void lib::refuse_variable(const char* name, std::string_view value, const std::s
 std::optional<std::string> lib::variable(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr) return std::nullopt;
-  const std::string_view text = trim(value);
+  const std::string_view text = base::trim(value);
   if (text.empty()) return std::nullopt;
   return std::string(text);
 }
@@ -87,7 +71,7 @@ std::optional<std::int64_t> lib::whole_variable(const char* name, std::int64_t l
                                                 std::int64_t most) {
   const auto text = lib::variable(name);
   if (!text) return std::nullopt;
-  const auto value = parse_whole<std::int64_t>(*text);
+  const auto value = base::parse_whole<std::int64_t>(*text);
   if (!value || *value < least || *value > most)
     lib::refuse_variable(
         name, *text,
@@ -98,7 +82,7 @@ std::optional<std::int64_t> lib::whole_variable(const char* name, std::int64_t l
 std::optional<std::chrono::milliseconds> lib::seconds_variable(const char* name) {
   const auto text = lib::variable(name);
   if (!text) return std::nullopt;
-  const auto value = parse_whole<double>(*text);
+  const auto value = base::parse_whole<double>(*text);
   constexpr double most = 1e7;  // some four months
   if (!value || !std::isfinite(*value) || *value < 0.001 || *value > most)
     lib::refuse_variable(
@@ -111,7 +95,7 @@ std::optional<std::size_t> lib::bytes_variable(const char* name) {
   const auto text = lib::variable(name);
   if (!text) return std::nullopt;
   const auto digits = std::min(text->find_first_not_of("0123456789"), text->size());
-  const auto number = parse_whole<std::uint64_t>(std::string_view(*text).substr(0, digits));
+  const auto number = base::parse_whole<std::uint64_t>(std::string_view(*text).substr(0, digits));
   std::string unit = text->substr(digits);
   std::ranges::transform(unit, unit.begin(),
                          [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
@@ -147,7 +131,8 @@ std::optional<std::vector<std::string>> lib::list_variable(const char* name) {
   std::vector<std::string> parts;
   for (std::string_view rest = *text; !rest.empty();) {
     const auto comma = std::min(rest.find(','), rest.size());
-    if (const auto part = trim(rest.substr(0, comma)); !part.empty()) parts.emplace_back(part);
+    if (const auto part = base::trim(rest.substr(0, comma)); !part.empty())
+      parts.emplace_back(part);
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
   if (parts.empty())
@@ -159,11 +144,12 @@ std::optional<std::pair<std::uint16_t, std::uint16_t>> lib::port_range_variable(
   const auto text = lib::variable(name);
   if (!text) return std::nullopt;
   const auto dash = text->find('-');
-  const auto first = parse_whole<std::uint16_t>(trim(std::string_view(*text).substr(0, dash)));
+  const auto first =
+      base::parse_whole<std::uint16_t>(base::trim(std::string_view(*text).substr(0, dash)));
   const auto last =
       dash == std::string::npos
           ? first
-          : parse_whole<std::uint16_t>(trim(std::string_view(*text).substr(dash + 1)));
+          : base::parse_whole<std::uint16_t>(base::trim(std::string_view(*text).substr(dash + 1)));
   if (!first || !last || *first == 0 || *last < *first)
     lib::refuse_variable(
         name, *text,

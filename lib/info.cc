@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <rondo/info.h>
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include <rondo/version.h>
 
 #include "base/process.h"
+#include "base/processor.h"
 #include "collectives/kernels/reduce.h"
 #include "lib/reachability.h"
 #include "lib/rendezvous/rendezvous.h"
@@ -77,19 +77,6 @@ LimitInfo limit(std::string name, __rlimit_resource resource) {
   return info;
 }
 
-unsigned usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<unsigned>(CPU_COUNT(&set));
-  return static_cast<unsigned>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data())
-                                                          : std::string("unknown");
-}
-
 }  // namespace
 
 PlaceInfo gather_place(const Options& options) {
@@ -106,12 +93,12 @@ PlaceInfo gather_place(const Options& options) {
 SystemInfo gather_info(const Options& options) {
   SystemInfo info;
   info.version = version();
-  info.host = host_name();
+  info.host = base::host_name();
   info.host_identity = base::host_identity();
-  info.cores = usable_cores();
+  info.cores = static_cast<unsigned>(base::usable_cores());
   info.memory_bytes = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
                       static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGE_SIZE)));
-  info.reduce_kernels = kernels::name_of(kernels::best_isa());
+  info.reduce_kernels = base::name_of(base::best_isa());
   info.transports = lib::describe_transports();
   try {
     info.interfaces = lib::describe_interfaces(options.interfaces);

@@ -5,14 +5,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <utility>
 
 #include <rondo/version.h>
 
 #include "base/log.h"
-#include "collectives/kernels/reduce.h"
+#include "base/process.h"
+#include "base/processor.h"
+#include "base/rank_list.h"
+#include "base/text.h"
 #include "collectives/schedules/call.h"
 #include "lib/constants.h"
 #include "lib/rendezvous/attendance.h"
@@ -26,19 +28,13 @@ std::string who(const rendezvous::Place& place) {
                      place.group.empty() ? "" : " (split " + place.group + ")");
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data())
-                                                          : "unknown host";
-}
-
 // "2 hosts (ranks 0-3 | ranks 4-7)".
 std::string ranks_by_host(const schedules::Hosts& hosts) {
   constexpr int most_shown = 16;
   std::string text = fmt::format("{} {} (", hosts.count(), hosts.count() == 1 ? "host" : "hosts");
   for (int host = 0; host < std::min(hosts.count(), most_shown); ++host) {
     const std::span<const int> ranks = hosts.on(host);
-    text += (host == 0 ? "" : " | ") + rendezvous::list_ranks({ranks.begin(), ranks.end()});
+    text += (host == 0 ? "" : " | ") + base::list_of_ranks({ranks.begin(), ranks.end()});
   }
   return text + (hosts.count() > most_shown ? " | and more)" : ")");
 }
@@ -67,7 +63,7 @@ void log_routes(const Introduction& of) {
     const std::string how = of.routes[first]->describe_peer(ranks.front());
     base::log_line(
         base::LogLevel::info,
-        fmt::format("{}: {} to {}{}{}{}", who(of.place), way.first, rendezvous::list_ranks(ranks),
+        fmt::format("{}: {} to {}{}{}{}", who(of.place), way.first, base::list_of_ranks(ranks),
                     way.second.empty() ? ", the nearest" : "; not " + way.second,
                     how.empty() ? "" : fmt::format("; to rank {}: ", ranks.front()), how));
   }
@@ -96,7 +92,7 @@ void introduce(const Introduction& of) {
     settings += fmt::format("{}{}={}", settings.empty() ? "; settings " : " ", variable, value);
   base::log_line(base::LogLevel::info,
                  fmt::format("{}: process {} on {}, kernels {}{}", who(of.place), ::getpid(),
-                             host_name(), kernels::name_of(kernels::best_isa()), settings));
+                             base::host_name(), base::name_of(base::best_isa()), settings));
   log_routes(of);
 }
 
@@ -104,11 +100,10 @@ void log_plan(const rendezvous::Place& place, Collective operation, std::size_t 
               const plan::Plan& plan, std::string_view transports) {
   const base::LogLevel level = place.rank == 0 ? base::LogLevel::info : base::LogLevel::debug;
   if (!base::log_enabled(level)) return;
-  base::log_line(level,
-                 fmt::format("{}: {} of {}: {} over {}, segments of {}, {} in flight", who(place),
-                             name_of(operation), schedules::describe_bytes(bytes),
-                             schedules::name_of(plan.algorithm), transports,
-                             schedules::describe_bytes(plan.segment_bytes), plan.depth));
+  base::log_line(level, fmt::format("{}: {} of {}: {} over {}, segments of {}, {} in flight",
+                                    who(place), name_of(operation), base::describe_bytes(bytes),
+                                    schedules::name_of(plan.algorithm), transports,
+                                    base::describe_bytes(plan.segment_bytes), plan.depth));
 }
 
 }  // namespace rondo::lib

@@ -3,11 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <thread>
-
 #include <rondo/error.h>
 #include <rondo/options.h>
 
+#include "base/processor.h"
 #include "collectives/plan/planner.h"
 #include "collectives/proof/checker.h"
 #include "collectives/schedules/schedule.h"
@@ -127,8 +126,7 @@ std::vector<PlanCandidate> explain_plan(const PlanQuery& query) {
                           .cores_per_host = query.cores_per_host};
   if (topology.ranks_per_host == 0) topology.ranks_per_host = query.ranks;
   topology.hosts = query.hosts > 0 ? query.hosts : (query.ranks - 1) / topology.ranks_per_host + 1;
-  if (topology.cores_per_host == 0)
-    topology.cores_per_host = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  if (topology.cores_per_host == 0) topology.cores_per_host = base::usable_cores();
   plan::PlanOptions options{.algorithm = std::nullopt,
                             .segment_bytes = query.segment_bytes,
                             .depth = query.depth,

@@ -7,7 +7,6 @@
 #include "lib/record.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 
@@ -15,17 +14,13 @@
 
 #include "base/bytes.h"
 #include "base/process.h"
+#include "base/processor.h"
 #include "lib/constants.h"
 
 namespace rondo::lib {
 namespace {
 
 constexpr std::size_t longest_name = 64, longest_address = 16384;
-
-int own_cores() noexcept {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 Record read_record(int rank, const transports::Blob& bytes) {
   base::Reader reader(bytes);
@@ -59,7 +54,7 @@ transports::Blob write_record(const Options& options, const TransportList& trans
                               CostSource source, const plan::CostConstants& constants) {
   base::Writer writer;
   writer.put_string(options.host.empty() ? base::host_identity() : options.host);
-  writer.put(static_cast<std::uint32_t>(own_cores()));
+  writer.put(static_cast<std::uint32_t>(base::usable_cores()));
   writer.put(static_cast<std::uint8_t>(transports.size()));
   for (const auto& t : transports) {
     const transports::Blob address = t->address();

@@ -12,6 +12,7 @@
 
 #include <rondo/error.h>
 
+#include "base/rank_list.h"
 #include "lib/connect.h"
 #include "lib/environment.h"
 #include "lib/rendezvous/attendance.h"
@@ -161,7 +162,7 @@ std::string differences(std::span<const Settings> by_rank, const Setting& settin
   std::string text = fmt::format("{}: ", setting.variable);
   for (const auto& [value, ranks] : groups)
     text += fmt::format("{}{} on {}", text.ends_with(": ") ? "" : ", ", value,
-                        rendezvous::list_ranks(ranks));
+                        base::list_of_ranks(ranks));
   return text;
 }
 

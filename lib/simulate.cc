@@ -10,6 +10,7 @@
 #include <rondo/options.h>
 #include <rondo/plan.h>
 
+#include "base/mix.h"
 #include "collectives/plan/planner.h"
 #include "collectives/plan/simulator.h"
 #include "collectives/schedules/call.h"
@@ -49,20 +50,14 @@ void check_stragglers(const SimulatedStragglers& s, const SimulatedHosts& h) {
   require_number("straggler delay", s.delay_s, 0, longest_time);
 }
 
-// SplitMix64 (Steele, Lea and Flood, 2014): the same on every machine, unlike the distributions of
-// <random>.
-std::uint64_t mix(std::uint64_t& state) {
-  std::uint64_t z = state += 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
+// The same on every machine, unlike the distributions of <random>.
 std::vector<int> draw(int count, int from, std::uint64_t seed) {
+  base::SplitMix64 random(seed);
   std::vector<int> all(static_cast<std::size_t>(from));
   std::iota(all.begin(), all.end(), 0);
   const auto wanted = static_cast<std::size_t>(count);
-  for (std::size_t i = 0; i < wanted; ++i) std::swap(all[i], all[i + mix(seed) % (all.size() - i)]);
+  for (std::size_t i = 0; i < wanted; ++i)
+    std::swap(all[i], all[i + random.next() % (all.size() - i)]);
   all.resize(wanted);
   std::sort(all.begin(), all.end());
   return all;

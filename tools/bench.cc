@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "tools/agree.h"
 #include "tools/bench_options.h"
 #include "tools/ceiling.h"
@@ -172,7 +173,7 @@ double Bench::measure_ceiling(const Row& row) {
 }
 
 bool Bench::measure_size(Measurement& measurement, std::uint64_t bytes) {
-  now_ = format_bytes(bytes);
+  now_ = base::describe_bytes(bytes);
   const Row described = measurement.describe(bytes, false);
   const bool held = ceiling_ && described.bytes > 0;
   const double before = held ? measure_ceiling(described) : 0;
@@ -316,10 +317,11 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
   if (!info.interface_error.empty()) throw UsageError(info.interface_error);
   const double needed = 2.0 * static_cast<double>(options.sizes.back()) * ranks;
   if (info.memory_bytes > 0 && needed > static_cast<double>(info.memory_bytes))
-    throw UsageError(fmt::format(
-        "--maxbytes {}: {} ranks need {} for their buffers, this machine has {}",
-        format_bytes(options.sizes.back()), ranks, format_bytes(static_cast<std::uint64_t>(needed)),
-        format_bytes(info.memory_bytes)));
+    throw UsageError(
+        fmt::format("--maxbytes {}: {} ranks need {} for their buffers, this machine has {}",
+                    base::describe_bytes(options.sizes.back()), ranks,
+                    base::describe_bytes(static_cast<std::uint64_t>(needed)),
+                    base::describe_bytes(info.memory_bytes)));
   SpawnOptions spawn;
   spawn.ranks = ranks;
   spawn.command = command;

@@ -12,6 +12,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/text.h"
 #include "tools/operations.h"
 #include "tools/result_file.h"
 #include "tools/spawn.h"
@@ -111,7 +112,8 @@ std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
     if (factor > 1 && size > last / factor) break;  // the next one could not even be counted
     if (sizes.size() > most_rows)
       throw UsageError(fmt::format("more than {} sizes from {} to {}: take a larger step",
-                                   most_rows, format_bytes(first), format_bytes(last)));
+                                   most_rows, base::describe_bytes(first),
+                                   base::describe_bytes(last)));
   }
   // A step of our own choosing must not pass by the largest size.
   const bool own_step = flags.step_bytes.empty() && flags.step_factor.empty();

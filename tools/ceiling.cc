@@ -54,7 +54,7 @@ std::vector<Announcement> exchange(Communicator& communicator, const Announcemen
 
 struct SocketCeiling::Ring {
   Announcement mine;
-  Descriptor listener, right, left;
+  base::FileDescriptor listener, right, left;
   std::vector<std::byte> chunk = std::vector<std::byte>(chunk_bytes);
   std::size_t bytes = 0;  // of a round; 0 before the first
 
@@ -136,8 +136,8 @@ double SocketCeiling::round(Ring& ring, std::size_t bytes) {
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   } catch (const std::exception& error) {
     trouble_ = error.what();
-    ring.right.close();
-    ring.left.close();
+    ring.right.reset();
+    ring.left.reset();
   }
   return maximum_over_ranks(communicator_, seconds);
 }

@@ -23,13 +23,13 @@ namespace {
 }
 
 struct Pipe {
-  Descriptor read, write;
+  base::FileDescriptor read, write;
 };
 
 Pipe make_pipe() {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) refuse("pipe2");
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
+  return {base::FileDescriptor(ends[0]), base::FileDescriptor(ends[1])};
 }
 
 std::vector<std::string> changed_environment(
@@ -108,11 +108,13 @@ Child start_child(const std::vector<std::string>& command,
   Pipe out = capture ? make_pipe() : Pipe{}, error = capture ? make_pipe() : Pipe{};
   const ChildSetup setup{arguments.data(),    variables.data(), ::getpid(),       &descriptors,
                          failure.write.get(), out.write.get(),  error.write.get()};
+  for (base::FileDescriptor* const end : {&failure.write, &out.write, &error.write})
+    end->keep_in_child();
   Child child;
   child.pid = ::fork();
   if (child.pid < 0) refuse("fork");
   if (child.pid == 0) become(setup);
-  failure.write.close();
+  failure.write.reset();
   child.exec_error = read_exec_error(failure.read.get());
   if (child.exec_error != 0) ::waitpid(child.pid, nullptr, 0);
   child.out = std::move(out.read);

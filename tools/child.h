@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace rondo::tools {
 
@@ -17,9 +17,9 @@ std::string random_secret();
 
 struct Child {
   pid_t pid = -1;
-  int exec_error = 0;     // errno of execvp when the program could not be started; then there is no
-                          // process any more
-  Descriptor out, error;  // read ends of its standard output and error when captured
+  int exec_error = 0;  // errno of execvp when the program could not be started; then there is no
+                       // process any more
+  base::FileDescriptor out, error;  // read ends of its standard output and error when captured
 };
 
 // Starts a program that SIGKILL strikes when this process dies. `changes` are environment variables

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/text.h"
 #include "tools/commands.h"
 #include "tools/output.h"
 #include "tools/text.h"
@@ -34,7 +35,7 @@ void print_info(const SystemInfo& info) {
   line("host", info.host);
   line("host identity", info.host_identity);
   line("cores", std::to_string(info.cores));
-  line("memory", format_bytes(info.memory_bytes));
+  line("memory", base::describe_bytes(info.memory_bytes));
   line("reduce kernels", info.reduce_kernels);
   for (const TransportInfo& transport : info.transports)
     line("transport " + transport.name,
@@ -64,8 +65,8 @@ void print_needs(int ranks, int on_host, const Options& options) {
                      "ports; staging at "
                      "most {}; shared memory {}",
                      needs.descriptors_to_connect, needs.descriptors_idle, needs.descriptors_most,
-                     needs.threads, needs.ports, format_bytes(needs.staging_bytes),
-                     format_bytes(needs.shared_bytes)));
+                     needs.threads, needs.ports, base::describe_bytes(needs.staging_bytes),
+                     base::describe_bytes(needs.shared_bytes)));
     if (ranks == 1) break;
   }
 }

@@ -40,7 +40,7 @@ void LabelledStream::forward() {
     const ssize_t got = ::read(from_.get(), chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) break;
-    if (got <= 0) from_.close();
+    if (got <= 0) from_.reset();
     if (got > 0) pending_.append(chunk.data(), static_cast<std::size_t>(got));
     write_lines();
   }
@@ -48,7 +48,7 @@ void LabelledStream::forward() {
 }
 
 void LabelledStream::close() {
-  from_.close();
+  from_.reset();
   pending_.clear();
   discards_ = true;
 }
@@ -60,7 +60,7 @@ void LabelledStream::discard() {
 
 void LabelledStream::finish() {
   forward();
-  from_.close();
+  from_.reset();
   write_lines();
   if (to_ == To::output && !discards_) flush_output();
 }

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "tools/descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace rondo::tools {
 
@@ -15,7 +15,8 @@ class LabelledStream {
   enum class To { output, error };
 
   // `from` must not block.
-  LabelledStream(Descriptor from, To to, int rank) : from_(std::move(from)), to_(to), rank_(rank) {}
+  LabelledStream(base::FileDescriptor from, To to, int rank)
+      : from_(std::move(from)), to_(to), rank_(rank) {}
 
   To to() const noexcept { return to_; }
   bool open() const noexcept { return static_cast<bool>(from_); }
@@ -35,7 +36,7 @@ class LabelledStream {
   void write_line(std::string_view line);
   void write_lines();
 
-  Descriptor from_;
+  base::FileDescriptor from_;
   To to_;
   int rank_;
   bool discards_ = false;

@@ -4,19 +4,17 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/mix.h"
 #include "tools/operations.h"
 #include "tools/small_float.h"
 
 namespace rondo::tools {
 namespace {
 
-// Mixes all bits of its arguments: the finalizer of Steele, Lea and Flood's SplitMix64 (OOPSLA
-// 2014) over a sum of odd multiples.
+// Mixes all bits of its arguments. Odd multiples keep their sums apart.
 std::uint64_t mix(std::uint64_t a, std::uint64_t b, std::uint64_t c) {
-  std::uint64_t x = a * 0x9E3779B97F4A7C15u + b * 0xD1B54A32D192ED03u + c * 0x8CB92BA72F3D8DD7u;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-  return x ^ (x >> 31);
+  return base::spread_bits(a * base::golden_step + b * 0xD1B54A32D192ED03u +
+                           c * 0x8CB92BA72F3D8DD7u);
 }
 
 // real for floating-point types, bits (sign extended) for integers.

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "tools/output.h"
 #include "tools/quantity.h"
 #include "tools/result_file.h"
@@ -77,13 +78,14 @@ nlohmann::json to_json(const PlanQuery& query, const std::vector<PlanCandidate>&
 }
 
 void print_table(const PlanQuery& query, const std::vector<PlanCandidate>& candidates) {
-  print("{} of {} over {} ranks on {}\n", name_of(query.operation), format_bytes(query.bytes),
-        query.ranks, query.hosts > 1 ? fmt::format("{} hosts", query.hosts) : "one host");
+  print("{} of {} over {} ranks on {}\n", name_of(query.operation),
+        base::describe_bytes(query.bytes), query.ranks,
+        query.hosts > 1 ? fmt::format("{} hosts", query.hosts) : "one host");
   print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", "algorithm", "segment",
         "depth", "predicted", "latency", "bytes", "frames", "reduction", "why");
   for (const PlanCandidate& c : candidates)
     print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>11} {:>11} {:>11}  {}\n", c.algorithm,
-          format_bytes(c.segment_bytes), c.depth, format_seconds(c.seconds),
+          base::describe_bytes(c.segment_bytes), c.depth, format_seconds(c.seconds),
           format_seconds(c.latency_seconds), format_seconds(c.byte_seconds),
           format_seconds(c.frame_seconds), format_seconds(c.reduce_seconds),
           &c == &candidates.front() ? "<- chosen" : compare(candidates.front(), c));

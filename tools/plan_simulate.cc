@@ -9,6 +9,7 @@
 
 #include <rondo/error.h>
 
+#include "base/text.h"
 #include "tools/output.h"
 #include "tools/quantity.h"
 #include "tools/result_file.h"
@@ -109,8 +110,8 @@ std::string percent(double share) {
 
 void print_table(const SimulationQuery& query, const std::vector<Row>& rows) {
   const SimulatedHosts& h = query.hosts;
-  print("{} of {} over {} ranks on {} hosts\n", name_of(query.operation), format_bytes(query.bytes),
-        h.hosts * h.ranks_per_host, h.hosts);
+  print("{} of {} over {} ranks on {} hosts\n", name_of(query.operation),
+        base::describe_bytes(query.bytes), h.hosts * h.ranks_per_host, h.hosts);
   for (const Row& row : rows)
     if (row.problem.empty() && !row.result.stragglers.empty()) {
       print("stragglers: {}", query.stragglers.hosts ? "hosts" : "ranks");
@@ -129,10 +130,10 @@ void print_table(const SimulationQuery& query, const std::vector<Row>& rows) {
       continue;
     }
     print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  rank {}{}\n",
-          s.algorithm, format_bytes(s.segment_bytes), s.depth, format_seconds(s.seconds),
-          format_seconds(s.predicted_seconds), s.frames, format_bytes(s.busiest_link_bytes),
-          format_bytes(s.link_bytes), percent(s.busiest_link_share), percent(s.busiest_rank_share),
-          s.critical_rank, s.one_host ? "; one host for all" : "");
+          s.algorithm, base::describe_bytes(s.segment_bytes), s.depth, format_seconds(s.seconds),
+          format_seconds(s.predicted_seconds), s.frames, base::describe_bytes(s.busiest_link_bytes),
+          base::describe_bytes(s.link_bytes), percent(s.busiest_link_share),
+          percent(s.busiest_rank_share), s.critical_rank, s.one_host ? "; one host for all" : "");
   }
 }
 

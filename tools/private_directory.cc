@@ -28,11 +28,11 @@ bool is_rendezvous(std::string_view name) {
          (name.starts_with(rendezvous_name) && name[rendezvous_name.size()] == '.');
 }
 
-bool lock(const Descriptor& file) {
+bool lock(const base::FileDescriptor& file) {
   return file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
 }
 
-bool is_removed(const Descriptor& file) {
+bool is_removed(const base::FileDescriptor& file) {
   struct stat status {};
   return ::fstat(file.get(), &status) == 0 && status.st_nlink == 0;
 }
@@ -47,7 +47,8 @@ bool is_private(const fs::path& directory) {
 // files that such a process does not make.
 void clear(const fs::path& directory) {
   if (!is_private(directory)) return;
-  const Descriptor file(::open((directory / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  const base::FileDescriptor file(
+      ::open((directory / lock_name).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!lock(file)) return;
   std::error_code ignored;
   std::vector<fs::path> files;
@@ -85,8 +86,8 @@ bool PrivateDirectory::make(const std::string& pattern) {
   if (::mkdtemp(name.data()) == nullptr)
     throw std::system_error(errno, std::generic_category(), "cannot make the directory " + name);
   path_ = name;
-  lock_ =
-      Descriptor(::open((path_ / lock_name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  lock_ = base::FileDescriptor(
+      ::open((path_ / lock_name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (lock(lock_)) return !is_removed(lock_);
   // Where files cannot be locked, no process clears directories either.
   return !lock_ || errno != EWOULDBLOCK;

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "tools/descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace rondo::tools {
 
@@ -23,7 +23,7 @@ class PrivateDirectory {
   bool make(const std::string& pattern);
 
   std::filesystem::path path_;
-  Descriptor lock_;
+  base::FileDescriptor lock_;
 };
 
 }  // namespace rondo::tools

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/text.h"
 #include "tools/output.h"
 #include "tools/text.h"
 
@@ -133,7 +134,7 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows) {
 }
 
 std::string describe_row(const Setting& setting, const Row& row) {
-  return fmt::format("{} {} {}{}, {}", name_of(setting.operation), format_bytes(row.bytes),
+  return fmt::format("{} {} {}{}, {}", name_of(setting.operation), base::describe_bytes(row.bytes),
                      name_of(row.type), setting.reduces ? fmt::format(" {}", name_of(row.op)) : "",
                      row.in_place ? "in place" : "out of place");
 }

@@ -12,7 +12,7 @@
 #include <optional>
 #include <system_error>
 
-#include "tools/descriptor.h"
+#include "base/file_descriptor.h"
 #include "tools/output.h"
 #include "tools/text.h"
 
@@ -31,7 +31,7 @@ std::optional<struct stat> look(const std::string& path) {
   return found;
 }
 
-void write_all(const Descriptor& file, std::string_view text, const std::string& path) {
+void write_all(const base::FileDescriptor& file, std::string_view text, const std::string& path) {
   while (!text.empty()) {
     const ssize_t count = ::write(file.get(), text.data(), text.size());
     if (count < 0 && errno == EINTR) continue;
@@ -46,10 +46,10 @@ std::string beside(const std::string& path) {
   return fmt::format("{}.{}.part", path, ::getpid());
 }
 
-Descriptor make_beside(const std::string& path) {
+base::FileDescriptor make_beside(const std::string& path) {
   const std::string name = beside(path);
   ::unlink(name.c_str());
-  return Descriptor(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  return base::FileDescriptor(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ ResultFile::ResultFile(std::string_view flag, const std::string& path) : path_(p
 
 void ResultFile::replace(std::string_view text, std::string_view end) const {
   const std::string name = beside(path_);
-  const Descriptor file = make_beside(path_);
+  const base::FileDescriptor file = make_beside(path_);
   if (!file) fail("cannot write " + name);
   try {
     write_all(file, text, name);
@@ -117,7 +117,7 @@ void ResultFile::append(std::string_view text) {
     return flush_output();
   }
   // Stays open until the end, because a reader of a pipe takes a close for the end.
-  if (!file_) file_ = Descriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC));
+  if (!file_) file_ = base::FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC));
   if (!file_) fail("cannot write " + path_);
   write_all(file_, text, path_);
 }

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "tools/descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace rondo::tools {
 
@@ -34,7 +34,7 @@ class ResultFile {
 
   std::string path_;
   bool replaced_ = false;  // else it grows in place:
-  Descriptor file_;
+  base::FileDescriptor file_;
   std::size_t written_ = 0;  // of the text
 };
 

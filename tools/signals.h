@@ -8,7 +8,7 @@
 #include <optional>
 #include <system_error>
 
-#include "tools/descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace rondo::tools {
 
@@ -28,7 +28,7 @@ class SignalQueue {
     for (int signal : {SIGINT, SIGTERM, SIGHUP})
       if (!is_ignored(signal)) ::sigaddset(&set, signal);
     ::sigprocmask(SIG_BLOCK, &set, &before_);
-    descriptor_ = Descriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    descriptor_ = base::FileDescriptor(::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
     if (!descriptor_) throw std::system_error(errno, std::generic_category(), "signalfd");
   }
   SignalQueue(const SignalQueue&) = delete;
@@ -54,7 +54,7 @@ class SignalQueue {
 
   struct sigaction child_before_ {};
   sigset_t before_{};
-  Descriptor descriptor_;
+  base::FileDescriptor descriptor_;
 };
 
 }  // namespace rondo::tools

@@ -42,13 +42,14 @@ AddressList resolve(const Endpoint& endpoint) {
   return AddressList(found, &::freeaddrinfo);
 }
 
-Descriptor make_socket(const addrinfo& address) {
-  Descriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+base::FileDescriptor make_socket(const addrinfo& address) {
+  base::FileDescriptor socket(
+      ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket) refuse("socket");
   return socket;
 }
 
-void set_no_delay(const Descriptor& socket) {
+void set_no_delay(const base::FileDescriptor& socket) {
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
@@ -61,7 +62,7 @@ void wait_for(std::span<pollfd> watched, Deadline deadline) {
   if (::poll(watched.data(), watched.size(), timeout) < 0 && errno != EINTR) refuse("poll");
 }
 
-void wait_for(const Descriptor& socket, short events, Deadline deadline) {
+void wait_for(const base::FileDescriptor& socket, short events, Deadline deadline) {
   pollfd one{socket.get(), events, 0};
   wait_for(std::span(&one, 1), deadline);
 }
@@ -74,11 +75,11 @@ std::size_t moved(ssize_t result, const char* call) {
   return 0;
 }
 
-std::size_t try_send(const Descriptor& socket, std::span<const std::byte> bytes) {
+std::size_t try_send(const base::FileDescriptor& socket, std::span<const std::byte> bytes) {
   return moved(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), "send");
 }
 
-std::size_t try_receive(const Descriptor& socket, std::span<std::byte> bytes) {
+std::size_t try_receive(const base::FileDescriptor& socket, std::span<std::byte> bytes) {
   return moved(::recv(socket.get(), bytes.data(), bytes.size(), 0), "recv");
 }
 
@@ -93,12 +94,12 @@ Endpoint parse_endpoint(const std::string& text) {
   return {host, static_cast<std::uint16_t>(std::strtoul(text.c_str() + colon + 1, nullptr, 10))};
 }
 
-Descriptor listen_at(Endpoint& endpoint, std::uint16_t first, std::uint16_t last) {
+base::FileDescriptor listen_at(Endpoint& endpoint, std::uint16_t first, std::uint16_t last) {
   int cause = 0;
   for (std::uint32_t port = first; port <= std::max(first, last); ++port) {
     endpoint.port = static_cast<std::uint16_t>(port);
     const AddressList address = resolve(endpoint);
-    Descriptor listener = make_socket(*address);
+    base::FileDescriptor listener = make_socket(*address);
     if (::bind(listener.get(), address->ai_addr, address->ai_addrlen) == 0 &&
         ::listen(listener.get(), 16) == 0) {
       sockaddr_storage bound{};
@@ -114,9 +115,9 @@ Descriptor listen_at(Endpoint& endpoint, std::uint16_t first, std::uint16_t last
   refuse(fmt::format("cannot listen at {}", endpoint.host), cause);
 }
 
-Descriptor connect_to(const Endpoint& endpoint, Deadline deadline) {
+base::FileDescriptor connect_to(const Endpoint& endpoint, Deadline deadline) {
   const AddressList address = resolve(endpoint);
-  Descriptor socket = make_socket(*address);
+  base::FileDescriptor socket = make_socket(*address);
   if (::connect(socket.get(), address->ai_addr, address->ai_addrlen) != 0) {
     if (errno != EINPROGRESS)
       refuse(fmt::format("connect to {} port {}", endpoint.host, endpoint.port));
@@ -132,9 +133,10 @@ Descriptor connect_to(const Endpoint& endpoint, Deadline deadline) {
   return socket;
 }
 
-Descriptor accept_one(const Descriptor& listener, Deadline deadline) {
+base::FileDescriptor accept_one(const base::FileDescriptor& listener, Deadline deadline) {
   for (;;) {
-    Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    base::FileDescriptor socket(
+        ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket) {
       set_no_delay(socket);
       return socket;
@@ -144,13 +146,14 @@ Descriptor accept_one(const Descriptor& listener, Deadline deadline) {
   }
 }
 
-void bound_buffers(const Descriptor& socket, std::size_t bytes) {
+void bound_buffers(const base::FileDescriptor& socket, std::size_t bytes) {
   const int size = static_cast<int>(bytes);
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
   ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
 }
 
-void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadline deadline) {
+void send_all(const base::FileDescriptor& socket, std::span<const std::byte> bytes,
+              Deadline deadline) {
   while (!bytes.empty()) {
     const std::size_t sent = try_send(socket, bytes);
     bytes = bytes.subspan(sent);
@@ -158,7 +161,8 @@ void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadli
   }
 }
 
-void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline deadline) {
+void receive_all(const base::FileDescriptor& socket, std::span<std::byte> bytes,
+                 Deadline deadline) {
   while (!bytes.empty()) {
     const std::size_t got = try_receive(socket, bytes);
     bytes = bytes.subspan(got);
@@ -166,11 +170,12 @@ void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline 
   }
 }
 
-Descriptor accept_with_token(const Descriptor& listener, std::span<const std::byte> token,
-                             std::chrono::milliseconds patience, Deadline deadline) {
+base::FileDescriptor accept_with_token(const base::FileDescriptor& listener,
+                                       std::span<const std::byte> token,
+                                       std::chrono::milliseconds patience, Deadline deadline) {
   std::vector<std::byte> shown(token.size());
   for (;;) {
-    Descriptor candidate = accept_one(listener, deadline);
+    base::FileDescriptor candidate = accept_one(listener, deadline);
     try {
       receive_all(candidate, shown,
                   std::min(deadline, std::chrono::steady_clock::now() + patience));
@@ -183,7 +188,7 @@ Descriptor accept_with_token(const Descriptor& listener, std::span<const std::by
   }
 }
 
-void stream(const Descriptor& to, std::size_t to_send, const Descriptor& from,
+void stream(const base::FileDescriptor& to, std::size_t to_send, const base::FileDescriptor& from,
             std::size_t to_receive, std::span<std::byte> chunk, Deadline deadline) {
   // Where ranks outnumber cores, giving the core away some times is faster than going to sleep at
   // once.

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "tools/descriptor.h"
+#include "base/file_descriptor.h"
 
 namespace rondo::tools {
 
@@ -24,22 +24,24 @@ struct Endpoint {
 Endpoint parse_endpoint(const std::string& text);
 
 // Listens on a port from first to last, any when first is 0; the endpoint's port is set to it.
-Descriptor listen_at(Endpoint& endpoint, std::uint16_t first, std::uint16_t last);
-Descriptor connect_to(const Endpoint& endpoint, Deadline deadline);
-Descriptor accept_one(const Descriptor& listener, Deadline deadline);
+base::FileDescriptor listen_at(Endpoint& endpoint, std::uint16_t first, std::uint16_t last);
+base::FileDescriptor connect_to(const Endpoint& endpoint, Deadline deadline);
+base::FileDescriptor accept_one(const base::FileDescriptor& listener, Deadline deadline);
 // The first connection whose first bytes are the token. Strangers, which send others, close, or are
 // silent for `patience`, are sent away.
-Descriptor accept_with_token(const Descriptor& listener, std::span<const std::byte> token,
-                             std::chrono::milliseconds patience, Deadline deadline);
+base::FileDescriptor accept_with_token(const base::FileDescriptor& listener,
+                                       std::span<const std::byte> token,
+                                       std::chrono::milliseconds patience, Deadline deadline);
 // Both buffers of a connected socket have this size from now on, and the kernel no longer adapts
 // them.
-void bound_buffers(const Descriptor& socket, std::size_t bytes);
+void bound_buffers(const base::FileDescriptor& socket, std::size_t bytes);
 
-void send_all(const Descriptor& socket, std::span<const std::byte> bytes, Deadline deadline);
-void receive_all(const Descriptor& socket, std::span<std::byte> bytes, Deadline deadline);
+void send_all(const base::FileDescriptor& socket, std::span<const std::byte> bytes,
+              Deadline deadline);
+void receive_all(const base::FileDescriptor& socket, std::span<std::byte> bytes, Deadline deadline);
 
 // Sends so many bytes to one socket while it receives so many from another; either may be 0.
-void stream(const Descriptor& to, std::size_t to_send, const Descriptor& from,
+void stream(const base::FileDescriptor& to, std::size_t to_send, const base::FileDescriptor& from,
             std::size_t to_receive, std::span<std::byte> chunk, Deadline deadline);
 
 }  // namespace rondo::tools

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "base/rank_list.h"
 #include "tools/child.h"
 #include "tools/descriptor_limit.h"
 #include "tools/label.h"
@@ -118,10 +119,10 @@ bool Job::start_all() {
 }
 
 std::string Job::running_names() const {
-  std::vector<std::string> names;
+  std::vector<int> running;
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-    if (ranks_[rank].running) names.push_back(std::to_string(rank));
-  return (names.size() == 1 ? "rank " : "ranks ") + join(names);
+    if (ranks_[rank].running) running.push_back(static_cast<int>(rank));
+  return base::list_of_ranks(std::move(running));
 }
 
 void Job::signal_all(int signal) {

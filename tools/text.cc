@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -76,17 +75,6 @@ double parse_positive(std::string_view flag, std::string_view text) {
       value <= 0)
     throw UsageError(fmt::format("{} {}: give a number above 0", flag, text));
   return value;
-}
-
-std::string format_bytes(std::uint64_t bytes) {
-  constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < units.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.4g} {}", value, units[unit]);
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

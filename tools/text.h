@@ -26,8 +26,6 @@ std::uint64_t parse_number(std::string_view flag, std::string_view text, std::ui
 // A number above zero, with a fraction.
 double parse_positive(std::string_view flag, std::string_view text);
 
-// "64 MiB", "1.5 KiB", "8 B"
-std::string format_bytes(std::uint64_t bytes);
 std::vector<std::string> split(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& words, std::string_view between = ", ");
 

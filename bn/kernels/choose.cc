@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Where there is one set of kernels only.
 #include "bn/kernels/table.h"
 
 namespace rondo::bn {
 
-Isa best_isa() noexcept {
-  return Isa::scalar;
+const Kernels& kernels_of(base::Isa isa, DType type) noexcept {
+  if (isa == base::Isa::avx512) return avx512_kernels(type);
+  return isa == base::Isa::avx2 ? avx2_kernels(type) : scalar_kernels(type);
 }
 
-const Kernels& kernels_of(Isa, DType type) noexcept {
-  return scalar_kernels(type);
+const Kernels& best_kernels(DType type) noexcept {
+  return kernels_of(base::best_isa(), type);
 }
 
 }  // namespace rondo::bn

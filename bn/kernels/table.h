@@ -6,8 +6,11 @@
 // for elements of f64 and f32.
 #pragma once
 
-#include <rondo/types.h>
 #include <cstddef>
+
+#include <rondo/types.h>
+
+#include "base/processor.h"
 
 namespace rondo::bn {
 
@@ -46,11 +49,10 @@ struct Kernels {
   void (*fence)();  // after streamed outputs, on the same thread
 };
 
-enum class Isa : unsigned char { scalar, avx2, avx512 };
-// The best one that this processor and this build have.
-Isa best_isa() noexcept;
 // For f64, f32, f16 and bf16; an instruction set that this processor has.
-const Kernels& kernels_of(Isa isa, DType type) noexcept;
+const Kernels& kernels_of(base::Isa isa, DType type) noexcept;
+// Those of base::best_isa(), which RONDO_ISA lowers.
+const Kernels& best_kernels(DType type) noexcept;
 
 // One for each library of kernels.
 const Kernels& scalar_kernels(DType type) noexcept;

@@ -5,15 +5,15 @@
 
 namespace rondo::kernels {
 
-ConvertFunction find_convert(DType from, DType to, Isa isa) noexcept {
+ConvertFunction find_convert(DType from, DType to, base::Isa isa) noexcept {
   if (find_reduce(DType::f32, ReduceOp::sum, isa) == nullptr) return nullptr;
   switch (isa) {
-    case Isa::scalar:
-      return kernels::scalar_convert(from, to);
-    case Isa::avx2:
-      return kernels::avx2_convert(from, to);
-    case Isa::avx512:
-      return kernels::avx512_convert(from, to);
+    case base::Isa::scalar:
+      return scalar_convert(from, to);
+    case base::Isa::avx2:
+      return avx2_convert(from, to);
+    case base::Isa::avx512:
+      return avx512_convert(from, to);
   }
   return nullptr;
 }

@@ -15,6 +15,6 @@ using ConvertFunction = void (*)(std::byte* out, const std::byte* in, std::size_
 // Null unless one of two different types is f32 and the other a floating-point type, or where the
 // processor lacks the isa. scalar is the oracle: the others give the same bits, but for which NaN
 // it is.
-ConvertFunction find_convert(DType from, DType to, Isa isa = best_isa()) noexcept;
+ConvertFunction find_convert(DType from, DType to, base::Isa isa = base::best_isa()) noexcept;
 
 }  // namespace rondo::kernels

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Processors of other families: the scalar kernels serve every type.
-#include "collectives/kernels/processor.h"
 #include "collectives/kernels/table.h"
 
 namespace rondo::kernels {
 
-Isa detect_isa() noexcept {
-  return Isa::scalar;
-}
 ReduceFunction avx2_kernel(DType, ReduceOp) noexcept {
   return nullptr;
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CPU reduction kernels, chosen once for this processor: scalar, AVX2 + F16C, AVX-512 (F, BW, VL,
-// DQ). bf16 is rounded by integer arithmetic everywhere: the instructions of AVX512_BF16 flush
-// subnormals to zero, and memory is the limit either way.
+// CPU reduction kernels, chosen once for this processor (base/processor.h). bf16 is rounded by
+// integer arithmetic everywhere: the instructions of AVX512_BF16 flush subnormals to zero, and
+// memory is the limit either way.
 #pragma once
 
 #include <cstddef>
-#include <optional>
-#include <string_view>
 
 #include <rondo/types.h>
+
+#include "base/processor.h"
 
 namespace rondo::kernels {
 
@@ -32,19 +32,15 @@ struct Finish {
 using ReduceFunction = void (*)(std::byte* out, const std::byte* const* in, std::size_t sources,
                                 std::size_t count, const Finish& finish);
 
-enum class Isa { scalar, avx2, avx512 };
-Isa best_isa() noexcept;  // of this processor; RONDO_ISA=scalar|avx2|avx512 lowers it
-std::string_view name_of(Isa isa) noexcept;
-
 // Null where supports(type, op) is false or the processor lacks the isa. scalar is the oracle: the
 // others give the same bits.
-ReduceFunction find_reduce(DType type, ReduceOp op, Isa isa = best_isa()) noexcept;
+ReduceFunction find_reduce(DType type, ReduceOp op, base::Isa isa = base::best_isa()) noexcept;
 
 // out[i] = finish(in[0][i] * factors[0] + in[1][i] * factors[1]), otherwise as above. The factors
 // are powers of two, at most 1.
 using ScaledSum = void (*)(std::byte* out, const std::byte* const* in, const float* factors,
                            std::size_t count, const Finish& finish);
 // For types whose sums overflow long before f32: f16, f8e4m3 and f8e5m2. Null for the others.
-ScaledSum find_scaled_sum(DType type, Isa isa = best_isa()) noexcept;
+ScaledSum find_scaled_sum(DType type, base::Isa isa = base::best_isa()) noexcept;
 
 }  // namespace rondo::kernels

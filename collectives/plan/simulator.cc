@@ -9,6 +9,7 @@
 
 #include <rondo/error.h>
 
+#include "base/text.h"
 #include "collectives/plan/costs.h"
 #include "collectives/plan/simulated_fabric.h"
 #include "collectives/plan/simulated_rank.h"
@@ -178,8 +179,8 @@ void Simulation::prepare(std::uint64_t memory_limit) {
           fmt::format(
               "the schedules of {} over {} ranks need about {} of memory to simulate, more than {}",
               schedules::name_of(call_.algorithm), all_ranks_,
-              schedules::describe_bytes(memory / (rank + 1) * count_),
-              schedules::describe_bytes(memory_limit)));
+              base::describe_bytes(memory / (rank + 1) * count_),
+              base::describe_bytes(memory_limit)));
   }
   connect();
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/text.h"
 #include "collectives/engine/operation.h"
 #include "collectives/point/point.h"
 #include "collectives/schedules/call.h"
@@ -40,8 +41,8 @@ std::string call_text(bool sending, std::uint64_t number, std::uint64_t count, D
 }
 
 std::string progress_text(const Parcel& parcel) {
-  return fmt::format("{} of {}", schedules::describe_bytes(parcel.offset),
-                     schedules::describe_bytes(parcel.bytes));
+  return fmt::format("{} of {}", base::describe_bytes(parcel.offset),
+                     base::describe_bytes(parcel.bytes));
 }
 
 }  // namespace
@@ -117,10 +118,10 @@ std::string Point::describe(const engine::Operation& operation) const {
   std::string text;
   if (s.batch) {
     text = fmt::format("batch #{} ({} transfers, {}", operation.number, s.transfers,
-                       schedules::describe_bytes(s.bytes));
+                       base::describe_bytes(s.bytes));
   } else if (s.operation == Collective::all_to_all_v) {
-    text = fmt::format("all_to_all_v #{} ({} here", operation.number,
-                       schedules::describe_bytes(s.bytes));
+    text =
+        fmt::format("all_to_all_v #{} ({} here", operation.number, base::describe_bytes(s.bytes));
   } else {
     text = call_text(s.operation == Collective::send, operation.number, operation.signature.count,
                      operation.signature.type, s.peer, {s.tag, 0});

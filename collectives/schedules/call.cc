@@ -3,20 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <array>
-
 namespace rondo::schedules {
-
-std::string describe_bytes(std::uint64_t bytes) {
-  static constexpr std::array<std::string_view, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  double value = static_cast<double>(bytes);
-  while (value >= 1024 && unit + 1 < units.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return fmt::format("{:.4g} {}", value, units[unit]);
-}
 
 bool same_arguments(const Signature& a, const Signature& b) noexcept {
   return a.operation == b.operation && a.type == b.type && a.op == b.op && a.root == b.root &&

@@ -91,7 +91,5 @@ std::string describe_arguments(const Signature& signature);
 // urgent ones say so.
 std::string describe_call(const Signature& signature, std::uint64_t number, Priority lane,
                           std::string_view tag = {}, std::string_view transport = {});
-// "64 MiB", "1.5 KiB", "10 B"
-std::string describe_bytes(std::uint64_t bytes);
 
 }  // namespace rondo::schedules

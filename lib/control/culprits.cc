@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 
+#include "base/rank_list.h"
 #include "lib/rendezvous/attendance.h"
 
 namespace rondo::control {
@@ -53,7 +54,7 @@ std::string silent(const Case& of) {
       [](const Standing& standing, int) { return standing.state == Standing::State::silent; });
   if (ranks.empty()) return {};
   return fmt::format(
-      "{} {} not answer (stopped or unreachable){}; {}", rendezvous::list_ranks(ranks),
+      "{} {} not answer (stopped or unreachable){}; {}", base::list_of_ranks(ranks),
       ranks.size() == 1 ? "does" : "do", last_operations(of, ranks, "known of"),
       of.deadline.warning
           ? fmt::format("{} has waited for {}", of.operation, of.time)
@@ -66,7 +67,7 @@ std::string gone(const Case& of) {
            of.lane(rank).finished < of.deadline.operation;
   });
   if (ranks.empty()) return {};
-  return fmt::format("{} left the communicator without finishing {}", rendezvous::list_ranks(ranks),
+  return fmt::format("{} left the communicator without finishing {}", base::list_of_ranks(ranks),
                      of.operation);
 }
 
@@ -93,18 +94,18 @@ std::string describe(const Case& of, const Queue& queue) {
   if (const auto at = call.find(" ("); !first.tag.empty() && at != std::string::npos)
     call.insert(at, fmt::format(" \"{}\"", first.tag));
   std::string text = fmt::format(
-      "{} {} waited for {} in {}", rendezvous::list_ranks(queue.ranks),
+      "{} {} waited for {} in {}", base::list_of_ranks(queue.ranks),
       queue.ranks.size() == 1 ? "has" : "have",
       rendezvous::describe_seconds(std::round(static_cast<double>(waited) * 1e-8) / 10), call);
   if (queue.lane == lane_count)
     return first.waiting_for.empty() ? text
-                                     : text + " for " + rendezvous::list_ranks(first.waiting_for);
+                                     : text + " for " + base::list_of_ranks(first.waiting_for);
   const auto missing = of.ranks([&](const Standing& standing, int rank) {
     return standing.state == Standing::State::answered &&
            status_in(of, rank, queue.lane).started < queue.number;
   });
-  if (missing.empty()) return text + " for " + rendezvous::list_ranks(first.waiting_for);
-  return text + fmt::format(", which {} {} not called", rendezvous::list_ranks(missing),
+  if (missing.empty()) return text + " for " + base::list_of_ranks(first.waiting_for);
+  return text + fmt::format(", which {} {} not called", base::list_of_ranks(missing),
                             missing.size() == 1 ? "has" : "have");
 }
 
@@ -175,7 +176,7 @@ std::string uncalled(const Case& of) {
            of.lane(rank).started < of.deadline.operation;
   });
   if (ranks.empty()) return {};
-  return fmt::format("{} {} not called {} within {}{}", rendezvous::list_ranks(ranks),
+  return fmt::format("{} {} not called {} within {}{}", base::list_of_ranks(ranks),
                      ranks.size() == 1 ? "has" : "have", of.operation, of.time,
                      last_operations(of, ranks, "finished by"));
 }
@@ -199,12 +200,12 @@ std::string waiting(const Case& of) {
   });
   std::string text = fmt::format("{} did not end within {}: ", of.operation, of.time);
   if (!roots.empty())
-    text += fmt::format("{} {} the others wait and {} for nobody: ", rendezvous::list_ranks(roots),
+    text += fmt::format("{} {} the others wait and {} for nobody: ", base::list_of_ranks(roots),
                         roots.size() == 1 ? "is the one for which" : "are those for which",
                         roots.size() == 1 ? "waits" : "wait");
   for (std::size_t i = 0; i < std::min(waiters.size(), most_named); ++i)
     text += fmt::format("{}rank {} waits for {}", i == 0 ? "" : ", ", waiters[i],
-                        rendezvous::list_ranks(of.lane(waiters[i]).waiting_for));
+                        base::list_of_ranks(of.lane(waiters[i]).waiting_for));
   if (waiters.size() > most_named)
     text += fmt::format(" and {} more ranks wait", waiters.size() - most_named);
   return text;

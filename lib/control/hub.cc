@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/rank_list.h"
 #include "base/thread.h"
 #include "lib/connect_failure.h"
 #include "lib/control/culprits.h"
@@ -257,7 +258,7 @@ class Hub final : public Control {
     for (std::size_t peer = 0; peer < peers_.size(); ++peer)
       if (!peers_[peer].ready) late.push_back(rank_of(peer));
     judge({Errc::deadline_exceeded,
-           rendezvous::list_ranks(late) +
+           base::list_of_ranks(late) +
                " met the others and then did not finish connect() by its deadline"});
   }
 

@@ -9,6 +9,7 @@
 
 #include <rondo/error.h>
 
+#include "base/text.h"
 #include "lib/rendezvous/socket.h"
 
 namespace rondo::control {
@@ -19,7 +20,7 @@ constexpr milliseconds flush_time{250};
 }  // namespace
 
 CommandQueue::CommandQueue() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!event_) throw Error(Errc::system, "eventfd: " + rendezvous::describe_errno(errno));
+  if (!event_) throw Error(Errc::system, "eventfd: " + base::describe_errno(errno));
 }
 
 void CommandQueue::post(Command command) {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/rank_list.h"
+
 namespace rondo::rendezvous {
 namespace {
 
@@ -21,27 +23,6 @@ void list(std::string& text, const char* title, const std::vector<Item>& items, 
 
 }  // namespace
 
-std::string list_ranks(std::vector<int> ranks) {
-  std::ranges::sort(ranks);
-  std::vector<std::string> runs;
-  for (std::size_t i = 0; i < ranks.size();) {
-    std::size_t last = i;
-    while (last + 1 < ranks.size() && ranks[last + 1] - ranks[last] <= 1) ++last;
-    const char* between = ranks[last] - ranks[i] > 1 ? "-" : ", ";
-    runs.push_back(ranks[i] == ranks[last] ? fmt::format("{}", ranks[i])
-                                           : fmt::format("{}{}{}", ranks[i], between, ranks[last]));
-    i = last + 1;
-  }
-  std::string text;
-  const std::size_t shown = std::min(runs.size(), most_listed);
-  for (std::size_t i = 0; i < shown; ++i) {
-    const bool ends = i + 1 == runs.size();
-    text += (i == 0 ? "" : ends ? " and " : ", ") + runs[i];
-  }
-  if (shown < runs.size()) text += " and more";
-  return (ranks.size() == 1 ? "rank " : "ranks ") + text;
-}
-
 std::string describe_seconds(double seconds) {
   return fmt::format("{:.4g} s", seconds);
 }
@@ -52,7 +33,7 @@ engine::Failure describe(const Attendance& attendance, const std::string& url,
       fmt::format("the {} ranks did not come together at {} {}", attendance.size, url, when);
   if (!attendance.missing.empty())
     text += fmt::format("; {}: {}", attendance.hopeless() ? "not there yet" : "missing",
-                        list_ranks(attendance.missing));
+                        base::list_of_ranks(attendance.missing));
   if (!attendance.shortage.empty())
     text += fmt::format("; rank 0 could not accept connections: {}", attendance.shortage);
   list(text, "; came twice: ", attendance.doubled, [](const Attendance::Doubled& item) {

@@ -12,8 +12,6 @@
 
 namespace rondo::rendezvous {
 
-// "rank 3", "ranks 1, 4-6 and 9"; of a long list the first and how many more.
-std::string list_ranks(std::vector<int> ranks);
 // "0.25 s", "30 s"
 std::string describe_seconds(double seconds);
 

@@ -10,6 +10,7 @@
 #include <rondo/error.h>
 
 #include "base/file_descriptor.h"
+#include "base/text.h"
 #include "lib/rendezvous/announcement.h"
 #include "lib/rendezvous/socket.h"
 
@@ -24,7 +25,7 @@ Found read_regular(const std::string& path, std::string& text, std::string& why)
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   if (!file) {
     if (errno == ENOENT) return Found::nothing;
-    why = errno == ELOOP ? "it is a symbolic link" : describe_errno(errno);
+    why = errno == ELOOP ? "it is a symbolic link" : base::describe_errno(errno);
     return Found::unreadable;
   }
   struct stat status {};
@@ -35,7 +36,7 @@ Found read_regular(const std::string& path, std::string& text, std::string& why)
   std::array<char, most_announcement_bytes + 1> bytes;
   const ssize_t count = ::read(file.get(), bytes.data(), bytes.size());
   if (count < 0) {
-    why = describe_errno(errno);
+    why = base::describe_errno(errno);
     return Found::unreadable;
   }
   text.assign(bytes.data(), static_cast<std::size_t>(count));
@@ -52,7 +53,8 @@ enum class Way { create, replace };
 bool write_file(const std::string& path, const std::string& text, Way way) {
   std::string temporary = path + ".XXXXXX";
   const base::FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
-  if (!file) refuse(Errc::system, path, "no file can be made beside it: " + describe_errno(errno));
+  if (!file)
+    refuse(Errc::system, path, "no file can be made beside it: " + base::describe_errno(errno));
   const ssize_t count = ::write(file.get(), text.data(), text.size());
   const bool written = count == static_cast<ssize_t>(text.size());
   if (written && way == Way::create) {
@@ -64,7 +66,7 @@ bool write_file(const std::string& path, const std::string& text, Way way) {
     }
   }
   if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return true;
-  const std::string why = written || count < 0 ? describe_errno(errno) : "the disk is full";
+  const std::string why = written || count < 0 ? base::describe_errno(errno) : "the disk is full";
   ::unlink(temporary.c_str());
   refuse(Errc::system, path, "it cannot be written: " + why);
 }

@@ -14,6 +14,7 @@
 #include "base/handshake.h"
 #include "base/quota_log.h"
 #include "base/shortage.h"
+#include "base/text.h"
 #include "lib/control/messages.h"
 #include "lib/rendezvous/attendance.h"
 #include "lib/rendezvous/listen.h"
@@ -191,7 +192,7 @@ class Gathering {
   // This process is short of something; the connections that it cannot accept are not to blame.
   void note_shortage(int error) {
     if (!attendance_.shortage.empty()) return;
-    attendance_.shortage = describe_errno(error) + base::remedy_of_shortage(error);
+    attendance_.shortage = base::describe_errno(error) + base::remedy_of_shortage(error);
     log_.line(base::LogLevel::warning,
               "rank 0 cannot accept connections at " + url_ + ": " + attendance_.shortage);
   }

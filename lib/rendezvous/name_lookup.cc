@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/text.h"
 #include "base/thread.h"
 
 namespace rondo::rendezvous {
@@ -36,10 +37,10 @@ Found look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo* list = nullptr;
   const int result = ::getaddrinfo(host.c_str(), nullptr, &hints, &list);
   if (result != 0)
-    return {
-        {},
-        "the name '" + host + "' has no address: " +
-            (result == EAI_SYSTEM ? describe_errno(errno) : std::string(::gai_strerror(result)))};
+    return {{},
+            "the name '" + host + "' has no address: " +
+                (result == EAI_SYSTEM ? base::describe_errno(errno)
+                                      : std::string(::gai_strerror(result)))};
   const std::unique_ptr<addrinfo, FreeList> owner(list);
   Found found;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {

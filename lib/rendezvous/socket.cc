@@ -15,6 +15,7 @@
 #include <rondo/error.h>
 
 #include "base/shortage.h"
+#include "base/text.h"
 
 namespace rondo::rendezvous {
 namespace {
@@ -96,9 +97,9 @@ std::string remedy_of(int error, const Endpoint& endpoint) {
 
 std::string why_not(const Endpoint& endpoint, std::uint16_t first, std::uint16_t last, int error) {
   if (endpoint.port() != 0 || first == 0 || (error != EADDRINUSE && error != EACCES))
-    return endpoint.text() + ": " + describe_errno(error) + remedy_of(error, endpoint);
+    return endpoint.text() + ": " + base::describe_errno(error) + remedy_of(error, endpoint);
   return "no port from " + std::to_string(first) + " to " + std::to_string(std::max(first, last)) +
-         " is free at " + endpoint.host() + ": " + describe_errno(error) +
+         " is free at " + endpoint.host() + ": " + base::describe_errno(error) +
          "; the range must hold a free port for every rank of this host and one more for rank 0";
 }
 
@@ -258,7 +259,7 @@ base::FileDescriptor connect_to(const Endpoint& endpoint, base::TimePoint until,
   if (error == 0 && own_endpoint(socket.get()).text() == peer_endpoint(socket.get()).text())
     error = ECONNREFUSED;
   if (error != 0) {
-    why = endpoint.text() + ": " + describe_errno(error);
+    why = endpoint.text() + ": " + base::describe_errno(error);
     return {};
   }
   tune(socket.get());
@@ -296,13 +297,6 @@ bool wait_for(int descriptor, short events, base::TimePoint until) {
 void pause_until(base::TimePoint until) {
   for (base::TimePoint now = base::Clock::now(); now < until; now = base::Clock::now())
     ::poll(nullptr, 0, base::poll_timeout(now, until));
-}
-
-std::string describe_errno(int number) {
-  std::string text = std::generic_category().message(number);
-  if (text.size() > 1 && std::islower(static_cast<unsigned char>(text[1])) != 0)
-    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
-  return text;
 }
 
 }  // namespace rondo::rendezvous

@@ -61,7 +61,4 @@ bool wait_for(int descriptor, short events, base::TimePoint until);
 // Waits for nothing; used between two attempts.
 void pause_until(base::TimePoint until);
 
-// "connection refused", in small letters as they stand in a sentence.
-std::string describe_errno(int number);
-
 }  // namespace rondo::rendezvous

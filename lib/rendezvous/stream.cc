@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "lib/rendezvous/socket.h"
 
 namespace rondo::rendezvous {
@@ -54,7 +55,7 @@ void Stream::read() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
-      end(describe_errno(errno));
+      end(base::describe_errno(errno));
     }
   }
 }
@@ -137,7 +138,7 @@ void Stream::write() {
       // can come any more.
       const int error = errno;
       read();
-      end(describe_errno(error));
+      end(base::describe_errno(error));
     }
   }
   if (!has_unsent()) {

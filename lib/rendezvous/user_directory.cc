@@ -19,6 +19,7 @@
 #include <rondo/error.h>
 
 #include "base/file_descriptor.h"
+#include "base/text.h"
 #include "lib/rendezvous/socket.h"
 
 namespace rondo::rendezvous {
@@ -33,7 +34,7 @@ constexpr const char* remedy =
 // Empty when the directory is fit for use, else why not.
 std::string examine(const std::string& path) {
   struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) return describe_errno(errno);
+  if (::lstat(path.c_str(), &status) != 0) return base::describe_errno(errno);
   if (!S_ISDIR(status.st_mode)) return "it is not a directory";
   if (status.st_uid != ::geteuid()) return "it belongs to user " + std::to_string(status.st_uid);
   if ((status.st_mode & 077) != 0) return "others may enter it (mode 0700 is needed)";
@@ -47,7 +48,7 @@ bool read_key(const std::string& path, Key& key) {
   if (!file) {
     if (errno == ENOENT) return false;
     throw Error(Errc::system,
-                "the key " + path + " cannot be read: " + describe_errno(errno) + remedy);
+                "the key " + path + " cannot be read: " + base::describe_errno(errno) + remedy);
   }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
@@ -68,7 +69,7 @@ void make_key(const std::string& path) {
   const base::FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
   if (!file)
     throw Error(Errc::system,
-                "the key " + path + " cannot be made: " + describe_errno(errno) + remedy);
+                "the key " + path + " cannot be made: " + base::describe_errno(errno) + remedy);
   const bool written =
       ::write(file.get(), key.data(), key.size()) == static_cast<ssize_t>(key.size());
   const bool linked = written && (::link(temporary.c_str(), path.c_str()) == 0 || errno == EEXIST);
@@ -76,7 +77,7 @@ void make_key(const std::string& path) {
   ::unlink(temporary.c_str());
   if (!linked)
     throw Error(Errc::system,
-                "the key " + path + " cannot be written: " + describe_errno(error) + remedy);
+                "the key " + path + " cannot be written: " + base::describe_errno(error) + remedy);
 }
 
 }  // namespace
@@ -92,7 +93,7 @@ std::string user_directory() {
       // XDG_RUNTIME_DIR may be that of another user or of a session that is gone.
       if (parent != parents.back()) continue;
       throw Error(Errc::system, fmt::format("the directory {} cannot be made: {}{}", path,
-                                            describe_errno(errno), remedy));
+                                            base::describe_errno(errno), remedy));
     }
     if (const std::string why = examine(path); !why.empty())
       throw Error(Errc::system,

@@ -4,16 +4,19 @@
 // plainly.
 #include "bn/kernels/table.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "bn/reference.h"
 #include "catch.h"
 
 namespace rondo::testing {
 namespace {
 
-std::vector<bn::Isa> sets_here() {
-  std::vector<bn::Isa> sets{bn::Isa::scalar};
-  if (bn::best_isa() >= bn::Isa::avx2) sets.push_back(bn::Isa::avx2);
-  if (bn::best_isa() == bn::Isa::avx512) sets.push_back(bn::Isa::avx512);
+std::vector<base::Isa> sets_here() {
+  std::vector<base::Isa> sets{base::Isa::scalar};
+  if (base::processor_isa() >= base::Isa::avx2) sets.push_back(base::Isa::avx2);
+  if (base::processor_isa() == base::Isa::avx512) sets.push_back(base::Isa::avx512);
   return sets;
 }
 
@@ -136,8 +139,19 @@ void check_maps(const Case& of, bool streamed) {
   CHECK((xs.margins_untouched() && dys.margins_untouched()));
 }
 
+// Run by meson with RONDO_ISA=scalar too.
+TEST_CASE("RONDO_ISA chooses the kernels of batch norm", "[isa]") {
+  const char* const wish = std::getenv("RONDO_ISA");
+  const base::Isa wanted =
+      wish != nullptr && std::string_view(wish) == "scalar" ? base::Isa::scalar : base::best_isa();
+  for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
+    CHECK(&bn::best_kernels(type) == &bn::kernels_of(wanted, type));
+    CHECK((&bn::best_kernels(type) == &bn::scalar_kernels(type)) == (wanted == base::Isa::scalar));
+  }
+}
+
 TEST_CASE("kernels of every instruction set compute what is written plainly") {
-  for (const bn::Isa isa : sets_here()) {
+  for (const base::Isa isa : sets_here()) {
     for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
       const bn::Kernels& kernels = bn::kernels_of(isa, type);
       for (const std::size_t channels : {1, 3, 8, 16, 17, 37, 64, 100}) {
@@ -157,7 +171,7 @@ TEST_CASE("kernels of every instruction set compute what is written plainly") {
 // Every bit pattern goes in and comes out as it was; every f32 near a boundary between two is
 // rounded as the table of values says.
 TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction set") {
-  for (const bn::Isa isa : sets_here()) {
+  for (const base::Isa isa : sets_here()) {
     for (const DType type : {DType::f16, DType::bf16}) {
       const bn::Kernels& kernels = bn::kernels_of(isa, type);
       std::vector<std::uint16_t> all(65536), out(65536);

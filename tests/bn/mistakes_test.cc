@@ -88,7 +88,7 @@ TEST_CASE("a rank that made its layer anew is named with its step") {
         SyncBatchNorm anew(m.c, 4, {.name = "bn0"});
         (m.rank == 3 ? anew : m.layers[0]).forward(m.x(), m.y());
       },
-      {"rank 3 at layer bn0 (2nd of this name) forward step 1; ranks 0, 1, 2 at layer bn0 forward "
+      {"rank 3 at layer bn0 (2nd of this name) forward step 1; ranks 0-2 at layer bn0 forward "
        "step 3"});
 }
 
@@ -105,9 +105,8 @@ TEST_CASE("a rank that evaluated what others trained is named with what it evalu
         }
         m.forward(3);
       },
-      {"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); ranks 1, "
-       "2, 3 at layer bn1 "
-       "forward step 1"});
+      {"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); ranks 1-3 "
+       "at layer bn1 forward step 1"});
 }
 
 TEST_CASE("a rank whose layer has another past is named") {

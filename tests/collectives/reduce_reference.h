@@ -129,10 +129,10 @@ T reference_of(rondo::ReduceOp op, T a, T b) {
   }
 }
 
-inline std::vector<rondo::kernels::Isa> isas_here() {
-  std::vector<rondo::kernels::Isa> result;
-  for (const rondo::kernels::Isa isa :
-       {rondo::kernels::Isa::scalar, rondo::kernels::Isa::avx2, rondo::kernels::Isa::avx512})
+inline std::vector<rondo::base::Isa> isas_here() {
+  std::vector<rondo::base::Isa> result;
+  for (const rondo::base::Isa isa :
+       {rondo::base::Isa::scalar, rondo::base::Isa::avx2, rondo::base::Isa::avx512})
     if (rondo::kernels::find_reduce(rondo::DType::f32, rondo::ReduceOp::sum, isa) != nullptr)
       result.push_back(isa);
   return result;

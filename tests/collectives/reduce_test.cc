@@ -72,9 +72,9 @@ std::vector<std::byte> make_source(DType type, std::uint32_t seed) {
 
 class Harness {
  public:
-  Harness(DType type, ReduceOp op, kernels::Isa isa)
+  Harness(DType type, ReduceOp op, base::Isa isa)
       : type_(type),
-        oracle_(kernels::find_reduce(type, op, kernels::Isa::scalar)),
+        oracle_(kernels::find_reduce(type, op, base::Isa::scalar)),
         tested_(kernels::find_reduce(type, op, isa)) {
     for (std::uint32_t s = 0; s < most_sources; ++s)
       sources_.push_back(make_source(type, 17 * s + 1));
@@ -123,7 +123,7 @@ std::vector<kernels::Finish> finishes(DType type) {
   return {{}, {1, 4}, {1, 7}, {0.1, 1}, {0.25, 3}, {1.7, 1.3}};
 }
 
-void check(kernels::Isa isa, DType type, ReduceOp op) {
+void check(base::Isa isa, DType type, ReduceOp op) {
   Harness harness(type, op, isa);
   if (!harness.present()) {
     REQUIRE_FALSE(supports(type, op));
@@ -135,10 +135,10 @@ void check(kernels::Isa isa, DType type, ReduceOp op) {
                        const kernels::Finish& finish) {
     const std::string wrong = harness.run(sources, count, shift, alias, finish);
     if (wrong.empty()) return;
-    FAIL(kernels::name_of(isa) << " " << name_of(type) << " " << name_of(op) << ", " << sources
-                               << " sources, " << count << " elements, shift " << shift
-                               << ", alias " << alias << ", * " << finish.multiply << " / "
-                               << finish.divide << ": " << wrong);
+    FAIL(base::name_of(isa) << " " << name_of(type) << " " << name_of(op) << ", " << sources
+                            << " sources, " << count << " elements, shift " << shift << ", alias "
+                            << alias << ", * " << finish.multiply << " / " << finish.divide << ": "
+                            << wrong);
   };
   for (const std::size_t sources : {1, 2, 3, 5, 8}) {
     for (std::size_t count = 0; count <= 300; count += count < 132 ? 1 : 13)
@@ -152,7 +152,7 @@ void check(kernels::Isa isa, DType type, ReduceOp op) {
   }
 }
 
-void check_all(kernels::Isa isa) {
+void check_all(base::Isa isa) {
   for (int type = 0; type < dtype_count; ++type)
     for (int op = 0; op < reduce_op_count; ++op)
       check(isa, static_cast<DType>(type), static_cast<ReduceOp>(op));
@@ -177,15 +177,15 @@ bool same_but_for_nans(DType type, const std::vector<std::byte>& a,
 }  // namespace
 
 TEST_CASE("avx2 gives the bits of the scalar kernels", "[.][avx2]") {
-  if (kernels::find_reduce(DType::f32, ReduceOp::sum, kernels::Isa::avx2) == nullptr)
+  if (kernels::find_reduce(DType::f32, ReduceOp::sum, base::Isa::avx2) == nullptr)
     skip_program("this processor or build has no avx2");
-  check_all(kernels::Isa::avx2);
+  check_all(base::Isa::avx2);
 }
 
 TEST_CASE("avx512 gives the bits of the scalar kernels", "[.][avx512]") {
-  if (kernels::find_reduce(DType::f32, ReduceOp::sum, kernels::Isa::avx512) == nullptr)
+  if (kernels::find_reduce(DType::f32, ReduceOp::sum, base::Isa::avx512) == nullptr)
     skip_program("this processor or build has no avx512");
-  check_all(kernels::Isa::avx512);
+  check_all(base::Isa::avx512);
 }
 
 TEST_CASE("scaled sums of every instruction set give the bits of the scalar ones, at every length",
@@ -198,18 +198,18 @@ TEST_CASE("scaled sums of every instruction set give the bits of the scalar ones
       second[i] = static_cast<std::byte>(i * 101 + 7);
     }
     const std::byte* const in[] = {first.data(), second.data()};
-    for (const kernels::Isa isa : isas_here())
+    for (const base::Isa isa : isas_here())
       for (const auto& [left, right, finish] : {std::tuple{0.125F, 0.125F, kernels::Finish{1, 1}},
                                                 std::tuple{1.0F, 0.25F, kernels::Finish{4, 3}},
                                                 std::tuple{1.0F, 1.0F, kernels::Finish{1, 1}}})
         for (std::size_t count = 0; count <= most; ++count) {
           const float factors[] = {left, right};
           std::vector<std::byte> wanted(first.size(), std::byte{0x5a}), out = wanted;
-          kernels::find_scaled_sum(type, kernels::Isa::scalar)(wanted.data(), in, factors, count,
-                                                               finish);
+          kernels::find_scaled_sum(type, base::Isa::scalar)(wanted.data(), in, factors, count,
+                                                            finish);
           kernels::find_scaled_sum(type, isa)(out.data(), in, factors, count, finish);
-          INFO(kernels::name_of(isa) << " " << name_of(type) << ", " << count
-                                     << " elements, factors " << left << ", " << right);
+          INFO(base::name_of(isa) << " " << name_of(type) << ", " << count << " elements, factors "
+                                  << left << ", " << right);
           REQUIRE(same_but_for_nans(type, wanted, out));
         }
   }
@@ -220,24 +220,22 @@ TEST_CASE("scaled sums of every instruction set give the bits of the scalar ones
 TEST_CASE("RONDO_ISA lowers the choice, an unknown name changes nothing", "[isa]") {
   const char* const wish = std::getenv("RONDO_ISA");
   if (wish != nullptr && std::string(wish) == "scalar") {
-    CHECK(kernels::best_isa() == kernels::Isa::scalar);
+    CHECK(base::best_isa() == base::Isa::scalar);
     CHECK(kernels::find_reduce(DType::f32, ReduceOp::sum) ==
-          kernels::find_reduce(DType::f32, ReduceOp::sum, kernels::Isa::scalar));
+          kernels::find_reduce(DType::f32, ReduceOp::sum, base::Isa::scalar));
   } else if (wish == nullptr || std::string(wish) == "sse9") {
-    CHECK(kernels::best_isa() == isas_here().back());
+    CHECK(base::best_isa() == isas_here().back());
   }
 }
 
 TEST_CASE("every supported pair has a kernel, the others none", "[reduce]") {
-  for (const kernels::Isa isa : isas_here())
+  for (const base::Isa isa : isas_here())
     for (int type = 0; type < dtype_count; ++type)
       for (int op = 0; op < reduce_op_count; ++op)
         CHECK((kernels::find_reduce(static_cast<DType>(type), static_cast<ReduceOp>(op), isa) !=
                nullptr) == supports(static_cast<DType>(type), static_cast<ReduceOp>(op)));
-  CHECK(kernels::find_reduce(static_cast<DType>(99), ReduceOp::sum, kernels::Isa::scalar) ==
-        nullptr);
-  CHECK(kernels::find_reduce(DType::f32, static_cast<ReduceOp>(99), kernels::Isa::scalar) ==
-        nullptr);
-  CHECK(kernels::find_reduce(DType::f32, ReduceOp::sum, kernels::best_isa()) != nullptr);
-  CHECK(kernels::name_of(kernels::Isa::avx512) == "avx512");
+  CHECK(kernels::find_reduce(static_cast<DType>(99), ReduceOp::sum, base::Isa::scalar) == nullptr);
+  CHECK(kernels::find_reduce(DType::f32, static_cast<ReduceOp>(99), base::Isa::scalar) == nullptr);
+  CHECK(kernels::find_reduce(DType::f32, ReduceOp::sum, base::best_isa()) != nullptr);
+  CHECK(base::name_of(base::Isa::avx512) == "avx512");
 }

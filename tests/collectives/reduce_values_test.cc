@@ -17,9 +17,9 @@ constexpr std::array short_floats{DType::f16, DType::bf16, DType::f8e4m3, DType:
 constexpr std::array float_ops{ReduceOp::sum, ReduceOp::mean, ReduceOp::product, ReduceOp::min,
                                ReduceOp::max};
 
-std::string label(DType type, ReduceOp op, kernels::Isa isa) {
+std::string label(DType type, ReduceOp op, base::Isa isa) {
   return std::string(name_of(type)) + " " + std::string(name_of(op)) + " " +
-         std::string(kernels::name_of(isa));
+         std::string(base::name_of(isa));
 }
 
 // The first index where out is not what f32 arithmetic and one rounding give, or count.
@@ -47,7 +47,7 @@ bool same_value(T a, T b) {
 }
 
 template <class T>
-T reduced(DType type, ReduceOp op, kernels::Isa isa, const std::vector<T>& sources,
+T reduced(DType type, ReduceOp op, base::Isa isa, const std::vector<T>& sources,
           kernels::Finish finish = {}) {
   // Enough copies for a full register and a rest, so that both paths have to agree.
   constexpr std::size_t copies = 83;
@@ -81,7 +81,7 @@ void check_special_floats(DType type) {
                           T{1.5f},
                           T{3},
                           Limits::epsilon()};
-  for (const kernels::Isa isa : isas_here()) {
+  for (const base::Isa isa : isas_here()) {
     for (const ReduceOp op : float_ops) {
       for (const T a : values) {
         for (const T b : values) {
@@ -106,7 +106,7 @@ TEST_CASE("f8: every pair of codes, every op", "[reduce]") {
       b[i] = static_cast<std::byte>(i % 256);
     }
     const std::byte* const in[] = {a.data(), b.data()};
-    for (const kernels::Isa isa : isas_here()) {
+    for (const base::Isa isa : isas_here()) {
       for (const ReduceOp op : float_ops) {
         kernels::find_reduce(type, op, isa)(out.data(), in, 2, out.size(), {});
         const std::size_t wrong = first_wrong(format, op, a, b, out);
@@ -135,7 +135,7 @@ TEST_CASE("f16 and bf16: every code with special partners, every op", "[reduce]"
     const std::byte* const in[] = {a.data(), b.data()};
     for (const std::uint32_t partner : partners) {
       for (std::size_t i = 0; i < 65536; ++i) put_code(b, i, 2, partner);
-      for (const kernels::Isa isa : isas_here()) {
+      for (const base::Isa isa : isas_here()) {
         for (const ReduceOp op : float_ops) {
           kernels::find_reduce(type, op, isa)(out.data(), in, 2, 65536, {});
           const std::size_t wrong = first_wrong(format, op, a, b, out);
@@ -154,7 +154,7 @@ TEST_CASE("short floats: one source keeps every code", "[reduce]") {
     for (std::uint32_t code = 0; code < format.codes(); ++code)
       put_code(a, code, format.bytes(), code);
     const std::byte* const in[] = {a.data()};
-    for (const kernels::Isa isa : isas_here()) {
+    for (const base::Isa isa : isas_here()) {
       kernels::find_reduce(type, ReduceOp::sum, isa)(out.data(), in, 1, format.codes(), {});
       for (std::uint32_t code = 0; code < format.codes(); ++code) {
         const std::uint32_t actual = code_at(out, code, format.bytes());
@@ -191,7 +191,7 @@ TEST_CASE("short floats: rounding of f32 at values, ties and their neighbours", 
     std::vector<std::byte> ones(64), out(64);
     for (std::size_t i = 0; i < count; ++i) put_code(ones, i, format.bytes(), format.nearest(1));
     const std::byte* const in[] = {ones.data()};
-    for (const kernels::Isa isa : isas_here()) {
+    for (const base::Isa isa : isas_here()) {
       const kernels::ReduceFunction reduce = kernels::find_reduce(type, ReduceOp::sum, isa);
       for (const float magnitude : wanted) {
         for (const float x : {magnitude, -magnitude}) {
@@ -210,7 +210,7 @@ TEST_CASE("short floats: rounding of f32 at values, ties and their neighbours", 
 }
 
 TEST_CASE("overflow of f8: e4m3 to NaN, e5m2 to infinity", "[reduce]") {
-  for (const kernels::Isa isa : isas_here()) {
+  for (const base::Isa isa : isas_here()) {
     REQUIRE(reduced<std::uint8_t>(DType::f8e4m3, ReduceOp::sum, isa, {0x7e, 0x58}) ==
             0x7e);  // 448 + 16: a tie, to even
     REQUIRE((reduced<std::uint8_t>(DType::f8e4m3, ReduceOp::sum, isa, {0x7e, 0x59}) & 0x7f) ==
@@ -222,7 +222,7 @@ TEST_CASE("overflow of f8: e4m3 to NaN, e5m2 to infinity", "[reduce]") {
 
 TEST_CASE("short floats are rounded once over all sources", "[reduce]") {
   // 2048 + 1 is a tie in f16: rounding after each source would stay at 2048.
-  for (const kernels::Isa isa : isas_here()) {
+  for (const base::Isa isa : isas_here()) {
     REQUIRE(reduced<std::uint16_t>(DType::f16, ReduceOp::sum, isa, {0x6800, 0x3c00, 0x3c00}) ==
             0x6801);
     REQUIRE(reduced<std::uint16_t>(DType::bf16, ReduceOp::sum, isa, {0x4380, 0x3f80, 0x3f80}) ==
@@ -238,7 +238,7 @@ TEST_CASE("f32 and f64: special values", "[reduce]") {
 }
 
 TEST_CASE("integers wrap and are finished towards zero", "[reduce]") {
-  for (const kernels::Isa isa : isas_here()) {
+  for (const base::Isa isa : isas_here()) {
     REQUIRE(reduced<std::int32_t>(DType::i32, ReduceOp::sum, isa, {INT32_MAX, 1}) == INT32_MIN);
     REQUIRE(reduced<std::int64_t>(DType::i64, ReduceOp::product, isa, {INT64_MIN, -1}) ==
             INT64_MIN);
@@ -271,7 +271,7 @@ TEST_CASE("integers wrap and are finished towards zero", "[reduce]") {
 }
 
 TEST_CASE("f32 is finished in f64", "[reduce]") {
-  for (const kernels::Isa isa : isas_here()) {
+  for (const base::Isa isa : isas_here()) {
     // In f32 the product would overflow, and the quotient would be rounded twice.
     REQUIRE(reduced<float>(DType::f32, ReduceOp::sum, isa, {3e38f, 0}, kernels::Finish{10, 20}) ==
             1.5e38f);

@@ -59,9 +59,8 @@ float load_of(double factor, int size) {
 Inputs::Inputs(DType its_type, int size, std::size_t its_count) : type(its_type), count(its_count) {
   for (int rank = 0; rank < size; ++rank) by_rank.push_back(random_values(type, rank, count));
   for (const Reduction& reduction : reductions) {
-    const kernels::ReduceFunction add =
-        kernels::find_reduce(type, reduction.op, kernels::Isa::scalar);
-    const kernels::ScaledSum add_scaled = kernels::find_scaled_sum(type, kernels::Isa::scalar);
+    const kernels::ReduceFunction add = kernels::find_reduce(type, reduction.op, base::Isa::scalar);
+    const kernels::ScaledSum add_scaled = kernels::find_scaled_sum(type, base::Isa::scalar);
     const double scale = reduction.scale.value_or(1),
                  divide = reduction.op == ReduceOp::mean ? size : 1.0;
     const float load = add_scaled != nullptr ? load_of(scale / divide, size) : 1.0F;

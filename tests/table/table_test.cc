@@ -177,8 +177,8 @@ TEST_CASE("the values of the table are exact in any order") {
           const std::byte* in[] = {value.data(),
                                    rank < 0 ? nullptr : contribution(t, o, rank).data()};
           const std::size_t sources = rank < 0 ? 1 : 2;
-          kernels::find_reduce(t, o, kernels::Isa::scalar)(value.data(), in, sources, period,
-                                                           rank < 0 ? finish : kernels::Finish{});
+          kernels::find_reduce(t, o, base::Isa::scalar)(value.data(), in, sources, period,
+                                                        rank < 0 ? finish : kernels::Finish{});
         }
         INFO(name_of(t) << " " << name_of(o) << " " << size);
         CHECK(difference(value.data(), reduction(t, o, size), size_of(t), 0, period) == "");

@@ -30,7 +30,7 @@ Bytes input_of(Call call, int rank, std::uint64_t iteration) {
 // Combines the ranks one by one from `first` on, rounding at each.
 Bytes chain(const Call& call, const std::vector<Bytes>& inputs, std::size_t first) {
   const kernels::ReduceFunction reduce =
-      kernels::find_reduce(call.type, call.op, kernels::Isa::scalar);
+      kernels::find_reduce(call.type, call.op, base::Isa::scalar);
   REQUIRE(reduce != nullptr);
   Bytes result = inputs[first];
   for (std::size_t i = 1; i < inputs.size(); ++i) {
@@ -48,8 +48,8 @@ Bytes at_once(const Call& call, const std::vector<Bytes>& inputs) {
   Bytes result(inputs[0].size());
   kernels::Finish finish;
   if (call.op == ReduceOp::mean) finish.divide = call.size;
-  kernels::find_reduce(call.type, call.op, kernels::Isa::scalar)(result.data(), in.data(),
-                                                                 in.size(), count, finish);
+  kernels::find_reduce(call.type, call.op, base::Isa::scalar)(result.data(), in.data(), in.size(),
+                                                              count, finish);
   return result;
 }
 

@@ -25,16 +25,18 @@ Token token_of(unsigned char value) {
 
 TEST_CASE("strangers that connect first do not keep the neighbour out") {
   Endpoint endpoint{"127.0.0.1", 0};
-  const Descriptor listener = listen_at(endpoint, 0, 0);
+  const base::FileDescriptor listener = listen_at(endpoint, 0, 0);
   const auto deadline = Clock::now() + std::chrono::seconds(30);
   connect_to(endpoint, deadline).close();
-  const Descriptor silent = connect_to(endpoint, deadline), wrong = connect_to(endpoint, deadline),
-                   right = connect_to(endpoint, deadline);
+  const base::FileDescriptor silent = connect_to(endpoint, deadline),
+                             wrong = connect_to(endpoint, deadline),
+                             right = connect_to(endpoint, deadline);
   send_all(wrong, token_of(1), deadline);
   send_all(right, token_of(2), deadline);
   send_all(right, token_of(3), deadline);
 
-  const Descriptor accepted = accept_with_token(listener, token_of(2), patience, deadline);
+  const base::FileDescriptor accepted =
+      accept_with_token(listener, token_of(2), patience, deadline);
   Token next{};
   receive_all(accepted, next, deadline);
   CHECK(next == token_of(3));
@@ -42,8 +44,8 @@ TEST_CASE("strangers that connect first do not keep the neighbour out") {
 
 TEST_CASE("without the neighbour accepting ends at its deadline") {
   Endpoint endpoint{"127.0.0.1", 0};
-  const Descriptor listener = listen_at(endpoint, 0, 0);
-  const Descriptor silent = connect_to(endpoint, Clock::now() + std::chrono::seconds(30));
+  const base::FileDescriptor listener = listen_at(endpoint, 0, 0);
+  const base::FileDescriptor silent = connect_to(endpoint, Clock::now() + std::chrono::seconds(30));
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   CHECK_THROWS_AS(accept_with_token(listener, token_of(2), std::chrono::seconds(60), deadline),
                   std::runtime_error);

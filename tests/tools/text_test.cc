@@ -39,14 +39,6 @@ TEST_CASE("numbers are whole and within their range") {
     CHECK_THROWS_AS(parse_positive("--min-bandwidth", bad), UsageError);
 }
 
-TEST_CASE("bytes are written for people") {
-  CHECK(format_bytes(0) == "0 B");
-  CHECK(format_bytes(1023) == "1023 B");
-  CHECK(format_bytes(1536) == "1.5 KiB");
-  CHECK(format_bytes(64u << 20) == "64 MiB");
-  CHECK(format_bytes(std::uint64_t{3} << 40) == "3 TiB");
-}
-
 TEST_CASE("lists are split at separators, empty words left out") {
   CHECK(split("a,b", ',') == std::vector<std::string>{"a", "b"});
   CHECK(split(",a,,b,", ',') == std::vector<std::string>{"a", "b"});

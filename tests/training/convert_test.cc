@@ -51,14 +51,14 @@ std::vector<float> many_floats(DType type) {
 template <class T>
 std::vector<T> with_scalar(DType from, DType to, const void* in, std::size_t count) {
   std::vector<T> out(count);
-  kernels::find_convert(from, to, kernels::Isa::scalar)(reinterpret_cast<std::byte*>(out.data()),
-                                                        static_cast<const std::byte*>(in), count);
+  kernels::find_convert(from, to, base::Isa::scalar)(reinterpret_cast<std::byte*>(out.data()),
+                                                     static_cast<const std::byte*>(in), count);
   return out;
 }
 
 // The first element that differs from what the scalar kernel gives, any NaN being like any other;
 // count when none does.
-std::size_t first_difference(kernels::Isa isa, DType from, DType to, const std::byte* in,
+std::size_t first_difference(base::Isa isa, DType from, DType to, const std::byte* in,
                              std::size_t count) {
   const auto expected = with_scalar<std::uint64_t>(from, to, in, count);
   const auto* const wanted = reinterpret_cast<const std::byte*>(expected.data());
@@ -115,8 +115,8 @@ TEST_CASE("every code of a short float becomes its value, and back") {
       if (reference.is_nan(code) ? !reference.is_nan(now) : now != code) ++wrong;
     }
     CHECK(wrong == 0);
-    for (const kernels::Isa isa : isas_here()) {
-      INFO(name_of(type) << " " << kernels::name_of(isa));
+    for (const base::Isa isa : isas_here()) {
+      INFO(name_of(type) << " " << base::name_of(isa));
       CHECK(first_difference(isa, type, DType::f32, codes.data(), reference.codes()) ==
             reference.codes());
     }
@@ -128,7 +128,7 @@ TEST_CASE("f32 becomes the nearest short float, ties to even") {
     const ShortFloat reference(type);
     const std::vector<float> values = many_floats(type);
     std::vector<std::byte> codes(values.size() * reference.bytes());
-    kernels::find_convert(DType::f32, type, kernels::Isa::scalar)(
+    kernels::find_convert(DType::f32, type, base::Isa::scalar)(
         codes.data(), reinterpret_cast<const std::byte*>(values.data()), values.size());
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -142,9 +142,9 @@ TEST_CASE("f32 becomes the nearest short float, ties to even") {
 }
 
 TEST_CASE("instruction sets convert alike, at any address and count") {
-  for (const kernels::Isa isa : isas_here()) {
+  for (const base::Isa isa : isas_here()) {
     for (const DType type : {DType::f64, DType::f16, DType::bf16, DType::f8e4m3, DType::f8e5m2}) {
-      INFO(name_of(type) << " " << kernels::name_of(isa));
+      INFO(name_of(type) << " " << base::name_of(isa));
       const std::vector<float> values = many_floats(type);
       const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
       CHECK(first_difference(isa, DType::f32, type, bytes, values.size()) == values.size());
@@ -172,7 +172,7 @@ TEST_CASE("f64 becomes the nearest f32") {
   std::mt19937_64 random(5);
   std::vector<std::uint64_t> bits(10'001);
   for (std::uint64_t& each : bits) each = random() & 0xc7ffffffffffffffu;  // in the range of f32
-  for (const kernels::Isa isa : isas_here())
+  for (const base::Isa isa : isas_here())
     CHECK(first_difference(isa, DType::f64, DType::f32,
                            reinterpret_cast<const std::byte*>(bits.data()),
                            bits.size()) == bits.size());

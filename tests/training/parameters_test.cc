@@ -152,7 +152,7 @@ TEST_CASE("broadcast_parameters: what cannot be broadcast is refused on every ra
       expect(message == wanted, message);
     };
     refused(Errc::invalid_argument, 3,
-            "on ranks 0, 1, 2: broadcast_parameters: there is no root 3 among 3 ranks");
+            "on ranks 0-2: broadcast_parameters: there is no root 3 among 3 ranks");
     void* const value = values.parameters[5].value;
     if (rank == 1) values.parameters[5].value = nullptr;
     refused(Errc::invalid_argument, 0,

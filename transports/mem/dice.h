@@ -5,6 +5,8 @@
 
 #include "transports/transport.h"
 
+#include "base/mix.h"
+
 namespace rondo::mem {
 
 // What the faults of one directed link are drawn with: a throw is a pure function of (seed, link,
@@ -24,13 +26,7 @@ class MemDice {
   }
 
  private:
-  // The output function of SplitMix64 (Steele, Lea, Flood 2014).
-  static std::uint64_t mix(std::uint64_t value) noexcept {
-    value += 0x9e3779b97f4a7c15u;
-    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-    value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-    return value ^ (value >> 31);
-  }
+  static std::uint64_t mix(std::uint64_t value) noexcept { return base::mix_hash(0, value); }
 
   std::uint64_t stream_;
 };

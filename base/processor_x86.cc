@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cpuid.h>
 
-#include "collectives/kernels/processor.h"
+#include "base/processor.h"
 
-namespace rondo::kernels {
+namespace rondo::base {
 
 namespace {
 
@@ -17,10 +17,11 @@ bool has_f16c() noexcept {
 
 Isa detect_isa() noexcept {
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !has_f16c()) return Isa::scalar;
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
+    return Isa::scalar;
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   return avx512 ? Isa::avx512 : Isa::avx2;
 }
 
-}  // namespace rondo::kernels
+}  // namespace rondo::base

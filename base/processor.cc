@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/processor.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "base/log.h"
+
+namespace rondo::base {
+namespace {
+
+Isa choose_isa() noexcept {
+  const Isa most = processor_isa();
+  const char* const wish = std::getenv("RONDO_ISA");
+  if (wish == nullptr || *wish == '\0') return most;
+  for (const Isa isa : {Isa::scalar, Isa::avx2, Isa::avx512})
+    if (name_of(isa) == wish) return std::min(isa, most);
+  try {
+    log_line(LogLevel::warning, std::string("RONDO_ISA=") + wish +
+                                    " is ignored: it can be scalar, avx2 or avx512; using " +
+                                    std::string(name_of(most)));
+  } catch (...) {
+    // Out of memory for a message: the choice stands without it.
+  }
+  return most;
+}
+
+}  // namespace
+
+Isa processor_isa() noexcept {
+  static const Isa isa = detect_isa();
+  return isa;
+}
+
+Isa best_isa() noexcept {
+  static const Isa isa = choose_isa();
+  return isa;
+}
+
+std::string_view name_of(Isa isa) noexcept {
+  switch (isa) {
+    case Isa::scalar:
+      return "scalar";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+int usable_cores() noexcept {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  const bool known = ::sched_getaffinity(0, sizeof set, &set) == 0;
+  return std::max(1, known ? CPU_COUNT(&set) : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+}  // namespace rondo::base

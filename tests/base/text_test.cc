@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/text.h"
+
+#include <cerrno>
+#include <numeric>
+#include <vector>
+
+#include "base/rank_list.h"
+#include "catch.h"
+
+namespace rondo::testing {
+namespace {
+
+using base::list_of_ranks;
+
+TEST_CASE("bytes are written for people") {
+  CHECK(base::describe_bytes(0) == "0 B");
+  CHECK(base::describe_bytes(1023) == "1023 B");
+  CHECK(base::describe_bytes(1536) == "1.5 KiB");
+  CHECK(base::describe_bytes(64u << 20) == "64 MiB");
+  CHECK(base::describe_bytes(std::uint64_t{3} << 40) == "3 TiB");
+}
+
+TEST_CASE("an errno stands within a sentence") {
+  CHECK(base::describe_errno(ECONNREFUSED) == "connection refused");
+}
+
+TEST_CASE("blanks go at both ends only") {
+  CHECK(base::trim(" \ta b\r\n") == "a b");
+  CHECK(base::trim(" \n").empty());
+  CHECK(base::trim("").empty());
+}
+
+TEST_CASE("a number is the whole text and fits its type") {
+  CHECK(base::parse_whole<int>("-7") == -7);
+  CHECK(base::parse_whole<std::uint16_t>("65535") == 65535);
+  for (const char* const bad : {"", " 1", "1 ", "1.5", "65536", "-1"})
+    CHECK_FALSE(base::parse_whole<std::uint16_t>(bad));
+}
+
+TEST_CASE("ranks are listed in order, three and more in a row by their ends") {
+  CHECK(list_of_ranks({3}) == "rank 3");
+  CHECK(list_of_ranks({1, 0}) == "ranks 0, 1");
+  CHECK(list_of_ranks({0, 1, 2}) == "ranks 0-2");
+  CHECK(list_of_ranks({9, 1, 5, 4, 6, 4}) == "ranks 1, 4-6, 9");
+  CHECK(list_of_ranks({2, 2}) == "rank 2");
+  std::vector<int> all(256);
+  std::iota(all.begin(), all.end(), 0);
+  CHECK(list_of_ranks(all) == "ranks 0-255");
+}
+
+TEST_CASE("of a long list of ranks the first are named") {
+  std::vector<int> odd;
+  for (int rank = 1; rank < 100; rank += 2) odd.push_back(rank);
+  CHECK(list_of_ranks(odd) ==
+        "ranks 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31 and 34 more");
+  odd.resize(16);
+  CHECK(list_of_ranks(odd).ends_with(", 29, 31"));
+}
+
+}  // namespace
+}  // namespace rondo::testing
