@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A split takes two all_gathers of the parent and an ordinary join of each group:
-//
-//   wish    := color:i32 key:i32                      ; the first: who belongs together, in which
-//                                                     ; order
-//   message := kind:u8 code:u8 length:u16 byte*4096   ; the second: how to meet; `length` bytes
-//                                                     ; count
-//   kind    := 0 (nothing to say) | 1 (the announcement of a group's rank 0)
-//            | 2 (this rank has failed: code and cause)
+// the first says who belongs together and in which order, the second how a group meets
+// (lib/split_message.h).
 //
 // Every rank takes part in both exactly once, whatever happens to it: so nobody waits in vain, and
 // a group hears why it cannot be.
@@ -25,18 +20,12 @@
 
 #include <rondo/store.h>
 
-#include "base/bytes.h"
 #include "lib/needs.h"
-#include "lib/rendezvous/announcement.h"
+#include "lib/split_message.h"
 
 namespace rondo::lib {
 
 namespace {
-
-enum class Kind : std::uint8_t { nothing, announcement, failure };
-
-constexpr std::size_t wish_bytes = 8, message_head = 4,
-                      message_bytes = message_head + rendezvous::most_announcement_bytes;
 
 struct Group {
   int color = 0;
@@ -59,17 +48,20 @@ transports::Blob gather(CommunicatorState& parent, const transports::Blob& mine,
   return all;
 }
 
+// What a rank has contributed to a gather.
+template <std::size_t bytes>
+std::span<const std::byte, bytes> record_of(const transports::Blob& all, int rank) {
+  return std::span(all).subspan(static_cast<std::size_t>(rank) * bytes).template first<bytes>();
+}
+
 Group find_group(CommunicatorState& parent, int color, int key) {
-  transports::Blob wish(wish_bytes);
-  base::store_little(wish.data(), static_cast<std::uint32_t>(color));
-  base::store_little(wish.data() + 4, static_cast<std::uint32_t>(key));
-  const transports::Blob wishes = gather(parent, wish, parent.options().deadline);
+  const transports::Blob wishes =
+      gather(parent, encode(SplitWish{color, key}), parent.options().deadline);
   if (color < 0) return {};
   std::vector<std::pair<int, int>> ranks;  // by key, then by rank
   for (int rank = 0; rank < parent.size(); ++rank) {
-    const std::byte* const at = wishes.data() + static_cast<std::size_t>(rank) * wish_bytes;
-    if (static_cast<int>(base::load_little<std::uint32_t>(at)) == color)
-      ranks.emplace_back(static_cast<int>(base::load_little<std::uint32_t>(at + 4)), rank);
+    const SplitWish its = decode_split_wish(record_of<split_wish_bytes>(wishes, rank));
+    if (its.color == color) ranks.emplace_back(its.key, rank);
   }
   std::sort(ranks.begin(), ranks.end());
   Group group{color, {}, 0};
@@ -88,32 +80,24 @@ struct ParentFailed {
 
 // What the join of the group uses as the program's store. One exchange answers both its put and its
 // get.
-class Meeting final : public Store {
+class GroupStore final : public Store {
  public:
-  Meeting(CommunicatorState& parent, const Group& group) : parent_(parent), group_(group) {}
+  GroupStore(CommunicatorState& parent, const Group& group) : parent_(parent), group_(group) {}
 
   void put(std::string_view, std::string_view value) override {
-    exchange(Kind::announcement, {}, value);
+    exchange({SplitMessage::Kind::announcement, {}, std::string(value)});
   }
   std::string get(std::string_view, std::chrono::steady_clock::time_point) override {
-    if (!exchanged_) exchange(Kind::nothing, {}, {});
+    if (!exchanged_) exchange({});
     return announcement_;
   }
 
   bool exchanged() const noexcept { return exchanged_; }
   // Throws when a rank of the group has failed.
-  void exchange(Kind kind, std::error_code code, std::string_view text) {
+  void exchange(const SplitMessage& mine) {
     exchanged_ = true;
-    transports::Blob mine(message_bytes);
-    const std::size_t length = std::min(text.size(), rendezvous::most_announcement_bytes);
-    mine[0] = static_cast<std::byte>(kind);
-    mine[1] = static_cast<std::byte>(code.category() == error_category() ? code.value() : 0);
-    base::store_little(mine.data() + 2, static_cast<std::uint16_t>(length));
-    std::copy_n(reinterpret_cast<const std::byte*>(text.data()), length,
-                mine.begin() + message_head);
-    const transports::Blob all = gather_from_all(mine);
-    for (const int rank : group_.members)
-      read(rank, all.data() + static_cast<std::size_t>(rank) * message_bytes);
+    const transports::Blob all = gather_from_all(encode(mine));
+    for (const int rank : group_.members) read(rank, record_of<split_message_bytes>(all, rank));
   }
 
  private:
@@ -125,21 +109,17 @@ class Meeting final : public Store {
     }
   }
 
-  void read(int rank, const std::byte* message) {
-    const auto kind = static_cast<Kind>(message[0]);
-    const auto length = base::load_little<std::uint16_t>(message + 2);
-    const std::string text(reinterpret_cast<const char*>(message + message_head),
-                           std::min<std::size_t>(length, rendezvous::most_announcement_bytes));
-    const auto code = std::to_integer<int>(message[1]);
-    if (kind == Kind::failure)
-      throw Error(is_valid_code(code) ? static_cast<Errc>(code) : Errc::rendezvous,
-                  fmt::format("split by color {}: rank {} of {}: {}", group_.color, rank,
-                              parent_.size(), text));
-    if (kind == Kind::announcement && rank == group_.members.front()) announcement_ = text;
+  void read(int rank, std::span<const std::byte, split_message_bytes> bytes) {
+    auto message = decode_split_message(bytes);
+    if (!message)
+      fail(Errc::rendezvous, rank, "its message cannot be read: do all ranks run one version?");
+    if (message->kind == SplitMessage::Kind::failure) fail(message->code, rank, message->text);
+    if (message->kind == SplitMessage::Kind::announcement && rank == group_.members.front())
+      announcement_ = std::move(message->text);
   }
-  static bool is_valid_code(int code) noexcept {
-    return code >= static_cast<int>(Errc::invalid_argument) &&
-           code <= static_cast<int>(Errc::system);
+  [[noreturn]] void fail(Errc code, int rank, std::string_view cause) const {
+    throw Error(code, fmt::format("split by color {}: rank {} of {}: {}", group_.color, rank,
+                                  parent_.size(), cause));
   }
 
   CommunicatorState& parent_;
@@ -149,12 +129,12 @@ class Meeting final : public Store {
 };
 
 std::unique_ptr<CommunicatorState> join_group(CommunicatorState& parent, const Group& group,
-                                              Meeting& meeting, std::uint64_t number) {
+                                              GroupStore& store, std::uint64_t number) {
   Options options = parent.options();
   options.rank = group.rank;
   options.size = static_cast<int>(group.members.size());
   options.rendezvous.clear();
-  options.store = &meeting;
+  options.store = &store;
   rendezvous::Place place = parent.place();
   place.rank = options.rank;
   place.size = options.size;
@@ -166,28 +146,27 @@ std::unique_ptr<CommunicatorState> join_group(CommunicatorState& parent, const G
   return std::make_unique<CommunicatorState>(options, place, parent.factory());
 }
 
-}  // namespace
-
-namespace {
+Errc code_of(const std::exception& error) noexcept {
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  return own != nullptr && own->code().category() == error_category()
+             ? static_cast<Errc>(own->code().value())
+             : Errc::system;
+}
 
 std::unique_ptr<CommunicatorState> split_in_groups(CommunicatorState& parent, const Group& group,
                                                    std::uint64_t number) {
-  Meeting meeting(parent, group);
+  GroupStore store(parent, group);
   std::unique_ptr<CommunicatorState> result;
   if (group.color >= 0 && !group.members.empty()) {
     try {
-      result = join_group(parent, group, meeting, number);
-    } catch (const Error& error) {
-      if (meeting.exchanged()) throw;
-      meeting.exchange(Kind::failure, error.code(), error.what());
-      throw;
+      result = join_group(parent, group, store, number);
     } catch (const std::exception& error) {
-      if (meeting.exchanged()) throw;
-      meeting.exchange(Kind::failure, Errc::system, error.what());
+      if (!store.exchanged())
+        store.exchange({SplitMessage::Kind::failure, code_of(error), error.what()});
       throw;
     }
   }
-  if (!meeting.exchanged()) meeting.exchange(Kind::nothing, {}, {});
+  if (!store.exchanged()) store.exchange({});
   return result;
 }
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The record that a rank sends when it joins. The bytes are read as the records of two ranks, and
+// once more with a good head, so that settings and constants are reached.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+#include <vector>
+
+#include <rondo/error.h>
+
+#include "lib/record.h"
+
+using namespace rondo;
+
+namespace {
+
+void read(const transports::Blob& record) {
+  try {
+    const std::vector<transports::Blob> blobs(2, record);
+    const auto records = lib::read_records(blobs);
+    const schedules::Hosts hosts = lib::group_by_host(records);
+    if (hosts.count() != 1 || lib::cores_of(records, hosts) < 1) std::abort();
+  } catch (const Error& error) {
+    if (error.code() != Errc::rendezvous) std::abort();  // two equal records cannot differ
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto bytes = std::as_bytes(std::span(data, size));
+  read(transports::Blob(bytes.begin(), bytes.end()));
+
+  // A record as this build writes it, up to its settings, and then the input.
+  static const transports::Blob head = [] {
+    Options options;
+    options.host = "host";
+    transports::Blob whole = lib::write_record(options, {}, lib::CostSource::defaults, {});
+    whole.resize(4 + options.host.size() + 4 + 1);
+    return whole;
+  }();
+  transports::Blob record = head;
+  record.insert(record.end(), bytes.begin(), bytes.end());
+  read(record);
+  return 0;
+}
