@@ -109,9 +109,13 @@ ScheduleProof check_schedule(const ScheduleQuery& query, const ScheduleCheck& op
   for (int rank = 0; rank < query.ranks; ++rank)
     schedules.push_back(
         schedules::make_schedule(algorithm, query.operation, rank, query.ranks, query.root, hosts));
-  const proof::CheckReport report = proof::check(
-      schedules, query.operation, query.root,
-      {.segments = options.segments, .depth = options.depth, .credits = options.credits});
+  proof::CheckOptions proof_options{
+      .segments = options.segments, .depth = options.depth, .credits = options.credits};
+  proof::CheckReport report = proof::check(schedules, query.operation, query.root, proof_options);
+  if (report.ok()) {
+    proof_options.in_place = true;
+    report = proof::check(schedules, query.operation, query.root, proof_options);
+  }
   return {report.problem, schedules.front().slices, report.rounds, report.slices_sent};
 }
 

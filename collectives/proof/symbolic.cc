@@ -10,6 +10,8 @@ namespace rondo::proof {
 
 namespace {
 
+constexpr std::size_t no_memory = ~std::size_t{0};
+
 std::size_t size_of_set(std::span<const std::uint64_t> set) {
   std::size_t count = 0;
   for (const std::uint64_t word : set) count += static_cast<std::size_t>(std::popcount(word));
@@ -46,15 +48,19 @@ std::string describe_step(int rank, std::size_t index, const schedules::Step& st
 }
 
 Symbolic::Symbolic(const std::vector<schedules::Schedule>& schedules, Collective operation,
-                   int root, std::size_t frames)
+                   int root, std::size_t frames, bool in_place)
     : schedules_(&schedules),
       operation_(schedules::without_counts(operation)),
       root_(root),
       size_(static_cast<int>(schedules.size())),
       slices_(schedules.front().slices),
+      in_place_(in_place),
       values_(schedules.size() * (slices_ + 1) + frames),
       contributions_(values_.size(), size_),
       begun_(values_.size(), size_),
+      readers_(2 * schedules.size() * (slices_ + 1), 0),
+      read_by_(frames, no_memory),
+      grants_(schedules.size() * (slices_ + 1), 0),
       kept_(slices_, 0) {
   for (int rank = 0; rank < size_; ++rank)
     for (std::uint32_t slice = 0; slice <= slices_; ++slice)
@@ -96,6 +102,26 @@ bool Symbolic::promises(int rank, std::uint32_t slice) const noexcept {
 void Symbolic::fail(int rank, std::size_t step, const std::string& text) {
   if (problem_.empty())
     problem_ = describe_step(rank, step, step_of(rank, step), slices_) + ": " + text;
+}
+
+bool Symbolic::has_part(int rank, std::size_t step, bool written) {
+  if (values_[place(rank, step_of(rank, step).slice)].written == written) return true;
+  fail(rank, step, "its part is not in the memory where the engine looks for it");
+  return false;
+}
+
+// Memory that a peer may write belongs to its frame.
+bool Symbolic::may_use(int rank, std::size_t step, std::size_t frame) {
+  const std::size_t granted = grants_[place(rank, step_of(rank, step).slice)];
+  if (granted == 0 || granted == frame + 1) return true;
+  fail(rank, step, "it uses memory that a peer may write already");
+  return false;
+}
+
+bool Symbolic::may_write(int rank, std::size_t step) {
+  if (readers_[memory(place(rank, step_of(rank, step).slice), true)] == 0) return true;
+  fail(rank, step, "it writes over memory from which a link still reads");
+  return false;
 }
 
 // An untouched slice becomes the rank's own input.
@@ -147,7 +173,7 @@ void Symbolic::learn(int rank, const schedules::Step& step, std::size_t from) {
   rounds_ = std::max(rounds_, depth);
 }
 
-void Symbolic::receive(int rank, std::size_t index, std::size_t frame) {
+void Symbolic::receive(int rank, std::size_t index, std::size_t frame, bool written) {
   const schedules::Step& step = step_of(rank, index);
   const std::size_t from = static_cast<std::size_t>(size_) * (slices_ + 1) + frame;
   learn(rank, step, from);
@@ -156,6 +182,9 @@ void Symbolic::receive(int rank, std::size_t index, std::size_t frame) {
   Value& value = values_[place(rank, step.slice)];
   const auto set = contributions_.of(place(rank, step.slice));
   const auto other = contributions_.of(from);
+  if (!has_part(rank, index, written) || !may_use(rank, index, frame) || !may_write(rank, index))
+    return;
+  grants_[place(rank, step.slice)] = 0;
   if (value.kept) return fail(rank, index, "it writes over a value that has been kept");
   if (!step.reduce) {
     value.expression = arrived.expression;
@@ -174,6 +203,7 @@ void Symbolic::receive(int rank, std::size_t index, std::size_t frame) {
     unite(set, other);
     value.expression = combine(value.expression, arrived.expression);
   }
+  value.written = true;
   if (step.keep) keep(rank, index);
 }
 
@@ -211,18 +241,34 @@ void Symbolic::keep(int rank, std::size_t index) {
 
 void Symbolic::keep_local(int rank, std::size_t index) {
   const schedules::Step& step = step_of(rank, index);
-  if (step.slice < slices_ && step.keep && touch(rank, index, step.slice)) keep(rank, index);
+  if (step.slice == slices_ || !step.keep || !touch(rank, index, step.slice)) return;
+  Value& value = values_[place(rank, step.slice)];
+  if (!may_use(rank, index, read_by_.size())) return;
+  // Finishing a sum changes it where it lies; what is only moved may lie there already.
+  const bool writes = reduces() || (!value.written && !in_place_);
+  if (writes && !may_write(rank, index)) return;
+  value.written = true;
+  keep(rank, index);
 }
 
-void Symbolic::send(int rank, std::size_t index, std::size_t frame) {
+void Symbolic::granted(int rank, std::size_t index, std::size_t frame) {
+  if (step_of(rank, index).slice == slices_ || !may_write(rank, index)) return;
+  grants_[place(rank, step_of(rank, index).slice)] = frame + 1;
+}
+
+void Symbolic::send(int rank, std::size_t index, std::size_t frame, bool written, bool held) {
   const schedules::Step& step = step_of(rank, index);
   const std::size_t to = static_cast<std::size_t>(size_) * (slices_ + 1) + frame;
+  const std::size_t own = place(rank, step.slice);
   if (step.slice == slices_) {
     for (std::uint32_t slice = 0; slice < slices_; ++slice) learn(rank, step, place(rank, slice));
-  } else if (!touch(rank, index, step.slice)) {
+  } else if (!touch(rank, index, step.slice) || !has_part(rank, index, written) ||
+             ((written || in_place_) && !may_use(rank, index, read_by_.size()))) {
     return;
+  } else if (held) {
+    read_by_[frame] = memory(own, written);
+    ++readers_[read_by_[frame]];
   }
-  const std::size_t own = place(rank, step.slice);
   values_[to] = values_[own];
   values_[to].depth = values_[own].depth + 1;
   std::copy_n(contributions_.of(own).begin(), contributions_.of(own).size(),
@@ -230,7 +276,16 @@ void Symbolic::send(int rank, std::size_t index, std::size_t frame) {
   std::copy_n(begun_.of(own).begin(), begun_.of(own).size(), begun_.of(to).begin());
 }
 
+void Symbolic::released(std::size_t frame) {
+  if (read_by_[frame] != no_memory) --readers_[read_by_[frame]];
+  read_by_[frame] = no_memory;
+}
+
 void Symbolic::rank_done(int rank) {
+  for (std::uint32_t slice = 0; slice < slices_; ++slice)
+    for (const bool written : {false, true})
+      if (readers_[memory(place(rank, slice), written)] != 0 && problem_.empty())
+        problem_ = fmt::format("rank {} is done while a link still reads slice {}", rank, slice);
   const auto all = begun_.of(place(rank, slices_));
   for (std::uint32_t slice = 0; slice < slices_; ++slice) unite(all, begun_.of(place(rank, slice)));
   if (size_of_set(all) != schedules_->size() && problem_.empty())

@@ -29,15 +29,22 @@ class RankSets {
 
 class Symbolic {
  public:
-  // frames: of one segment, all links together.
+  // frames: of one segment, all links together. in_place: a slice's value lies where its input
+  // lay.
   Symbolic(const std::vector<schedules::Schedule>& schedules, Collective operation, int root,
-           std::size_t frames);
+           std::size_t frames, bool in_place);
 
   // In the order in which they happen. A step with from: receive, and then send when it has to; one
-  // without: send or keep.
-  void receive(int rank, std::size_t step, std::size_t frame);
-  void send(int rank, std::size_t step, std::size_t frame);
+  // without: send or keep. written: what the engine takes this rank's part from is what earlier
+  // steps, or this one, have left; else it is the input.
+  void receive(int rank, std::size_t step, std::size_t frame, bool written);
+  // held: the link reads the memory until released().
+  void send(int rank, std::size_t step, std::size_t frame, bool written, bool held);
+  void released(std::size_t frame);
   void keep_local(int rank, std::size_t step);
+  // The frame's sender writes straight to where the step will have it, at any time from now until
+  // it is received.
+  void granted(int rank, std::size_t step, std::size_t frame);
   // Every step of the rank is done.
   void rank_done(int rank);
   // All ranks are done: is everything kept that the operation promises?
@@ -56,6 +63,7 @@ class Symbolic {
     std::uint32_t expression = 0;  // 0: untouched, the rank's own input
     bool finished = false;         // every contribution is in it, and the scale has been applied
     bool kept = false;
+    bool written = false;     // by a step; else the rank's input is all there is
     std::uint64_t depth = 0;  // frames in a row that led to it
   };
 
@@ -79,6 +87,13 @@ class Symbolic {
   std::string write(std::uint32_t expression) const;
   void keep(int rank, std::size_t step);
   void learn(int rank, const schedules::Step& step, std::size_t from);
+  // The memory of the slice's value, or of its input.
+  std::size_t memory(std::size_t place, bool written) const noexcept {
+    return 2 * place + (written || in_place_ ? 1 : 0);
+  }
+  bool has_part(int rank, std::size_t step, bool written);
+  bool may_use(int rank, std::size_t step, std::size_t frame);
+  bool may_write(int rank, std::size_t step);
   void fail(int rank, std::size_t step, const std::string& text);
   const schedules::Step& step_of(int rank, std::size_t step) const noexcept {
     return (*schedules_)[static_cast<std::size_t>(rank)].steps[step];
@@ -88,9 +103,13 @@ class Symbolic {
   Collective operation_;
   int root_, size_;
   std::uint32_t slices_;
+  bool in_place_;
   std::vector<Value> values_;  // by place, and then by frame
   RankSets contributions_, begun_;
-  std::vector<std::uint32_t> kept_;  // by slice: the expression that the first rank kept
+  std::vector<std::uint32_t> readers_;  // by memory: links that read it
+  std::vector<std::size_t> read_by_;    // by frame: the memory that its link reads
+  std::vector<std::size_t> grants_;     // by place: frames that may be written there, plus 1
+  std::vector<std::uint32_t> kept_;     // by slice: the expression that the first rank kept
   std::unordered_map<std::uint64_t, std::uint32_t> expressions_;  // operands to sum
   std::vector<std::uint64_t> operands_;                           // by sum, in order of appearance
   std::uint64_t rounds_ = 0;
