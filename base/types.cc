@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include "base/traits.h"
+
 namespace rondo {
 
 namespace {
@@ -30,10 +32,6 @@ constexpr std::array<TypeFacts, moved_dtype_count> type_facts{{{"f64", 8, false}
                                                                {"u16", 2, true}}};
 constexpr std::array<std::string_view, reduce_op_count> op_names{
     "sum", "mean", "product", "min", "max", "bit_and", "bit_or", "bit_xor"};
-constexpr std::array<std::string_view, collective_count> collective_names{
-    "all_reduce",       "reduce",       "broadcast", "all_gather", "reduce_scatter",
-    "barrier",          "gather",       "scatter",   "all_to_all", "all_gather_v",
-    "reduce_scatter_v", "all_to_all_v", "send",      "receive"};
 
 using TypeSynonym = std::pair<std::string_view, DType>;
 constexpr std::array type_synonyms{
@@ -114,8 +112,7 @@ std::string_view name_of(ReduceOp op) noexcept {
 }
 
 std::string_view name_of(Collective operation) noexcept {
-  const auto index = static_cast<std::size_t>(operation);
-  return index < collective_names.size() ? collective_names[index] : "unknown";
+  return base::traits_of(operation).name;
 }
 
 std::optional<DType> parse_dtype(std::string_view text) noexcept {

@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "collectives/schedules/call.h"
-
 namespace rondo::lib {
 
 namespace {
@@ -54,7 +52,7 @@ void check_op(const Arguments& a) {
 }
 
 void check_scale(const Arguments& a) {
-  if (a.options->scale && !schedules::is_reducing(a.operation))
+  if (a.options->scale && !a.traits().reduces)
     refuse(a, "a scale factor applies to reductions only");
   if (!a.options->scale) return;
   if (is_integer(a.in.type))
@@ -85,29 +83,17 @@ void check_overlap(const Arguments& a) {
   if (in.first == in.end || out.first == out.end || in.end <= out.first || out.end <= in.first)
     return;
   const std::size_t rank = static_cast<std::size_t>(a.rank);
+  const bool by_counts = a.traits().has_counts();
   std::uintptr_t place = in.first;  // where out must be, to be in place
   std::string_view rule = "out.data == in.data";
-  switch (a.operation) {
-    case Collective::reduce_scatter:
-    case Collective::scatter:
-      place = in.first + rank * (out.end - out.first);
-      rule = "out.data == in.data + rank * out.count";
-      break;
-    case Collective::all_gather:
-    case Collective::gather:
-      place = in.first - rank * (in.end - in.first);
-      rule = "in.data == out.data + rank * in.count";
-      break;
-    case Collective::reduce_scatter_v:
-      place = in.first + block_offset(a);
-      rule = "out.data == in.data + the counts of the ranks before this one";
-      break;
-    case Collective::all_gather_v:
-      place = in.first - block_offset(a);
-      rule = "in.data == out.data + the counts of the ranks before this one";
-      break;
-    default:
-      break;
+  if (a.traits().scatters()) {
+    place = in.first + (by_counts ? block_offset(a) : rank * (out.end - out.first));
+    rule = by_counts ? "out.data == in.data + the counts of the ranks before this one"
+                     : "out.data == in.data + rank * out.count";
+  } else if (a.traits().gathers()) {
+    place = in.first - (by_counts ? block_offset(a) : rank * (in.end - in.first));
+    rule = by_counts ? "in.data == out.data + the counts of the ranks before this one"
+                     : "in.data == out.data + rank * in.count";
   }
   if (out.first != place)
     refuse(a, fmt::format("in and out overlap; they must be apart, or in place: {}", rule));
@@ -115,9 +101,7 @@ void check_overlap(const Arguments& a) {
 
 void check_counts(const Arguments& a) {
   const auto size = static_cast<std::size_t>(a.size);
-  const bool gathers = a.operation == Collective::all_gather || a.operation == Collective::gather;
-  const bool scatters =
-      a.operation == Collective::reduce_scatter || a.operation == Collective::scatter;
+  const bool gathers = a.traits().gathers(), scatters = a.traits().scatters();
   if (gathers && (a.out.count / size != a.in.count || a.out.count % size != 0))
     refuse(a, fmt::format("out.count is {}, it must be size * in.count = {} * {}", a.out.count,
                           a.size, a.in.count));
@@ -127,7 +111,7 @@ void check_counts(const Arguments& a) {
   if (!gathers && !scatters && a.in.count != a.out.count)
     refuse(a, fmt::format("in.count is {} but out.count is {}: they must be equal", a.in.count,
                           a.out.count));
-  if (a.operation == Collective::all_to_all && a.in.count % size != 0)
+  if (a.traits().blocks && !gathers && !scatters && a.in.count % size != 0)
     refuse(a,
            fmt::format("in.count is {}, it must be a multiple of the {} ranks: one block for each",
                        a.in.count, a.size));
@@ -147,7 +131,7 @@ void check_blocks(const Arguments& a) {
     total += count;
   }
   const std::size_t own = a.counts[static_cast<std::size_t>(a.rank)];
-  const bool gathers = a.operation == Collective::all_gather_v;
+  const bool gathers = a.traits().gathers();
   const std::size_t in = gathers ? own : total, out = gathers ? total : own;
   constexpr std::string_view own_text = "the count of this rank",
                              total_text = "the sum of the counts";
@@ -168,19 +152,19 @@ void check_arguments(const Arguments& a) {
   if (a.options->deadline.count() < 0)
     refuse(a, fmt::format("the deadline is {} ms, it cannot be negative",
                           a.options->deadline.count()));
-  if (schedules::has_root(a.operation) && (a.root < 0 || a.root >= a.size))
+  if (a.traits().rooted() && (a.root < 0 || a.root >= a.size))
     refuse(a, fmt::format("root is {}, it must be from 0 to {}", a.root, a.size - 1));
   if (a.operation == Collective::barrier) return check_scale(a);
-  if (a.reads_in) check_buffer(a, a.in, "in");
-  if (a.writes_out) check_buffer(a, a.out, "out");
-  if (a.reads_in && a.writes_out) {
+  if (a.reads_in()) check_buffer(a, a.in, "in");
+  if (a.writes_out()) check_buffer(a, a.out, "out");
+  if (a.reads_in() && a.writes_out()) {
     if (a.in.type != a.out.type)
       refuse(a, fmt::format("in is {} but out is {}: the types must be equal", name_of(a.in.type),
                             name_of(a.out.type)));
-    schedules::has_counts(a.operation) ? check_blocks(a) : check_counts(a);
+    a.traits().has_counts() ? check_blocks(a) : check_counts(a);
     check_overlap(a);
   }
-  if (schedules::is_reducing(a.operation)) check_op(a);
+  if (a.traits().reduces) check_op(a);
   check_scale(a);
 }
 

@@ -10,6 +10,8 @@
 #include <rondo/options.h>
 #include <rondo/types.h>
 
+#include "base/traits.h"
+
 namespace rondo::lib {
 
 struct Arguments {
@@ -19,9 +21,13 @@ struct Arguments {
   Buffer in, out;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
-  bool reads_in = true, writes_out = true;  // on this rank
   const OpOptions* options = nullptr;
   std::span<const std::size_t> counts = {};  // where has_counts()
+
+  const base::Traits& traits() const noexcept { return base::traits_of(operation); }
+  // On this rank.
+  bool reads_in() const noexcept { return base::holds_some(traits().in, rank == root); }
+  bool writes_out() const noexcept { return base::holds_some(traits().out, rank == root); }
 };
 
 void check_arguments(const Arguments& arguments);

@@ -69,60 +69,56 @@ PlanConstants Communicator::constants() const {
 }
 
 Work Communicator::all_reduce(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::all_reduce, in, out, op, 0, true, true, &options});
+  return state_->start({rank(), size(), Collective::all_reduce, in, out, op, 0, &options});
 }
 
 Work Communicator::reduce(Buffer in, Buffer out, ReduceOp op, int root, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::reduce, in, out, op, root, true, rank() == root, &options});
+  return state_->start({rank(), size(), Collective::reduce, in, out, op, root, &options});
 }
 
 Work Communicator::broadcast(Buffer in, Buffer out, int root, const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::broadcast, in, out, ReduceOp::sum, root,
-                        rank() == root, true, &options});
+  return state_->start(
+      {rank(), size(), Collective::broadcast, in, out, ReduceOp::sum, root, &options});
 }
 
 Work Communicator::all_gather(Buffer in, Buffer out, const OpOptions& options) {
   return state_->start(
-      {rank(), size(), Collective::all_gather, in, out, ReduceOp::sum, 0, true, true, &options});
+      {rank(), size(), Collective::all_gather, in, out, ReduceOp::sum, 0, &options});
 }
 
 Work Communicator::reduce_scatter(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::reduce_scatter, in, out, op, 0, true, true, &options});
+  return state_->start({rank(), size(), Collective::reduce_scatter, in, out, op, 0, &options});
 }
 
 Work Communicator::gather(Buffer in, Buffer out, int root, const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::gather, in, out, ReduceOp::sum, root, true,
-                        rank() == root, &options});
+  return state_->start(
+      {rank(), size(), Collective::gather, in, out, ReduceOp::sum, root, &options});
 }
 
 Work Communicator::scatter(Buffer in, Buffer out, int root, const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::scatter, in, out, ReduceOp::sum, root,
-                        rank() == root, true, &options});
+  return state_->start(
+      {rank(), size(), Collective::scatter, in, out, ReduceOp::sum, root, &options});
 }
 
 Work Communicator::all_to_all(Buffer in, Buffer out, const OpOptions& options) {
   return state_->start(
-      {rank(), size(), Collective::all_to_all, in, out, ReduceOp::sum, 0, true, true, &options});
+      {rank(), size(), Collective::all_to_all, in, out, ReduceOp::sum, 0, &options});
 }
 
 Work Communicator::all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts,
                                 const OpOptions& options) {
-  return state_->start({rank(), size(), Collective::all_gather_v, in, out, ReduceOp::sum, 0, true,
-                        true, &options, counts});
+  return state_->start(
+      {rank(), size(), Collective::all_gather_v, in, out, ReduceOp::sum, 0, &options, counts});
 }
 
 Work Communicator::reduce_scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts,
                                     ReduceOp op, const OpOptions& options) {
   return state_->start(
-      {rank(), size(), Collective::reduce_scatter_v, in, out, op, 0, true, true, &options, counts});
+      {rank(), size(), Collective::reduce_scatter_v, in, out, op, 0, &options, counts});
 }
 
 Work Communicator::barrier(const OpOptions& options) {
-  return state_->start(
-      {rank(), size(), Collective::barrier, {}, {}, ReduceOp::sum, 0, false, false, &options});
+  return state_->start({rank(), size(), Collective::barrier, {}, {}, ReduceOp::sum, 0, &options});
 }
 
 Work Communicator::send(Buffer in, int peer, std::uint32_t tag, const OpOptions& options) {

@@ -42,8 +42,8 @@ transports::Blob gather(CommunicatorState& parent, const transports::Blob& mine,
   const Buffer in{const_cast<std::byte*>(mine.data()), mine.size(), DType::u8};
   const Buffer out{all.data(), all.size(), DType::u8};
   parent
-      .start({parent.rank(), parent.size(), Collective::all_gather, in, out, ReduceOp::sum, 0, true,
-              true, &options})
+      .start({parent.rank(), parent.size(), Collective::all_gather, in, out, ReduceOp::sum, 0,
+              &options})
       .wait();
   return all;
 }

@@ -297,7 +297,7 @@ std::uint64_t hash_of(std::span<const std::size_t> counts) noexcept {
 std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
   if (schedules::has_counts(a.operation))
     return *std::max_element(a.counts.begin(), a.counts.end());
-  return a.operation == Collective::all_to_all ? count / static_cast<std::size_t>(a.size) : count;
+  return schedules::cut_elements(a.operation, count, static_cast<std::size_t>(a.size));
 }
 
 }  // namespace
@@ -317,9 +317,11 @@ Work CommunicatorState::start(const Arguments& a) {
   check_arguments(a);
   if (a.options->priority == Priority::bulk)
     bulk_order_.check(place_.rank, a.operation, a.options->owner);
-  const bool shape_of_out = a.operation == Collective::reduce_scatter ||
-                            a.operation == Collective::scatter ||
-                            a.operation == Collective::all_gather_v || !a.reads_in;
+  // The buffer whose count the call is known by: the larger one where ranks have counts of their
+  // own, else the smaller one.
+  const base::Traits& traits = a.traits();
+  const bool shape_of_out =
+      !a.reads_in() || (traits.has_counts() ? traits.gathers() : traits.scatters());
   const Buffer& shape = shape_of_out ? a.out : a.in;
   const plan::Plan chosen = plan(a.operation, shape.count, shape.type);
   const std::uint64_t counts = schedules::has_counts(a.operation) ? hash_of(a.counts) : 1;
@@ -334,10 +336,10 @@ Work CommunicatorState::start(const Arguments& a) {
                     shape.count,
                     a.options->scale.value_or(1.0),
                     0};
-  call.in = static_cast<const std::byte*>(a.reads_in ? a.in.data : a.out.data);
+  call.in = static_cast<const std::byte*>(a.reads_in() ? a.in.data : a.out.data);
   call.out = static_cast<std::byte*>(a.out.data);
-  call.in_bytes = a.reads_in ? a.in.count * size_of(a.in.type) : 0;
-  call.out_bytes = a.writes_out ? a.out.count * size_of(a.out.type) : 0;
+  call.in_bytes = a.reads_in() ? a.in.count * size_of(a.in.type) : 0;
+  call.out_bytes = a.writes_out() ? a.out.count * size_of(a.out.type) : 0;
   call.counts = a.counts;
   call.priority = a.options->priority;
   const std::size_t blocks =

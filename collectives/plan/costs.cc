@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/traits.h"
 #include "collectives/plan/tuning.h"
 
 namespace rondo::plan {
@@ -397,9 +398,8 @@ Shape shape_of(schedules::Algorithm algorithm, Collective operation, const Topol
 }
 
 bool needs_staging(Collective operation) noexcept {
-  operation = schedules::without_counts(operation);
-  return operation == Collective::reduce || operation == Collective::reduce_scatter ||
-         operation == Collective::gather || operation == Collective::scatter;
+  const base::Extent out = base::traits_of(operation).out;
+  return out == base::Extent::on_root || out == base::Extent::own_block;
 }
 
 }  // namespace rondo::plan

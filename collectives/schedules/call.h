@@ -12,6 +12,7 @@
 #include <rondo/types.h>
 
 #include "base/clock.h"
+#include "base/traits.h"
 #include "collectives/schedules/schedule.h"
 
 namespace rondo::schedules {
@@ -51,32 +52,31 @@ struct Call {
 
 // One block for each rank, one after the other: slice i of a segment is part of rank i's block.
 constexpr bool is_blocked(Collective operation) noexcept {
-  const Collective plain = without_counts(operation);
-  return plain == Collective::all_gather || plain == Collective::reduce_scatter ||
-         plain == Collective::gather || plain == Collective::scatter ||
-         plain == Collective::all_to_all;
+  return base::traits_of(operation).blocks;
 }
 // Signature::count is that of one block.
 constexpr bool counts_one_block(Collective operation) noexcept {
-  return operation == Collective::all_gather || operation == Collective::reduce_scatter ||
-         operation == Collective::gather || operation == Collective::scatter;
+  return base::traits_of(operation).counts_one_block();
+}
+// Elements that segments cut, from Signature::count: of one block, or of a buffer without blocks.
+// Not for operations where each rank has a count of its own.
+constexpr std::size_t cut_elements(Collective operation, std::size_t count,
+                                   std::size_t ranks) noexcept {
+  return is_blocked(operation) && !counts_one_block(operation) ? count / ranks : count;
 }
 // Each rank has a count of its own.
 constexpr bool has_counts(Collective operation) noexcept {
-  return without_counts(operation) != operation;
+  return base::traits_of(operation).has_counts();
 }
 // Ranks that share memory can do it without a schedule (direct.h).
 constexpr bool has_direct_form(Collective operation) noexcept {
-  return operation <= Collective::reduce_scatter_v;
+  return !base::traits_of(operation).messages;
 }
 constexpr bool is_reducing(Collective operation) noexcept {
-  const Collective plain = without_counts(operation);
-  return plain == Collective::all_reduce || plain == Collective::reduce ||
-         plain == Collective::reduce_scatter;
+  return base::traits_of(operation).reduces;
 }
 constexpr bool has_root(Collective operation) noexcept {
-  return operation == Collective::reduce || operation == Collective::broadcast ||
-         operation == Collective::gather || operation == Collective::scatter;
+  return base::traits_of(operation).rooted();
 }
 // The root that the schedule is made for.
 inline int schedule_root(const Signature& signature) noexcept {

@@ -147,7 +147,7 @@ std::optional<Algorithm> parse_algorithm(std::string_view text) noexcept {
 }
 
 bool has_schedules(Collective operation) noexcept {
-  return operation < Collective::all_to_all_v;
+  return !base::traits_of(operation).messages;
 }
 
 bool supports(Algorithm algorithm, Collective operation) noexcept {

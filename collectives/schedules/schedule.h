@@ -11,6 +11,7 @@
 
 #include <rondo/types.h>
 
+#include "base/traits.h"
 #include "collectives/schedules/hosts.h"
 
 namespace rondo::schedules {
@@ -86,9 +87,7 @@ bool has_schedules(Collective operation) noexcept;
 // Operations with counts of their own for each rank run the schedule of those with equal ones; the
 // others their own.
 constexpr Collective without_counts(Collective operation) noexcept {
-  if (operation == Collective::all_gather_v) return Collective::all_gather;
-  if (operation == Collective::reduce_scatter_v) return Collective::reduce_scatter;
-  return operation;
+  return base::traits_of(operation).plain;
 }
 
 // The steps of `rank`. Slices: for operations on blocks (is_blocked in call.h) slice i is rank i's

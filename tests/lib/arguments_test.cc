@@ -16,7 +16,7 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-// Rank 1 of 3 with room for every call below.
+// Rank 1 of 3, the root, with room for every call below.
 struct Caller {
   std::array<float, 64> in{}, out{};
   OpOptions options;
@@ -29,9 +29,7 @@ struct Caller {
             {in.data(), in_count, DType::f32},
             {out.data(), out_count, DType::f32},
             ReduceOp::sum,
-            0,
-            true,
-            true,
+            1,
             &options,
             counts};
   }
@@ -99,11 +97,11 @@ TEST_CASE("roots") {
 TEST_CASE("what is ignored on a rank is not looked at") {
   Caller caller;
   lib::Arguments gather = caller.call(Collective::gather, 4, 999);
-  gather.writes_out = false;
+  gather.root = 0;
   gather.out = {nullptr, 999, DType::f32};
   CHECK(refusal(gather) == "");
   lib::Arguments scatter = caller.call(Collective::scatter, 999, 4);
-  scatter.reads_in = false;
+  scatter.root = 0;
   scatter.in = {nullptr, 999, static_cast<DType>(77)};
   CHECK(refusal(scatter) == "");
 }
