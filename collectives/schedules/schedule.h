@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -69,20 +70,14 @@ enum class Algorithm : std::uint8_t {
 };
 inline constexpr int algorithm_count = 10;
 std::string_view name_of(Algorithm algorithm) noexcept;  // "ring", "two_shot"
-std::string_view algorithm_names() noexcept;  // all of them, for messages: "ring, tree, ..."
+std::string algorithm_names();  // all of them, for messages: "ring, tree, ..."
 std::optional<Algorithm> parse_algorithm(std::string_view text) noexcept;
 
-// Which pairs exist. ring: all but barrier and all_to_all. tree (double binary tree): all_reduce,
-// reduce, broadcast, barrier. star (everything through the root, rank 0 for operations without
-// one): all but all_to_all. doubling (recursive doubling): all_reduce, barrier. chain (rank order,
-// there and back: the reproducible one): all_reduce, reduce, reduce_scatter. pairwise (every pair
-// of ranks exchanges its blocks): all_to_all. halving (recursive halving and doubling back):
-// all_reduce, all_gather, reduce_scatter. two_shot (everybody with everybody): these and barrier.
-// two_level (two-shot inside each host, rings between hosts): all of these, reduce and broadcast.
-// direct: none, for it has no schedule: the ranks load and store each other's memory (direct.h).
-// Operations with counts have those of without_counts().
+// Whether the table has a row for the pair (algorithms.h; docs/schedules.md says what each does).
+// Operations with counts by rank have the algorithms of without_counts(). direct has none, for it
+// has no schedule: the ranks load and store each other's memory (direct.h).
 bool supports(Algorithm algorithm, Collective operation) noexcept;
-// Whether the operation has any: those between single pairs of ranks have none.
+// Whether the operation has any algorithm: those between single pairs of ranks have none.
 bool has_schedules(Collective operation) noexcept;
 // Operations with counts of their own for each rank run the schedule of those with equal ones; the
 // others their own.
@@ -96,7 +91,7 @@ constexpr Collective without_counts(Collective operation) noexcept {
 // that receives it stores the block of the output that comes from rank i. Requires supports(), 0 <=
 // rank < size, 0 <= root < size. Alone (size 1) the only step is {slice 0, keep}, or none for a
 // barrier. hosts: of `size` ranks, or a default object for one host. Algorithms in which neighbours
-// matter take the ranks host by host, whatever their numbers: ring, tree, doubling, halving. The
+// matter take the ranks host by host, whatever their numbers (AlgorithmTraits::host_by_host). The
 // star keeps its centre, and the chain the order of the ranks. No rank is done with its steps
 // before every rank has begun its own (tokens see to it where data does not): the checker proves
 // it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The algorithms one by one; make_schedule picks among them. All are pure, and all require size
-// >= 2.
+// The algorithms one by one; the table in algorithms.h names them. All are pure and require two
+// ranks or more.
 #pragma once
 
 #include "collectives/schedules/schedule.h"
@@ -58,7 +58,8 @@ Schedule two_shot_all_gather(int rank, int size);
 Schedule two_shot_reduce_scatter(int rank, int size);
 Schedule two_shot_barrier(int rank, int size);
 
-// hosts.ranks() == size; those without a root require two hosts.
+// hosts: of `size` ranks, or a default object for one host. On one host those without a root are
+// two-shot.
 Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts);
 Schedule two_level_all_gather(int rank, int size, const Hosts& hosts);
 Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts);

@@ -78,7 +78,8 @@ void sort_steps(std::vector<Step>& steps) {
 }  // namespace
 
 // Slices: for each rail one for each host.
-Schedule two_level_all_reduce(int rank, int, const Hosts& hosts) {
+Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts) {
+  if (hosts.count() == 1) return two_shot_all_reduce(rank, size);
   const Place place(rank, hosts);
   const int ring = place.hosts(), last = ring - 1;
   Schedule schedule{
@@ -115,6 +116,7 @@ Schedule two_level_all_reduce(int rank, int, const Hosts& hosts) {
 
 // The block of a rank takes the rail of that rank's place on its host, and comes to that host last.
 Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts) {
+  if (hosts.count() == 1) return two_shot_reduce_scatter(rank, size);
   const Place place(rank, hosts);
   const int last = place.hosts() - 1;
   Schedule schedule{.slices = number(size), .rounds = number(last + 1), .steps = {}};
@@ -140,6 +142,7 @@ Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts) {
 }
 
 Schedule two_level_all_gather(int rank, int size, const Hosts& hosts) {
+  if (hosts.count() == 1) return two_shot_all_gather(rank, size);
   const Place place(rank, hosts);
   const int last = place.hosts() - 1;
   Schedule schedule{.slices = number(size), .rounds = number(last + 1), .steps = {}};

@@ -109,7 +109,8 @@ void sort_steps(std::vector<Step>& steps, std::size_t first) {
 
 // The root's host adds up what it has without the root, whose own value comes last: it must finish
 // the sum.
-Schedule two_level_reduce(int rank, int, int root, const Hosts& hosts) {
+Schedule two_level_reduce(int rank, int size, int root, const Hosts& hosts) {
+  if (hosts.ranks() == 0) return two_level_reduce(rank, size, root, Hosts::in_blocks({&size, 1}));
   const Leaders leaders(rank, root, hosts);
   const int own = hosts.host(rank), home = hosts.host(root), last = hosts.count() - 1;
   const int hop = wrap(own - home - 1, hosts.count());
@@ -150,7 +151,9 @@ Schedule two_level_reduce(int rank, int, int root, const Hosts& hosts) {
 
 // The root hands each local rank its rails, and these go on to the next host and to the others of
 // the host.
-Schedule two_level_broadcast(int rank, int, int root, const Hosts& hosts) {
+Schedule two_level_broadcast(int rank, int size, int root, const Hosts& hosts) {
+  if (hosts.ranks() == 0)
+    return two_level_broadcast(rank, size, root, Hosts::in_blocks({&size, 1}));
   const Leaders leaders(rank, root, hosts);
   const int own = hosts.host(rank), home = hosts.host(root), last = hosts.count() - 1;
   const int hop = wrap(own - home, hosts.count());
@@ -188,7 +191,8 @@ Schedule two_level_broadcast(int rank, int, int root, const Hosts& hosts) {
   return schedule;
 }
 
-Schedule two_level_barrier(int rank, int, const Hosts& hosts) {
+Schedule two_level_barrier(int rank, int size, const Hosts& hosts) {
+  if (hosts.count() == 1) return two_shot_barrier(rank, size);
   const Leaders leaders(rank, hosts.on(0).front(), hosts);
   Schedule schedule{.slices = 1, .rounds = number(leaders.height() + 2), .steps = {}};
   auto& steps = schedule.steps;
