@@ -51,7 +51,7 @@ struct Traffic {
 
 struct Shape {
   double slices = 1;
-  Traffic host, network;
+  Traffic host = {}, network = {};
   double path_reduce = 0, busy_reduce = 0;  // bytes combined on the path, and by the busiest rank
   double frames = 0, bytes = 0,
          reduce = 0;  // all ranks together: frames and bytes sent, bytes combined

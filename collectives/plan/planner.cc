@@ -16,7 +16,10 @@
 #include <rondo/error.h>
 
 #include "collectives/plan/costs.h"
+#include "collectives/plan/formulas.h"
 #include "collectives/plan/tuning.h"
+#include "collectives/schedules/algorithms.h"
+#include "collectives/schedules/call.h"
 #include "transports/transport.h"
 
 namespace rondo::plan {
@@ -91,7 +94,7 @@ class Estimator {
   }
   Line alone(const Shape& shape) const;
   Line pipelined(const Shape& shape, const Line& single, std::size_t segment_bytes) const;
-  std::size_t bounded_segment(std::size_t wanted, std::size_t grain,
+  std::size_t bounded_segment(std::size_t wanted, std::size_t grain, std::size_t slices,
                               schedules::Algorithm algorithm) const;
 
   Collective operation_;
@@ -103,12 +106,10 @@ class Estimator {
   double idle_ = 0;
 };
 
-std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain,
+std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain, std::size_t slices,
                                        schedules::Algorithm algorithm) const {
-  if (algorithm == schedules::Algorithm::doubling && operation_ == Collective::all_reduce)
-    wanted = std::min(wanted, transports::eager_bytes);
-  if (algorithm == schedules::Algorithm::pairwise)  // a frame is a block of the segment
-    wanted = std::min(wanted, transports::eager_bytes * static_cast<std::size_t>(topology_.ranks));
+  if (cost_row(algorithm, operation_).eager_frames)
+    wanted = std::min(wanted, transports::eager_bytes * slices);
   if (needs_staging(operation_)) {
     const auto depth = static_cast<std::size_t>(options_.depth > 0 ? options_.depth
                                                                    : static_cast<int>(least_depth));
@@ -167,10 +168,10 @@ Candidate Estimator::estimate(schedules::Algorithm algorithm) const {
     candidate.lines[candidate.line_count++] = pipelined(shape, single, segment_bytes);
   };
   if (options_.segment_bytes != 0) {
-    add(bounded_segment(options_.segment_bytes, candidate.grain, algorithm));
+    add(bounded_segment(options_.segment_bytes, candidate.grain, slices, algorithm));
   } else {
     for (const std::size_t frame : frame_ladder)
-      add(bounded_segment(frame * slices, candidate.grain, algorithm));
+      add(bounded_segment(frame * slices, candidate.grain, slices, algorithm));
   }
   // One segment; where pipelining costs more than it hides, the line of the best segments, of which
   // there are several in the end.
@@ -189,11 +190,9 @@ bool allowed(schedules::Algorithm algorithm, Collective operation, const PlanOpt
   return !options.reproducible || is_reproducible(algorithm, operation);
 }
 
-// Without hosts there are no two levels, and two-shot needs a link between any two ranks.
-bool worth_trying(schedules::Algorithm algorithm, const Topology& topology) {
-  if (algorithm == schedules::Algorithm::two_level)
-    return topology.hosts > 1 && topology.ranks_per_host > 1;
-  return algorithm != schedules::Algorithm::two_shot || topology.ranks <= most_two_shot_ranks;
+bool worth_trying(const CostRow& row, const Topology& topology) {
+  const bool two_levels = topology.hosts > 1 && topology.ranks_per_host > 1;
+  return topology.ranks <= row.most_ranks && (row.levels == nullptr || two_levels);
 }
 
 [[noreturn]] void refuse(Collective operation, const PlanOptions& options) {
@@ -218,7 +217,8 @@ Candidates collect(Collective operation, const Topology& topology, const CostCon
   for (int i = 0; i < schedules::algorithm_count; ++i) {
     const auto algorithm = static_cast<schedules::Algorithm>(i);
     if (!allowed(algorithm, operation, options)) continue;
-    if (options.algorithm ? *options.algorithm == algorithm : worth_trying(algorithm, topology))
+    if (options.algorithm ? *options.algorithm == algorithm
+                          : worth_trying(cost_row(algorithm, operation), topology))
       candidates.insert(estimator.estimate(algorithm));
   }
   if (candidates.count == 0) refuse(operation, options);
@@ -277,16 +277,9 @@ Plan make_plan(const Candidate& candidate, std::size_t bytes) {
 }  // namespace
 
 bool is_reproducible(schedules::Algorithm algorithm, Collective operation) noexcept {
-  switch (schedules::without_counts(operation)) {
-    case Collective::all_reduce:
-      return algorithm == schedules::Algorithm::chain || algorithm == schedules::Algorithm::star;
-    case Collective::reduce:
-    case Collective::reduce_scatter:
-      return algorithm == schedules::Algorithm::chain;
-    default:
-      break;
-  }
-  return true;
+  if (!schedules::is_reducing(operation)) return true;
+  const std::size_t row = schedules::implementation_index(algorithm, operation);
+  return row != schedules::no_implementation && schedules::implementations[row].in_rank_order;
 }
 
 Plan choose_plan(Collective operation, std::size_t bytes, const Topology& topology,
