@@ -2,37 +2,99 @@
 #include "lib/arguments.h"
 
 #include <fmt/format.h>
-#include <rondo/error.h>
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
 namespace rondo::lib {
 
-namespace {
-
-[[noreturn]] void refuse(const Arguments& a, std::string_view what,
-                         Errc code = Errc::invalid_argument) {
-  throw Error(code, fmt::format("{} on rank {}: {}", name_of(a.operation), a.rank, what));
+void CheckedCall::refuse(std::string_view what, Errc code) const {
+  throw Error(code, fmt::format("{} on rank {}: {}", name, rank, what));
 }
 
-void check_buffer(const Arguments& a, const Buffer& b, std::string_view name) {
+void CheckedCall::check_buffer(const Buffer& b, std::string_view parameter) const {
   if (!is_valid(b.type))
-    refuse(a, fmt::format("{}.type is {}, not a DType (0 to {})", name, static_cast<int>(b.type),
-                          moved_dtype_count - 1));
+    refuse(fmt::format("{}.type is {}, not a DType (0 to {})", parameter, static_cast<int>(b.type),
+                       moved_dtype_count - 1));
   if (b.device >= 0)
-    refuse(a,
-           fmt::format("{}.device is {}: this build moves host memory only; copy to the host or "
+    refuse(fmt::format("{}.device is {}: this build moves host memory only; copy to the host or "
                        "pass device -1",
-                       name, b.device),
+                       parameter, b.device),
            Errc::unsupported);
-  if (b.count > std::numeric_limits<std::size_t>::max() / 2 / size_of(b.type))
-    refuse(a, fmt::format("{}.count is {} {} elements, more than memory can hold", name, b.count,
-                          name_of(b.type)));
+  if (b.count > most_elements)
+    refuse(fmt::format("{}.count is {} {} elements, more than memory can hold", parameter, b.count,
+                       name_of(b.type)));
   if (b.data == nullptr && b.count != 0)
-    refuse(a, fmt::format("{}.data is null but {}.count is {}: pass memory or a count of 0", name,
-                          name, b.count));
+    refuse(fmt::format("{}.data is null but {}.count is {}: pass memory or a count of 0", parameter,
+                       parameter, b.count));
+}
+
+void CheckedCall::check_same_type(const Buffer& in, const Buffer& out) const {
+  if (in.type != out.type)
+    refuse(fmt::format("in is {} but out is {}: the types must be equal", name_of(in.type),
+                       name_of(out.type)));
+}
+
+void CheckedCall::check_rank(int given, std::string_view parameter) const {
+  if (given < 0 || given >= size)
+    refuse(fmt::format("{} is {}, it must be from 0 to {}", parameter, given, size - 1));
+}
+
+void CheckedCall::check_options(const OpOptions& options) const {
+  if (options.priority != Priority::bulk && options.priority != Priority::urgent)
+    refuse(fmt::format("priority is {}, not bulk or urgent", static_cast<int>(options.priority)));
+  if (options.deadline.count() < 0)
+    refuse(fmt::format("the deadline is {} ms, it must be more than 0, or 0 for Options::deadline",
+                       options.deadline.count()));
+}
+
+std::size_t CheckedCall::check_counts(std::span<const std::size_t> counts, DType type,
+                                      std::string_view parameter) const {
+  if (counts.size() != static_cast<std::size_t>(size))
+    refuse(fmt::format("there are {} {}, there must be one for each of the {} ranks", counts.size(),
+                       parameter, size));
+  std::size_t total = 0;
+  for (const std::size_t count : counts) {
+    if (count > most_elements - total)
+      refuse(fmt::format("the {} are more {} elements than memory can hold", parameter,
+                         name_of(type)));
+    total += count;
+  }
+  return total;
+}
+
+void CheckedCall::check_count(const Buffer& buffer, std::string_view parameter, std::size_t wanted,
+                              std::string_view what) const {
+  if (buffer.count != wanted)
+    refuse(fmt::format("{}.count is {}, it must be {}, {}", parameter, buffer.count, what, wanted));
+}
+
+namespace {
+
+struct Span {
+  std::uintptr_t first = 0, end = 0;
+};
+Span span_of(const Buffer& b) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(b.data);
+  return {first, first + b.count * size_of(b.type)};
+}
+
+}  // namespace
+
+bool overlap(const Buffer& a, const Buffer& b) noexcept {
+  const Span one = span_of(a), other = span_of(b);
+  return one.first != one.end && other.first != other.end && one.first < other.end &&
+         other.first < one.end;
+}
+
+namespace {
+
+CheckedCall call_of(const Arguments& a) {
+  return {name_of(a.operation), a.rank, a.size};
+}
+
+[[noreturn]] void refuse(const Arguments& a, std::string_view what) {
+  call_of(a).refuse(what);
 }
 
 void check_op(const Arguments& a) {
@@ -62,14 +124,6 @@ void check_scale(const Arguments& a) {
     refuse(a, fmt::format("the scale factor is {}, it must be finite", *a.options->scale));
 }
 
-struct Span {
-  std::uintptr_t first = 0, end = 0;
-};
-Span span_of(const Buffer& b) {
-  const auto first = reinterpret_cast<std::uintptr_t>(b.data);
-  return {first, first + b.count * size_of(b.type)};
-}
-
 // Of this rank's block, in bytes.
 std::size_t block_offset(const Arguments& a) {
   std::size_t elements = 0;
@@ -79,9 +133,8 @@ std::size_t block_offset(const Arguments& a) {
 }
 
 void check_overlap(const Arguments& a) {
+  if (!overlap(a.in, a.out)) return;
   const Span in = span_of(a.in), out = span_of(a.out);
-  if (in.first == in.end || out.first == out.end || in.end <= out.first || out.end <= in.first)
-    return;
   const std::size_t rank = static_cast<std::size_t>(a.rank);
   const bool by_counts = a.traits().has_counts();
   std::uintptr_t place = in.first;  // where out must be, to be in place
@@ -119,48 +172,27 @@ void check_counts(const Arguments& a) {
 
 // The counts by themselves, and the buffers against them.
 void check_blocks(const Arguments& a) {
-  if (a.counts.size() != static_cast<std::size_t>(a.size))
-    refuse(a, fmt::format("there are {} counts, there must be one for each of the {} ranks",
-                          a.counts.size(), a.size));
-  const std::size_t most = std::numeric_limits<std::size_t>::max() / 2 / size_of(a.in.type);
-  std::size_t total = 0;
-  for (const std::size_t count : a.counts) {
-    if (count > most - total)
-      refuse(a, fmt::format("the counts are more {} elements than memory can hold",
-                            name_of(a.in.type)));
-    total += count;
-  }
+  const CheckedCall call = call_of(a);
+  const std::size_t total = call.check_counts(a.counts, a.in.type, "counts");
   const std::size_t own = a.counts[static_cast<std::size_t>(a.rank)];
-  const bool gathers = a.traits().gathers();
-  const std::size_t in = gathers ? own : total, out = gathers ? total : own;
   constexpr std::string_view own_text = "the count of this rank",
                              total_text = "the sum of the counts";
-  if (a.in.count != in)
-    refuse(a, fmt::format("in.count is {}, it must be {}, {}", a.in.count,
-                          gathers ? own_text : total_text, in));
-  if (a.out.count != out)
-    refuse(a, fmt::format("out.count is {}, it must be {}, {}", a.out.count,
-                          gathers ? total_text : own_text, out));
+  const bool gathers = a.traits().gathers();
+  call.check_count(a.in, "in", gathers ? own : total, gathers ? own_text : total_text);
+  call.check_count(a.out, "out", gathers ? total : own, gathers ? total_text : own_text);
 }
 
 }  // namespace
 
 void check_arguments(const Arguments& a) {
-  if (a.options->priority != Priority::bulk && a.options->priority != Priority::urgent)
-    refuse(a, fmt::format("priority is {}, not bulk or urgent",
-                          static_cast<int>(a.options->priority)));
-  if (a.options->deadline.count() < 0)
-    refuse(a, fmt::format("the deadline is {} ms, it cannot be negative",
-                          a.options->deadline.count()));
-  if (a.traits().rooted() && (a.root < 0 || a.root >= a.size))
-    refuse(a, fmt::format("root is {}, it must be from 0 to {}", a.root, a.size - 1));
+  const CheckedCall call = call_of(a);
+  call.check_options(*a.options);
+  if (a.traits().rooted()) call.check_rank(a.root, "root");
   if (a.operation == Collective::barrier) return check_scale(a);
-  if (a.reads_in()) check_buffer(a, a.in, "in");
-  if (a.writes_out()) check_buffer(a, a.out, "out");
+  if (a.reads_in()) call.check_buffer(a.in, "in");
+  if (a.writes_out()) call.check_buffer(a.out, "out");
   if (a.reads_in() && a.writes_out()) {
-    if (a.in.type != a.out.type)
-      refuse(a, fmt::format("in is {} but out is {}: the types must be equal", name_of(a.in.type),
-                            name_of(a.out.type)));
+    call.check_same_type(a.in, a.out);
     a.traits().has_counts() ? check_blocks(a) : check_counts(a);
     check_overlap(a);
   }

@@ -1,18 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks of an operation's arguments, before anything starts. Each throws Error(invalid_argument or
-// unsupported) that names rank, operation, what was given and what is possible.
+// Checks of an operation's arguments, before anything starts: of collectives here, of messages in
+// point.cc, by the same functions. Each throws Error(invalid_argument or unsupported) that names
+// rank, operation, what was given and what is possible. Thread-safe: they keep nothing.
 #pragma once
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
+#include <rondo/error.h>
 #include <rondo/options.h>
 #include <rondo/types.h>
 
 #include "base/traits.h"
 
 namespace rondo::lib {
+
+// Of one buffer. Sums of counts, and bytes, then stay far below what std::size_t holds.
+inline constexpr std::size_t most_elements = std::size_t{1} << 50;
+
+// One call, as messages about it begin: "all_reduce on rank 3: ".
+struct CheckedCall {
+  std::string_view name;
+  int rank = 0;
+  int size = 1;
+
+  [[noreturn]] void refuse(std::string_view what, Errc code = Errc::invalid_argument) const;
+  // name: of the parameter, "in".
+  void check_buffer(const Buffer& buffer, std::string_view name) const;
+  void check_same_type(const Buffer& in, const Buffer& out) const;
+  // name: "root", "the peer".
+  void check_rank(int given, std::string_view name) const;
+  // Priority and deadline.
+  void check_options(const OpOptions& options) const;
+  // One count for each rank; returns their sum. name: "counts", "send counts".
+  std::size_t check_counts(std::span<const std::size_t> counts, DType type,
+                           std::string_view name) const;
+  // what: "the sum of the counts".
+  void check_count(const Buffer& buffer, std::string_view name, std::size_t wanted,
+                   std::string_view what) const;
+};
+
+// Whether buffers share any byte.
+bool overlap(const Buffer& a, const Buffer& b) noexcept;
 
 struct Arguments {
   int rank = 0;

@@ -254,7 +254,7 @@ plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DTyp
   refuse_child();
   if (static_cast<int>(operation) >= collective_count || !is_valid(type))
     throw Error(Errc::invalid_argument, "there is no such operation or element type");
-  if (count > (std::size_t{1} << 50))
+  if (count > most_elements)
     throw Error(Errc::invalid_argument,
                 fmt::format("count is {}, more than memory can hold", count));
   const std::size_t blocks =

@@ -66,8 +66,7 @@ TEST_CASE("counts for each rank") {
   CHECK(refusal(caller.call(Collective::all_gather_v, 0, 12)) == "");
   CHECK(refusal(caller.call(Collective::reduce_scatter_v, 12, 0)) == "");
   CHECK_THAT(refusal(caller.call(Collective::all_gather_v, 1, 12)),
-             Contains("in.count is 1, it must be 0, the count of this rank") ||
-                 Contains("in.count is 1, it must be the count of this rank, 0"));
+             Contains("in.count is 1, it must be the count of this rank, 0"));
   CHECK_THAT(refusal(caller.call(Collective::all_gather_v, 0, 11)), Contains("out.count is 11"));
   CHECK_THAT(refusal(caller.call(Collective::reduce_scatter_v, 13, 0)), Contains("in.count is 13"));
   CHECK_THAT(refusal(caller.call(Collective::reduce_scatter_v, 12, 5)), Contains("out.count is 5"));

@@ -67,11 +67,12 @@ TEST_CASE("all_to_all_v: arguments are checked at once") {
       expect(end.code == Errc::invalid_argument && end.message.find(why) != std::string::npos,
              end.message);
     };
-    refused(few, good, o, "send counts has 1 entries, there are 2 ranks");
-    refused(good, wrong, o, "the receive counts add up to 3, the buffer has 4 elements");
+    refused(few, good, o, "there are 1 send counts, there must be one for each of the 2 ranks");
+    refused(good, wrong, o, "out.count is 4, it must be the sum of the receive counts, 3");
     refused(good, good, i, "in and out overlap");
-    refused(good, good, {out.data(), 4, DType::i32}, "in is f32 and out is i32");
-    refused({std::size_t(-1), 5}, good, o, "more elements than memory can hold");
+    refused(good, good, {out.data(), 4, DType::i32}, "in is f32 but out is i32");
+    refused({std::size_t(-1), 5}, good, o,
+            "the send counts are more f32 elements than memory can hold");
     c.all_to_all_v(i, good, o, good).wait();
   }));
 }

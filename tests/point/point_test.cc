@@ -209,7 +209,7 @@ TEST_CASE("arguments of messages are checked at once") {
                "peer");
         expect(message([&] {
                  return c.send({nullptr, 4, DType::u8}, 1);
-               }) == "data is null but count is 4: pass memory or a count of 0",
+               }) == "in.data is null but in.count is 4: pass memory or a count of 0",
                "null");
         expect(message([&] {
                  return c.send({one.data(), 4, DType::u8, 0}, 1);
