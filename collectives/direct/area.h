@@ -2,23 +2,24 @@
 //
 // What lies in a rank's area (Windows::area) for the direct algorithms, for each lane: posts,
 // counters, small values, and slots. Its owner writes it, everybody reads it. Numbers only grow; a
-// reader compares them and never computes an address from them.
+// reader compares them and never computes an address from them. When what may be written and read:
+// protocol.h.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <rondo/types.h>
 
+#include "collectives/direct/protocol.h"
 #include "transports/transport.h"
 
 namespace rondo::direct {
 
-// "I have called operation `sequence` of this lane's direct ones." Two take turns: a rank posts
-// sequence k + 2 only after it has seen everybody's k + 1, which they post only after they are done
-// with k.
+// "I have called operation `sequence` of this lane's direct ones." Two take turns.
 struct alignas(64) DirectPost {
   std::uint64_t sequence = 0;  // stored last
   std::uint64_t check = 0;     // hash of the call and its number
@@ -27,9 +28,7 @@ struct alignas(64) DirectPost {
 
 // Chunks done, counted over all operations of the lane.
 struct alignas(64) DirectCounters {
-  std::uint64_t copied_in = 0;  // lie in this rank's slots
-  std::uint64_t combined = 0;   // this rank's part of them is in its slot, or in everybody's output
-  std::uint64_t copied_out = 0;  // this rank needs nothing of them any more
+  std::array<std::uint64_t, counter_kinds> done{};  // by Counter
 };
 
 // The call in full, for messages, and where its buffers lie, if in windows.
@@ -89,5 +88,52 @@ inline std::uint64_t load_acquire(std::uint64_t& word) noexcept {
 inline void store_release(std::uint64_t& word, std::uint64_t value) noexcept {
   std::atomic_ref(word).store(value, std::memory_order_release);
 }
+
+// The flags of one lane in all ranks' areas, as the protocol wants them. Each is written by one
+// rank. Data is stored before the flag that announces it (release), and loaded after it (acquire).
+class DirectFlags {
+ public:
+  DirectFlags(transports::Windows& windows, int rank, Priority lane)
+      : windows_(windows), rank_(static_cast<std::size_t>(rank)) {
+    for (const int other : windows.ranks()) areas_.emplace_back(windows.area(other), lane);
+  }
+
+  std::size_t rank() const noexcept { return rank_; }
+  std::size_t size() const noexcept { return areas_.size(); }
+  static constexpr std::uint64_t slots() noexcept { return direct_slots; }
+  const DirectArea& area(std::size_t rank) const noexcept { return areas_[rank]; }
+
+  bool posted(std::size_t rank, std::uint64_t sequence) const noexcept {
+    return load_acquire(post_of(rank, sequence).sequence) == sequence;
+  }
+  bool agrees(std::size_t rank, std::uint64_t sequence, std::uint64_t check) const noexcept {
+    return post_of(rank, sequence).check == check;
+  }
+  void post(std::uint64_t sequence, std::uint64_t check) const {
+    DirectPost& mine = post_of(rank_, sequence);
+    mine.check = check;
+    store_release(mine.sequence, sequence);
+    windows_.notify();
+  }
+  bool reached(std::size_t rank, Counter counter, std::uint64_t value) const noexcept {
+    return load_acquire(counter_of(rank, counter)) >= value;
+  }
+  void publish(Counter counter, std::uint64_t value) const {
+    store_release(counter_of(rank_, counter), value);
+    windows_.notify();
+  }
+
+ private:
+  DirectPost& post_of(std::size_t rank, std::uint64_t sequence) const noexcept {
+    return areas_[rank].control().posts[sequence % 2];
+  }
+  std::uint64_t& counter_of(std::size_t rank, Counter counter) const noexcept {
+    return areas_[rank].control().counters.done[static_cast<std::size_t>(counter)];
+  }
+
+  transports::Windows& windows_;
+  std::size_t rank_;
+  std::vector<DirectArea> areas_;
+};
 
 }  // namespace rondo::direct

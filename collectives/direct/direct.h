@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "collectives/direct/area.h"
+#include "collectives/direct/protocol.h"
+#include "collectives/direct/roles.h"
 #include "collectives/direct/shape.h"
 #include "collectives/engine/frame.h"
 #include "collectives/engine/operation.h"
@@ -26,10 +28,12 @@ struct DirectOptions {
   bool in_steps = false;  // short floats are rounded after every source, as in a chain of ranks
 };
 
-// The operations of one lane, one after the other.
+// The operations of one lane, one after the other. The engine calls it under its lock. advance()
+// throws Error(system) when a peer's memory cannot be mapped. After that, or after `refused`, only
+// clear() and what tells about the failure may be called.
 class DirectLane {
  public:
-  enum class Step { none, moved, done, refused };
+  using Step = Protocol<DirectFlags>::Step;
 
   DirectLane(transports::Windows& windows, const DirectOptions& options, Priority lane);
 
@@ -43,7 +47,7 @@ class DirectLane {
 
   // The rank whose post does not agree with the first operation, and its call as far as it can be
   // read.
-  int offender() const noexcept { return static_cast<int>(seen_); }
+  int offender() const noexcept { return static_cast<int>(protocol_.offender()); }
   std::optional<engine::Frame> offence() const;
   // The ranks that the first operation waits for.
   void append_awaited(std::vector<int>& ranks) const;
@@ -51,76 +55,75 @@ class DirectLane {
   std::uint64_t bytes_loaded() const noexcept { return bytes_loaded_; }
 
  private:
-  void post();
-  void publish_details(DirectDetails& details, const transports::WindowPlace& in,
-                       const transports::WindowPlace& out);
-  Step check_posts();
-  void prepare();
-  void open_windows();
-  void finish_value();
-  bool copy_in();
-  bool combine();
-  bool copy_out();
-  bool all_past(std::uint64_t DirectCounters::*counter, std::uint64_t value,
-                std::size_t& cursor) noexcept;
-  void publish(std::uint64_t DirectCounters::*counter, std::uint64_t value);
-  Step leave();
+  // What the protocol asks for. Bytes are moved in move.cc.
+  struct Bytes {
+    DirectLane& lane;
+    void write_post(std::uint64_t sequence) const { lane.write_post(sequence); }
+    void finish_value(std::uint64_t sequence) const { lane.finish_value(sequence); }
+    Agreement agree(std::uint64_t sequence) const { return lane.agree(sequence); }
+    void copy_in(std::uint64_t chunk) const { lane.copy_in(chunk); }
+    void combine(std::uint64_t chunk) const { lane.combine(chunk); }
+    void copy_out(std::uint64_t chunk) const { lane.copy_out(chunk); }
+  };
 
-  bool slot_free(std::uint64_t chunk) noexcept;
-  void take(std::size_t peer);
-  void reduce_values();
-  std::size_t parts_index(std::size_t rank) const noexcept;
-  bool gives(std::size_t part) const noexcept;
-  bool takes_from(std::size_t peer) const noexcept;
-  bool needs_in(std::size_t peer) const noexcept;
-  bool gets_out(std::size_t peer) const noexcept;
+  void post();
+  CallRules prepare();
+  void write_post(std::uint64_t sequence);
+  void write_details(std::uint64_t sequence);
+  Agreement agree(std::uint64_t sequence);
+  void finish_value(std::uint64_t sequence);
+  void copy_in(std::uint64_t chunk);
+  void combine(std::uint64_t chunk);
+  void copy_out(std::uint64_t chunk);
+
+  void take(std::size_t peer, std::uint64_t chunk);
+  void reduce_values(std::uint64_t sequence);
   std::size_t in_bytes(std::size_t rank) const noexcept;
   std::size_t most_in_bytes() const noexcept;
   std::size_t in_offset(const DirectPart& part) const noexcept;
+  std::byte* slot(std::size_t rank, std::uint64_t chunk, const DirectPart& part) const noexcept {
+    return flags_.area(rank).slot(protocol_.base() + chunk) + part.slot;
+  }
   const std::byte* given(std::size_t peer, std::uint64_t chunk,
                          const DirectPart& part) const noexcept;
-  const std::byte* value_of(std::size_t peer) const noexcept;
+  const std::byte* value_of(std::size_t peer, std::uint64_t sequence) const noexcept;
   void reduce(std::byte* out, std::size_t count);
-  void store_everywhere(const DirectPart& part, std::byte* slot);
+  void store_result(const DirectPart& part, std::byte* slot);
 
+  // Where a rank's buffers lie, if in windows.
+  struct Places {
+    transports::WindowPlace in, out;
+  };
   // What this rank's details say.
   struct Told {
     bool known = false;
     schedules::Signature signature;
-    transports::WindowPlace in, out;
+    Places places;
   };
 
   transports::Windows& windows_;
   const Priority lane_;
   const std::size_t rank_, size_;
   const bool in_steps_;
-  std::vector<DirectArea> areas_;
+  DirectFlags flags_;
+  Protocol<DirectFlags> protocol_;
 
   engine::Operation* first_ = nullptr;
   engine::Operation* last_ = nullptr;
-  std::uint64_t sequence_ = 0;  // of the newest post
-  std::uint64_t base_ = 0;      // chunks of all operations before
   std::uint64_t bytes_loaded_ = 0;
   Told told_[2];
 
   // Of the first operation:
-  Collective plain_ = Collective::barrier;  // without counts
+  Roles roles_;
   std::size_t element_ = 1;
-  std::uint64_t check_ = 0;
   schedules::Signature hashed_;  // most calls are like the one before
   std::uint64_t signature_hash_ = 0;
-  std::size_t seen_ = 0;  // ranks whose posts agree, in rank order
-  bool agreed_ = false, eager_ = false, reducing_ = false;
-  bool in_windows_ = false, out_windows_ = false, slots_ = true;
-  std::uint64_t copied_in_ = 0, combined_ = 0, copied_out_ = 0;  // chunks of this operation
+  bool eager_ = false;
   DirectShape shape_;
   kernels::Finish finish_;
   kernels::ReduceFunction reduce_ = nullptr;
   kernels::PairReduction pair_;  // where sums are rounded after every source
-  std::size_t in_cursor_ = 0, combined_cursor_ = 0, out_cursor_ = 0, free_cursor_ = 0;
-  struct Places {
-    transports::WindowPlace in, out;
-  };
+  Places own_;
   std::vector<Places> places_;  // by rank
   std::vector<const std::byte*> ins_, sources_;
   std::vector<std::byte*> outs_;

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The rules of the direct algorithms: when a rank may post, copy into a slot, combine, copy out,
+// and leave a call. They know ranks, sequence numbers and counters, and move no bytes. DirectLane
+// runs them on shared memory; tests/engine/direct_proof_test.cc runs this very code on a model, in
+// every interleaving.
+//
+// Each flag is written by one rank. A post's sequence and the counters only grow.
+//   post       A rank posts call k when it has left k - 1, so after it has seen everybody's k - 1.
+//              Two posts take turns: post k overwrites k - 2, which nobody reads any more.
+//   agree      A rank works with others' memory when it has seen everybody's post k, all alike.
+//   copy in    Chunk c goes into slot c % slots when everybody has copied out chunk c - slots.
+//              Chunks are counted over all calls. It may happen before the ranks agree.
+//   combine    A rank combines its part of a chunk that everybody has copied in.
+//   copy out   A rank copies a chunk out that everybody has combined; where the call reduces
+//              nothing, one that everybody has copied in. A rank that takes nothing counts as
+//              copied out what it has combined: "copied out" always says "combined" too.
+//   leave      A rank leaves when its own work is done. If any buffer was used where it lies, it
+//              waits until everybody has copied out the last chunk.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/direct/roles.h"
+
+namespace rondo::direct {
+
+// What a rank has done with chunks.
+enum class Counter : std::uint32_t {
+  copied_in,   // they lie in its slots
+  combined,    // its part of them is in its slot, or in everybody's output
+  copied_out,  // it needs nothing of them any more
+};
+inline constexpr std::size_t counter_kinds = 3;
+
+// What the rules know of a call, seen from one rank.
+struct CallRules {
+  std::uint64_t check = 0;   // a hash of the call and its number, the same on all ranks
+  std::uint64_t chunks = 0;  // where slots are used
+  bool eager = false;        // the value is in the post
+  bool reducing = false;
+  bool gives = false;  // others read this rank's slot
+  bool takes = false;  // this rank copies parts out
+  bool early = false;  // its input is in no window, so it goes through slots in any case
+};
+
+// What follows from all posts together.
+struct Agreement {
+  Ways ways;
+  std::uint64_t chunks = 0;
+};
+
+// One lane of one rank. Reentrant. Nothing in it waits, and only what `bytes` throws fails.
+//
+// Flags, the shared memory:                        Bytes, who moves them:
+//   rank(), size(), slots()                          write_post(sequence)
+//   posted(rank, sequence): loads, acquire           finish_value(sequence)
+//   agrees(rank, sequence, check), after posted()    agree(sequence) -> Agreement
+//   post(sequence, check): stores, release           copy_in, combine, copy_out(chunk of the call)
+//   reached(rank, counter, value): loads, acquire
+//   publish(counter, value): stores, release
+template <class Flags>
+class Protocol {
+ public:
+  enum class Step { none, moved, done, refused };
+
+  // Only when the call before is done.
+  template <class Bytes>
+  void post(Flags& flags, Bytes& bytes, const CallRules& call) {
+    call_ = call;
+    ways_ = {};
+    agreed_ = false;
+    seen_ = copied_in_ = combined_ = copied_out_ = 0;
+    in_cursor_ = out_cursor_ = free_cursor_ = 0;
+    bytes.write_post(++sequence_);
+    flags.post(sequence_, call.check);
+  }
+
+  // At most one chunk is moved. refused: the post of offender() differs, and nothing follows.
+  template <class Bytes>
+  Step advance(Flags& flags, Bytes& bytes) {
+    bool moved = false;
+    if (!agreed_) {
+      const Step step = see_posts(flags);
+      if (step == Step::refused) return step;
+      moved = step == Step::moved;
+      if (!agreed_) return (call_.early && copy_in(flags, bytes)) || moved ? Step::moved : step;
+      if (call_.eager) {
+        bytes.finish_value(sequence_);
+        return Step::done;
+      }
+      const Agreement agreement = bytes.agree(sequence_);
+      ways_ = agreement.ways;
+      call_.chunks = agreement.chunks;
+    }
+    moved |= copy_out(flags, bytes) || combine(flags, bytes) || copy_in(flags, bytes);
+    if (!may_leave(flags)) return moved ? Step::moved : Step::none;
+    base_ += call_.chunks;
+    return Step::done;
+  }
+
+  std::uint64_t sequence() const noexcept { return sequence_; }  // of the newest post
+  std::uint64_t base() const noexcept { return base_; }          // chunks of all calls before
+  const Ways& ways() const noexcept { return ways_; }
+  std::size_t offender() const noexcept { return seen_; }
+  // Whether the call waits for that rank.
+  bool awaits(const Flags& flags, std::size_t rank) const {
+    if (!agreed_) return !flags.posted(rank, sequence_);
+    const std::uint64_t end = base_ + call_.chunks;
+    return !flags.reached(rank, Counter::copied_in, end) ||
+           !flags.reached(rank, Counter::combined, end) ||
+           !flags.reached(rank, Counter::copied_out, end);
+  }
+
+  // All that decides what comes next: the proof remembers which states it has seen.
+  std::array<std::uint64_t, 12> state() const noexcept {
+    const std::uint64_t bits = call_.eager | call_.reducing << 1 | call_.gives << 2 |
+                               call_.takes << 3 | call_.early << 4 | ways_.in_windows << 5 |
+                               ways_.out_windows << 6 | ways_.slots << 7 | agreed_ << 8;
+    return {call_.check, call_.chunks, bits,        sequence_,  base_,       seen_,
+            copied_in_,  combined_,    copied_out_, in_cursor_, out_cursor_, free_cursor_};
+  }
+
+ private:
+  Step see_posts(Flags& flags) {
+    const std::size_t before = seen_;
+    for (; seen_ < flags.size(); ++seen_) {
+      if (seen_ == flags.rank()) continue;
+      if (!flags.posted(seen_, sequence_)) return seen_ != before ? Step::moved : Step::none;
+      if (!flags.agrees(seen_, sequence_, call_.check)) return Step::refused;
+    }
+    agreed_ = true;
+    return Step::moved;
+  }
+
+  template <class Bytes>
+  bool copy_in(Flags& flags, Bytes& bytes) {
+    if (copied_in_ == call_.chunks) return false;
+    if (ways_.in_windows || !call_.gives) {
+      copied_in_ = call_.chunks;
+    } else {
+      if (!slot_free(flags, copied_in_)) return false;
+      bytes.copy_in(copied_in_);
+      ++copied_in_;
+    }
+    flags.publish(Counter::copied_in, base_ + copied_in_);
+    return true;
+  }
+
+  template <class Bytes>
+  bool combine(Flags& flags, Bytes& bytes) {
+    if (combined_ == call_.chunks) return false;
+    if (!call_.reducing) {
+      combined_ = call_.chunks;
+    } else {
+      // Where inputs are in windows nothing has been copied in, and the slot is for the result.
+      const bool ready = ways_.in_windows ? slot_free(flags, combined_)
+                                          : combined_ < copied_in_ &&
+                                                all_reached(flags, Counter::copied_in,
+                                                            base_ + combined_ + 1, in_cursor_);
+      if (!ready) return false;
+      bytes.combine(combined_);
+      ++combined_;
+    }
+    flags.publish(Counter::combined, base_ + combined_);
+    return true;
+  }
+
+  template <class Bytes>
+  bool copy_out(Flags& flags, Bytes& bytes) {
+    if (copied_out_ == call_.chunks) return false;
+    if (ways_.out_windows || !call_.takes) {
+      if (copied_out_ == combined_) return false;
+      copied_out_ = combined_;
+    } else {
+      const Counter ready = call_.reducing ? Counter::combined : Counter::copied_in;
+      const bool waits = call_.reducing || !ways_.in_windows;
+      if (waits && !all_reached(flags, ready, base_ + copied_out_ + 1, out_cursor_)) return false;
+      bytes.copy_out(copied_out_);
+      ++copied_out_;
+    }
+    flags.publish(Counter::copied_out, base_ + copied_out_);
+    return true;
+  }
+
+  // Whether nobody needs any more what the chunk's slot held before.
+  bool slot_free(Flags& flags, std::uint64_t chunk) {
+    const std::uint64_t number = base_ + chunk;
+    if (!ways_.slots || number < flags.slots()) return true;
+    return all_reached(flags, Counter::copied_out, number - flags.slots() + 1, free_cursor_);
+  }
+
+  bool may_leave(Flags& flags) {
+    const std::uint64_t all = call_.chunks;
+    if (copied_in_ < all || combined_ < all || copied_out_ < all) return false;
+    return (!ways_.in_windows && !ways_.out_windows) ||
+           all_reached(flags, Counter::copied_out, base_ + all, out_cursor_);
+  }
+
+  // Remembers who has: a counter only grows.
+  bool all_reached(Flags& flags, Counter counter, std::uint64_t value, std::size_t& cursor) {
+    for (; cursor < flags.size(); ++cursor)
+      if (!flags.reached(cursor, counter, value)) return false;
+    cursor = 0;
+    return true;
+  }
+
+  CallRules call_;
+  Ways ways_;
+  bool agreed_ = false;
+  std::uint64_t sequence_ = 0, base_ = 0;
+  std::uint64_t copied_in_ = 0, combined_ = 0, copied_out_ = 0;  // chunks of this call
+  std::size_t seen_ = 0;  // ranks whose posts agree, in rank order
+  std::size_t in_cursor_ = 0, out_cursor_ = 0, free_cursor_ = 0;
+};
+
+}  // namespace rondo::direct

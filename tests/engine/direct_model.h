@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A model of ranks that share memory, for the proof of collectives/direct/protocol.h: the flags are
+// plain numbers, and a slot, a post or a buffer holds a tag that says what lies there. A rank's run
+// of the protocol can stop after each access, and go on later: step() runs it from where it stood
+// last, answers the accesses made before from a record, makes one more, and lets the rest come to
+// nothing.
+//
+// One access is a load of another rank's flag, a store of a flag, or the bytes moved between two
+// such. Three simplifications lose no interleaving that matters:
+//   - A rank's load of its own counter is no access: nobody else writes it.
+//   - A load that finds a counter far enough is made together with the access that follows: the
+//     counter only grows (checked), so it would find the same later.
+//   - All bytes moved between two accesses move at once: they decide nothing, and whoever might
+//     touch them meanwhile could do so just before or just after as well.
+// A load that does not find what it looks for, and each load of a post, stands alone.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/direct/protocol.h"
+
+namespace rondo::testing {
+
+inline constexpr std::size_t most_model_ranks = 3, most_model_slots = 3, most_model_chunks = 5;
+
+// One call of all ranks. Where no slot is used the chunks are half as many.
+struct ModelCall {
+  Collective operation = Collective::all_reduce;
+  std::uint32_t chunks = 0;  // 0: the value is in the post
+  std::uint32_t root = 0;
+  bool in_place = false;
+  std::array<direct::Windowed, most_model_ranks> windowed{};
+  std::array<std::uint8_t, most_model_ranks> differs{};  // ranks whose call is another one
+};
+
+// What is broken on purpose, to see that the proof notices.
+enum class Break {
+  nothing,
+  one_slot_less,     // the protocol believes in one slot more than there is
+  endless_slots,     // it never waits for a slot
+  one_post,          // the posts do not take turns
+  all_have_posted,   // it believes so
+  all_agree,         // it believes so
+  all_copied_in,     // it believes that everybody is past any chunk
+  all_combined,      //
+  all_copied_out,    //
+  flag_before_post,  // a post's flag is stored before its bytes
+  lost_copied_in,    // a counter is not published
+  lost_combined,     //
+  lost_copied_out,   //
+};
+
+struct Scenario {
+  std::string name;
+  std::size_t ranks = 2, slots = 2;
+  std::vector<ModelCall> calls;
+  Break broken = Break::nothing;
+  bool every_load_alone = false;  // the second simplification is not made
+};
+
+// What lies in a part of a slot.
+struct Tag {
+  std::uint8_t call = 0;  // from 1; 0: nothing
+  std::uint8_t chunk = 0;
+  std::uint8_t result = 0;  // not an input
+  bool operator==(const Tag&) const = default;
+};
+
+class Actor;
+
+struct ModelPost {
+  std::uint64_t sequence = 0, check = 0;
+  std::uint8_t call = 0;  // whose value and places lie here
+  direct::Windowed windowed;
+};
+
+// What a rank does between two accesses, and the accesses since it began to.
+struct ModelRank {
+  direct::Protocol<Actor> protocol;
+  std::uint64_t answers = 0;  // two bits each
+  std::uint8_t accesses = 0;
+  std::uint8_t calls = 0;  // done
+  bool posted = false, refused = false;
+};
+
+struct ModelArea {
+  std::array<ModelPost, 2> posts;
+  std::array<std::uint64_t, direct::counter_kinds> counters{};
+  std::array<std::array<Tag, most_model_ranks>, most_model_slots> slots{};
+  // Of the current call: the parts of each chunk that still are the caller's input, and those of
+  // the output that are written; bits.
+  std::array<std::uint8_t, most_model_chunks> in, out{};
+
+  ModelArea() { in.fill(0xff); }
+};
+
+struct World {
+  std::array<ModelRank, most_model_ranks> ranks;
+  std::array<ModelArea, most_model_ranks> areas;
+};
+
+// One rank's view of the world for one run: the Flags and Bytes of its protocol.
+class Actor {
+ public:
+  Actor(const Scenario& scenario, World& world, std::size_t rank, ModelRank& self, bool unbounded)
+      : scenario_(scenario), world_(world), rank_(rank), self_(self), unbounded_(unbounded) {}
+
+  // What the rank saw or did that it must not, or null.
+  const char* violation() const noexcept { return violation_; }
+  // Runs the protocol. False: it stopped before its end.
+  bool run();
+  std::uint64_t answers() const noexcept { return answers_; }
+  std::uint8_t accesses() const noexcept { return at_; }
+
+  // Flags.
+  std::size_t rank() const noexcept { return rank_; }
+  std::size_t size() const noexcept { return scenario_.ranks; }
+  std::uint64_t slots() const noexcept {
+    return is(Break::endless_slots) ? 1000 : scenario_.slots + is(Break::one_slot_less);
+  }
+  bool posted(std::size_t rank, std::uint64_t sequence);
+  bool agrees(std::size_t rank, std::uint64_t sequence, std::uint64_t check);
+  void post(std::uint64_t sequence, std::uint64_t check);
+  bool reached(std::size_t rank, direct::Counter counter, std::uint64_t value);
+  void publish(direct::Counter counter, std::uint64_t value);
+
+  // Bytes.
+  void write_post(std::uint64_t sequence);
+  void finish_value(std::uint64_t sequence);
+  direct::Agreement agree(std::uint64_t sequence);
+  void copy_in(std::uint64_t chunk);
+  void combine(std::uint64_t chunk);
+  void copy_out(std::uint64_t chunk);
+
+ private:
+  using Step = direct::Protocol<Actor>::Step;
+
+  bool is(Break broken) const noexcept { return scenario_.broken == broken; }
+  const ModelCall& call() const noexcept { return scenario_.calls[self_.calls]; }
+  direct::Roles roles() const noexcept {
+    return {call().operation, call().root, rank_, scenario_.ranks};
+  }
+  std::uint8_t call_tag() const noexcept { return static_cast<std::uint8_t>(self_.calls + 1); }
+  ModelPost& post_of(std::size_t rank, std::uint64_t sequence) noexcept {
+    return world_.areas[rank].posts[is(Break::one_post) ? 0 : sequence % 2];
+  }
+  std::uint64_t chunks(const direct::Ways& ways) const noexcept {
+    return ways.slots ? call().chunks : (call().chunks + 1) / 2;
+  }
+  direct::CallRules rules() const;
+  void fill_post(std::uint64_t sequence);
+  Tag& slot(std::size_t rank, std::uint64_t chunk, std::size_t part) noexcept {
+    return world_.areas[rank].slots[(self_.protocol.base() + chunk) % scenario_.slots][part];
+  }
+  void check(bool holds, const char* otherwise) noexcept {
+    if (!holds && violation_ == nullptr) violation_ = otherwise;
+  }
+
+  // Whether the access that comes next was made before, is made now, or comes later.
+  enum class When { before, now, later };
+  When next() noexcept {
+    if (at_ < self_.accesses) return When::before;
+    if (!acted_ || unbounded_) return When::now;
+    stopped_ = true;
+    return When::later;
+  }
+  void note(std::uint64_t answer) noexcept {
+    check(at_ < 32, "the model's record is too short");
+    answers_ |= answer << (2 * at_++);
+  }
+  // A load of less than four values, which `load` makes. `alone`: whether it is all of a step.
+  template <class Load, class Alone>
+  std::uint64_t answer(const Load& load, const Alone& alone) {
+    moving_ = false;
+    const When when = next();
+    if (when == When::later) return 0;
+    const std::uint64_t value = when == When::before ? self_.answers >> (2 * at_) & 3 : load();
+    if (when == When::now && alone(value)) acted_ = true;
+    note(value);
+    return value;
+  }
+  // A store, or bytes that are moved: whether it is to be done now.
+  bool act() noexcept {
+    const When when = next();
+    if (when == When::later) return false;
+    note(0);
+    if (when == When::before) return false;
+    acted_ = true;
+    return true;
+  }
+  bool act_on_bytes() noexcept {
+    if (!moving_) moves_now_ = act();
+    moving_ = true;
+    return moves_now_;
+  }
+
+  // Whether others may touch that rank's buffers now.
+  bool in_this_call(std::size_t rank) const noexcept {
+    return world_.ranks[rank].calls == self_.calls && world_.ranks[rank].posted;
+  }
+  void read_in(std::size_t owner, std::uint64_t chunk, std::size_t part);
+  void read_slot(std::size_t owner, std::uint64_t chunk, std::size_t part, bool result);
+  void read_given(std::size_t owner, std::uint64_t chunk, std::size_t part);
+  void write_out(std::size_t owner, std::uint64_t chunk, std::size_t part, bool stays);
+  void leave();
+
+  const Scenario& scenario_;
+  World& world_;
+  std::size_t rank_;
+  ModelRank& self_;
+  const bool unbounded_;
+  const char* violation_ = nullptr;
+  std::uint64_t answers_ = 0;
+  std::uint8_t at_ = 0;
+  bool acted_ = false, stopped_ = false, moving_ = false, moves_now_ = false;
+};
+
+// Lets a rank make its next access, or where `whole` run to the end of what it does now. Returns
+// what is wrong, or null.
+const char* step(const Scenario& scenario, World& world, std::size_t rank, bool whole);
+bool finished(const Scenario& scenario, const ModelRank& rank);
+std::uint64_t hash_of(const Scenario& scenario, const World& world);
+
+}  // namespace rondo::testing

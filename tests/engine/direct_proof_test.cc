@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A proof of the protocol of the direct algorithms for two and three ranks: every order in which
+// the ranks can make their accesses to shared memory (direct_model.h). Each state that can be
+// reached is visited once. It shows for the calls listed here that
+//   - what a rank reads, in a post, a slot or a window, is what it expects there;
+//   - nobody touches the buffers of a rank that has left the call, and every output is complete;
+//   - no rank ends a call before all have begun it, nor one in which they differ;
+//   - the ranks never wait for each other in a circle.
+// Visited states are remembered by a hash of 64 bits: with a million states two of them share one
+// in about one run of 40 million, and the hashes are the same in every run.
+#include <cstdio>
+#include <utility>
+
+#include "catch.h"
+#include "engine/direct_model.h"
+
+using namespace rondo;
+using namespace rondo::testing;
+
+namespace {
+
+// Open addressing; half of the places stay empty.
+class VisitedStates {
+ public:
+  VisitedStates() : places_(1024) {}
+  std::size_t count() const { return count_; }
+  // False when it was there.
+  bool add(std::uint64_t hash) {
+    hash += hash == 0;
+    std::uint64_t& place = find(hash);
+    if (place == hash) return false;
+    place = hash;
+    if (++count_ * 2 > places_.size()) grow();
+    return true;
+  }
+
+ private:
+  std::uint64_t& find(std::uint64_t hash) {
+    std::size_t at = hash & (places_.size() - 1);
+    while (places_[at] != 0 && places_[at] != hash) at = (at + 1) & (places_.size() - 1);
+    return places_[at];
+  }
+  void grow() {
+    std::vector<std::uint64_t> before(2 * places_.size());
+    before.swap(places_);
+    for (const std::uint64_t hash : before)
+      if (hash != 0) find(hash) = hash;
+  }
+
+  std::vector<std::uint64_t> places_;
+  std::size_t count_ = 0;
+};
+
+struct Result {
+  std::size_t states = 0;
+  std::size_t ends = 0;   // states in which all ranks are done, or have refused
+  std::string violation;  // empty: none
+};
+
+class Explorer {
+ public:
+  explicit Explorer(const Scenario& scenario) : scenario_(scenario) {}
+
+  // Depth first. It stops at the first violation.
+  Result run() {
+    enter({});
+    while (!path_.empty() && result_.violation.empty()) {
+      Place& place = path_.back();
+      if (place.next == scenario_.ranks) {
+        path_.pop_back();
+        continue;
+      }
+      const std::size_t rank = place.next++;
+      if (finished(scenario_, place.world.ranks[rank])) continue;
+      World world = place.world;
+      if (const char* const violation = step(scenario_, world, rank, false))
+        result_.violation = "rank " + std::to_string(rank) + " " + violation + told_path();
+      else
+        enter(world);
+    }
+    result_.states = visited_.count();
+    return result_;
+  }
+
+ private:
+  struct Place {
+    World world;
+    std::size_t next = 0;  // rank
+  };
+
+  void enter(const World& world) {
+    if (!visited_.add(hash_of(scenario_, world))) return;
+    path_.push_back({world});
+    bool all_finished = true, at_rest = true;
+    for (std::size_t i = 0; i < scenario_.ranks; ++i) {
+      all_finished &= finished(scenario_, world.ranks[i]);
+      at_rest &= world.ranks[i].accesses == 0;
+    }
+    if (all_finished) {
+      ++result_.ends;
+      check_end(world);
+    } else if (at_rest && stuck(world)) {
+      result_.violation = "the ranks wait for each other" + told_path();
+    }
+  }
+
+  // Whether no rank changes anything, however far it runs. From every circle in which ranks only
+  // look, a state is reached in which each stands before its first access.
+  bool stuck(const World& world) const {
+    const std::uint64_t before = hash_of(scenario_, world);
+    for (std::size_t rank = 0; rank < scenario_.ranks; ++rank) {
+      if (finished(scenario_, world.ranks[rank])) continue;
+      World after = world;
+      step(scenario_, after, rank, true);
+      if (hash_of(scenario_, after) != before) return false;
+    }
+    return true;
+  }
+
+  // Where calls differ all ranks see it, and nobody has gone beyond.
+  void check_end(const World& world) {
+    std::size_t last = 0;
+    for (; last < scenario_.calls.size(); ++last) {
+      const auto& differs = scenario_.calls[last].differs;
+      bool same = true;
+      for (std::size_t i = 1; i < scenario_.ranks; ++i) same &= differs[i] == differs[0];
+      if (!same) break;
+    }
+    const bool refused = last < scenario_.calls.size();
+    for (std::size_t i = 0; i < scenario_.ranks; ++i)
+      if (world.ranks[i].refused != refused || world.ranks[i].calls != last)
+        result_.violation = "rank " + std::to_string(i) + " ends wrongly" + told_path();
+  }
+
+  // Who made the steps that led here: "0x3 1" are three of rank 0 and one of rank 1.
+  std::string told_path() const {
+    std::string text = " after";
+    for (std::size_t at = 0; at < path_.size() && path_[at].next != 0;) {
+      std::size_t end = at;
+      while (end < path_.size() && path_[end].next == path_[at].next) ++end;
+      text += " " + std::to_string(path_[at].next - 1);
+      if (end - at > 1) text += "x" + std::to_string(end - at);
+      at = end;
+    }
+    return text;
+  }
+
+  const Scenario& scenario_;
+  VisitedStates visited_;
+  std::vector<Place> path_;
+  Result result_;
+};
+
+using Where = std::array<direct::Windowed, most_model_ranks>;
+constexpr direct::Windowed both{true, true}, in_only{true, false}, out_only{false, true};
+constexpr Where elsewhere{}, windows{both, both, both}, inputs{in_only, in_only, in_only},
+    outputs{out_only, out_only, out_only}, some{both, {}, both};
+constexpr std::pair<const char*, Where> wheres[] = {{"elsewhere", elsewhere},
+                                                    {"in windows", windows},
+                                                    {"inputs in windows", inputs},
+                                                    {"outputs in windows", outputs},
+                                                    {"some in windows", some}};
+
+constexpr Collective with_chunks[] = {Collective::all_reduce,     Collective::reduce,
+                                      Collective::broadcast,      Collective::all_gather,
+                                      Collective::gather,         Collective::scatter,
+                                      Collective::reduce_scatter, Collective::all_to_all};
+
+ModelCall value(std::uint32_t root = 0) {
+  return {Collective::reduce, 0, root, true, {}, {}};
+}
+
+class Proof {
+ public:
+  void prove(const Scenario& scenario) {
+    INFO(scenario.name);
+    const Result result = Explorer(scenario).run();
+    CHECK(result.violation == "");
+    CHECK(result.ends != 0);
+    states_ += result.states;
+    ++scenarios_;
+  }
+  // Says how much was explored, and returns it.
+  std::size_t states(const char* what) const {
+    std::printf("direct protocol, %s: %zu states in %zu scenarios\n", what, states_, scenarios_);
+    return states_;
+  }
+
+ private:
+  std::size_t states_ = 0, scenarios_ = 0;
+};
+
+std::string name_for(Collective operation, const char* where, bool in_place) {
+  return std::string(name_of(operation)) + ", buffers " + where + (in_place ? ", in place" : "");
+}
+
+// The calls that find one broken rule each, and what they find.
+struct Mutant {
+  Break broken;
+  std::vector<ModelCall> calls;
+  const char* finding;
+};
+
+}  // namespace
+
+// Two ranks leave time to let each load stand alone too: it shows that nothing is lost by joining.
+TEST_CASE("two ranks keep the protocol of direct algorithms in every interleaving", "[proof]") {
+  Proof proof;
+  for (const Collective operation : with_chunks)
+    for (const auto& [where, windowed] : wheres)
+      for (const bool in_place : {false, true})
+        for (const bool alone : {false, true})
+          proof.prove({name_for(operation, where, in_place),
+                       2,
+                       2,
+                       {{operation, 5, 0, in_place, windowed, {}},
+                        value(1),
+                        {operation, 4, 1, in_place, windows, {}},
+                        {operation, 3, 1, in_place, windowed, {}}},
+                       Break::nothing,
+                       alone});
+  CHECK(proof.states("2 ranks") > 200'000);
+}
+
+TEST_CASE("three ranks keep the protocol of direct algorithms in every interleaving", "[proof]") {
+  Proof proof;
+  for (const Collective operation : with_chunks)
+    for (const auto& [where, windowed] : wheres) {
+      // Where nothing is combined only inputs matter.
+      const bool reduces = operation == Collective::all_reduce || operation == Collective::reduce;
+      if (!reduces && (where == wheres[2].first || where == wheres[3].first)) continue;
+      const bool in_place = operation != Collective::all_to_all;
+      proof.prove({name_for(operation, where, in_place),
+                   3,
+                   1,
+                   {{operation, 2, 0, in_place, windowed, {}},
+                    value(1),
+                    {operation, 2, 1, in_place, windows, {}},
+                    {operation, 1, 1, in_place, windowed, {}}}});
+    }
+  CHECK(proof.states("3 ranks") > 1'000'000);
+}
+
+// A rank that neither gives nor takes runs ahead of the others.
+TEST_CASE("ranks keep the protocol when several roots follow each other", "[proof]") {
+  Proof proof;
+  for (const std::size_t ranks : {2, 3})
+    for (const Where& where : {elsewhere, some}) {
+      const auto root = static_cast<std::uint32_t>(ranks - 1);
+      proof.prove({"roots",
+                   ranks,
+                   2,
+                   {{Collective::broadcast, 3, 0, false, where, {}},
+                    {Collective::gather, 2, 1, false, where, {}},
+                    {Collective::reduce, 2, root, true, where, {}},
+                    {Collective::scatter, 2, 0, false, where, {}},
+                    value()}});
+    }
+  CHECK(proof.states("roots") > 50'000);
+}
+
+TEST_CASE("more chunks than slots keep the protocol with three ranks", "[proof]") {
+  Proof proof;
+  proof.prove({"all_reduce", 3, 2, {{Collective::all_reduce, 3, 0, true, elsewhere, {}}, value()}});
+  CHECK(proof.states("3 ranks, 2 slots") > 100'000);
+}
+
+TEST_CASE("a rank whose direct call differs is seen by all ranks, and nobody ends it", "[proof]") {
+  Proof proof;
+  for (const std::size_t ranks : {2, 3})
+    for (std::size_t differing = 0; differing < ranks; ++differing)
+      for (const std::uint32_t chunks : {0, 3}) {
+        ModelCall wrong{Collective::all_reduce, chunks, 0, true, {}, {}};
+        wrong.differs[differing] = 1;
+        proof.prove({"rank " + std::to_string(differing) + " differs",
+                     ranks,
+                     2,
+                     {value(), wrong, value()}});
+      }
+  CHECK(proof.states("calls that differ") > 1000);
+}
+
+TEST_CASE("the proof of the direct protocol finds rules that are broken", "[proof]") {
+  const ModelCall reduce{Collective::all_reduce, 3, 0, false, elsewhere, {}},
+      gather{Collective::all_gather, 3, 0, false, elsewhere, {}},
+      short_gather{Collective::all_gather, 1, 0, false, elsewhere, {}},
+      reduce_windows{Collective::all_reduce, 2, 0, false, windows, {}},
+      gather_windows{Collective::all_gather, 2, 0, false, windows, {}};
+  ModelCall differs = value();
+  differs.differs[1] = 1;
+  const char* const another_post = "compares itself with another call's post";
+  const char* const another_chunk = "reads a slot that holds something else";
+  const char* const circle = "the ranks wait for each other";
+  const Mutant mutants[] = {
+      {Break::one_slot_less, {gather}, another_chunk},
+      {Break::endless_slots, {gather}, another_chunk},
+      {Break::endless_slots, {reduce}, another_chunk},
+      {Break::one_post, {value(), value(), value()}, circle},
+      {Break::one_post, {short_gather, value()}, "places of another call's buffers"},
+      {Break::all_have_posted, {value()}, another_post},
+      {Break::all_have_posted, {gather_windows}, another_post},
+      {Break::flag_before_post, {value()}, another_post},
+      {Break::all_agree, {differs}, "ends a call that another rank differs in"},
+      {Break::all_copied_in, {reduce}, another_chunk},
+      {Break::all_copied_in, {gather}, another_chunk},
+      {Break::all_combined, {reduce}, another_chunk},
+      {Break::all_copied_out, {gather}, another_chunk},
+      {Break::all_copied_out, {reduce}, another_chunk},
+      {Break::all_copied_out, {reduce_windows}, "a call whose output is incomplete"},
+      {Break::all_copied_out, {gather_windows}, "the input of a rank that has left the call"},
+      {Break::lost_copied_in, {reduce}, circle},
+      {Break::lost_combined, {reduce}, circle},
+      {Break::lost_copied_out, {gather}, circle},
+      {Break::lost_copied_out, {gather_windows}, circle},
+  };
+  for (const std::size_t ranks : {2, 3})
+    for (const Mutant& mutant : mutants) {
+      const Scenario scenario{"mutant", ranks, 2, mutant.calls, mutant.broken};
+      const Result result = Explorer(scenario).run();
+      INFO("broken rule " << static_cast<int>(mutant.broken) << ", " << ranks
+                          << " ranks: " << result.violation);
+      CHECK(result.violation.find(mutant.finding) != std::string::npos);
+    }
+}
