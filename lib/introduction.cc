@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "collectives/schedules/call.h"
 #include "lib/constants.h"
-#include "lib/rendezvous/attendance.h"
+#include "lib/rendezvous/join_report.h"
 #include "lib/settings.h"
 
 namespace rondo::lib {

@@ -15,7 +15,7 @@
 #include "base/rank_list.h"
 #include "lib/connect.h"
 #include "lib/environment.h"
-#include "lib/rendezvous/attendance.h"
+#include "lib/rendezvous/join_report.h"
 
 namespace rondo::lib {
 namespace {

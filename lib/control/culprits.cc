@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "base/rank_list.h"
-#include "lib/rendezvous/attendance.h"
+#include "lib/rendezvous/join_report.h"
 
 namespace rondo::control {
 namespace {

@@ -7,10 +7,10 @@
 #include "base/thread.h"
 #include "lib/connect_failure.h"
 #include "lib/control/culprits.h"
-#include "lib/control/parties.h"
+#include "lib/control/hub_and_spoke.h"
 #include "lib/control/thread.h"
 #include "lib/long_waits.h"
-#include "lib/rendezvous/attendance.h"
+#include "lib/rendezvous/join_report.h"
 
 namespace rondo::control {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "lib/connect_failure.h"
-#include "lib/control/parties.h"
+#include "lib/control/hub_and_spoke.h"
 #include "lib/control/thread.h"
 #include "lib/rendezvous/socket.h"
 

@@ -87,16 +87,16 @@ std::vector<std::string> addresses_of(const std::vector<base::FileDescriptor>& l
   return addresses;
 }
 
-Reception announce_reception(const Place& place, const Options& options, std::uint64_t job) {
-  Reception reception;
-  reception.this_host_only = place.stays_here();
-  reception.listeners =
-      listen_on(reception.this_host_only ? loopback_address(0) : chosen_addresses(options, 0),
+Listening listen_and_announce(const Place& place, const Options& options, std::uint64_t job) {
+  Listening listening;
+  listening.this_host_only = place.stays_here();
+  listening.listeners =
+      listen_on(listening.this_host_only ? loopback_address(0) : chosen_addresses(options, 0),
                 options.port_first, options.port_last);
-  reception.board = board_of(place, options);
-  reception.board->announce(
-      {job, base::host_identity(), process_identity(), addresses_of(reception.listeners)});
-  return reception;
+  listening.board = board_of(place, options);
+  listening.board->announce(
+      {job, base::host_identity(), process_identity(), addresses_of(listening.listeners)});
+  return listening;
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ std::unique_ptr<Board> board_of(const Place& place, const Options& options) {
   return url.kind == RendezvousUrl::Kind::file ? file_board(url.path) : nullptr;
 }
 
-std::string meeting_place(const Place& place, const Options& options) {
+std::string name_of_rendezvous(const Place& place, const Options& options) {
   return options.store != nullptr ? "the program's store" : place.url;
 }
 
@@ -119,14 +119,14 @@ void demand_secret(const std::string& what) {
           "same text on all ranks");
 }
 
-Reception open_reception(const Place& place, const Options& options, std::uint64_t job) {
+Listening start_listening(const Place& place, const Options& options, std::uint64_t job) {
   try {
-    if (board_of(place, options)) return announce_reception(place, options, job);
-    Reception reception;
-    reception.this_host_only = place.stays_here();
+    if (board_of(place, options)) return listen_and_announce(place, options, job);
+    Listening listening;
+    listening.this_host_only = place.stays_here();
     const RendezvousUrl url = parse_rendezvous(place.url, "the rendezvous");
-    reception.listeners = listen_on(tcp_endpoints(place, options, url), 0, 0);
-    return reception;
+    listening.listeners = listen_on(tcp_endpoints(place, options, url), 0, 0);
+    return listening;
   } catch (const Error& error) {
     if (error.code() != Errc::system || options.store != nullptr) throw;
     throw Error(Errc::system, "rank 0 cannot listen at " + place.url + ": " + error.what());

@@ -7,10 +7,10 @@
 
 #include <rondo/error.h>
 
-#include "lib/control/parties.h"
+#include "lib/control/hub_and_spoke.h"
 #include "lib/reachability.h"
-#include "lib/rendezvous/guest.h"
-#include "lib/rendezvous/host.h"
+#include "lib/rendezvous/joiner.h"
+#include "lib/rendezvous/rank_zero.h"
 
 namespace rondo::rendezvous {
 
@@ -29,12 +29,12 @@ Joined join(const Place& place, const Options& options, const transports::Blob& 
                                             " bytes: at most " + std::to_string(most_record_bytes) +
                                             " are possible");
   if (place.size == 1) return {fresh_job(), {record}, nullptr};
-  Company company =
-      place.rank == 0 ? gather(place, options, record) : attend(place, options, record);
-  Joined joined{company.job, std::move(company.records), nullptr};
+  JoinResult result = place.rank == 0 ? accept_all_ranks(place, options, record)
+                                      : join_rank_zero(place, options, record);
+  Joined joined{result.job, std::move(result.records), nullptr};
   joined.control = place.rank == 0
-                       ? control::make_hub(std::move(company.streams), std::move(company.members))
-                       : control::make_spoke(std::move(company.streams.front()), place.rank);
+                       ? control::make_hub(std::move(result.streams), std::move(result.members))
+                       : control::make_spoke(std::move(result.streams.front()), place.rank);
   return joined;
 }
 
@@ -64,7 +64,7 @@ engine::Failure fail_to_join(const Place& place, const Options& options,
     if (place.rank == 0) return refuse_all(place, without_bad_filter(options), told, until);
     Place hasty = place;
     hasty.deadline = until;
-    return attend_to_fail(hasty, options, told);
+    return report_to_rank_zero(hasty, options, told);
   } catch (const std::exception&) {  // nobody is there to hear it
     return told;
   }

@@ -19,7 +19,7 @@
 #include "forked_ranks.h"
 #include "transports/host/exchange.h"
 #include "transports/host/packet.h"
-#include "transports/shm/segment.h"
+#include "transports/host/shared_memory.h"
 
 namespace rondo::testing {
 namespace {
@@ -32,13 +32,14 @@ std::pair<base::FileDescriptor, base::FileDescriptor> socket_pair() {
 
 // Two ranks of two, on the two ends of one connection.
 struct Pair {
-  shm::SegmentLayout layout{2};
-  base::FileDescriptor memory[2] = {host::make_shared_memory(layout.bytes()),
-                                    host::make_shared_memory(layout.bytes())};
+  base::FileDescriptor memory[2] = {host::make_shared_memory(4096), host::make_shared_memory(4096)};
   base::FileDescriptor bells[2] = {base::FileDescriptor(::eventfd(0, EFD_CLOEXEC)),
                                    base::FileDescriptor(::eventfd(0, EFD_CLOEXEC))};
-  host::Offer own[2] = {{0, 2, "secret", 7, memory[0].get(), bells[0].get(), layout.bytes()},
-                        {1, 2, "secret", 7, memory[1].get(), bells[1].get(), layout.bytes()}};
+  static void keep_nothing(int, host::Descriptors) {}
+  host::Offer own[2] = {
+      {0, 2, "secret", 7, {memory[0].get(), bells[0].get()}, keep_nothing},
+      {1, 2, "secret", 7, {memory[1].get(), bells[1].get()}, keep_nothing},
+  };
   std::pair<base::FileDescriptor, base::FileDescriptor> ends = socket_pair();
   host::Exchange acceptor{own[0], std::move(ends.first), base::Clock::now()};
   host::Exchange initiator{own[1], std::move(ends.second), 0, base::Clock::now()};

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "lib/control/control.h"
-#include "lib/rendezvous/guest.h"
+#include "lib/rendezvous/joiner.h"
 #include "ranks.h"
 
 namespace rondo::tests {

@@ -23,8 +23,9 @@ Acceptor::Acceptor(Owner& owner, asio::io_context& context, base::FileDescriptor
       log_(log),
       socket_(context),
       timer_(context),
-      acceptor_(static_cast<std::uint32_t>(options.rank), options.secret,
-                terms_for(socket.get(), options)) {
+      handshake_(base::HandshakeDriver::acceptor(static_cast<std::uint32_t>(options.rank),
+                                                 options.secret,
+                                                 terms_for(socket.get(), options))) {
   const auto remote = remote_endpoint(socket.get());
   remote_ = to_text(remote);
   socket_.assign(remote.protocol(), socket.get());
@@ -39,12 +40,11 @@ void Acceptor::forget_socket() {
   if (socket_.is_open()) base::remove_own_descriptor(socket_.native_handle());
 }
 
-template <class Buffer>
-void Acceptor::read(Buffer& buffer, void (Acceptor::*then)()) {
-  asio::async_read(socket_, asio::buffer(buffer.data(), buffer.size()),
-                   [self = shared_from_this(), then](const error_code& failed, std::size_t count) {
+void Acceptor::read_message() {
+  asio::async_read(socket_, asio::buffer(message_.data(), handshake_.awaits()),
+                   [self = shared_from_this()](const error_code& failed, std::size_t count) {
                      if (self->done_) return;
-                     if (!failed) return (self.get()->*then)();
+                     if (!failed) return self->message_read();
                      self->drop(count == 0 ? "" : "it closed in the middle of a handshake message");
                    });
 }
@@ -56,7 +56,7 @@ void Acceptor::start(nanoseconds limit) {
     self->drop(fmt::format("it did not finish the handshake within {} ms",
                            std::chrono::duration_cast<milliseconds>(limit).count()));
   });
-  read(hello_, &Acceptor::hello_read);
+  read_message();
 }
 
 void Acceptor::cancel() {
@@ -67,33 +67,26 @@ void Acceptor::cancel() {
   socket_.close(ignored);
 }
 
-void Acceptor::hello_read() {
-  try {
-    if (!send_whole(socket_.native_handle(), acceptor_.challenge(hello_))) return drop("");
-  } catch (const Error& error) {
-    return drop(error.what());
-  }
-  read(proof_, &Acceptor::proof_read);
+void Acceptor::message_read() {
+  const auto admit = [this](const base::Acceptor& claimed) {
+    return claimed.meant_for_this_rank() ? owner_.admit(claimed.claim()) : base::Verdict::bad_rank;
+  };
+  handshake_.take(std::span(message_).first(handshake_.awaits()), admit);
+  const bool sent = send_whole(socket_.native_handle(), handshake_.output());
+  if (handshake_.awaits() == 0) return conclude(sent);
+  if (!sent) return drop("");
+  read_message();
 }
 
-void Acceptor::proof_read() {
-  if (acceptor_.version() != base::wire_version || !acceptor_.proves(proof_))
-    return conclude(acceptor_.refusal());
-  conclude(acceptor_.meant_for_this_rank() ? owner_.admit(acceptor_.claim())
-                                           : base::Verdict::bad_rank);
-}
-
-void Acceptor::conclude(base::Verdict verdict) {
-  const bool told = send_whole(socket_.native_handle(), base::Acceptor::write_verdict(verdict));
-  if (verdict == base::Verdict::duplicate_link || !told) return drop("");
-  if (verdict != base::Verdict::welcome) return drop(base::explain(verdict));
+void Acceptor::conclude(bool sent) {
+  if (handshake_.verdict() == base::Verdict::duplicate_link || !sent) return drop("");
+  if (!handshake_.accepted()) return drop(handshake_.why());
   const auto keep = shared_from_this();
   done_ = true;
   error_code failed;
   timer_.cancel(failed);
   base::FileDescriptor socket(socket_.release(failed));
-  if (!failed)
-    owner_.established(acceptor_.claim(), std::move(socket), acceptor_.agreement(proof_));
+  if (!failed) owner_.established(handshake_.claim(), std::move(socket), handshake_.agreement());
   owner_.finished(*this);
 }
 

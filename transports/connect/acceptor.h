@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -9,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/file_descriptor.h"
-#include "base/handshake.h"
+#include "base/handshake_driver.h"
 #include "base/quota_log.h"
 #include "transports/connect/options.h"
 
@@ -40,25 +41,21 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
   void cancel();
 
  private:
-  void hello_read();
-  void proof_read();
-  void conclude(base::Verdict verdict);
+  void read_message();
+  void message_read();
+  void conclude(bool sent);
   // An empty reason: nothing worth a line in the log.
   void drop(std::string_view why);
   // Before it is closed: its number is no longer one that a forked child closes.
   void forget_socket();
-  // Reads exactly this many bytes into `buffer`, then calls the member.
-  template <class Buffer>
-  void read(Buffer& buffer, void (Acceptor::*then)());
 
   Owner& owner_;
   base::QuotaLog& log_;
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer timer_;
-  base::Acceptor acceptor_;
+  base::HandshakeDriver handshake_;
   std::string remote_;
-  base::HelloBytes hello_{};
-  base::ProofBytes proof_{};
+  std::array<std::byte, base::longest_handshake_message> message_{};
   bool done_ = false;
 };
 

@@ -114,58 +114,45 @@ void Connector::connected(const error_code& failed) {
   error_code ignored;
   pause_.cancel(ignored);
   refused_since_.reset();
-  initiator_.emplace(claim_, peer_, options_.secret, terms_for(socket_.native_handle(), options_));
+  handshake_ = base::HandshakeDriver::connector(claim_, peer_, options_.secret,
+                                                terms_for(socket_.native_handle(), options_));
   committed_ = true;
-  if (!send_whole(socket_.native_handle(), initiator_->hello()))
+  if (!send_whole(socket_.native_handle(), handshake_->output()))
     return try_another("it closed the connection", false);
-  auto challenged = step(&Connector::challenge_read);
+  read_message();
   limit_silence(challenge_limit);
-  asio::async_read(socket_, asio::buffer(challenge_.data(), challenge_.size()),
-                   std::move(challenged));
 }
 
-void Connector::challenge_read(const error_code& failed) {
-  if (failed) return try_another("it closed the connection during the handshake", false);
-  base::ProofBytes proof{};
-  try {
-    proof = initiator_->answer(challenge_);
-  } catch (const Error& error) {
-    // Zeros tell the acceptor that its own proof was the wrong one.
-    send_whole(socket_.native_handle(), proof);
-    return turned_away(
-        error.code() == Errc::authentication ? Errc::authentication : Errc::rendezvous,
-        error.what());
-  }
-  if (!send_whole(socket_.native_handle(), proof))
-    return try_another("it closed the connection during the handshake", false);
-  asio::async_read(socket_, asio::buffer(verdict_.data(), verdict_.size()),
-                   step(&Connector::verdict_read));
+void Connector::read_message() {
+  asio::async_read(socket_, asio::buffer(message_.data(), handshake_->awaits()),
+                   step(&Connector::message_read));
 }
 
-void Connector::verdict_read(const error_code& failed) {
+void Connector::message_read(const error_code& failed) {
   if (failed) return try_another("it closed the connection during the handshake", false);
-  base::Verdict verdict = base::Verdict::welcome;
-  try {
-    verdict = base::Initiator::read_verdict(verdict_);
-  } catch (const Error& error) {
-    return turned_away(Errc::rendezvous, error.what());
+  handshake_->take(std::span(message_).first(handshake_->awaits()));
+  const bool sent = send_whole(socket_.native_handle(), handshake_->output());
+  if (handshake_->awaits() == 0) return conclude();
+  if (!sent) return try_another("it closed the connection during the handshake", false);
+  read_message();
+}
+
+void Connector::conclude() {
+  if (handshake_->accepted()) {
+    const auto keep = shared_from_this();
+    error_code problem;
+    base::FileDescriptor socket(socket_.release(problem));
+    if (problem) return fail(Errc::system, reason(problem.value()));
+    cancel();
+    return owner_.connected(claim_, peer_, std::move(socket), handshake_->agreement());
   }
   // The peer's own connection is on its way; this one is needed only should that fail.
-  peer_found_ = peer_found_ || verdict == base::Verdict::duplicate_link;
-  if (verdict == base::Verdict::duplicate_link)
+  if (handshake_->verdict() == base::Verdict::duplicate_link) {
+    peer_found_ = true;
     return try_another("it prefers a connection of its own", false);
-  if (verdict != base::Verdict::welcome) {
-    const bool secrets = verdict == base::Verdict::bad_secret ||
-                         verdict == base::Verdict::secret_needed ||
-                         verdict == base::Verdict::other_user;
-    return turned_away(secrets ? Errc::authentication : Errc::rendezvous, base::explain(verdict));
   }
-  const auto keep = shared_from_this();
-  error_code problem;
-  base::FileDescriptor socket(socket_.release(problem));
-  if (problem) return fail(Errc::system, reason(problem.value()));
-  cancel();
-  owner_.connected(claim_, peer_, std::move(socket), initiator_->agreement());
+  const bool secrets = handshake_->code() == Errc::authentication;
+  turned_away(secrets ? Errc::authentication : Errc::rendezvous, handshake_->why());
 }
 
 void Connector::turned_away(Errc code, const std::string& why) {

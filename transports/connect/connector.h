@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -13,14 +14,14 @@
 
 #include "base/clock.h"
 #include "base/file_descriptor.h"
-#include "base/handshake.h"
+#include "base/handshake_driver.h"
 #include "transports/connect/options.h"
 
 namespace rondo::connect {
 
-// One rank's effort to open one connection: the endpoints of the peer in turn, again and again with
-// growing pauses, and the initiator's part of the handshake. Owned by its owner and by the handlers
-// under way; lives on the set-up thread.
+// One rank's attempts to open one connection: the endpoints of the peer in turn, again and again
+// with growing pauses, and the connector's part of the handshake. Owned by its owner and by the
+// handlers under way; lives on the set-up thread.
 class Connector final : public std::enable_shared_from_this<Connector> {
  public:
   class Owner {
@@ -38,7 +39,7 @@ class Connector final : public std::enable_shared_from_this<Connector> {
     std::optional<boost::asio::ip::address> local;  // to be bound to; otherwise routing decides
   };
 
-  // `peer_claim.rank` is this rank; `routes` must not be empty.
+  // `claim.rank` is this rank; `routes` must not be empty.
   Connector(Owner& owner, boost::asio::io_context& context, const base::Claim& claim,
             std::uint32_t peer, const Options& options, std::vector<Route> routes);
   ~Connector();
@@ -57,8 +58,9 @@ class Connector final : public std::enable_shared_from_this<Connector> {
   auto step(Handler handler);
   void connect_next();
   void connected(const boost::system::error_code& failed);
-  void challenge_read(const boost::system::error_code& failed);
-  void verdict_read(const boost::system::error_code& failed);
+  void read_message();
+  void message_read(const boost::system::error_code& failed);
+  void conclude();
   void retry_pause(const boost::system::error_code& failed);
   // This endpoint did not do; the next one, or a pause before the first again.
   void try_another(const std::string& why, bool refused);
@@ -80,9 +82,8 @@ class Connector final : public std::enable_shared_from_this<Connector> {
   const std::vector<Route> routes_;
   std::size_t next_ = 0;
   std::uint64_t steps_ = 0;
-  std::optional<base::Initiator> initiator_;
-  base::ChallengeBytes challenge_{};
-  base::VerdictBytes verdict_{};
+  std::optional<base::HandshakeDriver> handshake_;
+  std::array<std::byte, base::longest_handshake_message> message_{};
   bool committed_ = false, done_ = false, only_refused_ = true;
   milliseconds backoff_{10};
   std::optional<base::TimePoint> refused_since_;

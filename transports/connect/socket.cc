@@ -23,16 +23,6 @@ void set(int socket, int level, int option, int value) {
   ::setsockopt(socket, level, option, &value, sizeof value);
 }
 
-// Within a host what is on its way sits in memory that both ends touch: as little of it as keeps
-// both busy stays in the caches. Measured with bench/tcp_link_bench: 1.6 to 2.2 times the
-// throughput of the kernel's own choice with frames of 1 MiB and more, 2 and 4 ranks on 2 cores; no
-// difference below. Between hosts the kernel knows better, and a small receive buffer is slower
-// everywhere.
-constexpr int same_host_send_buffer = 256 << 10;
-
-// Of data that the network has not taken yet, for one of several connections.
-constexpr int unsent_bytes = 128 << 10;
-
 using NameCall = int (*)(int, sockaddr*, socklen_t*);
 Endpoint endpoint_of(int socket, NameCall call) {
   Endpoint endpoint;
@@ -110,35 +100,17 @@ base::Terms terms_for(int socket, const Options& options) {
           is_within_host(socket) ? options.within_host : options.between_hosts};
 }
 
-void set_connection_options(int socket, std::chrono::milliseconds timeout, bool same_host) {
+void set_keepalive(int socket, std::chrono::milliseconds timeout) {
   constexpr int probes = 3;
   const auto bounded = std::clamp<std::int64_t>(timeout.count(), 1, 3'600'000);
   const int seconds =
       static_cast<int>(std::clamp<std::int64_t>(bounded / 1000 / (probes + 1), 1, 3600));
-  if (same_host) set(socket, SOL_SOCKET, SO_SNDBUF, same_host_send_buffer);
   set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
   set(socket, IPPROTO_TCP, TCP_KEEPIDLE, seconds);
   set(socket, IPPROTO_TCP, TCP_KEEPINTVL, seconds);
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, probes);
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(bounded));
-}
-
-void set_short_queue(int socket) {
-  set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes);
-}
-
-void set_urgent(int socket) {
-  // The class of data that somebody waits for: AF21, "low-latency data" (RFC 4594). Setting it
-  // changes the priority as well.
-  constexpr int service_class = 18 << 2;
-  constexpr int interactive = 6;  // TC_PRIO_INTERACTIVE, the highest that everybody may have
-  const bool v6 = local_endpoint(socket).address().is_v6();
-  if (v6)
-    set(socket, IPPROTO_IPV6, IPV6_TCLASS, service_class);
-  else
-    set(socket, IPPROTO_IP, IP_TOS, service_class);
-  set(socket, SOL_SOCKET, SO_PRIORITY, interactive);
 }
 
 bool send_whole(int socket, std::span<const std::byte> message) {

@@ -38,16 +38,8 @@ bool is_within_host(int socket);
 base::Terms terms_for(int socket, const Options& options);
 
 // What every connection gets: no delay, and keepalive and TCP_USER_TIMEOUT that give a vanished
-// host up after `timeout`; within a host also a small send buffer.
-void set_connection_options(int socket, std::chrono::milliseconds timeout, bool same_host);
-
-// For one of several connections that share the work: little waits in the kernel, so that what has
-// room is what is fast.
-void set_short_queue(int socket);
-
-// Asks the network to let these bytes pass others: the priority that queueing disciplines of this
-// host go by, and the DSCP that switches may.
-void set_urgent(int socket);
+// host up after `timeout`.
+void set_keepalive(int socket, std::chrono::milliseconds timeout);
 
 // One handshake message into the empty buffer of a new connection: all of it, or the connection is
 // of no use.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,19 +12,19 @@
 
 #include "base/clock.h"
 #include "base/file_descriptor.h"
-#include "base/handshake.h"
+#include "base/handshake_driver.h"
 #include "transports/host/packet.h"
-#include "transports/host/shared_memory.h"
 
 namespace rondo::host {
 
-// A rank with which segments have been exchanged.
+// A rank with which descriptors have been exchanged, and the connection over which that was done.
 struct Peer {
   int rank = 0;
-  base::FileDescriptor socket, bell;
-  Mapping segment;  // the peer's, to be read
+  base::FileDescriptor socket;
   PeerProcess process;
 };
+
+using Descriptors = std::array<base::FileDescriptor, most_descriptors>;
 
 // What this rank brings to every exchange.
 struct Offer {
@@ -31,13 +32,16 @@ struct Offer {
   int size = 1;
   std::string_view secret;
   std::uint64_t job = 0;
-  int segment = -1, bell = -1;    // descriptors
-  std::size_t segment_bytes = 0;  // of every rank's segment
+  std::array<int, most_descriptors> descriptors{};  // that every peer gets
+  // Takes the descriptors of a peer that has proved itself; once more when the exchange with that
+  // peer had to begin anew. Throws Error when they are not what they must be: what() says to the
+  // user what is wrong ("its size is not sealed").
+  std::function<void(int rank, Descriptors descriptors)> receive;
 };
 
-// One connection, from its beginning until both ends have the other's segment: the handshake, then
-// one message with the descriptors in each direction. While descriptors are short, here or in
-// flight, it tries again: see next_try().
+// One connection, from its beginning until both ends have the other's descriptors: the handshake,
+// then one message with the descriptors in each direction. While descriptors are short, here or in
+// flight, it tries again: see next_try(). Thread-bound.
 class Exchange {
  public:
   enum class State {
@@ -59,14 +63,7 @@ class Exchange {
   base::TimePoint begun() const noexcept { return begun_; }
   // Takes what has come and answers. wanted(rank): whether an exchange with that rank is still to
   // come.
-  template <class Wanted>
-  void go_on(Wanted wanted) {
-    next_try_ = base::TimePoint::max();
-    if (unsent_) send_segment();
-    while (state_ != State::met && state_ != State::ended &&
-           step([&](int rank) { return wanted(rank); })) {
-    }
-  }
+  void go_on(const std::function<bool(int rank)>& wanted);
   // Call go_on() then although nothing has come: descriptors were short.
   base::TimePoint next_try() const noexcept { return next_try_; }
   // An errno value, the shortage for which this has not ended yet; 0: nothing is short.
@@ -79,41 +76,26 @@ class Exchange {
   void give_up(std::string_view why) const noexcept;
 
  private:
-  enum class Step { hello, challenge, proof, verdict, segment };
-  struct Wanted {
-    void* context;
-    bool (*call)(void*, int);
-  };
+  using Wanted = std::function<bool(int rank)>;
 
-  template <class Function>
-  bool step(Function wanted) {
-    return step(Wanted{
-        &wanted, [](void* context, int rank) { return (*static_cast<Function*>(context))(rank); }});
-  }
-  bool step(Wanted wanted);
+  bool step(const Wanted& wanted);
   bool same_user() const noexcept;
   void end(std::string why, std::optional<Errc> code = {});
   void say(std::span<const std::byte> message);
-  void take_hello(std::span<const std::byte> message);
-  void take_challenge(std::span<const std::byte> message);
-  void take_proof(std::span<const std::byte> message, Wanted wanted);
-  void take_verdict(std::span<const std::byte> message);
-  void take_segment(Packet packet, std::span<const std::byte> message);
-  void send_segment();
+  void take_handshake(std::span<const std::byte> message, const Wanted& wanted);
+  void take_descriptors(Packet packet, std::span<const std::byte> message);
+  void send_descriptors();
   void conclude();
   void try_later(int error);
-  base::Verdict judge(Wanted wanted) const;
+  base::Verdict judge(const base::Acceptor& claimed, const Wanted& wanted) const;
 
   const Offer& own_;
   base::FileDescriptor socket_;
   int rank_ = -1;
   base::TimePoint begun_;
   State state_ = State::begun;
-  Step step_;
-  std::optional<base::Initiator> initiator_;
-  std::optional<base::Acceptor> acceptor_;
-  Peer met_;
-  bool unsent_ = false;  // this rank's segment, though it is due
+  base::HandshakeDriver handshake_;
+  bool unsent_ = false;  // this rank's descriptors, though they are due
   bool taken_ = false;   // the peer's is here
   int shortage_ = 0;
   base::TimePoint next_try_ = base::TimePoint::max();

@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
-#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <map>
 #include <optional>
 
 #include <rondo/error.h>
@@ -41,6 +41,34 @@ base::FileDescriptor checked(int descriptor, const char* call) {
                 fmt::format("{}: {}{}", call, std::generic_category().message(errno),
                             errno == EMFILE ? " (raise the limit of open files, ulimit -n)" : ""));
   return base::FileDescriptor(descriptor);
+}
+
+// What a peer has handed over.
+struct Received {
+  host::Mapping segment;
+  base::FileDescriptor bell;
+};
+
+// A pipe without a reader would kill the rank that rings.
+bool is_bell(const base::FileDescriptor& descriptor) {
+  std::array<char, 64> target{};
+  const std::string path = fmt::format("/proc/self/fd/{}", descriptor.get());
+  const auto length = ::readlink(path.c_str(), target.data(), target.size());
+  if (length > 0)
+    return std::string_view(target.data(), static_cast<std::size_t>(length)) ==
+           "anon_inode:[eventfd]";
+  // Without /proc: a file without a type is of the same kind as an eventfd, and none of that kind
+  // sends SIGPIPE.
+  struct stat status {};
+  return ::fstat(descriptor.get(), &status) == 0 && (status.st_mode & S_IFMT) == 0;
+}
+
+Received receive_segment(host::Descriptors descriptors, std::size_t bytes) {
+  auto& [memory, bell] = descriptors;
+  if (!is_bell(bell)) throw Error(Errc::rendezvous, "its bell is no eventfd");
+  if (const std::string defect = host::defect_of_memory(memory.get(), bytes); !defect.empty())
+    throw Error(Errc::rendezvous, defect);
+  return {host::Mapping(memory.get(), bytes, host::Mapping::Access::read), std::move(bell)};
 }
 
 constexpr auto to_link = [](const std::unique_ptr<ShmLink>& link) -> const ShmLink& {
@@ -80,9 +108,9 @@ class Shm final : public transports::Transport {
 
   host::Address own_address() const;
   void make_segment(const SegmentLayout& layout);
-  void adopt(host::Peer met, std::size_t index, const SegmentLayout& layout);
+  void adopt(host::Peer met, Received received, std::size_t index, const SegmentLayout& layout);
   void watch(int descriptor, std::uint64_t which);
-  void get_up() noexcept;
+  void wake_up() noexcept;
   void look();
   bool look_due() noexcept;
 
@@ -99,7 +127,7 @@ class Shm final : public transports::Transport {
   std::shared_ptr<ShmExports> exports_;
   std::optional<ShmWindows> windows_;
   std::uint64_t sleeps_ = 0;
-  bool lying_ = false;
+  bool asleep_ = false;
   unsigned calls_ = 0;
   base::TimePoint next_look_{};
 };
@@ -151,14 +179,23 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   if (neighbours.empty()) return listener_.socket.reset();
   const SegmentLayout layout(neighbours.size() + 1);
   make_segment(layout);
-  const host::Offer own{options_.rank, options_.size, options_.secret, job,
-                        memory_.get(), bell_.get(),   layout.bytes()};
+  std::map<int, Received> received;
+  const host::Offer own{options_.rank,
+                        options_.size,
+                        options_.secret,
+                        job,
+                        {memory_.get(), bell_.get()},
+                        [&](int rank, host::Descriptors descriptors) {
+                          received.insert_or_assign(
+                              rank, receive_segment(std::move(descriptors), layout.bytes()));
+                        }};
   // When this fails too: those that look for this rank must learn of it.
   const base::FileDescriptor listener = std::move(listener_.socket);
   auto met = host::exchange_all(own, listener.get(), neighbours, options_.deadline, interruption_);
   memory_.reset();
   for (std::size_t i = 0; i < met.size(); ++i) {
-    adopt(std::move(met[i]), i < own_index_ ? i : i + 1, layout);
+    const int rank = met[i].rank;
+    adopt(std::move(met[i]), std::move(received.at(rank)), i < own_index_ ? i : i + 1, layout);
   }
   turn_.reserve(peers_.size());
   std::vector<ShmNeighbourState*> peers;
@@ -175,11 +212,11 @@ void Shm::make_segment(const SegmentLayout& layout) {
   watch(bell_.get(), bell_id);
 }
 
-void Shm::adopt(host::Peer met, std::size_t index, const SegmentLayout& layout) {
+void Shm::adopt(host::Peer met, Received received, std::size_t index, const SegmentLayout& layout) {
   watch(met.socket.get(), peers_.size());
   peers_.push_back(std::make_unique<ShmNeighbourState>(
-      met.rank, index, Segment(layout, std::move(met.segment)), own_->pair(index), own_index_,
-      std::move(met.bell), std::move(met.socket), met.process));
+      met.rank, index, Segment(layout, std::move(received.segment)), own_->pair(index), own_index_,
+      std::move(received.bell), std::move(met.socket), met.process));
   Links& links = links_.emplace_back();
   for (const transports::Lane lane : transports::link_lanes)
     links[static_cast<std::size_t>(lane)] = std::make_unique<ShmLink>(
@@ -239,15 +276,15 @@ bool Shm::look_due() noexcept {
   return true;
 }
 
-void Shm::get_up() noexcept {
-  lying_ = false;
+void Shm::wake_up() noexcept {
+  asleep_ = false;
   own_->head().sleeping.store(0, std::memory_order_relaxed);
 }
 
 bool Shm::progress(transports::Sink& sink) {
   if (!windows_) return false;
-  if (lying_ || look_due()) {
-    if (lying_) get_up();
+  if (asleep_ || look_due()) {
+    if (asleep_) wake_up();
     look();
   }
   turn_.clear();
@@ -270,14 +307,14 @@ bool Shm::progress(transports::Sink& sink) {
 
 bool Shm::prepare_sleep() {
   if (!windows_) return true;
-  if (lying_) look();  // something has ended the sleep before, and nobody has asked what
-  lying_ = true;
+  if (asleep_) look();  // something has ended the sleep before, and nobody has asked what
+  asleep_ = true;
   own_->head().sleeping.store(++sleeps_, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (peers_[i]->changes() == peers_[i]->seen && !peers_[i]->busy) continue;
     if (std::ranges::none_of(links_[i], &ShmLink::ready, to_link)) continue;
-    get_up();
+    wake_up();
     return false;
   }
   return true;

@@ -116,4 +116,25 @@ PathPlan plan_paths(const connect::Address& lower, const connect::Address& highe
   return plan;
 }
 
+std::string describe(const PathPlan& plan, const connect::Address& mine,
+                     const connect::Address& theirs, bool lower,
+                     const boost::asio::ip::tcp::endpoint& by_routing) {
+  std::string text = fmt::format("{} path{}", plan.paths, plan.paths == 1 ? "" : "s");
+  for (std::size_t i = 0; i < plan.pairs.size() && i < plan.paths; ++i) {
+    const std::size_t here = lower ? plan.pairs[i].lower : plan.pairs[i].higher;
+    const std::size_t there = lower ? plan.pairs[i].higher : plan.pairs[i].lower;
+    text += fmt::format("{} {} -> {} ({})", i == 0 ? ":" : ",",
+                        mine.endpoints[here].address().to_string(),
+                        theirs.endpoints[there].address().to_string(), mine.rails[here].interface);
+  }
+  if (plan.pairs.empty()) text += fmt::format(" to {}", connect::to_text(by_routing));
+  if (theirs.host == mine.host) return text;
+  const auto& unused = lower ? plan.lower_unused : plan.higher_unused;
+  for (std::size_t i = 0; i < unused.size(); ++i)
+    if (!unused[i].empty() && !mine.endpoints[i].address().is_loopback())
+      text += fmt::format("; not {} ({}): {}", mine.endpoints[i].address().to_string(),
+                          mine.rails[i].interface, unused[i]);
+  return text;
+}
+
 }  // namespace rondo::tcp

@@ -33,4 +33,11 @@ struct PathPlan {
 };
 PathPlan plan_paths(const connect::Address& lower, const connect::Address& higher);
 
+// "2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)", and which interfaces of this
+// rank were not taken and why. lower: this rank is the lower one. by_routing: the endpoint that is
+// tried first when there are no pairs.
+std::string describe(const PathPlan& plan, const connect::Address& mine,
+                     const connect::Address& theirs, bool lower,
+                     const boost::asio::ip::tcp::endpoint& by_routing);
+
 }  // namespace rondo::tcp

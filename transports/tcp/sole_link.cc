@@ -11,21 +11,25 @@
 
 namespace rondo::tcp {
 
-SoleLink::SoleLink(int peer, transports::Lane lane, std::string name, Setup& setup,
-                   BorrowSlot& slot)
-    : peer_(peer), lane_(lane), name_(std::move(name)), setup_(setup), receiver_(slot) {}
+SoleLink::SoleLink(int peer, transports::Lane lane, std::string name,
+                   connect::Connections& connections, BorrowSlot& slot)
+    : peer_(peer),
+      lane_(lane),
+      name_(std::move(name)),
+      connections_(connections),
+      receiver_(slot) {}
 
 transports::Send SoleLink::send(const transports::HeaderBytes& header,
                                 std::span<const std::byte> payload, std::uint64_t cookie) {
   if (state_ == State::open) return sender_.send(header, payload, cookie);
   if (state_ == State::closed) {
     state_ = State::opening;
-    setup_.open(peer_, static_cast<int>(lane_));
+    connections_.open(peer_, static_cast<int>(lane_));
   }
   return transports::Send::full;
 }
 
-Watched* SoleLink::attach(SetupEvent& event) {
+Watched* SoleLink::attach(connect::Event& event) {
   if (state_ == State::broken) return nullptr;
   socket_ = std::move(event.socket);
   name_ = std::move(event.name);
@@ -40,7 +44,7 @@ Watched* SoleLink::attach(SetupEvent& event) {
 
 void SoleLink::close() noexcept {
   if (!socket_) return;
-  setup_.forget(socket_.get());
+  connections_.forget(socket_.get());
   socket_.reset();
 }
 

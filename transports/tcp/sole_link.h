@@ -6,10 +6,10 @@
 #include <string>
 
 #include "base/file_descriptor.h"
+#include "transports/connect/connections.h"
 #include "transports/tcp/frame_receiver.h"
 #include "transports/tcp/frame_sender.h"
 #include "transports/tcp/paced_socket.h"
-#include "transports/tcp/setup.h"
 #include "transports/tcp/tcp_link.h"
 
 namespace rondo::tcp {
@@ -18,7 +18,8 @@ namespace rondo::tcp {
 // independent halves.
 class SoleLink final : public TcpLink, private Watched {
  public:
-  SoleLink(int peer, transports::Lane lane, std::string name, Setup& setup, BorrowSlot& slot);
+  SoleLink(int peer, transports::Lane lane, std::string name, connect::Connections& connections,
+           BorrowSlot& slot);
   ~SoleLink() override { close(); }
 
   int peer() const noexcept override { return peer_; }
@@ -27,7 +28,7 @@ class SoleLink final : public TcpLink, private Watched {
                         std::uint64_t cookie) override;
   std::string describe() const override { return name_; }
 
-  Watched* attach(SetupEvent& event) override;
+  Watched* attach(connect::Event& event) override;
   bool open() const noexcept override { return state_ == State::open; }
   bool progress(transports::Sink& sink, bool direct) override;
   void pace(base::TimePoint now, bool restrained) noexcept override { pace_.pace(now, restrained); }
@@ -49,7 +50,7 @@ class SoleLink final : public TcpLink, private Watched {
   const transports::Lane lane_;
   State state_ = State::closed;
   std::string name_, route_, interface_;
-  Setup& setup_;
+  connect::Connections& connections_;
   base::FileDescriptor socket_;
   FrameSender sender_;
   FrameReceiver receiver_;

@@ -18,11 +18,11 @@ constexpr milliseconds doubt_limit{500};
 }  // namespace
 
 StripedLink::StripedLink(int peer, transports::Lane lane, std::string name, std::size_t paths,
-                         Setup& setup, BorrowSlot& slot)
+                         connect::Connections& connections, BorrowSlot& slot)
     : peer_(peer),
       lane_(lane),
       name_(std::move(name)),
-      setup_(setup),
+      connections_(connections),
       paths_(paths),
       sender_(paths),
       receiver_(slot, paths) {
@@ -37,14 +37,14 @@ transports::Send StripedLink::send(const transports::HeaderBytes& header,
   if (state_ == State::open) return sender_.send(header, payload, cookie);
   if (state_ == State::closed) {
     state_ = State::opening;
-    setup_.open(peer_, static_cast<int>(lane_));
+    connections_.open(peer_, static_cast<int>(lane_));
   }
   return transports::Send::full;
 }
 
-Watched* StripedLink::attach(SetupEvent& event) {
+Watched* StripedLink::attach(connect::Event& event) {
   if (state_ == State::broken) return nullptr;
-  Path& path = paths_.at(static_cast<std::size_t>(event.path));
+  Path& path = paths_.at(static_cast<std::size_t>(event.index));
   path.socket = std::move(event.socket);
   path.pace.attach(path.socket.get());
   path.route = std::move(event.route);
@@ -68,7 +68,7 @@ void StripedLink::Path::flag(std::uint32_t events) noexcept {
 void StripedLink::close() noexcept {
   for (Path& path : paths_) {
     if (!path.socket) continue;
-    setup_.forget(path.socket.get());
+    connections_.forget(path.socket.get());
     path.socket.reset();
   }
 }
@@ -105,7 +105,7 @@ std::optional<std::size_t> StripedLink::doubtful() const noexcept {
 void StripedLink::watch_doubtful() {
   reminder_asked_ = true;
   moved_since_ = false;
-  setup_.remind(peer_, static_cast<int>(lane_), doubt_limit);
+  connections_.remind(peer_, static_cast<int>(lane_), doubt_limit);
 }
 
 void StripedLink::pace(base::TimePoint now, bool restrained) noexcept {

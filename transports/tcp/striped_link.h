@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "transports/connect/connections.h"
 #include "transports/tcp/paced_socket.h"
-#include "transports/tcp/setup.h"
 #include "transports/tcp/striped_receiver.h"
 #include "transports/tcp/striped_sender.h"
 #include "transports/tcp/tcp_link.h"
@@ -22,8 +22,8 @@ namespace rondo::tcp {
 // before may still be on its way.
 class StripedLink final : public TcpLink {
  public:
-  StripedLink(int peer, transports::Lane lane, std::string name, std::size_t paths, Setup& setup,
-              BorrowSlot& slot);
+  StripedLink(int peer, transports::Lane lane, std::string name, std::size_t paths,
+              connect::Connections& connections, BorrowSlot& slot);
   ~StripedLink() override { close(); }
 
   int peer() const noexcept override { return peer_; }
@@ -32,7 +32,7 @@ class StripedLink final : public TcpLink {
                         std::uint64_t cookie) override;
   std::string describe() const override { return name_; }
 
-  Watched* attach(SetupEvent& event) override;
+  Watched* attach(connect::Event& event) override;
   bool open() const noexcept override { return state_ != State::broken && attached_ > 0; }
   bool progress(transports::Sink& sink, bool direct) override;
   void pace(base::TimePoint now, bool restrained) noexcept override;
@@ -67,7 +67,7 @@ class StripedLink final : public TcpLink {
   const transports::Lane lane_;
   State state_ = State::closed;
   std::string name_;
-  Setup& setup_;
+  connect::Connections& connections_;
   std::vector<Path> paths_;
   std::size_t attached_ = 0;
   StripedSender sender_;

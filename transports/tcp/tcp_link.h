@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "transports/connect/connections.h"
 #include "transports/tcp/frame_receiver.h"
-#include "transports/tcp/setup.h"
 #include "transports/transport.h"
 
 namespace rondo::tcp {
@@ -24,7 +24,7 @@ class TcpLink : public transports::Link {
  public:
   // Takes a connection that has been set up; what is returned is to be watched for as long as the
   // link is open. Null: the link is broken, and the event keeps the socket.
-  virtual Watched* attach(SetupEvent& event) = 0;
+  virtual Watched* attach(connect::Event& event) = 0;
   // Has sockets and is not broken.
   virtual bool open() const noexcept = 0;
   // Sends and receives what can be now, and notices the end. Returns whether anything happened.
@@ -33,7 +33,7 @@ class TcpLink : public transports::Link {
   // To be called every few milliseconds of a link that is not urgent and leaves this host: see
   // PacedSocket.
   virtual void pace(base::TimePoint now, bool restrained) noexcept = 0;
-  // The time is up that Setup::remind was asked for.
+  // The time is up that connect::Connections::remind was asked for.
   virtual void reminded(transports::Sink& sink) = 0;
   // An interface of this host is down: ends the link when one of its connections runs over it.
   virtual void interface_lost(transports::Sink& sink, std::string_view interface,

@@ -15,7 +15,7 @@ namespace rondo::rendezvous {
 // "0.25 s", "30 s"
 std::string describe_seconds(double seconds);
 
-struct Attendance {
+struct JoinReport {
   struct Doubled {
     std::uint32_t rank;
     std::string first, second;  // addresses
@@ -45,7 +45,6 @@ struct Attendance {
 };
 
 // How the join ended for everybody who came. when: "within 30 s".
-engine::Failure describe(const Attendance& attendance, const std::string& url,
-                         const std::string& when);
+engine::Failure describe(const JoinReport& report, const std::string& url, const std::string& when);
 
 }  // namespace rondo::rendezvous

@@ -13,7 +13,7 @@ namespace rondo::rendezvous {
 
 // What the joining leaves behind: the job, everybody's record, and the connections over which they
 // came.
-struct Company {
+struct JoinResult {
   std::uint64_t job = 0;
   std::vector<transports::Blob> records;  // by rank
   transports::Blob members;  // on rank 0: everybody's record as frames; streams may still have to
@@ -26,7 +26,8 @@ std::uint64_t fresh_job();
 
 // Listens until all have come or the earliest deadline of those who came has passed; then all who
 // came hear the same.
-Company gather(const Place& place, const Options& options, const transports::Blob& record);
+JoinResult accept_all_ranks(const Place& place, const Options& options,
+                            const transports::Blob& record);
 
 // For a rank 0 that cannot join: tells the ranks that come by `until`, and returns when all have
 // been told. When another rank failed earlier, returns its cause.

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "lib/rendezvous/guest.h"
-#include "base/process.h"
+#include "lib/rendezvous/joiner.h"
 
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 
 #include <rondo/error.h>
 
-#include "base/handshake.h"
+#include "base/handshake_driver.h"
+#include "base/process.h"
 #include "lib/control/messages.h"
-#include "lib/rendezvous/attendance.h"
+#include "lib/rendezvous/join_report.h"
 #include "lib/rendezvous/listen.h"
 #include "lib/rendezvous/name_lookup.h"
 #include "lib/rendezvous/socket.h"
@@ -32,11 +33,11 @@ struct Obstacle {
   std::string what;
 };
 
-class Attendee {
+class Joiner {
  public:
-  Attendee(const Place& place, const Options& options, const transports::Blob& record)
+  Joiner(const Place& place, const Options& options, const transports::Blob& record)
       : place_(place),
-        url_(meeting_place(place, options)),
+        url_(name_of_rendezvous(place, options)),
         record_(record),
         connect_deadline_(options.connect_deadline),
         deadline_(place.deadline),
@@ -46,7 +47,7 @@ class Attendee {
   // Rank 0 has told why nobody can join.
   bool has_heard() const noexcept { return heard_; }
 
-  Company run() {
+  JoinResult run() {
     milliseconds pause = first_pause;
     std::string obstacle = "there was no time to look for it";
     while (base::Clock::now() < deadline_) {
@@ -75,7 +76,7 @@ class Attendee {
     throw Error(code, prefix() + ": " + why);
   }
 
-  Company attempt() {
+  JoinResult attempt() {
     std::uint64_t job = 0;
     const std::vector<Endpoint> endpoints = board_ ? announced(job) : named();
     Obstacle last{"it has no address"};
@@ -129,7 +130,7 @@ class Attendee {
     return !now || now->job != job;
   }
 
-  Company talk(const Endpoint& endpoint, std::uint64_t job) {
+  JoinResult talk(const Endpoint& endpoint, std::uint64_t job) {
     std::string why;
     base::FileDescriptor socket = connect_to(
         endpoint, std::min(deadline_, base::after(base::Clock::now(), connect_time)), why);
@@ -137,45 +138,36 @@ class Attendee {
     if (place_.stays_here() && !same_host(socket.get()))
       demand_secret(prefix() + ": " + endpoint.text() + " is on another host");
     Stream stream(std::move(socket));
-    shake_hands(stream, job);
+    handshake(stream, job);
     hand_in_record(stream);
-    return receive_company(stream);
+    return receive_result(stream);
   }
 
-  void shake_hands(Stream& stream, std::uint64_t job) const {
+  void handshake(Stream& stream, std::uint64_t job) const {
     const base::TimePoint until =
         std::min(deadline_, base::after(base::Clock::now(), handshake_time));
-    const auto rank = static_cast<std::uint32_t>(place_.rank);
-    base::Initiator initiator(
-        {base::Purpose::rendezvous, rank, static_cast<std::uint32_t>(place_.size), job, 0, 0}, 0,
-        place_.secret, place_.terms(same_host(stream.descriptor())));
-    stream.send(initiator.hello());
-    base::ChallengeBytes challenge;
-    take(stream, challenge, until);
-    try {
-      stream.send(initiator.answer(challenge));
-    } catch (const Error& error) {
-      if (error.code() == Errc::authentication) {
-        stream.send(base::refused_proof);
-        stream.finish_sending();
-      }
-      const auto code = static_cast<Errc>(error.code().value());
-      if (code == Errc::authentication || code == Errc::unsupported) refuse(code, error.what());
-      throw Obstacle{stream.peer() + ": " + error.what()};
+    auto handshake = base::HandshakeDriver::connector(
+        {.purpose = base::Purpose::rendezvous,
+         .rank = static_cast<std::uint32_t>(place_.rank),
+         .size = static_cast<std::uint32_t>(place_.size),
+         .job = job},
+        0, place_.secret, place_.terms(same_host(stream.descriptor())));
+    stream.send(handshake.output());
+    std::array<std::byte, base::longest_handshake_message> buffer;
+    while (handshake.awaits() != 0) {
+      const auto message = std::span(buffer).first(handshake.awaits());
+      take(stream, message, until);
+      handshake.take(message);
+      stream.send(handshake.output());
     }
-    const base::Verdict verdict = receive_verdict(stream, until);
-    stream.protect(initiator.agreement());
-    heed(verdict, stream);
-  }
-
-  static base::Verdict receive_verdict(Stream& stream, base::TimePoint until) {
-    base::VerdictBytes verdict;
-    take(stream, verdict, until);
-    try {
-      return base::Initiator::read_verdict(verdict);
-    } catch (const Error& error) {
-      throw Obstacle{stream.peer() + ": " + error.what()};
+    if (handshake.verdict()) {
+      stream.protect(handshake.agreement());
+      return heed(*handshake.verdict(), stream);
     }
+    stream.finish_sending();
+    if (handshake.code() == Errc::authentication || handshake.code() == Errc::unsupported)
+      refuse(handshake.code(), handshake.why());
+    throw Obstacle{stream.peer() + ": " + handshake.why()};
   }
 
   void heed(base::Verdict verdict, Stream& stream) const {
@@ -213,11 +205,11 @@ class Attendee {
         control::encode(control::RecordMessage{static_cast<std::uint64_t>(left.count()), record_}));
   }
 
-  Company receive_company(Stream& stream) {
+  JoinResult receive_result(Stream& stream) {
     const base::TimePoint until = base::after(deadline_, verdict_grace);
-    Company company;
+    JoinResult result;
     std::size_t expected = 0;
-    for (bool first = true; first || company.records.size() < expected; first = false) {
+    for (bool first = true; first || result.records.size() < expected; first = false) {
       auto message = next_message(stream, until);
       if (!message && !stream.ended()) {
         throw Error(Errc::deadline_exceeded,
@@ -235,24 +227,24 @@ class Attendee {
         heard_ = true;
         throw Error(refusal->failure.code, refusal->failure.cause);
       }
-      if (!accept(*message, company, expected, first))
+      if (!accept(*message, result, expected, first))
         throw Obstacle{"rank 0 at " + stream.peer() +
                        " sent something else than the records of the ranks"};
     }
-    company.streams.push_back(std::move(stream));
-    return company;
+    result.streams.push_back(std::move(stream));
+    return result;
   }
 
-  bool accept(control::ControlMessage& message, Company& company, std::size_t& expected,
+  bool accept(control::ControlMessage& message, JoinResult& result, std::size_t& expected,
               bool first) const {
     if (const auto* members = std::get_if<control::MembersMessage>(&message)) {
       expected = members->size;
-      company.job = members->job;
+      result.job = members->job;
       return first && members->size == static_cast<std::uint32_t>(place_.size);
     }
     auto* const member = std::get_if<control::MemberMessage>(&message);
-    if (member == nullptr || first || member->rank != company.records.size()) return false;
-    company.records.push_back(std::move(member->record));
+    if (member == nullptr || first || member->rank != result.records.size()) return false;
+    result.records.push_back(std::move(member->record));
     return true;
   }
 
@@ -296,19 +288,20 @@ class Attendee {
 
 }  // namespace
 
-Company attend(const Place& place, const Options& options, const transports::Blob& record) {
-  return Attendee(place, options, record).run();
+JoinResult join_rank_zero(const Place& place, const Options& options,
+                          const transports::Blob& record) {
+  return Joiner(place, options, record).run();
 }
 
-engine::Failure attend_to_fail(const Place& place, const Options& options,
-                               const engine::Failure& failure) {
+engine::Failure report_to_rank_zero(const Place& place, const Options& options,
+                                    const engine::Failure& failure) {
   const transports::Blob nothing;
-  Attendee attendee(place, options, nothing);
-  attendee.fail_with(failure);
+  Joiner joiner(place, options, nothing);
+  joiner.fail_with(failure);
   try {
-    attendee.run();
+    joiner.run();
   } catch (const Error& error) {
-    if (attendee.has_heard()) return {static_cast<Errc>(error.code().value()), error.what()};
+    if (joiner.has_heard()) return {static_cast<Errc>(error.code().value()), error.what()};
     throw;
   }
   return failure;
