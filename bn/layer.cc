@@ -71,7 +71,7 @@ Layer::Layer(Communicator& communicator, std::size_t channels, BatchNormOptions 
       channels_(checked_channels(channels)),
       options_(checked(std::move(options))),
       parameter_type_(options_.type == DType::f64 ? DType::f64 : DType::f32),
-      shared_(Shared::of(communicator)),
+      shared_(&Shared::of(communicator)),
       name_(shared_->names(), options_.name),
       name_hash_(
           base::mix_hash(base::mix_hash(base::hash_text(options_.name), name_.number()), channels)),

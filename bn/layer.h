@@ -110,7 +110,7 @@ class Layer {
   std::size_t channels_;
   BatchNormOptions options_;
   DType parameter_type_;
-  std::shared_ptr<Shared> shared_;
+  Shared* shared_;
   LayerNames::Use name_;
   std::uint64_t name_hash_, identity_;
   Passes passes_;

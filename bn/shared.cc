@@ -4,37 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
-#include <mutex>
-#include <thread>
+
+#include "base/processor.h"
 
 namespace rondo::bn {
 
-namespace {
-
-int ranks_on_this_host(const Communicator& communicator) {
-  int ranks = 1;
-  for (int peer = 0; peer < communicator.size(); ++peer) {
-    if (peer == communicator.rank()) continue;
-    const std::string how = communicator.describe_peer(peer);
-    if (!how.starts_with("tcp") || how.find("(lo)") != std::string::npos) ++ranks;
-  }
-  return ranks;
-}
-
-}  // namespace
-
-// Layers are given a communicator and nothing else, so this is the one place that knows which of
-// them belong together. It owns nothing.
-std::shared_ptr<Shared> Shared::of(Communicator& communicator) {
-  static std::mutex mutex;
-  static std::map<const Communicator*, std::weak_ptr<Shared>> known;
-  const std::lock_guard lock(mutex);
-  std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<Shared>& entry = known[&communicator];
-  std::shared_ptr<Shared> shared = entry.lock();
-  if (!shared) entry = shared = std::make_shared<Shared>(communicator);
-  return shared;
+Shared& Shared::of(Communicator& communicator) {
+  static constexpr char key = 0;
+  Attachment* kept = communicator.attachment(&key);
+  if (kept == nullptr) kept = &communicator.attach(&key, std::make_unique<Shared>(communicator));
+  return static_cast<Shared&>(*kept);
 }
 
 LayerNames::Use::Use(LayerNames& names, std::string_view name) : names_(&names) {
@@ -45,8 +24,8 @@ LayerNames::Use::Use(LayerNames& names, std::string_view name) : names_(&names) 
 }
 
 Shared::Shared(const Communicator& communicator)
-    : threads_(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) /
-                               ranks_on_this_host(communicator))) {}
+    : threads_(std::max(
+          1, base::usable_cores() / static_cast<int>(communicator.local_ranks().size()))) {}
 
 void Shared::note_evaluation(std::string_view layer) {
   if (evaluations_ < most_named) evaluated_[evaluations_] = layer;

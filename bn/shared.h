@@ -40,12 +40,11 @@ class LayerNames {
   std::set<std::pair<std::string, std::size_t>> used_;
 };
 
-// What the layers of one communicator have together: threads, and a note of what this rank only
-// evaluated. Thread-bound.
-class Shared {
+// What the layers of one communicator share: threads, and a note of what this rank only evaluated.
+// Attached to the communicator by its first layer. Thread-bound.
+class Shared final : public Attachment {
  public:
-  // The one of this communicator, made when its first layer asks and gone with its last.
-  static std::shared_ptr<Shared> of(Communicator& communicator);
+  static Shared& of(Communicator& communicator);
 
   explicit Shared(const Communicator& communicator);
   Pool& pool() noexcept { return pool_; }

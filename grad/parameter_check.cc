@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/mix.h"
 #include "grad/parameter_list.h"
 #include "grad/parameter_report.h"
 
@@ -120,7 +121,7 @@ void check_lists(Communicator& communicator, std::span<const Parameter> paramete
   const std::vector<ListedParameter> mine =
       problem ? std::vector<ListedParameter>() : list_of(parameters);
   const Bytes bytes = encode_list(mine);
-  const std::uint64_t hash = hash_of(bytes);
+  const std::uint64_t hash = base::hash_bytes(bytes);
   const Verdict verdict = compare(communicator, hash, !problem);
   if (verdict.equal && verdict.fine) return;
   if (!verdict.fine) {

@@ -29,8 +29,6 @@ std::vector<ListedParameter> list_of(std::span<const Parameter> parameters);
 std::vector<std::uint8_t> encode_list(std::span<const ListedParameter> list);
 // Nothing for bytes that encode_list would not write.
 std::optional<std::vector<ListedParameter>> decode_list(std::span<const std::uint8_t> bytes);
-// Of the encoded list, 64 bits of it well mixed.
-std::uint64_t hash_of(std::span<const std::uint8_t> bytes) noexcept;
 // "f32 [10, 64]"
 std::string describe(const ListedParameter& parameter);
 

@@ -10,15 +10,17 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/rank_list.h"
 
 namespace rondo::grad {
 
 namespace {
 
-constexpr std::size_t name_at = 16, what_at = 264, text_bytes = 240;
+constexpr std::size_t index_at = 2, name_at = 16, what_at = 264, text_bytes = 240;
 
 void put_text(ReportBytes& bytes, std::size_t at, const std::string& text) {
   std::copy_n(text.begin(), std::min(text.size(), text_bytes),
@@ -59,8 +61,7 @@ ReportBytes encode(const Report& report) {
   ReportBytes bytes{};
   bytes[0] = static_cast<std::uint8_t>(report.kind);
   bytes[1] = static_cast<std::uint8_t>(report.code);
-  for (std::size_t i = 0; i < 8; ++i)
-    bytes[2 + i] = static_cast<std::uint8_t>(report.index >> (8 * i));
+  base::store_little(std::as_writable_bytes(std::span(bytes)).data() + index_at, report.index);
   put_text(bytes, name_at, report.name);
   put_text(bytes, what_at, report.what);
   return bytes;
@@ -75,7 +76,8 @@ Report decode(const ReportBytes& bytes) {
                 : bytes[1] == static_cast<std::uint8_t>(Errc::invalid_argument)
                     ? Errc::invalid_argument
                     : Errc::mismatch;
-  for (std::size_t i = 0; i < 8; ++i) report.index |= std::uint64_t{bytes[2 + i]} << (8 * i);
+  report.index =
+      base::load_little<std::uint64_t>(std::as_bytes(std::span(bytes)).data() + index_at);
   report.name = text_at(bytes, name_at);
   report.what = text_at(bytes, what_at);
   return report;

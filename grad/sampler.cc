@@ -8,6 +8,8 @@
 #include <rondo/error.h>
 #include <rondo/sampler.h>
 
+#include "base/mix.h"
+
 namespace rondo {
 
 namespace {
@@ -16,39 +18,31 @@ constexpr std::size_t most_samples = std::size_t{1}
                                      << 62;  // so that no sum of positions and ranks wraps
 __extension__ typedef unsigned __int128 Wide;
 
-class Splitmix64 {
+class Draws {
  public:
-  explicit Splitmix64(std::uint64_t state) noexcept : state_(state) {}
-
-  std::uint64_t next() noexcept {
-    state_ += 0x9e3779b97f4a7c15u;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
+  explicit Draws(std::uint64_t seed) noexcept : random_(seed) {}
 
   // Each of 0 ... bound - 1 equally often: draws whose part would be one too large for some are
   // drawn again.
   std::uint64_t below(std::uint64_t bound) noexcept {
-    Wide product = static_cast<Wide>(next()) * bound;
+    Wide product = static_cast<Wide>(random_.next()) * bound;
     if (static_cast<std::uint64_t>(product) < bound) {
       const std::uint64_t uneven = (0 - bound) % bound;
       while (static_cast<std::uint64_t>(product) < uneven)
-        product = static_cast<Wide>(next()) * bound;
+        product = static_cast<Wide>(random_.next()) * bound;
     }
     return static_cast<std::uint64_t>(product >> 64);
   }
 
  private:
-  std::uint64_t state_;
+  base::SplitMix64 random_;
 };
 
 std::vector<std::size_t> shuffled(std::size_t samples, std::uint64_t seed, std::uint64_t epoch) {
   std::vector<std::size_t> order(samples);
   std::iota(order.begin(), order.end(), std::size_t{0});
   // Through the generator once, so that seed 1, epoch 2 is not seed 2, epoch 1.
-  Splitmix64 random(Splitmix64(seed).next() + epoch);
+  Draws random(base::SplitMix64(seed).next() + epoch);
   for (std::size_t left = samples; left > 1; --left)
     std::swap(order[left - 1], order[static_cast<std::size_t>(random.below(left))]);
   return order;

@@ -39,6 +39,9 @@ int Communicator::rank() const noexcept {
 int Communicator::size() const noexcept {
   return state_->size();
 }
+std::span<const int> Communicator::local_ranks() const noexcept {
+  return state_->local_ranks();
+}
 std::string Communicator::address() const {
   return state_->address();
 }
@@ -147,6 +150,12 @@ std::optional<Communicator> Communicator::split(int color, int key) {
 
 Memory Communicator::allocate(std::size_t bytes) {
   return state_->allocate(bytes);
+}
+Attachment& Communicator::attach(const void* key, std::unique_ptr<Attachment> attachment) {
+  return state_->attach(key, std::move(attachment));
+}
+Attachment* Communicator::attachment(const void* key) const {
+  return state_->attachment(key);
 }
 void Communicator::reserve_bulk(const void* owner, std::string_view who) {
   state_->bulk_order().reserve(rank(), owner, who);

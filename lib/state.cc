@@ -113,6 +113,9 @@ void CommunicatorState::connect_all() {
     settle_constants(routes, crowded);
     for (const auto& t : transports_) all.push_back(t.get());
   }
+  const std::span<const int> local = hosts_.on(hosts_.host(place_.rank));
+  local_ranks_.assign(local.begin(), local.end());
+  if (place_.size == 1) local_ranks_ = {place_.rank};
   engine::EngineObserver* const observer = place_.size > 1 ? this : nullptr;
   engine_ = std::make_unique<engine::Engine>(
       engine::EngineOptions{place_.rank, place_.size, crowded, options_.checksum,
@@ -135,6 +138,7 @@ CommunicatorState::~CommunicatorState() {
   engine_->stop();
   joined_.control.reset();
   engine_.reset();
+  attachments_.clear();
 }
 
 std::string CommunicatorState::constants_source() const {
@@ -359,13 +363,30 @@ Work CommunicatorState::start(const Arguments& a) {
 
 void CommunicatorState::abort(std::error_code why, std::string_view text) noexcept {
   if (in_other_process()) return;
+  const bool says_nothing = why == Errc::aborted && !text.empty();
   try {
     const engine::Failure failure{
-        Errc::aborted, fmt::format("rank {} called abort: {}{}{}", place_.rank, why.message(),
-                                   text.empty() ? "" : ": ", text.substr(0, longest_abort_text))};
+        Errc::aborted,
+        fmt::format("rank {} called abort: {}{}{}", place_.rank, says_nothing ? "" : why.message(),
+                    says_nothing || text.empty() ? "" : ": ", text.substr(0, longest_abort_text))};
     engine_->abort(failure);
   } catch (...) {  // no memory for the message: the deadline remains
   }
+}
+
+Attachment& CommunicatorState::attach(const void* key, std::unique_ptr<Attachment> attachment) {
+  refuse_child();
+  if (key == nullptr || !attachment)
+    throw Error(Errc::invalid_argument, "attach: neither the key nor the attachment may be null");
+  const std::lock_guard lock(attachments_mutex_);
+  return *attachments_.try_emplace(key, std::move(attachment)).first->second;
+}
+
+Attachment* CommunicatorState::attachment(const void* key) {
+  refuse_child();
+  const std::lock_guard lock(attachments_mutex_);
+  const auto found = attachments_.find(key);
+  return found != attachments_.end() ? found->second.get() : nullptr;
 }
 
 Memory CommunicatorState::allocate(std::size_t bytes) {

@@ -4,6 +4,7 @@
 // engine.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,6 +42,9 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::uint64_t next_split() noexcept { return ++splits_; }
   std::string address() const;
   std::string describe_peer(int peer) const;
+  std::span<const int> local_ranks() const noexcept { return local_ranks_; }
+  Attachment& attach(const void* key, std::unique_ptr<Attachment> attachment);
+  Attachment* attachment(const void* key);
   BulkOrder& bulk_order() noexcept { return bulk_order_; }
   // Throws Error(unsupported) in a forked child: there the engine has no threads, and its lock may
   // be held for ever.
@@ -116,6 +120,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   rendezvous::Joined joined_;  // its thread uses what stands above
   std::string transport_name_ = "self";
   schedules::Hosts hosts_;
+  std::vector<int> local_ranks_;
   plan::Topology topology_;
   plan::CostConstants constants_;
   plan::PlanOptions plan_options_;
@@ -123,6 +128,9 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::unordered_map<std::uint64_t, plan::Plan> plans_[collective_count];  // by bytes
   std::vector<point::PointTransfer> transfers_;  // of the call that is being made
   BulkOrder bulk_order_;
+  std::mutex attachments_mutex_;
+  // They may own memory that operations use, so they go when the engine has gone.
+  std::map<const void*, std::unique_ptr<Attachment>> attachments_;
   std::unique_ptr<engine::Engine> engine_;
 };
 

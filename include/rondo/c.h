@@ -155,13 +155,18 @@ RONDO_C_API rondo_status rondo_connect(const rondo_options* options,
 RONDO_C_API void rondo_destroy(rondo_communicator* communicator);
 RONDO_C_API int rondo_rank(const rondo_communicator* communicator);
 RONDO_C_API int rondo_size(const rondo_communicator* communicator);
+/* The ranks on this rank's host, this one among them, ascending. *count becomes how many they are;
+ * the first `capacity` of them are written to `ranks`, which may be NULL when capacity is 0. */
+RONDO_C_API rondo_status rondo_local_ranks(const rondo_communicator* communicator, int* ranks,
+                                           size_t capacity, size_t* count);
 /* A communicator of the ranks with the same color, ordered by key; *part is NULL where the color is
  * negative. Called by all ranks. */
 RONDO_C_API rondo_status rondo_split(rondo_communicator* communicator, int color, int key,
                                      rondo_communicator** part);
 /* Ends every pending operation on every rank with this cause. From any thread. */
 RONDO_C_API void rondo_abort(rondo_communicator* communicator, rondo_status why);
-/* The same with a text of the program, which is part of the message on every rank. NULL: none. */
+/* The same with a text of the program, which is part of the message on every rank: its first 1000
+ * bytes. NULL: none. */
 RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status why,
                                   const char* text);
 

@@ -66,6 +66,12 @@ struct Transfer {
   std::uint32_t tag = 0;
 };
 
+// An object that a library keeps with a communicator: see Communicator::attach().
+class RONDO_API Attachment {
+ public:
+  virtual ~Attachment() = default;
+};
+
 // A group of ranks that call the same operations in the same order.
 //
 // Every rank must call each operation with the same count (or counts), type, op, root and scale;
@@ -80,7 +86,8 @@ struct Transfer {
 //
 // Threads: one thread at a time starts operations of one priority (messages count as a third), so
 // that their order is the same on all ranks; different threads may start different priorities at
-// once. describe(), algorithm(), abort() and statistics() may be called from any.
+// once. describe(), algorithm(), local_ranks(), attach(), abort() and statistics() may be called
+// from any.
 class RONDO_API Communicator {
  public:
   // Joins the other ranks. Throws Error: rendezvous, authentication, deadline_exceeded,
@@ -95,6 +102,9 @@ class RONDO_API Communicator {
 
   int rank() const noexcept;
   int size() const noexcept;
+  // The ranks on this rank's host, this one among them, ascending. Hosts are told apart as
+  // Options::host says. Valid until the communicator is destroyed.
+  std::span<const int> local_ranks() const noexcept;
   // Where this rank's data connections from other hosts arrive, as "host:port"; its process where
   // only shared memory is allowed; empty when alone.
   std::string address() const;
@@ -183,6 +193,14 @@ class RONDO_API Communicator {
   // all ranks have destroyed the communicator. Ranks need not allocate the same, but operations run
   // without copies only where all of them give such memory. From any thread. Throws Error(system).
   Memory allocate(std::size_t bytes);
+  // Keeps an object of a library with the communicator, such as threads that all objects of the
+  // library on this communicator share. `key` is the address of a static variable of the library,
+  // so that libraries do not meet. attach() returns what is kept: the new object, or the one that
+  // has this key already, and then the new one is destroyed. attachment() returns null when there
+  // is none. The destructor of the communicator destroys what is kept after the last operation has
+  // ended, in no order; a split has attachments of its own. From any thread.
+  Attachment& attach(const void* key, std::unique_ptr<Attachment> attachment);
+  Attachment* attachment(const void* key) const;
   // Reserves the order of bulk operations for one owner whose operations start by themselves, as
   // those of GradientBuckets in a step. Until release_bulk(owner), a bulk operation with another
   // OpOptions::owner throws Error(invalid_argument), on whatever thread, and so does another
@@ -193,7 +211,8 @@ class RONDO_API Communicator {
   void release_bulk(const void* owner) noexcept;
   // Ends every pending operation on every rank with this cause. From any thread; bounded in time.
   // The message on every rank has the first 1000 bytes of text: "rank 2 called abort: data from the
-  // wire is damaged: batch 17 has no labels".
+  // wire is damaged: batch 17 has no labels". Errc::aborted with a text adds no words of its own:
+  // "rank 2 called abort: batch 17 has no labels".
   void abort(std::error_code why, std::string_view text = {}) noexcept;
 
  private:

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -140,6 +141,18 @@ int rondo_rank(const rondo_communicator* communicator) {
 }
 int rondo_size(const rondo_communicator* communicator) {
   return communicator != nullptr ? communicator->value.size() : 0;
+}
+
+rondo_status rondo_local_ranks(const rondo_communicator* communicator, int* ranks, size_t capacity,
+                               size_t* count) {
+  return guarded([&] {
+    require(communicator, "communicator");
+    require(count, "count");
+    if (capacity != 0) require(ranks, "ranks");
+    const std::span<const int> local = communicator->value.local_ranks();
+    *count = local.size();
+    std::copy_n(local.begin(), std::min(capacity, local.size()), ranks);
+  });
 }
 
 rondo_status rondo_split(rondo_communicator* communicator, int color, int key,

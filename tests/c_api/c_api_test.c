@@ -324,6 +324,13 @@ static void says_of_itself(rondo_communicator* c, int rank) {
   CHECK(strstr(text, "tcp") == text && strstr(text, "2 paths") != NULL);
   CHECK(rondo_describe_peer(c, ranks, text, sizeof text) == RONDO_INVALID_ARGUMENT);
   CHECK(rondo_address(c, text, sizeof text) == RONDO_OK);
+  int local[8] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  size_t count = 0;
+  CHECK(rondo_local_ranks(c, NULL, 0, &count) == RONDO_OK && count == (size_t)ranks);
+  CHECK(rondo_local_ranks(c, local, 2, &count) == RONDO_OK && count == (size_t)ranks);
+  CHECK(local[0] == 0 && local[1] == 1 && local[2] == -1);
+  CHECK(rondo_local_ranks(c, NULL, 2, &count) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_local_ranks(c, local, 2, NULL) == RONDO_INVALID_ARGUMENT);
   const char* colon = strrchr(text, ':');
   const int port = colon != NULL ? atoi(colon + 1) : 0;
   CHECK(port >= 23000 && port <= 31999); /* of options.port_first and port_last */

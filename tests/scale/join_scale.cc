@@ -22,6 +22,7 @@
 #include <rondo/error.h>
 
 #include "base/handshake.h"
+#include "base/text.h"
 #include "lib/control/messages.h"
 #include "lib/needs.h"
 #include "lib/rendezvous/socket.h"
@@ -144,7 +145,7 @@ struct Guest {
       else if (errno == EAGAIN)
         return false;
       else if (errno != EINTR)
-        fail(rendezvous::describe_errno(errno));
+        fail(base::describe_errno(errno));
     }
     return true;
   }

@@ -6,6 +6,7 @@
 // own. Both ends decide on one thread each, so there is no third case: a rank that has welcomed a
 // connection never says hello for the same one later.
 #include "transports/connect/connections.h"
+#include "base/text.h"
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
@@ -30,7 +31,7 @@ constexpr std::size_t most_unproved = 128;
 
 base::FileDescriptor make_eventfd() {
   base::FileDescriptor event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event) throw Error(Errc::system, fmt::format("eventfd: {}", reason(errno)));
+  if (!event) throw Error(Errc::system, fmt::format("eventfd: {}", base::describe_errno(errno)));
   return event;
 }
 

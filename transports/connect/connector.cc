@@ -8,6 +8,7 @@
 #include <boost/asio/error.hpp>
 #include <boost/asio/read.hpp>
 
+#include "base/text.h"
 #include "transports/connect/address.h"
 #include "transports/connect/socket.h"
 
@@ -106,7 +107,9 @@ void Connector::limit_silence(milliseconds limit) {
 }
 
 void Connector::connected(const error_code& failed) {
-  if (failed) return try_another(reason(failed.value()), failed == asio::error::connection_refused);
+  if (failed)
+    return try_another(base::describe_errno(failed.value()),
+                       failed == asio::error::connection_refused);
   // A port that nobody listens at any more can be given to this very socket, which is then
   // connected to itself.
   if (local_endpoint(socket_.native_handle()) == remote_endpoint(socket_.native_handle()))
@@ -142,7 +145,7 @@ void Connector::conclude() {
     const auto keep = shared_from_this();
     error_code problem;
     base::FileDescriptor socket(socket_.release(problem));
-    if (problem) return fail(Errc::system, reason(problem.value()));
+    if (problem) return fail(Errc::system, base::describe_errno(problem.value()));
     cancel();
     return owner_.connected(claim_, peer_, std::move(socket), handshake_->agreement());
   }

@@ -16,6 +16,7 @@
 
 #include <rondo/error.h>
 
+#include "base/text.h"
 #include "transports/connect/options.h"
 
 namespace rondo::connect {
@@ -58,12 +59,6 @@ std::string names_of(std::span<const LocalAddress> existing) {
     text +=
         fmt::format("{}{} ({})", text.empty() ? "" : ", ", one.interface, one.address.to_string());
   return text.empty() ? "none" : text;
-}
-
-std::string_view trim(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
 using InterfaceList = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
@@ -165,12 +160,12 @@ bool InterfaceFilter::Pattern::matches(const LocalAddress& one) const {
 InterfaceFilter::InterfaceFilter(const std::vector<std::string>& filters,
                                  std::span<const LocalAddress> existing) {
   for (const std::string& filter : filters) {
-    const bool exclude_all = trim(filter).starts_with('^');
-    for (std::string_view rest = trim(filter); !rest.empty();) {
+    const bool exclude_all = base::trim(filter).starts_with('^');
+    for (std::string_view rest = base::trim(filter); !rest.empty();) {
       const std::size_t comma = std::min(rest.find(','), rest.size());
-      std::string_view item = trim(rest.substr(0, comma));
+      std::string_view item = base::trim(rest.substr(0, comma));
       const bool exclude = item.starts_with('^');
-      if (exclude) item = trim(item.substr(1));
+      if (exclude) item = base::trim(item.substr(1));
       if (item.empty())
         throw Error(
             Errc::invalid_argument,

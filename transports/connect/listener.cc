@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/shortage.h"
+#include "base/text.h"
 #include "transports/connect/address.h"
 #include "transports/connect/socket.h"
 
@@ -119,7 +120,7 @@ void Listener::note_shortage(int error, std::size_t which) {
   if (now - *short_since_ < longest_shortage) return;
   short_since_.reset();
   starved_(fmt::format("cannot accept connections at {}: {}{}", to_text(endpoints_[which]),
-                       reason(error), base::remedy_of_shortage(error)));
+                       base::describe_errno(error), base::remedy_of_shortage(error)));
 }
 
 // accept4 rather than Asio's accept: the socket must never be inherited by a program that the user
@@ -141,7 +142,7 @@ void Listener::accept_all(std::size_t which) {
     if (base::is_shortage(error)) note_shortage(error, which);
     log_.line(base::LogLevel::warning,
               fmt::format("cannot accept a connection at {}: {}; trying again",
-                          to_text(endpoints_[which]), reason(error)));
+                          to_text(endpoints_[which]), base::describe_errno(error)));
     pauses_[which].expires_after(std::chrono::milliseconds(100));
     return pauses_[which].async_wait([this, which](const boost::system::error_code& failed) {
       if (!failed) accept_all(which);

@@ -13,6 +13,8 @@
 
 #include <rondo/error.h>
 
+#include "base/text.h"
+
 namespace rondo::connect {
 namespace {
 
@@ -34,17 +36,12 @@ Endpoint endpoint_of(int socket, NameCall call) {
 
 }  // namespace
 
-std::string reason(int error) {
-  std::string text = std::system_category().message(error);
-  if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
-  return text;
-}
-
 base::FileDescriptor make_socket(const ip::address& address) {
   base::FileDescriptor socket(::socket(address.is_v4() ? AF_INET : AF_INET6,
                                        SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP));
   if (!socket)
-    throw Error(Errc::system, fmt::format("cannot make a TCP socket: {}", reason(errno)));
+    throw Error(Errc::system,
+                fmt::format("cannot make a TCP socket: {}", base::describe_errno(errno)));
   return socket;
 }
 
@@ -52,8 +49,8 @@ void bind_to(int socket, const ip::address& address) {
   set(socket, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   const Endpoint endpoint(address, 0);
   if (::bind(socket, endpoint.data(), static_cast<socklen_t>(endpoint.size())) != 0)
-    throw Error(Errc::system,
-                fmt::format("cannot bind to {}: {}", address.to_string(), reason(errno)));
+    throw Error(Errc::system, fmt::format("cannot bind to {}: {}", address.to_string(),
+                                          base::describe_errno(errno)));
 }
 
 base::FileDescriptor listen_at(const ip::address& address, std::uint16_t first, std::uint16_t last,
@@ -73,14 +70,14 @@ base::FileDescriptor listen_at(const ip::address& address, std::uint16_t first, 
     if (error != EADDRINUSE && error != EACCES) break;
   }
   if (first == 0)
-    throw Error(Errc::system,
-                fmt::format("cannot listen at {}: {}", address.to_string(), reason(error)));
+    throw Error(Errc::system, fmt::format("cannot listen at {}: {}", address.to_string(),
+                                          base::describe_errno(error)));
   throw Error(
       Errc::system,
       fmt::format(
           "cannot listen at {} on any port from {} to {}: {}; the range must hold a free port for "
           "every rank of this host",
-          address.to_string(), first, std::max(first, last), reason(error)));
+          address.to_string(), first, std::max(first, last), base::describe_errno(error)));
 }
 
 Endpoint local_endpoint(int socket) {

@@ -13,10 +13,6 @@
 
 namespace rondo::connect {
 
-// "connection refused": the system's words for an errno value, as they stand in the middle of a
-// message.
-std::string reason(int error);
-
 // A non-blocking TCP socket, closed on exec. Throws Error(system).
 base::FileDescriptor make_socket(const boost::asio::ip::address& address);
 

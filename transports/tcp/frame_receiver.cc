@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.h"
 #include "transports/connect/socket.h"
 
 namespace rondo::tcp {
@@ -195,7 +196,7 @@ void FrameReceiver::ended(ssize_t result) {
   if (result < 0 && errno == EAGAIN) {
     readable_ = false;
   } else if (result < 0) {
-    end_ = End{connect::reason(errno), false};
+    end_ = End{base::describe_errno(errno), false};
   } else if (header_bytes_ == 0) {
     end_ = End{"the peer closed the connection", true};
   } else {

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "base/text.h"
 #include "transports/connect/socket.h"
 
 namespace rondo::tcp {
@@ -83,7 +84,7 @@ bool SoleLink::progress(transports::Sink& sink, bool direct) {
   if (end && (error == 0 || error == EPIPE || !end->clean))
     break_off(sink, end->clean ? Errc::peer_left : end->code, std::string(end->what), end->clean);
   else
-    break_off(sink, Errc::peer_lost, connect::reason(error), false);
+    break_off(sink, Errc::peer_lost, base::describe_errno(error), false);
   return true;
 }
 

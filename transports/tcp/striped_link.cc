@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/text.h"
 #include "transports/connect/socket.h"
 
 namespace rondo::tcp {
@@ -162,7 +163,7 @@ bool StripedLink::progress(transports::Sink& sink, bool direct) {
     const std::string what = end->clean ? end->what : on_path(end->path, end->what);
     break_off(sink, end->clean ? Errc::peer_left : end->code, what, end->clean);
   } else {
-    break_off(sink, Errc::peer_lost, on_path(failure->path, connect::reason(failure->error)),
+    break_off(sink, Errc::peer_lost, on_path(failure->path, base::describe_errno(failure->error)),
               false);
   }
   return true;

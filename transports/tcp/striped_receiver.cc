@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/text.h"
 #include "transports/connect/socket.h"
 
 namespace rondo::tcp {
@@ -310,7 +311,7 @@ bool StripedReceiver::ended(Path& path, ssize_t result) {
   if (result < 0 && errno == EAGAIN) {
     path.readable = false;
   } else if (result < 0) {
-    end_ = End{which, connect::reason(errno), false};
+    end_ = End{which, base::describe_errno(errno), false};
   } else if (path.known || path.buffered() > 0) {
     end_ = End{which, "the peer closed the connection in the middle of a frame", false};
   } else {

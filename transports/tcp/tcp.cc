@@ -21,6 +21,7 @@
 
 #include <rondo/error.h>
 
+#include "base/text.h"
 #include "transports/connect/connections.h"
 #include "transports/connect/socket.h"
 #include "transports/tcp/paths.h"
@@ -128,7 +129,8 @@ Tcp::Tcp(const Options& options)
       peers_(static_cast<std::size_t>(options.size)),
       plans_(static_cast<std::size_t>(options.size)),
       links_(static_cast<std::size_t>(options.size) * transports::link_lane_count) {
-  if (!epoll_) throw Error(Errc::system, fmt::format("epoll_create1: {}", connect::reason(errno)));
+  if (!epoll_)
+    throw Error(Errc::system, fmt::format("epoll_create1: {}", base::describe_errno(errno)));
   watch(connections_.descriptor(), EPOLLIN | EPOLLET, nullptr);
   for (auto& lane : open_) lane.reserve(static_cast<std::size_t>(options.size));
 }
@@ -217,7 +219,7 @@ void Tcp::watch(int descriptor, std::uint32_t events, void* data) {
   event.events = events;
   event.data.ptr = data;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
-    throw Error(Errc::system, fmt::format("epoll_ctl: {}", connect::reason(errno)));
+    throw Error(Errc::system, fmt::format("epoll_ctl: {}", base::describe_errno(errno)));
 }
 
 void Tcp::adopt(transports::Sink& sink) {
