@@ -23,8 +23,8 @@ __extension__ typedef unsigned __int128 Wide;
 constexpr std::size_t parts = agreement_elements / 2;
 constexpr unsigned part_bits = 64 / parts;
 
-// All summands are whole, and small enough that f64 has added them without rounding. By Cauchy and
-// Schwarz the two sides are equal only when all summands are equal.
+// All summands are integers, and so small that f64 adds them without rounding. By the inequality of
+// Cauchy and Schwarz the two sides are equal only if all summands are equal.
 bool equal_summands(double part_sum, double square_sum, unsigned size) noexcept {
   if (!(part_sum >= 0 && part_sum < 0x1p53 && square_sum >= 0 && square_sum < 0x1p53)) return false;
   const Wide sum = static_cast<std::uint64_t>(part_sum),
@@ -70,7 +70,7 @@ void throw_disagreement(Communicator& communicator, std::string_view subject, st
     said[std::string(text, ::strnlen(text, said_bytes))].push_back(static_cast<int>(rank));
   }
   std::vector<std::pair<std::string, std::vector<int>>> groups(said.begin(), said.end());
-  // The few first: most likely it is they who are wrong.
+  // Small groups come first: they are most likely the ones that are wrong.
   std::stable_sort(groups.begin(), groups.end(),
                    [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   std::string message = fmt::format("{}: ranks differ", subject);

@@ -40,11 +40,12 @@ std::optional<OwnProblem> problem_of_gradients(std::span<const Parameter> parame
           Errc::unsupported);
     constexpr DType types[] = {DType::f64, DType::f32, DType::f16, DType::bf16};
     if (std::find(std::begin(types), std::end(types), parameter.type) == std::end(types))
-      return refusal(fmt::format("parameter '{}' is {}; gradients are f64, f32, f16 or bf16",
-                                 parameter.name, name_of(parameter.type)));
+      return refusal(
+          fmt::format("parameter '{}' is {}, but gradients must be f64, f32, f16 or bf16",
+                      parameter.name, name_of(parameter.type)));
     const std::size_t own = element_count(parameter) * size_of(parameter.type);
     if (own > std::numeric_limits<std::size_t>::max() - bytes)
-      return refusal("the gradients have more bytes together than 64 bits can count");
+      return refusal("all gradients together have more bytes than 64 bits can count");
     bytes += own;
   }
   return std::nullopt;
@@ -52,16 +53,16 @@ std::optional<OwnProblem> problem_of_gradients(std::span<const Parameter> parame
 
 std::optional<OwnProblem> problem_of(const GradientOptions& options) {
   if (static_cast<std::size_t>(options.averaging) >= std::size(averaging_names))
-    return refusal(fmt::format("averaging is {}, not mean, sum or weighted",
+    return refusal(fmt::format("averaging is {}, but it must be mean, sum or weighted",
                                static_cast<int>(options.averaging)));
   if (options.wire && *options.wire != DType::f16 && *options.wire != DType::bf16)
     return refusal(
-        fmt::format("the wire type is {}, it must be f16 or bf16", name_of(*options.wire)));
+        fmt::format("the wire type is {}, but it must be f16 or bf16", name_of(*options.wire)));
   if (options.error_feedback && !options.wire)
     return refusal("error_feedback needs a wire type: without one nothing is rounded");
   if (options.deadline.count() < 0)
     return refusal(
-        fmt::format("the deadline is {} ms, it cannot be negative", options.deadline.count()));
+        fmt::format("the deadline is {} ms, but it cannot be negative", options.deadline.count()));
   return std::nullopt;
 }
 

@@ -8,17 +8,17 @@
 
 namespace rondo::grad {
 
-// The parameters themselves when all ranks have the same, of types and devices that can be
-// averaged, and none has options that cannot be. Collective; throws Error on every rank.
+// Returns the parameters if all ranks have the same, their types and devices can be averaged, and
+// no rank has invalid options. Collective; otherwise throws Error on every rank.
 std::vector<Parameter> checked(Communicator& communicator, std::vector<Parameter> parameters,
                                const GradientOptions& options);
 
-// The options with caps rounded, when all ranks have the same. Collective; throws Error on every
-// rank.
+// Returns the options, with caps rounded, if all ranks have the same. Collective; otherwise throws
+// Error on every rank.
 GradientOptions checked(Communicator& communicator, GradientOptions options);
 
-// A number that these buckets have on all ranks, and no others that rank 0's process has made.
-// Collective.
+// Returns a number that is the same on all ranks and that no other buckets made by rank 0's process
+// have. Collective.
 std::uint64_t agreed_number(Communicator& communicator, const GradientOptions& options);
 
 }  // namespace rondo::grad

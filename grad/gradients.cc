@@ -56,10 +56,10 @@ GradientBuckets::Accumulation::~Accumulation() {
 }
 
 double GradientBuckets::norm() const {
-  return state_->norm();
+  return state_->norms().norm();
 }
 double GradientBuckets::norm(std::size_t parameter) const {
-  return state_->norm(parameter);
+  return state_->norms().norm(parameter);
 }
 void GradientBuckets::count_in_norm(const Buffer& gradient) {
   state_->count_in_norm(gradient);
@@ -72,13 +72,13 @@ double GradientBuckets::clip_factor(double max_norm) const {
   return factor > 1 ? 1 : factor;  // NaN stays NaN
 }
 std::span<const BucketStatistics> GradientBuckets::statistics() const noexcept {
-  return state_->statistics();
+  return state_->statistics().buckets();
 }
 StepStatistics GradientBuckets::step_statistics() const noexcept {
-  return state_->step_statistics();
+  return state_->statistics().step();
 }
 std::string GradientBuckets::table() const {
-  return grad::table_of(state_->statistics(), state_->step_statistics());
+  return grad::table_of(state_->statistics().buckets(), state_->statistics().step());
 }
 std::string GradientBuckets::describe() const {
   return state_->describe();

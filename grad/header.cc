@@ -18,8 +18,8 @@ auto agreement_at(T& values, std::size_t first) {
   return std::span(values).subspan(first).template first<agreement_elements>();
 }
 
-// Sums of rounded weights are not exact, so that these tell large differences, and the agreement
-// tells small ones.
+// Sums of rounded weights are not exact, so they show only large differences. The agreement shows
+// small ones.
 bool are_same(const HeaderValues& sums) {
   if (sums[active] == 0) return true;
   const double mean = sums[weights] / sums[active], mean_square = sums[squares] / sums[active];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell each other at the start of a step: a sum of a few f64 that arrives while the
-// backward pass runs, and what follows from it. Buckets start once it is there, so that no bucket
+// The header of a step: a sum over ranks of a few f64, which arrives while the backward pass runs,
+// and the plan that follows from it. Buckets start once the header has arrived, so no bucket
 // travels in a step in which ranks do not agree.
 #pragma once
 
@@ -16,18 +16,18 @@
 
 namespace rondo::grad {
 
-// weights, ranks with weight, squares of weights, ranks with hints of unused parameters; whether
-// the same: weights, step, check, buckets
+// Sums of weights, of ranks with weight, of squares of weights, and of ranks that name unused
+// parameters; then agreements on weight, step, check and buckets.
 inline constexpr std::size_t header_elements = 4 + 4 * agreement_elements;
 using HeaderValues = std::array<double, header_elements>;
 
 // `buckets`: a number that tells several GradientBuckets apart.
 HeaderValues make_header(std::uint64_t buckets, std::uint64_t step, const StepOptions& options);
 
-// What every rank does alike with its buckets, and what this rank multiplies with.
+// What all ranks do with their buckets in this step, and this rank's own factors.
 struct StepPlan {
   bool same_buckets = true;
-  bool agreed = true;  // about buckets, step and check; the rest counts only then
+  bool agreed = true;  // on buckets, step and check; otherwise the rest is not valid
   int active = 0;      // ranks that take part
   bool same_weights = true;
   bool hints = false;  // some rank has named unused parameters
@@ -35,8 +35,8 @@ struct StepPlan {
   std::optional<double> scale;  // of the collective
   double factor = 1;            // of this rank's gradients before they travel
   bool silent = false;          // this rank contributes zeros
-  // The same for gradients that are rounded to a wire type: small enough that no sum of them
-  // overflows where the result would not.
+  // Factors for gradients that are rounded to a wire type. They are so small that no sum overflows
+  // unless the result does.
   double wire_factor = 1, wire_scale = 1;  // before, and after
 };
 

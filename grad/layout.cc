@@ -35,7 +35,7 @@ void place_parameters(GradientLayout& layout, std::span<const Parameter> paramet
     layout.places[layout.order[position]].position = position;
 }
 
-// Of each arena by itself.
+// Cuts each arena by itself.
 std::vector<BucketRange> cut(const std::vector<Arena>& arenas, std::size_t first, std::size_t cap) {
   std::vector<BucketRange> buckets;
   for (std::size_t arena = 0; arena < arenas.size(); ++arena)
@@ -69,8 +69,8 @@ void fill(const GradientLayout& layout, std::vector<BucketRange>& buckets) {
   }
 }
 
-// Names in each bucket the gradients that are complete with it. Buckets are in the order in which
-// they start.
+// Notes in each gradient its buckets, and in each bucket the gradients that are complete with it.
+// Buckets are in the order in which they start.
 void name_buckets(GradientLayout& layout) {
   for (std::size_t bucket = 0; bucket < layout.buckets.size(); ++bucket)
     for (const std::size_t parameter : layout.buckets[bucket].parameters)
@@ -116,13 +116,14 @@ std::vector<std::size_t> reverse_order(std::size_t parameters) {
   return order;
 }
 
-bool is_permutation(std::span<const std::size_t> order) {
+std::string problem_of_order(std::span<const std::size_t> order) {
   std::vector<bool> seen(order.size(), false);
   for (const std::size_t parameter : order) {
-    if (parameter >= order.size() || seen[parameter]) return false;
+    if (parameter >= order.size()) return fmt::format("parameter {} does not exist", parameter);
+    if (seen[parameter]) return fmt::format("parameter {} appears twice", parameter);
     seen[parameter] = true;
   }
-  return true;
+  return {};
 }
 
 std::string describe(const GradientLayout& layout, std::span<const Parameter> parameters) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which gradient lies where, and what travels together: a pure function of parameters, caps and the
-// expected order of readiness, so that all ranks have the same layout. Addresses and cuts follow
-// from parameters and caps alone; the order of readiness decides only when buckets start.
+// The layout says where each gradient lies and which bucket it travels in. It is a pure function of
+// parameters, caps and the expected order of readiness, so all ranks have the same. Addresses and
+// cuts follow from parameters and caps alone; the order decides only when buckets start.
 #pragma once
 
 #include <cstddef>
@@ -24,17 +24,16 @@ struct GradientPlace {
   std::size_t arena = 0;
   std::size_t offset = 0, bytes = 0;
   std::size_t position = 0;  // in the expected order
-  std::vector<std::size_t>
-      buckets;  // that it lies in, ascending; none only in an arena without bytes
+  // The buckets that it lies in, ascending. Empty only in an arena without bytes.
+  std::vector<std::size_t> buckets;
 };
 
 // A range of bytes of an arena.
 struct BucketRange {
   std::size_t arena = 0;
   std::size_t offset = 0, bytes = 0;
-  std::vector<std::size_t>
-      parameters;                      // that lie in it, at least with a part, ascending by address
-  std::vector<std::size_t> completed;  // those that lie in no bucket after this one
+  std::vector<std::size_t> parameters;  // that have bytes in it, by address
+  std::vector<std::size_t> completed;   // those of them that have no bytes in a later bucket
 };
 
 // The part of a parameter in a bucket.
@@ -53,17 +52,18 @@ struct GradientLayout {
 
 inline constexpr std::size_t cap_unit = 64;
 
-// Caps are multiples of cap_unit. The bucket at the start of each arena has the smaller cap.
-// Buckets start in the order in which their last gradients are expected, which need not be the
-// order of addresses.
+// Caps are multiples of cap_unit. first_bucket_bytes holds for the bucket at the start of each
+// arena. Buckets start in the order in which their last gradients are expected, which need not be
+// the order of addresses.
 GradientLayout make_layout(std::span<const Parameter> parameters, std::vector<std::size_t> order,
                            std::size_t first_bucket_bytes, std::size_t bucket_bytes);
 
-// Reverse of registration: backward passes go from the last layer to the first.
+// Returns the reverse of registration: backward passes go from the last layer to the first.
 std::vector<std::size_t> reverse_order(std::size_t parameters);
 
-// Whether each number below order.size() comes once.
-bool is_permutation(std::span<const std::size_t> order);
+// Says why this is not an order of parameters, in which each number below order.size() appears
+// once: "parameter 17 appears twice". Empty if it is one.
+std::string problem_of_order(std::span<const std::size_t> order);
 
 // One line for each bucket and each parameter in it.
 std::string describe(const GradientLayout& layout, std::span<const Parameter> parameters);

@@ -10,7 +10,7 @@ void reduce_metrics(Communicator& communicator, std::span<WeightedMean> metrics)
   std::vector<double> values;
   values.reserve(2 * metrics.size());
   for (const WeightedMean& each : metrics) {
-    // A mean over no samples, made by hand as 0/0, is nothing to add.
+    // A rank may have computed a mean over no samples as 0/0.
     const bool nothing = each.weight == 0 && !std::isfinite(each.sum);
     values.push_back(nothing ? 0 : each.sum);
     values.push_back(each.weight);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks find out that their models differ, and where: one all_reduce of 24 bytes tells them
-// whether; then the list of the largest group of equal ones goes to everybody, each rank compares
-// it with its own, and all learn what each has found. What travels grows with the list but not with
-// the list times ranks.
+// Ranks compare their models. One all_reduce of 24 bytes tells them whether the models differ. If
+// they do, all ranks get the list that most ranks have, each compares it with its own, and all
+// learn what each has found. So the traffic grows with the list, but not with list times ranks.
 #include "grad/parameter_check.h"
 
 #include <fmt/format.h>
@@ -32,8 +31,8 @@ OpOptions options_of_check() {
   return options;
 }
 
-// Whether all hashes are equal: the least of all numbers is then the greatest. `fine`: no rank has
-// a problem.
+// equal: all hashes are equal, because the smallest is also the largest. fine: no rank has a
+// problem.
 struct Verdict {
   bool equal, fine;
 };
@@ -59,8 +58,9 @@ std::vector<ListedParameter> most_common(Communicator& communicator, std::uint64
   for (std::size_t i = 0; i < all.size(); i += 2)
     if (ranks_with[all[i]] > ranks_with[all[chosen]]) chosen = i;
   if (all[chosen + 1] > most_list_bytes)
-    throw Error(Errc::corrupt, fmt::format("rank {} claims a list of parameters of {} bytes",
-                                           chosen / 2, all[chosen + 1]));
+    throw Error(Errc::corrupt,
+                fmt::format("rank {} announced a list of parameters of {} bytes; {} is the most",
+                            chosen / 2, all[chosen + 1], most_list_bytes));
   const int root = static_cast<int>(chosen / 2);
   Bytes bytes(static_cast<std::size_t>(all[chosen + 1]));
   if (root == communicator.rank()) bytes = list;
@@ -68,7 +68,9 @@ std::vector<ListedParameter> most_common(Communicator& communicator, std::uint64
       .broadcast(buffer_of(std::span(bytes)), buffer_of(std::span(bytes)), root, options_of_check())
       .wait();
   auto theirs = decode_list(bytes);
-  if (!theirs) throw Error(Errc::corrupt, fmt::format("rank {} sent no list of parameters", root));
+  if (!theirs)
+    throw Error(Errc::corrupt,
+                fmt::format("rank {} sent a list of parameters that cannot be read", root));
   return std::move(*theirs);
 }
 
@@ -100,8 +102,8 @@ std::optional<OwnProblem> problem_of(std::span<const Parameter> parameters) {
           fmt::format("two parameters have the name '{}'; names must be unique", each.name)};
     if (!is_valid(each.type))
       return OwnProblem{Errc::invalid_argument,
-                        fmt::format("parameter '{}' has a type that does not exist ({})", each.name,
-                                    static_cast<int>(each.type))};
+                        fmt::format("parameter '{}' has the type {}, which does not exist",
+                                    each.name, static_cast<int>(each.type))};
     try {
       (void)element_count(each);
     } catch (const Error& error) {
@@ -111,7 +113,7 @@ std::optional<OwnProblem> problem_of(std::span<const Parameter> parameters) {
   if (bytes > most_list_bytes)
     return OwnProblem{
         Errc::invalid_argument,
-        fmt::format("names and shapes of the parameters take {} bytes, {} is the most", bytes,
+        fmt::format("names and shapes of the parameters take {} bytes; {} is the most", bytes,
                     most_list_bytes)};
   return std::nullopt;
 }

@@ -10,17 +10,17 @@
 
 namespace rondo::grad {
 
-// What a rank finds wrong with its own list, without asking anybody.
+// A problem that a rank finds in its own list, without communication.
 struct OwnProblem {
   Errc code = Errc::invalid_argument;
   std::string text;
 };
 
-// Names that are given twice, types that do not exist, shapes too large.
+// Finds names that appear twice, types that do not exist, and shapes that are too large.
 std::optional<OwnProblem> problem_of(std::span<const Parameter> parameters);
 
-// Collective. Throws Error on every rank: where a rank has a problem of its own, that one, naming
-// the rank; else (mismatch), as check_parameters.
+// Collective. Throws Error on every rank. If a rank has a problem of its own, the error is that
+// problem, with the name of the rank. Otherwise it is (mismatch), as in check_parameters.
 void check_lists(Communicator& communicator, std::span<const Parameter> parameters,
                  const std::optional<OwnProblem>& problem);
 

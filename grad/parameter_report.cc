@@ -32,7 +32,7 @@ std::string text_at(const ReportBytes& bytes, std::size_t at) {
   return std::string(text, ::strnlen(text, text_bytes));
 }
 
-// What ranks have where they part from those that have `common` there.
+// Says what `ranks` have at the first difference, and what `others` have there.
 std::string clause_of(const Report& report, const std::string& ranks, const std::string& others,
                       std::span<const ListedParameter> theirs) {
   const bool listed = report.index < theirs.size();
@@ -50,7 +50,8 @@ std::string clause_of(const Report& report, const std::string& ranks, const std:
                          ranks, others);
     default:
       return fmt::format(
-          "parameter {} is '{}' on {}, but '{}' on {}; all ranks must list them in one order",
+          "parameter {} is '{}' on {}, but '{}' on {}; all ranks must list parameters in the same "
+          "order",
           report.index, common.name, others, report.name, ranks);
   }
 }
@@ -92,7 +93,8 @@ void throw_problem(const std::vector<Report>& reports) {
   const auto is_problem = [](const Report& report) { return report.kind == Report::Kind::problem; };
   const auto first = std::find_if(reports.begin(), reports.end(), is_problem);
   if (first == reports.end())
-    throw Error(Errc::corrupt, "a rank has a problem with its parameters, but none says which");
+    throw Error(Errc::corrupt,
+                "some rank found a problem with its parameters, but no rank sent the problem");
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < reports.size(); ++rank)
     if (is_problem(reports[rank]) && reports[rank].name == first->name)
@@ -121,7 +123,9 @@ void throw_difference(const std::vector<Report>& reports, std::span<const Listed
     message += message.empty() ? clause : fmt::format("; {}", clause);
   }
   throw Error(Errc::mismatch,
-              message.empty() ? std::string("models differ between ranks") : message);
+              message.empty()
+                  ? std::string("models differ between ranks, but no rank sent the difference")
+                  : message);
 }
 
 }  // namespace rondo::grad

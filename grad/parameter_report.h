@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What each rank tells all others of its model once something is wrong, and the error that all make
-// of it.
+// If models differ, each rank sends all others a report. All ranks make the same error from them.
 #pragma once
 
 #include <array>
@@ -21,19 +20,22 @@ struct Report {
   Kind kind = Kind::none;
   std::uint64_t index = 0;  // of the parameter
   Errc code = Errc::mismatch;
-  std::string name, what;  // the first 240 bytes of each travel; of a problem, name is its text
+  // The first 240 bytes of each travel. For a problem, name is its text.
+  std::string name, what;
 };
 
 inline constexpr std::size_t report_bytes = 512;
 using ReportBytes = std::array<std::uint8_t, report_bytes>;
 ReportBytes encode(const Report& report);
-Report decode(const ReportBytes& bytes);  // of any bytes
+Report decode(const ReportBytes& bytes);  // accepts any bytes
 
 Report report_of(const ListDifference& difference);
 
-// By rank; at least one has a problem. Names those with the problem of the lowest rank.
+// Throws the problem of the lowest rank that has one, and names all ranks with that problem.
+// `reports` is in the order of ranks.
 [[noreturn]] void throw_problem(const std::vector<Report>& reports);
-// By rank, in comparison with `theirs`. Names the first parameter at which a rank differs.
+// Throws Error(mismatch) with the first parameter at which a rank differs from `theirs`. `reports`
+// is in the order of ranks.
 [[noreturn]] void throw_difference(const std::vector<Report>& reports,
                                    std::span<const ListedParameter> theirs);
 

@@ -15,8 +15,8 @@ namespace rondo {
 
 namespace {
 
-// Smaller tensors travel together: hundreds of them, as of batch norms, would each cost a round of
-// messages.
+// Smaller tensors travel together. A model may have hundreds of them, as in batch norm layers, and
+// each would cost a round of messages.
 constexpr std::size_t small_bytes = std::size_t{64} << 10;
 constexpr std::size_t pack_bytes = std::size_t{4} << 20;
 
@@ -35,7 +35,7 @@ class PendingBroadcasts {
       try {
         work.wait();
       } catch (const std::exception&) {
-        // Told by the first that failed.
+        // The first failure has been thrown.
       }
     }
   }
@@ -91,18 +91,21 @@ std::optional<grad::OwnProblem> problem_of_values(const Communicator& communicat
                                                   std::span<const Parameter> parameters, int root) {
   if (auto problem = grad::problem_of(parameters)) return problem;
   if (root < 0 || root >= communicator.size())
-    return grad::OwnProblem{Errc::invalid_argument,
-                            fmt::format("broadcast_parameters: there is no root {} among {} ranks",
-                                        root, communicator.size())};
+    return grad::OwnProblem{
+        Errc::invalid_argument,
+        fmt::format("broadcast_parameters: the root is {}, but the ranks are 0 to {}", root,
+                    communicator.size() - 1)};
   for (const Parameter& each : parameters) {
     if (each.device >= 0)
       return grad::OwnProblem{
           Errc::unsupported,
-          fmt::format("parameter '{}' is on device {}; only host memory can be broadcast",
+          fmt::format("parameter '{}' is on device {}, but only host memory can be broadcast",
                       each.name, each.device)};
     if (each.value == nullptr && element_count(each) != 0)
-      return grad::OwnProblem{Errc::invalid_argument,
-                              fmt::format("parameter '{}' has no values to broadcast", each.name)};
+      return grad::OwnProblem{
+          Errc::invalid_argument,
+          fmt::format("parameter '{}' has no values to broadcast: Parameter::value is null",
+                      each.name)};
   }
   return std::nullopt;
 }

@@ -14,16 +14,16 @@ namespace rondo {
 
 namespace {
 
-constexpr std::size_t most_samples = std::size_t{1}
-                                     << 62;  // so that no sum of positions and ranks wraps
+// No sum of positions and ranks wraps.
+constexpr std::size_t most_samples = std::size_t{1} << 62;
 __extension__ typedef unsigned __int128 Wide;
 
 class Draws {
  public:
   explicit Draws(std::uint64_t seed) noexcept : random_(seed) {}
 
-  // Each of 0 ... bound - 1 equally often: draws whose part would be one too large for some are
-  // drawn again.
+  // Returns each of 0 ... bound - 1 with the same probability. A draw that would favour some of
+  // them is repeated.
   std::uint64_t below(std::uint64_t bound) noexcept {
     Wide product = static_cast<Wide>(random_.next()) * bound;
     if (static_cast<std::uint64_t>(product) < bound) {
@@ -41,7 +41,8 @@ class Draws {
 std::vector<std::size_t> shuffled(std::size_t samples, std::uint64_t seed, std::uint64_t epoch) {
   std::vector<std::size_t> order(samples);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // Through the generator once, so that seed 1, epoch 2 is not seed 2, epoch 1.
+  // The seed goes through the generator once: otherwise seed 1, epoch 2 would equal seed 2,
+  // epoch 1.
   Draws random(base::SplitMix64(seed).next() + epoch);
   for (std::size_t left = samples; left > 1; --left)
     std::swap(order[left - 1], order[static_cast<std::size_t>(random.below(left))]);
@@ -66,7 +67,8 @@ ShardedSampler::ShardedSampler(std::size_t samples, int rank, int size,
                 fmt::format("ShardedSampler: there is no rank {} among {} ranks", rank, size));
   if (samples > most_samples)
     throw Error(Errc::invalid_argument,
-                fmt::format("ShardedSampler: {} samples, {} is the most", samples, most_samples));
+                fmt::format("ShardedSampler: {} samples are too many; {} is the most", samples,
+                            most_samples));
 }
 
 ShardedSampler::ShardedSampler(std::size_t samples, const Communicator& communicator,
@@ -127,7 +129,7 @@ ShardedSampler::Position ShardedSampler::position() const noexcept {
 void ShardedSampler::resume(const Position& position) {
   if (position.taken > samples_)
     throw Error(Errc::invalid_argument,
-                fmt::format("ShardedSampler: cannot go on after {} samples, the data set has {}",
+                fmt::format("ShardedSampler: cannot resume after {} samples: the data set has {}",
                             position.taken, samples_));
   set_epoch(position.epoch);
   start_ = position;

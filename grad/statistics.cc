@@ -5,59 +5,50 @@
 
 #include <iterator>
 
-#include "grad/state.h"
+namespace rondo::grad {
 
-namespace rondo {
+namespace {
 
-void GradientBuckets::State::note_statistics() {
-  const auto microseconds = [](Clock::duration time) {
-    return std::chrono::duration<double, std::micro>(time).count();
-  };
-  const double n = communicator_.size();
-  statistics_.clear();
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    const Bucket& bucket = buckets_[i];
-    const Buffer travelled = storage_.travelling(layout_, i);
-    const Clock::time_point ended(Clock::duration(ended_[i].load(std::memory_order_relaxed)));
-    BucketStatistics& s = statistics_.emplace_back();
-    s.bucket = i;
-    s.type = travelled.type;
-    s.parameters = layout_.buckets[i].parameters.size();
-    s.bytes = travelled.count * size_of(travelled.type);
-    s.ready_us = microseconds(bucket.ready - begun_);
-    s.queued_us = microseconds(bucket.started - bucket.ready);
-    s.wire_us = microseconds(ended - bucket.started);
-    s.exposed_us = microseconds(bucket.exposed);
-    if (s.wire_us > 0)
-      s.bus_bandwidth = static_cast<double>(s.bytes) * 2 * (n - 1) / n / s.wire_us * 1e6;
-    trace_.add(i, s.bytes, bucket.ready, bucket.started, ended);
-  }
+double microseconds(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::micro>(time).count();
 }
 
-void GradientBuckets::State::note_step() {
-  const auto microseconds = [](Clock::duration time) {
-    return std::chrono::duration<double, std::micro>(time).count();
-  };
-  const Clock::time_point now = Clock::now();
-  step_statistics_ = {step_, microseconds(now - begun_),
-                      microseconds(now - finishing_ - in_callbacks_)};
-  trace_.finish(finishing_, now);
+}  // namespace
+
+void Statistics::begin_step(std::uint64_t step, Time begun) {
+  number_ = step;
+  begun_ = begun;
+  trace_.begin_step(step, begun);
 }
 
-void GradientBuckets::State::keep_trace(std::size_t steps) {
-  if (phase_ != Phase::idle)
-    refuse("keep_trace() in a step: call it before begin_step() or after finish()");
-  trace_ = grad::Trace(steps, buckets_.size());
+void Statistics::forget_buckets() {
+  buckets_.clear();
 }
 
-void GradientBuckets::State::save_trace(const std::string& path) const {
-  if (phase_ != Phase::idle)
-    refuse("save_trace() in a step: call it before begin_step() or after finish()");
-  trace_.save(communicator_, path);
+void Statistics::add(const Buffer& travelled, std::size_t parameters, const BucketTimes& times,
+                     int ranks) {
+  const double n = ranks;
+  BucketStatistics& s = buckets_.emplace_back();
+  s.bucket = buckets_.size() - 1;
+  s.type = travelled.type;
+  s.parameters = parameters;
+  s.bytes = travelled.count * size_of(travelled.type);
+  s.ready_us = microseconds(times.complete - begun_);
+  s.queued_us = microseconds(times.launched - times.complete);
+  s.wire_us = microseconds(times.ended - times.launched);
+  s.exposed_us = microseconds(times.exposed);
+  if (s.wire_us > 0)
+    s.bus_bandwidth = static_cast<double>(s.bytes) * 2 * (n - 1) / n / s.wire_us * 1e6;
+  trace_.add(s.bucket, s.bytes, times.complete, times.launched, times.ended);
 }
 
-std::string grad::table_of(std::span<const BucketStatistics> statistics,
-                           const StepStatistics& step) {
+void Statistics::finish_step(Time finish_called, std::chrono::nanoseconds in_callbacks) {
+  const Time now = std::chrono::steady_clock::now();
+  step_ = {number_, microseconds(now - begun_), microseconds(now - finish_called - in_callbacks)};
+  trace_.finish(finish_called, now);
+}
+
+std::string table_of(std::span<const BucketStatistics> statistics, const StepStatistics& step) {
   std::string text =
       fmt::format("{:>6} {:>5} {:>10} {:>12} {:>10} {:>10} {:>10} {:>10} {:>8}\n", "bucket", "type",
                   "parameters", "bytes", "ready us", "queued us", "wire us", "exposed us", "GB/s");
@@ -81,4 +72,4 @@ std::string grad::table_of(std::span<const BucketStatistics> statistics,
   return text;
 }
 
-}  // namespace rondo
+}  // namespace rondo::grad

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The memory behind a layout: arenas of gradients, and what options and steps need beside them. It
-// never moves, so views of gradients stay valid.
+// The memory behind a layout. It never moves, so views of gradients stay valid.
 #pragma once
 
 #include <cstddef>
@@ -15,22 +14,27 @@
 
 namespace rondo::grad {
 
+// Owns the arenas of gradients, and beside them the arenas in the wire type, the residuals of error
+// feedback and the saved contents of gradients.
+//
+// Threads: thread-bound; accessors may be called by any thread, at once. Locks: none.
+// Failure: the constructor and make_room_to_save() throw when there is no memory.
 class Storage {
  public:
-  // Gradients of f32 get a second arena in the wire type when there is one, and with `residuals`
-  // one for what rounding loses.
+  // With a wire type, gradients of f32 get a second arena of that type. With `residuals` they get
+  // one more for rounding errors.
   Storage(Communicator& communicator, const GradientLayout& layout, std::optional<DType> wire,
           bool residuals);
 
   std::byte* gradients(std::size_t arena) const noexcept;
-  // What travels of a bucket: the gradients themselves, or their wire form.
+  // The bytes of a bucket that travel: the gradients themselves, or their copy in the wire type.
   Buffer travelling(const GradientLayout& layout, std::size_t bucket) const noexcept;
   bool has_wire(std::size_t arena) const noexcept { return blocks_[arena].wire.data() != nullptr; }
   // Null without error feedback.
   float* residual(std::size_t arena, std::size_t offset) const noexcept;
 
-  // Memory for the former contents of gradients that are overwritten and may have to come back;
-  // from this call on.
+  // Allocates what saved() returns: room for the former contents of gradients that are overwritten
+  // and may have to be restored.
   void make_room_to_save();
   std::byte* saved(std::size_t arena) const noexcept;
 

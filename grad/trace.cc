@@ -2,10 +2,15 @@
 #include "grad/trace.h"
 
 #include <fmt/format.h>
+#include <string.h>
 
 #include <algorithm>
+#include <optional>
 
 #include <rondo/error.h>
+
+#include "grad/trace_exchange.h"
+#include "grad/trace_file.h"
 
 namespace rondo::grad {
 
@@ -13,6 +18,21 @@ namespace {
 
 std::int64_t nanoseconds(Trace::Time at) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+}
+
+constexpr std::size_t problem_bytes = 1024;
+
+// Makes rank 0's problem the error of every rank.
+void share_problem(Communicator& communicator, const std::string& problem) {
+  std::vector<std::uint8_t> text(problem_bytes);
+  problem.copy(reinterpret_cast<char*>(text.data()), text.size() - 1);
+  OpOptions options;
+  options.tag = "save_trace";
+  communicator.broadcast(buffer_of(std::span(text)), buffer_of(std::span(text)), 0, options).wait();
+  if (text[0] == 0) return;
+  const char* const said = reinterpret_cast<const char*>(text.data());
+  throw Error(Errc::system, fmt::format("save_trace: rank 0 {}",
+                                        std::string(said, ::strnlen(said, text.size()))));
 }
 
 }  // namespace
@@ -29,14 +49,14 @@ void Trace::expect(std::size_t buckets_per_step) {
     throw Error(
         Errc::invalid_argument,
         fmt::format(
-            "keep_trace: {} steps of {} buckets are more than the {} buckets that can be kept; "
+            "keep_trace: {} steps of {} buckets are too many: at most {} buckets can be kept; "
             "keep fewer steps",
             most_steps_, each, most_buckets));
   kept_.buckets.reserve(kept_.buckets.size() + to_come * each);
 }
 
 void Trace::begin_step(std::uint64_t step, Time at) {
-  kept_.buckets.resize(finished_buckets_);  // without those of a step that was given up
+  kept_.buckets.resize(finished_buckets_);  // drops those of a step that never finished
   keeping_ = kept_.steps.size() < most_steps_;
   current_ = {step, nanoseconds(at), 0, 0};
 }
@@ -54,6 +74,15 @@ void Trace::finish(Time called, Time at) {
   current_.finished = nanoseconds(at);
   kept_.steps.push_back(current_);
   finished_buckets_ = kept_.buckets.size();
+}
+
+void Trace::save(Communicator& communicator, const std::string& path) const {
+  std::optional<TraceFile> file;
+  if (communicator.rank() == 0) file.emplace(path);
+  const int size = communicator.size();
+  exchange_traces(communicator, kept_,
+                  [&](int rank, const RankTrace& trace) { file->add_rank(rank, size, trace); });
+  share_problem(communicator, file ? file->commit() : std::string());
 }
 
 }  // namespace rondo::grad

@@ -11,8 +11,8 @@
 
 namespace rondo::grad {
 
-// Times in nanoseconds since the epoch of the steady clock: of this rank, and in what others sent,
-// of rank 0.
+// Times are nanoseconds since the epoch of the steady clock: of this rank's in its own trace, of
+// rank 0's in a trace that another rank has sent.
 struct TracedBucket {
   std::uint64_t step = 0, bucket = 0, bytes = 0;
   std::int64_t ready = 0, started = 0, ended = 0;
@@ -27,31 +27,35 @@ struct RankTrace {
   std::int64_t clock_error = 0;  // times are known up to this many nanoseconds
 };
 
-// What happened to the buckets of the first steps since it was made. Keeping a step allocates
-// nothing while it has as many buckets as were expected.
+// Keeps the times of the buckets of the first steps since it was made. Keeping a step allocates
+// nothing while it has no more buckets than expected.
+//
+// Threads: thread-bound. Locks: none.
+// Failure: the constructor and save() throw Error; everything else cannot fail.
 class Trace {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
   Trace() = default;  // keeps nothing
-  // Throws Error(invalid_argument) when that is more than most_buckets together.
+  // Throws Error(invalid_argument) if all steps together have more than most_buckets.
   Trace(std::size_t steps, std::size_t buckets_per_step);
-  // From now on a step has so many: makes room for the steps that are still to come.
+  // Makes room for the steps to come, which have this many buckets.
   void expect(std::size_t buckets_per_step);
 
-  // `step` is what messages call it. Steps beyond those to be kept are ignored, with their buckets.
+  // `step` is its number in messages. Steps beyond those to be kept are ignored, with their
+  // buckets.
   void begin_step(std::uint64_t step, Time at);
   void add(std::size_t bucket, std::size_t bytes, Time ready, Time started, Time ended);
   void finish(Time called, Time at);  // a step that never finishes is not kept
   std::size_t steps() const noexcept { return kept_.steps.size(); }
 
-  // Collective: writes what all ranks have kept to a file on rank 0, in Chrome trace format. One
-  // process for each rank, with tracks for steps and what finish() took of them, for buckets in the
-  // queue, and for those on the wire (several where they overlap). Clocks are set by rank 0's, up
-  // to half the fastest of some round trips; how much that was is in the name of the process. Uses
-  // messages between rank 0 and the others with tag message_tag. The file appears whole or not at
-  // all (PATH.tmp, then renamed). Throws Error on every rank: (system), naming the path and the
-  // reason.
+  // Collective: writes the traces of all ranks to a file on rank 0, in Chrome trace format. Each
+  // rank is a process, with tracks for steps and the time in finish(), for queued buckets, and for
+  // buckets on the wire (several tracks if they overlap). Times are those of rank 0's clock, with
+  // an error of at most half the fastest of some round trips; the name of the process has the
+  // error. Sends messages between rank 0 and the others with tag message_tag. The file appears
+  // complete or not at all (it is written to PATH.tmp and renamed). If that fails, every rank
+  // throws Error(system) with the path and the reason.
   void save(Communicator& communicator, const std::string& path) const;
 
   static constexpr std::size_t most_buckets = std::size_t{1} << 24;

@@ -56,8 +56,11 @@ std::vector<Counts> gather_counts(Communicator& communicator, const RankTrace& m
   std::vector<Counts> counts;
   for (std::size_t rank = 0; rank * 2 < all.size(); ++rank) {
     if (all[rank * 2] > Trace::most_buckets || all[rank * 2 + 1] > Trace::most_buckets)
-      throw Error(Errc::corrupt, fmt::format("save_trace: rank {} claims {} steps and {} buckets",
-                                             rank, all[rank * 2], all[rank * 2 + 1]));
+      throw Error(
+          Errc::corrupt,
+          fmt::format(
+              "save_trace: rank {} announced {} steps and {} buckets, more than can be kept", rank,
+              all[rank * 2], all[rank * 2 + 1]));
     counts.push_back(
         {static_cast<std::size_t>(all[rank * 2]), static_cast<std::size_t>(all[rank * 2 + 1])});
   }
@@ -78,7 +81,7 @@ struct ClockOffset {
   std::int64_t add = 0, error = 0;
 };
 
-// Rank 0 read its clock at some moment of a round trip: at most half of it away from the middle.
+// Rank 0 reads its clock at some moment of the round trip, at most half of it from the middle.
 ClockOffset measure_clock(Communicator& communicator) {
   ClockOffset best;
   std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
@@ -90,7 +93,7 @@ ClockOffset measure_clock(Communicator& communicator) {
     const std::int64_t round_trip = now() - before;
     if (round_trip >= fastest) continue;
     fastest = round_trip;
-    // Wraps where it came wrong: unsigned.
+    // Unsigned, because a wrong word from rank 0 may make it wrap.
     const std::uint64_t middle = static_cast<std::uint64_t>(before + round_trip / 2);
     best = {static_cast<std::int64_t>(word[0] - middle), round_trip / 2};
   }

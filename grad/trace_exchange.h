@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell rank 0 of their traces, with times of its clock.
+// Sends the traces of all ranks to rank 0, with times of rank 0's clock.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 namespace rondo::grad {
 
 // Collective. On rank 0 calls take(rank, trace) for each rank in turn. Throws Error: what
-// operations throw; (corrupt) on every rank where one claims more than can be kept.
+// operations throw; (corrupt) on every rank if one announces more than can be kept.
 void exchange_traces(Communicator& communicator, const RankTrace& mine,
                      const std::function<void(int, const RankTrace&)>& take);
 

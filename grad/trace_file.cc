@@ -32,7 +32,7 @@ struct Span {
   const TracedBucket* bucket;
 };
 
-// Spans of one track must not overlap: each takes the first track that is free.
+// Spans of one track must not overlap, so each takes the first free track.
 class Tracks {
  public:
   std::size_t take(const Span& span) {
@@ -90,7 +90,7 @@ Json instant(const char* name, std::uint64_t step, std::int64_t at, int rank) {
           {"args", {{"step", step}}}};
 }
 
-// What communication has added to a step.
+// The time that communication has added to a step.
 Json exposed_event(const TracedStep& step, int rank) {
   return {{"ph", "X"},
           {"name", "exposed"},
@@ -122,9 +122,10 @@ TraceFile::~TraceFile() {
   if (file_) std::remove(temporary_.c_str());
 }
 
-void TraceFile::failed(const std::string& doing) {
+void TraceFile::failed(std::string_view doing, const std::string& rest) {
   const std::string reason = std::generic_category().message(errno);
-  if (problem_.empty()) problem_ = fmt::format("cannot {} {}: {}", doing, temporary_, reason);
+  if (problem_.empty())
+    problem_ = fmt::format("cannot {} {}{}: {}", doing, temporary_, rest, reason);
 }
 
 void TraceFile::write(const std::string& line) {
@@ -166,7 +167,7 @@ std::string TraceFile::commit() {
   write("\n]}\n");
   if (file_ && std::fflush(file_.get()) != 0) failed("write to");
   if (problem_.empty() && std::rename(temporary_.c_str(), path_.c_str()) != 0)
-    failed(fmt::format("name {} what was written to", path_));
+    failed("rename", fmt::format(" to {}", path_));
   if (problem_.empty()) file_.reset();
   return problem_;
 }

@@ -7,21 +7,24 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "grad/trace.h"
 
 namespace rondo::grad {
 
-// Does nothing more after its first problem, which commit() tells.
+// Writes the file. After its first problem it does nothing more; commit() returns that problem.
+//
+// Threads: thread-bound. Locks: none. Failure: only commit() reports it; nothing throws.
 class TraceFile {
  public:
   explicit TraceFile(const std::string& path);
-  ~TraceFile();  // what was not committed is removed
+  ~TraceFile();  // removes the file if it was not committed
   TraceFile(const TraceFile&) = delete;
   TraceFile& operator=(const TraceFile&) = delete;
 
   void add_rank(int rank, int size, const RankTrace& trace);
-  // Gives the file its name. What is wrong, naming file and reason; empty: nothing.
+  // Gives the file its name. Returns the problem, with file and reason; empty if there is none.
   std::string commit();
 
  private:
@@ -29,7 +32,8 @@ class TraceFile {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
   };
   void write(const std::string& line);
-  void failed(const std::string& doing);
+  // "cannot DOING the temporary file REST", with the reason in errno.
+  void failed(std::string_view doing, const std::string& rest = {});
 
   std::string path_, temporary_, problem_;
   std::unique_ptr<std::FILE, Close> file_;

@@ -15,7 +15,7 @@ bool UnevenInputs::next(bool have) {
     throw Error(
         Errc::invalid_argument,
         fmt::format(
-            "rank {}: uneven inputs: next() after it has said that no rank has a batch; make new "
+            "rank {}: uneven inputs: next() was called although it has returned false; make new "
             "UnevenInputs for the next epoch",
             communicator_->rank()));
   ++calls_;
@@ -32,7 +32,7 @@ bool UnevenInputs::next(bool have) {
   if (!agreed(std::span<const double, agreement_elements>(sums.data() + 1, agreement_elements),
               communicator_->size())) {
     const std::string mine =
-        again ? fmt::format("is in call {} of next() with a batch after it had none", calls_)
+        again ? fmt::format("is in call {} of next() with a batch, although it had none", calls_)
               : fmt::format("is in call {} of next()", calls_);
     throw_disagreement(*communicator_, "uneven inputs", mine);
   }

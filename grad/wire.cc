@@ -14,7 +14,7 @@ namespace rondo::grad {
 
 namespace {
 
-// Small enough that a tile and what it is rounded to stay in the first cache.
+// So small that a tile and its rounded copy stay in the first-level cache.
 constexpr std::size_t tile = 2048;
 using Tile = std::array<float, tile>;
 
@@ -39,7 +39,7 @@ void keep_loss(const Tile& wanted, const Tile& given, float* residual, std::size
   }
 }
 
-// As bits, which rise with the absolute value: compilers compare integers many at a time.
+// Compares bits, which rise with the absolute value: compilers vectorize comparisons of integers.
 float larger_finite(const float* values, std::size_t count, float largest) noexcept {
   constexpr std::uint32_t infinity = 0x7f800000;
   auto most = std::bit_cast<std::uint32_t>(largest);
@@ -69,7 +69,8 @@ void encode_wire(const float* gradient, float* residual, double scale, void* wir
                  std::size_t count, float unit, float* largest) {
   if (residual == nullptr && largest == nullptr && scale == 1 && unit == 1)
     return convert(gradient, DType::f32, wire, wire_type, count);
-  const auto factor = static_cast<float>(scale);  // the wire type will not tell it from the f64
+  const auto factor = static_cast<float>(
+      scale);  // the wire type has too few digits to show the difference from f64
   const float back = 1 / unit;
   Tile wanted, given;
   for (std::size_t at = 0; at < count; at += tile) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gradients on their way to and from the type in which they travel, one bucket at a time.
+// Converts gradients to the type in which they travel, and back. All functions are reentrant.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 namespace rondo::grad {
 
 // wire[i] = (gradient[i] * scale + residual[i]) * unit, in f32, rounded to nearest even to the wire
-// type. residual[i] becomes what the rounding has lost, or 0 where that is not finite (a value too
-// large for the wire type, infinity, NaN), so that one bad step does not spoil those after it.
+// type. residual[i] becomes the rounding error, or 0 if that is not finite (a value too large for
+// the wire type, infinity, NaN), so that one bad step does not spoil those after it.
 // residual may be null: no error feedback. wire_type: any that f32 converts to. wire overlaps
 // neither of the others. unit is a power of two, so it costs no digits. largest, when given, rises
 // to the largest finite |gradient[i] * scale + residual[i]|.
 void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,
                  std::size_t count, float unit = 1, float* largest = nullptr);
 
-// The largest finite absolute value; 0 where there is none.
+// Returns the largest finite absolute value, or 0 if there is none.
 float largest_finite(const float* values, std::size_t count) noexcept;
 
 // Whether one of these f16 is infinite or NaN.
@@ -28,8 +28,8 @@ bool has_non_finite_f16(const void* values, std::size_t count) noexcept;
 void decode_wire(const void* wire, DType wire_type, double scale, float* gradient,
                  std::size_t count);
 
-// data[i] = data[i] * factor, for f64, f32, f16 and bf16: in f64 for the first two, in f32 for the
-// others, then rounded to the type.
+// data[i] = data[i] * factor, for f64, f32, f16 and bf16. The product is computed in f64 for the
+// first two and in f32 for the others, and then rounded to the type.
 void scale_values(void* data, DType type, double factor, std::size_t count);
 
 }  // namespace rondo::grad

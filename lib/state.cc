@@ -363,12 +363,14 @@ Work CommunicatorState::start(const Arguments& a) {
 
 void CommunicatorState::abort(std::error_code why, std::string_view text) noexcept {
   if (in_other_process()) return;
-  const bool says_nothing = why == Errc::aborted && !text.empty();
   try {
-    const engine::Failure failure{
-        Errc::aborted,
-        fmt::format("rank {} called abort: {}{}{}", place_.rank, says_nothing ? "" : why.message(),
-                    says_nothing || text.empty() ? "" : ": ", text.substr(0, longest_abort_text))};
+    text = text.substr(0, longest_abort_text);
+    // The code of an abort without another reason adds nothing to a text.
+    const std::string cause = text.empty()           ? why.message()
+                              : why == Errc::aborted ? std::string(text)
+                                                     : fmt::format("{}: {}", why.message(), text);
+    const engine::Failure failure{Errc::aborted,
+                                  fmt::format("rank {} called abort: {}", place_.rank, cause)};
     engine_->abort(failure);
   } catch (...) {  // no memory for the message: the deadline remains
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Shows whether all ranks gave the same number, by a sum that runs anyway: its payload has eight
-// f64 elements more, and there is no message for it. Only when the numbers differ does another
-// collective run, which names the ranks.
+// Finds out whether all ranks gave the same number. It needs no collective of its own: eight f64
+// elements travel in a sum that runs anyway. Only if the numbers differ does another collective
+// run, which names the ranks.
 #pragma once
 
 #include <cstddef>
@@ -21,14 +21,14 @@ inline constexpr std::size_t agreement_elements = 8;
 RONDO_API void put_agreement(std::span<double, agreement_elements> out,
                              std::uint64_t number) noexcept;
 
-// Reads the sums over `size` ranks (at most 2^21): true when all gave the same number. The answer
-// is the same on every rank.
+// Reads the sums over `size` ranks (at most 2^21). Returns true if all gave the same number. The
+// answer is the same on every rank.
 RONDO_API bool agreed(std::span<const double, agreement_elements> sums, int size) noexcept;
 
-// For when they did not: collective, on every rank of the communicator. Throws Error(mismatch):
-// subject, then what each group of ranks said: "batch norm: ranks differ: rank 2 is at layer bn4,
-// step 7; ranks 0, 1, 3 are at layer bn3, step 7". The first 240 bytes of `mine` travel; where it
-// begins with "is ", several ranks get "are ".
+// Call it on every rank when agreed() is false. Collective. Throws Error(mismatch) with the subject
+// and what each group of ranks said: "batch norm: ranks differ: rank 2 is at layer bn4, step 7;
+// ranks 0, 1, 3 are at layer bn3, step 7". The first 240 bytes of `mine` travel. If it begins with
+// "is ", a group of several ranks gets "are ".
 [[noreturn]] RONDO_API void throw_disagreement(Communicator& communicator, std::string_view subject,
                                                std::string_view mine,
                                                Priority priority = Priority::urgent);

@@ -22,15 +22,14 @@
 
 namespace rondo {
 
-// What a gradient is after finish(), over the ranks that take part in the step (those of weight >
-// 0).
+// What finish() makes of a gradient, over the ranks that take part in the step (weight > 0).
 enum class Averaging : std::uint8_t {
   mean,  // sum / number of ranks
   sum,   // sum
-  // sum of weight * gradient / sum of weights: the mean over samples when weights are numbers of
-  // samples and each rank's loss is a mean over its own. Not where synchronized batch norm meets
-  // batches of different sizes: there every rank divides its loss by the samples of all ranks, and
-  // sum is right (docs/training.md).
+  // sum of weight * gradient / sum of weights: the mean over samples if weights are numbers of
+  // samples and each rank's loss is a mean over its own samples. Wrong for synchronized batch norm
+  // with batches of different sizes: there use sum, and let every rank divide its loss by the
+  // samples of all ranks (docs/training.md).
   weighted
 };
 
@@ -38,7 +37,7 @@ enum class Averaging : std::uint8_t {
 struct BucketStatistics {
   std::size_t bucket = 0;
   DType type = DType::f32;     // as it travels
-  std::size_t parameters = 0;  // that lie in it, at least with a part
+  std::size_t parameters = 0;  // that have bytes in it
   std::size_t bytes = 0;       // as they travel
   double ready_us = 0;         // from begin_step() until its last gradient was ready
   double queued_us = 0;        // from then until its collective was started
@@ -49,9 +48,9 @@ struct BucketStatistics {
 
 // One step, in microseconds on this rank's steady clock.
 struct StepStatistics {
-  std::uint64_t step = 0;  // as messages count them; 0: none has travelled yet
+  std::uint64_t step = 0;  // its number in messages; 0: none has travelled yet
   double step_us = 0;      // from begin_step() until the end of finish()
-  // The part of step_us that finish() took, without on_bucket: what communication has added.
+  // The part of step_us that finish() took, without on_bucket: the time that communication added.
   double exposed_us = 0;
 };
 
@@ -65,12 +64,12 @@ struct RONDO_API GradientOptions {
   // Exact caps on bytes of gradients: a tensor may span buckets. Rounded down to a multiple of 64,
   // at least 64.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;  // small, so that the link starts early
-  std::size_t bucket_bytes = std::size_t{4}
-                             << 20;  // the last one is exposed: see docs/gradients.md
+  // The last bucket cannot overlap with the backward pass: see docs/gradients.md.
+  std::size_t bucket_bytes = std::size_t{4} << 20;
   Averaging averaging = Averaging::mean;
   // f16 or bf16: f32 gradients travel in that type, already divided, and are summed in f32 wherever
-  // they meet. None: as they are. With f16 each parameter travels with a power of two of its own,
-  // so that small gradients keep their digits and sums do not overflow.
+  // they meet. None: gradients travel in their own type. With f16 each parameter is multiplied by
+  // its own power of two, so that small gradients keep their digits and sums do not overflow.
   std::optional<DType> wire{};
   // What rounding to the wire type loses is added in the next step; needs wire.
   bool error_feedback = false;
@@ -80,20 +79,19 @@ struct RONDO_API GradientOptions {
   bool rebuild = true;
   bool norms = false;                     // norms are computed as buckets arrive
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
-  // Called by finish(), on its thread, in the order of buckets, while later buckets are under way
-  // (with find_unused: once all have arrived). What it throws comes out of finish() when the step
-  // has ended.
+  // finish() calls it on its own thread, in the order of buckets, while later buckets are under way
+  // (with find_unused: once all have arrived). finish() throws its exception again after the step.
   std::function<void(const CompletedBucket&)> on_bucket{};
   std::function<void(const std::string&)> warn{};  // on rank 0; default: standard error
 };
 
 struct StepOptions {
-  // From 0 to 1e100. 0: this rank gives nothing in this step, whatever its gradients hold. When all
+  // From 0 to 1e100. 0: this rank gives nothing in this step, whatever its gradients hold. If all
   // ranks give 0, gradients become 0. With Averaging::weighted a local step (see Accumulation)
-  // takes only 0 and 1: the step that travels has the weight of all of them.
+  // accepts only 0 and 1: the step that travels has the weight of all of them.
   double weight = 1;
-  // Parameters that get no gradient on this rank in this step: it gives zeros for them, or what
-  // local steps before have given (see Accumulation), and must not call ready(). Gradients that no
+  // Parameters that get no gradient on this rank in this step. It must not call ready() for them.
+  // It gives zeros, or what earlier local steps have added up (see Accumulation). Gradients that no
   // rank gives stay as they are on every rank.
   std::span<const std::size_t> unused{};
   // Any number that must be the same on all ranks, as a hash of which layers train.
@@ -112,8 +110,8 @@ struct StepOptions {
 //     buckets.finish();  // gradients are averaged: run the optimizer
 //
 // Gradients are views of the buckets' memory (from Communicator::allocate), grouped by type and
-// device; nothing is copied. Every rank must make the same calls. A mistake (a gradient never ready
-// or ready twice, models or steps that differ) gives every rank an Error that names rank and
+// device; nothing is copied. Every rank must make the same calls. After a mistake (a gradient never
+// ready or ready twice, models or steps that differ) every rank throws an Error that names rank and
 // parameter.
 //
 // Operations run in the bulk lane and start when gradients are ready. So between begin_step() and
@@ -132,51 +130,52 @@ class RONDO_API GradientBuckets {
 
  public:
   // Collective: compares parameters and options of all ranks. Throws Error(mismatch,
-  // invalid_argument, unsupported for device >= 0), on every rank also when only one of them is
+  // invalid_argument, unsupported for device >= 0), on every rank even if only one of them is
   // wrong.
   GradientBuckets(Communicator& communicator, std::vector<Parameter> parameters,
                   GradientOptions options = {});
   GradientBuckets(GradientBuckets&&) noexcept;
-  // Waits for what is under way, bounded by deadlines. When an exception leaves a step and destroys
-  // the buckets, the step ends on all ranks at once. A destructor cannot know the exception's
-  // what(): use step() for that.
+  // Waits for buckets under way, at most until their deadlines. If an exception leaves a step and
+  // destroys the buckets, the step ends on all ranks at once. A destructor cannot know the
+  // exception's what(): use step() for that.
   ~GradientBuckets();
 
   std::size_t parameter_count() const noexcept;
-  // Where to write the gradient of this parameter. The address stays the same as long as the
-  // buckets live: a view may be taken once (SyncBatchNorm::bind_gradients).
+  // The memory for the gradient of this parameter. Its address never changes, so a program may
+  // take the view once (SyncBatchNorm::bind_gradients).
   Buffer gradient(std::size_t parameter) const;
-  // Counts changes of the order in which buckets start; begin_step() may raise it once. Bucket
-  // numbers change with the order, addresses do not.
+  // How often the order in which buckets start has changed; begin_step() may change it once.
+  // Bucket numbers change with the order, addresses do not.
   std::uint64_t layout() const noexcept;
-  void zero();  // all gradients; not after buckets have started
+  void zero();  // sets all gradients to 0; refused once buckets have started
 
   void begin_step(const StepOptions& options = {});
-  // The gradient of this parameter is complete on this rank and must not be touched until finish().
-  // At most 2 microseconds, unless it starts collectives, and multiplies what travels with them
-  // where weights differ or a wire type is set. Throws Error(invalid_argument) for an index that
-  // does not exist or a gradient that is ready twice in a step; the latter ends the step on all
-  // ranks.
+  // Says that the gradient of this parameter is complete on this rank. Do not touch it until
+  // finish() has returned. Takes at most 2 microseconds, unless it starts collectives; if weights
+  // differ or a wire type is set, it then also makes a pass over their buckets. Throws
+  // Error(invalid_argument) for an index that does not exist, and for a gradient that is ready
+  // twice in a step; the latter ends the step on all ranks.
   void ready(std::size_t parameter);
   void ready(std::size_t parameter, const void* gradient);  // copies it into the view first
-  // Waits for all buckets. Throws Error: what a collective throws; or, naming rank and parameter on
-  // every rank, a gradient that was not ready.
+  // Waits for all buckets. Throws Error: what a collective throws; or, on every rank, that a
+  // gradient was not ready, with its rank and parameter.
   void finish();
-  // A whole step of a rank that has no data left: begin_step with weight 0, and finish.
+  // Makes a whole step of a rank that has no data left: begin_step with weight 0, then finish.
   void step_without_data();
   // Calls begin_step, body() and finish. An exception of body ends the step on all ranks at once,
   // with its what() as the cause, and is thrown again here.
   template <class Body>
   void step(const StepOptions& options, Body&& body);
-  // Ends the step under way, also a local one, on all ranks at once with `why` as the cause; every
-  // later call here throws it. Call it where you catch an exception; outside of a step it does
-  // nothing.
+  // Ends the step under way, also a local one, on all ranks at once with `why` as the cause. Every
+  // later call here throws that cause. Call it where you catch an exception; outside of a step it
+  // does nothing.
   void abandon_step(std::string_view why) noexcept;
 
-  // For gradient accumulation. While it lives, steps on this rank stay local: begin_step, ready and
-  // finish check and count, but nothing travels. All ranks alike. The next step that travels sends
-  // what local steps have added up. Make it before begin_step() and destroy it after finish(), or
-  // the constructor or finish() throws Error(invalid_argument). Must not outlive the buckets.
+  // For gradient accumulation. While it lives, steps stay local: begin_step, ready and finish check
+  // and count, but nothing travels. All ranks must do this alike. The next step that travels sends
+  // what local steps have added up. Make it before begin_step() and destroy it after finish();
+  // otherwise the constructor or finish() throws Error(invalid_argument). It must not outlive the
+  // buckets.
   class RONDO_API Accumulation {
    public:
     explicit Accumulation(GradientBuckets& buckets);
@@ -192,28 +191,28 @@ class RONDO_API GradientBuckets {
   // on all ranks) and of one; no pass over memory.
   double norm() const;
   double norm(std::size_t parameter) const;
-  // Counts a gradient outside of the buckets into norm(), finite() and clip_factor() until the next
-  // finish(). It must be the same on all ranks, as SyncBatchNorm::gamma_gradient_sum(): f64, f32,
-  // f16 or bf16 in host memory, which is read here and not kept. Throws Error(invalid_argument) in
-  // a step, or without GradientOptions::norms.
+  // Adds a gradient outside of the buckets to norm(), finite() and clip_factor() until the next
+  // finish(). It must be the same on all ranks, like SyncBatchNorm::gamma_gradient_sum(), and f64,
+  // f32, f16 or bf16 in host memory. The call reads it and keeps no reference. Throws
+  // Error(invalid_argument) in a step, or without GradientOptions::norms.
   void count_in_norm(const Buffer& gradient);
-  // False, on all ranks alike, when a gradient has an element that is infinite or NaN, or when the
-  // sum of squares exceeds f64. Skip the optimizer's step then: no factor mends infinity or NaN.
+  // False, on all ranks alike, if a gradient has an element that is infinite or NaN, or if the sum
+  // of squares exceeds f64. Skip the optimizer's step then: no factor repairs infinity or NaN.
   //   if (buckets.finite()) optimizer.step(buckets.clip_factor(1.0));
   bool finite() const;
-  // Multiply gradients with it so that their norm is at most max_norm: min(1, max_norm / (norm() +
-  // 1e-6)), as PyTorch. Of use only when finite(): 0 x infinity is NaN.
+  // The factor that makes the norm at most max_norm: min(1, max_norm / (norm() + 1e-6)), as in
+  // PyTorch. Valid only if finite(): 0 x infinity is NaN.
   double clip_factor(double max_norm) const;
 
-  // Of the last synchronized step, by bucket, and as a whole.
+  // The last synchronized step, by bucket and as a whole.
   std::span<const BucketStatistics> statistics() const noexcept;
   StepStatistics step_statistics() const noexcept;
   std::string table() const;  // the same as text
-  // Which parameters lie where, and in which order buckets start.
+  // Text: where each parameter lies, and in which order buckets start.
   std::string describe() const;
-  // Starts keeping every bucket of every step (at most `steps`), and writes them, merged over
-  // ranks, to a file on rank 0 in Chrome trace format (Perfetto, chrome://tracing). save_trace is
-  // collective.
+  // keep_trace() starts to keep every bucket of every step, for at most `steps` steps. save_trace()
+  // is collective: it writes the traces of all ranks to a file on rank 0 in Chrome trace format
+  // (Perfetto, chrome://tracing).
   void keep_trace(std::size_t steps);
   void save_trace(const std::string& path);
 

@@ -7,25 +7,24 @@
 
 namespace rondo {
 
-// A mean under way, as numerator and denominator: a loss and its samples, hits and tries. Adding
-// means is wrong where ranks have different numbers of samples; adding these is right.
+// A mean as numerator and denominator: a loss and its samples, or hits and tries. Adding means is
+// wrong if ranks have different numbers of samples; adding these is right.
 struct WeightedMean {
   double sum = 0;
   double weight = 0;
 
   void add(double value, double by_weight = 1) noexcept {
-    if (by_weight == 0) return;  // also when the value is not a number
+    if (by_weight == 0) return;  // also if the value is NaN
     sum += value * by_weight;
     weight += by_weight;
   }
-  double mean() const noexcept {
-    return sum / weight;
-  }  // not a number when nothing was added anywhere
+  // NaN if nothing was added.
+  double mean() const noexcept { return sum / weight; }
 };
 
-// Replaces each by its sum over ranks: one collective for all of them, in the urgent lane. Every
-// rank gives equally many; one of weight 0 whose sum is not finite (a mean over nothing) adds
-// nothing. Throws Error.
+// Replaces each metric by its sum over ranks: one collective for all of them, in the urgent lane.
+// Every rank must give equally many. A metric of weight 0 whose sum is not finite (a mean over
+// nothing) adds nothing. Throws Error.
 RONDO_API void reduce_metrics(Communicator& communicator, std::span<WeightedMean> metrics);
 
 }  // namespace rondo

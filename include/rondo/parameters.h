@@ -19,14 +19,14 @@ struct Parameter {
   void* value = nullptr;  // its elements, for broadcast_parameters; may be null elsewhere
 };
 
-// Product of the shape. Throws Error(invalid_argument), naming the parameter, when it does not fit
-// 64 bits.
+// Returns the product of the shape. Throws Error(invalid_argument), which names the parameter, if
+// it does not fit in 64 bits.
 RONDO_API std::size_t element_count(const Parameter& parameter);
 
-// Whether all ranks have the same list: names, shapes, types, in the same order. Collective.
-// Compares 64-bit hashes; only when they differ are lists exchanged, and every rank gets
-// Error(mismatch) that names the first parameter that differs and the ranks: "parameter 'fc.weight'
-// is f32 [10, 64] on ranks 0, 1, 3, but f32 [10, 32] on rank 2".
+// Checks that all ranks have the same list: names, shapes and types, in the same order. Collective.
+// Compares 64-bit hashes, and exchanges lists only if they differ. Then every rank throws
+// Error(mismatch), which names the first parameter that differs and the ranks: "parameter
+// 'fc.weight' is f32 [10, 64] on ranks 0, 1, 3, but f32 [10, 32] on rank 2".
 RONDO_API void check_parameters(Communicator& communicator, std::span<const Parameter> parameters);
 
 // Copies root's values to all ranks, after check_parameters. Collective. Throws Error.

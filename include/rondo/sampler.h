@@ -24,19 +24,20 @@ struct SamplerOptions {
 
 struct Sample {
   std::size_t index = 0;  // into the data set
-  double weight = 1;  // 1; 0 for one that was only padded: over all ranks the weights of an epoch
-                      // add up to the samples in it
+  // 0 for padding, otherwise 1: over all ranks the weights of an epoch add up to its samples.
+  double weight = 1;
 };
 
-// Which samples of a data set this rank sees, in which order. Position p of an epoch's order
-// belongs to rank p % size, so the k-th batch of b samples on each rank is, over all ranks,
-// positions [k b size, (k+1) b size): what one process with batches of b * size sees. The order
-// depends on seed and epoch alone, on every machine, and not on the number of ranks: a shuffle by
-// Fisher and Yates from the last place down, drawn without bias (Lemire 2019, ACM TOMACS 29/1) from
-// splitmix64 (Steele, Lea, Flood 2014, OOPSLA).
+// Deals the samples of a data set to the ranks. Position p of an epoch's order belongs to rank
+// p % size. So the k-th batches of b samples on all ranks are together positions
+// [k b size, (k+1) b size): the k-th batch of one process with batches of b * size.
 //
-// Calls that are alike on all ranks keep them in step: call next() with the same number equally
-// often on each, also where Remainder::uneven leaves one of them with nothing.
+// The order depends on seed and epoch alone: not on the machine or the number of ranks. It is a
+// Fisher-Yates shuffle from the last place down, drawn without bias (Lemire 2019, ACM TOMACS 29/1)
+// from splitmix64 (Steele, Lea, Flood 2014, OOPSLA).
+//
+// All ranks must make the same calls: call next() with the same number equally often on each, also
+// if Remainder::uneven leaves a rank without samples.
 class RONDO_API ShardedSampler {
  public:
   // Throws Error(invalid_argument): rank outside size, or samples beyond 2^62.
@@ -46,25 +47,25 @@ class RONDO_API ShardedSampler {
 
   void set_epoch(std::uint64_t epoch);  // starts it from the beginning
   std::uint64_t epoch() const noexcept;
-  std::size_t size()
-      const noexcept;  // samples of this rank in the epoch; after resume(), in the rest of it
+  // Samples of this rank in the epoch; after resume(), in the rest of it.
+  std::size_t size() const noexcept;
   std::size_t remaining() const noexcept;  // of them, those not yet taken
   // The next `most` samples or what is left. Empty at the end of the epoch.
   std::vector<Sample> next(std::size_t most);
 
-  // Where all ranks together stand: the same on each when all have made the same calls. A sampler
-  // of any number of ranks, on the same data set with the same options, goes on from there: what it
-  // deals are the samples that have not been dealt, in the same order, however few they are; what
-  // is padded or dropped is then counted from them. At the end of an epoch, `taken` is the number
-  // of samples also where some have been dropped: what follows is set_epoch(epoch + 1).
+  // How far all ranks together have come: the same on each if all have made the same calls. A
+  // sampler with any number of ranks can resume there, on the same data set with the same options.
+  // It deals the samples that have not been dealt, in the same order, and pads or drops at their
+  // end. At the end of an epoch `taken` is the number of samples, also if some were dropped:
+  // continue with set_epoch(epoch + 1).
   struct Position {
     std::uint64_t epoch = 0;
     std::uint64_t taken = 0;  // positions of the order that have been taken
     bool operator==(const Position&) const = default;
   };
   Position position() const noexcept;
-  void resume(const Position& position);  // throws Error(invalid_argument) for one that this data
-                                          // set does not have
+  // Throws Error(invalid_argument) for a position beyond the end of this data set.
+  void resume(const Position& position);
 
  private:
   std::size_t rounds() const noexcept;

@@ -9,8 +9,8 @@
 
 namespace rondo {
 
-// Lets ranks with different numbers of batches train together: a rank that has run out keeps the
-// others company until all have.
+// Lets ranks with different numbers of batches train together: a rank that has run out of batches
+// takes part in the others' steps until all ranks have run out.
 //
 //   UnevenInputs inputs(communicator);
 //   while (inputs.next(has_batch())) step(has_batch() ? next_batch() : empty_batch());
@@ -23,16 +23,16 @@ class RONDO_API UnevenInputs {
  public:
   explicit UnevenInputs(Communicator& communicator) noexcept : communicator_(&communicator) {}
 
-  // Collective, once before each step: whether any rank still has a batch; the same answer on every
-  // rank. One message of 24 bytes in the urgent lane. Throws Error on every rank: (mismatch),
-  // naming ranks that have called next() another number of times, or that have a batch again after
-  // they had none. Error(invalid_argument) after it has answered no: an epoch has its own
-  // UnevenInputs.
+  // Collective, once before each step. Returns whether any rank still has a batch; the answer is
+  // the same on every rank. One all-reduce of 72 bytes in the urgent lane. Throws Error(mismatch)
+  // on every rank, which names ranks that have called next() another number of times, or that have
+  // a batch although they had none. Throws Error(invalid_argument) once it has returned false: make
+  // new UnevenInputs for each epoch.
   bool next(bool have);
-  int active() const noexcept { return active_; }  // ranks that said yes to the last next()
+  int active() const noexcept { return active_; }  // ranks that had a batch at the last next()
 
-  // Wrong: registering another order than that of the step: the others' operations then meet
-  // different ones, which is Error(mismatch).
+  // Registers an operation of the step. Wrong: another order than that of the step. The other ranks
+  // then call different operations, which is Error(mismatch).
   void add_shadow(std::function<void()> operation) { shadows_.push_back(std::move(operation)); }
   void shadow_step() const;
 

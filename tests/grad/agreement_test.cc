@@ -53,9 +53,9 @@ TEST_CASE("ranks that take different buckets for the same are told which is wher
     const std::string message =
         error_of(Errc::mismatch, [&] { run_step(rank == 1 ? one : other, model, 1, rank); });
     expect_contains(message,
-                    "gradient buckets: ranks differ: rank 1 in step 2 of gradient buckets ");
+                    "gradient buckets: ranks differ: rank 1 is in step 2 of gradient buckets ");
     expect_contains(message,
-                    "(1 parameters, first 'p0'); ranks 0, 2 in step 2 of gradient buckets ");
+                    "(1 parameters, first 'p0'); ranks 0, 2 are in step 2 of gradient buckets ");
   }));
 }
 
@@ -113,9 +113,8 @@ TEST_CASE("a rank that leaves a step by an exception ends it on all") {
     } catch (const std::exception& error) {
       message = error.what();
     }
-    expect_contains(message, rank == 1
-                                 ? "no more batches"
-                                 : "rank 1: an exception has left step 1 of gradient buckets");
+    expect_contains(message, rank == 1 ? "no more batches"
+                                       : "rank 1: an exception left step 1 of gradient buckets");
   }));
 }
 

@@ -113,10 +113,11 @@ TEST_CASE("ranks in different steps, or with different checks, are told who is w
     const std::string message = error_of(Errc::mismatch, [&] {
       run_step(buckets, model, 1, rank, {.check = !steps && rank == 1 ? 18U : 17U});
     });
-    expect_contains(message, steps ? "gradient buckets: ranks differ: rank 1 in step 2 with check "
-                                     "0x11; ranks 0, 2 in step 1"
-                                   : "ranks differ: rank 1 in step 1 with check 0x12; ranks 0, 2 "
-                                     "in step 1 with check 0x11");
+    expect_contains(message, steps
+                                 ? "gradient buckets: ranks differ: rank 1 is in step 2 with check "
+                                   "0x11; ranks 0, 2 are in step 1"
+                                 : "ranks differ: rank 1 is in step 1 with check 0x12; ranks 0, 2 "
+                                   "are in step 1 with check 0x11");
     expect(message_of([&] { buckets.begin_step(); }) == message, "the first cause stays");
     communicator.barrier().wait();  // the communicator is unharmed
   }));
@@ -139,9 +140,9 @@ TEST_CASE(
           for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
           buckets.finish();
         });
-        expect_contains(
-            message,
-            "gradient buckets: ranks differ: rank 1 in step 2 with check 0x2, and not all others");
+        expect_contains(message,
+                        "gradient buckets: ranks differ: rank 1 is in step 2 with check 0x2; other "
+                        "ranks are not");
       }));
 }
 
@@ -156,7 +157,7 @@ TEST_CASE("checks and options that differ in any bit are noticed") {
     const std::string message = error_of(Errc::mismatch, [&] {
       run_step(buckets, model, 0, rank, {.check = rank == 1 ? two.second : two.first});
     });
-    expect_contains(message, "gradient buckets: ranks differ: rank 1 in step 1 with check 0x");
+    expect_contains(message, "gradient buckets: ranks differ: rank 1 is in step 1 with check 0x");
     GradientOptions options;
     options.bucket_bytes = rank == 1 ? std::size_t{64} << 20 : 64;
     const std::string of_options = error_of(
@@ -223,7 +224,7 @@ TEST_CASE("arguments that cannot be are refused at once, and nothing has started
       refused([&] { buckets.begin_step({.weight = weight}); }, "the weight is");
     const std::size_t beyond[] = {11}, twice[] = {1, 2, 1};
     refused([&] { buckets.begin_step({.unused = beyond}); }, "unused(11)");
-    refused([&] { buckets.begin_step({.unused = twice}); }, "'p1' is twice");
+    refused([&] { buckets.begin_step({.unused = twice}); }, "names 'p1' twice");
     run_step(buckets, model, 0, rank);
     buckets.begin_step();
     refused([&] { buckets.begin_step(); }, "step 2 has not been finished");

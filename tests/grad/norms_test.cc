@@ -64,7 +64,7 @@ TEST_CASE("gradients that are not in buckets count in the norm until the next st
     std::vector<std::int32_t> wrong{1};
     expect_contains(error_of(Errc::invalid_argument,
                              [&] { buckets.count_in_norm(buffer_of(std::span(wrong))); }),
-                    "no norms of i32");
+                    "gradients of type i32 have no norm");
     buckets.begin_step();
     expect_contains(error_of(Errc::invalid_argument,
                              [&] { buckets.count_in_norm(buffer_of(std::span(single))); }),

@@ -80,8 +80,7 @@ TEST_CASE("a parameter that only some have is named") {
 TEST_CASE("another order is named") {
   CHECK(said(3, {{2, [](auto& list) { std::swap(list[1], list[2]); }}}) ==
         "parameter 1 is 'bn.weight' on ranks 0, 1, but 'fc.weight' on rank 2; all ranks must list "
-        "them in "
-        "one order");
+        "parameters in the same order");
 }
 
 TEST_CASE("of several differences the first is named, with all ranks that have it") {
@@ -105,7 +104,7 @@ TEST_CASE("a list that is wrong in itself is refused on every rank") {
         "on ranks 0, 1: two parameters have the name 'fc.bias'; names must be unique");
   CHECK(said(2, {{0, [](auto& list) { list[0].type = static_cast<DType>(99); }}},
              Errc::invalid_argument) ==
-        "on rank 0: parameter 'conv.weight' has a type that does not exist (99)");
+        "on rank 0: parameter 'conv.weight' has the type 99, which does not exist");
   CHECK(said(1, {{0, doubled}}, Errc::invalid_argument) ==
         "on rank 0: two parameters have the name 'fc.bias'; names must be unique");
 }
@@ -152,11 +151,12 @@ TEST_CASE("broadcast_parameters: what cannot be broadcast is refused on every ra
       expect(message == wanted, message);
     };
     refused(Errc::invalid_argument, 3,
-            "on ranks 0-2: broadcast_parameters: there is no root 3 among 3 ranks");
+            "on ranks 0-2: broadcast_parameters: the root is 3, but the ranks are 0 to 2");
     void* const value = values.parameters[5].value;
     if (rank == 1) values.parameters[5].value = nullptr;
-    refused(Errc::invalid_argument, 0,
-            "on rank 1: parameter 'parameter 5' has no values to broadcast");
+    refused(
+        Errc::invalid_argument, 0,
+        "on rank 1: parameter 'parameter 5' has no values to broadcast: Parameter::value is null");
     values.parameters[5].value = value;
     if (rank == 2) values.parameters[3].device = 0;
     refused(Errc::unsupported, 0,

@@ -208,7 +208,7 @@ TEST_CASE("a sampler refuses what cannot be") {
   ShardedSampler sampler(5, 1, 2, {.shuffle = false});
   CHECK(refused([&] {
           sampler.resume({3, 6});
-        }) == "ShardedSampler: cannot go on after 6 samples, the data set has 5");
+        }) == "ShardedSampler: cannot resume after 6 samples: the data set has 5");
   CHECK(sampler.position() == Position{0, 0});
 }
 

@@ -142,8 +142,7 @@ TEST_CASE("a trace that cannot get its name leaves nothing behind") {
   {
     grad::TraceFile file(path);
     file.add_rank(0, 1, {});
-    CHECK(file.commit() ==
-          "cannot name " + path + " what was written to " + path + ".tmp: Is a directory");
+    CHECK(file.commit() == "cannot rename " + path + ".tmp to " + path + ": Is a directory");
   }
   CHECK(!std::filesystem::exists(path + ".tmp"));
 }

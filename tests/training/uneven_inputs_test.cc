@@ -88,11 +88,12 @@ TEST_CASE("a rank that has batches again after it had none is named") {
     UnevenInputs inputs(c);
     expect(inputs.next(rank != 2), "first");
     const std::string message = error_of(Errc::mismatch, [&] { (void)inputs.next(true); });
-    expect(message ==
-               "uneven inputs: ranks differ: rank 2 is in call 2 of next() with a batch after it "
-               "had none; "
-               "ranks 0, 1 are in call 2 of next()",
-           message);
+    expect(
+        message ==
+            "uneven inputs: ranks differ: rank 2 is in call 2 of next() with a batch, although it "
+            "had none; "
+            "ranks 0, 1 are in call 2 of next()",
+        message);
   }));
 }
 

@@ -5,7 +5,6 @@
 // duplicate_link once it has said hello on its own, and before that accepts it and gives up its
 // own. Both ends decide on one thread each, so there is no third case: a rank that has welcomed a
 // connection never says hello for the same one later.
-#include "transports/connect/connections.h"
 #include "base/text.h"
 
 #include <fmt/format.h>
@@ -18,6 +17,7 @@
 
 #include "base/descriptor_share.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "transports/connect/socket.h"
 

@@ -7,8 +7,8 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/read.hpp>
-
 #include "base/text.h"
+
 #include "transports/connect/address.h"
 #include "transports/connect/socket.h"
 

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/finishing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "grad/wire.h"
+
+namespace rondo::grad {
+
+Finisher::Finisher(Setup& setup, Collector& collector, Launcher& launcher, OrderLearner& order)
+    : setup_(setup),
+      collector_(collector),
+      launcher_(launcher),
+      order_(order),
+      norms_(setup),
+      statistics_(setup.layout.buckets.size()),
+      exposed_(setup.layout.buckets.size()) {}
+
+std::exception_ptr Finisher::finish() {
+  const Clock::time_point called = Clock::now();
+  in_callbacks_ = {};
+  launcher_.start_rest();
+  warn_of_weights();
+  launcher_.wait_for_usage();
+  norms_.begin_step();
+  std::exception_ptr thrown;
+  Clock::time_point waiting = called;
+  for (std::size_t bucket = 0; bucket < exposed_.size(); ++bucket) {
+    const Clock::time_point ended = launcher_.wait(bucket);
+    exposed_[bucket] =
+        std::max(ended - std::max(waiting, launcher_.launched_at(bucket)), Clock::duration::zero());
+    take_in(bucket);
+    if (!thrown) thrown = call_back(bucket);
+    // With unused parameters finish() has waited for all buckets at once: then only the times of
+    // their ends tell how long each of them took.
+    waiting = launcher_.tells_unused() ? std::max(waiting, ended) : Clock::now();
+  }
+  note_buckets();
+  order_.agree(setup_, collector_);
+  launcher_.release();
+  statistics_.finish_step(called, in_callbacks_);
+  return thrown;
+}
+
+void Finisher::take_in(std::size_t bucket) {
+  const BucketRange& range = setup_.layout.buckets[bucket];
+  const bool wire = setup_.storage.has_wire(range.arena), norms = setup_.options.norms;
+  if (!wire && !norms && !launcher_.tells_unused()) return;
+  if (wire) launcher_.send_again_if_too_large(bucket);
+  const Buffer travelled = setup_.storage.travelling(setup_.layout, bucket);
+  const DType type = setup_.layout.arenas[range.arena].type;
+  for (const std::size_t parameter : range.parameters) {
+    const GradientPiece piece = setup_.layout.piece(bucket, parameter);
+    std::byte* const values = setup_.storage.gradients(range.arena) + piece.offset;
+    const std::size_t count = piece.bytes / size_of(type);
+    if (launcher_.untouched(parameter)) {
+      if (!wire && count != 0)
+        std::memcpy(values, setup_.storage.saved(range.arena) + piece.offset, piece.bytes);
+      continue;
+    }
+    const std::size_t before =
+        (piece.offset - range.offset) / size_of(type) * size_of(travelled.type);
+    if (wire)
+      decode_wire(static_cast<const std::byte*>(travelled.data) + before, travelled.type,
+                  launcher_.arrived_scale(bucket, parameter), reinterpret_cast<float*>(values),
+                  count);
+    if (norms) norms_.add(parameter, piece);
+  }
+  if (!norms) return;
+  for (const std::size_t parameter : range.completed)
+    if (!launcher_.untouched(parameter)) norms_.add_rest(parameter);
+}
+
+std::exception_ptr Finisher::call_back(std::size_t bucket) noexcept {
+  if (!setup_.options.on_bucket) return {};
+  const Clock::time_point called = Clock::now();
+  std::exception_ptr thrown;
+  try {
+    setup_.options.on_bucket({bucket, setup_.layout.buckets[bucket].completed});
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  in_callbacks_ += Clock::now() - called;
+  return thrown;
+}
+
+void Finisher::warn_of_weights() {
+  if (setup_.options.averaging != Averaging::mean || launcher_.plan().same_weights || warned_)
+    return;
+  warned_ = true;
+  if (setup_.communicator.rank() != 0) return;
+  setup_.options.warn(fmt::format(
+      "gradient buckets: ranks give different weights in step {}, but Averaging::mean counts all "
+      "ranks alike: a sample counts more on a rank with fewer samples; use Averaging::weighted",
+      collector_.step()));
+}
+
+void Finisher::note_buckets() {
+  statistics_.forget_buckets();
+  for (std::size_t bucket = 0; bucket < exposed_.size(); ++bucket)
+    statistics_.add(setup_.storage.travelling(setup_.layout, bucket),
+                    setup_.layout.buckets[bucket].parameters.size(),
+                    {collector_.complete_at(bucket), launcher_.launched_at(bucket),
+                     launcher_.ended_at(bucket), exposed_[bucket]},
+                    setup_.communicator.size());
+}
+
+}  // namespace rondo::grad

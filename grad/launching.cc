@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/launching.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include <rondo/agreement.h>
+#include <rondo/error.h>
+
+#include "grad/wire.h"
+
+namespace rondo::grad {
+
+namespace {
+
+void settle(Work& work) noexcept {
+  try {
+    work.wait();
+  } catch (const std::exception&) {  // it has ended
+  }
+}
+
+}  // namespace
+
+Launcher::Launcher(Setup& setup, Collector& collector, Failure& failure)
+    : setup_(setup),
+      collector_(collector),
+      failure_(failure),
+      powers_(setup),
+      usage_(setup),
+      header_(header_elements + powers_.count()),
+      flights_(setup.layout.buckets.size()),
+      ended_(std::make_unique<std::atomic<Clock::rep>[]>(flights_.size())) {}
+
+Launcher::~Launcher() {
+  const std::size_t launched = collector_.launched();
+  for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket) {
+    settle(flights_[bucket].work);
+    if (bucket < launched) ended_[bucket].wait(0, std::memory_order_acquire);
+  }
+  settle(header_work_);
+}
+
+void Launcher::begin_step(const StepOptions& options) {
+  weight_ = options.weight;
+  check_ = options.check;
+  planned_ = false;
+  measuring_ = false;
+  for (std::size_t bucket = 0; bucket < flights_.size(); ++bucket)
+    ended_[bucket].store(0, std::memory_order_relaxed);
+  const HeaderValues values = make_header(setup_.number, collector_.step(), options);
+  std::copy(values.begin(), values.end(), header_.begin());
+  powers_.begin_step(sizes());
+  const Buffer buffer = buffer_of(std::span<double>(header_));
+  header_work_ = setup_.communicator.all_reduce(buffer, buffer, ReduceOp::sum,
+                                                setup_.operation_options("gradients header"));
+}
+
+void Launcher::settle_header(std::chrono::nanoseconds patience) noexcept {
+  try {
+    (void)header_work_.wait_for(patience);
+  } catch (const std::exception&) {  // it has ended
+  }
+}
+
+// Returns whether buckets may start. If the header has failed, finish() throws the reason.
+bool Launcher::header_arrived() {
+  if (planned_) return plan_.agreed;
+  if (!header_work_.done() || header_work_.error()) return false;
+  HeaderValues values;
+  std::copy_n(header_.begin(), values.size(), values.begin());
+  plan_ = make_plan(values, setup_.options.averaging, weight_, setup_.communicator.size());
+  if (usage_.travels(plan_)) setup_.storage.make_room_to_save();
+  if (plan_.agreed) measuring_ = !powers_.take(sizes(), plan_.active > 0);
+  planned_ = true;
+  return plan_.agreed;
+}
+
+void Launcher::run(std::size_t first) {
+  std::exception_ptr thrown;
+  for (std::optional<std::size_t> bucket = first; bucket;) {
+    bool launched = false;
+    try {
+      if (header_arrived() && !measuring_) {
+        launch(*bucket);
+        launched = true;
+      }
+    } catch (...) {
+      thrown = std::current_exception();
+      failure_.keep_current(collector_.step());
+    }
+    bucket = collector_.after_launch(launched);
+  }
+  if (thrown) std::rethrow_exception(thrown);
+}
+
+void Launcher::launch(std::size_t bucket) {
+  if (bucket == 0 && plan_.hints && !setup_.options.find_unused) usage_.start(collector_);
+  contribute(bucket);
+  char tag[32];
+  const auto end = fmt::format_to_n(tag, sizeof tag, "gradients bucket {}", bucket).out;
+  OpOptions options =
+      setup_.operation_options(std::string_view(tag, static_cast<std::size_t>(end - tag)));
+  const bool wire = setup_.storage.has_wire(setup_.layout.buckets[bucket].arena);
+  if (!wire) options.scale = plan_.scale;
+  const Buffer buffer = setup_.storage.travelling(setup_.layout, bucket);
+  flights_[bucket].launched = Clock::now();
+  Work work =
+      setup_.communicator.all_reduce(buffer, buffer, wire ? ReduceOp::sum : plan_.op, options);
+  work.on_done([end = &ended_[bucket]](std::error_code) {
+    end->store(Clock::now().time_since_epoch().count(), std::memory_order_release);
+    end->notify_one();  // uses the address alone: a quick waiter may have freed the atomic
+  });
+  flights_[bucket].work = std::move(work);
+}
+
+// Makes the bytes that travel from the gradients. Most buckets need no change.
+void Launcher::contribute(std::size_t bucket) {
+  const BucketRange& range = setup_.layout.buckets[bucket];
+  if (setup_.storage.has_wire(range.arena)) return contribute_wire(bucket);
+  const DType type = setup_.layout.arenas[range.arena].type;
+  std::byte* const gradients = setup_.storage.gradients(range.arena);
+  if (!plan_.silent && !collector_.any_unused())
+    return scale_values(gradients + range.offset, type, plan_.factor, range.bytes / size_of(type));
+  for (const std::size_t parameter : range.parameters) {
+    const GradientPiece piece = setup_.layout.piece(bucket, parameter);
+    if (piece.bytes == 0) continue;
+    std::byte* const values = gradients + piece.offset;
+    if (!contributes_zero(parameter)) {
+      scale_values(values, type, plan_.factor, piece.bytes / size_of(type));
+      continue;
+    }
+    if (tells_unused())
+      std::memcpy(setup_.storage.saved(range.arena) + piece.offset, values, piece.bytes);
+    std::memset(values, 0, piece.bytes);
+  }
+}
+
+void Launcher::contribute_wire(std::size_t bucket) {
+  const BucketRange& range = setup_.layout.buckets[bucket];
+  const Buffer wire = setup_.storage.travelling(setup_.layout, bucket);
+  for (const std::size_t parameter : range.parameters) {
+    const GradientPiece piece = setup_.layout.piece(bucket, parameter);
+    const std::size_t count = piece.bytes / sizeof(float);
+    if (count == 0) continue;
+    std::byte* const to = static_cast<std::byte*>(wire.data) +
+                          (piece.offset - range.offset) / sizeof(float) * size_of(wire.type);
+    if (contributes_zero(parameter))
+      std::memset(to, 0, count * size_of(wire.type));
+    else
+      encode_wire(
+          reinterpret_cast<const float*>(setup_.storage.gradients(range.arena) + piece.offset),
+          setup_.storage.residual(range.arena, piece.offset), plan_.wire_factor, to, wire.type,
+          count, powers_.power_of(bucket, parameter), powers_.largest(parameter));
+  }
+}
+
+void Launcher::start_rest() {
+  header_work_.wait();
+  if (!header_arrived()) disagree();
+  if (measuring_) measure_sizes();
+  if (const auto bucket = collector_.take_role(header_work_)) run(*bucket);
+  if (setup_.options.find_unused && !flights_.empty()) usage_.start(collector_);
+}
+
+// Ranks that differ may wait in an operation that this rank never calls: for example in a batch
+// norm layer that this rank evaluates and they train. The barrier finds out whether all ranks have
+// come here. If they have, they compare where they are; if not, this rank tells them where it is.
+void Launcher::disagree() {
+  constexpr std::chrono::seconds patience{2};
+  Work barrier = setup_.communicator.barrier(setup_.operation_options("gradients differ"));
+  const bool all_here = barrier.wait_for(patience);
+  setup_.communicator.release_bulk(&setup_);  // the comparison is an operation of its own
+  if (all_here)
+    throw_disagreement(setup_.communicator, "gradient buckets", where(), Priority::bulk);
+  const std::string text = fmt::format(
+      "gradient buckets: ranks differ: rank {} {}; other ranks are not, and some of them did not "
+      "call finish() within {} s",
+      setup_.communicator.rank(), where(), patience.count());
+  tell_all(setup_.communicator, text);
+  throw Error(Errc::mismatch, text);
+}
+
+std::string Launcher::where() const {
+  std::string text = fmt::format("is in step {}", collector_.step());
+  if (check_ != 0) text += fmt::format(" with check {:#x}", check_);
+  if (!plan_.same_buckets) text += " of " + setup_.title;
+  return text;
+}
+
+void Launcher::wait_for_usage() {
+  if (tells_unused()) usage_.wait();
+}
+
+Launcher::Clock::time_point Launcher::wait(std::size_t bucket) {
+  flights_[bucket].work.wait();
+  // The thread that ended the bucket may not have written the time yet.
+  ended_[bucket].wait(0, std::memory_order_acquire);
+  return ended_at(bucket);
+}
+
+Launcher::Clock::time_point Launcher::ended_at(std::size_t bucket) const noexcept {
+  return Clock::time_point(Clock::duration(ended_[bucket].load(std::memory_order_relaxed)));
+}
+
+bool Launcher::pending() const noexcept {
+  return std::any_of(flights_.begin(), flights_.end(),
+                     [](const Flight& flight) { return !flight.work.done(); });
+}
+
+void Launcher::measure_sizes() {
+  for (std::size_t parameter = 0; parameter < powers_.count(); ++parameter)
+    if (!contributes_zero(parameter)) powers_.measure(parameter, plan_.wire_factor);
+  compare_sizes();
+  powers_.take_measured(sizes());
+  measuring_ = false;
+}
+
+void Launcher::compare_sizes() {
+  powers_.put_measured(sizes());
+  const Buffer buffer = buffer_of(sizes());
+  setup_.communicator
+      .all_reduce(buffer, buffer, ReduceOp::sum, setup_.operation_options("gradients sizes"))
+      .wait();
+}
+
+// The gradients are still this rank's own. The residuals of earlier roundings in this bucket are
+// dropped: they are less than half a digit of the gradients before these grew.
+void Launcher::send_again_if_too_large(std::size_t bucket) {
+  const Buffer wire = setup_.storage.travelling(setup_.layout, bucket);
+  if (powers_.count() == 0 || !has_non_finite_f16(wire.data, wire.count)) return;
+  compare_sizes();
+  if (!powers_.choose_again(bucket, sizes())) return;
+  const BucketRange& range = setup_.layout.buckets[bucket];
+  for (const std::size_t parameter : range.parameters) {
+    const GradientPiece piece = setup_.layout.piece(bucket, parameter);
+    float* const residual = setup_.storage.residual(range.arena, piece.offset);
+    if (residual != nullptr && piece.bytes != 0 && !contributes_zero(parameter))
+      std::memset(residual, 0, piece.bytes);
+  }
+  contribute_wire(bucket);
+  setup_.communicator
+      .all_reduce(wire, wire, ReduceOp::sum, setup_.operation_options("gradients bucket again"))
+      .wait();
+}
+
+// All at once: then the communicator has an operation for each bucket after the first step, however
+// much overlaps in later ones.
+void Launcher::release() {
+  for (Flight& flight : flights_) flight.work = Work();
+  header_work_ = Work();
+  usage_.release();
+}
+
+}  // namespace rondo::grad

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <rondo/gradients.h>
+
+#include "grad/collecting.h"
+#include "grad/failure.h"
+#include "grad/header.h"
+#include "grad/powers.h"
+#include "grad/setup.h"
+#include "grad/usage.h"
+
+namespace rondo::grad {
+
+// Starts the collectives of one step: the header in begin_step(), then each bucket, in the order of
+// the layout, once the header has arrived and the bucket is complete. No bucket travels in a step
+// in which ranks do not agree.
+//
+// Threads: run() on the thread that holds the launcher's role (see Collector), which may be any
+// that calls ready(). settle_header() from any. header() gives a reference from any; the collector
+// reads it under its lock. Everything else on the step thread.
+// Locks: none of its own. run() takes the collector's once for each bucket, to hand over. The
+// function that notes the end of a bucket runs on whatever thread ends it, and writes one atomic.
+// Failure: what run() throws is kept as the failure of the step, and all ranks know it. Other
+// functions throw what a collective throws. The destructor waits for all collectives: they borrow
+// the gradients, and so it must run before the storage goes.
+class Launcher {
+ public:
+  using Clock = Collector::Clock;
+
+  Launcher(Setup& setup, Collector& collector, Failure& failure);
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+  ~Launcher();
+
+  // Starts the header of the collector's step.
+  void begin_step(const StepOptions& options);
+  const Work& header() const noexcept { return header_work_; }
+  // Waits for the header for at most this long, and keeps quiet about what has failed.
+  void settle_header(std::chrono::nanoseconds patience) noexcept;
+
+  // Starts `bucket` and all complete ones after it.
+  void run(std::size_t bucket);
+
+  // In finish(), with no gradient missing. Returns once all buckets are started. Throws
+  // Error(mismatch) on every rank when ranks differ in step, check or buckets.
+  void start_rest();
+  void wait_for_usage();
+  // Waits for a bucket. Returns when it ended.
+  Clock::time_point wait(std::size_t bucket);
+  // A sum of f16 that has overflowed travels once more, with smaller powers. Same on all ranks.
+  void send_again_if_too_large(std::size_t bucket);
+  void release();  // all handles at once, after a step
+
+  // From the arrival of the header on.
+  const StepPlan& plan() const noexcept { return plan_; }
+  bool tells_unused() const noexcept { return usage_.travels(plan_); }
+  bool untouched(std::size_t parameter) const noexcept {
+    return usage_.untouched(plan_, parameter);
+  }
+  // What an arrived element of this parameter is multiplied by.
+  double arrived_scale(std::size_t bucket, std::size_t parameter) const noexcept {
+    return plan_.wire_scale / powers_.power_of(bucket, parameter);
+  }
+  bool pending() const noexcept;  // a bucket is under way
+  Clock::time_point launched_at(std::size_t bucket) const noexcept {
+    return flights_[bucket].launched;
+  }
+  Clock::time_point ended_at(std::size_t bucket) const noexcept;
+
+ private:
+  struct Flight {
+    Clock::time_point launched;
+    Work work;
+  };
+
+  bool header_arrived();
+  void launch(std::size_t bucket);
+  void contribute(std::size_t bucket);
+  void contribute_wire(std::size_t bucket);
+  bool contributes_zero(std::size_t parameter) const noexcept {
+    return plan_.silent || collector_.gives_nothing(parameter);
+  }
+  void measure_sizes();
+  void compare_sizes();
+  std::span<double> sizes() noexcept { return std::span(header_).subspan(header_elements); }
+  [[noreturn]] void disagree();
+  std::string where() const;
+
+  Setup& setup_;
+  Collector& collector_;
+  Failure& failure_;
+  WirePowers powers_;
+  Usage usage_;
+  std::vector<double> header_;  // HeaderValues, and behind them the sizes of WirePowers
+  Work header_work_;
+  double weight_ = 1;
+  std::uint64_t check_ = 0;
+  bool planned_ = false;  // plan_ is that of this step
+  StepPlan plan_;
+  bool measuring_ = false;  // buckets wait for finish(), which compares sizes first
+  std::vector<Flight> flights_;
+  // When each bucket ended, on Clock; 0: not yet. The thread that ends a bucket may still be about
+  // to write here when wait() returns on another one.
+  std::unique_ptr<std::atomic<Clock::rep>[]> ended_;
+};
+
+}  // namespace rondo::grad

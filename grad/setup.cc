@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "grad/setup.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include <rondo/error.h>
+
+#include "grad/failure.h"
+#include "grad/gradient_options.h"
+
+namespace rondo::grad {
+
+namespace {
+
+// All ranks need equally much memory, but one rank alone may fail to get it.
+Storage allocated(Communicator& communicator, const GradientLayout& layout,
+                  const GradientOptions& options) {
+  try {
+    Storage storage(communicator, layout, options.wire, options.error_feedback);
+    if (options.find_unused) storage.make_room_to_save();
+    return storage;
+  } catch (const std::exception& error) {
+    tell_all(communicator,
+             fmt::format("rank {}: gradient buckets: {}", communicator.rank(), error.what()));
+    throw;
+  }
+}
+
+std::string title_of(std::uint64_t number, const std::vector<Parameter>& parameters) {
+  std::string text = fmt::format("gradient buckets {} ({} parameters", number, parameters.size());
+  if (!parameters.empty()) text += fmt::format(", first '{}'", parameters[0].name);
+  return text + ')';
+}
+
+}  // namespace
+
+Setup::Setup(Communicator& its_communicator, std::vector<Parameter> its_parameters,
+             GradientOptions its_options)
+    : communicator(its_communicator),
+      parameters(checked(communicator, std::move(its_parameters), its_options)),
+      options(checked(communicator, std::move(its_options))),
+      layout(make_layout(parameters, reverse_order(parameters.size()), options.first_bucket_bytes,
+                         options.bucket_bytes)),
+      storage(allocated(communicator, layout, options)),
+      number(agreed_number(communicator, options)),
+      title(title_of(number, parameters)) {}
+
+Setup::~Setup() {
+  communicator.release_bulk(this);
+}
+
+void Setup::refuse(const std::string& what) const {
+  throw Error(Errc::invalid_argument,
+              fmt::format("gradient buckets on rank {}: {}", communicator.rank(), what));
+}
+
+void Setup::check_index(std::string_view call, std::size_t parameter) const {
+  if (parameter >= parameters.size())
+    refuse(fmt::format("{}({}): there is no such parameter; the model has {}, numbered from 0",
+                       call, parameter, parameters.size()));
+}
+
+Buffer Setup::gradient(std::size_t parameter) const {
+  const GradientPlace& place = layout.places[parameter];
+  const DType type = parameters[parameter].type;
+  return {storage.gradients(place.arena) + place.offset, place.bytes / size_of(type), type};
+}
+
+OpOptions Setup::operation_options(std::string_view tag) const {
+  OpOptions operation;
+  operation.deadline = options.deadline;
+  operation.tag = tag;
+  operation.owner = this;
+  return operation;
+}
+
+}  // namespace rondo::grad
