@@ -45,8 +45,8 @@ struct RONDO_API Options {
   Store* store = nullptr;  // when given, used instead of the URL; outlives connect()
   // Shared by all ranks; empty: only ranks of this user on this host are accepted.
   std::string secret{};
-  std::chrono::milliseconds connect_deadline{
-      0};  // for joining; 0: RONDO_CONNECT_DEADLINE, else 30 s
+  // For joining; 0: RONDO_CONNECT_DEADLINE, else 30 s.
+  std::chrono::milliseconds connect_deadline{0};
   // For a whole operation, unless OpOptions says otherwise; 0: RONDO_DEADLINE, else 300 s.
   std::chrono::milliseconds deadline{0};
   // Allowed transports; empty: all. A peer is reached over the nearest one that can. All ranks
@@ -95,8 +95,8 @@ struct RONDO_API Options {
 // How one operation runs. All ranks must pass the same priority and scale.
 struct RONDO_API OpOptions {
   void* stream = nullptr;  // CUDA stream that orders the operation; host buffers ignore it
-  std::chrono::milliseconds deadline{
-      0};  // for the whole operation from its start; 0: Options::deadline
+  // For the whole operation from its start; 0: Options::deadline.
+  std::chrono::milliseconds deadline{0};
   Priority priority = Priority::bulk;
   // The result of a reduction is multiplied by it once; floating-point types only.
   std::optional<double> scale{};
