@@ -85,7 +85,7 @@ class GroupStore final : public Store {
   GroupStore(CommunicatorState& parent, const Group& group) : parent_(parent), group_(group) {}
 
   void put(std::string_view, std::string_view value) override {
-    exchange({SplitMessage::Kind::announcement, {}, std::string(value)});
+    exchange({.kind = SplitMessage::Kind::announcement, .text = std::string(value)});
   }
   std::string get(std::string_view, std::chrono::steady_clock::time_point) override {
     if (!exchanged_) exchange({});

@@ -51,7 +51,8 @@ std::optional<SplitMessage> decode_split_message(
     std::span<const std::byte, split_message_bytes> bytes) {
   const auto kind = std::to_integer<int>(bytes[0]), code = std::to_integer<int>(bytes[1]);
   const std::size_t length = base::load_little<std::uint16_t>(bytes.data() + 2);
-  if (kind > static_cast<int>(SplitMessage::Kind::failure) || !is_code(code) ||
+  const bool failed = kind == static_cast<int>(SplitMessage::Kind::failure);
+  if (kind > static_cast<int>(SplitMessage::Kind::failure) || (failed && !is_code(code)) ||
       length > rendezvous::most_announcement_bytes)
     return std::nullopt;
   return SplitMessage{static_cast<SplitMessage::Kind>(kind),

@@ -92,8 +92,8 @@ inline HalfCompany without_control_of(int raw, int size) {
   HalfCompany half;
   auto company = std::async(std::launch::async, [&] {
     const rendezvous::Place& place = places[static_cast<std::size_t>(raw)];
-    return raw == 0 ? rendezvous::gather(place, options, {})
-                    : rendezvous::attend(place, options, {});
+    return raw == 0 ? rendezvous::accept_all_ranks(place, options, {})
+                    : rendezvous::join_rank_zero(place, options, {});
   });
   std::vector<rendezvous::Place> others = places;
   others.erase(others.begin() + raw);
