@@ -77,8 +77,8 @@ class BenchSink final : public transports::Sink {
   bool busy() const { return queued_; }
   void queued() { queued_ = true; }
 
-  std::optional<transports::Receive> expected(transports::Link&) override {
-    if (done_ >= allowed_) return std::nullopt;
+  std::optional<transports::Receive> expected(transports::Link&, std::size_t ahead) override {
+    if (ahead > 0 || done_ >= allowed_) return std::nullopt;
     return transports::Receive{placed_ ? buffer_ : nullptr, bytes_};
   }
   transports::Header arrived(transports::Link&, const transports::HeaderBytes&) override {

@@ -84,8 +84,8 @@ class Conversation final : private transports::Sink {
   void drive(const Done& done);
   void sleep(base::TimePoint now);
 
-  std::optional<transports::Receive> expected(transports::Link& link) override {
-    if (!is_measured(link) || !announced_) return std::nullopt;
+  std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override {
+    if (ahead > 0 || !is_measured(link) || !announced_) return std::nullopt;
     return transports::Receive{payload_.data(), bytes_of(arriving_)};
   }
   transports::Header arrived(transports::Link& link,

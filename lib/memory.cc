@@ -9,6 +9,28 @@
 
 namespace rondo {
 
+Registration::Registration() noexcept = default;
+
+Registration::Registration(void* data, std::size_t bytes,
+                           std::vector<std::unique_ptr<transports::Registration>> parts) noexcept
+    : data_(data), bytes_(bytes), parts_(std::move(parts)) {}
+
+Registration::Registration(Registration&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      parts_(std::move(other.parts_)) {}
+
+// What this one registered ends here, not whenever `other` is destroyed.
+Registration& Registration::operator=(Registration&& other) noexcept {
+  Registration taken(std::move(other));
+  std::swap(data_, taken.data_);
+  std::swap(bytes_, taken.bytes_);
+  std::swap(parts_, taken.parts_);
+  return *this;
+}
+
+Registration::~Registration() = default;
+
 Memory::Memory() noexcept = default;
 
 Memory::Memory(std::unique_ptr<transports::Allocation> allocation) noexcept
@@ -31,16 +53,19 @@ Memory::Memory(std::size_t bytes) : bytes_(bytes) {
 Memory::Memory(Memory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       bytes_(std::exchange(other.bytes_, 0)),
-      allocation_(std::move(other.allocation_)) {}
+      allocation_(std::move(other.allocation_)),
+      registration_(std::move(other.registration_)) {}
 
 Memory& Memory::operator=(Memory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   std::swap(allocation_, other.allocation_);
+  std::swap(registration_, other.registration_);
   return *this;
 }
 
 Memory::~Memory() {
+  registration_ = {};
   if (data_ != nullptr && !allocation_) ::munmap(data_, bytes_);
 }
 

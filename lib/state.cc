@@ -394,9 +394,34 @@ Attachment* CommunicatorState::attachment(const void* key) {
 Memory CommunicatorState::allocate(std::size_t bytes) {
   refuse_child();
   if (bytes == 0) return Memory();
+  std::unique_ptr<transports::Allocation> allocation;
   for (const auto& transport : transports_)
-    if (auto allocation = transport->allocate(bytes)) return Memory(std::move(allocation));
-  return Memory(bytes);
+    if (!allocation) allocation = transport->allocate(bytes);
+  Memory memory = allocation ? Memory(std::move(allocation)) : Memory(bytes);
+  memory.keep(register_with_all(memory.data(), memory.bytes()));
+  return memory;
+}
+
+Registration CommunicatorState::register_memory(void* data, std::size_t bytes) {
+  refuse_child();
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  if (data == nullptr || bytes == 0 || bytes - 1 > UINTPTR_MAX - address)
+    throw Error(Errc::invalid_argument,
+                data == nullptr ? std::string("register_memory: data is null")
+                : bytes == 0
+                    ? std::string("register_memory: there are no bytes to register")
+                    : fmt::format("register_memory: {} bytes from {} on do not fit into the "
+                                  "address space",
+                                  bytes, data));
+  return register_with_all(data, bytes);
+}
+
+Registration CommunicatorState::register_with_all(void* data, std::size_t bytes) const {
+  std::vector<std::unique_ptr<transports::Registration>> parts;
+  for (const auto& transport : transports_)
+    if (auto part = transport->register_memory({static_cast<std::byte*>(data), bytes}))
+      parts.push_back(std::move(part));
+  return {data, bytes, std::move(parts)};
 }
 
 }  // namespace rondo::lib

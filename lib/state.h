@@ -69,13 +69,15 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   const plan::CostConstants& constants() const noexcept { return constants_; }
   void abort(std::error_code why, std::string_view text) noexcept;
   // From the first transport that has memory for all of its ranks; else memory of this process
-  // alone.
+  // alone. Registered with all of them.
   Memory allocate(std::size_t bytes);
+  Registration register_memory(void* data, std::size_t bytes);
 
  private:
   static constexpr milliseconds longest_deadline = std::chrono::hours{24 * 365};
 
   void check_options() const;
+  Registration register_with_all(void* data, std::size_t bytes) const;
   void connect_all();
   Work start_transfers(const point::PointShape& shape, const OpOptions& options);
   CostSource find_cost_source();

@@ -85,11 +85,19 @@ class Link {
 class Sink {
  public:
   virtual ~Sink() = default;
-  // The frame that must come next on this link, if one can be taken now. It is a pure function of
-  // the operations: asking twice gives the same answer until the frame has arrived. Without an
-  // answer a transport still reads the header of a frame that comes, and nothing more, and shows it
-  // to arrived(): a peer that does something else must be noticed.
-  virtual std::optional<Receive> expected(Link& link) = 0;
+  // ahead 0: the frame that must come next on this link, if one can be taken now. It is a pure
+  // function of the operations: asking twice gives the same answer until the frame has arrived.
+  // Without an answer a transport still reads the header of a frame that comes, and nothing more,
+  // and shows it to arrived(): a peer that does something else must be noticed.
+  // ahead > 0: the frame that comes this many frames later, if it is placed and its destination may
+  // be written now, before the frames in front of it. No answer says nothing about what lies
+  // further ahead.
+  // A destination, however far ahead, is a promise: the frame in this position gets exactly this
+  // destination and size, and its memory may be written until the frame has arrived, halt() has
+  // returned or the transport is gone. The sink takes nothing back before: that it has no answer
+  // any more, or that its operation is about to fail, changes nothing for a frame that it has
+  // announced.
+  virtual std::optional<Receive> expected(Link& link, std::size_t ahead) = 0;
   // Without an answer from expected(): a header is awaited all the same, soon, and says what
   // follows. A transport that asks the system for each link may look as often as for a link that
   // expects a frame.
@@ -108,11 +116,11 @@ class Sink {
   virtual void broken(Link& link, std::error_code code, std::string_view what, bool clean) = 0;
 };
 
-// Memory made known to a transport for as long as the object lives (an RDMA registration; nothing
-// for tcp).
-class Region {
+// Memory made known to a transport for as long as the object lives (an RDMA memory region). It may
+// outlive the transport. The destructor may run on any thread, and does nothing in a forked child.
+class Registration {
  public:
-  virtual ~Region() = default;
+  virtual ~Registration() = default;
 };
 
 // Memory from a transport, for as long as the object lives; it may outlive the transport.
@@ -178,15 +186,25 @@ class Transport {
   // After rendezvous: everyone's addresses by rank (empty where a rank has none), and the nonce of
   // the job that peers prove.
   virtual void start(std::vector<Blob> addresses, std::uint64_t job) = 0;
-  // The communicator has failed. Peers that do not know it yet may still load and store memory from
-  // allocate(), so memory that is freed from now on must not be given out again.
-  virtual void halt() noexcept {}
+  // The communicator has failed: its operations end, and their memory goes back to the caller. Once
+  // this has returned, no peer and no progress() reads or writes memory that a sink has announced
+  // or that was given to send(): what was granted to peers is revoked, frames under way are cut in
+  // both directions, and progress() moves nothing any more. The engine calls it before the first
+  // operation ends as failed, under the lock that guards progress(), possibly from within
+  // progress() (in a call of the sink). Bounded: it waits for the device and never for a peer.
+  // Calling it again does nothing. Memory from allocate() is the exception: peers that do not know
+  // of the failure yet may load and store it in their direct algorithms, so what is freed from now
+  // on must not be given out again.
+  virtual void halt() noexcept = 0;
   // Makes a start() that waits for other ranks end with Error(rendezvous) and this text. From any
   // thread.
   virtual void interrupt(std::string_view) noexcept {}
   // The link to a peer; owned by the transport, the same object at every call.
   virtual Link& link(int peer, Lane lane) = 0;
-  virtual std::unique_ptr<Region> register_memory(std::span<std::byte> memory) = 0;
+  // Makes memory known, so that frames from and to it need no copy and no registration of their
+  // own. Null where the transport has no such thing. The transport finds it by address. From any
+  // thread. Throws Error(system) when the system refuses.
+  virtual std::unique_ptr<Registration> register_memory(std::span<std::byte>) { return nullptr; }
   // After start(): the ranks whose memory this one reaches directly; null where the transport has
   // no such thing.
   virtual Windows* windows() noexcept { return nullptr; }

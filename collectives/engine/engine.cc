@@ -255,12 +255,13 @@ Channel& Engine::channel(transports::Link& link) noexcept {
   return c;
 }
 
-std::optional<transports::Receive> Engine::expected(transports::Link& link) {
+std::optional<transports::Receive> Engine::expected(transports::Link& link, std::size_t ahead) {
+  if (failure_ || suspicion_) return std::nullopt;
   if (link.lane() == transports::Lane::messages)
-    return failure_ || suspicion_ ? std::nullopt : point_.expected(link);
+    return ahead == 0 ? point_.expected(link) : std::nullopt;
   Channel& c = channel(link);
-  if (c.receiving == nullptr || failure_ || suspicion_) return std::nullopt;
-  return c.receiving->run.receivable(c.receiving_index);
+  if (c.receiving == nullptr) return std::nullopt;
+  return c.receiving->run.receivable(c.receiving_index, ahead);
 }
 
 transports::Header Engine::arrived(transports::Link& link, const transports::HeaderBytes& header) {

@@ -111,7 +111,7 @@ class Engine final : private transports::Sink, private point::PointHost {
     std::uint64_t finished[lane_count];
   };
 
-  std::optional<transports::Receive> expected(transports::Link& link) override;
+  std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
   transports::Header arrived(transports::Link& link,
                              const transports::HeaderBytes& header) override;
   std::size_t data(transports::Link& link, std::span<const std::byte> view) override;

@@ -29,6 +29,7 @@ extern "C" {
 typedef struct rondo_communicator rondo_communicator;
 typedef struct rondo_request rondo_request;
 typedef struct rondo_memory rondo_memory;
+typedef struct rondo_registration rondo_registration;
 
 /* As rondo::Errc. */
 typedef enum rondo_status {
@@ -223,6 +224,13 @@ RONDO_C_API rondo_status rondo_allocate(rondo_communicator* communicator, size_t
 RONDO_C_API void* rondo_data(const rondo_memory* memory);
 /* Not while an operation uses it. NULL is fine. */
 RONDO_C_API void rondo_free(rondo_memory* memory);
+/* Makes memory of the program known to the transports, until rondo_deregister(): see
+ * Communicator::register_memory. Memory from rondo_allocate() is registered already. */
+RONDO_C_API rondo_status rondo_register(rondo_communicator* communicator, void* data, size_t bytes,
+                                        rondo_registration** registration);
+/* Before the memory is freed, and not while an operation uses it. It may come after
+ * rondo_destroy(). NULL is fine. */
+RONDO_C_API void rondo_deregister(rondo_registration* registration);
 
 /* How one operation runs; NULL stands for all zeros. All ranks must agree on urgent and scale. */
 typedef struct rondo_call {

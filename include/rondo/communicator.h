@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include <rondo/constants.h>
 #include <rondo/error.h>
@@ -22,18 +24,42 @@ class CommunicatorState;
 }
 namespace rondo::transports {
 class Allocation;
-}
+class Registration;
+}  // namespace rondo::transports
 
 namespace rondo {
 
-// Host memory that every transport reaches without a copy; page aligned, zeroed, freed by the
-// destructor. It may outlive the communicator that it is from, but no operation on it may be under
-// way when it is freed.
+// A program's own memory as the transports of one communicator know it, from
+// Communicator::register_memory(). The destructor ends that; the memory itself belongs to the
+// program and must live until then. It may outlive the communicator, but no operation on the memory
+// may be under way when it ends. Reentrant.
+class RONDO_API Registration {
+ public:
+  Registration() noexcept;  // of nothing
+  Registration(void* data, std::size_t bytes,
+               std::vector<std::unique_ptr<transports::Registration>> parts) noexcept;
+  Registration(Registration&& other) noexcept;
+  Registration& operator=(Registration&& other) noexcept;
+  ~Registration();
+  void* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::vector<std::unique_ptr<transports::Registration>> parts_;  // of the transports that have one
+};
+
+// Host memory that every transport reaches without a copy; page aligned, zeroed, registered with
+// every transport, freed by the destructor. It may outlive the communicator that it is from, but no
+// operation on it may be under way when it is freed.
 class RONDO_API Memory {
  public:
   Memory() noexcept;
   explicit Memory(std::size_t bytes);  // of this process alone
   explicit Memory(std::unique_ptr<transports::Allocation> allocation) noexcept;
+  // Keeps what makes this memory known to transports; it ends before the memory is freed.
+  void keep(Registration registration) noexcept { registration_ = std::move(registration); }
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&& other) noexcept;
   ~Memory();
@@ -45,6 +71,7 @@ class RONDO_API Memory {
   std::size_t bytes_ = 0;
   // Where the memory is from; null: a mapping of its own.
   std::unique_ptr<transports::Allocation> allocation_;
+  Registration registration_;
 };
 
 // Counters since connect(). Bytes are payload bytes of this rank.
@@ -201,6 +228,16 @@ class RONDO_API Communicator {
   // ended, in no order; a split has attachments of its own. From any thread.
   Attachment& attach(const void* key, std::unique_ptr<Attachment> attachment);
   Attachment* attachment(const void* key) const;
+  // Makes memory of the program known to every transport, for as long as the returned object lives:
+  // a network card then moves bytes from and to it without copies. Nothing else is registered, so
+  // without it operations work, through staging memory where a transport needs that. It pays for
+  // memory that many operations use; allocate() registers by itself. Ranges may overlap. Local: no
+  // other rank hears of it, and what it does not change is any result. From any thread.
+  //   Wrong: auto r = c.register_memory(p, n); std::free(p);
+  //   Right: r = {}; std::free(p);
+  // Throws Error: invalid_argument when data is null, bytes is 0 or the range wraps around,
+  // unsupported in a forked child, system when the system refuses (RLIMIT_MEMLOCK).
+  Registration register_memory(void* data, std::size_t bytes);
   // Reserves the order of bulk operations for one owner whose operations start by themselves, as
   // those of GradientBuckets in a step. Until release_bulk(owner), a bulk operation with another
   // OpOptions::owner throws Error(invalid_argument), on whatever thread, and so does another

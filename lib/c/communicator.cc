@@ -181,4 +181,18 @@ void* rondo_data(const rondo_memory* memory) {
 void rondo_free(rondo_memory* memory) {
   const std::unique_ptr<rondo_memory> last(memory);
 }
+rondo_status rondo_register(rondo_communicator* communicator, void* data, size_t bytes,
+                            rondo_registration** registration) {
+  return guarded([&] {
+    require(communicator, "communicator");
+    require(registration, "registration");
+    *registration = nullptr;
+    *registration = std::make_unique<rondo_registration>(
+                        rondo_registration{communicator->value.register_memory(data, bytes)})
+                        .release();
+  });
+}
+void rondo_deregister(rondo_registration* registration) {
+  const std::unique_ptr<rondo_registration> last(registration);
+}
 }

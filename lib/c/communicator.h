@@ -10,3 +10,6 @@ struct rondo_communicator {
 struct rondo_memory {
   rondo::Memory value;
 };
+struct rondo_registration {
+  rondo::Registration value;
+};

@@ -206,6 +206,13 @@ static void split_and_memory(rondo_communicator* c, int rank) {
     CHECK(all_are(values, count, 2));
     rondo_destroy(part);
   }
+  float own[10];
+  rondo_registration* registration = NULL;
+  CHECK(rondo_register(c, own, sizeof own, &registration) == RONDO_OK && registration != NULL);
+  fill(own, 10, 1);
+  CHECK(rondo_all_reduce(c, own, own, 10, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK);
+  CHECK(all_are(own, 10, 3));
+  rondo_deregister(registration);
   CHECK(rondo_barrier(c, NULL, NULL) == RONDO_OK);
   rondo_free(memory);
 }
@@ -237,6 +244,14 @@ static void bad_input(rondo_communicator* c, int rank) {
   CHECK(rondo_size_of(RONDO_BF16) == 2 && rondo_size_of((rondo_dtype)256) == 0);
   CHECK(rondo_rank(NULL) == -1 && rondo_size(NULL) == 0 && rondo_data(NULL) == NULL);
   rondo_destroy(NULL);
+  rondo_registration* registration = (rondo_registration*)&value;
+  CHECK(rondo_register(c, NULL, 4, &registration) == RONDO_INVALID_ARGUMENT && registration == NULL);
+  CHECK(strstr(rondo_message(), "data is null") != NULL);
+  CHECK(rondo_register(c, &value, 0, &registration) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_register(c, &value, (size_t)-1, &registration) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_register(c, &value, 4, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_register(NULL, &value, 4, &registration) == RONDO_INVALID_ARGUMENT);
+  rondo_deregister(NULL);
   rondo_free(NULL);
   rondo_release(NULL);
   /* None of that has harmed the communicator. */

@@ -33,9 +33,7 @@ class Refused final : public transports::Transport {
   transports::Link& link(int peer, transports::Lane lane) override {
     return inner_->link(peer, lane);
   }
-  std::unique_ptr<transports::Region> register_memory(std::span<std::byte> memory) override {
-    return inner_->register_memory(memory);
-  }
+  void halt() noexcept override { inner_->halt(); }
   bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
   int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
   bool prepare_sleep() override { return inner_->prepare_sleep(); }

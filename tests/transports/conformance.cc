@@ -164,6 +164,47 @@ void cut_within_a_frame(const MakeTransports& make) {
   CHECK(group[1].problems.empty());
 }
 
+// What was announced and what was given to send() is left alone from then on.
+void halted(const MakeTransports& make, int who) {
+  Group group(make, 2);
+  const std::size_t bytes = std::size_t{30} << 20;
+  for (const transports::Lane lane : transports::link_lanes) {
+    group[0].send(1, lane, 1, bytes);
+    group[1].expect(0, lane, {1, bytes, true, 1});
+  }
+  const auto begun = [&](transports::Lane lane) {
+    const transports::Blob& buffer = group[1].buffer(0, lane);
+    return !buffer.empty() && buffer[0] == payload_of(1, 1)[0];
+  };
+  CHECK(group.run_until([&] { return std::ranges::all_of(transports::link_lanes, begun); }));
+  REQUIRE(group[1].frames == 0);
+  for (int i = 0; i < 2; ++i) group[who].transport().halt();
+  for (const transports::Lane lane : transports::link_lanes)
+    std::ranges::fill(group[1].buffer(0, lane), std::byte{0x55});
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+  while (std::chrono::steady_clock::now() < until) {
+    group[0].turn();
+    CHECK(!(group[1].turn() && who == 1));
+  }
+  for (const transports::Lane lane : transports::link_lanes)
+    CHECK((who == 0 || std::ranges::count(group[1].buffer(0, lane), std::byte{0x55}) ==
+                           static_cast<std::ptrdiff_t>(bytes)));
+  CHECK(group[1].frames == 0);
+  CHECK(group[who].broken_links.empty());
+  CHECK(group[who].sent_later == 0);
+  CHECK(group[who].problems.empty());
+  CHECK(group[who].transport().link(1 - who, transports::Lane::bulk).send(header_of(2), {}, 2) ==
+        transports::Send::full);
+}
+
+void halted_receiver(const MakeTransports& make) {
+  halted(make, 1);
+}
+
+void halted_sender(const MakeTransports& make) {
+  halted(make, 0);
+}
+
 void sleeps_and_wakes(const MakeTransports& make) {
   Group group(make, 2);
   transports::Transport& receiver = group[1].transport();
@@ -218,6 +259,8 @@ const std::vector<Check>& conformance() {
       {"all pairs of seven ranks, both lanes", many_links},
       {"closed in order", clean_close},
       {"cut within a frame", cut_within_a_frame},
+      {"a receiver that halts writes nothing more", halted_receiver},
+      {"a sender that halts sends nothing more", halted_sender},
       {"sleeps and wakes", sleeps_and_wakes},
       {"a stalled link lets its owner sleep", stalled_link_lets_sleep},
   };

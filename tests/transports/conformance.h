@@ -48,6 +48,8 @@ class Node final : public transports::Sink {
   // One round: sends what finds room, then progress. Returns whether anything moved.
   bool turn();
   transports::Transport& transport() { return *transport_; }
+  // Where the frame that is expected next from this peer lands.
+  transports::Blob& buffer(int peer, transports::Lane lane) { return sides_[{peer, lane}].buffer; }
   void destroy() { transport_.reset(); }
   bool idle() const { return sends_left_ == 0 && expected_left_ == 0; }
 
@@ -79,7 +81,7 @@ class Node final : public transports::Sink {
   };
   using Key = std::pair<int, transports::Lane>;
 
-  std::optional<transports::Receive> expected(transports::Link& link) override;
+  std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
   transports::Header arrived(transports::Link& link,
                              const transports::HeaderBytes& header) override;
   std::size_t data(transports::Link& link, std::span<const std::byte> view) override;

@@ -73,9 +73,9 @@ Node::Side& Node::side(transports::Link& link, std::string_view call) {
   return side;
 }
 
-std::optional<transports::Receive> Node::expected(transports::Link& link) {
+std::optional<transports::Receive> Node::expected(transports::Link& link, std::size_t ahead) {
   Side& at = side(link, "expected");
-  if (at.in.empty()) return std::nullopt;
+  if (ahead > 0 || at.in.empty()) return std::nullopt;
   const Expected& next = at.in.front();
   if (next.placed && at.buffer.size() != next.bytes) at.buffer.assign(next.bytes, std::byte{0xaa});
   return transports::Receive{next.placed ? at.buffer.data() : nullptr, next.bytes};

@@ -50,8 +50,8 @@ class NotingSink final : public transports::Sink {
   std::string what;
   std::error_code code;
 
-  std::optional<transports::Receive> expected(transports::Link&) override {
-    if (to_come.empty()) return std::nullopt;
+  std::optional<transports::Receive> expected(transports::Link&, std::size_t ahead) override {
+    if (ahead > 0 || to_come.empty()) return std::nullopt;
     filling_.resize(to_come.front());
     return transports::Receive{placed ? filling_.data() : nullptr, to_come.front()};
   }

@@ -2,7 +2,6 @@
 #include "transports/mem/incoming.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 
 namespace rondo::mem {
@@ -21,19 +20,13 @@ bool MemIncoming::pump(transports::Sink& sink, transports::Link& link) {
   budget_ = bytes_at_once;
   for (;;) {
     bool more = false;
-    switch (state_) {
-      case State::header:
-        more = collect_header();
-        if (more && have_ == header_.size()) show(sink, link);
-        break;
-      case State::shown:
-        more = sink.expected(link) && show(sink, link);
-        break;
-      case State::payload:
-        more = deliver(sink, link);
-        break;
-      case State::refused:
-        break;
+    if (frames_.accepted()) {
+      more = deliver(sink, link);
+    } else if (frames_.collecting()) {
+      more = collect_header();
+      if (more && frames_.head_complete()) show(sink, link);
+    } else if (frames_.held()) {
+      more = show_again(sink, link);
     }
     if (!more) return moved;
     moved = true;
@@ -43,78 +36,43 @@ bool MemIncoming::pump(transports::Sink& sink, transports::Link& link) {
 
 bool MemIncoming::collect_header() {
   if (delay_ != 0 && --delay_ != 0) return false;
-  const auto bytes = piece(header_.size() - have_);
+  const auto bytes = piece(frames_.head_rest().size());
   if (bytes.empty()) return false;
   if (faults_.delay != 0 && delay_drawn_ == frame_) {
     ++delay_drawn_;
     delay_ = dice_.roll(MemDice::delay, frame_, std::uint64_t{faults_.delay} + 1);
     if (delay_ != 0) return false;
   }
-  std::memcpy(header_.data() + have_, bytes.data(), bytes.size());
-  have_ += bytes.size();
+  std::memcpy(frames_.head_rest().data(), bytes.data(), bytes.size());
+  frames_.head_came(bytes.size());
   consume(bytes.size());
   return true;
 }
 
-// Asks the sink about a complete header. False while it is on hold.
-bool MemIncoming::show(transports::Sink& sink, transports::Link& link) {
-  switch (sink.arrived(link, header_)) {
-    case transports::Header::hold:
-      state_ = State::shown;
-      return false;
-    case transports::Header::refuse:
-      state_ = State::refused;
-      return true;
-    case transports::Header::accept:
-      break;
-  }
-  const auto receive = sink.expected(link);
-  assert(receive && "a sink that accepts a frame announces it");
-  receive_ = *receive;
-  state_ = State::payload;
-  have_ = 0;
-  if (receive_.bytes == 0) finish(sink, link);
-  return true;
+void MemIncoming::show(transports::Sink& sink, transports::Link& link) {
+  if (frames_.show(link, sink) && frames_.left() == 0) finish(sink, link);
+}
+
+bool MemIncoming::show_again(transports::Sink& sink, transports::Link& link) {
+  const auto next = sink.expected(link, 0);
+  if (!next || frames_.closed()) return false;
+  frames_.announce(next);
+  show(sink, link);
+  return !frames_.held();
 }
 
 bool MemIncoming::deliver(transports::Sink& sink, transports::Link& link) {
-  const auto bytes = piece(receive_.bytes - have_);
+  const auto bytes = piece(frames_.left());
   if (bytes.empty()) return false;
-  std::size_t taken = bytes.size();
-  if (receive_.destination != nullptr)
-    std::memcpy(receive_.destination + have_, bytes.data(), bytes.size());
-  else
-    taken = lend(sink, link, bytes);
-  have_ += taken;
+  const std::size_t taken = frames_.take(link, sink, bytes);
   consume(taken);
-  if (have_ == receive_.bytes) finish(sink, link);
+  if (frames_.left() == 0) finish(sink, link);
   return true;
 }
 
-// Shows the sink a piece that follows rest_. What it does not use is fewer than 16 bytes and is
-// kept in rest_. Returns how many bytes of the piece are done with.
-std::size_t MemIncoming::lend(transports::Sink& sink, transports::Link& link,
-                              std::span<const std::byte> piece) {
-  std::span<const std::byte> view = piece;
-  std::size_t taken = piece.size();
-  if (rest_bytes_ != 0) {
-    taken = std::min(piece.size(), rest_.size() - rest_bytes_);
-    std::memcpy(rest_.data() + rest_bytes_, piece.data(), taken);
-    view = std::span(rest_).first(rest_bytes_ + taken);
-  }
-  const std::size_t used = sink.data(link, view);
-  assert(used <= view.size() && view.size() - used < 16 && "a sink leaves less than one element");
-  rest_bytes_ = view.size() - used;
-  std::memmove(rest_.data(), view.data() + used, rest_bytes_);
-  return taken;
-}
-
 void MemIncoming::finish(transports::Sink& sink, transports::Link& link) {
-  assert(rest_bytes_ == 0 && "frames end with whole elements");
-  state_ = State::header;
-  have_ = 0;
   ++frame_;
-  sink.received(link);
+  frames_.finish(link, sink);
 }
 
 // The next bytes, as far as budget and faults allow.

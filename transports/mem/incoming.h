@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 
+#include "transports/assembler.h"
 #include "transports/mem/dice.h"
 #include "transports/mem/mem.h"
 #include "transports/mem/ring.h"
@@ -25,28 +26,24 @@ class MemIncoming {
 
   // Delivers what has come, a bounded number of bytes. True when anything moved.
   bool pump(transports::Sink& sink, transports::Link& link);
+  // Reads nothing more.
+  void halt() noexcept { frames_.halt(); }
   // Everything that came has been delivered.
-  bool empty() const noexcept {
-    return ring_.view().empty() && state_ != State::shown && delay_ == 0;
-  }
+  bool empty() const noexcept { return ring_.view().empty() && !frames_.held() && delay_ == 0; }
   // Nothing of a frame has been taken.
-  bool at_boundary() const noexcept { return state_ == State::header && have_ == 0; }
+  bool at_boundary() const noexcept { return frames_.at_boundary(); }
   // The sink has to act before any more is read.
-  bool stuck() const noexcept { return state_ == State::shown || state_ == State::refused; }
+  bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
+  bool misused() const noexcept { return frames_.misused(); }
   // Whether pump() has something to do. Asked after the bell has been told that this rank lies
   // down.
   bool ready() const noexcept { return !stuck() && !ring_.view().empty(); }
 
  private:
-  // header: being collected. shown: complete, and on hold. payload: agreed and being delivered.
-  // refused: for good.
-  enum class State { header, shown, payload, refused };
-
   bool collect_header();
-  bool show(transports::Sink& sink, transports::Link& link);
+  void show(transports::Sink& sink, transports::Link& link);
+  bool show_again(transports::Sink& sink, transports::Link& link);
   bool deliver(transports::Sink& sink, transports::Link& link);
-  std::size_t lend(transports::Sink& sink, transports::Link& link,
-                   std::span<const std::byte> piece);
   void finish(transports::Sink& sink, transports::Link& link);
   std::span<const std::byte> piece(std::size_t most) const noexcept;
   void consume(std::size_t count) noexcept;
@@ -56,14 +53,7 @@ class MemIncoming {
   MemBell& writer_;
   const MemFaults& faults_;
   MemDice dice_;
-  State state_ = State::header;
-  transports::HeaderBytes header_{};
-  transports::Receive receive_;
-  std::size_t have_ = 0;  // bytes of the header, then of the payload, taken from the ring
-  // Bytes of an element that came in parts, which the sink has seen and not used. Twice the largest
-  // element that may be left over, so that what follows always completes it.
-  std::array<std::byte, 32> rest_{};
-  std::size_t rest_bytes_ = 0;
+  transports::Assembler frames_;
   std::size_t budget_ = 0;         // bytes that this pump() may still deliver
   std::uint64_t frame_ = 0;        // number of the frame being received
   std::uint64_t delay_drawn_ = 0;  // frames for which a delay has been drawn

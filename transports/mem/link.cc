@@ -3,6 +3,8 @@
 
 #include <system_error>
 
+#include <rondo/error.h>
+
 namespace rondo::mem {
 
 namespace {
@@ -37,7 +39,12 @@ bool MemLink::progress(transports::Sink& sink) {
   const bool ended = pipe_.state.load() != MemPipe::open;
   bool moved = outgoing_.pump(sink, *this);
   moved |= incoming_.pump(sink, *this);
-  if (ended && over()) {
+  if (!broken_ && incoming_.misused()) {
+    broken_ = true;
+    sink.broken(*this, Errc::system, transports::Assembler::misuse, false);
+    return true;
+  }
+  if (ended && !broken_ && over()) {
     tell_broken(sink);
     moved = true;
   }
@@ -48,6 +55,12 @@ bool MemLink::ready() const noexcept {
   if (broken_) return false;
   if (pipe_.state.load() != MemPipe::open && over()) return true;
   return outgoing_.ready() || incoming_.ready();
+}
+
+void MemLink::halt() noexcept {
+  broken_ = true;
+  outgoing_.halt();
+  incoming_.halt();
 }
 
 // Of an ended pipe: everything that came has been delivered, or cannot be for now while frames wait

@@ -26,12 +26,14 @@ class MemLink final : public transports::Link {
   transports::Lane lane() const noexcept override { return lane_; }
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie) override {
-    return outgoing_.send(header, payload, cookie);
+    return broken_ ? transports::Send::full : outgoing_.send(header, payload, cookie);
   }
   std::string describe() const override;
 
   bool progress(transports::Sink& sink);
   bool ready() const noexcept;
+  // Nothing moves any more, and the sink hears no more of this link.
+  void halt() noexcept;
 
  private:
   bool over() const noexcept;

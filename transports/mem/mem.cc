@@ -99,14 +99,15 @@ class MemTransport final : public transports::Transport {
     return *links_.at(row * static_cast<std::size_t>(fabric_.size) +
                       static_cast<std::size_t>(peer));
   }
-  std::unique_ptr<transports::Region> register_memory(std::span<std::byte>) override {
-    return std::make_unique<transports::Region>();
-  }
   transports::Windows* windows() noexcept override { return windows_ ? &*windows_ : nullptr; }
   std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
     return windows_ ? fabric_.windows->allocate(fabric_.windows, rank_, bytes) : nullptr;
   }
 
+  void halt() noexcept override {
+    for (const auto& link : links_)
+      if (link) link->halt();
+  }
   bool progress(transports::Sink& sink) override {
     fabric_.bell(rank_).get_up();
     bool moved = false;

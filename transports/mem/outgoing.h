@@ -31,6 +31,8 @@ class MemOutgoing {
                         std::uint64_t cookie);
   // Moves queued frames on and counts a stall down. True when anything moved.
   bool pump(transports::Sink& sink, transports::Link& link);
+  // Forgets the frames that are not in the ring yet.
+  void halt() noexcept { queue_.clear(); }
   // Frames that are not in the ring yet.
   bool waiting() const noexcept { return !queue_.empty(); }
   // Whether pump() has something to do. Asked after the bell has been told that this rank lies

@@ -2,7 +2,6 @@
 #include "transports/shm/incoming.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 
 #include "transports/shm/outgoing.h"
@@ -43,19 +42,12 @@ bool ShmIncoming::pump(transports::Sink& sink, transports::Link& link) {
   budget_ = bytes_at_once;
   for (;;) {
     bool more = false;
-    switch (state_) {
-      case State::header:
-        more = budget_ != 0 && take_header(sink, link);
-        break;
-      case State::shown:
-        more = sink.expected(link) && show(sink, link);
-        break;
-      case State::payload:
-        more = deliver(sink, link);
-        break;
-      case State::refused:
-        break;
-    }
+    if (frames_.accepted())
+      more = deliver(sink, link);
+    else if (frames_.collecting())
+      more = budget_ != 0 && take_header(sink, link);
+    else if (frames_.held())
+      more = show_again(sink, link);
     if (!more) return moved;
     moved = true;
     if (stuck()) return moved;
@@ -66,82 +58,48 @@ bool ShmIncoming::pump(transports::Sink& sink, transports::Link& link) {
 // writes there afterwards.
 bool ShmIncoming::take_header(transports::Sink& sink, transports::Link& link) {
   if (produced_ - consumed_ < ring_unit && available() < ring_unit) return false;
-  std::memcpy(header_.data(), ring_ + consumed_ % ring_bytes_, header_.size());
+  std::memcpy(frames_.head_rest().data(), ring_ + consumed_ % ring_bytes_, ring_unit);
+  frames_.head_came(ring_unit);
   consumed_ += ring_unit;
   budget_ -= std::min(budget_, ring_unit);
   show(sink, link);
   return true;
 }
 
-// Asks the sink about a complete header. False while it is on hold.
-bool ShmIncoming::show(transports::Sink& sink, transports::Link& link) {
-  switch (sink.arrived(link, header_)) {
-    case transports::Header::hold:
-      state_ = State::shown;
-      return false;
-    case transports::Header::refuse:
-      state_ = State::refused;
-      return true;
-    case transports::Header::accept:
-      break;
-  }
-  const auto receive = sink.expected(link);
-  assert(receive && "a sink that accepts a frame announces it");
-  receive_ = *receive;
-  state_ = State::payload;
-  have_ = 0;
-  if (receive_.bytes == 0) finish(sink, link);
-  return true;
+void ShmIncoming::show(transports::Sink& sink, transports::Link& link) {
+  if (frames_.show(link, sink) && frames_.left() == 0) finish(sink, link);
+}
+
+bool ShmIncoming::show_again(transports::Sink& sink, transports::Link& link) {
+  const auto next = sink.expected(link, 0);
+  if (!next || frames_.closed()) return false;
+  frames_.announce(next);
+  show(sink, link);
+  return !frames_.held();
 }
 
 bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
   std::uint64_t come = produced_ - consumed_;
   if (come == 0) come = available();
   const std::size_t place = consumed_ % ring_bytes_;
-  const std::size_t bytes = std::min({receive_.bytes - have_, budget_, ring_bytes_ - place,
-                                      piece_bytes, static_cast<std::size_t>(come)});
+  const std::size_t bytes = std::min(
+      {frames_.left(), budget_, ring_bytes_ - place, piece_bytes, static_cast<std::size_t>(come)});
   if (bytes == 0) return false;
-  const std::span<const std::byte> piece(ring_ + place, bytes);
-  std::size_t taken = bytes;
-  if (receive_.destination != nullptr)
-    std::memcpy(receive_.destination + have_, piece.data(), bytes);
-  else
-    taken = lend(sink, link, piece);
-  have_ += taken;
+  const std::size_t taken = frames_.take(link, sink, {ring_ + place, bytes});
   consumed_ += taken;
   budget_ -= taken;
-  if (have_ == receive_.bytes)
+  if (frames_.left() == 0)
     finish(sink, link);
   else
     tell_consumed();
   return true;
 }
 
-// Shows the sink a piece that follows rest_. What it does not use is fewer than 16 bytes and is
-// kept in rest_. Returns how many bytes of the piece are done with.
-std::size_t ShmIncoming::lend(transports::Sink& sink, transports::Link& link,
-                              std::span<const std::byte> piece) {
-  std::span<const std::byte> view = piece;
-  std::size_t taken = piece.size();
-  if (rest_bytes_ != 0) {
-    taken = std::min(piece.size(), rest_.size() - rest_bytes_);
-    std::memcpy(rest_.data() + rest_bytes_, piece.data(), taken);
-    view = std::span(rest_).first(rest_bytes_ + taken);
-  }
-  const std::size_t used = sink.data(link, view);
-  assert(used <= view.size() && view.size() - used < 16 && "a sink leaves less than one element");
-  rest_bytes_ = view.size() - used;
-  std::memmove(rest_.data(), view.data() + used, rest_bytes_);
-  return taken;
-}
-
 // What fills up the last unit of a payload goes with it.
 void ShmIncoming::finish(transports::Sink& sink, transports::Link& link) {
-  assert(rest_bytes_ == 0 && "frames end with whole elements");
   consumed_ = whole_units(consumed_);
-  state_ = State::header;
   tell_consumed();
-  sink.received(link);
+  frames_.finish(link, sink);
 }
 
 }  // namespace rondo::shm

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "transports/assembler.h"
 #include "transports/shm/neighbour.h"
 #include "transports/transport.h"
 
@@ -22,29 +23,27 @@ class ShmIncoming {
 
   // Delivers what has come, a bounded number of bytes. True when anything moved.
   bool pump(transports::Sink& sink, transports::Link& link);
+  // Reads nothing more.
+  void halt() noexcept { frames_.halt(); }
   // Everything that came has been delivered.
-  bool empty() const noexcept { return available() == 0 && state_ != State::shown; }
+  bool empty() const noexcept { return available() == 0 && !frames_.held(); }
   // Nothing of a frame has been taken.
-  bool at_boundary() const noexcept { return state_ == State::header; }
+  bool at_boundary() const noexcept { return frames_.collecting(); }
   // The sink has to act before any more is read.
-  bool stuck() const noexcept { return state_ == State::shown || state_ == State::refused; }
-  bool shown() const noexcept { return state_ == State::shown; }
+  bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
+  bool shown() const noexcept { return frames_.held(); }
   // pump() would do something.
   bool ready() const noexcept { return !stuck() && !corrupt_ && available() != 0; }
   // The peer has said what cannot be.
   bool corrupt() const noexcept { return corrupt_; }
+  bool misused() const noexcept { return frames_.misused(); }
 
  private:
-  // header: to come. shown: complete, and on hold. payload: agreed and being delivered. refused:
-  // for good.
-  enum class State { header, shown, payload, refused };
-
   std::uint64_t available() const noexcept;
   bool take_header(transports::Sink& sink, transports::Link& link);
-  bool show(transports::Sink& sink, transports::Link& link);
+  void show(transports::Sink& sink, transports::Link& link);
+  bool show_again(transports::Sink& sink, transports::Link& link);
   bool deliver(transports::Sink& sink, transports::Link& link);
-  std::size_t lend(transports::Sink& sink, transports::Link& link,
-                   std::span<const std::byte> piece);
   void finish(transports::Sink& sink, transports::Link& link);
   void tell_consumed() noexcept;
 
@@ -55,15 +54,8 @@ class ShmIncoming {
   std::uint64_t consumed_ = 0, told_ = 0;
   mutable std::uint64_t produced_ = 0;  // by the peer, as last seen
   mutable bool corrupt_ = false;
-  State state_ = State::header;
-  transports::HeaderBytes header_{};
-  transports::Receive receive_;
-  std::size_t have_ = 0;    // of the payload
+  transports::Assembler frames_;
   std::size_t budget_ = 0;  // bytes that this pump() may still deliver
-  // Bytes of an element that came in parts, which the sink has seen and not used. Twice the largest
-  // element that may be left over, so that what follows always completes it.
-  std::array<std::byte, 32> rest_{};
-  std::size_t rest_bytes_ = 0;
 };
 
 }  // namespace rondo::shm

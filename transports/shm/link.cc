@@ -18,8 +18,13 @@ bool ShmLink::progress(transports::Sink& sink) {
   const bool ended = peer_.ended;
   bool moved = outgoing_.pump(sink, *this);
   if (incoming_.pump(sink, *this)) moved = used_ = true;
+  if (broken_) return true;
   if (outgoing_.corrupt() || incoming_.corrupt()) {
     break_off(sink, Errc::corrupt, "its counters in shared memory are not possible", false);
+    return true;
+  }
+  if (incoming_.misused()) {
+    break_off(sink, Errc::system, transports::Assembler::misuse, false);
     return true;
   }
   if (!ended || !over()) return moved;

@@ -35,6 +35,12 @@ class ShmLink final : public transports::Link {
   // Somebody has asked for the link: a peer that closes in order is told of only then.
   void use() noexcept { used_ = true; }
   bool progress(transports::Sink& sink);
+  // Nothing moves any more, and the sink hears no more of this link.
+  void halt() noexcept {
+    broken_ = true;
+    outgoing_.halt();
+    incoming_.halt();
+  }
   // progress() has to be called again although the peer says nothing new.
   bool busy() const noexcept;
   // progress() would do something now.

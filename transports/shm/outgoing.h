@@ -31,6 +31,11 @@ class ShmOutgoing {
   // Goes on with the frame under way. True when anything moved, or when there is room for what was
   // refused.
   bool pump(transports::Sink& sink, transports::Link& link);
+  // Forgets the frame under way.
+  void halt() noexcept {
+    busy_ = refused_ = false;
+    payload_ = {};
+  }
   bool waiting() const noexcept { return busy_; }
   // pump() would do something.
   bool ready() const noexcept;

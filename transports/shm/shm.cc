@@ -88,9 +88,6 @@ class Shm final : public transports::Transport {
   transports::Reach reach(int peer, std::span<const std::byte> address) const override;
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
   transports::Link& link(int peer, transports::Lane lane) override;
-  std::unique_ptr<transports::Region> register_memory(std::span<std::byte>) override {
-    return std::make_unique<transports::Region>();
-  }
   transports::Windows* windows() noexcept override { return windows_ ? &*windows_ : nullptr; }
   std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
     return exports_ && bytes != 0 ? ShmExports::allocate(exports_, bytes) : nullptr;
@@ -100,6 +97,8 @@ class Shm final : public transports::Transport {
   bool prepare_sleep() override;
   void halt() noexcept override {
     if (exports_) exports_->halt();
+    for (const Links& links : links_)
+      for (const auto& link : links) link->halt();
   }
   void interrupt(std::string_view why) noexcept override { interruption_.set(why); }
 

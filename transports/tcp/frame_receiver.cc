@@ -31,42 +31,44 @@ ssize_t without_interruption(Call call) noexcept {
 }  // namespace
 
 bool FrameReceiver::has_work() const noexcept {
-  if (!flagged() || refused_ || end_ || held()) return false;
-  return expecting_ || !accepted_;
+  if (!flagged() || frames_.closed() || end_ || frames_.held()) return false;
+  return expecting_ || !frames_.accepted();
 }
 
 bool FrameReceiver::receive(transports::Link& link, transports::Sink& sink, bool direct) {
-  if (refused_ || end_) return false;
-  const auto next = sink.expected(link);
-  expecting_ = next.has_value() || (!accepted_ && sink.awaits_header(link));
-  if (!next) {
-    if (accepted_ || held() || !(flagged() || (direct && expecting_))) return false;
-    const bool moved = read_header(link, sink);
-    const auto after = accepted_ ? sink.expected(link) : std::nullopt;
-    return after ? read_frame(link, sink, *after) || moved : moved;
-  }
+  if (frames_.closed() || end_) return false;
   bool moved = false;
-  if (held()) {
-    if (!show_header(link, sink)) return false;
-    moved = true;
+  if (!frames_.accepted()) {
+    const auto next = sink.expected(link, 0);
+    expecting_ = next || sink.awaits_header(link);
+    frames_.announce(next);
+    if (frames_.held()) {
+      if (!next || !show_header(link, sink)) return false;
+      moved = true;
+    } else if (!flagged() && !(direct && expecting_)) {
+      return false;
+    } else if (!next) {
+      moved = read_header(link, sink);
+      if (!frames_.accepted()) return moved;
+    }
   } else if (!direct && !flagged()) {
     return false;
   }
-  return read_frame(link, sink, *next) || moved || end_;
+  return read_frame(link, sink) || moved || end_;
 }
 
 // Without an expectation nothing but the header is read, and only where one is awaited or epoll has
 // seen something.
 bool FrameReceiver::read_header(transports::Link& link, transports::Sink& sink) {
-  const std::size_t wanted = head_bytes_ - header_bytes_;
+  const std::span<std::byte> rest = frames_.head_rest();
   const ssize_t result =
-      without_interruption([&] { return ::recv(socket_, head() + header_bytes_, wanted, 0); });
+      without_interruption([&] { return ::recv(socket_, rest.data(), rest.size(), 0); });
   if (result <= 0) {
     ended(result);
     return end_.has_value();
   }
-  header_bytes_ += static_cast<std::size_t>(result);
-  if (static_cast<std::size_t>(result) < wanted)
+  frames_.head_came(static_cast<std::size_t>(result));
+  if (!frames_.head_complete())
     readable_ = false;
   else
     show_header(link, sink);
@@ -76,31 +78,20 @@ bool FrameReceiver::read_header(transports::Link& link, transports::Sink& sink) 
 bool FrameReceiver::is_genuine() {
   if (!tags_ || genuine_) return true;
   tags_->begin();
-  tags_->add(head_.header);
-  genuine_ = tags_->matches(head_.tag);
+  tags_->add(frames_.header());
+  genuine_ = tags_->matches(frames_.trailer());
   if (!genuine_) end_ = End{base::wrong_tag, false, Errc::authentication};
   if (payload_tags_) tags_->begin();
   return genuine_;
 }
 
 bool FrameReceiver::show_header(transports::Link& link, transports::Sink& sink) {
-  if (!is_genuine()) return false;
-  switch (sink.arrived(link, head_.header)) {
-    case transports::Header::accept:
-      accepted_ = true;
-      return true;
-    case transports::Header::hold:
-      return false;
-    case transports::Header::refuse:
-      break;
-  }
-  refused_ = true;
-  return false;
+  return is_genuine() && frames_.show(link, sink);
 }
 
 // The rest of the header, the payload and its tag in one system call.
 ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept {
-  const std::span<std::byte> header(head() + header_bytes_, head_bytes_ - header_bytes_);
+  const std::span<std::byte> header = frames_.head_rest();
   if (header.empty() && tail.empty())
     return without_interruption([&] { return ::recv(socket_, payload.data(), payload.size(), 0); });
   const std::size_t all = header.size() + payload.size() + tail.size();
@@ -129,20 +120,13 @@ ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> t
 
 // Placed bytes may land before the header has been looked at; it is looked at before anything is
 // said of them.
-bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink,
-                               const transports::Receive& next) {
-  const bool placed = next.destination != nullptr;
-  const std::size_t header_left = head_bytes_ - header_bytes_;
-  const std::size_t payload_left = next.bytes - std::min(next.bytes, payload_bytes_);
-  const std::size_t tail_left = payload_tags_ && next.bytes > 0 ? tail_.size() - tail_bytes_ : 0;
-  std::span<std::byte> to, tail;
-  if (placed) {
-    to = {next.destination + payload_bytes_, std::min(payload_left, most_at_once)};
-  } else {
-    std::copy_n(carry_.begin(), carry_bytes_, slot_.memory.begin());
-    to = std::span(slot_.memory).subspan(carry_bytes_);
-    to = to.first(std::min(payload_left, to.size()));
-  }
+bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink) {
+  const std::size_t header_left = frames_.head_rest().size();
+  const std::size_t payload_left = frames_.left();
+  const std::size_t tail_left =
+      payload_tags_ && frames_.receive().bytes > 0 ? tail_.size() - tail_bytes_ : 0;
+  std::span<std::byte> to = frames_.room(slot_.memory), tail;
+  to = to.first(std::min(to.size(), most_at_once));
   if (to.size() == payload_left) tail = std::span(tail_).last(tail_left);
   const std::size_t wanted = header_left + to.size() + tail.size();
   std::size_t count = 0;
@@ -156,40 +140,34 @@ bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink,
     readable_ = readable_ && count == wanted;
   }
   const std::size_t header_count = std::min(count, header_left);
-  header_bytes_ += header_count;
-  if (header_bytes_ < head_bytes_) return true;
-  if (!accepted_ && !show_header(link, sink)) {
-    if (!refused_ && !end_ && count > header_count)
+  frames_.head_came(header_count);
+  if (!frames_.head_complete()) return true;
+  if (!frames_.accepted() && !show_header(link, sink)) {
+    if (frames_.held() && count > header_count)
       end_ = End{"a frame that was announced has been held back", false};
     return true;
   }
   const std::size_t payload_count = std::min(count - header_count, to.size());
-  payload_bytes_ += payload_count;
   const std::size_t tail_count = count - header_count - payload_count;
   tail_bytes_ += tail_count;
   if (payload_tags_) tags_->add(to.first(payload_count));
-  if (!placed && payload_count > 0) show_payload(link, sink, payload_count);
-  if (payload_bytes_ < next.bytes || tail_count < tail_left) return true;
+  frames_.came(link, sink, slot_.memory, payload_count);
+  if (frames_.left() > 0 || tail_count < tail_left) return settle();
   if (tail_left > 0 && !tags_->matches(tail_)) {
     end_ = End{base::wrong_tag, false, Errc::authentication};
     return true;
   }
-  header_bytes_ = payload_bytes_ = carry_bytes_ = tail_bytes_ = 0;
-  accepted_ = genuine_ = false;
-  sink.received(link);
-  return true;
+  tail_bytes_ = 0;
+  genuine_ = false;
+  frames_.finish(link, sink);
+  return settle();
 }
 
-void FrameReceiver::show_payload(transports::Link& link, transports::Sink& sink,
-                                 std::size_t count) {
-  const auto view = std::span<const std::byte>(slot_.memory).first(carry_bytes_ + count);
-  const std::size_t used = std::min(view.size(), sink.data(link, view));
-  carry_bytes_ = view.size() - used;
-  if (carry_bytes_ >= carry_.size()) {
-    end_ = End{"received bytes have been left unused", false};
-    carry_bytes_ = 0;
-  }
-  std::copy_n(view.begin() + static_cast<std::ptrdiff_t>(used), carry_bytes_, carry_.begin());
+// Always true: something has been read.
+bool FrameReceiver::settle() {
+  if (frames_.misused())
+    end_ = End{std::string(transports::Assembler::misuse), false, Errc::system};
+  return true;
 }
 
 void FrameReceiver::ended(ssize_t result) {
@@ -197,7 +175,7 @@ void FrameReceiver::ended(ssize_t result) {
     readable_ = false;
   } else if (result < 0) {
     end_ = End{base::describe_errno(errno), false};
-  } else if (header_bytes_ == 0) {
+  } else if (frames_.at_boundary()) {
     end_ = End{"the peer closed the connection", true};
   } else {
     end_ = End{"the peer closed the connection in the middle of a frame", false};

@@ -13,6 +13,7 @@
 
 #include "base/frame_tag.h"
 #include "base/handshake.h"
+#include "transports/assembler.h"
 #include "transports/transport.h"
 
 namespace rondo::tcp {
@@ -41,12 +42,14 @@ class FrameReceiver {
     if (agreed.protection == base::Protection::none) return;
     tags_.emplace(agreed.keys.receiving);
     payload_tags_ = agreed.protection == base::Protection::payload;
-    head_bytes_ = sizeof head_;
+    frames_.expect_trailer(base::tag_bytes);
   }
   // At most one frame, and a bounded part of a large one. direct: also ask a socket that epoll has
   // not flagged, where the sink expects something. Returns whether anything moved.
   bool receive(transports::Link& link, transports::Sink& sink, bool direct);
 
+  // Reads nothing more.
+  void halt() noexcept { frames_.halt(); }
   void flag_readable() noexcept { readable_ = true; }
   void flag_hang_up() noexcept { hung_up_ = true; }
   // The sink expected a frame when it was last asked.
@@ -57,37 +60,26 @@ class FrameReceiver {
 
  private:
   bool flagged() const noexcept { return readable_ || hung_up_; }
-  bool held() const noexcept { return header_bytes_ == head_bytes_ && !accepted_; }
   bool read_header(transports::Link& link, transports::Sink& sink);
-  bool read_frame(transports::Link& link, transports::Sink& sink, const transports::Receive& next);
+  bool read_frame(transports::Link& link, transports::Sink& sink);
   ssize_t read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept;
   // False when the header was held back or refused, or has a wrong tag.
   bool show_header(transports::Link& link, transports::Sink& sink);
   bool is_genuine();
-  void show_payload(transports::Link& link, transports::Sink& sink, std::size_t count);
+  bool settle();
   void ended(ssize_t result);
 
   BorrowSlot& slot_;
   int socket_ = -1;
   bool readable_ = false;  // since the socket was last found empty
   bool hung_up_ = false;   // there is an end to be read, for good
-  bool accepted_ = false, refused_ = false, expecting_ = false;
-  struct Head {
-    transports::HeaderBytes header;
-    base::Tag tag;  // on connections that have tags
-  };
-  std::byte* head() noexcept { return reinterpret_cast<std::byte*>(&head_); }
-
+  bool expecting_ = false;
+  transports::Assembler frames_;
   std::optional<base::FrameTag> tags_;
   bool payload_tags_ = false;
-  bool genuine_ = false;  // the tag of the header has been looked at
-  Head head_{};
-  std::size_t head_bytes_ = transports::frame_header_bytes;  // with the tag, if there is one
-  base::Tag tail_{};                                         // that of the payload
-  // What is here of the header and its tag, of the payload, and of its tag.
-  std::size_t header_bytes_ = 0, payload_bytes_ = 0, tail_bytes_ = 0;
-  std::array<std::byte, 16> carry_{};  // of a borrowed frame: shown, but not used yet
-  std::size_t carry_bytes_ = 0;
+  bool genuine_ = false;        // the tag of the header has been looked at
+  base::Tag tail_{};            // that of the payload
+  std::size_t tail_bytes_ = 0;  // that have come
   std::optional<End> end_;
 };
 

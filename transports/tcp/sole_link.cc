@@ -56,9 +56,15 @@ void SoleLink::interface_lost(transports::Sink& sink, std::string_view interface
 }
 
 void SoleLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
+  if (state_ == State::broken) return;
   state_ = State::broken;
   close();
   sink.broken(*this, code, what, clean);
+}
+
+void SoleLink::halt() noexcept {
+  state_ = State::broken;
+  receiver_.halt();
 }
 
 void SoleLink::flag(std::uint32_t events) noexcept {
@@ -73,8 +79,10 @@ bool SoleLink::has_work() const noexcept {
 }
 
 bool SoleLink::progress(transports::Sink& sink, bool direct) {
+  if (!open()) return false;
   bool moved = sender_.resume(*this, sink);
   if (receiver_.receive(*this, sink, direct)) moved = true;
+  if (!open()) return true;
   const auto& end = receiver_.end();
   const int error = sender_.error();
   // What the peer said before it went is still to be read; a failure to send waits for that.

@@ -32,6 +32,7 @@ class SoleLink final : public TcpLink, private Watched {
   bool open() const noexcept override { return state_ == State::open; }
   bool progress(transports::Sink& sink, bool direct) override;
   void pace(base::TimePoint now, bool restrained) noexcept override { pace_.pace(now, restrained); }
+  void halt() noexcept override;
   void reminded(transports::Sink&) override {}
   void interface_lost(transports::Sink& sink, std::string_view interface,
                       std::string_view what) override;

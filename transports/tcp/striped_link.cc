@@ -103,6 +103,11 @@ std::optional<std::size_t> StripedLink::doubtful() const noexcept {
   return std::nullopt;
 }
 
+void StripedLink::halt() noexcept {
+  state_ = State::broken;
+  receiver_.halt();
+}
+
 void StripedLink::watch_doubtful() {
   reminder_asked_ = true;
   moved_since_ = false;
@@ -150,6 +155,7 @@ bool StripedLink::progress(transports::Sink& sink, bool direct) {
     moved = sender_.resume(*this, sink);
     if (receiver_.receive(*this, sink, direct)) moved = true;
   }
+  if (state_ == State::broken) return moved;
   moved_since_ = moved_since_ || moved;
   const auto& end = receiver_.end();
   const auto& failure = sender_.failure();

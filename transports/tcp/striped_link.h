@@ -36,6 +36,7 @@ class StripedLink final : public TcpLink {
   bool open() const noexcept override { return state_ != State::broken && attached_ > 0; }
   bool progress(transports::Sink& sink, bool direct) override;
   void pace(base::TimePoint now, bool restrained) noexcept override;
+  void halt() noexcept override;
   void reminded(transports::Sink& sink) override;
   void interface_lost(transports::Sink& sink, std::string_view interface,
                       std::string_view what) override;

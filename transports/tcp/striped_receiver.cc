@@ -34,14 +34,14 @@ ssize_t without_interruption(Call call) noexcept {
 }  // namespace
 
 bool StripedReceiver::has_work() const noexcept {
-  if (refused_ || end_) return false;
+  if (frames_.closed() || end_) return false;
   return std::ranges::any_of(paths_, [&](const Path& path) {
     const bool here = path.known || path.buffered() >= path.head_bytes;
-    if (!here) return path.flagged() && (expecting_ || !shown_);
-    if (!path.known) return expecting_ || !shown_;
+    if (!here || !path.known)
+      return (here || path.flagged()) && (expecting_ || frames_.collecting());
     if (path.piece.sequence != sequence_) return false;
-    if (!accepted_) return !shown_;
-    if (borrowed_ && path.piece.index != next_index_) return false;
+    if (!frames_.accepted()) return frames_.collecting();
+    if (!frames_.placed() && path.piece.index != next_index_) return false;
     return (path.buffered() > 0 && !path.tail_due) || path.flagged();
   });
 }
@@ -53,22 +53,21 @@ std::optional<std::size_t> StripedReceiver::closed_alone() const noexcept {
 }
 
 bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bool direct) {
-  if (refused_ || end_) return false;
-  auto next = sink.expected(link);
-  expecting_ = next.has_value() || (!accepted_ && sink.awaits_header(link));
+  if (frames_.closed() || end_) return false;
   bool moved = false;
-  if (!next) {
-    if (shown_) return false;
-    moved = look(link, sink, direct && expecting_);
-    if (accepted_) next = sink.expected(link);
-    if (!next) return moved;
+  if (!frames_.accepted()) {
+    const auto next = sink.expected(link, 0);
+    expecting_ = next || sink.awaits_header(link);
+    frames_.announce(next);
+    if (frames_.held()) {
+      if (!next || !frames_.show(link, sink)) return false;
+      moved = true;
+    } else if (!next) {
+      moved = look(link, sink, direct && expecting_);
+      if (!frames_.accepted()) return moved;
+    }
   }
-  if (shown_ && !accepted_) {
-    if (!show_header(link, sink, header_)) return false;
-    moved = true;
-  }
-  borrowed_ = next->destination == nullptr;
-  pieces_ = pieces_of(next->bytes);
+  pieces_ = pieces_of(frames_.receive().bytes);
   if (begun_.size() * 64 < pieces_) begun_.resize((pieces_ + 63) / 64);
   budget_ = most_at_once;
   for (bool any = true; any && budget_ > 0;) {
@@ -77,9 +76,11 @@ bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bo
       // Where there is little to send all of it comes over the first path; epoll tells of the
       // others soon enough.
       const bool ask = direct && (i == 0 || pieces_ > 1 || elsewhere_ > 0);
-      if (drain(paths_[i], link, sink, *next, ask)) any = moved = true;
-      if (refused_ || end_) return true;
-      if (accepted_ && finished_ == pieces_) return finish_frame(link, sink);
+      if (drain(paths_[i], link, sink, ask)) any = moved = true;
+      if (frames_.misused() && !end_)
+        end_ = End{i, std::string(transports::Assembler::misuse), false, Errc::system};
+      if (frames_.closed() || end_) return true;
+      if (frames_.accepted() && finished_ == pieces_) return finish_frame(link, sink);
     }
   }
   return moved;
@@ -95,18 +96,18 @@ bool StripedReceiver::look(transports::Link& link, transports::Sink& sink, bool 
       continue;
     }
     if (path.piece.sequence != sequence_) continue;
-    show_header(link, sink, path.piece.header);
+    frames_.set_header(path.piece.header);
+    frames_.show(link, sink);
     return true;
   }
   return moved;
 }
 
-bool StripedReceiver::drain(Path& path, transports::Link& link, transports::Sink& sink,
-                            const transports::Receive& next, bool ask) {
+bool StripedReceiver::drain(Path& path, transports::Link& link, transports::Sink& sink, bool ask) {
   bool moved = false;
   while (budget_ > 0 && find_piece(path, ask, moved)) {
-    if (!admit(path, link, sink, next)) break;
-    if (!take(path, link, sink, next)) break;
+    if (!admit(path, link, sink)) break;
+    if (!take(path, link, sink)) break;
     moved = true;
     if (end_ || finished_ == pieces_) break;
   }
@@ -157,29 +158,32 @@ bool StripedReceiver::fill(Path& path) {
   return true;
 }
 
-bool StripedReceiver::admit(Path& path, transports::Link& link, transports::Sink& sink,
-                            const transports::Receive& next) {
+bool StripedReceiver::admit(Path& path, transports::Link& link, transports::Sink& sink) {
   const Piece& piece = path.piece;
-  if (path.checked) return !borrowed_ || piece.index == next_index_;
+  if (path.checked) return frames_.placed() || piece.index == next_index_;
   if (piece.sequence - sequence_ >= farthest_frame) {
     damaged(path, "it belongs to a frame that cannot be under way");
     return false;
   }
   if (piece.sequence != sequence_) return false;
-  if (!shown_ && !show_header(link, sink, piece.header)) return false;
-  if (!check(path, next)) return false;
+  if (frames_.collecting()) {
+    frames_.set_header(piece.header);
+    frames_.show(link, sink);
+  }
+  if (!frames_.accepted()) return false;
+  if (!check(path)) return false;
   path.checked = true;
-  return !borrowed_ || piece.index == next_index_;
+  return frames_.placed() || piece.index == next_index_;
 }
 
 // What the sender says of a piece against what is known of the frame.
-bool StripedReceiver::check(Path& path, const transports::Receive& next) {
+bool StripedReceiver::check(Path& path) {
   const Piece& piece = path.piece;
-  if (piece.header != header_) {
+  if (piece.header != frames_.header()) {
     damaged(path, "the pieces of one frame have different headers");
     return false;
   }
-  if (piece.index >= pieces_of(next.bytes)) {
+  if (piece.index >= pieces_of(frames_.receive().bytes)) {
     damaged(path, "it lies behind the end of its frame");
     return false;
   }
@@ -194,18 +198,16 @@ bool StripedReceiver::check(Path& path, const transports::Receive& next) {
 }
 
 // Moves payload of the path's piece. False when nothing was there.
-bool StripedReceiver::take(Path& path, transports::Link& link, transports::Sink& sink,
-                           const transports::Receive& next) {
-  const PiecePlace place = place_of(path.piece.index, next.bytes);
+bool StripedReceiver::take(Path& path, transports::Link& link, transports::Sink& sink) {
+  const transports::Receive& frame = frames_.receive();
+  const PiecePlace place = place_of(path.piece.index, frame.bytes);
   const std::size_t left = place.bytes - path.done;
   std::span<std::byte> to;
-  if (borrowed_) {
-    std::copy_n(carry_.begin(), carry_bytes_, slot_.memory.begin());
-    to = std::span(slot_.memory).subspan(carry_bytes_);
-    to = to.first(std::min(left, to.size()));
+  if (frames_.placed()) {
+    to = {frame.destination + place.offset + path.done, left};
   } else {
-    to = {next.destination == nullptr ? nullptr : next.destination + place.offset + path.done,
-          left};
+    to = frames_.room(slot_.memory);
+    to = to.first(std::min(left, to.size()));
   }
   std::size_t count = 0;
   if (!to.empty()) {
@@ -216,7 +218,8 @@ bool StripedReceiver::take(Path& path, transports::Link& link, transports::Sink&
   path.done += count;
   budget_ -= std::min(budget_, count);
   if (path.payload_tags) path.tags->add(to.first(count));
-  if (borrowed_ && count > 0) show_payload(link, sink, count);
+  frames_.came(link, sink, slot_.memory, count);
+  if (frames_.closed()) return true;
   if (path.done < place.bytes) return true;
   path.tail_due = path.payload_tags && place.bytes > 0;
   if (!take_tail(path)) return count > 0;
@@ -269,40 +272,11 @@ bool StripedReceiver::finish_frame(transports::Link& link, transports::Sink& sin
   std::fill_n(begun_.begin(), (pieces_ + 63) / 64, 0);
   ++sequence_;
   elsewhere_ -= std::min<std::size_t>(elsewhere_, 1);
-  shown_ = accepted_ = false;
-  finished_ = next_index_ = carry_bytes_ = 0;
-  sink.received(link);
+  finished_ = next_index_ = 0;
+  frames_.finish(link, sink);
+  if (frames_.misused())
+    end_ = End{0, std::string(transports::Assembler::misuse), false, Errc::system};
   return true;
-}
-
-// False when it was held back or refused.
-bool StripedReceiver::show_header(transports::Link& link, transports::Sink& sink,
-                                  const transports::HeaderBytes& header) {
-  header_ = header;
-  shown_ = true;
-  switch (sink.arrived(link, header_)) {
-    case transports::Header::accept:
-      accepted_ = true;
-      return true;
-    case transports::Header::hold:
-      return false;
-    case transports::Header::refuse:
-      break;
-  }
-  refused_ = true;
-  return false;
-}
-
-void StripedReceiver::show_payload(transports::Link& link, transports::Sink& sink,
-                                   std::size_t count) {
-  const auto view = std::span<const std::byte>(slot_.memory).first(carry_bytes_ + count);
-  const std::size_t used = std::min(view.size(), sink.data(link, view));
-  carry_bytes_ = view.size() - used;
-  if (carry_bytes_ >= carry_.size()) {
-    end_ = End{0, "received bytes have been left unused", false};
-    carry_bytes_ = 0;
-  }
-  std::copy_n(view.begin() + static_cast<std::ptrdiff_t>(used), carry_bytes_, carry_.begin());
 }
 
 // Always false: nothing was read.
@@ -317,9 +291,9 @@ bool StripedReceiver::ended(Path& path, ssize_t result) {
   } else {
     path.closed = true;
     const bool all = std::ranges::all_of(paths_, [](const Path& one) { return one.closed; });
-    if (all && shown_)
+    if (all && !frames_.collecting())
       end_ = End{which, "the peer closed the connection in the middle of a frame", false};
-    if (all && !shown_) end_ = End{which, "the peer closed the connection", true};
+    if (all && frames_.collecting()) end_ = End{which, "the peer closed the connection", true};
   }
   return false;
 }

@@ -13,6 +13,7 @@
 
 #include "base/frame_tag.h"
 #include "base/handshake.h"
+#include "transports/assembler.h"
 #include "transports/tcp/frame_receiver.h"
 #include "transports/tcp/piece.h"
 #include "transports/transport.h"
@@ -45,6 +46,8 @@ class StripedReceiver {
   // not flagged.
   bool receive(transports::Link& link, transports::Sink& sink, bool direct);
 
+  // Reads nothing more.
+  void halt() noexcept { frames_.halt(); }
   void flag_readable(std::size_t path) noexcept { paths_[path].readable = true; }
   void flag_hang_up(std::size_t path) noexcept { paths_[path].hung_up = true; }
   bool expecting() const noexcept { return expecting_; }
@@ -76,22 +79,16 @@ class StripedReceiver {
   };
 
   bool look(transports::Link& link, transports::Sink& sink, bool ask);
-  bool drain(Path& path, transports::Link& link, transports::Sink& sink,
-             const transports::Receive& next, bool ask);
+  bool drain(Path& path, transports::Link& link, transports::Sink& sink, bool ask);
   bool find_piece(Path& path, bool ask, bool& moved);
   bool fill(Path& path);
   // The piece belongs to the frame that is being received, and may be taken now. May end the link.
-  bool admit(Path& path, transports::Link& link, transports::Sink& sink,
-             const transports::Receive& next);
-  bool check(Path& path, const transports::Receive& next);
-  bool take(Path& path, transports::Link& link, transports::Sink& sink,
-            const transports::Receive& next);
+  bool admit(Path& path, transports::Link& link, transports::Sink& sink);
+  bool check(Path& path);
+  bool take(Path& path, transports::Link& link, transports::Sink& sink);
   ssize_t read(Path& path, std::span<std::byte> to, bool all) noexcept;
   void finish_piece(Path& path);
   bool finish_frame(transports::Link& link, transports::Sink& sink);
-  bool show_header(transports::Link& link, transports::Sink& sink,
-                   const transports::HeaderBytes& header);
-  void show_payload(transports::Link& link, transports::Sink& sink, std::size_t count);
   bool ended(Path& path, ssize_t result);
   void damaged(const Path& path, std::string_view what);
   // Ends the link because of a wrong tag.
@@ -102,16 +99,13 @@ class StripedReceiver {
 
   BorrowSlot& slot_;
   std::vector<Path> paths_;
-  bool expecting_ = false, borrowed_ = false, refused_ = false;
+  bool expecting_ = false;
+  transports::Assembler frames_;
   // Of the frame that is being received.
   std::uint64_t sequence_ = 0;
-  bool shown_ = false, accepted_ = false;
   std::size_t elsewhere_ = 0;  // so many more frames are looked for on every path
-  transports::HeaderBytes header_{};
   std::size_t pieces_ = 0, finished_ = 0, next_index_ = 0;
-  std::vector<std::uint64_t> begun_;   // one bit for each piece
-  std::array<std::byte, 16> carry_{};  // of a borrowed frame: shown, but not used yet
-  std::size_t carry_bytes_ = 0;
+  std::vector<std::uint64_t> begun_;  // one bit for each piece
   std::size_t budget_ = 0;
   std::optional<End> end_;
 };

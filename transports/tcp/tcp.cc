@@ -88,8 +88,10 @@ class Tcp final : public transports::Transport {
   transports::Reach reach(int peer, std::span<const std::byte> address) const override;
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
   TcpLink& link(int peer, transports::Lane lane) override;
-  std::unique_ptr<transports::Region> register_memory(std::span<std::byte>) override {
-    return std::make_unique<transports::Region>();
+  void halt() noexcept override {
+    halted_ = true;
+    for (const auto& link : links_)
+      if (link) link->halt();
   }
   bool progress(transports::Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
@@ -116,6 +118,7 @@ class Tcp final : public transports::Transport {
   std::vector<std::unique_ptr<TcpLink>> links_;                          // by peer and lane
   std::array<std::vector<TcpLink*>, transports::link_lane_count> open_;  // by lane
   std::vector<TcpLink*> paced_;
+  bool halted_ = false;
   std::optional<base::TimePoint> urgent_at_;
   base::TimePoint paced_at_{};
   unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;  // of the last progress
@@ -296,6 +299,7 @@ void Tcp::pace(bool urgent) noexcept {
 }
 
 bool Tcp::progress(transports::Sink& sink) {
+  if (halted_) return false;
   bool moved = connections_.pending();
   if (moved) adopt(sink);
   const bool direct = expecting_ <= direct_links;
@@ -318,6 +322,7 @@ bool Tcp::progress(transports::Sink& sink) {
 }
 
 bool Tcp::prepare_sleep() {
+  if (halted_) return true;
   refresh_flags();
   if (connections_.pending()) return false;
   for (const auto& lane : open_)

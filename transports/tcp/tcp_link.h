@@ -33,6 +33,9 @@ class TcpLink : public transports::Link {
   // To be called every few milliseconds of a link that is not urgent and leaves this host: see
   // PacedSocket.
   virtual void pace(base::TimePoint now, bool restrained) noexcept = 0;
+  // Nothing moves any more, and the sink hears no more of this link; its sockets stay open until it
+  // is destroyed: their end would reach the peer before the cause does.
+  virtual void halt() noexcept = 0;
   // The time is up that connect::Connections::remind was asked for.
   virtual void reminded(transports::Sink& sink) = 0;
   // An interface of this host is down: ends the link when one of its connections runs over it.

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <rondo/communicator.h>
+
+#include "catch.h"
+#include "lib/connect.h"
+#include "ranks.h"
+#include "transports/mem/mem.h"
+
+namespace rondo::tests {
+
+namespace {
+
+// What is registered with a transport now. Outlives it.
+class Book {
+ public:
+  void add(std::span<std::byte> memory) {
+    const std::lock_guard lock(mutex_);
+    entries_.push_back(memory);
+  }
+  void remove(std::span<std::byte> memory) {
+    const std::lock_guard lock(mutex_);
+    const auto is_it = [&](std::span<std::byte> one) {
+      return one.data() == memory.data() && one.size() == memory.size();
+    };
+    const auto found = std::ranges::find_if(entries_, is_it);
+    if (found != entries_.end()) entries_.erase(found);
+  }
+  std::size_t count() {
+    const std::lock_guard lock(mutex_);
+    return entries_.size();
+  }
+  std::size_t count(const void* data, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    return static_cast<std::size_t>(std::ranges::count_if(
+        entries_, [&](const auto& one) { return one.data() == data && one.size() == bytes; }));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::span<std::byte>> entries_;
+};
+
+// mem that writes down what is registered. Where windows are asked for it also gives memory.
+class Registrar final : public transports::Transport {
+ public:
+  Registrar(std::unique_ptr<transports::Transport> inner, std::shared_ptr<Book> book)
+      : inner_(std::move(inner)), book_(std::move(book)) {}
+  std::string_view name() const noexcept override { return inner_->name(); }
+  transports::Blob address() const override { return inner_->address(); }
+  std::string describe() const override { return inner_->describe(); }
+  transports::Reach reach(int peer, std::span<const std::byte> address) const override {
+    return inner_->reach(peer, address);
+  }
+  void start(std::vector<transports::Blob> addresses, std::uint64_t job) override {
+    inner_->start(std::move(addresses), job);
+  }
+  void halt() noexcept override { inner_->halt(); }
+  transports::Link& link(int peer, transports::Lane lane) override {
+    return inner_->link(peer, lane);
+  }
+  transports::Windows* windows() noexcept override { return inner_->windows(); }
+  std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
+    return inner_->allocate(bytes);
+  }
+  std::unique_ptr<transports::Registration> register_memory(std::span<std::byte> memory) override {
+    return std::make_unique<Entry>(book_, memory);
+  }
+  bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
+  int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
+  bool prepare_sleep() override { return inner_->prepare_sleep(); }
+
+ private:
+  class Entry final : public transports::Registration {
+   public:
+    Entry(std::shared_ptr<Book> book, std::span<std::byte> memory)
+        : book_(std::move(book)), memory_(memory) {
+      book_->add(memory_);
+    }
+    ~Entry() override { book_->remove(memory_); }
+
+   private:
+    std::shared_ptr<Book> book_;
+    std::span<std::byte> memory_;
+  };
+
+  std::unique_ptr<transports::Transport> inner_;
+  std::shared_ptr<Book> book_;
+};
+
+// Rank 0 of two, over two transports, the first of which gives memory if windows is set.
+struct Rank {
+  explicit Rank(bool windows) : fabrics{fabric(windows), fabric(false)} {
+    auto other = std::async(std::launch::async, [&] { return connect(1); });
+    communicator = connect(0);
+    peer = other.get();
+  }
+  Communicator connect(int rank) {
+    Options options = with_deadline(milliseconds{20'000});
+    options.deadline = milliseconds{20'000};
+    options.rank = rank;
+    options.size = 2;
+    options.store = &store;
+    return lib::connect_with(options, [&](const rendezvous::Place&, const Options&) {
+      lib::TransportList list;
+      for (std::size_t i = 0; i < 2; ++i) {
+        list.push_back(fabrics[i]->endpoint(rank));
+        if (rank == 0) list[i] = std::make_unique<Registrar>(std::move(list[i]), books[i]);
+      }
+      return list;
+    });
+  }
+  static std::unique_ptr<mem::MemFabric> fabric(bool windows) {
+    mem::MemFaults faults;
+    faults.windows = windows;
+    return std::make_unique<mem::MemFabric>(2, faults);
+  }
+  bool both(std::size_t count, const void* data, std::size_t bytes) {
+    return std::ranges::all_of(books,
+                               [&](const auto& book) { return book->count(data, bytes) == count; });
+  }
+  std::size_t all() { return books[0]->count() + books[1]->count(); }
+
+  MapStore store;
+  std::shared_ptr<Book> books[2] = {std::make_shared<Book>(), std::make_shared<Book>()};
+  std::unique_ptr<mem::MemFabric> fabrics[2];
+  std::optional<Communicator> communicator, peer;
+};
+
+}  // namespace
+
+TEST_CASE("allocate registers with every transport for as long as the memory lives",
+          "[registration]") {
+  Rank rank(GENERATE(false, true));
+  CHECK(rank.all() == 0);
+  Memory memory = rank.communicator->allocate(5000);
+  CHECK(rank.both(1, memory.data(), memory.bytes()));
+  CHECK(rank.all() == 2);
+  Memory moved = std::move(memory);
+  CHECK(rank.both(1, moved.data(), moved.bytes()));
+  rank.communicator.reset();
+  CHECK(rank.all() == 2);
+  moved = Memory();
+  CHECK(rank.all() == 0);
+}
+
+TEST_CASE("register_memory registers with every transport until its object ends",
+          "[registration]") {
+  Rank rank(false);
+  std::vector<double> values(100), others(50);
+  const std::size_t bytes = values.size() * sizeof(double);
+  Registration first = rank.communicator->register_memory(values.data(), bytes);
+  CHECK(first.data() == values.data());
+  CHECK(first.bytes() == bytes);
+  CHECK(rank.both(1, values.data(), bytes));
+  {
+    const Registration again = rank.communicator->register_memory(values.data(), bytes);
+    CHECK(rank.both(2, values.data(), bytes));
+  }
+  CHECK(rank.both(1, values.data(), bytes));
+  Registration moved = std::move(first);
+  CHECK(moved.data() == values.data());
+  CHECK(rank.both(1, values.data(), bytes));
+  moved = rank.communicator->register_memory(others.data(), 40);
+  CHECK(rank.both(0, values.data(), bytes));
+  CHECK(rank.both(1, others.data(), 40));
+  rank.communicator.reset();
+  CHECK(rank.both(1, others.data(), 40));
+  moved = {};
+  CHECK(rank.all() == 0);
+  CHECK(moved.data() == nullptr);
+}
+
+TEST_CASE("operations register nothing by themselves", "[registration]") {
+  Rank rank(false);
+  std::vector<float> values(1000, 1.0f), theirs(1000, 2.0f);
+  const auto sum = [](Communicator& communicator, std::vector<float>& own) {
+    const Buffer buffer{own.data(), own.size(), DType::f32};
+    communicator.all_reduce(buffer, buffer, ReduceOp::sum).wait();
+  };
+  auto other = std::async(std::launch::async, [&] { sum(*rank.peer, theirs); });
+  sum(*rank.communicator, values);
+  other.get();
+  CHECK(values.front() == 3.0f);
+  CHECK(rank.all() == 0);
+}
+
+TEST_CASE("register_memory refuses what is no memory", "[registration]") {
+  Rank rank(false);
+  std::byte byte{};
+  const auto refusal = [&](void* data, std::size_t bytes) {
+    try {
+      (void)rank.communicator->register_memory(data, bytes);
+    } catch (const Error& error) {
+      CHECK(error.code() == Errc::invalid_argument);
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  using Catch::Contains;
+  CHECK_THAT(refusal(nullptr, 1), Contains("data is null"));
+  CHECK_THAT(refusal(&byte, 0), Contains("no bytes"));
+  CHECK_THAT(refusal(&byte, SIZE_MAX), Contains("do not fit into the address space"));
+  CHECK(rank.all() == 0);
+}
+
+}  // namespace rondo::tests
