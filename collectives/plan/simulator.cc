@@ -138,8 +138,9 @@ class Simulation {
   SimulatedFabric servers_;
   std::uint32_t slices_ = 1;
   schedules::Layout layout_;
-  std::vector<SimulatedRank> ranks_;
-  std::unique_ptr<FrameTables> tables_;
+  std::unique_ptr<schedules::FrameTables> tables_;
+  std::vector<schedules::Program> programs_;
+  std::vector<SimulatedRank> ranks_;  // refer to the programs, which stay where they are
   EventQueue events_;
   std::vector<Candidate> found_;
   Picoseconds now_ = 0;
@@ -161,6 +162,7 @@ Simulation::Simulation(const SimulatedCall& call, const Fabric& fabric,
 
 void Simulation::prepare(std::uint64_t memory_limit) {
   const schedules::Hosts grouping = group(fabric_);
+  programs_.reserve(count_);
   ranks_.reserve(count_);
   std::uint64_t memory = 0;
   for (std::uint32_t rank = 0; rank < count_; ++rank) {
@@ -169,10 +171,11 @@ void Simulation::prepare(std::uint64_t memory_limit) {
     if (rank == 0) {
       slices_ = schedule.slices;
       layout_ = layout_of(call_, all_ranks_, slices_);
-      tables_ = std::make_unique<FrameTables>(schedule.rounds, call_.depth);
+      tables_ = std::make_unique<schedules::FrameTables>(schedule.rounds, call_.depth);
     }
-    ranks_.emplace_back(schedule, call_.depth, layout_.segments(), *tables_);
-    memory += ranks_.back().memory();
+    programs_.emplace_back(schedule, call_.depth, *tables_);
+    ranks_.emplace_back(programs_.back(), layout_.segments());
+    memory += programs_.back().memory() + ranks_.back().memory();
     if (memory > memory_limit)
       throw Error(
           Errc::unsupported,
@@ -187,11 +190,11 @@ void Simulation::prepare(std::uint64_t memory_limit) {
 
 void Simulation::connect() {
   for (std::uint32_t rank = 0; rank < count_; ++rank) {
-    for (std::uint32_t p = 0; p < ranks_[rank].peers().size(); ++p) {
-      SimulatedPeer& peer = ranks_[rank].peer(p);
-      const std::uint32_t other = stand_in(peer.rank);
-      const int shift = peer.rank - static_cast<int>(other);
-      peer.reverse = static_cast<std::uint32_t>(
+    for (std::uint32_t p = 0; p < ranks_[rank].peers(); ++p) {
+      const int named = ranks_[rank].rank_of(p);
+      const std::uint32_t other = stand_in(named);
+      const int shift = named - static_cast<int>(other);
+      ranks_[rank].peer(p).reverse = static_cast<std::uint32_t>(
           ranks_[other].find_peer(schedules::wrap(static_cast<int>(rank) - shift, all_ranks_)));
     }
   }
@@ -221,7 +224,7 @@ void Simulation::handle(const Event& event) {
     case Kind::reach: {
       Event next = event;
       next.kind = Kind::arrive;
-      const bool inside = is_inside(event.rank, rank.peer(event.peer).rank);
+      const bool inside = is_inside(event.rank, rank.rank_of(event.peer));
       const Picoseconds last =
           servers_.enter(event.rank, inside, {now_, event.other}, event.bytes, next.trail);
       next.other = now_;
@@ -236,7 +239,7 @@ void Simulation::handle(const Event& event) {
       rank.received(event.peer, found_);
       break;
     case Kind::sent:
-      rank.sent({event.segment, event.step}, found_);
+      rank.sent({.segment = event.segment, .step = event.step}, found_);
       break;
   }
   act(event);
@@ -259,8 +262,8 @@ void Simulation::try_receive(std::uint32_t peer_index, const Event& event) {
   SimulatedRank& rank = ranks_[event.rank];
   SimulatedPeer& peer = rank.peer(peer_index);
   if (peer.taking || peer.waiting == 0 || !rank.can_receive(peer_index)) return;
-  const SimulatedPlace place = rank.next_receive(peer_index);
-  const SimulatedStep& step = rank.step(place);
+  const schedules::FramePlace place = rank.next_receive(peer_index);
+  const schedules::ProgramStep& step = rank.step(place);
   // A frame that could be taken while it came has been handled as it came, all but the end.
   const bool at_once = event.kind == Kind::arrive && event.peer == peer_index && peer.waiting == 1;
   --peer.waiting;
@@ -275,7 +278,7 @@ void Simulation::try_receive(std::uint32_t peer_index, const Event& event) {
 
 void Simulation::start_send(std::uint32_t peer_index, const Event& event) {
   SimulatedRank& rank = ranks_[event.rank];
-  const SimulatedPlace place = rank.send_started(peer_index, found_);
+  const schedules::FramePlace place = rank.send_started(peer_index, found_);
   Event next{.kind = Kind::leave,
              .rank = event.rank,
              .peer = peer_index,
@@ -297,11 +300,11 @@ void Simulation::start_send(std::uint32_t peer_index, const Event& event) {
 }
 
 void Simulation::leave(const Event& event, Picoseconds ready) {
-  const SimulatedPeer& peer = ranks_[event.rank].peer(event.peer);
-  const bool inside = is_inside(event.rank, peer.rank);
+  const int named = ranks_[event.rank].rank_of(event.peer);
+  const bool inside = is_inside(event.rank, named);
   Event next{.kind = Kind::reach,
-             .rank = stand_in(peer.rank),
-             .peer = peer.reverse,
+             .rank = stand_in(named),
+             .peer = ranks_[event.rank].peer(event.peer).reverse,
              .bytes = event.bytes,
              .trail = event.trail};
   const Passage out =

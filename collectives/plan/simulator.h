@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the schedules of all ranks against a model of hosts and links instead of bytes: the same
-// steps, frame order, window, fences and write-after-send rule as the engine. Discrete events in
-// whole picoseconds, so that equal arguments give equal results on every machine. docs/simulator.md
-// describes the model.
+// Runs the schedules of all ranks against a model of hosts and links instead of bytes, by the rules
+// of the engine (schedules/progress.h). Discrete events in whole picoseconds, so that equal
+// arguments give equal results on every machine. docs/simulator.md describes the model.
 #pragma once
 
 #include <cstddef>
