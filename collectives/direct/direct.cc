@@ -47,7 +47,7 @@ DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& option
       sources_(size_),
       outs_(size_) {}
 
-void DirectLane::begin(engine::Operation& operation) {
+void DirectLane::begin(engine::DirectOperation& operation) {
   operation.next_direct = nullptr;
   (last_ == nullptr || first_ == nullptr ? first_ : last_->next_direct) = &operation;
   last_ = &operation;
@@ -61,7 +61,7 @@ void DirectLane::post() {
 }
 
 CallRules DirectLane::prepare() {
-  const engine::Operation& operation = *first_;
+  const engine::DirectOperation& operation = *first_;
   const schedules::Signature& s = operation.signature;
   roles_ = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
   element_ = size_of(s.type);
@@ -93,7 +93,7 @@ CallRules DirectLane::prepare() {
 }
 
 void DirectLane::write_post(std::uint64_t sequence) {
-  const engine::Operation& operation = *first_;
+  const engine::DirectOperation& operation = *first_;
   const std::size_t bytes = operation.in_bytes;
   if (eager_ && bytes != 0) {
     DirectPost& mine = flags_.area(rank_).control().posts[sequence % 2];
@@ -124,7 +124,7 @@ std::optional<engine::Frame> DirectLane::offence() const {
 
 // The ranks decide alike, since they decide from the posts. It opens the windows that are used.
 Agreement DirectLane::agree(std::uint64_t sequence) {
-  const engine::Operation& operation = *first_;
+  const engine::DirectOperation& operation = *first_;
   // Copied once: what is decided and what is mapped must be the same, whatever a peer writes
   // meanwhile.
   for (std::size_t rank = 0; rank < size_; ++rank) {

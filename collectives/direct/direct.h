@@ -38,9 +38,9 @@ class DirectLane {
   DirectLane(transports::Windows& windows, const DirectOptions& options, Priority lane);
 
   // The operation is posted at once when it is the only one.
-  void begin(engine::Operation& operation);
+  void begin(engine::DirectOperation& operation);
   bool idle() const noexcept { return first_ == nullptr; }
-  engine::Operation& first() const noexcept { return *first_; }
+  engine::DirectOperation& first() const noexcept { return *first_; }
   // Does a bounded piece of work for the first operation. done: it is, and is no longer the first.
   Step advance();
   void clear() noexcept { first_ = last_ = nullptr; }
@@ -108,8 +108,8 @@ class DirectLane {
   DirectFlags flags_;
   Protocol<DirectFlags> protocol_;
 
-  engine::Operation* first_ = nullptr;
-  engine::Operation* last_ = nullptr;
+  engine::DirectOperation* first_ = nullptr;
+  engine::DirectOperation* last_ = nullptr;
   std::uint64_t bytes_loaded_ = 0;
   Told told_[2];
 

@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Moving frames. How threads wait is in engine_wait.cc, what happens when something goes wrong in
-// engine_faults.cc.
 #include "collectives/engine/engine.h"
 
-#include <sys/eventfd.h>
-#include <sys/timerfd.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <utility>
 
-#include "base/crc32c.h"
-#include "base/thread.h"
-#include "collectives/engine/guard.h"
+#include "base/mutex.h"
 
 namespace rondo::engine {
 
 namespace {
 
-constexpr int frames_in_a_row = 64;       // to one peer, before another gets its turn
-constexpr int direct_steps_in_a_row = 4;  // of one lane
-
-base::FileDescriptor checked(int descriptor, const char* call) {
-  if (descriptor < 0)
-    throw Error(Errc::system, std::string(call) + ": " + std::generic_category().message(errno));
-  return base::FileDescriptor(descriptor);
-}
+// Without a frame for this long the ranks compare their calls.
+constexpr milliseconds stall_time{500};
 
 }  // namespace
 
@@ -34,31 +20,42 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
     : options_(options),
       routes_(std::move(routes)),
       transports_(std::move(transports)),
-      observer_(observer),
-      idle_program_(options.size),
+      driver_(*this, options.crowded),
+      verdict_(observer),
+      calls_{LaneCalls(options.rank, transports::Lane::bulk),
+             LaneCalls(options.rank, transports::Lane::urgent),
+             LaneCalls(options.rank, transports::Lane::messages)},
+      scheduled_{{{options.rank, options.size, options.checksum}, calls_[0], *this},
+                 {{options.rank, options.size, options.checksum}, calls_[1], *this}},
       point_({options.rank, options.size, options.checksum}, *this),
-      pool_(std::make_shared<OperationPool>()),
-      wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
-      timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {
-  lane(transports::Lane::bulk).prepare(transports::Lane::bulk, options_.size);
-  lane(transports::Lane::urgent).prepare(transports::Lane::urgent, options_.size);
+      owners_{&scheduled_[0], &scheduled_[1], &point_},
+      scheduled_pool_(std::make_shared<OperationPool>()),
+      direct_pool_(std::make_shared<OperationPool>()),
+      message_pool_(std::make_shared<OperationPool>()) {
+  OwnerHost& host = *this;
   for (transports::Transport* transport : transports_) {
     transports::Windows* const windows = transport->windows();
-    if (windows == nullptr || windows->ranks().size() != routes_.size() || !direct_.empty())
-      continue;
+    if (windows == nullptr || windows->ranks().size() != routes_.size() || has_direct_) continue;
     if (routes_.size() > direct::most_direct_ranks) continue;
-    direct_.reserve(lane_count);
-    for (int i = 0; i < lane_count; ++i)
-      direct_.emplace_back(*windows, direct::DirectOptions{options_.rank, options_.reproducible},
-                           static_cast<Priority>(i));
+    has_direct_ = true;
+    for (const Priority priority : {Priority::urgent, Priority::bulk}) {
+      const auto index = static_cast<std::size_t>(priority);
+      direct_[index].emplace(*windows, direct::DirectOptions{options_.rank, options_.reproducible},
+                             priority, calls_[index], host);
+      turns_.push_back(&*direct_[index]);
+    }
   }
-  if (options_.size > 1) background_ = base::start_thread("rondo-engine", [this] { background(); });
+  for (const transports::Lane lane : transports::link_lanes)
+    turns_.push_back(owners_[static_cast<std::size_t>(lane)]);
+  if (options_.size > 1) driver_.start_background();
 }
 
 Engine::~Engine() {
   stop();
-  pool_->close();
+  for (const auto& pool : {scheduled_pool_, direct_pool_, message_pool_}) pool->close();
 }
+
+// Starting.
 
 const schedules::Program& Engine::program(const schedules::Call& call) {
   const schedules::Signature& s = call.signature;
@@ -71,271 +68,459 @@ const schedules::Program& Engine::program(const schedules::Call& call) {
 }
 
 // With one reference: the engine's, until it has ended.
-Operation* Engine::take_operation() {
-  Operation* const operation = pool_->take();
-  if (operation == nullptr) return new Operation(*this, pool_);
+template <class Kind>
+Taken<Kind> Engine::take(const std::shared_ptr<OperationPool>& pool) {
+  Operation* const operation = pool->take();
+  if (operation == nullptr) return Taken<Kind>(new Kind(*this, pool));
   operation->renew();
-  return operation;
+  return Taken<Kind>(static_cast<Kind*>(operation));  // a pool holds operations of one kind
 }
 
 // Operations overlap in time, so one must not begin on memory that another still writes, or write
 // what another still reads.
-void Engine::wait_for_buffers(std::unique_lock<std::mutex>& lock, const schedules::Call& call) {
-  const auto find = [&]() -> Operation* {
-    for (const Lane& l : lanes_)
-      for (Operation* o = l.first(); o != nullptr; o = o->next)
-        if (o->conflicts(call)) return o;
+void Engine::wait_for_buffers(std::span<const std::byte> reads, std::span<const std::byte> writes) {
+  const auto find = [&](const LaneCalls& calls) -> Operation* {
+    for (Operation* o = calls.first(); o != nullptr; o = o->later)
+      if (o->conflicts(reads, writes)) return o;
     return nullptr;
   };
-  while (Operation* const other = find()) {
-    other->add_reference();
-    lock.unlock();
-    wait(*other, base::TimePoint::max());
-    other->drop();
-    lock = Guard::acquire(*this);
+  for (const LaneCalls& calls : calls_) {
+    while (Operation* const other = find(calls)) {
+      other->add_reference();
+      driver_.wait(*other, base::TimePoint::max());
+      other->drop();
+    }
   }
 }
 
 Operation* Engine::start(const schedules::Call& call) {
-  std::unique_lock lock = Guard::acquire(*this);
-  wait_for_buffers(lock, call);
-  const base::TimePoint now = base::Clock::now();
-  TakenOperation taken(take_operation());
-  Operation& operation = *taken;
-  Lane& its_lane = lane(transports::lane_of(call.priority));
-  // What can throw comes first: a number that has been taken must be used, or the ranks no longer
-  // agree.
-  const bool by_direct = call.signature.algorithm == schedules::Algorithm::direct;
-  if (by_direct) {
-    operation.run.begin_idle(idle_program_);
-  } else if (!failure_) {
-    operation.run.begin(program(call), call, options_.rank, options_.size, room_);
-  }
-  operation.keep_counts(call);
-  operation.begin(call, its_lane.begin_number(), now);
-  static_cast<void>(taken.release());
-  operation.add_reference();
-  ++statistics_.operations;
-  if (failure_) {
-    operation.end(Operation::State::failed, failure_->code,
-                  text(operation) + ": " + failure_->cause);
-    operation.drop();
-    return &operation;
-  }
-  its_lane.append(operation);
-  ++pending_;
-  if (operation.run.complete()) {
-    finish(operation);
-  } else {
-    next_deadline_ = std::min(next_deadline_, operation.deadline);
-    stall_check_ = std::min(stall_check_, now + stall_time);
-    // Under suspicion nothing leaves this rank: a post would be a new cause for the others.
-    if (by_direct && !suspicion_) direct(operation.lane).begin(operation);
-    check_peers(operation);
-    try_pass();
-    // Whoever sleeps has not seen what this pass has read, nor the new deadline.
-    if (sleeping_ > 0 && operation.state() == Operation::State::running) wake();
-    if (pending_ > 0 && waiters_ == 0) arm_background(background_delay);
-  }
-  deliver(lock);
+  const base::Locked lock(driver_.mutex());
+  wait_for_buffers({call.in, call.in_bytes}, {call.out, call.out_bytes});
+  Operation& operation = call.signature.algorithm == schedules::Algorithm::direct
+                             ? start_direct(call)
+                             : start_scheduled(call);
+  deliver();
   return &operation;
 }
 
-bool Engine::try_pass() {
+// What can throw comes before a number is taken: the number must be used, or the ranks no longer
+// agree.
+Operation& Engine::start_scheduled(const schedules::Call& call) {
+  const auto index = static_cast<std::size_t>(call.priority);
+  LaneCalls& its_calls = calls_[index];
+  ScheduledLane& owner = scheduled_[index];
+  const base::TimePoint now = base::Clock::now();
+  Taken<ScheduledOperation> taken = take<ScheduledOperation>(scheduled_pool_);
+  ScheduledOperation& operation = *taken;
+  if (verdict_.failure() == nullptr)
+    operation.run.begin(program(call), call, options_.rank, options_.size, room_);
+  operation.start(call, its_calls.take_number(), now);
+  static_cast<void>(taken.release());
+  if (!enlist(operation, owner)) return operation;
+  if (operation.run.complete()) {
+    its_calls.ended(operation);
+    finished(operation);
+    return operation;
+  }
+  watch(operation, now);
+  check_left(operation);
+  if (operation.state() == Operation::State::running) owner.begin(operation);
+  owner.check_held();
+  go(operation);
+  return operation;
+}
+
+Operation& Engine::start_direct(const schedules::Call& call) {
+  const auto index = static_cast<std::size_t>(call.priority);
+  const base::TimePoint now = base::Clock::now();
+  Taken<DirectOperation> taken = take<DirectOperation>(direct_pool_);
+  DirectOperation& operation = *taken;
+  operation.keep_counts(call);
+  operation.start(call, calls_[index].take_number(), now);
+  static_cast<void>(taken.release());
+  if (!enlist(operation, *direct_[index])) return operation;
+  watch(operation, now);
+  // Under suspicion nothing leaves this rank: a post would be a new cause for the others.
+  if (!verdict_.stopped()) direct_[index]->begin(operation);
+  check_left(operation);
+  scheduled_[index].check_held();
+  go(operation);
+  return operation;
+}
+
+Operation* Engine::start(const point::PointCall& call) {
+  const base::Locked lock(driver_.mutex());
+  for (const point::PointTransfer& t : call.transfers) {
+    const std::span<std::byte> memory(t.data, t.count * size_of(t.type));
+    wait_for_buffers(t.sending ? memory : memory.first(0), t.sending ? memory.first(0) : memory);
+  }
+  const base::TimePoint now = base::Clock::now();
+  point_.reserve(call);  // what can throw comes before a number is taken
+  point::MessageOperation& operation = *take<point::MessageOperation>(message_pool_).release();
+  operation.start(call, calls(transports::Lane::messages).take_number(), now);
+  if (!enlist(operation, point_)) return &operation;
+  watch(operation, now);
   try {
-    return pass();
+    point_.begin(operation, call);
+    if (!verdict_.stopped()) point_.advance();
+  } catch (const std::exception& error) {
+    give_up(error);
+  }
+  go(operation);
+  deliver();
+  return &operation;
+}
+
+// False when the communicator has failed: then the operation has ended, too.
+bool Engine::enlist(Operation& operation, OperationOwner& owner) {
+  operation.owner = &owner;
+  operation.add_reference();  // the caller's
+  ++started_;
+  if (const Failure* const failure = verdict_.failure()) {
+    operation.end(Operation::State::failed, failure->code,
+                  operation.describe(options_.transport) + ": " + failure->cause);
+    operation.drop();
+    return false;
+  }
+  calls(operation.lane).append(operation);
+  ++pending_;
+  return true;
+}
+
+void Engine::watch(const Operation& operation, base::TimePoint now) {
+  next_deadline_ = std::min(next_deadline_, operation.deadline);
+  next_progress_check_ = std::min(next_progress_check_, now + stall_time);
+}
+
+void Engine::go(Operation& operation) {
+  if (operation.state() == Operation::State::running) pass();
+  driver_.operation_started(operation.state() == Operation::State::running);
+}
+
+bool Engine::wait(Operation& operation, base::TimePoint until) {
+  if (operation.state() != Operation::State::running) return true;
+  if (process_ != base::process_generation())
+    throw Error(Errc::unsupported, std::string(base::used_in_child));
+  const base::Locked lock(driver_.mutex());
+  driver_.wait(operation, until);
+  return operation.state() != Operation::State::running;
+}
+
+void Engine::set_callback(Operation& operation, std::function<void(std::error_code)> callback) {
+  {
+    const base::Locked lock(driver_.mutex());
+    if (operation.state() == Operation::State::running) {
+      operation.callback = std::move(callback);
+      return;
+    }
+  }
+  callback(operation.code);
+}
+
+// Moving bytes.
+
+bool Engine::pass() {
+  driver_.mutex().assert_held();
+  try {
+    return move();
   } catch (const std::exception& error) {  // no memory, or no more descriptors to watch with
-    return give_up(error);
+    give_up(error);
+    return false;
   }
 }
 
-bool Engine::give_up(const std::exception& error) {
-  suspect(
-      {Errc::system, "rank " + std::to_string(options_.rank) + " cannot go on: " + error.what()});
-  return false;
-}
-
-bool Engine::pass() {
-  if (failure_ || suspicion_) return false;
-  for (Lane& l : lanes_) l.grant_staging();
-  bool moved = pass_direct();
-  moved = send_ready(lane(transports::Lane::urgent)) || moved;
-  moved = point_.send_ready() || moved;
-  moved = send_ready(lane(transports::Lane::bulk)) || moved;
+bool Engine::move() {
+  if (verdict_.stopped()) return false;
+  bool moved = false;
+  for (OperationOwner* owner : turns_) {
+    moved = owner->advance() || moved;
+    if (verdict_.stopped()) return moved;  // nothing leaves a rank that suspects a failure
+  }
   bool arrived = false;
   for (transports::Transport* transport : transports_)
     arrived = transport->progress(*this) || arrived;
-  if (arrived && !suspicion_) {
-    send_ready(lane(transports::Lane::urgent));
-    point_.send_ready();
-    send_ready(lane(transports::Lane::bulk));
-  }
+  if (arrived && !verdict_.stopped())
+    for (const transports::Lane lane : transports::link_lanes)
+      owners_[static_cast<std::size_t>(lane)]->advance();
   return moved || arrived;
 }
 
-bool Engine::pass_direct() {
-  if (direct_.empty() || failure_ || suspicion_) return false;
-  const bool moved = pass_direct(direct(transports::Lane::urgent));
-  return pass_direct(direct(transports::Lane::bulk)) || moved;
-}
-
-bool Engine::pass_direct(direct::DirectLane& direct) {
-  bool moved = false;
-  for (int i = 0; i < direct_steps_in_a_row && !direct.idle(); ++i) {
-    Operation& operation = direct.first();
-    const direct::DirectLane::Step step = direct.advance();
-    if (step == direct::DirectLane::Step::none) break;
-    moved = true;
-    ++lane(operation.lane).frames_received;  // a sign of life
-    const bool urgent = operation.lane == transports::Lane::urgent;
-    if (step == direct::DirectLane::Step::done) finish(operation);
-    // A piece of a large one: first see what is urgent.
-    if (step == direct::DirectLane::Step::moved && !urgent) break;
-    if (step == direct::DirectLane::Step::refused) {
-      refuse_post(direct);
-      break;
-    }
-  }
-  return moved;
-}
-
-bool Engine::send_ready(Lane& lane) {
-  bool moved = false;
-  for (std::size_t i = 0; i < lane.senders().size();) {
-    Channel* const channel = lane.senders()[i];
-    moved |= send_ready(*channel);
-    if (i < lane.senders().size() && lane.senders()[i] == channel) ++i;
-  }
-  return moved;
-}
-
-bool Engine::send_ready(Channel& c) {
-  bool moved = false;
-  for (int i = 0; i < frames_in_a_row && c.sending != nullptr && c.lost.empty(); ++i) {
-    Operation& operation = *c.sending;
-    const int index = c.sending_index;
-    const auto outgoing = operation.run.sendable(index);
-    if (!outgoing) break;
-    if (c.link == nullptr)
-      c.link = &routes_[static_cast<std::size_t>(c.peer)]->link(c.peer, c.lane);
-    Frame frame = frame_of(operation, outgoing->place, outgoing->payload.size());
-    if (options_.checksum && !outgoing->payload.empty())
-      frame.checksum = base::crc32c(outgoing->payload);
-    const transports::Send result = c.link->send(encode(frame), outgoing->payload, 0);
-    if (result == transports::Send::full) break;
-    moved = true;
-    ++statistics_.frames_sent;
-    statistics_.bytes_sent += outgoing->payload.size();
-    const FramePlace place = operation.run.send_started(index);
-    if (result != transports::Send::queued) operation.run.payload_released(place);
-    if (result == transports::Send::done) {
-      operation.run.send_finished(place);
-    } else {
-      c.queued.push_back({&operation, place, result == transports::Send::queued});
-    }
-    lane(c.lane).settle_sending(c);
-    if (operation.run.complete()) finish(operation);
-  }
-  return moved;
-}
-
-Frame Engine::frame_of(const Operation& operation, const FramePlace& place,
-                       std::size_t bytes) const {
-  return {operation.signature,
-          operation.number,
-          static_cast<std::uint32_t>(place.segment),
-          place.frame,
-          bytes,
-          0};
-}
-
-Channel& Engine::channel(transports::Link& link) noexcept {
-  Channel& c = lane(link.lane()).channel(link.peer());
-  c.link = &link;
-  return c;
+void Engine::give_up(const std::exception& error) {
+  suspect(
+      {Errc::system, "rank " + std::to_string(options_.rank) + " cannot go on: " + error.what()});
 }
 
 std::optional<transports::Receive> Engine::expected(transports::Link& link, std::size_t ahead) {
-  if (failure_ || suspicion_) return std::nullopt;
-  if (link.lane() == transports::Lane::messages)
-    return ahead == 0 ? point_.expected(link) : std::nullopt;
-  Channel& c = channel(link);
-  if (c.receiving == nullptr) return std::nullopt;
-  return c.receiving->run.receivable(c.receiving_index, ahead);
+  driver_.mutex().assert_held();
+  return verdict_.stopped() ? std::nullopt : owner(link).expected(link, ahead);
+}
+
+bool Engine::awaits_header(transports::Link& link) {
+  driver_.mutex().assert_held();
+  return !verdict_.stopped() && owner(link).awaits_header(link);
 }
 
 transports::Header Engine::arrived(transports::Link& link, const transports::HeaderBytes& header) {
-  if (failure_ || suspicion_) return transports::Header::refuse;
-  if (link.lane() == transports::Lane::messages) return point_.arrived(link, header);
-  Channel& c = channel(link);
-  auto frame = decode(header);
-  if (!frame) {
-    suspect({Errc::corrupt, lost_text(c, "a frame header is damaged")});
-    return transports::Header::refuse;
-  }
-  if (c.receiving == nullptr && frame->number > lane(c.lane).started()) {
-    c.held = frame;
-    any_held_ = true;
-    return transports::Header::hold;
-  }
-  if (!check_frame(c, *frame)) return transports::Header::refuse;
-  if (!c.receiving->run.receivable(c.receiving_index)) return transports::Header::hold;
-  c.held.reset();
-  c.arriving = frame;
-  c.checksum = 0;
-  return transports::Header::accept;
+  driver_.mutex().assert_held();
+  return verdict_.stopped() ? transports::Header::refuse : owner(link).arrived(link, header);
 }
 
 std::size_t Engine::data(transports::Link& link, std::span<const std::byte> view) {
-  if (link.lane() == transports::Lane::messages) return view.size();  // such frames are placed
-  Channel& c = channel(link);
-  if (c.receiving == nullptr) return view.size();
-  const std::size_t used = c.receiving->run.consume(c.receiving_index, view);
-  if (options_.checksum) c.checksum = base::crc32c(view.first(used), c.checksum);
-  return used;
+  driver_.mutex().assert_held();
+  return owner(link).data(link, view);
 }
 
 void Engine::received(transports::Link& link) {
-  if (link.lane() == transports::Lane::messages) {
-    if (!failure_ && !suspicion_) point_.received(link);
-    return;
-  }
-  Channel& c = channel(link);
-  if (c.receiving == nullptr || failure_ || suspicion_) return;
-  Operation& operation = *c.receiving;
-  const Frame frame = *c.arriving;
-  c.arriving.reset();
-  if (options_.checksum && frame.bytes != 0) {
-    const bool borrowed = operation.run.receivable(c.receiving_index)->destination == nullptr;
-    if ((borrowed ? c.checksum : base::crc32c(operation.run.placed(c.receiving_index))) !=
-        frame.checksum)
-      return suspect({Errc::corrupt, lost_text(c, "the checksum of a payload does not match")});
-  }
-  ++statistics_.frames_received;
-  ++lane(c.lane).frames_received;
-  statistics_.bytes_received += frame.bytes;
-  operation.run.received(c.receiving_index);
-  lane(c.lane).settle_receiving(c);
-  if (operation.run.complete()) finish(operation);
+  driver_.mutex().assert_held();
+  if (!verdict_.stopped()) owner(link).received(link);
 }
 
 void Engine::sent(transports::Link& link, std::uint64_t) {
-  if (link.lane() == transports::Lane::messages) return point_.sent(link);
-  Channel& c = channel(link);
-  if (c.queued.empty()) return;
-  const QueuedSend send = c.queued.front();
-  c.queued.erase(c.queued.begin());
-  if (send.borrowed) send.operation->run.payload_released(send.place);
-  send.operation->run.send_finished(send.place);
-  if (send.operation->run.complete()) finish(*send.operation);
+  driver_.mutex().assert_held();
+  owner(link).sent(link);
 }
 
-void Engine::finish(Operation& operation) {
-  Lane& its_lane = lane(operation.lane);
-  its_lane.remove(operation);
-  its_lane.last_signature = operation.signature;
-  its_lane.last_number = operation.number;
+void Engine::broken(transports::Link& link, std::error_code code, std::string_view what,
+                    bool clean) {
+  driver_.mutex().assert_held();
+  owner(link).broken(link, code, what, clean, base::Clock::now());
+}
+
+transports::Link& Engine::link(int peer, transports::Lane lane) {
+  return routes_[static_cast<std::size_t>(peer)]->link(peer, lane);
+}
+
+bool Engine::pending() const noexcept {
+  driver_.mutex().assert_held();
+  return pending_ > 0;
+}
+
+bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
+  driver_.mutex().assert_held();
+  if (verdict_.stopped()) return true;  // nothing moves until the verdict
+  for (transports::Transport* transport : transports_) {
+    if (!transport->prepare_sleep()) return false;
+    descriptors.add(transport->wait_descriptor());
+  }
+  // From now on others wake this rank; what they stored before must be seen here.
+  bool moved = false;
+  try {
+    for (std::optional<DirectOwner>& direct : direct_)
+      if (direct) moved = direct->advance() || moved;
+  } catch (const std::exception& error) {
+    give_up(error);
+  }
+  return !moved && !verdict_.has_reports();
+}
+
+// Ending.
+
+void Engine::finished(Operation& operation) {
+  driver_.mutex().assert_held();
+  calls(operation.lane).remove(operation);
   end(operation, Operation::State::done, {}, {});
+}
+
+void Engine::end(Operation& operation, Operation::State state, std::error_code code,
+                 std::string message) {
+  if (operation.callback) {
+    operation.add_reference();
+    operation.next_ended = nullptr;
+    (last_ended_ == nullptr ? first_ended_ : last_ended_->next_ended) = &operation;
+    last_ended_ = &operation;
+  }
+  --pending_;
+  operation.end(state, code, std::move(message));
+  operation.drop();  // the engine's reference: from here on it may belong to another call
+  driver_.operation_ended();
+}
+
+// Reports and callbacks run without the lock: they may call back. Until then operations with
+// callbacks are not used again.
+void Engine::deliver() {
+  driver_.mutex().assert_held();
+  if (!verdict_.has_reports() && first_ended_ == nullptr) return;
+  const std::vector<Verdict::Report> reports = verdict_.take_reports();
+  EngineObserver* const observer = verdict_.observer();
+  Operation* ended = std::exchange(first_ended_, nullptr);
+  last_ended_ = nullptr;
+  const base::Unlocked unlocked(driver_.mutex());
+  for (const Verdict::Report& report : reports) report(*observer);
+  while (ended != nullptr) {
+    Operation* const operation = std::exchange(ended, ended->next_ended);
+    operation->callback(operation->code);
+    operation->callback = nullptr;
+    operation->drop();
+  }
+}
+
+void Engine::suspect(Failure failure) {
+  driver_.mutex().assert_held();
+  if (verdict_.suspect(std::move(failure), base::Clock::now())) end_all();
+}
+
+// The communicator has failed: no owner and no transport uses memory of an operation after this.
+void Engine::end_all() {
+  const Failure failure = *verdict_.failure();
+  for (transports::Transport* transport : transports_) transport->halt();
+  for (OperationOwner* owner : turns_) owner->clear();
+  for (LaneCalls& calls : calls_) {
+    for (Operation* operation = calls.clear(); operation != nullptr;) {
+      Operation* const next = operation->later;
+      end(*operation, Operation::State::failed, failure.code,
+          operation->describe(options_.transport) + ": " + failure.cause);
+      operation = next;
+    }
+  }
+  next_deadline_ = next_progress_check_ = base::TimePoint::max();
+  driver_.wake_sleeper();
+}
+
+void Engine::fail(const Failure& failure) {
+  const base::Locked lock(driver_.mutex());
+  if (verdict_.settle(failure)) end_all();
+  deliver();
+}
+
+void Engine::abort(const Failure& failure) {
+  const base::Locked lock(driver_.mutex());
+  suspect(failure);
+  if (pending_ > 0) driver_.hand_over();
+  deliver();
+}
+
+void Engine::stop() {
+  {
+    const base::Locked lock(driver_.mutex());
+    driver_.stop();
+    if (verdict_.settle({Errc::aborted,
+                         "rank " + std::to_string(options_.rank) + " destroyed its communicator"}))
+      end_all();
+    deliver();
+  }
+  driver_.join();
+}
+
+// Ranks that leave.
+
+// Of several ranks that left, takes the one that has done least: the same on every rank, whichever
+// it heard of first.
+const Engine::Left* Engine::who_left_before(const CollectiveOperation& operation) const {
+  const auto lane = static_cast<std::size_t>(operation.priority());
+  const Left* first = nullptr;
+  for (const Left& left : left_) {
+    if (operation.number <= left.finished[lane]) continue;
+    if (first == nullptr ||
+        std::pair(left.finished[lane], left.rank) < std::pair(first->finished[lane], first->rank))
+      first = &left;
+  }
+  return first;
+}
+
+void Engine::check_left(const CollectiveOperation& operation) {
+  if (const Left* const left = who_left_before(operation))
+    suspect(left_failure(left->rank, left->finished));
+}
+
+void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
+  const base::Locked lock(driver_.mutex());
+  left_.push_back({rank, {}});
+  std::copy_n(finished, lane_count, left_.back().finished);
+  for (const LaneCalls& calls : calls_) {
+    for (const Operation* o = calls.first(); o != nullptr && !verdict_.stopped(); o = o->later)
+      if (const CollectiveOperation* const call = o->collective()) check_left(*call);
+  }
+  point_.peer_left(rank, base::Clock::now());
+  driver_.wake_sleeper();
+  deliver();
+}
+
+// Time.
+
+base::TimePoint Engine::next_check() const noexcept {
+  driver_.mutex().assert_held();
+  if (verdict_.stopped()) return verdict_.next_check();
+  base::TimePoint next = std::min(next_deadline_, next_progress_check_);
+  for (const LinkOwner* owner : owners_) next = std::min(next, owner->next_check());
+  return next;
+}
+
+void Engine::check_time(base::TimePoint now) {
+  driver_.mutex().assert_held();
+  if (verdict_.check(now)) return end_all();
+  if (verdict_.stopped() || now < next_check()) return;
+  for (LinkOwner* owner : owners_)
+    if (now >= owner->next_check()) owner->check(now);
+  if (now >= next_progress_check_) check_progress(now);
+  if (now >= next_deadline_) check_deadlines(now);
+}
+
+void Engine::check_deadlines(base::TimePoint now) {
+  if (verdict_.stopped()) return;
+  next_deadline_ = base::TimePoint::max();
+  for (const LaneCalls& calls : calls_) {
+    for (const Operation* o = calls.first(); o != nullptr; o = o->later) {
+      next_deadline_ = std::min(next_deadline_, o->deadline);
+      if (now < o->deadline) continue;
+      // Messages have no number that another rank knows: 0 says that there is none to compare.
+      const CollectiveOperation* const call = o->collective();
+      if (verdict_.expire(call != nullptr ? call->priority() : Priority::bulk,
+                          call != nullptr ? call->number : 0, o->time_limit,
+                          o->owner->late_text(*o), now))
+        end_all();
+      return;
+    }
+  }
+}
+
+// Two ranks may both wait for the other's first frame, each as the root of its own call: no frame
+// tells them. A wait of seconds is noticed here, too: it needs no timer of its own.
+void Engine::check_progress(base::TimePoint now) {
+  next_progress_check_ = pending_ > 0 ? now + stall_time : base::TimePoint::max();
+  if (verdict_.observer() == nullptr) return;
+  for (LaneCalls& calls : calls_) {
+    const bool still = calls.stands_still();
+    const Operation* const first = calls.first();
+    if (!still || first == nullptr) continue;
+    const CollectiveOperation* const call = first->collective();
+    const Priority priority = call != nullptr ? call->priority() : Priority::bulk;
+    const std::uint64_t number = call != nullptr ? call->number : 0;
+    if (options_.warn_after.count() > 0 && calls.tell_slow(options_.warn_after, now))
+      verdict_.report([=, waited = first->waited(now)](EngineObserver& observer) {
+        observer.slow(priority, number, waited);
+      });
+    if (call != nullptr && calls.tell_stalled())
+      verdict_.report([=](EngineObserver& observer) { observer.stalled(priority, number); });
+  }
+}
+
+// Answers.
+
+RankStatus Engine::status() {
+  const base::Locked lock(driver_.mutex());
+  const base::TimePoint now = base::Clock::now();
+  RankStatus status;
+  for (std::size_t i = 0; i < lane_count; ++i) status.lanes[i] = calls_[i].status(now);
+  LaneStatus messages = calls(transports::Lane::messages).status(now);
+  status.messages.current = std::move(messages.current);
+  status.messages.waiting_for = std::move(messages.waiting_for);
+  status.messages.waited_ns = messages.waited_ns;
+  return status;
+}
+
+EngineStatistics Engine::statistics() {
+  const base::Locked lock(driver_.mutex());
+  EngineStatistics result;
+  result.operations = started_;
+  for (const OperationOwner* owner : turns_) {
+    const Traffic traffic = owner->traffic();
+    result.frames_sent += traffic.frames_sent;
+    result.frames_received += traffic.frames_received;
+    result.bytes_sent += traffic.bytes_sent;
+    result.bytes_received += traffic.bytes_received;
+    result.staging_bytes += traffic.staging_bytes;
+  }
+  return result;
 }
 
 }  // namespace rondo::engine

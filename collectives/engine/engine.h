@@ -1,47 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs operations over links. Whoever waits drives: Engine::wait makes progress on the calling
-// thread, and a background thread drives only while operations are pending and nobody waits. One
-// lock guards everything; it is held for one pass at a time and never while sleeping.
+// Starts operations and routes what happens on links to the owner of each link. The parts:
+//   owner.h           the interface of those who run operations: ScheduledLane, DirectOwner and
+//                     point::Point
+//   lane_calls.h      the calls of a lane: numbers, order, progress
+//   verdict.h         suspicion, cause and reports
+//   driver.h          which thread makes progress, and when it sleeps
+// What ends every operation is here: a failure that holds for the communicator.
 #pragma once
 
-#include <condition_variable>
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "base/file_descriptor.h"
 #include "base/own_descriptors.h"
-#include "collectives/direct/direct.h"
+#include "collectives/engine/direct_owner.h"
+#include "collectives/engine/driver.h"
 #include "collectives/engine/failure.h"
-#include "collectives/engine/lane.h"
+#include "collectives/engine/lane_calls.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/operation_pool.h"
+#include "collectives/engine/owner.h"
+#include "collectives/engine/scheduled_lane.h"
+#include "collectives/engine/verdict.h"
 #include "collectives/point/point.h"
 #include "transports/transport.h"
 
 namespace rondo::engine {
-
-// Hears of failures that this rank saw first-hand, and answers through Engine::fail with the cause
-// that holds for all ranks. Called without the engine's lock, on the thread that drives; must not
-// block.
-class EngineObserver {
- public:
-  virtual ~EngineObserver() = default;
-  virtual void failure(const Failure& failure) = 0;
-  // Nothing has arrived for a while although the operation waits: perhaps ranks have called
-  // different things.
-  virtual void stalled(Priority lane, std::uint64_t number) = 0;
-  // It has waited for EngineOptions::warn_after; said once for each operation. Number 0: messages
-  // between two ranks.
-  virtual void slow(Priority lane, std::uint64_t number, nanoseconds waited) = 0;
-  virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
-                        const std::string& view) = 0;
-};
 
 struct EngineOptions {
   int rank = 0;
@@ -60,7 +50,12 @@ struct EngineStatistics {
   std::size_t staging_bytes = 0;
 };
 
-class Engine final : private transports::Sink, private point::PointHost {
+// Threads: one thread at a time starts operations; the rest is thread-safe. One lock, the driver's,
+// guards everything. It is held for one pass at a time, not while sleeping, and not during
+// callbacks and reports.
+// Failures: the constructor throws Error(system). start() throws when there is no memory, and then
+// the call has no number. A failure of a transport or peer ends the operations, as Verdict says.
+class Engine final : private transports::Sink, private OwnerHost, private Driven {
  public:
   // routes: by rank, the transport that reaches it (null for this rank). transports and observer
   // outlive the engine.
@@ -71,13 +66,14 @@ class Engine final : private transports::Sink, private point::PointHost {
   Engine& operator=(const Engine&) = delete;
 
   // Whether all ranks reach each other's memory, so that calls may use Algorithm::direct.
-  bool has_direct() const noexcept { return !direct_.empty(); }
+  bool has_direct() const noexcept { return has_direct_; }
   // Begins the call; the returned reference belongs to the caller. One thread at a time.
   Operation* start(const schedules::Call& call);
   // Likewise for messages between two ranks.
   Operation* start(const point::PointCall& call);
   // Thread-safe. True when the operation has ended.
   bool wait(Operation& operation, base::TimePoint until);
+  // Called without the lock, by the thread that drives; at once when the operation has ended.
   void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
   // Every pending and later operation ends with this failure, unless there was one before.
   // Thread-safe.
@@ -95,23 +91,14 @@ class Engine final : private transports::Sink, private point::PointHost {
   EngineStatistics statistics();
 
  private:
-  // How long after a start the background thread looks whether anybody drives. Setting a timer
-  // costs 10 us and more in a virtual machine, so it is set once for all operations of that time,
-  // and not taken back.
-  static constexpr microseconds background_delay{1000};
-  // Without a frame for this long the ranks compare their calls.
-  static constexpr milliseconds stall_time{500};
-  // So long a rank that has reported a failure waits for the cause that holds for all.
-  static constexpr milliseconds verdict_time{3000};
-
-  // Counts threads that want the lock, so that a driver that spins lets them in.
-  class Guard;
   struct Left {
     int rank;
     std::uint64_t finished[lane_count];
   };
 
+  // Sink: under the lock, from within pass().
   std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
+  bool awaits_header(transports::Link& link) override;
   transports::Header arrived(transports::Link& link,
                              const transports::HeaderBytes& header) override;
   std::size_t data(transports::Link& link, std::span<const std::byte> view) override;
@@ -119,115 +106,78 @@ class Engine final : private transports::Sink, private point::PointHost {
   void sent(transports::Link& link, std::uint64_t cookie) override;
   void broken(transports::Link& link, std::error_code code, std::string_view what,
               bool clean) override;
-  bool awaits_header(transports::Link& link) override;
 
-  transports::Link& point_link(int peer) override;
-  void point_finished(Operation& operation) override;
-  void point_failed(Failure failure) override;
+  // OwnerHost: under the lock.
+  transports::Link& link(int peer, transports::Lane lane) override;
+  void finished(Operation& operation) override;
+  void suspect(Failure failure) override;
 
-  Lane& lane(transports::Lane lane) noexcept { return lanes_[static_cast<std::size_t>(lane)]; }
-  direct::DirectLane& direct(transports::Lane lane) noexcept {
-    return direct_[static_cast<std::size_t>(lane)];
+  // Driven: under the lock.
+  bool pass() override;
+  void check_time(base::TimePoint now) override;
+  base::TimePoint next_check() const noexcept override;
+  void deliver() override;
+  bool pending() const noexcept override;
+  bool prepare_sleep(WakeDescriptors& descriptors) override;
+
+  LinkOwner& owner(const transports::Link& link) const RONDO_REQUIRES(driver_.mutex()) {
+    return *owners_[static_cast<std::size_t>(link.lane())];
   }
-  Channel& channel(transports::Link& link) noexcept;
-  const schedules::Program& program(const schedules::Call& call);
-  Operation* take_operation();
-  void wait_for_buffers(std::unique_lock<std::mutex>& lock, const schedules::Call& call);
-  void finish(Operation& operation);
-  void end(Operation& operation, Operation::State state, std::error_code code, std::string message);
+  LaneCalls& calls(transports::Lane lane) RONDO_REQUIRES(driver_.mutex()) {
+    return calls_[static_cast<std::size_t>(lane)];
+  }
 
-  bool try_pass();
-  bool pass();
-  bool pass_direct();
-  bool pass_direct(direct::DirectLane& direct);
-  void refuse_post(const direct::DirectLane& direct);
-  bool give_up(const std::exception& error);
-  bool send_ready(Lane& lane);
-  bool send_ready(Channel& channel);
-  Frame frame_of(const Operation& operation, const FramePlace& place, std::size_t bytes) const;
-
-  bool drive(std::unique_lock<std::mutex>& lock, const Operation* operation, base::TimePoint until);
-  bool sleep(std::unique_lock<std::mutex>& lock, base::TimePoint until, bool on_behalf_of_nobody);
-  void let_in(std::unique_lock<std::mutex>& lock);
-  void give_way(std::unique_lock<std::mutex>& lock, base::TimePoint now);
-  void arm_background(nanoseconds delay);
-  void set_timer(nanoseconds delay) noexcept;
-  void background();
-  void wake() noexcept;
-  void tell_waiters();
-  void wait_for_news(std::unique_lock<std::mutex>& lock, base::TimePoint until);
-  void move_on();
-  void deliver(std::unique_lock<std::mutex>& lock);
-
-  bool check_frame(Channel& channel, Frame& frame);
-  void check_held(Channel& channel);
-  void check_peers(Operation& operation);
-  const Left* who_left_before(const Operation& operation) const noexcept;
-  void notice_lost(Channel& channel);
-  void mismatch(int peer, transports::Lane lane, const Operation* mine, const Frame& theirs);
-  void append_awaited(const Operation& operation, std::vector<int>& ranks) const;
-  void suspect(Failure failure);
-  void adopt(const Failure& failure);
-  void expire(const Operation& operation);
-  void expire_point(const Operation& operation);
-  base::TimePoint next_time() const noexcept;
-  void check_time(base::TimePoint now);
-  void check_farewells(base::TimePoint now);
-  void check_stall(base::TimePoint now);
-  void check_slow(base::TimePoint now);
-  std::string text(const Operation& operation) const;
-  std::string view_of(const Operation& operation) const;
-  std::string lost_text(const Channel& channel, std::string_view what) const;
+  template <class Kind>
+  Taken<Kind> take(const std::shared_ptr<OperationPool>& pool) RONDO_REQUIRES(driver_.mutex());
+  const schedules::Program& program(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
+  void wait_for_buffers(std::span<const std::byte> reads, std::span<const std::byte> writes)
+      RONDO_REQUIRES(driver_.mutex());
+  Operation& start_scheduled(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
+  Operation& start_direct(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
+  bool enlist(Operation& operation, OperationOwner& owner) RONDO_REQUIRES(driver_.mutex());
+  void watch(const Operation& operation, base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
+  void go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
+  bool move() RONDO_REQUIRES(driver_.mutex());
+  void give_up(const std::exception& error) RONDO_REQUIRES(driver_.mutex());
+  void end(Operation& operation, Operation::State state, std::error_code code, std::string message)
+      RONDO_REQUIRES(driver_.mutex());
+  void end_all() RONDO_REQUIRES(driver_.mutex());
+  const Left* who_left_before(const CollectiveOperation& operation) const
+      RONDO_REQUIRES(driver_.mutex());
+  void check_left(const CollectiveOperation& operation) RONDO_REQUIRES(driver_.mutex());
+  void check_deadlines(base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
+  void check_progress(base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
 
   const EngineOptions options_;
   const unsigned process_ = base::process_generation();
   const std::vector<transports::Transport*> routes_, transports_;
-  EngineObserver* const observer_;
+  bool has_direct_ = false;
 
-  std::mutex mutex_;
-  std::atomic<int> wanting_{0};
-  // Waiters that do not drive sleep here, not on the engine's lock: a driver would never let them
-  // back in.
-  std::mutex news_mutex_;
-  std::condition_variable news_;
-  std::uint64_t news_count_ = 0;
-  Lane lanes_[lane_count];
-  std::vector<direct::DirectLane>
-      direct_;  // by lane; none where some rank's memory is out of reach
-  const schedules::Program idle_program_;
-  point::Point point_;
-  std::vector<std::unique_ptr<schedules::Program>> programs_;
-  const std::shared_ptr<OperationPool> pool_;
-  Run::Room room_;
-  std::uint64_t pending_ = 0;
-  int waiters_ = 0;
-  bool driving_ = false;
-  int sleeping_ = 0;
-  base::TimePoint contended_until_{};  // other programs want the cores: do not spin
-  bool stopping_ = false;
-  EngineStatistics statistics_;
+  Driver driver_;
+  Verdict verdict_ RONDO_GUARDED_BY(driver_.mutex());
+  std::array<LaneCalls, transports::link_lane_count> calls_ RONDO_GUARDED_BY(driver_.mutex());
+  ScheduledLane scheduled_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
+  std::optional<DirectOwner> direct_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
+  point::Point point_ RONDO_GUARDED_BY(driver_.mutex());
+  // By lane: the router.
+  const std::array<LinkOwner*, transports::link_lane_count> owners_;
+  // In the order of their turns.
+  std::vector<OperationOwner*> turns_ RONDO_GUARDED_BY(driver_.mutex());
 
-  std::optional<Failure> failure_;    // holds for the communicator
-  std::optional<Failure> suspicion_;  // seen here, not yet confirmed
-  base::TimePoint suspicion_until_ = base::TimePoint::max();
-  std::vector<Left> left_;  // ranks that have left in order
-  base::TimePoint next_deadline_ =
-      base::TimePoint::max();  // no operation ends before; may be too early
-  base::TimePoint farewell_check_ =
-      base::TimePoint::max();  // when a link that was closed in order counts as lost
-  bool any_held_ = false;
-  base::TimePoint stall_check_ =
-      base::TimePoint::max();  // when to look whether anything has arrived since the last time
-  std::uint64_t stall_reported_[lane_count] =
-      {};  // the newest operation for which that has been reported
-  std::uint64_t slow_reported_[lane_count + 1] = {};  // likewise, and of messages
-  std::vector<std::function<void()>> reports_;        // to be made without the lock
-  Operation* first_ended_ = nullptr;  // with callbacks to be made without the lock, in order
-  Operation* last_ended_ = nullptr;
+  std::vector<std::unique_ptr<schedules::Program>> programs_ RONDO_GUARDED_BY(driver_.mutex());
+  const std::shared_ptr<OperationPool> scheduled_pool_, direct_pool_, message_pool_;
+  Run::Room room_ RONDO_GUARDED_BY(driver_.mutex());
+  std::uint64_t pending_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
+  std::uint64_t started_ RONDO_GUARDED_BY(driver_.mutex()) = 0;  // for statistics
+  std::vector<Left> left_ RONDO_GUARDED_BY(driver_.mutex());     // in order
 
-  base::FileDescriptor wake_, timer_;
-  bool armed_ = false;
-  std::thread background_;
+  // No operation ends before; may be too early.
+  base::TimePoint next_deadline_ RONDO_GUARDED_BY(driver_.mutex()) = base::TimePoint::max();
+  // When to look whether anything has arrived since the last time.
+  base::TimePoint next_progress_check_ RONDO_GUARDED_BY(driver_.mutex()) = base::TimePoint::max();
+  // With callbacks to be made without the lock, in order.
+  Operation* first_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
+  Operation* last_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
 };
 
 }  // namespace rondo::engine

@@ -2,17 +2,17 @@
 #include "collectives/engine/operation.h"
 
 #include <algorithm>
-#include <utility>
+#include <functional>
 
 namespace rondo::engine {
 
 namespace {
 
-bool overlap(const std::byte* a, std::size_t a_bytes, const std::byte* b,
-             std::size_t b_bytes) noexcept {
-  const auto first = reinterpret_cast<std::uintptr_t>(a),
-             second = reinterpret_cast<std::uintptr_t>(b);
-  return a_bytes != 0 && b_bytes != 0 && first < second + b_bytes && second < first + a_bytes;
+// Compared by std::less: the two may belong to different objects.
+bool overlap(std::span<const std::byte> a, std::span<const std::byte> b) noexcept {
+  const std::less<> before;
+  return !a.empty() && !b.empty() && before(a.data(), b.data() + b.size()) &&
+         before(b.data(), a.data() + a.size());
 }
 
 }  // namespace
@@ -23,36 +23,19 @@ void Operation::give_back() noexcept {
   pool_->give(*this);
 }
 
-bool Operation::conflicts(const schedules::Call& call) const noexcept {
-  return overlap(out, out_bytes, call.out, call.out_bytes) ||
-         overlap(out, out_bytes, call.in, call.in_bytes) ||
-         overlap(in, in_bytes, call.out, call.out_bytes);
-}
-
-void Operation::keep_counts(const schedules::Call& call) {
-  offsets_.clear();
-  if (call.signature.algorithm != schedules::Algorithm::direct || call.counts.empty()) return;
-  offsets_.push_back(0);
-  for (const std::size_t count : call.counts) offsets_.push_back(offsets_.back() + count);
-}
-
-void Operation::begin(const schedules::Call& call, std::uint64_t call_number, base::TimePoint now) {
-  signature = call.signature;
-  lane = transports::lane_of(call.priority);
-  number = call_number;
-  in = call.in;
-  out = call.out;
-  in_bytes = call.in_bytes;
-  out_bytes = call.out_bytes;
-  time_limit = call.time_limit;
-  deadline = base::after(now, call.time_limit);
-  const std::size_t length = std::min(call.tag.size(), sizeof(tag) - 1);
-  std::copy_n(call.tag.data(), length, tag);
+void Operation::start(transports::Lane its_lane, std::uint64_t its_number, nanoseconds limit,
+                      std::string_view its_tag, base::TimePoint now) {
+  lane = its_lane;
+  number = its_number;
+  time_limit = limit;
+  deadline = base::after(now, limit);
+  const std::size_t length = std::min(its_tag.size(), sizeof(tag) - 1);
+  std::copy_n(its_tag.data(), length, tag);
   tag[length] = '\0';
   code.clear();
   message.clear();
   callback = nullptr;
-  next = nullptr;
+  earlier = later = nullptr;
   state_.store(State::running, std::memory_order_release);
 }
 
@@ -60,6 +43,33 @@ void Operation::end(State state, std::error_code error, std::string text) {
   code = error;
   message = std::move(text);
   state_.store(state, std::memory_order_release);
+}
+
+void CollectiveOperation::start(const schedules::Call& call, std::uint64_t its_number,
+                                base::TimePoint now) {
+  signature = call.signature;
+  in = call.in;
+  out = call.out;
+  in_bytes = call.in_bytes;
+  out_bytes = call.out_bytes;
+  Operation::start(transports::lane_of(call.priority), its_number, call.time_limit, call.tag, now);
+}
+
+bool CollectiveOperation::conflicts(std::span<const std::byte> reads,
+                                    std::span<const std::byte> writes) const noexcept {
+  const std::span<const std::byte> read(in, in_bytes), written(out, out_bytes);
+  return overlap(written, writes) || overlap(written, reads) || overlap(read, writes);
+}
+
+std::string CollectiveOperation::describe(std::string_view transport) const {
+  return schedules::describe_call(signature, number, priority(), tag, transport);
+}
+
+void DirectOperation::keep_counts(const schedules::Call& call) {
+  offsets_.clear();
+  if (call.counts.empty()) return;
+  offsets_.push_back(0);
+  for (const std::size_t count : call.counts) offsets_.push_back(offsets_.back() + count);
 }
 
 }  // namespace rondo::engine

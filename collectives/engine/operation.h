@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a Work handle points to. The engine holds one reference while it runs, each handle another.
-// The last one gives the operation back to the pool, from which the engine takes it again: the hot
-// path allocates none, however many handles are held.
+// One call under way on this rank, and what a Work handle points to. The kinds add what their owner
+// needs: ScheduledOperation and DirectOperation here, MessageOperation in collectives/point.
+//
+// The engine holds one reference while the operation runs, each handle another. The last one gives
+// the operation back to its pool, from which the engine takes it again: the hot path allocates
+// none, however many handles are held.
+//
+// Threads: references, state() and engine() are thread-safe. The rest belongs to the engine, under
+// its lock, while the operation runs; `code` and `message` do not change after that.
 #pragma once
 
 #include <atomic>
@@ -11,18 +17,21 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "base/clock.h"
 #include "collectives/engine/operation_pool.h"
 #include "collectives/engine/run.h"
-#include "collectives/point/call.h"
 #include "collectives/schedules/call.h"
+#include "transports/transport.h"
 
 namespace rondo::engine {
 
+class CollectiveOperation;
 class Engine;
+class OperationOwner;
 
 class Operation {
  public:
@@ -43,67 +52,105 @@ class Operation {
   }
   // The pool calls it when it hands the operation out: nobody else refers to it.
   void renew() noexcept { references_.store(1, std::memory_order_relaxed); }
-  void destroy() noexcept { delete this; }  // the pool's
+  void destroy() noexcept { delete this; }  // the pool calls it
 
-  // Thread-safe. The engine may be used only while running: its destructor ends every operation
-  // first.
   State state() const noexcept { return state_.load(std::memory_order_acquire); }
+  // May be used only while the operation runs: the engine's destructor ends every operation first.
   Engine& engine() const noexcept { return *engine_; }
 
-  // The rest is the engine's, under its lock, until the state says otherwise; code and message do
-  // not change after that. One of the two writes memory that the other reads or writes.
-  bool conflicts(const schedules::Call& call) const noexcept;
-  void keep_counts(const schedules::Call& call);
-  void begin(const schedules::Call& call, std::uint64_t call_number, base::TimePoint now);
   void end(State state, std::error_code code, std::string message);
 
-  // Of the blocks and their end, where ranks have counts of their own and there is no schedule;
-  // else empty.
-  std::span<const std::size_t> offsets() const noexcept { return offsets_; }
-  nanoseconds waited(base::TimePoint now) const noexcept { return now - (deadline - time_limit); }
-  // Of a collective.
-  Priority priority() const noexcept {
-    return lane == transports::Lane::urgent ? Priority::urgent : Priority::bulk;
-  }
-  bool direct() const noexcept { return signature.algorithm == schedules::Algorithm::direct; }
+  // One of the two writes memory that the other reads or writes.
+  virtual bool conflicts(std::span<const std::byte> reads,
+                         std::span<const std::byte> writes) const noexcept = 0;
+  // "all_reduce #41 (64 MiB f32 sum, ring over tcp)"; without a transport it is not named.
+  virtual std::string describe(std::string_view transport) const = 0;
+  // Null for messages, which only the two ranks know of.
+  virtual const CollectiveOperation* collective() const noexcept { return nullptr; }
 
-  Run run;
-  schedules::Signature signature;
+  nanoseconds waited(base::TimePoint now) const noexcept { return now - (deadline - time_limit); }
+
+  OperationOwner* owner = nullptr;
   transports::Lane lane = transports::Lane::bulk;
-  std::uint64_t number = 0;
+  std::uint64_t number = 0;  // among the calls of its lane on this rank
   nanoseconds time_limit{};
   base::TimePoint deadline = base::TimePoint::max();
-  const std::byte* in = nullptr;
-  std::byte* out = nullptr;
-  std::size_t in_bytes = 0, out_bytes = 0;
   char tag[32] = {};
   std::error_code code;
   std::string message;
   std::function<void(std::error_code)> callback;
-  Operation* next = nullptr;         // in the lane, in start order
-  Operation* next_ended = nullptr;   // among those whose callback is to be made
-  Operation* next_direct = nullptr;  // among those without a schedule
-  Operation* next_free = nullptr;    // in the pool
-  // Of messages: the other neighbour, what it is, and how much of it is under way.
-  Operation* before = nullptr;
-  point::PointShape point;
-  std::size_t transfers_left = 0;
+  Operation *earlier = nullptr, *later = nullptr;  // in LaneCalls
+  Operation* next_ended = nullptr;                 // among those whose callback is to be made
+  Operation* next_free = nullptr;                  // in the pool
+
+ protected:
+  virtual ~Operation() = default;
+  void start(transports::Lane its_lane, std::uint64_t its_number, nanoseconds limit,
+             std::string_view its_tag, base::TimePoint now);
 
  private:
-  ~Operation() = default;
   void give_back() noexcept;
 
   Engine* engine_;
   std::shared_ptr<OperationPool> pool_;
-  std::vector<std::size_t> offsets_;
   std::atomic<std::uint32_t> references_{1};
   std::atomic<State> state_{State::done};
+};
+
+// A call that all ranks make, in the same order in its lane, so `number` is the same on all.
+class CollectiveOperation : public Operation {
+ public:
+  using Operation::Operation;
+
+  bool conflicts(std::span<const std::byte> reads,
+                 std::span<const std::byte> writes) const noexcept override;
+  std::string describe(std::string_view transport) const override;
+  const CollectiveOperation* collective() const noexcept override { return this; }
+  Priority priority() const noexcept {
+    return lane == transports::Lane::urgent ? Priority::urgent : Priority::bulk;
+  }
+
+  schedules::Signature signature;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  std::size_t in_bytes = 0, out_bytes = 0;
+
+ protected:
+  void start(const schedules::Call& call, std::uint64_t its_number, base::TimePoint now);
+};
+
+// Runs a schedule over links.
+class ScheduledOperation final : public CollectiveOperation {
+ public:
+  using CollectiveOperation::CollectiveOperation;
+  using CollectiveOperation::start;  // the last step of a begin, for it cannot fail
+
+  Run run;
+  ScheduledOperation* next = nullptr;  // in ScheduledLane
+};
+
+// Runs in the memory of ranks that reach each other's.
+class DirectOperation final : public CollectiveOperation {
+ public:
+  using CollectiveOperation::CollectiveOperation;
+  using CollectiveOperation::start;
+
+  // Comes before start(): it can throw.
+  void keep_counts(const schedules::Call& call);
+  // Where each rank's block starts, and the end of the last. Empty where all counts are alike.
+  std::span<const std::size_t> offsets() const noexcept { return offsets_; }
+
+  DirectOperation* next_direct = nullptr;  // in direct::DirectLane
+
+ private:
+  std::vector<std::size_t> offsets_;
 };
 
 // One reference, until it is released.
 struct DropReference {
   void operator()(Operation* operation) const noexcept { operation->drop(); }
 };
-using TakenOperation = std::unique_ptr<Operation, DropReference>;
+template <class Kind>
+using Taken = std::unique_ptr<Kind, DropReference>;
 
 }  // namespace rondo::engine

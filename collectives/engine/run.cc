@@ -30,12 +30,6 @@ void Run::begin(const schedules::Program& program, const schedules::Call& call, 
   progress_.open(keeper());
 }
 
-void Run::begin_idle(const schedules::Program& program) noexcept {
-  staging_ = nullptr;
-  staging_needed_ = 0;
-  progress_.begin_idle(program);
-}
-
 void Run::lay_out(const schedules::Call& call, std::uint32_t slices, int size) {
   const Collective operation = signature_.operation;
   if (schedules::has_counts(operation)) {

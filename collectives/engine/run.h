@@ -33,8 +33,6 @@ class Run {
   // 0.
   void begin(const schedules::Program& program, const schedules::Call& call, int rank, int size,
              Room& room);
-  // An operation without frames: it never completes here.
-  void begin_idle(const schedules::Program& program) noexcept;
   std::size_t staging_bytes_needed() const noexcept { return staging_needed_; }
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept { staging_ = staging; }

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "base/text.h"
-#include "collectives/engine/operation.h"
 #include "collectives/point/point.h"
 #include "collectives/schedules/call.h"
 
@@ -15,30 +15,7 @@ namespace rondo::point {
 
 namespace {
 
-// A peer that closed its end in order may have left in order: its farewell comes over the control
-// plane.
-constexpr milliseconds farewell_time{200};
-// What a peer has sent before it left may be on its way on a link that has not been seen here.
-constexpr milliseconds unseen_time{2000};
 constexpr std::size_t most_named = 8;
-
-std::string amount(std::uint64_t count, DType type) {
-  schedules::Signature signature;
-  signature.operation = Collective::send;
-  signature.count = count;
-  signature.type = type;
-  return schedules::describe_arguments(signature);
-}
-
-// "send #5 (10 f32 to rank 1, tag 7)"
-std::string call_text(bool sending, std::uint64_t number, std::uint64_t count, DType type, int peer,
-                      const PointKey& key) {
-  if (key.space != 0)
-    return fmt::format("all_to_all_v #{} with {} {} rank {}", number, amount(count, type),
-                       sending ? "for" : "from", peer);
-  return fmt::format("{} #{} ({} {} rank {}, tag {})", sending ? "send" : "receive", number,
-                     amount(count, type), sending ? "to" : "from", peer, key.tag);
-}
 
 std::string progress_text(const Parcel& parcel) {
   return fmt::format("{} of {}", base::describe_bytes(parcel.offset),
@@ -47,21 +24,15 @@ std::string progress_text(const Parcel& parcel) {
 
 }  // namespace
 
-std::string Point::lost_text(const PointPeer& peer, std::string_view what) const {
-  return fmt::format("rank {} lost rank {}{}{}: {}", options_.rank, peer.rank,
-                     peer.link != nullptr ? " at " : "",
-                     peer.link != nullptr ? peer.link->describe() : "", what);
-}
-
 bool Point::agree(const PointPeer& peer, const Parcel& parcel, const PointFrame& frame) {
   if (frame.count == parcel.count && frame.type == parcel.type) return true;
-  host_.point_failed(
-      {Errc::mismatch,
-       fmt::format("rank {} called {} where rank {} called {}", peer.rank,
-                   call_text(true, frame.call, frame.count, frame.type, options_.rank, frame.key),
-                   options_.rank,
-                   call_text(false, parcel.operation->number, parcel.count, parcel.type, peer.rank,
-                             parcel.key))});
+  host_.suspect(
+      {Errc::mismatch, fmt::format("rank {} called {} where rank {} called {}", peer.rank,
+                                   describe_transfer(true, frame.call, frame.count, frame.type,
+                                                     options_.rank, frame.key),
+                                   options_.rank,
+                                   describe_transfer(false, parcel.operation->number, parcel.count,
+                                                     parcel.type, peer.rank, parcel.key))});
   return false;
 }
 
@@ -69,66 +40,42 @@ void Point::broken(transports::Link& link, std::error_code code, std::string_vie
                    base::TimePoint now) {
   PointPeer& from = peer(link.peer());
   from.link = &link;
-  from.lost = lost_text(from, what);
-  from.lost_in_order = clean;
-  from.lost_code = code == Errc::authentication ? Errc::authentication : Errc::peer_lost;
-  from.lost_at = now;
+  from.lost = true;
+  losses_.lost(link, code, what, clean, now);
   check_peer(from, now);
 }
 
 void Point::peer_left(int rank, base::TimePoint now) {
   PointPeer& gone = peer(rank);
-  if (gone.left) return;
   gone.left = true;
-  gone.left_at = now;
+  losses_.left(rank, now);
   check_peer(gone, now);
 }
 
-void Point::check_farewells(base::TimePoint now) {
-  farewell_check_ = base::TimePoint::max();
-  for (const auto& p : peers_)
-    if (p && (p->left || !p->lost.empty())) check_peer(*p, now);
+void Point::check(base::TimePoint now) {
+  losses_.begin_check();
+  for (const int rank : losses_.peers()) check_peer(peer(rank), now);
 }
 
-// What it has sent before it left or closed is still to be read, and its farewell may still come.
+// What a peer has sent before it left or closed is still to be read.
 void Point::check_peer(PointPeer& peer, base::TimePoint now) {
   if (peer.pending == 0) return;
-  if (!peer.lost.empty() && !peer.lost_in_order && !peer.left)
-    return host_.point_failed({static_cast<Errc>(peer.lost_code.value()), peer.lost,
-                               peer.lost_code == Errc::peer_lost ? peer.rank : -1});
-  const bool sends = !peer.waiting.empty() || !peer.announced.empty() || !peer.flowing.empty();
-  const bool readable = peer.link != nullptr && peer.lost.empty();
-  if (peer.left && (sends || !readable)) {
-    const base::TimePoint limit =
-        std::max(peer.lost_at, peer.left_at) + (peer.lost.empty() ? unseen_time : farewell_time);
-    if (sends || now >= limit)
-      return host_.point_failed(
-          {Errc::peer_left,
-           fmt::format("rank {} has left: it destroyed its communicator", peer.rank), peer.rank});
-    farewell_check_ = std::min(farewell_check_, limit);
-  } else if (!peer.left && !peer.lost.empty()) {
-    const base::TimePoint limit = peer.lost_at + farewell_time;
-    if (now >= limit) return host_.point_failed({Errc::peer_lost, peer.lost, peer.rank});
-    farewell_check_ = std::min(farewell_check_, limit);
-  }
+  const engine::Losses::Need need{
+      .sends = !peer.waiting.empty() || !peer.announced.empty() || !peer.flowing.empty(),
+      .linked = peer.link != nullptr};
+  if (auto failure = losses_.needed(peer.rank, need, now)) host_.suspect(std::move(*failure));
 }
 
-std::string Point::describe(const engine::Operation& operation) const {
-  const PointShape& s = operation.point;
-  std::string text;
-  if (s.batch) {
-    text = fmt::format("batch #{} ({} transfers, {}", operation.number, s.transfers,
-                       base::describe_bytes(s.bytes));
-  } else if (s.operation == Collective::all_to_all_v) {
-    text =
-        fmt::format("all_to_all_v #{} ({} here", operation.number, base::describe_bytes(s.bytes));
-  } else {
-    text = call_text(s.operation == Collective::send, operation.number, operation.signature.count,
-                     operation.signature.type, s.peer, {s.tag, 0});
-    text.pop_back();
-  }
-  if (operation.tag[0] != '\0') text.insert(text.find(" ("), fmt::format(" \"{}\"", operation.tag));
-  return text;
+std::string Point::late_text(const engine::Operation& operation) const {
+  return fmt::format("not done within {:.4g} s on rank {}: {}",
+                     std::chrono::duration<double>(operation.time_limit).count(), options_.rank,
+                     missing(operation));
+}
+
+engine::Traffic Point::traffic() const noexcept {
+  engine::Traffic result = traffic_;
+  result.staging_bytes = blocks_.held();
+  return result;
 }
 
 std::string Point::missing(const engine::Operation& operation) const {
@@ -154,12 +101,6 @@ std::string Point::missing(const engine::Operation& operation) const {
   if (text.empty()) return fmt::format("rank {} has not sent all of it", options_.rank);
   if (named > most_named) text += fmt::format("; and {} more", named - most_named);
   return text;
-}
-
-engine::Operation* Point::oldest() const noexcept {
-  engine::Operation* operation = first_;
-  while (operation != nullptr && operation->next != nullptr) operation = operation->next;
-  return operation;
 }
 
 void Point::append_awaited(const engine::Operation& operation, std::vector<int>& ranks) const {

@@ -8,19 +8,14 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <system_error>
 #include <vector>
 
-#include "base/clock.h"
 #include "collectives/point/frame.h"
 #include "transports/transport.h"
 
-namespace rondo::engine {
-class Operation;
-}
-
 namespace rondo::point {
+
+class MessageOperation;
 
 // Of messages that a rank has from one peer without having asked for them: their bytes, and what
 // each costs beside.
@@ -133,7 +128,7 @@ class Blocks {
 // One send or receive of this rank that has not ended.
 struct Parcel {
   Parcel* next = nullptr;
-  engine::Operation* operation = nullptr;
+  MessageOperation* operation = nullptr;
   int peer = 0;
   bool sending = false;
   PointKey key;
@@ -164,13 +159,8 @@ struct PointPeer {
 
   int rank = 0;
   transports::Link* link = nullptr;
-  std::size_t pending = 0;  // parcels
-  bool left = false;        // in order
-  base::TimePoint left_at{};
-  std::string lost;  // why the link is of no further use
-  bool lost_in_order = false;
-  std::error_code lost_code;
-  base::TimePoint lost_at{};
+  std::size_t pending = 0;          // parcels
+  bool lost = false, left = false;  // also in Losses: the link, or the rank in order
 
   // To the peer.
   bool active = false;  // among those that have something to send

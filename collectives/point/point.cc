@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starting transfers, and finding the message for a receive. Frames are in point_send.cc and
-// point_receive.cc.
+// Starting transfers, and finding the message for a receive. Frames are in send.cc and
+// receive.cc.
 #include "collectives/point/point.h"
 
 #include <algorithm>
 #include <cstring>
-
-#include "collectives/engine/operation.h"
 
 namespace rondo::point {
 
@@ -33,8 +31,11 @@ PointFrame frame_of(const Parcel& parcel) noexcept {
 
 }  // namespace
 
-Point::Point(const Options& options, PointHost& host)
-    : options_(options), host_(host), peers_(static_cast<std::size_t>(options.size)) {}
+Point::Point(const Options& options, engine::OwnerHost& host)
+    : options_(options),
+      host_(host),
+      peers_(static_cast<std::size_t>(options.size)),
+      losses_(options.rank, options.size) {}
 
 PointPeer& Point::peer(int rank) {
   auto& place = peers_[static_cast<std::size_t>(rank)];
@@ -59,12 +60,7 @@ void Point::activate(PointPeer& peer) {
 }
 
 // Receives first, so that a message to this rank itself finds them.
-void Point::begin(engine::Operation& operation, const PointCall& call) {
-  operation.transfers_left = call.transfers.size();
-  operation.before = nullptr;
-  operation.next = first_;
-  if (first_ != nullptr) first_->before = &operation;
-  first_ = &operation;
+void Point::begin(MessageOperation& operation, const PointCall& call) {
   const base::TimePoint now = base::Clock::now();
   for (const bool sending : {false, true})
     for (const PointTransfer& t : call.transfers) {
@@ -88,20 +84,16 @@ void Point::begin(engine::Operation& operation, const PointCall& call) {
         its_peer.waiting.push(parcel);
         activate(its_peer);
       }
-      if (its_peer.left || !its_peer.lost.empty()) check_peer(its_peer, now);
+      if (its_peer.left || its_peer.lost) check_peer(its_peer, now);
       if (operation.state() != engine::Operation::State::running) return;  // something has failed
     }
 }
 
 void Point::end(Parcel& parcel) {
-  engine::Operation& operation = *parcel.operation;
+  MessageOperation& operation = *parcel.operation;
   --peer(parcel.peer).pending;
   parcels_.give(parcel);
-  if (--operation.transfers_left != 0) return;
-  (operation.before == nullptr ? first_ : operation.before->next) = operation.next;
-  if (operation.next != nullptr) operation.next->before = operation.before;
-  operation.next = operation.before = nullptr;
-  host_.point_finished(operation);
+  if (--operation.transfers_left == 0) host_.finished(operation);
 }
 
 void Point::post(PointPeer& peer, Parcel& parcel) {
@@ -183,8 +175,7 @@ void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
 }
 
 void Point::clear() noexcept {
-  first_ = nullptr;
-  farewell_check_ = base::TimePoint::max();
+  losses_.begin_check();
   active_.clear();
   for (const auto& p : peers_) {
     if (!p) continue;

@@ -6,18 +6,18 @@
 #include <cstring>
 
 #include "base/crc32c.h"
-#include "collectives/engine/operation.h"
 #include "collectives/point/point.h"
 
 namespace rondo::point {
 
-std::optional<transports::Receive> Point::expected(transports::Link& link) noexcept {
+std::optional<transports::Receive> Point::expected(transports::Link& link, std::size_t ahead) {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
-  if (!place || !place->arriving) return std::nullopt;
+  // What comes later is known when its header has come.
+  if (ahead != 0 || !place || !place->arriving) return std::nullopt;
   return place->receive;
 }
 
-bool Point::awaits_header(transports::Link& link) noexcept {
+bool Point::awaits_header(transports::Link& link) {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
   return place && !place->arriving && place->pending > 0;
 }
@@ -39,7 +39,7 @@ transports::Header Point::arrived(transports::Link& link, const transports::Head
 }
 
 bool Point::corrupt(const PointPeer& peer, std::string_view what) {
-  host_.point_failed({Errc::corrupt, lost_text(peer, what)});
+  host_.suspect({Errc::corrupt, losses_.text(peer.rank, peer.link, what)});
   return false;
 }
 
@@ -136,8 +136,8 @@ void Point::received(transports::Link& link) {
   PointPeer& from = peer(link.peer());
   if (!from.arriving) return;
   from.arriving = false;
-  ++counters_.frames_received;
-  counters_.bytes_received += from.receive.bytes;
+  ++traffic_.frames_received;
+  traffic_.bytes_received += from.receive.bytes;
   if (!check_content(from)) return;
   if (from.frame.kind == PointKind::message) received_message(from);
   if (from.frame.kind == PointKind::piece) received_piece(from);
@@ -152,7 +152,7 @@ bool Point::check_content(const PointPeer& peer) {
 
 void Point::received_message(PointPeer& peer) {
   const std::size_t bytes = peer.frame.count * size_of(peer.frame.type);
-  if (bytes <= inline_bytes) counters_.bytes_received += bytes;
+  if (bytes <= inline_bytes) traffic_.bytes_received += bytes;
   if (peer.parcel != nullptr) {
     if (bytes != 0 && bytes <= inline_bytes)
       std::memcpy(peer.parcel->data, peer.frame.content.data(), bytes);

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/crc32c.h"
-#include "collectives/engine/operation.h"
 #include "collectives/point/point.h"
 
 namespace rondo::point {
@@ -37,7 +36,7 @@ PointFrame frame_of(const Parcel& parcel, PointKind kind) noexcept {
 
 }  // namespace
 
-bool Point::send_ready() {
+bool Point::advance() {
   bool moved = false;
   for (std::size_t i = 0; i < active_.size();) {
     PointPeer& peer = *active_[i];
@@ -54,7 +53,7 @@ bool Point::send_ready() {
 
 bool Point::send_ready(PointPeer& peer) {
   int sent = 0;
-  while (sent < frames_in_a_row && peer.lost.empty() && send_next(peer)) ++sent;
+  while (sent < frames_in_a_row && !peer.lost && send_next(peer)) ++sent;
   return sent > 0;
 }
 
@@ -70,14 +69,14 @@ bool Point::send_next(PointPeer& peer) {
 // False when the link has no room. parcel: whose bytes these are.
 bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
                       std::span<const std::byte> payload) {
-  if (peer.link == nullptr) peer.link = &host_.point_link(peer.rank);
+  if (peer.link == nullptr) peer.link = &host_.link(peer.rank, transports::Lane::messages);
   frame.returned = peer.cost_consumed;
   if (options_.checksum && !payload.empty()) frame.checksum = base::crc32c(payload);
   const transports::Send result = peer.link->send(encode(frame), payload, 0);
   if (result == transports::Send::full) return false;
   peer.cost_reported = peer.cost_consumed;
-  ++counters_.frames_sent;
-  counters_.bytes_sent += payload.size();
+  ++traffic_.frames_sent;
+  traffic_.bytes_sent += payload.size();
   if (result == transports::Send::done) return true;
   peer.flying.push_back(parcel);
   if (parcel != nullptr) ++parcel->flying;
@@ -111,7 +110,7 @@ bool Point::send_message(PointPeer& peer) {
   ++peer.messages_sent;
   if (whole) {
     peer.cost_sent += cost;
-    if (in_header) counters_.bytes_sent += parcel->bytes;
+    if (in_header) traffic_.bytes_sent += parcel->bytes;
     finish_sending(*parcel);
   } else {
     peer.announced.push(*parcel);

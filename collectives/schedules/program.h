@@ -50,8 +50,6 @@ class Program {
   // The steps only, as small as can be: of any schedule whose steps name slices up to
   // Schedule::slices. The tables, made for schedule.rounds and depth, must outlive it.
   Program(const Schedule& schedule, std::uint32_t depth, FrameTables& tables);
-  // Without steps and peers: of operations that need no links.
-  explicit Program(int size) : index_(static_cast<std::size_t>(size), no_peer) {}
   bool is(Collective operation, Algorithm algorithm, int root, std::uint32_t depth) const noexcept {
     return operation == operation_ && algorithm == algorithm_ && root == root_ && depth == depth_;
   }

@@ -24,13 +24,6 @@ void Progress::begin(const Program& program, std::uint64_t segments, Room& room)
   steps_left_.assign(window_, 0);
 }
 
-void Progress::begin_idle(const Program& program) noexcept {
-  program_ = &program;
-  segments_ = 1;
-  base_ = 0;
-  peers_.clear();
-}
-
 std::optional<FramePlace> Progress::later_receive(int peer, std::size_t ahead) const noexcept {
   FrameOrder order = this->peer(peer).receives;
   for (; ahead != 0 && !order.done(); --ahead) order.advance();

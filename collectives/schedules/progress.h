@@ -52,8 +52,6 @@ class Progress {
 
   // Allocates no more than the room demands. No step has begun before open().
   void begin(const Program& program, std::uint64_t segments, Room& room);
-  // An operation without frames: it never completes here.
-  void begin_idle(const Program& program) noexcept;
   // Runs what is local in the first segments. keep(segment, step) is called for every local step
   // when its turn comes, here and below.
   template <class Keep>

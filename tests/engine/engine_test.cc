@@ -69,7 +69,7 @@ TEST_CASE("an operation that is dropped still runs") {
 
 TEST_CASE("operations that follow one which ended before an earlier one run too") {
   constexpr int ranks = 3, operations = 4;
-  constexpr std::size_t large = 16 * 64;
+  constexpr std::size_t large = 256 * 64;  // many frames, so that the small one is done first
   mem::MemFaults slow_at_times;
   slow_at_times.queue = 1;
   slow_at_times.stall = 100;
@@ -85,7 +85,7 @@ TEST_CASE("operations that follow one which ended before an earlier one run too"
                                               first ? large : 64, first ? 1 : 2)));
   };
   bool out_of_order = false;
-  for (int attempt = 0; attempt < 50 && !out_of_order; ++attempt) {
+  for (int attempt = 0; attempt < 200 && !out_of_order; ++attempt) {
     std::vector<Work> works, of_rank_0;
     for (const int operation : {0, 1})
       for (int rank = 0; rank < ranks; ++rank)

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/direct_owner.h"
+
+#include <fmt/format.h>
+
+namespace rondo::engine {
+
+namespace {
+
+constexpr int steps_in_a_row = 4;
+
+}  // namespace
+
+DirectOwner::DirectOwner(transports::Windows& windows, const direct::DirectOptions& options,
+                         Priority priority, LaneCalls& calls, OwnerHost& host)
+    : priority_(priority), calls_(calls), host_(host), lane_(windows, options, priority) {}
+
+bool DirectOwner::advance() {
+  using Step = direct::DirectLane::Step;
+  bool moved = false;
+  for (int i = 0; i < steps_in_a_row && !lane_.idle(); ++i) {
+    DirectOperation& operation = lane_.first();
+    const Step step = lane_.advance();
+    if (step == Step::none) break;
+    moved = true;
+    calls_.moved();
+    if (step == Step::done) {
+      calls_.ended(operation);
+      host_.finished(operation);
+    }
+    // A piece of a large one: first see what is urgent.
+    if (step == Step::moved && priority_ == Priority::bulk) break;
+    if (step == Step::refused) {
+      refuse();
+      break;
+    }
+  }
+  return moved;
+}
+
+// A rank's post does not agree with the first operation.
+void DirectOwner::refuse() {
+  if (const auto theirs = lane_.offence())
+    return host_.suspect(calls_.disagreement(lane_.offender(), &lane_.first(), *theirs));
+  host_.suspect({Errc::corrupt,
+                 fmt::format("rank {} has posted a call that cannot be read", lane_.offender())});
+}
+
+// The lane knows it of its first operation, which those behind it wait for.
+void DirectOwner::append_awaited(const Operation&, std::vector<int>& ranks) const {
+  lane_.append_awaited(ranks);
+}
+
+std::string DirectOwner::late_text(const Operation& operation) const {
+  std::vector<int> ranks;
+  append_awaited(operation, ranks);
+  return calls_.late_text(operation.time_limit, ranks);
+}
+
+Traffic DirectOwner::traffic() const noexcept {
+  Traffic result;
+  result.bytes_received = lane_.bytes_loaded();
+  return result;
+}
+
+}  // namespace rondo::engine

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the collectives of one priority that need no links: all ranks reach each other's memory.
+//
+// Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/direct/direct.h"
+#include "collectives/engine/lane_calls.h"
+#include "collectives/engine/owner.h"
+
+namespace rondo::engine {
+
+class DirectOwner final : public OperationOwner {
+ public:
+  // windows, calls and host outlive the owner.
+  DirectOwner(transports::Windows& windows, const direct::DirectOptions& options, Priority priority,
+              LaneCalls& calls, OwnerHost& host);
+  DirectOwner(const DirectOwner&) = delete;
+  DirectOwner& operator=(const DirectOwner&) = delete;
+
+  // The operation is posted at once when it is the only one.
+  void begin(DirectOperation& operation) { lane_.begin(operation); }
+
+  bool advance() override;
+  void clear() noexcept override { lane_.clear(); }
+  void append_awaited(const Operation& operation, std::vector<int>& ranks) const override;
+  std::string late_text(const Operation& operation) const override;
+  Traffic traffic() const noexcept override;
+
+ private:
+  void refuse();
+
+  const Priority priority_;
+  LaneCalls& calls_;
+  OwnerHost& host_;
+  direct::DirectLane lane_;
+};
+
+}  // namespace rondo::engine

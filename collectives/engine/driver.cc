@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/driver.h"
+
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include <rondo/error.h>
+
+#include "base/pause.h"
+#include "base/thread.h"
+
+namespace rondo::engine {
+
+namespace {
+
+constexpr microseconds spin_time{1000};
+// With a core for every rank an answer comes within this time, unless the machine has other work
+// too: then yield.
+constexpr microseconds pause_time{20};
+// While it has, what another core answers at once is still worth a look.
+constexpr microseconds short_pause_time{4};
+// Where ranks outnumber cores a yield is for them, and only a whole time slice tells of a program
+// that computes.
+constexpr microseconds long_yield{1000};
+constexpr milliseconds contention_time{20};
+constexpr int passes_between_time_checks = 256;
+// How long after a start the background thread looks whether anybody drives. Setting a timer costs
+// 10 us and more in a virtual machine, so it is set once for all operations of that time, and not
+// taken back.
+constexpr microseconds background_delay{1000};
+
+base::FileDescriptor checked(int descriptor, const char* call) {
+  if (descriptor < 0)
+    throw Error(Errc::system, std::string(call) + ": " + std::generic_category().message(errno));
+  return base::FileDescriptor(descriptor);
+}
+
+}  // namespace
+
+Driver::Driver(Driven& driven, bool crowded)
+    : driven_(driven),
+      crowded_(crowded),
+      wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
+      timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {}
+
+Driver::~Driver() {
+  join();
+}
+
+void Driver::start_background() {
+  background_ = base::start_thread("rondo-engine", [this] { run_background(); });
+}
+
+void Driver::stop() {
+  stopping_ = true;
+  set_timer(nanoseconds{1});
+  wake();
+}
+
+void Driver::join() {
+  if (background_.joinable()) background_.join();
+}
+
+void Driver::wait(const Operation& operation, base::TimePoint until) {
+  ++waiters_;
+  while (operation.state() == Operation::State::running && base::Clock::now() < until) {
+    if (driving_) {
+      wait_for_news(until);
+      continue;
+    }
+    driving_ = true;
+    drive(&operation, until);
+    driving_ = false;
+  }
+  --waiters_;
+  tell_waiters();
+  if (waiters_ == 0 && driven_.pending()) hand_over();
+}
+
+bool Driver::wanted(const Operation* operation) const {
+  return operation != nullptr ? operation->state() == Operation::State::running
+                              : driven_.pending() && waiters_ == 0 && !stopping_;
+}
+
+// Without an operation: on behalf of nobody, until somebody waits or nothing is pending. False when
+// another thread has taken the driver's role meanwhile.
+bool Driver::drive(const Operation* operation, base::TimePoint until) {
+  int idle = 0, passes = 0;
+  base::TimePoint idle_since;
+  while (wanted(operation)) {
+    const bool moved = driven_.pass();
+    driven_.deliver();
+    if (!wanted(operation)) return true;
+    let_in();
+    if (moved) idle = 0;
+    if (moved && ++passes % passes_between_time_checks != 0) continue;
+    const base::TimePoint now = base::Clock::now();
+    driven_.check_time(now);
+    driven_.deliver();
+    if (now >= until) return true;
+    if (moved) continue;
+    if (idle++ == 0) idle_since = now;
+    const bool contended = now < contended_until_;
+    if (!crowded_ && now - idle_since <= (contended ? short_pause_time : pause_time)) {
+      base::pause_processor();
+    } else if (!contended && now - idle_since < spin_time) {
+      give_way(now);
+    } else {
+      if (!sleep(until, operation == nullptr)) return false;
+      idle = 0;
+    }
+  }
+  return true;
+}
+
+// A yield that takes long has handed the core to somebody else, who computes or spins as this rank
+// does. Then sleeping is better: whoever sleeps and is woken gets its core back at once, whoever
+// yields waits for the end of a time slice, and newer kernels let it wait for one at every yield.
+// With a core for every rank of this host nobody else should have been there at all.
+void Driver::give_way(base::TimePoint now) {
+  mutex_.unlock();
+  ::sched_yield();
+  mutex_.lock_again();
+  const base::TimePoint back = base::Clock::now();
+  if (back - now > (crowded_ ? long_yield : pause_time)) contended_until_ = back + contention_time;
+}
+
+void Driver::let_in() {
+  for (int i = 0; i < 100 && mutex_.wanted(); ++i) {
+    mutex_.unlock();
+    ::sched_yield();
+    mutex_.lock_again();
+  }
+}
+
+// False when a thread that waits has taken over from the background thread meanwhile.
+bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
+  WakeDescriptors descriptors;
+  descriptors.add(wake_.get());
+  if (!driven_.prepare_sleep(descriptors)) {
+    driven_.deliver();
+    return true;
+  }
+  const int timeout = base::poll_timeout(base::Clock::now(), std::min(until, driven_.next_check()));
+  ++sleeping_;
+  if (on_behalf_of_nobody) driving_ = false;
+  mutex_.unlock();
+  const bool woken = descriptors.wait(timeout);
+  mutex_.lock_again();
+  --sleeping_;
+  if (sleeping_ == 0 && woken) {
+    std::uint64_t signals = 0;
+    [[maybe_unused]] const auto got = ::read(wake_.get(), &signals, sizeof signals);
+  }
+  if (!on_behalf_of_nobody) return true;
+  if (driving_ || waiters_ > 0) return false;
+  driving_ = true;
+  return true;
+}
+
+void Driver::tell_waiters() {
+  if (waiters_ == 0) return;
+  const base::Locked lock(news_mutex_);
+  ++news_count_;
+  news_.notify_all();
+}
+
+void Driver::wait_for_news(base::TimePoint until) {
+  until = std::min(until, base::Clock::now() + std::chrono::seconds{1});
+  news_mutex_.lock();
+  const std::uint64_t seen = news_count_;
+  mutex_.unlock();
+  {
+    std::unique_lock news_lock(news_mutex_.standard(), std::adopt_lock);
+    while (news_count_ == seen && news_.wait_until(news_lock, until) != std::cv_status::timeout) {
+    }
+    news_lock.release();
+  }
+  news_mutex_.unlock();
+  mutex_.lock();
+}
+
+void Driver::operation_started(bool running) {
+  // Whoever sleeps has not seen what the start has read, nor the new deadline.
+  if (running) wake_sleeper();
+  if (driven_.pending() && waiters_ == 0) arm_background(background_delay);
+}
+
+void Driver::operation_ended() {
+  tell_waiters();
+  wake_sleeper();
+}
+
+void Driver::wake_sleeper() {
+  if (sleeping_ > 0) wake();
+}
+
+void Driver::hand_over() {
+  wake_sleeper();
+  arm_background(nanoseconds{1});
+}
+
+void Driver::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
+}
+
+// A caller that starts and then waits at once should not pay for another thread's waking: the
+// background thread gets up a little later.
+void Driver::arm_background(nanoseconds delay) {
+  if (armed_ || !background_.joinable()) return;
+  armed_ = true;
+  set_timer(delay);
+}
+
+void Driver::set_timer(nanoseconds delay) noexcept {
+  const itimerspec time{{0, 0}, {0, delay.count()}};
+  ::timerfd_settime(timer_.get(), 0, &time, nullptr);
+}
+
+void Driver::run_background() {
+  mutex_.lock();
+  while (!stopping_) {
+    if (driven_.pending() && waiters_ == 0 && !driving_) {
+      driving_ = true;
+      if (drive(nullptr, base::TimePoint::max())) driving_ = false;
+      tell_waiters();
+      continue;
+    }
+    mutex_.unlock();
+    std::uint64_t expirations = 0;
+    [[maybe_unused]] const auto got = ::read(timer_.get(), &expirations, sizeof expirations);
+    mutex_.lock();
+    armed_ = false;
+  }
+  mutex_.unlock();
+}
+
+}  // namespace rondo::engine

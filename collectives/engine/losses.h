@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which links of one lane are lost, and when a loss ends the communicator. A loss matters only to
+// an operation that needs the link.
+//
+// A link that broke counts at once. A peer that closed its link in order may have left in order,
+// and its farewell comes over the control plane: so the loss counts after farewell_time. A peer
+// that has left may still have sent what is to be read here.
+//
+// Threads: thread-bound to its owner. It takes no lock and reads no clock.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/engine/failure.h"
+#include "transports/transport.h"
+
+namespace rondo::engine {
+
+class Losses {
+ public:
+  static constexpr milliseconds farewell_time{200};
+  // What a peer has sent before it left may be on its way on a link that has not been seen here.
+  static constexpr milliseconds unseen_time{2000};
+
+  struct Need {
+    bool sends =
+        false;  // something is still to be sent to the peer, perhaps more is to come from it
+    bool linked = true;  // the link has been seen here
+  };
+
+  Losses(int rank, int size);
+
+  // "rank 0 lost rank 1 at 10.0.0.7:41022: connection reset by peer". No link: it is not named.
+  std::string text(int peer, const transports::Link* link, std::string_view what) const;
+  // in_order: the peer closed the link between two frames.
+  void lost(const transports::Link& link, std::error_code code, std::string_view what,
+            bool in_order, base::TimePoint now);
+  // The peer has destroyed its communicator in order.
+  void left(int peer, base::TimePoint now);
+
+  bool is_lost(int peer) const noexcept;
+  bool has_left(int peer) const noexcept;
+  // Ranks that are lost or have left.
+  const std::vector<int>& peers() const noexcept { return peers_; }
+
+  // To be called for one of peers() when an operation needs it: the failure, when the loss counts.
+  // Otherwise next_check() says when to call again, if ever.
+  std::optional<Failure> needed(int peer, const Need& need, base::TimePoint now);
+  base::TimePoint next_check() const noexcept { return next_check_; }
+  // Forgets the times of next_check(): needed() is called again for every peer that is needed.
+  void begin_check() noexcept { next_check_ = base::TimePoint::max(); }
+
+ private:
+  struct Loss {
+    bool lost = false, in_order = false;
+    Errc code = Errc::peer_lost;
+    std::string text;
+    base::TimePoint lost_at{};
+    std::optional<base::TimePoint> needed_at;  // since the loss
+    std::optional<base::TimePoint> left_at;
+  };
+
+  Loss& loss(int peer);
+  std::optional<Failure> wait_until(base::TimePoint limit, base::TimePoint now, Failure failure);
+
+  const int rank_;
+  std::vector<std::unique_ptr<Loss>> losses_;  // by rank, made when first needed
+  std::vector<int> peers_;
+  base::TimePoint next_check_ = base::TimePoint::max();
+};
+
+}  // namespace rondo::engine

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/scheduled_lane.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "base/crc32c.h"
+
+namespace rondo::engine {
+
+namespace {
+
+constexpr int frames_in_a_row = 64;  // to one peer, before another gets its turn
+
+Frame frame_of(const ScheduledOperation& operation, const FramePlace& place, std::size_t bytes) {
+  return {operation.signature,
+          operation.number,
+          static_cast<std::uint32_t>(place.segment),
+          place.frame,
+          bytes,
+          0};
+}
+
+}  // namespace
+
+ScheduledLane::ScheduledLane(const Options& options, LaneCalls& calls, OwnerHost& host)
+    : options_(options),
+      calls_(calls),
+      host_(host),
+      channels_(static_cast<std::size_t>(options.size)),
+      losses_(options.rank, options.size) {
+  senders_.reserve(channels_.size());
+  for (int peer = 0; peer < options.size; ++peer) {
+    channel(peer).peer = peer;
+    channel(peer).queued.reserve(16);
+  }
+}
+
+ScheduledLane::Channel& ScheduledLane::channel(transports::Link& link) noexcept {
+  Channel& c = channel(link.peer());
+  c.link = &link;
+  return c;
+}
+
+void ScheduledLane::begin(ScheduledOperation& operation) {
+  operation.next = nullptr;
+  (last_ == nullptr ? first_ : last_->next) = &operation;
+  last_ = &operation;
+  if (operation.run.waits_for_staging()) ++staging_waiters_;
+  bool any_lost = false;
+  for (const schedules::ProgramPeer& peer : operation.run.program().peers()) {
+    Channel& c = channel(peer.rank);
+    any_lost |= c.lost;
+    if (c.receiving == nullptr) {
+      c.receiving = &operation;
+      settle_receiving(c);
+    }
+    if (c.sending == nullptr) {
+      c.sending = &operation;
+      senders_.push_back(&c);
+      settle_sending(c);
+    }
+  }
+  if (any_lost) check(base::Clock::now());
+}
+
+void ScheduledLane::remove(ScheduledOperation& operation) noexcept {
+  if (first_ == &operation) {
+    first_ = operation.next;
+    if (first_ == nullptr) last_ = nullptr;
+  } else {
+    ScheduledOperation* before = first_;
+    while (before->next != &operation) before = before->next;
+    before->next = operation.next;
+    if (last_ == &operation) last_ = before;
+  }
+  operation.next = nullptr;
+  if (staging_owner_ == &operation) staging_owner_ = nullptr;
+}
+
+void ScheduledLane::finish(ScheduledOperation& operation) {
+  remove(operation);
+  calls_.ended(operation);
+  host_.finished(operation);
+}
+
+void ScheduledLane::clear() noexcept {
+  first_ = last_ = staging_owner_ = nullptr;
+  staging_waiters_ = 0;
+  senders_.clear();
+  for (Channel& c : channels_) {
+    c.receiving = c.sending = nullptr;
+    c.queued.clear();
+    c.arriving.reset();
+  }
+  losses_.begin_check();
+}
+
+void ScheduledLane::settle_receiving(Channel& c) noexcept {
+  while (c.receiving != nullptr) {
+    c.receiving_index = c.receiving->run.program().peer_index(c.peer);
+    if (c.receiving_index >= 0 && !c.receiving->run.peer(c.receiving_index).receives.done()) return;
+    c.receiving = c.receiving->next;
+  }
+}
+
+void ScheduledLane::settle_sending(Channel& c) {
+  while (c.sending != nullptr) {
+    c.sending_index = c.sending->run.program().peer_index(c.peer);
+    if (c.sending_index >= 0 && !c.sending->run.peer(c.sending_index).sends.done()) return;
+    c.sending = c.sending->next;
+  }
+  senders_.erase(std::find(senders_.begin(), senders_.end(), &c));
+}
+
+void ScheduledLane::grant_staging() {
+  if (staging_waiters_ == 0 || staging_owner_ != nullptr) return;
+  for (ScheduledOperation* operation = first_; operation != nullptr; operation = operation->next) {
+    if (!operation->run.waits_for_staging()) continue;
+    if (staging_.size() < operation->run.staging_bytes_needed())
+      staging_.resize(operation->run.staging_bytes_needed());
+    operation->run.give_staging(staging_.data());
+    staging_owner_ = operation;
+    --staging_waiters_;
+    return;
+  }
+}
+
+bool ScheduledLane::advance() {
+  grant_staging();
+  bool moved = false;
+  for (std::size_t i = 0; i < senders_.size();) {
+    Channel* const channel = senders_[i];
+    moved |= send_ready(*channel);
+    if (i < senders_.size() && senders_[i] == channel) ++i;
+  }
+  return moved;
+}
+
+bool ScheduledLane::send_ready(Channel& c) {
+  bool moved = false;
+  for (int i = 0; i < frames_in_a_row && c.sending != nullptr && !c.lost; ++i) {
+    ScheduledOperation& operation = *c.sending;
+    const int index = c.sending_index;
+    const auto outgoing = operation.run.sendable(index);
+    if (!outgoing) break;
+    if (c.link == nullptr) c.link = &host_.link(c.peer, calls_.lane());
+    Frame frame = frame_of(operation, outgoing->place, outgoing->payload.size());
+    if (options_.checksum && !outgoing->payload.empty())
+      frame.checksum = base::crc32c(outgoing->payload);
+    const transports::Send result = c.link->send(encode(frame), outgoing->payload, 0);
+    if (result == transports::Send::full) break;
+    moved = true;
+    ++traffic_.frames_sent;
+    traffic_.bytes_sent += outgoing->payload.size();
+    const FramePlace place = operation.run.send_started(index);
+    if (result != transports::Send::queued) operation.run.payload_released(place);
+    if (result == transports::Send::done) {
+      operation.run.send_finished(place);
+    } else {
+      c.queued.push_back({&operation, place, result == transports::Send::queued});
+    }
+    settle_sending(c);
+    if (operation.run.complete()) finish(operation);
+  }
+  return moved;
+}
+
+std::optional<transports::Receive> ScheduledLane::expected(transports::Link& link,
+                                                           std::size_t ahead) {
+  Channel& c = channel(link);
+  if (c.receiving == nullptr) return std::nullopt;
+  return c.receiving->run.receivable(c.receiving_index, ahead);
+}
+
+transports::Header ScheduledLane::arrived(transports::Link& link,
+                                          const transports::HeaderBytes& header) {
+  Channel& c = channel(link);
+  auto frame = decode(header);
+  if (!frame) {
+    corrupt(c, "a frame header is damaged");
+    return transports::Header::refuse;
+  }
+  if (c.receiving == nullptr && frame->number > calls_.started()) {
+    c.held = frame;
+    any_held_ = true;
+    return transports::Header::hold;
+  }
+  if (!check_frame(c, *frame)) return transports::Header::refuse;
+  if (!c.receiving->run.receivable(c.receiving_index)) return transports::Header::hold;
+  c.held.reset();
+  c.arriving = frame;
+  c.checksum = 0;
+  return transports::Header::accept;
+}
+
+std::size_t ScheduledLane::data(transports::Link& link, std::span<const std::byte> view) {
+  Channel& c = channel(link);
+  if (c.receiving == nullptr) return view.size();
+  const std::size_t used = c.receiving->run.consume(c.receiving_index, view);
+  if (options_.checksum) c.checksum = base::crc32c(view.first(used), c.checksum);
+  return used;
+}
+
+void ScheduledLane::received(transports::Link& link) {
+  Channel& c = channel(link);
+  if (c.receiving == nullptr) return;
+  ScheduledOperation& operation = *c.receiving;
+  const Frame frame = *c.arriving;
+  c.arriving.reset();
+  if (!check_payload(c, frame)) return corrupt(c, "the checksum of a payload does not match");
+  ++traffic_.frames_received;
+  traffic_.bytes_received += frame.bytes;
+  calls_.moved();
+  operation.run.received(c.receiving_index);
+  settle_receiving(c);
+  if (operation.run.complete()) finish(operation);
+}
+
+void ScheduledLane::sent(transports::Link& link) {
+  Channel& c = channel(link);
+  if (c.queued.empty()) return;
+  const QueuedSend send = c.queued.front();
+  c.queued.erase(c.queued.begin());
+  if (send.borrowed) send.operation->run.payload_released(send.place);
+  send.operation->run.send_finished(send.place);
+  if (send.operation->run.complete()) finish(*send.operation);
+}
+
+// Fills in the payload's length, of which the header has only the lower half.
+bool ScheduledLane::check_frame(Channel& c, Frame& frame) {
+  const ScheduledOperation* const mine = c.receiving;
+  if (mine == nullptr || frame.number != mine->number || frame.signature != mine->signature) {
+    host_.suspect(calls_.disagreement(c.peer, mine, frame));
+    return false;
+  }
+  const FramePlace place = mine->run.next_receive(c.receiving_index);
+  const std::size_t bytes = mine->run.bytes_of(place);
+  if (frame.segment == place.segment && frame.frame == place.frame &&
+      frame.bytes == static_cast<std::uint32_t>(bytes)) {
+    frame.bytes = bytes;
+    return true;
+  }
+  corrupt(c, fmt::format("frame {} of segment {} came out of order", frame.frame, frame.segment));
+  return false;
+}
+
+bool ScheduledLane::check_payload(const Channel& c, const Frame& frame) const {
+  if (!options_.checksum || frame.bytes == 0) return true;
+  const Run& run = c.receiving->run;
+  const bool borrowed = run.receivable(c.receiving_index)->destination == nullptr;
+  return frame.checksum == (borrowed ? c.checksum : base::crc32c(run.placed(c.receiving_index)));
+}
+
+// A header that was held is judged once the call of its number has been made here: it may be
+// another call, which needs no frames from that peer.
+void ScheduledLane::check_held() {
+  if (!any_held_) return;
+  any_held_ = false;
+  for (const Channel& c : channels_) {
+    if (!c.held) continue;
+    if (c.receiving == nullptr && c.held->number <= calls_.started())
+      host_.suspect(calls_.disagreement(c.peer, nullptr, *c.held));
+    else
+      any_held_ = true;
+  }
+}
+
+void ScheduledLane::corrupt(const Channel& c, std::string_view what) {
+  host_.suspect({Errc::corrupt, losses_.text(c.peer, c.link, what)});
+}
+
+void ScheduledLane::broken(transports::Link& link, std::error_code code, std::string_view what,
+                           bool clean, base::TimePoint now) {
+  Channel& c = channel(link);
+  c.lost = true;
+  losses_.lost(link, code, what, clean, now);
+  check_loss(c, now);
+}
+
+void ScheduledLane::check(base::TimePoint now) {
+  losses_.begin_check();
+  for (const int peer : losses_.peers()) check_loss(channel(peer), now);
+}
+
+void ScheduledLane::check_loss(const Channel& c, base::TimePoint now) {
+  if (c.receiving == nullptr && c.sending == nullptr) return;
+  if (auto failure = losses_.needed(c.peer, {}, now)) host_.suspect(std::move(*failure));
+}
+
+void ScheduledLane::append_awaited(const Operation& operation, std::vector<int>& ranks) const {
+  for (const ScheduledOperation* o = first_; o != nullptr; o = o->next) {
+    if (o != &operation) continue;
+    const auto& peers = o->run.program().peers();
+    for (std::size_t i = 0; i < peers.size(); ++i)
+      if (!o->run.peer(static_cast<int>(i)).receives.done()) ranks.push_back(peers[i].rank);
+  }
+}
+
+std::string ScheduledLane::late_text(const Operation& operation) const {
+  std::vector<int> ranks;
+  append_awaited(operation, ranks);
+  return calls_.late_text(operation.time_limit, ranks);
+}
+
+Traffic ScheduledLane::traffic() const noexcept {
+  Traffic result = traffic_;
+  result.staging_bytes = staging_.size();
+  return result;
+}
+
+}  // namespace rondo::engine

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the scheduled collectives of one priority over the links of its lane. Frames of operations
+// follow each other on a link in the order of their start, so where a link stands says which frame
+// must come next: every header is checked against that.
+//
+// Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/engine/frame.h"
+#include "collectives/engine/lane_calls.h"
+#include "collectives/engine/losses.h"
+#include "collectives/engine/operation.h"
+#include "collectives/engine/owner.h"
+#include "transports/transport.h"
+
+namespace rondo::engine {
+
+class ScheduledLane final : public LinkOwner {
+ public:
+  struct Options {
+    int rank = 0, size = 1;
+    bool checksum = false;
+  };
+
+  // calls and host outlive the lane.
+  ScheduledLane(const Options& options, LaneCalls& calls, OwnerHost& host);
+  ScheduledLane(const ScheduledLane&) = delete;
+  ScheduledLane& operator=(const ScheduledLane&) = delete;
+
+  // The operation's frames move from now on. It is not complete.
+  void begin(ScheduledOperation& operation);
+  // To be called when a number of this lane has been taken: headers may wait for it.
+  void check_held();
+
+  bool advance() override;
+  void clear() noexcept override;
+  void append_awaited(const Operation& operation, std::vector<int>& ranks) const override;
+  std::string late_text(const Operation& operation) const override;
+  Traffic traffic() const noexcept override;
+
+  std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
+  bool awaits_header(transports::Link&) override { return false; }
+  transports::Header arrived(transports::Link& link,
+                             const transports::HeaderBytes& header) override;
+  std::size_t data(transports::Link& link, std::span<const std::byte> view) override;
+  void received(transports::Link& link) override;
+  void sent(transports::Link& link) override;
+  void broken(transports::Link& link, std::error_code code, std::string_view what, bool clean,
+              base::TimePoint now) override;
+  base::TimePoint next_check() const noexcept override { return losses_.next_check(); }
+  void check(base::TimePoint now) override;
+
+ private:
+  struct QueuedSend {
+    ScheduledOperation* operation = nullptr;
+    FramePlace place;
+    bool borrowed = false;
+  };
+
+  // One peer.
+  struct Channel {
+    int peer = 0;
+    bool lost = false;
+    transports::Link* link = nullptr;
+    // The oldest operations that still need frames from the peer, and owe it some.
+    ScheduledOperation *receiving = nullptr, *sending = nullptr;
+    int receiving_index = 0, sending_index = 0;  // of the peer in those operations' programs
+    std::vector<QueuedSend> queued;              // frames under way on the link, oldest first
+    std::optional<Frame> arriving;               // header accepted, payload under way
+    std::uint32_t checksum = 0;                  // of the borrowed bytes so far
+    std::optional<Frame> held;  // header of an operation that has not been started here
+  };
+
+  Channel& channel(int peer) noexcept { return channels_[static_cast<std::size_t>(peer)]; }
+  Channel& channel(transports::Link& link) noexcept;
+  bool send_ready(Channel& channel);
+  void remove(ScheduledOperation& operation) noexcept;
+  void finish(ScheduledOperation& operation);
+  // Moves on to the next operation when the present one has no more frames for this channel.
+  void settle_receiving(Channel& channel) noexcept;
+  void settle_sending(Channel& channel);
+  bool check_frame(Channel& channel, Frame& frame);
+  bool check_payload(const Channel& channel, const Frame& frame) const;
+  void corrupt(const Channel& channel, std::string_view what);
+  void check_loss(const Channel& channel, base::TimePoint now);
+  void grant_staging();
+
+  const Options options_;
+  LaneCalls& calls_;
+  OwnerHost& host_;
+  std::vector<Channel> channels_;  // by rank
+  std::vector<Channel*> senders_;  // those with an operation to send
+  ScheduledOperation *first_ = nullptr, *last_ = nullptr;
+  Losses losses_;
+  bool any_held_ = false;
+  Traffic traffic_;
+
+  // Staging memory belongs to one operation at a time, in start order.
+  ScheduledOperation* staging_owner_ = nullptr;
+  std::size_t staging_waiters_ = 0;
+  std::vector<std::byte> staging_;
+};
+
+}  // namespace rondo::engine

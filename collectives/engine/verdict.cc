@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/verdict.h"
+
+#include <utility>
+
+namespace rondo::engine {
+
+bool Verdict::suspect(Failure failure, base::TimePoint now) {
+  return begin_suspicion(
+      failure, [failure](EngineObserver& observer) { observer.failure(failure); }, now);
+}
+
+bool Verdict::expire(Priority lane, std::uint64_t number, nanoseconds limit, std::string view,
+                     base::TimePoint now) {
+  Failure failure{Errc::deadline_exceeded, view};
+  return begin_suspicion(
+      std::move(failure),
+      [=, view = std::move(view)](EngineObserver& observer) {
+        observer.deadline(lane, number, limit, view);
+      },
+      now);
+}
+
+bool Verdict::begin_suspicion(Failure failure, Report report, base::TimePoint now) {
+  if (stopped_) return false;
+  if (observer_ == nullptr) return settle(failure);
+  reports_.push_back(std::move(report));
+  suspicion_ = std::move(failure);
+  suspicion_until_ = now + verdict_time;
+  stopped_ = true;
+  return false;
+}
+
+bool Verdict::settle(const Failure& failure) {
+  if (failure_) return false;
+  failure_ = failure;
+  suspicion_.reset();
+  suspicion_until_ = base::TimePoint::max();
+  stopped_ = true;
+  return true;
+}
+
+bool Verdict::check(base::TimePoint now) {
+  return suspicion_ && now >= suspicion_until_ && settle(Failure(*suspicion_));
+}
+
+}  // namespace rondo::engine

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/point/message_operation.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+
+namespace rondo::point {
+
+namespace {
+
+std::string amount(std::uint64_t count, DType type) {
+  schedules::Signature signature;
+  signature.operation = Collective::send;
+  signature.count = count;
+  signature.type = type;
+  return schedules::describe_arguments(signature);
+}
+
+}  // namespace
+
+std::string describe_transfer(bool sending, std::uint64_t number, std::uint64_t count, DType type,
+                              int peer, const PointKey& key) {
+  if (key.space != 0)
+    return fmt::format("all_to_all_v #{} with {} {} rank {}", number, amount(count, type),
+                       sending ? "for" : "from", peer);
+  return fmt::format("{} #{} ({} {} rank {}, tag {})", sending ? "send" : "receive", number,
+                     amount(count, type), sending ? "to" : "from", peer, key.tag);
+}
+
+void MessageOperation::start(const PointCall& call, std::uint64_t its_number, base::TimePoint now) {
+  shape_ = call.shape;
+  type_ = call.transfers.front().type;
+  count_ = call.transfers.front().count;
+  transfers_left = call.transfers.size();
+  Operation::start(transports::Lane::messages, its_number, call.time_limit, call.tag, now);
+}
+
+std::string MessageOperation::describe(std::string_view transport) const {
+  std::string text;
+  if (shape_.batch) {
+    text = fmt::format("batch #{} ({} transfers, {})", number, shape_.transfers,
+                       base::describe_bytes(shape_.bytes));
+  } else if (shape_.operation == Collective::all_to_all_v) {
+    text = fmt::format("all_to_all_v #{} ({} here)", number, base::describe_bytes(shape_.bytes));
+  } else {
+    text = describe_transfer(shape_.operation == Collective::send, number, count_, type_,
+                             shape_.peer, {shape_.tag, 0});
+  }
+  if (!transport.empty()) text.insert(text.size() - 1, fmt::format(" over {}", transport));
+  if (tag[0] != '\0') text.insert(text.find(" ("), fmt::format(" \"{}\"", tag));
+  return text;
+}
+
+}  // namespace rondo::point

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "collectives/engine/operation.h"
+#include "collectives/point/call.h"
+
+namespace rondo::point {
+
+// A send, a receive, a batch of them, or all_to_all_v. Its number is this rank's own: other ranks
+// start other messages. Threads: see engine::Operation.
+class MessageOperation final : public engine::Operation {
+ public:
+  using Operation::Operation;
+
+  void start(const PointCall& call, std::uint64_t its_number, base::TimePoint now);
+
+  // Memory of messages is the caller's affair: a later call does not wait for it.
+  bool conflicts(std::span<const std::byte>, std::span<const std::byte>) const noexcept override {
+    return false;
+  }
+  // "send #12 (8 f32 to rank 1, tag 7 over tcp)"
+  std::string describe(std::string_view transport) const override;
+
+  std::size_t transfers_left = 0;
+
+ private:
+  PointShape shape_;
+  DType type_ = DType::u8;   // of the first transfer
+  std::uint64_t count_ = 0;  // likewise
+};
+
+// "send #5 (10 f32 to rank 1, tag 7)"
+std::string describe_transfer(bool sending, std::uint64_t number, std::uint64_t count, DType type,
+                              int peer, const PointKey& key);
+
+}  // namespace rondo::point

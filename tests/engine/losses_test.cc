@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/losses.h"
+
+#include "catch.h"
+
+using namespace rondo;
+using engine::Losses;
+
+namespace {
+
+class StubLink final : public transports::Link {
+ public:
+  int peer() const noexcept override { return 2; }
+  transports::Lane lane() const noexcept override { return transports::Lane::bulk; }
+  transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>,
+                        std::uint64_t) override {
+    return transports::Send::full;
+  }
+  std::string describe() const override { return "10.0.0.7:41022"; }
+};
+
+const base::TimePoint start{std::chrono::hours{1}};
+const auto reset = make_error_code(Errc::peer_lost);
+const std::string cause = "rank 0 lost rank 2 at 10.0.0.7:41022: connection reset by peer";
+
+}  // namespace
+
+TEST_CASE("a link that broke counts as lost when an operation needs it", "[losses]") {
+  Losses losses(0, 3);
+  losses.lost(StubLink(), reset, "connection reset by peer", false, start);
+  CHECK(losses.is_lost(2));
+  CHECK_FALSE(losses.is_lost(1));
+  CHECK(losses.next_check() == base::TimePoint::max());
+  const auto failure = losses.needed(2, {}, start);
+  REQUIRE(failure);
+  CHECK(failure->code == Errc::peer_lost);
+  CHECK(failure->cause == cause);
+  CHECK(failure->lost == 2);
+}
+
+TEST_CASE("a link that was not authentic blames no rank", "[losses]") {
+  Losses losses(0, 3);
+  losses.lost(StubLink(), make_error_code(Errc::authentication), "wrong key", false, start);
+  const auto failure = losses.needed(2, {}, start);
+  REQUIRE(failure);
+  CHECK(failure->code == Errc::authentication);
+  CHECK(failure->lost == -1);
+}
+
+TEST_CASE("an orderly close counts as lost some time after an operation first needs the link",
+          "[losses]") {
+  Losses losses(0, 3);
+  losses.lost(StubLink(), reset, "connection reset by peer", true, start);
+  const base::TimePoint need = start + std::chrono::seconds{7};
+  CHECK_FALSE(losses.needed(2, {}, need));
+  CHECK(losses.next_check() == need + Losses::farewell_time);
+  losses.begin_check();
+  CHECK(losses.next_check() == base::TimePoint::max());
+  CHECK_FALSE(losses.needed(2, {}, need + Losses::farewell_time - nanoseconds{1}));
+  CHECK(losses.next_check() == need + Losses::farewell_time);
+  const auto failure = losses.needed(2, {}, need + Losses::farewell_time);
+  REQUIRE(failure);
+  CHECK(failure->cause == cause);
+}
+
+TEST_CASE("what a rank has sent before it left is still read", "[losses]") {
+  Losses losses(0, 3);
+  losses.left(2, start);
+  CHECK(losses.has_left(2));
+  CHECK_FALSE(losses.needed(2, {.sends = false, .linked = true}, start + std::chrono::hours{1}));
+  // The link has not been seen: the bytes may be on their way.
+  CHECK_FALSE(losses.needed(2, {.sends = false, .linked = false}, start));
+  CHECK(losses.next_check() == start + Losses::unseen_time);
+  // Nobody will take what is still to be sent.
+  const auto failure = losses.needed(2, {.sends = true, .linked = true}, start);
+  REQUIRE(failure);
+  CHECK(failure->code == Errc::peer_left);
+  CHECK(failure->lost == 2);
+  // The link is at its end: nothing more comes, and even a reset is no loss of the rank.
+  const base::TimePoint end = start + std::chrono::seconds{5};
+  losses.lost(StubLink(), reset, "connection reset by peer", false, end);
+  CHECK_FALSE(losses.needed(2, {}, end));
+  const auto last = losses.needed(2, {}, end + Losses::farewell_time);
+  REQUIRE(last);
+  CHECK(last->code == Errc::peer_left);
+}
