@@ -93,20 +93,20 @@ TEST_CASE("a rank that made its layer anew is named with its step") {
 }
 
 TEST_CASE("a rank that evaluated what others trained is named with what it evaluated") {
-  check_named(
-      "evaluation",
-      [](Model& m) {
-        m.forward(0);
-        for (std::size_t i = 1; i < 3; ++i) {
-          if (m.rank == 0)
-            m.evaluate(i);
-          else
-            m.forward(i);
-        }
-        m.forward(3);
-      },
-      {"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); ranks 1-3 "
-       "at layer bn1 forward step 1"});
+  check_named("evaluation",
+              [](Model& m) {
+                m.forward(0);
+                for (std::size_t i = 1; i < 3; ++i) {
+                  if (m.rank == 0)
+                    m.evaluate(i);
+                  else
+                    m.forward(i);
+                }
+                m.forward(3);
+              },
+              {"rank 0 at layer bn3 forward step 1 (it evaluated bn1, bn2 since it last trained); "
+               "ranks 1-3 "
+               "at layer bn1 forward step 1"});
 }
 
 TEST_CASE("a rank whose layer has another past is named") {

@@ -82,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } else {
       tcp::Piece piece{data[at + 2] & 3u, data[at + 1] & 7u, {}};
       if ((data[at] & 0x40) != 0) piece.header[0] = static_cast<std::byte>(data[at + 1]);
-      const tcp::PiecePrefix prefix = connect::encode(piece);
+      const tcp::PiecePrefix prefix = tcp::encode(piece);
       if (tcp::decode_piece(prefix)->index != piece.index) std::abort();
       (void)!::send(socket, prefix.data(), prefix.size(), MSG_NOSIGNAL);
       const std::size_t whole = piece.index < tcp::pieces_of(frame_bytes)

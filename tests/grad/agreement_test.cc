@@ -39,7 +39,7 @@ TEST_CASE("what one rank cannot have is refused on all, and nobody waits") {
     constexpr std::size_t quarter = std::size_t{1} << 60;
     refused(Errc::invalid_argument,
             Model::of({quarter, quarter, quarter, quarter, quarter}).parameters(), {},
-            "more bytes together");
+            "more bytes than 64 bits can count");
     communicator.barrier().wait();  // the communicator is unharmed
   }));
 }

@@ -14,9 +14,9 @@
 namespace rondo::tests {
 namespace {
 
-std::vector<std::string> hosts_of(const rendezvous::Reception& reception) {
+std::vector<std::string> hosts_of(const rendezvous::Listening& listening) {
   std::vector<std::string> hosts;
-  for (const base::FileDescriptor& listener : reception.listeners)
+  for (const base::FileDescriptor& listener : listening.listeners)
     hosts.push_back(rendezvous::own_endpoint(listener.get()).host());
   return hosts;
 }
@@ -29,8 +29,8 @@ std::string other_address() {
   return {};
 }
 
-bool all_loopback(const rendezvous::Reception& reception) {
-  return std::ranges::all_of(reception.listeners, [](const base::FileDescriptor& listener) {
+bool all_loopback(const rendezvous::Listening& listening) {
+  return std::ranges::all_of(listening.listeners, [](const base::FileDescriptor& listener) {
     return rendezvous::own_endpoint(listener.get()).is_loopback();
   });
 }
@@ -52,28 +52,28 @@ TEST_CASE("rank 0 listens at the address in the URL and nowhere else") {
   }
   const std::string url = "tcp://" + address + ":" + std::to_string(free_port());
   const Options options;
-  const rendezvous::Reception reception =
-      rendezvous::open_reception(place_of(0, 2, url, "secret"), options, 1);
-  CHECK(hosts_of(reception) == std::vector<std::string>{address});
+  const rendezvous::Listening listening =
+      rendezvous::start_listening(place_of(0, 2, url, "secret"), options, 1);
+  CHECK(hosts_of(listening) == std::vector<std::string>{address});
 }
 
 TEST_CASE("an announced rank 0 listens on the chosen interfaces alone") {
   Options options;
   options.interfaces = {"lo"};
-  const rendezvous::Reception reception =
-      rendezvous::open_reception(place_of(0, 2, free_file(), "secret"), options, 1);
-  REQUIRE(!reception.listeners.empty());
-  CHECK(all_loopback(reception));
+  const rendezvous::Listening listening =
+      rendezvous::start_listening(place_of(0, 2, free_file(), "secret"), options, 1);
+  REQUIRE(!listening.listeners.empty());
+  CHECK(all_loopback(listening));
 }
 
 TEST_CASE("a URL that names every address leaves the choice to the interface filters") {
   Options options;
   options.interfaces = {"lo"};
   const std::string url = "tcp://0.0.0.0:" + std::to_string(free_port());
-  const rendezvous::Reception reception =
-      rendezvous::open_reception(place_of(0, 2, url, "secret"), options, 1);
-  REQUIRE(!reception.listeners.empty());
-  CHECK(all_loopback(reception));
+  const rendezvous::Listening listening =
+      rendezvous::start_listening(place_of(0, 2, url, "secret"), options, 1);
+  REQUIRE(!listening.listeners.empty());
+  CHECK(all_loopback(listening));
 }
 
 TEST_CASE("ranks meet where an announced rank 0 listens") {

@@ -25,17 +25,17 @@ Token token_of(unsigned char value) {
 
 TEST_CASE("strangers that connect first do not keep the neighbour out") {
   Endpoint endpoint{"127.0.0.1", 0};
-  const base::FileDescriptor listener = listen_at(endpoint, 0, 0);
+  const rondo::base::FileDescriptor listener = listen_at(endpoint, 0, 0);
   const auto deadline = Clock::now() + std::chrono::seconds(30);
-  connect_to(endpoint, deadline).close();
-  const base::FileDescriptor silent = connect_to(endpoint, deadline),
-                             wrong = connect_to(endpoint, deadline),
-                             right = connect_to(endpoint, deadline);
+  connect_to(endpoint, deadline).reset();
+  const rondo::base::FileDescriptor silent = connect_to(endpoint, deadline),
+                                    wrong = connect_to(endpoint, deadline),
+                                    right = connect_to(endpoint, deadline);
   send_all(wrong, token_of(1), deadline);
   send_all(right, token_of(2), deadline);
   send_all(right, token_of(3), deadline);
 
-  const base::FileDescriptor accepted =
+  const rondo::base::FileDescriptor accepted =
       accept_with_token(listener, token_of(2), patience, deadline);
   Token next{};
   receive_all(accepted, next, deadline);
@@ -44,8 +44,9 @@ TEST_CASE("strangers that connect first do not keep the neighbour out") {
 
 TEST_CASE("without the neighbour accepting ends at its deadline") {
   Endpoint endpoint{"127.0.0.1", 0};
-  const base::FileDescriptor listener = listen_at(endpoint, 0, 0);
-  const base::FileDescriptor silent = connect_to(endpoint, Clock::now() + std::chrono::seconds(30));
+  const rondo::base::FileDescriptor listener = listen_at(endpoint, 0, 0);
+  const rondo::base::FileDescriptor silent =
+      connect_to(endpoint, Clock::now() + std::chrono::seconds(30));
   const auto deadline = Clock::now() + std::chrono::milliseconds(200);
   CHECK_THROWS_AS(accept_with_token(listener, token_of(2), std::chrono::seconds(60), deadline),
                   std::runtime_error);

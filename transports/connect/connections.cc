@@ -5,7 +5,7 @@
 // duplicate_link once it has said hello on its own, and before that accepts it and gives up its
 // own. Both ends decide on one thread each, so there is no third case: a rank that has welcomed a
 // connection never says hello for the same one later.
-#include "base/text.h"
+#include "transports/connect/connections.h"
 
 #include <fmt/format.h>
 #include <sys/eventfd.h>
