@@ -4,10 +4,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "base/processor.h"
 
 namespace rondo::bn {
+
+namespace {
+
+// A rank that is bound to cores has them to itself; ranks that are not bound share the host's.
+int share_of_cores(int ranks) noexcept {
+  const int usable = base::usable_cores();
+  const int online = std::max(usable, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::max(1, std::min(usable, online / ranks));
+}
+
+}  // namespace
 
 Shared& Shared::of(Communicator& communicator) {
   static constexpr char key = 0;
@@ -24,8 +36,7 @@ LayerNames::Use::Use(LayerNames& names, std::string_view name) : names_(&names) 
 }
 
 Shared::Shared(const Communicator& communicator)
-    : threads_(std::max(
-          1, base::usable_cores() / static_cast<int>(communicator.local_ranks().size()))) {}
+    : threads_(share_of_cores(static_cast<int>(communicator.local_ranks().size()))) {}
 
 void Shared::note_evaluation(std::string_view layer) {
   if (evaluations_ < most_named) evaluated_[evaluations_] = layer;

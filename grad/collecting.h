@@ -33,7 +33,8 @@ enum class Phase : std::uint8_t {
 //
 // Threads: ready() and is_waiting() from any. after_launch(), gives_nothing() and any_unused() on
 // the thread that holds the launcher's role. Everything else on the step thread (see Setup).
-// Locks: one mutex. ready() takes it once; the only call out of the locked section is Work::done().
+// Locks: one mutex. ready() takes it once; the only calls out of the locked section are
+// Work::done() and Failure::check().
 // Failure: refused calls throw Error(invalid_argument) and change nothing. A mistake that must end
 // the step on all ranks is a return value: the caller tells the other ranks without the lock.
 class Collector {

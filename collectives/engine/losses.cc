@@ -39,16 +39,6 @@ void Losses::left(int peer, base::TimePoint now) {
   if (!its_loss.left_at) its_loss.left_at = now;
 }
 
-bool Losses::is_lost(int peer) const noexcept {
-  const auto& place = losses_[static_cast<std::size_t>(peer)];
-  return place != nullptr && place->lost;
-}
-
-bool Losses::has_left(int peer) const noexcept {
-  const auto& place = losses_[static_cast<std::size_t>(peer)];
-  return place != nullptr && place->left_at.has_value();
-}
-
 std::optional<Failure> Losses::needed(int peer, const Need& need, base::TimePoint now) {
   Loss& its_loss = loss(peer);
   if (its_loss.left_at) {

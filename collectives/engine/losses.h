@@ -45,8 +45,6 @@ class Losses {
   // The peer has destroyed its communicator in order.
   void left(int peer, base::TimePoint now);
 
-  bool is_lost(int peer) const noexcept;
-  bool has_left(int peer) const noexcept;
   // Ranks that are lost or have left.
   const std::vector<int>& peers() const noexcept { return peers_; }
 

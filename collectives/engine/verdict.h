@@ -53,7 +53,6 @@ class Verdict {
   bool stopped() const noexcept { return stopped_; }
   // It holds for the communicator. Null: none yet.
   const Failure* failure() const noexcept { return failure_ ? &*failure_ : nullptr; }
-  bool suspects() const noexcept { return suspicion_.has_value(); }
 
   // These return true when the communicator has just failed: the caller ends every operation.
   [[nodiscard]] bool suspect(Failure failure, base::TimePoint now);

@@ -32,7 +32,7 @@ inline constexpr int point_kind_count = 5;
 // Messages of at most this size travel in the header.
 inline constexpr std::size_t inline_bytes = 16;
 
-// The header of a frame in the lane of messages. The grammar is in point_frame.cc.
+// The header of a frame in the lane of messages. The grammar is in frame.cc.
 struct PointFrame {
   PointKind kind = PointKind::credit;
   DType type = DType::u8;

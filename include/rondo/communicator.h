@@ -113,8 +113,8 @@ class RONDO_API Attachment {
 //
 // Threads: one thread at a time starts operations of one priority (messages count as a third), so
 // that their order is the same on all ranks; different threads may start different priorities at
-// once. describe(), algorithm(), local_ranks(), attach(), abort() and statistics() may be called
-// from any.
+// once. describe(), algorithm(), local_ranks(), attach(), attachment(), allocate(),
+// register_memory(), abort() and statistics() may be called from any.
 class RONDO_API Communicator {
  public:
   // Joins the other ranks. Throws Error: rendezvous, authentication, deadline_exceeded,

@@ -28,8 +28,6 @@ const std::string cause = "rank 0 lost rank 2 at 10.0.0.7:41022: connection rese
 TEST_CASE("a link that broke counts as lost when an operation needs it", "[losses]") {
   Losses losses(0, 3);
   losses.lost(StubLink(), reset, "connection reset by peer", false, start);
-  CHECK(losses.is_lost(2));
-  CHECK_FALSE(losses.is_lost(1));
   CHECK(losses.next_check() == base::TimePoint::max());
   const auto failure = losses.needed(2, {}, start);
   REQUIRE(failure);
@@ -66,11 +64,14 @@ TEST_CASE("an orderly close counts as lost some time after an operation first ne
 TEST_CASE("what a rank has sent before it left is still read", "[losses]") {
   Losses losses(0, 3);
   losses.left(2, start);
-  CHECK(losses.has_left(2));
   CHECK_FALSE(losses.needed(2, {.sends = false, .linked = true}, start + std::chrono::hours{1}));
   // The link has not been seen: the bytes may be on their way.
   CHECK_FALSE(losses.needed(2, {.sends = false, .linked = false}, start));
   CHECK(losses.next_check() == start + Losses::unseen_time);
+  const auto unseen =
+      losses.needed(2, {.sends = false, .linked = false}, start + Losses::unseen_time);
+  REQUIRE(unseen);
+  CHECK(unseen->code == Errc::peer_left);
   // Nobody will take what is still to be sent.
   const auto failure = losses.needed(2, {.sends = true, .linked = true}, start);
   REQUIRE(failure);
@@ -83,4 +84,30 @@ TEST_CASE("what a rank has sent before it left is still read", "[losses]") {
   const auto last = losses.needed(2, {}, end + Losses::farewell_time);
   REQUIRE(last);
   CHECK(last->code == Errc::peer_left);
+}
+
+TEST_CASE("a rank whose link ended before its farewell came has left", "[losses]") {
+  Losses losses(0, 3);
+  losses.lost(StubLink(), reset, "connection reset by peer", true, start);
+  const base::TimePoint farewell = start + std::chrono::seconds{5};
+  losses.left(2, farewell);
+  CHECK_FALSE(losses.needed(2, {}, farewell));
+  const auto failure = losses.needed(2, {}, farewell + Losses::farewell_time);
+  REQUIRE(failure);
+  CHECK(failure->code == Errc::peer_left);
+}
+
+TEST_CASE("the next check is the first of all peers'", "[losses]") {
+  Losses losses(0, 3);
+  losses.left(1, start);
+  losses.left(2, start + std::chrono::seconds{1});
+  const Losses::Need unseen{.sends = false, .linked = false};
+  CHECK_FALSE(losses.needed(2, unseen, start + std::chrono::seconds{1}));
+  CHECK_FALSE(losses.needed(1, unseen, start + std::chrono::seconds{1}));
+  CHECK(losses.next_check() == start + Losses::unseen_time);
+}
+
+TEST_CASE("a lost rank is named without an address where there is no link", "[losses]") {
+  CHECK(Losses(0, 3).text(2, nullptr, "its process has ended") ==
+        "rank 0 lost rank 2: its process has ended");
 }

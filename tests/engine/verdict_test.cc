@@ -73,6 +73,17 @@ TEST_CASE("without an answer a rank settles for its own suspicion", "[verdict]")
 TEST_CASE("a suspicion is the verdict where nobody is asked", "[verdict]") {
   Verdict verdict(nullptr);
   CHECK(verdict.suspect(failure_of("own"), start));
+  CHECK(verdict.stopped());
   CHECK(verdict.failure()->cause == "own");
   CHECK_FALSE(verdict.has_reports());
+}
+
+TEST_CASE("a cause from another rank stops this one, which reports nothing", "[verdict]") {
+  Heard heard;
+  Verdict verdict(&heard);
+  CHECK(verdict.settle(failure_of("of all")));
+  CHECK(verdict.stopped());
+  CHECK_FALSE(verdict.suspect(failure_of("own"), start));
+  CHECK(reported(verdict, heard).empty());
+  CHECK(verdict.failure()->cause == "of all");
 }

@@ -31,8 +31,7 @@ ssize_t without_interruption(Call call) noexcept {
 }  // namespace
 
 bool FrameReceiver::has_work() const noexcept {
-  if (!flagged() || frames_.closed() || end_ || frames_.held()) return false;
-  return expecting_ || !frames_.accepted();
+  return flagged() && !frames_.closed() && !end_ && !frames_.held();
 }
 
 bool FrameReceiver::receive(transports::Link& link, transports::Sink& sink, bool direct) {

@@ -37,8 +37,7 @@ bool StripedReceiver::has_work() const noexcept {
   if (frames_.closed() || end_) return false;
   return std::ranges::any_of(paths_, [&](const Path& path) {
     const bool here = path.known || path.buffered() >= path.head_bytes;
-    if (!here || !path.known)
-      return (here || path.flagged()) && (expecting_ || frames_.collecting());
+    if (!here || !path.known) return (here || path.flagged()) && (expecting_ || !frames_.held());
     if (path.piece.sequence != sequence_) return false;
     if (!frames_.accepted()) return frames_.collecting();
     if (!frames_.placed() && path.piece.index != next_index_) return false;
