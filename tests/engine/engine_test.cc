@@ -69,10 +69,10 @@ TEST_CASE("an operation that is dropped still runs") {
 
 TEST_CASE("operations that follow one which ended before an earlier one run too") {
   constexpr int ranks = 3, operations = 4;
-  constexpr std::size_t large = 256 * 64;  // many frames, so that the small one is done first
+  constexpr std::size_t large = 64 * 64;  // many frames, so that the small one is done first
   mem::MemFaults slow_at_times;
   slow_at_times.queue = 1;
-  slow_at_times.stall = 100;
+  slow_at_times.stall = 10;
   Cluster cluster(ranks, slow_at_times);
   std::vector<float> in(large, 1), out[ranks][operations];
   // Rank 0 gets a large buffer from rank 1; then it sends a small one to rank 2, which is done
