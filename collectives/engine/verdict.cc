@@ -6,8 +6,8 @@
 namespace rondo::engine {
 
 bool Verdict::suspect(Failure failure, base::TimePoint now) {
-  return begin_suspicion(
-      failure, [failure](EngineObserver& observer) { observer.failure(failure); }, now);
+  Report report = [failure](EngineObserver& observer) { observer.failure(failure); };
+  return begin_suspicion(std::move(failure), std::move(report), now);
 }
 
 bool Verdict::expire(Priority lane, std::uint64_t number, nanoseconds limit, std::string view,

@@ -110,7 +110,9 @@ void Connections::open(int peer, int lane) {
 }
 
 std::size_t Connections::count(int peer, int lane) const noexcept {
-  return slots_[static_cast<std::size_t>(peer * transports::link_lane_count + lane)].size();
+  return slots_[static_cast<std::size_t>(peer) * transports::link_lane_count +
+                static_cast<std::size_t>(lane)]
+      .size();
 }
 
 void Connections::remind(int peer, int lane, milliseconds after) {

@@ -63,8 +63,8 @@ void MemLink::halt() noexcept {
   incoming_.halt();
 }
 
-// Of an ended pipe: everything that came has been delivered, or cannot be for now while frames wait
-// that will never go.
+// Asked when the pipe has ended. True when every frame that came has been delivered, or when what
+// is left must wait for frames that will never go.
 bool MemLink::over() const noexcept {
   return incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
 }

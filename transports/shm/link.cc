@@ -48,9 +48,9 @@ bool ShmLink::ready() const noexcept {
   return incoming_.ready() || outgoing_.ready() || outgoing_.corrupt() || incoming_.corrupt();
 }
 
-// Of a peer that has ended: everything that came has been delivered, or cannot be for now while
-// frames wait that will never go. A link that nobody has used ends in silence when the peer closes
-// it in order.
+// Asked when the peer has ended. True when every frame that came has been delivered, or when what
+// is left must wait for frames that will never go. A link that nobody has used ends in silence when
+// the peer closes it in order.
 bool ShmLink::over() const noexcept {
   if (!used_ && peer_.left()) return false;
   return incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
