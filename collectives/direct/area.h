@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What lies in a rank's area (Windows::area) for the direct algorithms, for each lane: posts,
-// counters, small values, and slots. Its owner writes it, everybody reads it. Numbers only grow; a
-// reader compares them and never computes an address from them. When what may be written and read:
-// protocol.h.
+// counters, small values, and slots. The rank writes its own area, and all ranks read it. Numbers
+// only grow; a reader compares them and never computes an address from them. protocol.h says when
+// each part may be written and read.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@
 
 namespace rondo::direct {
 
-// "I have called operation `sequence` of this lane's direct ones." Two take turns.
+// Says "I have called the direct operation `sequence` of this lane". Two posts take turns.
 struct alignas(64) DirectPost {
-  std::uint64_t sequence = 0;  // stored last
-  std::uint64_t check = 0;     // hash of the call and its number
-  std::array<std::byte, 48> value{};
+  std::uint64_t sequence = 0;         // stored last
+  std::uint64_t check = 0;            // hash of the call and its number
+  std::array<std::byte, 48> value{};  // a larger one lies in DirectArea::eager()
 };
 
 // Chunks done, counted over all operations of the lane.
@@ -31,7 +31,7 @@ struct alignas(64) DirectCounters {
   std::array<std::uint64_t, counter_kinds> done{};  // by Counter
 };
 
-// The call in full, for messages, and where its buffers lie, if in windows.
+// The full call, for error messages, and where its buffers lie, if in windows.
 struct alignas(64) DirectDetails {
   transports::HeaderBytes header{};
   transports::WindowPlace in, out;
@@ -48,7 +48,7 @@ inline constexpr std::size_t direct_eager_bytes = std::size_t{32} << 10;  // roo
 inline constexpr std::uint32_t direct_slots = 8;
 inline constexpr std::size_t direct_bulk_slot_bytes = std::size_t{64} << 10;
 inline constexpr std::size_t direct_urgent_slot_bytes = std::size_t{32} << 10;
-// Every rank's part of a slot has a cache line.
+// So each rank's part of a slot has a cache line of its own.
 inline constexpr std::size_t most_direct_ranks = direct_urgent_slot_bytes / 64;
 static_assert(sizeof(DirectControl) <= direct_control_bytes);
 
@@ -89,8 +89,9 @@ inline void store_release(std::uint64_t& word, std::uint64_t value) noexcept {
   std::atomic_ref(word).store(value, std::memory_order_release);
 }
 
-// The flags of one lane in all ranks' areas, as the protocol wants them. Each is written by one
-// rank. Data is stored before the flag that announces it (release), and loaded after it (acquire).
+// The flags of one lane in all ranks' areas, as the protocol wants them. One rank writes each flag.
+// Data is stored before the flag that announces it (release), and loaded after it (acquire).
+// Reentrant; nothing fails after the constructor.
 class DirectFlags {
  public:
   DirectFlags(transports::Windows& windows, int rank, Priority lane)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Collectives between ranks that all reach each other's memory (transports/transport.h, Windows):
-// no schedule and no frames. Every rank posts its call; when all posts agree, small values are read
-// from the posts themselves. Of larger buffers rank r combines part r from everybody's input into
-// everybody's output. Buffers in windows are used where they lie, others pass through slots that
-// stay in the cache. Nothing waits here: advance() does what can be done and says whether anything
-// was.
+// Collectives between ranks that load and store each other's memory (transports/transport.h,
+// Windows): no schedule and no frames. Every rank posts its call. When all posts agree, small
+// values are read from the posts themselves. For larger buffers, rank r combines part r of
+// everybody's input into everybody's output. Buffers in windows are used where they lie; others
+// pass through slots that stay in the cache. Nothing waits here: advance() does what can be done
+// and says whether anything was.
 #pragma once
 
 #include <cstdint>
@@ -28,25 +28,28 @@ struct DirectOptions {
   bool in_steps = false;  // short floats are rounded after every source, as in a chain of ranks
 };
 
-// The operations of one lane, one after the other. The engine calls it under its lock. advance()
-// throws Error(system) when a peer's memory cannot be mapped. After that, or after `refused`, only
-// clear() and what tells about the failure may be called.
+// Runs the operations of one lane, one after the other.
+//
+// Threads: thread-bound to whoever holds the engine's lock. Failures: advance() throws
+// Error(system) when a peer's memory cannot be mapped. After that, or after `refused`, only
+// clear(), offender(), offence(), append_awaited() and bytes_loaded() may be called.
 class DirectLane {
  public:
   using Step = Protocol<DirectFlags>::Step;
 
   DirectLane(transports::Windows& windows, const DirectOptions& options, Priority lane);
 
-  // The operation is posted at once when it is the only one.
+  // Posts the operation at once when it is the only one.
   void begin(engine::DirectOperation& operation);
   bool idle() const noexcept { return first_ == nullptr; }
   engine::DirectOperation& first() const noexcept { return *first_; }
-  // Does a bounded piece of work for the first operation. done: it is, and is no longer the first.
+  // Does a bounded part of the work of the first operation. done: that operation is done and no
+  // longer the first.
   Step advance();
   void clear() noexcept { first_ = last_ = nullptr; }
 
-  // The rank whose post does not agree with the first operation, and its call as far as it can be
-  // read.
+  // After `refused`: the rank whose post does not agree with the first operation, and its call if
+  // it can be read.
   int offender() const noexcept { return static_cast<int>(protocol_.offender()); }
   std::optional<engine::Frame> offence() const;
   // The ranks that the first operation waits for.
@@ -55,7 +58,7 @@ class DirectLane {
   std::uint64_t bytes_loaded() const noexcept { return bytes_loaded_; }
 
  private:
-  // What the protocol asks for. Bytes are moved in move.cc.
+  // What the protocol calls. move.cc moves the bytes.
   struct Bytes {
     DirectLane& lane;
     void write_post(std::uint64_t sequence) const { lane.write_post(sequence); }
@@ -116,13 +119,13 @@ class DirectLane {
   // Of the first operation:
   Roles roles_;
   std::size_t element_ = 1;
-  schedules::Signature hashed_;  // most calls are like the one before
+  schedules::Signature hashed_;  // of signature_hash_: most calls are like the one before
   std::uint64_t signature_hash_ = 0;
   bool eager_ = false;
   DirectShape shape_;
   kernels::Finish finish_;
   kernels::ReduceFunction reduce_ = nullptr;
-  kernels::PairReduction pair_;  // where sums are rounded after every source
+  kernels::PairReduction pair_;  // used when sums are rounded after every source
   Places own_;
   std::vector<Places> places_;  // by rank
   std::vector<const std::byte*> ins_, sources_;

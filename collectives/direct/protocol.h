@@ -5,16 +5,16 @@
 // runs them on shared memory; tests/engine/direct_proof_test.cc runs this very code on a model, in
 // every interleaving.
 //
-// Each flag is written by one rank. A post's sequence and the counters only grow.
+// One rank writes each flag. A post's sequence and the counters only grow.
 //   post       A rank posts call k when it has left k - 1, so after it has seen everybody's k - 1.
 //              Two posts take turns: post k overwrites k - 2, which nobody reads any more.
-//   agree      A rank works with others' memory when it has seen everybody's post k, all alike.
+//   agree      A rank works with others' memory after it has seen everybody's post k, all alike.
 //   copy in    Chunk c goes into slot c % slots when everybody has copied out chunk c - slots.
 //              Chunks are counted over all calls. It may happen before the ranks agree.
 //   combine    A rank combines its part of a chunk that everybody has copied in.
-//   copy out   A rank copies a chunk out that everybody has combined; where the call reduces
-//              nothing, one that everybody has copied in. A rank that takes nothing counts as
-//              copied out what it has combined: "copied out" always says "combined" too.
+//   copy out   A rank copies out a chunk that everybody has combined. Where the call reduces
+//              nothing, everybody must only have copied it in. A rank that takes nothing counts a
+//              chunk as copied out when it has combined it. So "copied out" always says "combined".
 //   leave      A rank leaves when its own work is done. If any buffer was used where it lies, it
 //              waits until everybody has copied out the last chunk.
 #pragma once
@@ -46,7 +46,7 @@ struct CallRules {
   bool early = false;  // its input is in no window, so it goes through slots in any case
 };
 
-// What follows from all posts together.
+// What all posts together decide.
 struct Agreement {
   Ways ways;
   std::uint64_t chunks = 0;
@@ -66,7 +66,7 @@ class Protocol {
  public:
   enum class Step { none, moved, done, refused };
 
-  // Only when the call before is done.
+  // Requires that the call before is done.
   template <class Bytes>
   void post(Flags& flags, Bytes& bytes, const CallRules& call) {
     call_ = call;
@@ -78,7 +78,7 @@ class Protocol {
     flags.post(sequence_, call.check);
   }
 
-  // At most one chunk is moved. refused: the post of offender() differs, and nothing follows.
+  // Moves at most one chunk. refused: the post of offender() differs, and the call cannot go on.
   template <class Bytes>
   Step advance(Flags& flags, Bytes& bytes) {
     bool moved = false;
@@ -114,7 +114,7 @@ class Protocol {
            !flags.reached(rank, Counter::copied_out, end);
   }
 
-  // All that decides what comes next: the proof remembers which states it has seen.
+  // All that decides what comes next. The proof uses it to know which states it has visited.
   std::array<std::uint64_t, 12> state() const noexcept {
     const std::uint64_t bits = call_.eager | call_.reducing << 1 | call_.gives << 2 |
                                call_.takes << 3 | call_.early << 4 | ways_.in_windows << 5 |
@@ -155,7 +155,7 @@ class Protocol {
     if (!call_.reducing) {
       combined_ = call_.chunks;
     } else {
-      // Where inputs are in windows nothing has been copied in, and the slot is for the result.
+      // Where inputs are in windows nothing is copied in, and the slot receives the result.
       const bool ready = ways_.in_windows ? slot_free(flags, combined_)
                                           : combined_ < copied_in_ &&
                                                 all_reached(flags, Counter::copied_in,
@@ -199,7 +199,7 @@ class Protocol {
            all_reached(flags, Counter::copied_out, base_ + all, out_cursor_);
   }
 
-  // Remembers who has: a counter only grows.
+  // cursor: the ranks before it have reached the value, which stays true since counters only grow.
   bool all_reached(Flags& flags, Counter counter, std::uint64_t value, std::size_t& cursor) {
     for (; cursor < flags.size(); ++cursor)
       if (!flags.reached(cursor, counter, value)) return false;

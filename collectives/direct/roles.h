@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who gives, who takes and where results go in a collective between ranks that share memory: pure
-// functions of the call, which every rank computes alike. Part i of a chunk belongs to rank i (a
-// broadcast has one part in all).
+// Says who gives, who takes and where results go in a direct collective. These are pure functions
+// of the call, so every rank computes the same. Part i of a chunk belongs to rank i (a broadcast
+// has one part in all).
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ struct Windowed {
 // The ways that the bytes of a call take.
 struct Ways {
   bool in_windows = false;   // inputs are read where they lie
-  bool out_windows = false;  // who combines a part stores it into the outputs of others
+  bool out_windows = false;  // the rank that combines a part stores it into the outputs of others
   bool slots = true;         // inputs, results or both pass through slots
 
   bool operator==(const Ways&) const = default;
@@ -37,7 +37,7 @@ struct ResultPlaces {
 class Roles {
  public:
   Roles() = default;
-  // plain: without counts.
+  // plain: the operation as schedules::without_counts() gives it.
   Roles(Collective plain, std::size_t root, std::size_t rank, std::size_t size) noexcept
       : plain_(plain), root_(root), rank_(rank), size_(size) {}
 
@@ -50,15 +50,15 @@ class Roles {
   // Whether this rank's slot shows that part of its input to the others.
   bool gives(std::size_t part) const noexcept;
   bool gives_any() const noexcept;
-  // Whether this rank copies something from that one, which may be itself, into its output: a part
-  // of its input, or where the operation reduces the part that the other has combined.
+  // Whether this rank copies something from `peer`, which may be itself, into its output. That is a
+  // part of the peer's input or, where the operation reduces, the part that the peer has combined.
   bool takes_from(std::size_t peer) const noexcept;
   bool takes_any() const noexcept;
   // The part of a peer's input that this rank copies, where the operation does not reduce.
   std::size_t part_taken(std::size_t peer) const noexcept;
   // Whether others read the input of that rank.
   bool needs_in(std::size_t rank) const noexcept;
-  // Whether others could write the output of that rank.
+  // Whether others write the output of that rank when it is in a window.
   bool gets_out(std::size_t rank) const noexcept;
   // Whether this rank's input may be read where it lies. In place, all_to_all writes over what
   // others still have to read.

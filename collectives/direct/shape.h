@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a direct algorithm cuts a buffer: into chunks, and each chunk into one part for each rank
-// (broadcast: one part in all). A contiguous buffer's chunk is cut into nearly equal parts; of a
-// blocked one part j is a piece of block j, and blocks may differ in size.
+// (broadcast: one part in all). A chunk of a contiguous buffer is cut into nearly equal parts. In a
+// blocked buffer part j lies in block j, and blocks may differ in size.
 #pragma once
 
 #include <cstddef>
@@ -23,15 +23,15 @@ struct DirectPart {
 class DirectShape {
  public:
   DirectShape() = default;
-  // most_bytes: of a chunk, in one slot. offsets: of the blocks and their end, where ranks have
-  // counts of their own; they outlive it.
+  // most_bytes: what a chunk may take of one slot. offsets: where each block starts and the last
+  // one ends, if ranks have counts of their own; they outlive the shape.
   DirectShape(const schedules::Signature& signature, std::size_t ranks,
               std::span<const std::size_t> offsets, std::size_t most_bytes) noexcept;
 
   std::uint64_t chunks() const noexcept { return chunks_; }
   std::size_t parts() const noexcept { return parts_; }
   DirectPart part(std::uint64_t chunk, std::size_t index) const noexcept;
-  // Of a contiguous buffer: all of it, from its start.
+  // Elements of a block, and where it starts. A contiguous buffer counts as one block.
   std::size_t block_count(std::size_t index) const noexcept {
     return offsets_.empty() ? count_ : offsets_[index + 1] - offsets_[index];
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the collectives of one priority that need no links: all ranks reach each other's memory.
+// Runs the direct collectives of one priority. They need no links, because all ranks load and store
+// each other's memory.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
 #pragma once
@@ -22,7 +23,7 @@ class DirectOwner final : public OperationOwner {
   DirectOwner(const DirectOwner&) = delete;
   DirectOwner& operator=(const DirectOwner&) = delete;
 
-  // The operation is posted at once when it is the only one.
+  // Posts the operation at once when it is the only one.
   void begin(DirectOperation& operation) { lane_.begin(operation); }
 
   bool advance() override;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decides which thread makes progress, how long it spins, and when it sleeps. Whoever waits drives.
-// A background thread drives only while operations are pending and nobody waits. One thread at a
-// time is the driver. It holds the engine's lock for one pass at a time, and never while it sleeps.
+// Decides which thread makes progress, how long it spins, and when it sleeps. A thread that waits
+// for an operation drives. The background thread drives only while operations are pending and
+// nobody waits. One thread at a time is the driver. It holds the engine's lock for one pass at a
+// time, and never while it sleeps.
 #pragma once
 
 #include <poll.h>
@@ -36,7 +37,7 @@ class RONDO_CAPABILITY("engine lock") EngineLock {
     mutex_.lock();
     wanting_.fetch_sub(1, std::memory_order_relaxed);
   }
-  // The driver takes it back: it need not be let in.
+  // For the driver, which takes the lock back: it does not count as a thread that wants it.
   void lock_again() RONDO_ACQUIRE() { mutex_.lock(); }
   void unlock() RONDO_RELEASE() { mutex_.unlock(); }
   bool wanted() const noexcept { return wanting_.load(std::memory_order_relaxed) > 0; }
@@ -48,7 +49,8 @@ class RONDO_CAPABILITY("engine lock") EngineLock {
   std::atomic<int> wanting_{0};
 };
 
-// Descriptors to sleep on. What does not fit is not waited for: the driver then sees it late.
+// Descriptors to sleep on. Those that do not fit are left out: the driver notices them only when it
+// wakes for another reason, after a second at most.
 class WakeDescriptors {
  public:
   void add(int descriptor) noexcept {
@@ -69,21 +71,23 @@ class WakeDescriptors {
 class Driven {
  public:
   virtual ~Driven() = default;
-  // Moves what can be moved. True when anything was.
+  // Moves what can be moved without blocking. True when anything was.
   virtual bool pass() = 0;
-  // Deadlines and the like. next_check() says when to come; a little later is no harm.
+  // Looks at deadlines, stalls and lost links. next_check() says when to call it; a little later
+  // does no harm.
   virtual void check_time(base::TimePoint now) = 0;
   virtual base::TimePoint next_check() const noexcept = 0;
-  // Makes callbacks and reports, meanwhile without the lock.
+  // Makes callbacks and reports. The lock is released meanwhile.
   virtual void deliver() = 0;
   virtual bool pending() const noexcept = 0;
-  // Adds what to sleep on. False: there is work, do not sleep.
+  // Adds the descriptors to sleep on. False: there is work, do not sleep.
   virtual bool prepare_sleep(WakeDescriptors& descriptors) = 0;
 };
 
-// Threads: wait() and mutex() from any thread; the rest says itself that the lock must be held.
-// Failures: the constructor throws Error(system). Later nothing fails: a lost wake-up costs at most
-// a second, since every sleep has an end.
+// Threads: any thread may call mutex() and wait(); wait() releases the lock while it sleeps. The
+// owner alone calls start_background() and join(). RONDO_REQUIRES says where the lock must be held.
+// Failures: the constructor and start_background() throw Error(system). Later nothing fails: a lost
+// wake-up of the driver costs at most a second, since each of its sleeps has an end.
 class Driver {
  public:
   // crowded: ranks outnumber the cores of this host, so yield and do not spin.
@@ -94,22 +98,24 @@ class Driver {
 
   EngineLock& mutex() const noexcept RONDO_RETURN_CAPABILITY(mutex_) { return mutex_; }
 
-  // Without it only threads that wait make progress.
+  // Without the background thread only threads that wait drive.
   void start_background();
-  // The background thread ends soon. join() without the lock waits for that.
+  // Tells the background thread to end. join(), called without the lock, waits for that.
   void stop() RONDO_REQUIRES(mutex_);
   void join() RONDO_EXCLUDES(mutex_);
 
-  // Makes progress until the operation has ended or the time is over.
+  // Drives, or sleeps while another thread drives, until the operation has ended or the time is
+  // over.
   void wait(const Operation& operation, base::TimePoint until) RONDO_REQUIRES(mutex_);
 
-  // An operation runs, or has just ended. `running`: a thread that sleeps must see its deadline.
+  // To be called after each start and after each end of an operation. running: the operation has
+  // not ended yet, so a driver that sleeps must see its deadline.
   void operation_started(bool running) RONDO_REQUIRES(mutex_);
   void operation_ended() RONDO_REQUIRES(mutex_);
-  // A thread that sleeps must look at the time again.
+  // Wakes a driver that sleeps, so that it looks at the time again.
   void wake_sleeper() RONDO_REQUIRES(mutex_);
-  // Operations are pending and this thread goes its own way: somebody else must look after them,
-  // and see what this thread has seen, because a transport tells only once that there is something.
+  // To be called by a thread that stops driving while operations are pending. Another thread must
+  // drive at once: a transport tells only once that something has come, and this thread was told.
   void hand_over() RONDO_REQUIRES(mutex_);
 
  private:
@@ -133,11 +139,11 @@ class Driver {
   bool driving_ RONDO_GUARDED_BY(mutex_) = false;
   bool stopping_ RONDO_GUARDED_BY(mutex_) = false;
   bool armed_ RONDO_GUARDED_BY(mutex_) = false;  // the timer
-  // Other programs want the cores until then: do not spin.
+  // Until then other programs want the cores, so do not spin.
   base::TimePoint contended_until_ RONDO_GUARDED_BY(mutex_){};
 
-  // Waiters that do not drive sleep here, not on the engine's lock: a driver would never let them
-  // back in. Taken under the engine's lock, never the other way round.
+  // Waiters that do not drive sleep on this mutex. If they slept on the engine's lock, the driver
+  // would never let them back in. Lock order: the engine's lock first, then this one.
   base::Mutex news_mutex_;
   std::condition_variable news_;
   std::uint64_t news_count_ RONDO_GUARDED_BY(news_mutex_) = 0;

@@ -6,7 +6,7 @@
 //   lane_calls.h      the calls of a lane: numbers, order, progress
 //   verdict.h         suspicion, cause and reports
 //   driver.h          which thread makes progress, and when it sleeps
-// What ends every operation is here: a failure that holds for the communicator.
+// The engine itself ends every operation when the communicator has failed.
 #pragma once
 
 #include <array>
@@ -41,7 +41,7 @@ struct EngineOptions {
   bool reproducible = false;       // direct algorithms round as a chain of ranks does
   std::string transport = "self";  // for messages: "tcp"
   schedules::Hosts hosts = {};     // which ranks share one; the same on all ranks
-  nanoseconds warn_after{};  // how long an operation waits before somebody is told; 0: nobody is
+  nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never
 };
 
 struct EngineStatistics {
@@ -50,11 +50,12 @@ struct EngineStatistics {
   std::size_t staging_bytes = 0;
 };
 
-// Threads: one thread at a time starts operations; the rest is thread-safe. One lock, the driver's,
-// guards everything. It is held for one pass at a time, not while sleeping, and not during
-// callbacks and reports.
+// Threads: one thread at a time starts operations of a lane, and one calls stop() at the end; the
+// rest is thread-safe. One lock, the driver's, guards everything. It is held for one pass at a
+// time, not while a thread sleeps, and not during callbacks and reports.
 // Failures: the constructor throws Error(system). start() throws when there is no memory, and then
-// the call has no number. A failure of a transport or peer ends the operations, as Verdict says.
+// the call has no number. wait() throws Error(unsupported) in a forked child. A failure of a
+// transport or peer ends the operations, as Verdict says.
 class Engine final : private transports::Sink, private OwnerHost, private Driven {
  public:
   // routes: by rank, the transport that reaches it (null for this rank). transports and observer
@@ -67,24 +68,27 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
 
   // Whether all ranks reach each other's memory, so that calls may use Algorithm::direct.
   bool has_direct() const noexcept { return has_direct_; }
-  // Begins the call; the returned reference belongs to the caller. One thread at a time.
+  // Starts the call. The caller owns one reference to the result. Waits first for calls under way
+  // that use the same memory. One thread at a time in a lane.
   Operation* start(const schedules::Call& call);
-  // Likewise for messages between two ranks.
+  // The same for messages between two ranks.
   Operation* start(const point::PointCall& call);
   // Thread-safe. True when the operation has ended.
   bool wait(Operation& operation, base::TimePoint until);
-  // Called without the lock, by the thread that drives; at once when the operation has ended.
+  // The callback is made without the lock, by the thread that ends the operation. If the operation
+  // has already ended, it is made here. At most one for each operation.
   void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
-  // Every pending and later operation ends with this failure, unless there was one before.
+  // Ends every pending and later operation with this failure, unless there was one before.
   // Thread-safe.
   void fail(const Failure& failure);
-  // This rank wants an end: as fail(), but the others are told, and an earlier cause of theirs
-  // wins. Thread-safe.
+  // This rank ends the communicator: reports the failure, so that the others learn it. If the
+  // observer answers with another cause, that one holds. Thread-safe.
   void abort(const Failure& failure);
   // Ends what is pending and stops the background thread. No start or wait may be under way or
   // follow.
   void stop();
-  // The rank left in order after these operations: later ones cannot succeed. Thread-safe.
+  // `rank` has destroyed its communicator in order. finished: its last operation in each lane;
+  // later collectives fail. Thread-safe.
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
 
   RankStatus status();
@@ -159,9 +163,9 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   ScheduledLane scheduled_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
   std::optional<DirectOwner> direct_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
   point::Point point_ RONDO_GUARDED_BY(driver_.mutex());
-  // By lane: the router.
+  // By lane: who gets what happens on its links.
   const std::array<LinkOwner*, transports::link_lane_count> owners_;
-  // In the order of their turns.
+  // All owners, in the order in which a pass calls them.
   std::vector<OperationOwner*> turns_ RONDO_GUARDED_BY(driver_.mutex());
 
   std::vector<std::unique_ptr<schedules::Program>> programs_ RONDO_GUARDED_BY(driver_.mutex());
@@ -169,13 +173,13 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Run::Room room_ RONDO_GUARDED_BY(driver_.mutex());
   std::uint64_t pending_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
   std::uint64_t started_ RONDO_GUARDED_BY(driver_.mutex()) = 0;  // for statistics
-  std::vector<Left> left_ RONDO_GUARDED_BY(driver_.mutex());     // in order
+  std::vector<Left> left_ RONDO_GUARDED_BY(driver_.mutex());
 
-  // No operation ends before; may be too early.
+  // No deadline passes before this. It may be too early: the operation may have ended.
   base::TimePoint next_deadline_ RONDO_GUARDED_BY(driver_.mutex()) = base::TimePoint::max();
-  // When to look whether anything has arrived since the last time.
+  // When to look whether anything has arrived since the last look.
   base::TimePoint next_progress_check_ RONDO_GUARDED_BY(driver_.mutex()) = base::TimePoint::max();
-  // With callbacks to be made without the lock, in order.
+  // Ended operations whose callbacks are still to be made, in the order in which they ended.
   Operation* first_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
   Operation* last_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
 };

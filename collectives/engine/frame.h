@@ -9,8 +9,8 @@
 
 namespace rondo::engine {
 
-// What a frame says of itself: which call it belongs to, and which frame of it this is. The grammar
-// is in frame.cc.
+// What the header of a frame says: which call the frame belongs to, and which frame of it this is.
+// The grammar is in frame.cc.
 struct Frame {
   schedules::Signature signature;
   std::uint64_t number = 0;  // of the operation in its lane, from 1
@@ -23,10 +23,9 @@ struct Frame {
 };
 
 transports::HeaderBytes encode(const Frame& frame) noexcept;
-// Writes the header's own checksum over what it holds.
+// Computes the header's own checksum and stores it at the end of the header.
 void seal(transports::HeaderBytes& bytes) noexcept;
-// Nothing when the bytes are no header of this version or are damaged (they carry a CRC of their
-// own).
+// Returns nothing when the bytes are no header of this version, or when their CRC is wrong.
 std::optional<Frame> decode(const transports::HeaderBytes& bytes) noexcept;
 
 }  // namespace rondo::engine

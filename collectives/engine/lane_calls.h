@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The calls of one lane on this rank: their numbers, those under way in the order of their start,
-// and whether the oldest makes progress. It runs nothing: that is the owners' work.
+// Lists the calls of one lane on this rank: their numbers, the calls under way in the order of
+// their start, and whether the oldest makes progress. The owners run them.
 //
 // Threads: thread-bound to whoever holds the engine's lock.
 #pragma once
@@ -24,31 +24,33 @@ class LaneCalls {
 
   transports::Lane lane() const noexcept { return lane_; }
   std::uint64_t started() const noexcept { return started_; }
-  // A number that has been taken must be used, or the ranks no longer agree.
+  // The caller must use the number, or the ranks no longer agree about the next ones.
   std::uint64_t take_number() noexcept { return ++started_; }
 
-  // The oldest call under way; Operation::later leads on.
+  // The oldest call under way; Operation::later leads to the next.
   Operation* first() const noexcept { return first_; }
   void append(Operation& operation) noexcept;
   void remove(Operation& operation) noexcept;
-  // Forgets all and returns the oldest.
+  // Forgets all calls and returns the oldest. They stay linked by Operation::later.
   Operation* clear() noexcept;
 
-  // A collective has ended well: the newest is named in messages.
+  // A collective has succeeded: status() names the newest.
   void ended(const CollectiveOperation& operation) noexcept;
-  // A sign of life: something has come for a call of this lane.
+  // Something has moved for a collective of this lane. Messages do not call it.
   void moved() noexcept { ++moves_; }
 
   // Whether nothing has moved since the last call of this function.
   bool stands_still() noexcept { return std::exchange(moves_seen_, moves_) == moves_; }
-  // Of the oldest call, once for each: it stands still; it has waited for longer than that.
+  // Each returns true once for a call that is the oldest: tell_stalled() for any, tell_slow() when
+  // the call has waited for at least `limit`.
   bool tell_stalled() noexcept;
   bool tell_slow(nanoseconds limit, base::TimePoint now) noexcept;
 
   LaneStatus status(base::TimePoint now) const;
 
-  // A peer's frame or post says that it has called something else here. mine: the call that this
-  // rank expects from it; a call of the same number tells more, where there is one.
+  // The failure when a peer's frame or post belongs to another call than this rank expects. mine:
+  // the call that this rank expects, or null. If a call under way has the number of theirs, the
+  // text compares with that one.
   Failure disagreement(int peer, const CollectiveOperation* mine, const Frame& theirs) const;
   // "not done within 2 s: rank 0 waits for data from rank 1, 2"
   std::string late_text(nanoseconds limit, std::span<const int> awaited) const;

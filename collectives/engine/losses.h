@@ -4,8 +4,8 @@
 // an operation that needs the link.
 //
 // A link that broke counts at once. A peer that closed its link in order may have left in order,
-// and its farewell comes over the control plane: so the loss counts after farewell_time. A peer
-// that has left may still have sent what is to be read here.
+// and its farewell comes over the control plane. So that loss counts only farewell_time after an
+// operation first needs the link. What a peer sent before it left may still be read here.
 //
 // Threads: thread-bound to its owner. It takes no lock and reads no clock.
 #pragma once
@@ -26,18 +26,18 @@ namespace rondo::engine {
 class Losses {
  public:
   static constexpr milliseconds farewell_time{200};
-  // What a peer has sent before it left may be on its way on a link that has not been seen here.
+  // How long to wait for what a peer sent before it left, on a link that has not been seen here.
   static constexpr milliseconds unseen_time{2000};
 
   struct Need {
-    bool sends =
-        false;  // something is still to be sent to the peer, perhaps more is to come from it
+    bool sends = false;  // something is still to be sent to the peer
     bool linked = true;  // the link has been seen here
   };
 
   Losses(int rank, int size);
 
-  // "rank 0 lost rank 1 at 10.0.0.7:41022: connection reset by peer". No link: it is not named.
+  // "rank 0 lost rank 1 at 10.0.0.7:41022: connection reset by peer". Without a link the address is
+  // left out.
   std::string text(int peer, const transports::Link* link, std::string_view what) const;
   // in_order: the peer closed the link between two frames.
   void lost(const transports::Link& link, std::error_code code, std::string_view what,
@@ -48,11 +48,11 @@ class Losses {
   // Ranks that are lost or have left.
   const std::vector<int>& peers() const noexcept { return peers_; }
 
-  // To be called for one of peers() when an operation needs it: the failure, when the loss counts.
-  // Otherwise next_check() says when to call again, if ever.
+  // To be called for one of peers() when an operation needs that peer. Returns the failure once the
+  // loss counts. Until then next_check() says when to call again, if ever.
   std::optional<Failure> needed(int peer, const Need& need, base::TimePoint now);
   base::TimePoint next_check() const noexcept { return next_check_; }
-  // Forgets the times of next_check(): needed() is called again for every peer that is needed.
+  // Forgets next_check(). The caller then calls needed() again for every peer that is needed.
   void begin_check() noexcept { next_check_ = base::TimePoint::max(); }
 
  private:
@@ -61,7 +61,7 @@ class Losses {
     Errc code = Errc::peer_lost;
     std::string text;
     base::TimePoint lost_at{};
-    std::optional<base::TimePoint> needed_at;  // since the loss
+    std::optional<base::TimePoint> needed_at;  // when an operation first needed the lost link
     std::optional<base::TimePoint> left_at;
   };
 

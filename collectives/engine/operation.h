@@ -3,9 +3,9 @@
 // One call under way on this rank, and what a Work handle points to. The kinds add what their owner
 // needs: ScheduledOperation and DirectOperation here, MessageOperation in collectives/point.
 //
-// The engine holds one reference while the operation runs, each handle another. The last one gives
-// the operation back to its pool, from which the engine takes it again: the hot path allocates
-// none, however many handles are held.
+// The engine holds one reference while the operation runs, each handle another. Whoever drops the
+// last one gives the operation back to its pool, from which the engine takes it again. So a start
+// allocates an operation only when more are in use than ever before.
 //
 // Threads: references, state() and engine() are thread-safe. The rest belongs to the engine, under
 // its lock, while the operation runs; `code` and `message` do not change after that.
@@ -44,28 +44,29 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
-  // A thread that holds the only reference needs no atomic decrement.
+  // A thread that holds the only reference skips the atomic decrement: nobody else can add one.
   void drop() noexcept {
     if (references_.load(std::memory_order_acquire) == 1 ||
         references_.fetch_sub(1, std::memory_order_acq_rel) == 1)
       give_back();
   }
-  // The pool calls it when it hands the operation out: nobody else refers to it.
+  // For the engine, when it has taken the operation out of the pool: nobody else refers to it.
   void renew() noexcept { references_.store(1, std::memory_order_relaxed); }
   void destroy() noexcept { delete this; }  // the pool calls it
 
   State state() const noexcept { return state_.load(std::memory_order_acquire); }
-  // May be used only while the operation runs: the engine's destructor ends every operation first.
+  // To be used only while the operation runs, for it may outlive the engine. The engine's
+  // destructor ends every operation first.
   Engine& engine() const noexcept { return *engine_; }
 
   void end(State state, std::error_code code, std::string message);
 
-  // One of the two writes memory that the other reads or writes.
+  // True when this operation writes memory of `reads` or `writes`, or reads memory of `writes`.
   virtual bool conflicts(std::span<const std::byte> reads,
                          std::span<const std::byte> writes) const noexcept = 0;
-  // "all_reduce #41 (64 MiB f32 sum, ring over tcp)"; without a transport it is not named.
+  // "all_reduce #41 (64 MiB f32 sum, ring over tcp)"; an empty transport is left out.
   virtual std::string describe(std::string_view transport) const = 0;
-  // Null for messages, which only the two ranks know of.
+  // Null for messages between two ranks, which are no collectives.
   virtual const CollectiveOperation* collective() const noexcept { return nullptr; }
 
   nanoseconds waited(base::TimePoint now) const noexcept { return now - (deadline - time_limit); }
@@ -123,13 +124,13 @@ class CollectiveOperation : public Operation {
 class ScheduledOperation final : public CollectiveOperation {
  public:
   using CollectiveOperation::CollectiveOperation;
-  using CollectiveOperation::start;  // the last step of a begin, for it cannot fail
+  using CollectiveOperation::start;  // comes after Run::begin(), which can throw
 
   Run run;
   ScheduledOperation* next = nullptr;  // in ScheduledLane
 };
 
-// Runs in the memory of ranks that reach each other's.
+// Runs without links, between ranks that load and store each other's memory.
 class DirectOperation final : public CollectiveOperation {
  public:
   using CollectiveOperation::CollectiveOperation;
@@ -137,7 +138,7 @@ class DirectOperation final : public CollectiveOperation {
 
   // Comes before start(): it can throw.
   void keep_counts(const schedules::Call& call);
-  // Where each rank's block starts, and the end of the last. Empty where all counts are alike.
+  // Where each rank's block starts, and where the last one ends. Empty where all counts are alike.
   std::span<const std::size_t> offsets() const noexcept { return offsets_; }
 
   DirectOperation* next_direct = nullptr;  // in direct::DirectLane
@@ -146,7 +147,7 @@ class DirectOperation final : public CollectiveOperation {
   std::vector<std::size_t> offsets_;
 };
 
-// One reference, until it is released.
+// Holds one reference, and drops it unless it is released.
 struct DropReference {
   void operator()(Operation* operation) const noexcept { operation->drop(); }
 };

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The engine starts operations and waits for them; owners run them. There are three kinds:
-// ScheduledLane and point::Point own the links of a lane, DirectOwner has the memory of other ranks
-// instead of links.
+// ScheduledLane and point::Point own the links of a lane; DirectOwner uses the memory of other
+// ranks instead of links.
 //
 // Threads: an owner is thread-bound to whoever holds the engine's lock, and takes no lock itself.
-// Failures: an owner that notices one tells OwnerHost::suspect() and returns. It goes on only when
-// the engine calls it again, after clear().
+// Failures: an owner that notices one calls OwnerHost::suspect() and returns. The engine then asks
+// it for no more work. Within the pass under way data(), sent() and broken() may still come, before
+// or after clear().
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ namespace rondo::engine {
 
 class Operation;
 
-// What an owner has moved, and the memory that it keeps for data on their way.
+// What an owner has moved, and the memory that it keeps for staging and for early messages.
 struct Traffic {
   std::uint64_t frames_sent = 0, frames_received = 0, bytes_sent = 0, bytes_received = 0;
   std::size_t staging_bytes = 0;
@@ -35,21 +36,23 @@ struct Traffic {
 class OwnerHost {
  public:
   virtual ~OwnerHost() = default;
-  // The link on which frames of a lane go to a peer. Ask once and keep it.
+  // The link to a peer in a lane. It stays the same, so the owner may keep it.
   virtual transports::Link& link(int peer, transports::Lane lane) = 0;
-  // The operation has done all its work. The owner has forgotten it and must not use it again.
+  // The operation has done all its work. The owner must have forgotten it before, and must not use
+  // it afterwards: it may already belong to another call.
   virtual void finished(Operation& operation) = 0;
-  // Where there is no observer, clear() is called before this returns.
+  // Reports a failure that this rank saw. Without an observer the engine calls clear() before this
+  // returns.
   virtual void suspect(Failure failure) = 0;
 };
 
 class OperationOwner {
  public:
   virtual ~OperationOwner() = default;
-  // Does a bounded piece of the work that can be done now. True when anything was done. Throws when
-  // there is no memory; then the engine ends all operations.
+  // Does a bounded part of the work that can be done now. True when anything was done. Throws when
+  // memory or the system refuses; the engine takes that as a failure of this rank.
   virtual bool advance() = 0;
-  // Forgets all operations: the engine ends them, for the communicator has failed.
+  // Forgets all operations. The communicator has failed, and the engine ends them.
   virtual void clear() noexcept = 0;
   // Adds the ranks that an operation of this owner waits for.
   virtual void append_awaited(const Operation& operation, std::vector<int>& ranks) const = 0;
@@ -58,8 +61,8 @@ class OperationOwner {
   virtual Traffic traffic() const noexcept = 0;
 };
 
-// Owns the links of one lane, too. The calls are those of transports::Sink, which says what they
-// mean; the engine hands on those of this owner's lane.
+// An owner that also has the links of one lane. The first seven calls are those of
+// transports::Sink, which says what they mean. The engine hands on those about links of this lane.
 class LinkOwner : public OperationOwner {
  public:
   virtual std::optional<transports::Receive> expected(transports::Link& link,
@@ -72,7 +75,7 @@ class LinkOwner : public OperationOwner {
   virtual void sent(transports::Link& link) = 0;
   virtual void broken(transports::Link& link, std::error_code code, std::string_view what,
                       bool clean, base::TimePoint now) = 0;
-  // A link that was closed in order counts as lost after a while: when to look.
+  // When to call check(): a link that was closed in order counts as lost only after a while.
   virtual base::TimePoint next_check() const noexcept = 0;
   virtual void check(base::TimePoint now) = 0;
 };

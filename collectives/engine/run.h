@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One operation under way on one rank: Progress decides what may happen, and Run knows where the
-// bytes lie and combines them. It knows no links and no time; the engine moves the bytes.
-// Thread-bound: the driver of the engine.
+// bytes lie and combines them. It knows no links and no time; ScheduledLane moves the bytes.
+//
+// Threads: thread-bound to whoever holds the engine's lock. Only begin() may throw, when there is
+// no memory.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +31,8 @@ struct Outgoing {
 class Run {
  public:
   using Room = schedules::Progress::Room;
-  // staging holds staging_bytes_needed() bytes, given later through give_staging when that is not
-  // 0.
+  // When staging_bytes_needed() is not 0, that much memory must come through give_staging().
+  // Until then nothing is received. The program and the buffers of the call outlive the run.
   void begin(const schedules::Program& program, const schedules::Call& call, int rank, int size,
              Room& room);
   std::size_t staging_bytes_needed() const noexcept { return staging_needed_; }
@@ -41,23 +43,25 @@ class Run {
   const schedules::Program& program() const noexcept { return progress_.program(); }
   const schedules::Progress::Peer& peer(int index) const noexcept { return progress_.peer(index); }
 
-  // The frame that comes `ahead` places after the next one from a peer, when its place is known and
-  // its memory may be written from now on; with ahead 0, when it can be taken now. receives must
-  // not be done.
+  // Here and below, peer is an index into program().peers().
+  //
+  // ahead 0: the next frame from the peer, if it can be taken now. ahead > 0: the frame that comes
+  // this many places later, if its memory may be written from now on. The peer's receives must not
+  // be done.
   std::optional<transports::Receive> receivable(int peer, std::size_t ahead = 0) const noexcept;
   FramePlace next_receive(int peer) const noexcept { return progress_.next_receive(peer); }
   std::size_t bytes_of(const FramePlace& place) const noexcept;
-  // Combines borrowed bytes of the next frame; returns the bytes used.
+  // Combines borrowed bytes of the next frame. Returns how many were used: whole elements only.
   std::size_t consume(int peer, std::span<const std::byte> view) noexcept;
-  // Where a placed frame's bytes are.
+  // Where the bytes of the next frame are, once it has arrived as a placed one.
   std::span<const std::byte> placed(int peer) const noexcept;
-  // The next frame from the peer is here, whole.
+  // The whole next frame from the peer has arrived.
   void received(int peer) noexcept;
 
-  // The frame that goes next to a peer, when it is ready. sends must not be done.
+  // The next frame to the peer, if it is ready. The peer's sends must not be done.
   std::optional<Outgoing> sendable(int peer) const noexcept;
-  // The link has taken it; then, in this order: its payload may change, and the frame is on its
-  // way.
+  // To be called in this order: the link has taken the frame; its payload may change; the link has
+  // sent the frame.
   FramePlace send_started(int peer) noexcept;
   void payload_released(const FramePlace& place) noexcept { progress_.payload_released(place); }
   void send_finished(const FramePlace& place) noexcept;
@@ -91,7 +95,7 @@ class Run {
   std::size_t staging_needed_ = 0;
   std::size_t element_ = 1;
   std::uint32_t rank_ = 0;
-  std::vector<std::size_t> consumed_;  // by peer: payload bytes of the frame that is arriving
+  std::vector<std::size_t> consumed_;  // by peer: bytes combined of the frame that is arriving
 };
 
 }  // namespace rondo::engine

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the scheduled collectives of one priority over the links of its lane. Frames of operations
-// follow each other on a link in the order of their start, so where a link stands says which frame
-// must come next: every header is checked against that.
+// Runs the scheduled collectives of one priority over the links of its lane. On a link the frames
+// of an operation come after those of the operations started before it. So the lane knows which
+// frame must come next on each link, and checks every header against that.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
 #pragma once
@@ -33,9 +33,9 @@ class ScheduledLane final : public LinkOwner {
   ScheduledLane(const ScheduledLane&) = delete;
   ScheduledLane& operator=(const ScheduledLane&) = delete;
 
-  // The operation's frames move from now on. It is not complete.
+  // From now on the operation's frames move. Requires that the operation is not complete.
   void begin(ScheduledOperation& operation);
-  // To be called when a number of this lane has been taken: headers may wait for it.
+  // To be called after each number that is taken in this lane: a held header may wait for it.
   void check_held();
 
   bool advance() override;
@@ -60,15 +60,15 @@ class ScheduledLane final : public LinkOwner {
   struct QueuedSend {
     ScheduledOperation* operation = nullptr;
     FramePlace place;
-    bool borrowed = false;
+    bool borrowed = false;  // the link may read the payload until sent()
   };
 
-  // One peer.
+  // Where this lane stands with one peer.
   struct Channel {
     int peer = 0;
     bool lost = false;
     transports::Link* link = nullptr;
-    // The oldest operations that still need frames from the peer, and owe it some.
+    // The oldest operation that still needs frames from the peer, and the oldest that owes it some.
     ScheduledOperation *receiving = nullptr, *sending = nullptr;
     int receiving_index = 0, sending_index = 0;  // of the peer in those operations' programs
     std::vector<QueuedSend> queued;              // frames under way on the link, oldest first
@@ -82,7 +82,7 @@ class ScheduledLane final : public LinkOwner {
   bool send_ready(Channel& channel);
   void remove(ScheduledOperation& operation) noexcept;
   void finish(ScheduledOperation& operation);
-  // Moves on to the next operation when the present one has no more frames for this channel.
+  // Go on to the next operation when the present one has no more frames for this channel.
   void settle_receiving(Channel& channel) noexcept;
   void settle_sending(Channel& channel);
   bool check_frame(Channel& channel, Frame& frame);
@@ -95,7 +95,7 @@ class ScheduledLane final : public LinkOwner {
   LaneCalls& calls_;
   OwnerHost& host_;
   std::vector<Channel> channels_;  // by rank
-  std::vector<Channel*> senders_;  // those with an operation to send
+  std::vector<Channel*> senders_;  // those whose `sending` is set
   ScheduledOperation *first_ = nullptr, *last_ = nullptr;
   Losses losses_;
   bool any_held_ = false;

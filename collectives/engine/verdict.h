@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why the communicator ends, and who is told of it. A rank that sees a failure stops moving bytes
-// and reports it: a suspicion. The cause that holds for all ranks comes back through settle(), or
-// the rank settles for its own after verdict_time. The first suspicion stays, and so does the first
-// cause.
+// Keeps why the communicator ends, and the reports about it. A rank that sees a failure stops
+// moving bytes and reports it: a suspicion. The cause that holds for all ranks comes back through
+// settle(). If none comes within verdict_time, the suspicion becomes the cause. A later suspicion
+// or cause does not replace the first.
 //
-// Threads: thread-bound to whoever holds the engine's lock. Reports are made without the lock.
+// Threads: thread-bound to whoever holds the engine's lock. The engine makes the reports without
+// the lock.
 #pragma once
 
 #include <cstdint>
@@ -23,48 +24,51 @@
 namespace rondo::engine {
 
 // Hears of failures that this rank saw first-hand, and answers through Engine::fail with the cause
-// that holds for all ranks. Called without the engine's lock, on the thread that drives; must not
-// block.
+// that holds for all ranks. It is called without the engine's lock, on any thread that has just
+// used the engine: one that drives, one that starts an operation, or the control thread. It must
+// not block.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;
   virtual void failure(const Failure& failure) = 0;
-  // Nothing has arrived for a while although the operation waits: perhaps ranks have called
-  // different things.
+  // Nothing has arrived for a while although the collective waits: perhaps ranks have called
+  // different things. Called at most once for each operation.
   virtual void stalled(Priority lane, std::uint64_t number) = 0;
-  // It has waited for EngineOptions::warn_after; said once for each operation. Number 0: messages
-  // between two ranks.
+  // The operation has waited for EngineOptions::warn_after. Called at most once for each operation.
+  // Number 0, here and below: messages between two ranks.
   virtual void slow(Priority lane, std::uint64_t number, nanoseconds waited) = 0;
+  // The operation did not end within `limit`. view: what this rank lacks, as late_text() says it.
   virtual void deadline(Priority lane, std::uint64_t number, nanoseconds limit,
                         const std::string& view) = 0;
 };
 
 class Verdict {
  public:
-  // So long a rank that has reported a failure waits for the cause that holds for all.
+  // How long a rank that has reported a failure waits for the cause that holds for all.
   static constexpr milliseconds verdict_time{3000};
 
   using Report = std::function<void(EngineObserver&)>;
 
-  // Without an observer nobody answers: every suspicion is the cause at once.
+  // Without an observer nobody answers, so the first suspicion is the cause at once.
   explicit Verdict(EngineObserver* observer) noexcept : observer_(observer) {}
 
-  // Nothing may be moved any more: the communicator has failed, or this rank suspects so.
+  // True when no byte may be moved any more: the communicator has failed, or this rank suspects it.
   bool stopped() const noexcept { return stopped_; }
-  // It holds for the communicator. Null: none yet.
+  // The cause with which operations end; null until there is one.
   const Failure* failure() const noexcept { return failure_ ? &*failure_ : nullptr; }
 
-  // These return true when the communicator has just failed: the caller ends every operation.
+  // The next four return true when the communicator has just failed: the caller then ends every
+  // operation.
   [[nodiscard]] bool suspect(Failure failure, base::TimePoint now);
-  // The time of a call is over; reported as a deadline. `view` is what this rank lacks.
+  // The time of a call is over: reported as a deadline. view: what this rank lacks.
   [[nodiscard]] bool expire(Priority lane, std::uint64_t number, nanoseconds limit,
                             std::string view, base::TimePoint now);
   [[nodiscard]] bool settle(const Failure& failure);
-  // Settles for the suspicion when no answer has come in time.
+  // Makes the suspicion the cause when no answer has come within verdict_time.
   [[nodiscard]] bool check(base::TimePoint now);
   base::TimePoint next_check() const noexcept { return suspicion_until_; }
 
-  // Null: there is none. It outlives the engine and is called without the lock.
+  // Null when there is none. It outlives the engine and is called without the lock.
   EngineObserver* observer() const noexcept { return observer_; }
   // Keeps a report until take_reports(). There must be an observer.
   void report(Report report) { reports_.push_back(std::move(report)); }
@@ -76,7 +80,7 @@ class Verdict {
 
   EngineObserver* const observer_;
   bool stopped_ = false;
-  std::optional<Failure> failure_;    // holds for the communicator
+  std::optional<Failure> failure_;    // the cause
   std::optional<Failure> suspicion_;  // seen here, not yet confirmed
   base::TimePoint suspicion_until_ = base::TimePoint::max();
   std::vector<Report> reports_;

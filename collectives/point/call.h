@@ -22,9 +22,9 @@ struct PointTransfer {
   std::byte* data = nullptr;
 };
 
-// What is said of the operation in messages.
+// What error messages say of the operation.
 struct PointShape {
-  Collective operation = Collective::send;  // send or receive also for a batch
+  Collective operation = Collective::send;  // a batch has send or receive here
   bool batch = false;
   int peer = 0;
   std::uint32_t tag = 0;

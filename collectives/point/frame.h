@@ -11,8 +11,8 @@
 
 namespace rondo::point {
 
-// What a message is matched by, among those from one rank. space 0: the caller's tags. space 1: the
-// parts of all_to_all_v.
+// Matches a message from one rank to a receive. space 0: the caller's tags. space 1: the parts of
+// all_to_all_v.
 struct PointKey {
   std::uint32_t tag = 0;
   std::uint8_t space = 0;
@@ -22,10 +22,10 @@ inline constexpr std::uint8_t point_spaces = 2;
 
 enum class PointKind : std::uint8_t {
   message,   // a whole message
-  announce,  // a message whose bytes wait until they are asked for
+  announce,  // a message whose bytes wait for a grant
   grant,     // asks for the bytes of an announced message
-  piece,     // some of them
-  credit,    // nothing but `returned`
+  piece,     // some of the bytes of a granted message
+  credit,    // only carries `returned`
 };
 inline constexpr int point_kind_count = 5;
 
@@ -37,18 +37,18 @@ struct PointFrame {
   PointKind kind = PointKind::credit;
   DType type = DType::u8;
   PointKey key;
-  std::uint32_t call = 0;      // number of the operation on the rank that sends the message
+  std::uint32_t call = 0;      // number of the operation on the rank that sends this frame
   std::uint32_t checksum = 0;  // CRC32C of the payload that follows; 0 when checksums are off
-  // Number of the message among those from its sender to its receiver, from 1.
+  // Number of the message among all from its sender to its receiver, from 1.
   std::uint64_t message = 0;
   std::uint64_t count = 0;     // elements of the message
   std::uint64_t returned = 0;  // credit that the sender of this frame has given back so far
   std::uint64_t offset = 0;    // of a piece, in bytes
-  std::array<std::byte, inline_bytes> content{};  // of a message that is not longer
+  std::array<std::byte, inline_bytes> content{};  // of a message of at most inline_bytes
 };
 
 transports::HeaderBytes encode(const PointFrame& frame) noexcept;
-// Nothing when the bytes are no header of this version or are damaged.
+// Returns nothing when the bytes are no header of this version, or when their CRC is wrong.
 std::optional<PointFrame> decode_point(const transports::HeaderBytes& bytes) noexcept;
 
 }  // namespace rondo::point

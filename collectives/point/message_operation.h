@@ -12,15 +12,15 @@
 
 namespace rondo::point {
 
-// A send, a receive, a batch of them, or all_to_all_v. Its number is this rank's own: other ranks
-// start other messages. Threads: see engine::Operation.
+// A send, a receive, a batch of them, or all_to_all_v. Each rank numbers its own: other ranks start
+// other messages. Threads: see engine::Operation.
 class MessageOperation final : public engine::Operation {
  public:
   using Operation::Operation;
 
   void start(const PointCall& call, std::uint64_t its_number, base::TimePoint now);
 
-  // Memory of messages is the caller's affair: a later call does not wait for it.
+  // A later call does not wait for the memory of messages: the caller sees to that.
   bool conflicts(std::span<const std::byte>, std::span<const std::byte>) const noexcept override {
     return false;
   }

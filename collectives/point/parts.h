@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Point keeps: transfers under way, messages that nobody here has asked for yet, and where
-// each peer stands.
+// What Point keeps: transfers under way, messages that no receive here has taken yet, and the state
+// of each peer. Thread-bound, as Point is; what allocates throws std::bad_alloc.
 #pragma once
 
 #include <array>
@@ -17,17 +17,16 @@ namespace rondo::point {
 
 class MessageOperation;
 
-// Of messages that a rank has from one peer without having asked for them: their bytes, and what
-// each costs beside.
+// Bounds the messages that a peer may send before a receive has taken them. Each costs its bytes
+// and message_cost more.
 inline constexpr std::uint64_t point_credit = std::uint64_t{512} << 10, message_cost = 64;
-// Messages of one peer that are announced and not asked for; the sender waits when there are more.
+// How many messages of one peer may be announced and not granted. A sender with more waits.
 inline constexpr std::size_t most_announced = std::size_t{1} << 16;
-// Announced messages of one peer whose bytes are under way at once: they share the link piece by
-// piece.
+// How many announced messages of one peer are granted at once. They share the link piece by piece.
 inline constexpr std::size_t most_granted = 8;
 inline constexpr std::size_t point_piece_bytes = std::size_t{512} << 10;
 
-// First in, first out; linked through the items.
+// First in, first out. The items are linked by their `next`: each is in one chain at most.
 template <class T>
 class Chain {
  public:
@@ -38,7 +37,7 @@ class Chain {
     (last_ == nullptr ? first_ : last_->next) = &item;
     last_ = &item;
   }
-  // The first that passes the test, taken out; null when none does.
+  // Takes out the first item that passes the test; null when none does.
   template <class Test>
   T* take(Test test) noexcept {
     T* before = nullptr;
@@ -65,11 +64,11 @@ class Chain {
   T* last_ = nullptr;
 };
 
-// Items that are used again and again.
+// Items that are used again and again. Their addresses do not change.
 template <class T>
 class Pool {
  public:
-  // Afterwards so many can be taken without an allocation.
+  // Afterwards `count` items can be taken without an allocation.
   void reserve(std::size_t count) {
     for (; free_count_ < count; ++free_count_) {
       all_.push_back(std::make_unique<T>());
@@ -94,7 +93,8 @@ class Pool {
   std::size_t free_count_ = 0;
 };
 
-// Memory for messages that came before they were asked for, in powers of two.
+// Memory for messages that came before their receive, in powers of two from 64 bytes to
+// eager_bytes. Blocks are kept for the next messages.
 struct Block {
   Block* next = nullptr;
   std::unique_ptr<std::byte[]> memory;
@@ -138,53 +138,57 @@ struct Parcel {
   std::size_t bytes = 0;
   std::size_t offset = 0;     // bytes handed to the link, or received
   std::uint64_t message = 0;  // number
-  std::uint32_t flying = 0;   // frames that the link has taken and not sent yet
-  bool handed = false;        // the link has taken all that is to be sent
+  std::uint32_t flying = 0;   // frames under way: the link has taken them, sent() has not come
+  bool handed = false;        // the link has taken everything
 };
 
-// A message from a peer that no receive here has taken yet.
+// A message that came, or was announced, before its receive was called here.
 struct Arrival {
   Arrival* next = nullptr;
   PointFrame frame;
   bool announced = false;      // its bytes are still with the sender
-  bool complete = false;       // they are here: in the block, or in the frame
+  bool complete = false;       // its bytes are here: in the block, or in the frame
   Block* block = nullptr;      // null when the frame holds them
-  Parcel* receiver = nullptr;  // took it while its bytes were still coming
-  Parcel* sender = nullptr;    // of a message to this rank itself, announced
+  Parcel* receiver = nullptr;  // a receive that took it while its bytes were still coming
+  Parcel* sender = nullptr;    // the send, if this rank announced the message to itself
 };
 
+// What this rank knows of a peer, which may be itself.
 struct PointPeer {
   static constexpr std::size_t buckets = 16;  // by tag
   static std::size_t bucket(const PointKey& key) noexcept { return key.tag % buckets; }
 
   int rank = 0;
   transports::Link* link = nullptr;
-  std::size_t pending = 0;          // parcels
-  bool lost = false, left = false;  // also in Losses: the link, or the rank in order
+  std::size_t pending = 0;  // parcels that have not ended
+  // The link is lost; the rank has left in order. Losses says when that matters.
+  bool lost = false, left = false;
 
   // To the peer.
-  bool active = false;  // among those that have something to send
-  bool piece_next = false;
+  bool active = false;      // in Point::active_: there may be something to send
+  bool piece_next = false;  // pieces and messages take turns
   std::uint64_t messages_sent = 0;
   std::uint64_t cost_sent = 0, cost_returned = 0;  // of messages sent without a grant
-  Chain<Parcel> waiting;                           // not a frame sent
-  Chain<Parcel> announced;
+  Chain<Parcel> waiting;                           // nothing sent yet
+  Chain<Parcel> announced;                         // not granted yet
   std::size_t announced_count = 0;
   Chain<Parcel> flowing;  // granted; the first sends the next piece
-  // Of each frame under way on the link, oldest first; null: no payload.
+  // The parcel of each frame under way on the link, oldest first; null for grants and credit.
   std::vector<Parcel*> flying;
 
   // From the peer.
   std::uint64_t messages_received = 0;
+  // Of messages that came without a grant: all, those taken by receives, and what of these the peer
+  // has been told.
   std::uint64_t cost_received = 0, cost_consumed = 0, cost_reported = 0;
   std::array<Chain<Arrival>, buckets> arrivals;
-  std::array<Chain<Parcel>, buckets> posted;
-  std::size_t announcements = 0;  // among the arrivals
-  Chain<Parcel> matched;          // with an announced message, to be granted
-  Chain<Parcel> granted;
+  std::array<Chain<Parcel>, buckets> posted;  // receives without a message
+  std::size_t announcements = 0;              // among the arrivals
+  Chain<Parcel> matched;                      // to an announced message, not granted yet
+  Chain<Parcel> granted;                      // their pieces are coming
   std::size_t granted_count = 0;
 
-  // The frame that is arriving.
+  // The frame that is arriving, where its payload goes, and the message or receive it belongs to.
   bool arriving = false;
   PointFrame frame;
   transports::Receive receive;

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between two ranks: send, receive, batches of them, and all_to_all_v, in a lane of links
-// of their own. A message of at most eager_bytes goes at once, as long as the receiver has room for
-// messages nobody has asked for; any other is announced, and its bytes go in pieces from the
-// sender's memory to the receiver's when a receive has asked for it. docs/point-to-point.md has the
-// protocol and its bounds.
+// Runs messages between two ranks: send, receive, batches of them, and all_to_all_v, in a lane of
+// links of their own. A message of at most eager_bytes goes at once while the sender has credit.
+// Any other is announced. Once a receive has taken it, its bytes go in pieces from the sender's
+// memory to the receiver's. docs/point-to-point.md has the protocol and its bounds.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see engine/owner.h.
 #pragma once
@@ -33,15 +32,16 @@ class Point final : public engine::LinkOwner {
     int rank = 0, size = 1;
     bool checksum = false;
   };
-  // host outlives it.
+  // host outlives the object.
   Point(const Options& options, engine::OwnerHost& host);
 
-  // Makes room, so that a number is not taken in vain.
+  // Allocates what begin() needs of transfers and peers. It comes before the number is taken,
+  // because a number must be used.
   void reserve(const PointCall& call);
-  // The operation's transfers are under way from now on; some may end at once. Throws when there is
-  // no memory for what has come before it was asked for.
+  // From now on the operation's transfers are under way; some may end at once. Throws when there is
+  // no memory to keep a message that this rank sends to itself.
   void begin(MessageOperation& operation, const PointCall& call);
-  // The rank has destroyed its communicator in order.
+  // `rank` has destroyed its communicator in order.
   void peer_left(int rank, base::TimePoint now);
 
   bool advance() override;
@@ -55,7 +55,7 @@ class Point final : public engine::LinkOwner {
   bool awaits_header(transports::Link& link) override;
   transports::Header arrived(transports::Link& link,
                              const transports::HeaderBytes& header) override;
-  // Frames of messages are placed: there is nothing to show.
+  // Never needed: frames of messages are always placed.
   std::size_t data(transports::Link&, std::span<const std::byte> view) override {
     return view.size();
   }
