@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls: what a rank posts, and what it makes of the posts of the others.
+// Writes the posts of this rank and decides from the posts of all.
 #include "collectives/direct/direct.h"
 
 #include <algorithm>
@@ -15,11 +15,11 @@ namespace rondo::direct {
 
 namespace {
 
-// Of a whole value, which every rank reads in full: beyond it the ranks share the work.
+// The largest value that every rank reads in full. Beyond it the ranks share the work.
 constexpr std::size_t most_eager_bytes = std::size_t{16} << 10;
 static_assert(most_eager_bytes <= direct_eager_bytes);
-// Of a chunk of buffers that are used where they lie, and of each rank's part of it: they bound the
-// time of one advance().
+// The chunk of buffers in windows, which grows where a rank's part would be less than the second
+// number. It bounds the time of one advance().
 constexpr std::size_t window_chunk_bytes = std::size_t{512} << 10,
                       least_window_part = std::size_t{32} << 10;
 
@@ -103,7 +103,7 @@ void DirectLane::write_post(std::uint64_t sequence) {
   write_details(sequence);
 }
 
-// Written only when it says something new: most calls are like the one before.
+// Writes only what is new: most calls are like those before.
 void DirectLane::write_details(std::uint64_t sequence) {
   DirectDetails& details = flags_.area(rank_).control().details[sequence % 2];
   const engine::Frame frame{first_->signature, 0, 0, 0, 0, 0};
@@ -122,11 +122,11 @@ std::optional<engine::Frame> DirectLane::offence() const {
   return frame;
 }
 
-// The ranks decide alike, since they decide from the posts. It opens the windows that are used.
+// All ranks decide alike, since they decide from the posts. Maps the windows that are used.
 Agreement DirectLane::agree(std::uint64_t sequence) {
   const engine::DirectOperation& operation = *first_;
-  // Copied once: what is decided and what is mapped must be the same, whatever a peer writes
-  // meanwhile.
+  // Copies the places once: the decision and the maps must be about the same ones, whatever a peer
+  // writes meanwhile.
   for (std::size_t rank = 0; rank < size_; ++rank) {
     const DirectDetails& details = flags_.area(rank).control().details[sequence % 2];
     places_[rank] = {details.in, details.out};

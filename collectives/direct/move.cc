@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Moves the bytes of values and chunks. When that may be done is the protocol's affair.
+// Moves the bytes of values and chunks. protocol.h decides when.
 #include <algorithm>
 #include <cstring>
 
@@ -15,7 +15,7 @@ constexpr std::size_t block_bytes = std::size_t{8} << 10;
 
 }  // namespace
 
-// What of a rank's input others read.
+// Bytes of a rank's input that others may read.
 std::size_t DirectLane::in_bytes(std::size_t rank) const noexcept {
   const bool one_block =
       roles_.plain() == Collective::all_gather || roles_.plain() == Collective::gather;
@@ -48,12 +48,11 @@ const std::byte* DirectLane::value_of(std::size_t peer, std::uint64_t sequence) 
                                              : flags_.area(peer).eager(sequence);
 }
 
-// sources_ to out, in rank order.
+// Reduces sources_ into out, in rank order.
 void DirectLane::reduce(std::byte* out, std::size_t count) {
   if (!in_steps_ || is_integer(first_->signature.type) || element_ > 2 || size_ < 3)
     return reduce_(out, sources_.data(), size_, count, finish_);
-  // One source at a time from a copy of the first two's sum: out may be one of the sources that
-  // follow.
+  // Adds one source at a time to a local sum, because out may be one of the later sources.
   alignas(64) std::byte sum[block_bytes];
   for (std::size_t at = 0; at < count; at += block_bytes / element_) {
     const std::size_t length = std::min(count - at, block_bytes / element_);
@@ -100,7 +99,7 @@ void DirectLane::reduce_values(std::uint64_t sequence) {
   bytes_loaded_ += count * element_ * (size_ - 1);
 }
 
-// The parts of this rank's input that others read, into its slot.
+// Copies the parts of this rank's input that others read into its slot.
 void DirectLane::copy_in(std::uint64_t chunk) {
   for (std::size_t i = 0; i < roles_.parts(); ++i) {
     if (!roles_.gives(i)) continue;
@@ -110,7 +109,7 @@ void DirectLane::copy_in(std::uint64_t chunk) {
   }
 }
 
-// This rank's part, from everybody's input.
+// Combines this rank's part of everybody's input.
 void DirectLane::combine(std::uint64_t chunk) {
   const DirectPart part = shape_.part(chunk, rank_);
   if (part.count == 0) return;
@@ -146,7 +145,7 @@ void DirectLane::copy_out(std::uint64_t chunk) {
     if (roles_.takes_from(peer)) take(peer, chunk);
 }
 
-// This rank's share of a chunk, from one peer.
+// Copies this rank's share of a chunk from one peer into the output.
 void DirectLane::take(std::size_t peer, std::uint64_t chunk) {
   const DirectPart theirs = shape_.part(chunk, roles_.part_of(peer));
   const DirectPart part = shape_.part(chunk, roles_.part_taken(peer));

@@ -28,7 +28,7 @@ bool DirectOwner::advance() {
       calls_.ended(operation);
       host_.finished(operation);
     }
-    // A piece of a large one: first see what is urgent.
+    // A large operation has moved a chunk: the urgent lane gets its turn first.
     if (step == Step::moved && priority_ == Priority::bulk) break;
     if (step == Step::refused) {
       refuse();
@@ -46,7 +46,7 @@ void DirectOwner::refuse() {
                  fmt::format("rank {} has posted a call that cannot be read", lane_.offender())});
 }
 
-// The lane knows it of its first operation, which those behind it wait for.
+// The lane knows this only of its first operation, for which those behind it wait.
 void DirectOwner::append_awaited(const Operation&, std::vector<int>& ranks) const {
   lane_.append_awaited(ranks);
 }

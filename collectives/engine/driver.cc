@@ -19,15 +19,17 @@ namespace rondo::engine {
 
 namespace {
 
+// How long the driver yields without progress before it sleeps, counted from the first idle pass.
 constexpr microseconds spin_time{1000};
-// With a core for every rank an answer comes within this time, unless the machine has other work
-// too: then yield.
+// How long it spins before that. With a core for every rank an answer comes within this time,
+// unless the machine has other work too: then yield.
 constexpr microseconds pause_time{20};
-// While it has, what another core answers at once is still worth a look.
+// The same while the machine has other work: an answer that comes at once is still worth a spin.
 constexpr microseconds short_pause_time{4};
-// Where ranks outnumber cores a yield is for them, and only a whole time slice tells of a program
-// that computes.
+// Where ranks outnumber cores a yield lets another rank run. Only a yield of a whole time slice
+// shows a program that computes.
 constexpr microseconds long_yield{1000};
+// How long other work is taken for granted after a yield that took too long.
 constexpr milliseconds contention_time{20};
 constexpr int passes_between_time_checks = 256;
 // How long after a start the background thread looks whether anybody drives. Setting a timer costs
@@ -88,8 +90,9 @@ bool Driver::wanted(const Operation* operation) const {
                               : driven_.pending() && waiters_ == 0 && !stopping_;
 }
 
-// Without an operation: on behalf of nobody, until somebody waits or nothing is pending. False when
-// another thread has taken the driver's role meanwhile.
+// Drives until the operation has ended or the time is over. Without an operation, for the
+// background thread: until somebody waits or nothing is pending. False when another thread has
+// taken the driver's role meanwhile.
 bool Driver::drive(const Operation* operation, base::TimePoint until) {
   int idle = 0, passes = 0;
   base::TimePoint idle_since;
@@ -119,10 +122,10 @@ bool Driver::drive(const Operation* operation, base::TimePoint until) {
   return true;
 }
 
-// A yield that takes long has handed the core to somebody else, who computes or spins as this rank
-// does. Then sleeping is better: whoever sleeps and is woken gets its core back at once, whoever
-// yields waits for the end of a time slice, and newer kernels let it wait for one at every yield.
-// With a core for every rank of this host nobody else should have been there at all.
+// A yield that takes long has handed the core to a thread that computes or spins. Then sleeping is
+// better: a thread that sleeps gets its core back as soon as it is woken. A thread that yields
+// waits for the end of a time slice, on newer kernels at every yield. With a core for every rank of
+// this host no other thread should have wanted this one.
 void Driver::give_way(base::TimePoint now) {
   mutex_.unlock();
   ::sched_yield();
@@ -187,7 +190,7 @@ void Driver::wait_for_news(base::TimePoint until) {
 }
 
 void Driver::operation_started(bool running) {
-  // Whoever sleeps has not seen what the start has read, nor the new deadline.
+  // A driver that sleeps has seen neither what the start has read nor the new deadline.
   if (running) wake_sleeper();
   if (driven_.pending() && waiters_ == 0) arm_background(background_delay);
 }
@@ -211,8 +214,8 @@ void Driver::wake() noexcept {
   [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
 }
 
-// A caller that starts and then waits at once should not pay for another thread's waking: the
-// background thread gets up a little later.
+// The background thread wakes only after the delay: a caller that starts an operation and waits at
+// once must not pay for that.
 void Driver::arm_background(nanoseconds delay) {
   if (armed_ || !background_.joinable()) return;
   armed_ = true;

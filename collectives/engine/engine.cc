@@ -10,7 +10,7 @@ namespace rondo::engine {
 
 namespace {
 
-// Without a frame for this long the ranks compare their calls.
+// After this time without a frame the ranks compare their calls.
 constexpr milliseconds stall_time{500};
 
 }  // namespace
@@ -67,7 +67,7 @@ const schedules::Program& Engine::program(const schedules::Call& call) {
   return *programs_.back();
 }
 
-// With one reference: the engine's, until it has ended.
+// The result has one reference: the engine's, until the operation has ended.
 template <class Kind>
 Taken<Kind> Engine::take(const std::shared_ptr<OperationPool>& pool) {
   Operation* const operation = pool->take();
@@ -84,7 +84,7 @@ void Engine::wait_for_buffers(std::span<const std::byte> reads, std::span<const 
       if (o->conflicts(reads, writes)) return o;
     return nullptr;
   };
-  // Messages never conflict, and there may be many of them.
+  // Without the lane of messages: they never conflict, and there may be many of them.
   for (const LaneCalls& calls : std::span(calls_).first<lane_count>()) {
     while (Operation* const other = find(calls)) {
       other->add_reference();
@@ -336,8 +336,8 @@ void Engine::end(Operation& operation, Operation::State state, std::error_code c
   driver_.operation_ended();
 }
 
-// Reports and callbacks run without the lock: they may call back. Until then operations with
-// callbacks are not used again.
+// Reports and callbacks run without the lock, because they may call the engine. An operation with a
+// callback has one more reference until then, so that it is not used again.
 void Engine::deliver() {
   driver_.mutex().assert_held();
   if (!verdict_.has_reports() && first_ended_ == nullptr) return;
@@ -404,8 +404,8 @@ void Engine::stop() {
 
 // Ranks that leave.
 
-// Of several ranks that left, takes the one that has done least: the same on every rank, whichever
-// it heard of first.
+// If several ranks have left, takes the one that has done least. So every rank takes the same one,
+// whichever it heard of first.
 const Engine::Left* Engine::who_left_before(const CollectiveOperation& operation) const {
   const auto lane = static_cast<std::size_t>(operation.priority());
   const Left* first = nullptr;
@@ -474,8 +474,9 @@ void Engine::check_deadlines(base::TimePoint now) {
   }
 }
 
-// Two ranks may both wait for the other's first frame, each as the root of its own call: no frame
-// tells them. A wait of seconds is noticed here, too: it needs no timer of its own.
+// If two ranks call a reduce with different roots, each may wait for the other's first frame: no
+// frame shows the mismatch. Operations that wait for warn_after are noticed here too, so they need
+// no timer of their own.
 void Engine::check_progress(base::TimePoint now) {
   next_progress_check_ = pending_ > 0 ? now + stall_time : base::TimePoint::max();
   if (verdict_.observer() == nullptr) return;

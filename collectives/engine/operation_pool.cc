@@ -10,7 +10,7 @@ namespace rondo::engine {
 
 namespace {
 
-// Stands for "closed" at the head of the list; never looked into.
+// Stands for "closed" at the head of the list; never dereferenced.
 Operation* closed_mark() noexcept {
   alignas(Operation) static std::byte mark;
   return reinterpret_cast<Operation*>(&mark);
@@ -27,7 +27,7 @@ void OperationPool::give(Operation& operation) noexcept {
                                          std::memory_order_acquire));
 }
 
-// Takes the list as a whole. Nobody else takes, so no operation can return to its head meanwhile.
+// Takes the whole list at once, so no operation can leave its head and return meanwhile.
 Operation* OperationPool::take() noexcept {
   if (free_ == nullptr) free_ = given_.exchange(nullptr, std::memory_order_acquire);
   if (free_ == nullptr) return nullptr;

@@ -82,7 +82,7 @@ std::byte* Run::value(std::uint64_t segment, std::uint32_t slice) const noexcept
              element_;
 }
 
-// A step that keeps without receiving: its value is ready at once.
+// Runs a step that keeps without receiving: its value is ready at once.
 void Run::keep_local(std::uint64_t segment, const schedules::ProgramStep& step) noexcept {
   const std::size_t elements = count(segment, step.slice);
   if (elements == 0) return;
@@ -113,7 +113,7 @@ std::optional<transports::Receive> Run::receivable(const FramePlace& place) cons
   const schedules::ProgramStep& s = step(place);
   std::byte* to = value(place.segment, s.slice);
   using schedules::Overwrites;
-  // Where the input lies matters only while a link reads.
+  // The first test is false when no link reads. Only else does it matter where the input lies.
   if (progress_.must_spare(place, Overwrites::value_and_input) &&
       progress_.must_spare(place, to == input(place.segment, s.slice) ? Overwrites::value_and_input
                                                                       : Overwrites::value))

@@ -133,6 +133,7 @@ bool ScheduledLane::advance() {
   for (std::size_t i = 0; i < senders_.size();) {
     Channel* const channel = senders_[i];
     moved |= send_ready(*channel);
+    // It may have taken the channel out of the list.
     if (i < senders_.size() && senders_[i] == channel) ++i;
   }
   return moved;
@@ -228,7 +229,8 @@ void ScheduledLane::sent(transports::Link& link) {
   if (send.operation->run.complete()) finish(*send.operation);
 }
 
-// Fills in the payload's length, of which the header has only the lower half.
+// Compares the frame with the one that must come next. Fills in the payload's length, because the
+// header has only its lower 32 bits.
 bool ScheduledLane::check_frame(Channel& c, Frame& frame) {
   const ScheduledOperation* const mine = c.receiving;
   if (mine == nullptr || frame.number != mine->number || frame.signature != mine->signature) {
@@ -253,8 +255,8 @@ bool ScheduledLane::check_payload(const Channel& c, const Frame& frame) const {
   return frame.checksum == (borrowed ? c.checksum : base::crc32c(run.placed(c.receiving_index)));
 }
 
-// A header that was held is judged once the call of its number has been made here: it may be
-// another call, which needs no frames from that peer.
+// A held header is judged once this rank has made the call of that number. It may be another call,
+// one that needs no frames from that peer: then no link would show the mismatch.
 void ScheduledLane::check_held() {
   if (!any_held_) return;
   any_held_ = false;

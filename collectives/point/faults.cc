@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peers that are lost or have left, and what is said of transfers.
+// Handles peers that are lost or have left, and says in messages what a transfer waits for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ void Point::check(base::TimePoint now) {
   for (const int rank : losses_.peers()) check_peer(peer(rank), now);
 }
 
-// What a peer has sent before it left or closed is still to be read.
+// What a peer sent before it left or closed its link may still be read.
 void Point::check_peer(PointPeer& peer, base::TimePoint now) {
   if (peer.pending == 0) return;
   const engine::Losses::Need need{

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starting transfers, and finding the message for a receive. Frames are in send.cc and
-// receive.cc.
+// Starts transfers and finds the message for a receive. send.cc and receive.cc handle frames.
 #include "collectives/point/point.h"
 
 #include <algorithm>
@@ -59,7 +58,7 @@ void Point::activate(PointPeer& peer) {
   active_.push_back(&peer);
 }
 
-// Receives first, so that a message to this rank itself finds them.
+// Starts receives first, so that a message to this rank itself finds them.
 void Point::begin(MessageOperation& operation, const PointCall& call) {
   const base::TimePoint now = base::Clock::now();
   for (const bool sending : {false, true})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What comes from a peer. The header says how long a message is; it is believed only as far as
-// credit, or the receive that has asked for it, allows.
+// Handles the frames from a peer. The header says how long a message is. That length is believed
+// only as far as the credit, or the receive that asked for the bytes, allows.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,7 @@ namespace rondo::point {
 
 std::optional<transports::Receive> Point::expected(transports::Link& link, std::size_t ahead) {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
-  // What comes later is known when its header has come.
+  // What comes is known only when its header has come.
   if (ahead != 0 || !place || !place->arriving) return std::nullopt;
   return place->receive;
 }

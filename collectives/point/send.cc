@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes to a peer, and in which order: grants, then messages and announcements in the order of
-// their calls, in turn with pieces of messages that have been granted, then credit when nothing
-// else has carried it.
+// Sends frames to a peer, in this order:
+//   1. grants
+//   2. messages and announcements in the order of their calls, in turn with pieces of granted
+//      messages
+//   3. credit, if no other frame has carried it
 #include <algorithm>
 
 #include "base/crc32c.h"
@@ -66,7 +68,8 @@ bool Point::send_next(PointPeer& peer) {
   return credit_is_due(peer) && send_credit(peer);
 }
 
-// False when the link has no room. parcel: whose bytes these are.
+// False when the link has no room. parcel: may end only when the link has sent the frame; null for
+// grants and credit.
 bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
                       std::span<const std::byte> payload) {
   if (peer.link == nullptr) peer.link = &host_.link(peer.rank, transports::Lane::messages);
@@ -138,7 +141,7 @@ bool Point::send_piece(PointPeer& peer) {
   return true;
 }
 
-// The link has taken all of it; it ends when the link has sent what it has taken.
+// The link has taken all of the parcel. It ends when the link has sent that.
 void Point::finish_sending(Parcel& parcel) {
   parcel.handed = true;
   if (parcel.flying == 0) end(parcel);
