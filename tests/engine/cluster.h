@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Engines of N ranks over the mem transport, without a communicator: each rank settles for its own
-// view of a failure.
+// Engines of N ranks over the mem transport, without a communicator. A rank without an observer
+// takes its own view of a failure as the cause.
 #pragma once
 
 #include <memory>

@@ -17,7 +17,7 @@ std::uint8_t bit(std::size_t part) {
   return static_cast<std::uint8_t>(1U << part);
 }
 
-// The parts of a chunk of its output that a rank ends with.
+// The parts of each chunk of its output that a rank must have at the end; bits.
 std::uint8_t wanted(const direct::Roles& roles, std::size_t root, std::size_t rank,
                     std::size_t size) {
   const auto all = static_cast<std::uint8_t>((1U << size) - 1);
@@ -35,7 +35,7 @@ std::uint8_t wanted(const direct::Roles& roles, std::size_t root, std::size_t ra
   }
 }
 
-// A hash of small numbers, many in a word.
+// Hashes small numbers, many of them in one word.
 class Digest {
  public:
   template <unsigned bits>

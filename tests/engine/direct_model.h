@@ -2,18 +2,18 @@
 //
 // A model of ranks that share memory, for the proof of collectives/direct/protocol.h: the flags are
 // plain numbers, and a slot, a post or a buffer holds a tag that says what lies there. A rank's run
-// of the protocol can stop after each access, and go on later: step() runs it from where it stood
-// last, answers the accesses made before from a record, makes one more, and lets the rest come to
-// nothing.
+// of the protocol, one post() or advance(), can stop after each access and go on later. For that,
+// step() starts the run again, answers the accesses already made from a record, makes one more, and
+// drops what follows.
 //
 // One access is a load of another rank's flag, a store of a flag, or the bytes moved between two
 // such. Three simplifications lose no interleaving that matters:
 //   - A rank's load of its own counter is no access: nobody else writes it.
 //   - A load that finds a counter far enough is made together with the access that follows: the
 //     counter only grows (checked), so it would find the same later.
-//   - All bytes moved between two accesses move at once: they decide nothing, and whoever might
+//   - All bytes moved between two accesses move at once: they decide nothing, and a rank that might
 //     touch them meanwhile could do so just before or just after as well.
-// A load that does not find what it looks for, and each load of a post, stands alone.
+// A load that does not find what it looks for is a step of its own, and so is each load of a post.
 #pragma once
 
 #include <array>
@@ -38,21 +38,21 @@ struct ModelCall {
   std::array<std::uint8_t, most_model_ranks> differs{};  // ranks whose call is another one
 };
 
-// What is broken on purpose, to see that the proof notices.
+// The rule that is broken on purpose, to see that the proof notices.
 enum class Break {
   nothing,
   one_slot_less,     // the protocol believes in one slot more than there is
   endless_slots,     // it never waits for a slot
   one_post,          // the posts do not take turns
-  all_have_posted,   // it believes so
-  all_agree,         // it believes so
+  all_have_posted,   // it believes that all have posted
+  all_agree,         // it believes that all posts agree
   all_copied_in,     // it believes that everybody is past any chunk
-  all_combined,      //
-  all_copied_out,    //
+  all_combined,      // likewise
+  all_copied_out,    // likewise
   flag_before_post,  // a post's flag is stored before its bytes
   lost_copied_in,    // a counter is not published
-  lost_combined,     //
-  lost_copied_out,   //
+  lost_combined,     // likewise
+  lost_copied_out,   // likewise
 };
 
 struct Scenario {
@@ -79,7 +79,7 @@ struct ModelPost {
   direct::Windowed windowed;
 };
 
-// What a rank does between two accesses, and the accesses since it began to.
+// A rank's protocol as it was when the current run began, and the accesses that the run has made.
 struct ModelRank {
   direct::Protocol<Actor> protocol;
   std::uint64_t answers = 0;  // two bits each
@@ -92,8 +92,8 @@ struct ModelArea {
   std::array<ModelPost, 2> posts;
   std::array<std::uint64_t, direct::counter_kinds> counters{};
   std::array<std::array<Tag, most_model_ranks>, most_model_slots> slots{};
-  // Of the current call: the parts of each chunk that still are the caller's input, and those of
-  // the output that are written; bits.
+  // For each chunk of the current call, a bit for each part: the part still is the caller's input;
+  // the part of the output has been written.
   std::array<std::uint8_t, most_model_chunks> in, out{};
 
   ModelArea() { in.fill(0xff); }
@@ -173,7 +173,8 @@ class Actor {
     check(at_ < 32, "the model's record is too short");
     answers_ |= answer << (2 * at_++);
   }
-  // A load of less than four values, which `load` makes. `alone`: whether it is all of a step.
+  // A load, which load() makes, with a result of two bits. alone(result): whether it is a step of
+  // its own.
   template <class Load, class Alone>
   std::uint64_t answer(const Load& load, const Alone& alone) {
     moving_ = false;
@@ -184,7 +185,7 @@ class Actor {
     note(value);
     return value;
   }
-  // A store, or bytes that are moved: whether it is to be done now.
+  // For a store or bytes that are moved: whether to do it now.
   bool act() noexcept {
     const When when = next();
     if (when == When::later) return false;
@@ -220,8 +221,8 @@ class Actor {
   bool acted_ = false, stopped_ = false, moving_ = false, moves_now_ = false;
 };
 
-// Lets a rank make its next access, or where `whole` run to the end of what it does now. Returns
-// what is wrong, or null.
+// Lets a rank make its next access or, if `whole`, go to the end of its current run. Returns what
+// is wrong, or null.
 const char* step(const Scenario& scenario, World& world, std::size_t rank, bool whole);
 bool finished(const Scenario& scenario, const ModelRank& rank);
 std::uint64_t hash_of(const Scenario& scenario, const World& world);

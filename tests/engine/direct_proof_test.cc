@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A proof of the protocol of the direct algorithms for two and three ranks: every order in which
-// the ranks can make their accesses to shared memory (direct_model.h). Each state that can be
-// reached is visited once. It shows for the calls listed here that
+// A proof of the protocol of the direct algorithms for two and three ranks. It tries every order in
+// which the ranks can access shared memory (direct_model.h), and visits each state that can be
+// reached once. For the calls listed here it shows that
 //   - what a rank reads, in a post, a slot or a window, is what it expects there;
 //   - nobody touches the buffers of a rank that has left the call, and every output is complete;
 //   - no rank ends a call before all have begun it, nor one in which they differ;
 //   - the ranks never wait for each other in a circle.
-// Visited states are remembered by a hash of 64 bits: with a million states two of them share one
-// in about one run of 40 million, and the hashes are the same in every run.
+// A hash of 64 bits stands for each visited state. Among a million states two share a hash with a
+// probability of about 1 in 40 million; the hashes are the same in every run.
 #include <cstdio>
 #include <utility>
 
@@ -25,7 +25,7 @@ class VisitedStates {
  public:
   VisitedStates() : places_(1024) {}
   std::size_t count() const { return count_; }
-  // False when it was there.
+  // False when the hash was there already.
   bool add(std::uint64_t hash) {
     hash += hash == 0;
     std::uint64_t& place = find(hash);
@@ -105,8 +105,8 @@ class Explorer {
     }
   }
 
-  // Whether no rank changes anything, however far it runs. From every circle in which ranks only
-  // look, a state is reached in which each stands before its first access.
+  // Whether no rank changes anything when it goes to the end of its run. It is enough to ask when
+  // each rank is before its first access: ranks that only look in a circle come there too.
   bool stuck(const World& world) const {
     const std::uint64_t before = hash_of(scenario_, world);
     for (std::size_t rank = 0; rank < scenario_.ranks; ++rank) {
@@ -195,7 +195,7 @@ std::string name_for(Collective operation, const char* where, bool in_place) {
   return std::string(name_of(operation)) + ", buffers " + where + (in_place ? ", in place" : "");
 }
 
-// The calls that find one broken rule each, and what they find.
+// Calls that show one broken rule, and the violation that they end in.
 struct Mutant {
   Break broken;
   std::vector<ModelCall> calls;
@@ -204,7 +204,8 @@ struct Mutant {
 
 }  // namespace
 
-// Two ranks leave time to let each load stand alone too: it shows that nothing is lost by joining.
+// Two ranks leave time to try each load as a step of its own too. That shows that the second
+// simplification of the model loses nothing.
 TEST_CASE("two ranks keep the protocol of direct algorithms in every interleaving", "[proof]") {
   Proof proof;
   for (const Collective operation : with_chunks)
@@ -227,7 +228,8 @@ TEST_CASE("three ranks keep the protocol of direct algorithms in every interleav
   Proof proof;
   for (const Collective operation : with_chunks)
     for (const auto& [where, windowed] : wheres) {
-      // Where nothing is combined only inputs matter.
+      // Only these two store into the outputs of others. For the rest only inputs matter, and two
+      // of the five places are like others.
       const bool reduces = operation == Collective::all_reduce || operation == Collective::reduce;
       if (!reduces && (where == wheres[2].first || where == wheres[3].first)) continue;
       const bool in_place = operation != Collective::all_to_all;

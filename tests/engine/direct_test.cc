@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The direct algorithms on shared memory: every operation, with buffers in windows, elsewhere, and
-// some here and some there.
+// Tests the direct algorithms on shared memory: every operation, with buffers in windows,
+// elsewhere, and mixed.
 #include <cstring>
 #include <future>
 #include <memory>
@@ -54,7 +54,7 @@ class Floats {
   std::size_t count_;
 };
 
-// What a rank gives at place i; sums over ranks are exact.
+// Element i of a rank's input. Sums over ranks are exact.
 float given(int rank, std::size_t i) {
   return static_cast<float>(i % 97) + static_cast<float>(rank);
 }
@@ -214,10 +214,10 @@ TEST_CASE("different direct calls are a mismatch that names both") {
                      "(20 f32 sum)") != std::string::npos);
 }
 
-// Rank 1 is held in a callback while rank 0 has all that it needs: its input must stay until rank 1
-// has read it.
+// A callback holds rank 1 while rank 0 has all that it needs. The input of rank 0 must stay until
+// rank 1 has read it.
 TEST_CASE("a direct call on windows ends when everybody has read this rank's input") {
-  std::promise<void> held, go;  // longer than the thread that runs the callback
+  std::promise<void> held, go;  // outlive the thread that runs the callback
   Cluster cluster(2, with_windows());
   constexpr std::size_t count = 200'000;
   std::vector<std::unique_ptr<transports::Allocation>> memory;
@@ -255,7 +255,7 @@ TEST_CASE("a direct call on windows ends when everybody has read this rank's inp
   CHECK_NOTHROW(before0.wait());
 }
 
-// What a call is like is kept from one to the next.
+// DirectLane keeps the hash and the details of one call for the next.
 TEST_CASE(
     "a direct call that differs from the equal ones before it is a mismatch that names both") {
   Cluster cluster(2, with_windows());
@@ -281,7 +281,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a rank that has reported a failure posts nothing more") {
-  // Hears of the failure and gives no verdict, as while rank 0 is thinking.
+  // Hears of the failure and gives no verdict, as while the control plane has not answered yet.
   class Silent final : public engine::EngineObserver {
    public:
     void failure(const engine::Failure&) override {}

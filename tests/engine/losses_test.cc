@@ -77,7 +77,8 @@ TEST_CASE("what a rank has sent before it left is still read", "[losses]") {
   REQUIRE(failure);
   CHECK(failure->code == Errc::peer_left);
   CHECK(failure->lost == 2);
-  // The link is at its end: nothing more comes, and even a reset is no loss of the rank.
+  // The link has ended: nothing more comes. The rank counts as left and not as lost, even after a
+  // reset.
   const base::TimePoint end = start + std::chrono::seconds{5};
   losses.lost(StubLink(), reset, "connection reset by peer", false, end);
   CHECK_FALSE(losses.needed(2, {}, end));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs one operation on one rank by hand: which frames it is ready for, now and some places later.
+// Runs one operation on one rank by hand, and checks which frames it is ready for, now and some
+// places later.
 #include "collectives/engine/run.h"
 
 #include <vector>
@@ -25,7 +26,7 @@ struct OneRank {
   }
 
   int peer(int rank) const { return program.peer_index(rank); }
-  // As a transport would do it that has the next frame from the rank.
+  // Does what a transport does with the next frame from the rank.
   void take(int rank) {
     const auto receive = run.receivable(peer(rank));
     REQUIRE(receive);
@@ -43,7 +44,8 @@ struct OneRank {
     run.payload_released(place);
     run.send_finished(place);
   }
-  // Where in `out` the frame will lie; -1 when it is borrowed; nothing when it must wait.
+  // The offset in `out`, in bytes, where the frame will lie; -1 when it is borrowed; nothing when
+  // it must wait.
   std::optional<std::ptrdiff_t> where(int rank, std::size_t ahead) const {
     const auto receive = run.receivable(peer(rank), ahead);
     if (!receive) return std::nullopt;
@@ -73,7 +75,7 @@ TEST_CASE("frames ahead are foreseen as far as the window goes") {
   rank.take(1);
   CHECK(rank.where(1, 0) == block + segment);
   CHECK(rank.where(1, 2) == must_wait);
-  rank.finish(rank.start(1));  // so ends segment 0
+  rank.finish(rank.start(1));  // segment 0 is complete
   CHECK(rank.where(1, 2) == block + 3 * segment);
   for (int s = 1; s < 5; ++s) {
     CHECK(rank.where(1, 4) == must_wait);  // there is no such frame
@@ -83,7 +85,8 @@ TEST_CASE("frames ahead are foreseen as far as the window goes") {
   CHECK(rank.run.complete());
 }
 
-// Rank 0 of three gets, from rank 2, slices 2 and 1 to add and pass on, then 0 and 2 as they end.
+// Rank 0 of three receives from rank 2: slices 2 and 1, to add and pass on, then the results of
+// slices 0 and 2.
 TEST_CASE("a frame ahead waits for the steps of its slice and for links that read its memory") {
   for (const bool in_place : {false, true}) {
     INFO((in_place ? "in place" : "out of place"));
@@ -105,7 +108,7 @@ TEST_CASE("a frame ahead waits for the steps of its slice and for links that rea
     CHECK(rank.where(2, 2) == 0);
     rank.run.send_finished(first);
 
-    // The sum of slice 2 must leave before its result may come over it.
+    // The sum of slice 2 must have been sent before its result may overwrite it.
     rank.take(2);
     CHECK(rank.where(2, 0) == borrowed);
     CHECK(rank.where(2, 2) == must_wait);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm allocates nothing from its third step of a shape on.
+//
+// Counts that batch norm allocates nothing from the third step of a shape on.
 #include <algorithm>
 #include <barrier>
 #include <limits>
@@ -14,7 +15,7 @@
 namespace rondo::testing {
 namespace {
 
-// One layer alone and two in one call, in training and in evaluation.
+// One layer alone, in training and evaluation, and two in one call, in training.
 class Step {
  public:
   Step(Communicator& communicator, TensorLayout layout) : x_(elements), y_(elements) {
@@ -66,7 +67,8 @@ TEST_CASE("batch norm allocates nothing from its third step on") {
     Step step(c, layout);
     step.run();
     step.run();
-    // As in the other tests: a rank that stands still makes the others ask, which allocates.
+    // A rank that stands still for half a second makes the others ask why, which allocates: only a
+    // busy machine needs more than one attempt.
     for (int attempt = 0; attempt < 3; ++attempt) {
       ready.arrive_and_wait();
       if (c.rank() == 0) before = allocations();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program's own malloc: glibc's, with a counter in front. glibc documents that a program may
-// replace the whole family, and operator new of libstdc++ ends here too.
+// Replaces malloc by glibc's with a counter in front. glibc documents that a program may replace
+// the whole family. operator new of libstdc++ calls malloc, so it is counted too.
 #include "hot_path/counting.h"
 
 #include <execinfo.h>

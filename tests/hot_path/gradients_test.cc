@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The same law for steps of gradient buckets: nothing is allocated after the second.
+//
+// Counts that steps of gradient buckets allocate nothing after the second (docs/hot-path.md).
 #include <rondo/gradients.h>
 
 #include <algorithm>
@@ -25,8 +26,8 @@ std::vector<Parameter> some_parameters() {
   return parameters;
 }
 
-// Everything at once: weights that differ, gradients found unused, a wire type with feedback,
-// norms, callbacks, a trace.
+// Everything at once: weights, gradients found unused, a wire type with feedback, norms, callbacks.
+// The test adds a trace and weights that differ.
 GradientOptions all_options(std::size_t& called) {
   GradientOptions options;
   options.first_bucket_bytes = 4096;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The law of docs/hot-path.md, counted: after the first operation of a shape nothing is allocated,
-// by any rank or thread of the program, and a communicator that has nothing to do uses no
-// processor.
+//
+// Counts what docs/hot-path.md promises. After the first operation of a shape no rank or thread of
+// the program allocates. A communicator that has nothing to do uses no processor.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// The shapes that a training step has: a statistic, a parameter, a bucket.
+// Shapes as in a training step (a statistic, a parameter, a bucket), and every other collective.
 struct Shape {
   Collective operation;
   std::size_t count;
@@ -122,9 +122,9 @@ microseconds processor_time() {
   return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
-// What the program uses in the quietest of some stretches of 300 ms: its threads, and those of
-// ranks that have just done their part, are on their way to sleep for as long as the machine lets
-// them wait. Ends with the first stretch below the limit.
+// The least that the program uses in one of up to 20 stretches of 300 ms. A busy machine may delay
+// threads on their way to sleep, so the first stretches may show work. Ends with the first stretch
+// below the limit.
 microseconds least_processor_time(microseconds limit) {
   microseconds least = microseconds::max();
   for (int stretch = 0; stretch < 20 && least >= limit; ++stretch) {
@@ -146,7 +146,7 @@ Setup setup_of(Over over, int size) {
 
 TEST_CASE("the counter counts") {
   const std::uint64_t before = allocations();
-  int* volatile one = new int(1);  // volatile: or the compiler does without
+  int* volatile one = new int(1);  // without volatile the compiler may leave out the allocation
   void* volatile other = std::malloc(1);
   delete one;
   std::free(other);
@@ -163,8 +163,8 @@ TEST_CASE("nothing is allocated after the first operation of a shape") {
     run_communicators(setup_of(over, size), "hot path", [&](Communicator& c, int rank) {
       Caller caller(c);
       caller.start(shape).wait();
-      // A rank that stands still for half a second asks the others why, and that allocates: only a
-      // machine that busy needs more than one attempt.
+      // A rank that stands still for half a second makes the others ask why, which allocates: only
+      // a busy machine needs more than one attempt.
       for (int attempt = 0; attempt < 3; ++attempt) {
         ready.arrive_and_wait();
         if (rank == 0) before = allocations();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Joined ranks with clients that write down what they hear.
+// Joined ranks whose clients record what the control plane tells them.
 #pragma once
 
 #include "lib/control/control.h"
@@ -34,7 +34,7 @@ class Listener final : public control::ControlClient {
     const std::lock_guard lock(mutex_);
     status_ = status;
   }
-  // The first failure; its cause is empty when none comes in time.
+  // Returns the first failure. Its cause is empty when none comes in time.
   engine::Failure wait_for_failure(milliseconds time = milliseconds{20'000}) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, time, [this] { return !failures_.empty(); });
@@ -61,7 +61,7 @@ class Listener final : public control::ControlClient {
   std::map<int, std::uint64_t> left_;
 };
 
-// One rank with its control; the control goes first.
+// One rank with its control, which is destroyed before its listener.
 struct Party {
   std::unique_ptr<Listener> listener = std::make_unique<Listener>();
   std::unique_ptr<control::Control> control;
@@ -80,7 +80,8 @@ inline std::vector<Party> parties(int size, bool start = true) {
   return ranks;
 }
 
-// A company whose rank `raw` has no control plane: the test holds its connection and plays it.
+// Joined ranks of which rank `raw` has no control plane: the test holds its connections and plays
+// its part.
 struct HalfCompany {
   std::map<int, Party> ranks;
   std::vector<rendezvous::Stream> streams;

@@ -7,7 +7,7 @@
 namespace rondo::testing {
 namespace {
 
-// What rank `from` sends to rank `to`: nothing for some pairs.
+// How many elements rank `from` sends to rank `to`: none for some pairs.
 std::size_t count_of(int from, int to, int round) {
   return static_cast<std::size_t>((from * 7 + to * 13 + round) % 5) *
          static_cast<std::size_t>(round * 4000 + 3);

@@ -18,7 +18,7 @@ inline Setup point_setup(Over over, int size) {
   return setup;
 }
 
-// Bytes that tell sender, receiver and number of a message.
+// Bytes that depend on the sender, receiver and number of a message.
 inline std::vector<std::uint8_t> content(int from, int to, std::uint64_t number,
                                          std::size_t bytes) {
   std::vector<std::uint8_t> result(bytes);
@@ -41,7 +41,7 @@ inline Transfer receive_of(Buffer buffer, int peer, std::uint32_t tag = 0) {
   return {Transfer::Kind::receive, buffer, peer, tag};
 }
 
-// How a function ended: the error, or nothing.
+// How a function ended: with an error, or with none.
 struct Ended {
   std::error_code code;
   std::string message;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong between two ranks, and what every rank is told.
+//
+// Tests failures of messages between two ranks, and what every rank is told.
 #include <array>
 #include <atomic>
 #include <thread>
@@ -96,7 +97,7 @@ TEST_CASE("a large message that nobody takes says so at the deadline") {
           c.barrier().wait();
         });
         expect(end.code == Errc::deadline_exceeded, end.message);
-        // Each waits for the other, in another lane.
+        // Each rank waits for the other, in different lanes.
         expect(has(end.message, "in barrier #1 (no data), which rank 0 has not called"),
                end.message);
         expect(has(end.message, "in send #1 (1000000 u8 to rank 1, tag 9) for rank 1"),

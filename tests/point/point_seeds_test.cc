@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches by seed: whatever the network does, every message arrives as it was sent, or every rank
-// ends with the same cause, and soon. RONDO_TEST_SEED=N plays one seed alone.
+//
+// Runs batches by seed: whatever the network does, every message arrives as it was sent, or every
+// rank ends with the same cause, and soon. RONDO_TEST_SEED=N runs one seed alone.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -63,7 +64,7 @@ struct Play {
   }
 };
 
-// "batch #3 (...): cause" without what is the rank's own.
+// The cause in "batch #3 (...): cause". What stands before it differs between ranks.
 std::string cause_of(const std::string& message) {
   const std::size_t end = message.find("): ");
   return end == std::string::npos ? message : message.substr(end + 3);
@@ -74,7 +75,8 @@ Ended play_rank(const Play& play, Communicator& c, int rank) {
   std::vector<Bytes> memory(play.messages.size() * 2);
   std::vector<std::vector<Transfer>> lists(play.batches);
   for (const Message& m : play.messages) {
-    // In the order of messages, as the matching wants it; in which batch is each rank's own matter.
+    // All ranks list transfers in the order of the messages, because they match in that order. Each
+    // rank divides them into batches in its own way.
     const std::size_t list = m.number * play.batches / play.messages.size();
     if (m.from == rank) {
       Bytes& out = memory[2 * m.number] = content(m.from, m.to, m.number, m.bytes);
@@ -96,7 +98,7 @@ Ended play_rank(const Play& play, Communicator& c, int rank) {
       works.back().wait();
       works.pop_back();
     }
-    // Rank 0 gives all the same cause, as long as it has not left.
+    // Rank 0 tells all the same cause as long as it has not left.
     if (play.kind == Kind::cut || play.kind == Kind::flipped) c.barrier().wait();
     for (const Message& m : play.messages)
       expect(
@@ -141,7 +143,7 @@ TEST_CASE("batches by seed") {
         for (std::uint64_t seed = next++; seed <= last; seed = next++) failed += check_seed(seed);
       },
       std::chrono::seconds{250}));
-  CHECK(failed > last / 20);  // half have a fault, if it lies in the way
+  CHECK(failed > last / 20);  // half of the seeds have a fault, and not every fault is met
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using Bytes = std::vector<std::uint8_t>;
 
-// Around what travels in a header, at once, announced, and in pieces.
+// Sizes around the limits of what travels in a header, at once, announced, and in pieces.
 const std::vector<std::size_t> sizes{
     0, 1, 15, 16, 17, 63, 1000, 65'535, 65'536, 65'537, 524'288, 524'289, 1'048'576, 3'000'001};
 
@@ -59,7 +59,7 @@ TEST_CASE("a ring of sends, all at once") {
 TEST_CASE("messages with one tag keep their order, those with others pass them") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const std::size_t bytes = GENERATE(4, 300, 70'000);
-  constexpr std::uint32_t tags = 40;  // more than there are chains to look for them
+  constexpr std::uint32_t tags = 40;  // more than PointPeer::buckets
   constexpr std::uint64_t rounds = 5;
   CHECK_NOTHROW(run_communicators(point_setup(over, 2), "tags", [bytes](Communicator& c, int rank) {
     std::vector<Bytes> memory;
@@ -101,7 +101,7 @@ TEST_CASE("a rank may send to itself") {
           sending.wait();
           expect(in == out, "send first");
         }
-        // More than the room for messages that nobody has asked for.
+        // More than the credit for messages that no receive has taken.
         std::vector<Work> works;
         std::vector<Bytes> memory;
         for (std::uint64_t i = 0; i < 30; ++i) memory.push_back(content(rank, rank, i, 40'000));
@@ -132,7 +132,7 @@ TEST_CASE("a flood that nobody has asked for is bounded, and arrives") {
       c.barrier().wait();
       flood.wait();
     } else {
-      c.barrier().wait();  // drives meanwhile
+      c.barrier().wait();  // drives meanwhile, so the flood arrives
       Bytes other(1);
       Work late = c.receive(bytes_of(other), 0, 1);
       expect(!late.wait_for(milliseconds{50}), "nothing with this tag");

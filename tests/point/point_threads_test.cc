@@ -11,7 +11,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// Collectives and messages of one communicator, checked. Returns how many results were wrong.
+// Runs collectives and messages of one communicator. Returns how many results were wrong.
 int exercise(Communicator& c, int rounds) {
   const int rank = c.rank(), size = c.size(), next = (rank + 1) % size,
             previous = (rank + size - 1) % size;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that call different things: every one of them gets the same mismatch, which names both
+//
+// Tests ranks that call different things: each of them gets the same mismatch, which names both
 // calls.
 #include <algorithm>
 #include <functional>
@@ -23,7 +24,7 @@ struct Memory {
 
 using Start = std::function<Work(Communicator&, Memory&)>;
 
-// Rank 1 calls the one thing, the others the other.
+// Rank 1 calls `odd`, the others call `common`. Each message must contain all of `parts`.
 void check_mismatch(const std::string& name, const Start& common, const Start& odd,
                     const std::vector<std::string>& parts) {
   for (const Over over : {Over::mem, Over::tcp}) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective over every transport, with every type, for awkward numbers of ranks and
-// elements. A communicator is made once for each (transport, ranks, algorithm, shape) and runs its
+//
+// Runs every collective over every transport, with every type, for awkward numbers of ranks and
+// elements. There is one communicator for each (transport, ranks, algorithm, shape). It runs its
 // whole list of calls, a few of them in flight at any time.
 #include <deque>
 #include <string>
@@ -28,7 +29,7 @@ constexpr std::size_t in_flight = 4;
 struct Shape {
   const char* name;
   std::size_t segment_bytes;
-  int depth;  // 0: one after the other of 1, 2, 3, 5, 8
+  int depth;  // not read: run_table() chooses one of 1, 2, 3, 5, 8, or leaves it to the planner
   std::vector<std::size_t> counts;
 };
 
@@ -55,7 +56,8 @@ class List {
       for (int type = 0; type < dtype_count; ++type)
         for (const bool in_place : {false, true})
           for (const Collective operation : collectives) {
-            // What only moves bytes, or shares its schedules, takes turns with the types.
+            // The collectives behind barrier only move bytes, or share the schedules of others:
+            // they run with one type in four.
             const int turn = type + static_cast<int>(operation) + (in_place ? 2 : 0);
             if (operation > Collective::barrier && turn % 4 != 0) continue;
             if (count >= 100'000 && (type + (in_place ? 1 : 0)) % 4 != 0) continue;
@@ -117,7 +119,7 @@ void finish(Trial& trial) {
   expect(problem.empty(), problem);
 }
 
-// Starts the calls in order and waits for each when `in_flight` younger ones have been started.
+// Starts the calls in order. When `in_flight` are under way, waits for the oldest before the next.
 void run_list(Communicator& communicator, const std::vector<Case>& cases) {
   std::deque<Trial> trials;
   for (const Case& what : cases) {
@@ -199,8 +201,8 @@ TEST_CASE("table: hosts") {
     run_table(Over::mem, static_cast<int>(hosts.size()), algorithm, hosts);
 }
 
-// The system's calls make tcp slower than mem: each number of ranks tries the planner, the ring and
-// one other.
+// System calls make tcp slower than mem: each number of ranks tries only the planner, the ring and
+// one other algorithm.
 TEST_CASE("table: tcp") {
   const int size = GENERATE(2, 3, 4, 5, 7, 8);
   for (const std::string& algorithm :

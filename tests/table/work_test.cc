@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program may do with operations under way: wait late, in any order, with a limit or never,
-// on both lanes.
+//
+// Tests what a program may do with operations under way: wait late, in any order, with a limit or
+// never, on both lanes.
 #include <atomic>
 #include <condition_variable>
 #include <latch>
@@ -33,7 +34,7 @@ void finish(Trial& trial) {
   expect(problem.empty(), problem);
 }
 
-// A message that carries what one thread tells another.
+// Lets one thread wait until others have given it a number of signals.
 class Signal {
  public:
   void give() {
@@ -145,7 +146,7 @@ TEST_CASE("an operation that is dropped still happens") {
     Trial trial({Collective::all_reduce, DType::i32, ReduceOp::max, 3000}, rank, 4);
     trial.start(c);
     trial.work() = Work();
-    c.barrier().wait();  // of the same lane, so it ends later
+    c.barrier().wait();  // in the same lane, started later
     expect(trial.problem().empty(), trial.problem());
   });
 }
@@ -178,8 +179,8 @@ TEST_CASE("every rank ends with the same bits") {
   setup.options.algorithm = algorithm;
   setup.options.segment_bytes = 2000;
   run_communicators(setup, "same bits", [&](Communicator& c, int rank) {
-    // Random bits with a moderate exponent: finite, of very different sizes, so that every order of
-    // adding shows.
+    // Random values, finite and of very different sizes, so that another order of adding would
+    // show.
     transports::Blob in(count * size_of(type));
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t bits = mixed(i, static_cast<std::uint64_t>(rank));
