@@ -97,7 +97,7 @@ class DirectLane {
   struct Places {
     transports::WindowPlace in, out;
   };
-  // What this rank's details say.
+  // What the details of this rank's post say now.
   struct Told {
     bool known = false;
     schedules::Signature signature;

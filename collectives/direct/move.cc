@@ -10,7 +10,7 @@ namespace rondo::direct {
 
 namespace {
 
-// Stays in the first-level cache while it is copied to every output.
+// A block of this size stays in the first-level cache while it is copied to every output.
 constexpr std::size_t block_bytes = std::size_t{8} << 10;
 
 }  // namespace

@@ -29,8 +29,8 @@ namespace rondo::direct {
 
 // What a rank has done with chunks.
 enum class Counter : std::uint32_t {
-  copied_in,   // they lie in its slots
-  combined,    // its part of them is in its slot, or in everybody's output
+  copied_in,   // its input is in its slots, or is read where it lies
+  combined,    // its part of them is combined and stored; all at once where nothing is reduced
   copied_out,  // it needs nothing of them any more
 };
 inline constexpr std::size_t counter_kinds = 3;
@@ -38,7 +38,7 @@ inline constexpr std::size_t counter_kinds = 3;
 // What the rules know of a call, seen from one rank.
 struct CallRules {
   std::uint64_t check = 0;   // a hash of the call and its number, the same on all ranks
-  std::uint64_t chunks = 0;  // where slots are used
+  std::uint64_t chunks = 0;  // if slots are used
   bool eager = false;        // the value is in the post
   bool reducing = false;
   bool gives = false;  // others read this rank's slot

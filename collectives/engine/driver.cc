@@ -33,8 +33,8 @@ constexpr microseconds long_yield{1000};
 constexpr milliseconds contention_time{20};
 constexpr int passes_between_time_checks = 256;
 // How long after a start the background thread looks whether anybody drives. Setting a timer costs
-// 10 us and more in a virtual machine, so it is set once for all operations of that time, and not
-// taken back.
+// 10 us and more in a virtual machine. So one timer serves all operations of that time, and it is
+// not taken back.
 constexpr microseconds background_delay{1000};
 
 base::FileDescriptor checked(int descriptor, const char* call) {
@@ -152,11 +152,13 @@ bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
   }
   const int timeout = base::poll_timeout(base::Clock::now(), std::min(until, driven_.next_check()));
   ++sleeping_;
+  // A thread that comes to wait may drive while the background thread sleeps.
   if (on_behalf_of_nobody) driving_ = false;
   mutex_.unlock();
   const bool woken = descriptors.wait(timeout);
   mutex_.lock_again();
   --sleeping_;
+  // The last sleeper takes the wake-up away, when the others have seen it.
   if (sleeping_ == 0 && woken) {
     std::uint64_t signals = 0;
     [[maybe_unused]] const auto got = ::read(wake_.get(), &signals, sizeof signals);

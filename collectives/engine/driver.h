@@ -115,7 +115,7 @@ class Driver {
   // Wakes a driver that sleeps, so that it looks at the time again.
   void wake_sleeper() RONDO_REQUIRES(mutex_);
   // To be called by a thread that stops driving while operations are pending. Another thread must
-  // drive at once: a transport tells only once that something has come, and this thread was told.
+  // soon drive: a transport tells only once that something has come, and this thread was told.
   void hand_over() RONDO_REQUIRES(mutex_);
 
  private:

@@ -141,7 +141,7 @@ Operation& Engine::start_direct(const schedules::Call& call) {
   static_cast<void>(taken.release());
   if (!enlist(operation, *direct_[index])) return operation;
   watch(operation, now);
-  // Under suspicion nothing leaves this rank: a post would be a new cause for the others.
+  // Under suspicion nothing leaves this rank: a post could give the others another cause.
   if (!verdict_.stopped()) direct_[index]->begin(operation);
   check_left(operation);
   scheduled_[index].check_held();
@@ -240,6 +240,7 @@ bool Engine::move() {
   bool arrived = false;
   for (transports::Transport* transport : transports_)
     arrived = transport->progress(*this) || arrived;
+  // What has arrived may have made other frames ready: they leave in the same pass.
   if (arrived && !verdict_.stopped())
     for (const transports::Lane lane : transports::link_lanes)
       owners_[static_cast<std::size_t>(lane)]->advance();

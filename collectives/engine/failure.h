@@ -11,9 +11,8 @@
 
 namespace rondo::engine {
 
-// Why a communicator has failed. `cause` is the same text on every rank and is printed behind
-// "all_reduce #41 (...): ", for example "rank 2 lost rank 3 at 10.0.0.7:41022: connection reset by
-// peer".
+// Why a communicator has failed. `cause` is the same text on every rank: "rank 2 lost rank 3 at
+// 10.0.0.7:41022: connection reset by peer". Messages have it behind "all_reduce #41 (...): ".
 struct Failure {
   Errc code = Errc::aborted;
   std::string cause;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which links of one lane are lost, and when a loss ends the communicator. A loss matters only to
-// an operation that needs the link.
+// Records which links of one lane are lost, and decides when a loss ends the communicator. A loss
+// matters only to an operation that needs the link.
 //
 // A link that broke counts at once. A peer that closed its link in order may have left in order,
 // and its farewell comes over the control plane. So that loss counts only farewell_time after an

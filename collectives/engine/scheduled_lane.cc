@@ -198,7 +198,7 @@ transports::Header ScheduledLane::arrived(transports::Link& link,
 
 std::size_t ScheduledLane::data(transports::Link& link, std::span<const std::byte> view) {
   Channel& c = channel(link);
-  if (c.receiving == nullptr) return view.size();
+  if (c.receiving == nullptr) return view.size();  // after clear() the rest of a frame is dropped
   const std::size_t used = c.receiving->run.consume(c.receiving_index, view);
   if (options_.checksum) c.checksum = base::crc32c(view.first(used), c.checksum);
   return used;

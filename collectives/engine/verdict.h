@@ -24,9 +24,8 @@
 namespace rondo::engine {
 
 // Hears of failures that this rank saw first-hand, and answers through Engine::fail with the cause
-// that holds for all ranks. It is called without the engine's lock, on any thread that has just
-// used the engine: one that drives, one that starts an operation, or the control thread. It must
-// not block.
+// that holds for all ranks. The engine calls it without its lock and on any thread that uses it: a
+// driver, a thread that starts an operation or aborts, the control thread. It must not block.
 class EngineObserver {
  public:
   virtual ~EngineObserver() = default;

@@ -84,7 +84,7 @@ void Point::begin(MessageOperation& operation, const PointCall& call) {
         activate(its_peer);
       }
       if (its_peer.left || its_peer.lost) check_peer(its_peer, now);
-      if (operation.state() != engine::Operation::State::running) return;  // something has failed
+      if (operation.state() != engine::Operation::State::running) return;  // failed, or all is done
     }
 }
 
@@ -108,7 +108,7 @@ void Point::post(PointPeer& peer, Parcel& parcel) {
 void Point::take(PointPeer& peer, Parcel& parcel, Arrival& arrival) {
   if (!agree(peer, parcel, arrival.frame)) return;
   if (!arrival.announced && !arrival.complete) {
-    arrival.receiver = &parcel;
+    arrival.receiver = &parcel;  // received_message() goes on when the bytes are here
     return;
   }
   if (!arrival.announced) {

@@ -92,8 +92,8 @@ struct ModelArea {
   std::array<ModelPost, 2> posts;
   std::array<std::uint64_t, direct::counter_kinds> counters{};
   std::array<std::array<Tag, most_model_ranks>, most_model_slots> slots{};
-  // For each chunk of the current call, a bit for each part: the part still is the caller's input;
-  // the part of the output has been written.
+  // For each chunk of the current call, a bit for each part. in: the part still is the caller's
+  // input. out: the part of the output has been written.
   std::array<std::uint8_t, most_model_chunks> in, out{};
 
   ModelArea() { in.fill(0xff); }

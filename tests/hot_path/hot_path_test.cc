@@ -24,7 +24,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Shapes as in a training step (a statistic, a parameter, a bucket), and every other collective.
+// Shapes as in a training step (a statistic, a parameter, a bucket), and every other collective
+// that has a schedule.
 struct Shape {
   Collective operation;
   std::size_t count;
