@@ -90,7 +90,7 @@ bool overlap(const Buffer& a, const Buffer& b) noexcept {
 namespace {
 
 CheckedCall call_of(const Arguments& a) {
-  return {name_of(a.operation), a.rank, a.size};
+  return {a.traits().name, a.rank, a.size};
 }
 
 [[noreturn]] void refuse(const Arguments& a, std::string_view what) {
@@ -114,9 +114,8 @@ void check_op(const Arguments& a) {
 }
 
 void check_scale(const Arguments& a) {
-  if (a.options->scale && !a.traits().reduces)
-    refuse(a, "a scale factor applies to reductions only");
   if (!a.options->scale) return;
+  if (!a.traits().reduces) refuse(a, "a scale factor applies to reductions only");
   if (is_integer(a.in.type))
     refuse(a,
            fmt::format("a scale factor needs a floating-point type, not {}", name_of(a.in.type)));
@@ -154,7 +153,8 @@ void check_overlap(const Arguments& a) {
 
 void check_counts(const Arguments& a) {
   const auto size = static_cast<std::size_t>(a.size);
-  const bool gathers = a.traits().gathers(), scatters = a.traits().scatters();
+  const base::Traits& traits = a.traits();
+  const bool gathers = traits.gathers(), scatters = traits.scatters();
   if (gathers && (a.out.count / size != a.in.count || a.out.count % size != 0))
     refuse(a, fmt::format("out.count is {}, it must be size * in.count = {} * {}", a.out.count,
                           a.size, a.in.count));
@@ -164,7 +164,7 @@ void check_counts(const Arguments& a) {
   if (!gathers && !scatters && a.in.count != a.out.count)
     refuse(a, fmt::format("in.count is {} but out.count is {}: they must be equal", a.in.count,
                           a.out.count));
-  if (a.traits().blocks && !gathers && !scatters && a.in.count % size != 0)
+  if (traits.blocks && !gathers && !scatters && a.in.count % size != 0)
     refuse(a,
            fmt::format("in.count is {}, it must be a multiple of the {} ranks: one block for each",
                        a.in.count, a.size));
@@ -186,17 +186,19 @@ void check_blocks(const Arguments& a) {
 
 void check_arguments(const Arguments& a) {
   const CheckedCall call = call_of(a);
+  const base::Traits& traits = a.traits();
+  const bool reads = a.reads_in(), writes = a.writes_out();
   call.check_options(*a.options);
-  if (a.traits().rooted()) call.check_rank(a.root, "root");
+  if (traits.rooted()) call.check_rank(a.root, "root");
   if (a.operation == Collective::barrier) return check_scale(a);
-  if (a.reads_in()) call.check_buffer(a.in, "in");
-  if (a.writes_out()) call.check_buffer(a.out, "out");
-  if (a.reads_in() && a.writes_out()) {
+  if (reads) call.check_buffer(a.in, "in");
+  if (writes) call.check_buffer(a.out, "out");
+  if (reads && writes) {
     call.check_same_type(a.in, a.out);
-    a.traits().has_counts() ? check_blocks(a) : check_counts(a);
+    traits.has_counts() ? check_blocks(a) : check_counts(a);
     check_overlap(a);
   }
-  if (a.traits().reduces) check_op(a);
+  if (traits.reduces) check_op(a);
   check_scale(a);
 }
 

@@ -324,30 +324,28 @@ Work CommunicatorState::start(const Arguments& a) {
   // The buffer whose count the call is known by: the larger one where ranks have counts of their
   // own, else the smaller one.
   const base::Traits& traits = a.traits();
-  const bool shape_of_out =
-      !a.reads_in() || (traits.has_counts() ? traits.gathers() : traits.scatters());
+  const bool reads = a.reads_in(), writes = a.writes_out(), has_counts = traits.has_counts();
+  const bool shape_of_out = !reads || (has_counts ? traits.gathers() : traits.scatters());
   const Buffer& shape = shape_of_out ? a.out : a.in;
   const plan::Plan chosen = plan(a.operation, shape.count, shape.type);
-  const std::uint64_t counts = schedules::has_counts(a.operation) ? hash_of(a.counts) : 1;
+  const std::uint64_t counts = has_counts ? hash_of(a.counts) : 1;
   schedules::Call call;
-  call.signature = {a.operation,
-                    shape.type,
-                    a.op,
-                    chosen.algorithm,
-                    static_cast<std::uint32_t>(schedules::has_counts(a.operation)
-                                                   ? counts
-                                                   : static_cast<std::uint64_t>(a.root)),
-                    shape.count,
-                    a.options->scale.value_or(1.0),
-                    0};
-  call.in = static_cast<const std::byte*>(a.reads_in() ? a.in.data : a.out.data);
+  call.signature = {
+      a.operation,
+      shape.type,
+      a.op,
+      chosen.algorithm,
+      static_cast<std::uint32_t>(has_counts ? counts : static_cast<std::uint64_t>(a.root)),
+      shape.count,
+      a.options->scale.value_or(1.0),
+      0};
+  call.in = static_cast<const std::byte*>(reads ? a.in.data : a.out.data);
   call.out = static_cast<std::byte*>(a.out.data);
-  call.in_bytes = a.reads_in() ? a.in.count * size_of(a.in.type) : 0;
-  call.out_bytes = a.writes_out() ? a.out.count * size_of(a.out.type) : 0;
+  call.in_bytes = reads ? a.in.count * size_of(a.in.type) : 0;
+  call.out_bytes = writes ? a.out.count * size_of(a.out.type) : 0;
   call.counts = a.counts;
   call.priority = a.options->priority;
-  const std::size_t blocks =
-      schedules::is_blocked(a.operation) ? static_cast<std::size_t>(place_.size) : 1;
+  const std::size_t blocks = traits.blocks ? static_cast<std::size_t>(place_.size) : 1;
   call.segment_elements =
       std::max<std::size_t>(1, chosen.segment_bytes / blocks / size_of(shape.type));
   // More segments in flight than there are would only make the order of frames longer to walk.

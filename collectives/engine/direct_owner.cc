@@ -15,7 +15,7 @@ DirectOwner::DirectOwner(transports::Windows& windows, const direct::DirectOptio
                          Priority priority, LaneCalls& calls, OwnerHost& host)
     : priority_(priority), calls_(calls), host_(host), lane_(windows, options, priority) {}
 
-bool DirectOwner::advance() {
+bool DirectOwner::run() {
   using Step = direct::DirectLane::Step;
   bool moved = false;
   for (int i = 0; i < steps_in_a_row && !lane_.idle(); ++i) {

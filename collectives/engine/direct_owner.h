@@ -26,13 +26,14 @@ class DirectOwner final : public OperationOwner {
   // Posts the operation at once when it is the only one.
   void begin(DirectOperation& operation) { lane_.begin(operation); }
 
-  bool advance() override;
+  bool advance() override { return !lane_.idle() && run(); }
   void clear() noexcept override { lane_.clear(); }
   void append_awaited(const Operation& operation, std::vector<int>& ranks) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;
 
  private:
+  bool run();
   void refuse();
 
   const Priority priority_;

@@ -127,7 +127,7 @@ void ScheduledLane::grant_staging() {
   }
 }
 
-bool ScheduledLane::advance() {
+bool ScheduledLane::run() {
   grant_staging();
   bool moved = false;
   for (std::size_t i = 0; i < senders_.size();) {

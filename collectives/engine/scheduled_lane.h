@@ -38,7 +38,7 @@ class ScheduledLane final : public LinkOwner {
   // To be called after each number that is taken in this lane: a held header may wait for it.
   void check_held();
 
-  bool advance() override;
+  bool advance() override { return first_ != nullptr && run(); }
   void clear() noexcept override;
   void append_awaited(const Operation& operation, std::vector<int>& ranks) const override;
   std::string late_text(const Operation& operation) const override;
@@ -89,6 +89,7 @@ class ScheduledLane final : public LinkOwner {
   bool check_payload(const Channel& channel, const Frame& frame) const;
   void corrupt(const Channel& channel, std::string_view what);
   void check_loss(const Channel& channel, base::TimePoint now);
+  bool run();
   void grant_staging();
 
   const Options options_;

@@ -44,7 +44,7 @@ class Point final : public engine::LinkOwner {
   // `rank` has destroyed its communicator in order.
   void peer_left(int rank, base::TimePoint now);
 
-  bool advance() override;
+  bool advance() override { return !active_.empty() && send_to_active(); }
   void clear() noexcept override;
   void append_awaited(const engine::Operation& operation, std::vector<int>& ranks) const override;
   // "not done within 2 s on rank 0: rank 1 has not called send with tag 7; ..."
@@ -78,6 +78,7 @@ class Point final : public engine::LinkOwner {
   void consumed(PointPeer& peer, std::uint64_t bytes);
   bool agree(const PointPeer& peer, const Parcel& parcel, const PointFrame& frame);
 
+  bool send_to_active();
   bool send_ready(PointPeer& peer);
   bool send_next(PointPeer& peer);
   bool hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,

@@ -38,7 +38,7 @@ PointFrame frame_of(const Parcel& parcel, PointKind kind) noexcept {
 
 }  // namespace
 
-bool Point::advance() {
+bool Point::send_to_active() {
   bool moved = false;
   for (std::size_t i = 0; i < active_.size();) {
     PointPeer& peer = *active_[i];
