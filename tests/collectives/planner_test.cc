@@ -120,9 +120,8 @@ TEST_CASE("between hosts: few hops, then the fewest bytes on the network") {
       return plan::choose_plan(Collective::all_reduce, 64 << 20, full, {}, {.algorithm = algorithm})
           .seconds;
     };
-    const double ranks = 4 * hosts,
-                 // a ring's bytes between hosts, divided by those of two levels
-        bytes = (1 - 1 / ranks) / (1 - 1.0 / hosts);
+    // bytes: those of a ring between hosts, divided by those of two levels.
+    const double ranks = 4 * hosts, bytes = (1 - 1 / ranks) / (1 - 1.0 / hosts);
     CHECK(seconds(schedules::Algorithm::ring) / seconds(schedules::Algorithm::two_level) ==
           Approx(bytes).epsilon(0.1));
   }
