@@ -8,7 +8,7 @@
 // On one rank: forward and backward of 64 x 64 x 56 x 56 and of smaller tensors, compared with a
 // floor: plain loops that move the same bytes in the same rounds.
 // On several ranks: the communication of a layer of 256 channels, from begin to end, with almost
-// nothing to compute. It is compared with an all_reduce of the forward pass's size.
+// nothing to compute. It is compared with an all_reduce of the same size.
 #include <fmt/format.h>
 
 #include <time.h>
