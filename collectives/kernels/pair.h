@@ -4,9 +4,10 @@
 // their type from rank to rank, and some overflow soon: f16 ends at 65,504, f8 at 448 or 57,344.
 // When the result is made smaller at the end, as for a mean, the sum must not overflow before that.
 // So each input is multiplied by a power of two when it is loaded, and the end multiplies by the
-// rest. A mean then never overflows on its way, whatever the algorithm. With another scale, a
-// partial sum overflows only where values of different signs make it larger than the whole sum.
-// Other types keep their inputs: sums of bf16 overflow where f32 does.
+// rest. A mean then never overflows on its way, whatever the algorithm. With another scale and a
+// result that the type can hold, a partial sum overflows only where values of different signs make
+// it larger than the whole sum. Other types keep their inputs: sums of bf16 overflow where f32
+// does.
 #pragma once
 
 #include <cstddef>

@@ -13,8 +13,8 @@
 namespace rondo::kernels {
 namespace {
 
-// Then the reciprocal is exact, also as an f32, and multiplying by it rounds the same real number
-// as dividing.
+// The reciprocal of such a value is exact, also as an f32. So multiplying by it rounds the same
+// real number as dividing.
 inline bool is_moderate_power_of_two(double value) noexcept {
   std::uint64_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -23,9 +23,9 @@ inline bool is_moderate_power_of_two(double value) noexcept {
 }
 
 // T is the type of a vector element. InDouble: the contract is arithmetic in f64, rounded to T
-// once. A single operation of two f32 may stay in f32. The product of two f32 is exact in f64. The
-// quotient of two f32 is never so near to the middle between two f32 that rounding it to f64 first
-// could change the result (53 >= 2 * 24 + 2).
+// once. A single operation of two f32 may stay in f32, since rounding to f64 first would not change
+// its result. The product of two f32 is exact in f64. The quotient of two f32 is never near enough
+// to the middle between two f32 (53 >= 2 * 24 + 2).
 template <class T, bool InDouble>
 class FloatScaling {
  public:
@@ -96,7 +96,7 @@ class FloatScaling {
 
 // The type in which value / divisor, truncated, is the integer quotient. Integers of 64 bits divide
 // as they are. In a floating-point type the quotient lies at least 1 / divisor below the next
-// integer, and rounding moves it by less as long as value < 2^53 (f64) or value < 2^24 (f32).
+// integer. Rounding moves it by less while value is below 2^53 (f64) or 2^24 (f32).
 template <class T>
 struct QuotientOf {
   using type = T;

@@ -360,8 +360,8 @@ Flat halving_all_reduce(int ranks) {
   return uneven(twice(summed(even_halving_all_gather(ranks), ranks)));
 }
 
-// Bytes that cross between hosts when a rank exchanges half the buffer with the rank at distance 1,
-// a quarter with the rank at distance 2, and so on.
+// Bytes that cross between hosts when ranks exchange at distance 1, then 2, 4, ... They exchange
+// half of the buffer first, then half as much each time.
 double halved_bytes(const Topology& t) {
   const double most = t.ranks_per_host;
   const bool aligned = t.ranks == t.hosts * t.ranks_per_host &&

@@ -60,9 +60,9 @@ struct SimulatedCall {
   std::uint32_t depth = 1;
 };
 
-// What is simulated. One host can stand for all where every host does the same at the same time:
-// the operation has no root, every host has the same schedule except for a shift, and there are no
-// stragglers and no cores that hosts share. All slices then count as equally long.
+// What is simulated. One host can stand for all where every host does the same at the same time.
+// The operation then has no root, and every host has the same schedule except for a shift. There
+// are no stragglers and no cores that hosts share. All slices then count as equally long.
 enum class SimulatedScope : std::uint8_t { automatic, all_hosts, one_host };
 
 struct SimulationLimits {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of algorithms. To add an algorithm for an operation, declare its function in
-// schedules.h, add a row here, and add its formula at the same place in plan/formulas.cc. A new
-// algorithm also needs an enumerator (schedule.h) and a row in `algorithms`.
+// The table of algorithms. An algorithm for an operation has a function in schedules.h, a row here,
+// and its formula at the same place in plan/formulas.cc. A new algorithm also needs an enumerator
+// (schedule.h) and a row in `algorithms`.
 #pragma once
 
 #include <array>

@@ -61,8 +61,8 @@ void append_chain(std::vector<Step>& steps, std::uint32_t slice, int rank, int s
 
 }  // namespace
 
-// The root sends the token down the chain below it, to rank size - 2 (from there down to the rank
-// above the root), and to the last rank.
+// The root sends the token to the last rank, to the rank below it, and to rank size - 2. From the
+// rank below it goes down to rank 0, and from rank size - 2 down to the rank above the root.
 Schedule chain_reduce(int rank, int size, int root) {
   Schedule schedule{.slices = 1, .rounds = number(2 * size - 2), .steps = {}};
   append_chain(schedule.steps, 0, rank, size, root);

@@ -19,7 +19,7 @@
 namespace rondo::schedules {
 
 // The order of frames on one link in one direction, as a table of one period: `rounds` keys, in
-// which each of a segment's frames has one place. Reentrant: constant once made.
+// which each of a segment's frames has one place. Constant once made.
 class FrameTable {
  public:
   // In period p this place belongs to frame `frame` of segment p - shift.

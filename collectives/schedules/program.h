@@ -37,8 +37,8 @@ struct ProgramStep {
 
 struct ProgramPeer {
   int rank = 0;
-  std::uint32_t first_receive = 0,
-                first_send = 0;  // where its steps start among those of all links
+  // Where its steps start among those of all links.
+  std::uint32_t first_receive = 0, first_send = 0;
   // The order in which the frames of the link travel.
   const FrameTable* receives = nullptr;
   const FrameTable* sends = nullptr;

@@ -68,9 +68,9 @@ void append_local_copies(std::vector<Step>& steps, std::uint32_t slice, const Pl
       [&](int peer) { steps.push_back({.slice = slice, .to = peer, .round = round}); });
 }
 
-// Both ends of a link must list its frames in the same order: sorted by round. Within a round they
-// are listed alike already, because between two hosts a round carries either one part's slices or
-// one host's blocks, and both ends list these in ascending order.
+// Both ends of a link must list its frames in the same order: sorted by round. Within a round both
+// list them in ascending order already. Between two hosts a round carries only one part's slices,
+// or only one host's blocks.
 void sort_steps(std::vector<Step>& steps) {
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.round < b.round; });
