@@ -82,9 +82,9 @@ class Estimator {
   Candidate estimate(schedules::Algorithm algorithm) const;
 
  private:
-  // With a core for each rank, the time is that of what must happen in a row. With fewer cores, it
-  // is the host's work divided by its cores, plus the part of what must happen in a row during
-  // which other cores may be idle (Graham's bound for list scheduling). The network needs no core.
+  // With a core for each rank, the time is that of what must happen in a row. With fewer cores it
+  // is Graham's bound for list scheduling: the host's work divided by its cores, plus the part of
+  // what must happen in a row in which other cores may be idle. The network needs no core.
   double crowded(double in_a_row, double network, double frames, double bytes,
                  double reduce) const {
     if (share_ == 0) return in_a_row + network;
