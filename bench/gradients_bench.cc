@@ -4,10 +4,11 @@
 //
 //   rondo run -n 4 gradients_bench [tensors] [elements of each] [bucket bytes] [steps]
 //
-// ready: nanoseconds of one call that starts nothing, of one that starts collectives (most of it is
-// their own start), and of one in a local step. Each figure includes one read of the clock, which
-// is shown too. local step: microseconds of begin_step, all ready calls and finish. It does not
-// grow with the number of elements, because nothing is copied.
+// ready: nanoseconds of one call. Calls that start nothing, calls that start collectives (most of
+// the time is their own start), and calls in local steps are shown apart. Each figure includes one
+// read of the clock, which is shown too.
+// local step: microseconds of begin_step, all ready calls and finish. It does not grow with the
+// number of elements, because nothing is copied.
 #include <rondo/gradients.h>
 
 #include <algorithm>

@@ -225,8 +225,8 @@ Candidates collect(Collective operation, const Topology& topology, const CostCon
   return candidates;
 }
 
-// Walks the lower envelope from 0 to `bytes`. Of the candidates that were best on the way, it
-// returns the last one in their order.
+// Walks the lower envelope from 0 to `bytes`. Returns the last one, in their order, of the
+// candidates that were best on the way.
 const Candidate& walk(const Candidates& candidates, double bytes) {
   const Candidate* chosen = candidates.begin();
   const Line* line = nullptr;
