@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm. Alone: forward and backward of 64 x 64 x 56 x 56 and smaller ones beside a floor, the
-// same bytes moved by plain loops in the same rounds. Under `rondo run -n 4`: the communication of
-// a layer of 256 channels, from begin to end with next to nothing to compute, beside the all_reduce
-// that it is.
-//   bn_bench            rondo run -n 4 -- bn_bench [CHANNELS [LAYERS IN ONE CALL]]
+// Measures batch norm.
+//
+//   bn_bench
+//   rondo run -n 4 -- bn_bench [CHANNELS [LAYERS IN ONE CALL]]
+//
+// On one rank: forward and backward of 64 x 64 x 56 x 56 and of smaller tensors, compared with a
+// floor: plain loops that move the same bytes in the same rounds.
+// On several ranks: the communication of a layer of 256 channels, from begin to end, with almost
+// nothing to compute. It is compared with an all_reduce of the same size.
 #include <fmt/format.h>
 
 #include <time.h>
@@ -22,7 +26,7 @@ namespace {
 using namespace rondo;
 using Clock = std::chrono::steady_clock;
 
-// Processor time of this thread: what others do on a busy machine is not in it.
+// Processor time of this thread, which does not count other work of a busy machine.
 template <class Function>
 double processor_microseconds_of(Function function) {
   const auto now = [] {
@@ -62,8 +66,8 @@ struct Times {
   std::vector<double> read, copy, forward, backward;
 };
 
-// Each round against the floor of the same round, so that what else the machine does weighs on
-// both.
+// Compares each round with the floor of the same round, so that other work of the machine slows
+// down both.
 void print_row(const char* pass, const Times& times, const std::vector<double>& measured,
                double reads, double bytes) {
   std::vector<double> parts;
@@ -81,7 +85,7 @@ void measure_kernels(Communicator& communicator, TensorLayout layout, DType type
                     bytes = count * size_of(type);
   Memory x(bytes), y(bytes), dy(bytes), dx(bytes);
   for (std::size_t i = 0; i < count; ++i) {
-    // A plain pattern that is an ordinary number in every type.
+    // A pattern of ordinary numbers in every type.
     const float value = static_cast<float>(i * 2654435761u % 1024) / 512 - 1;
     for (const Memory* memory : {&x, &dy}) {
       if (type == DType::f32) static_cast<float*>(memory->data())[i] = value;
@@ -184,7 +188,7 @@ int main(int argc, char** argv) {
     for (const DType type : {DType::f32, DType::bf16, DType::f16})
       for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc})
         measure_kernels(communicator, layout, type, 64, 56);
-    // Later stages of a network: more channels, fewer positions.
+    // As in the later stages of a network: more channels, fewer positions.
     for (const auto& [channels, side] : {std::pair<std::size_t, std::size_t>{256, 14}, {512, 7}})
       for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc})
         measure_kernels(communicator, layout, DType::f32, channels, side);

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synchronized batch norm beside that of each rank alone and none: trains the example with 2 samples on each of 4 ranks, prints a table and draws
-the curves.
+"""Compares synchronized batch norm, batch norm of each rank alone, and no batch norm.
 
-    curves.py [--svg FILE] [--seeds N] [--epochs N] [--folder FOLDER]      after ninja -C build examples/train/train tools/rondo
+Trains the example with 2 samples on each of 4 ranks, prints a table and draws the curves.
 
-Runs whose CSV is in the folder already are not done again.
+    ninja -C build examples/train/train tools/rondo
+    curves.py [--svg FILE] [--seeds N] [--epochs N] [--folder FOLDER]
+
+A run whose CSV file is in the folder is not done again.
 """
 
 import argparse
@@ -16,12 +18,12 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODES = {"sync": "synchronized", "local": "each rank alone", "none": "no batch norm"}
 COLORS = {"sync": "#1b6ca8", "local": "#c8501e", "none": "#777777"}
-SMOOTH = 75  # steps that make one point
+SMOOTH = 75  # steps that are averaged for one point
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 380, 56, 150, 24, 44
 
 
 def train(arguments, mode, seed):
-    """The rows of one run."""
+    """Returns the rows of one run, and does the run if the folder has no file of it."""
     path = arguments.folder / f"{mode}-{seed}.csv"
     if not path.exists():
         unfinished = path.with_suffix(".part")
@@ -39,7 +41,8 @@ def mean(values):
 
 
 def points(runs):
-    """(step, least, mean, most) of the training loss over runs, each smoothed."""
+    """Yields (step, least, mean, most) of the runs' training losses, each averaged over SMOOTH
+    steps."""
     steps = len(runs[0])
     for begin in range(0, steps - SMOOTH + 1, SMOOTH):
         losses = [mean([float(row["loss"]) for row in run[begin:begin + SMOOTH]]) for run in runs]

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the gradient scheduler itself costs.
+// Measures the cost of gradient buckets themselves.
+//
 //   rondo run -n 4 gradients_bench [tensors] [elements of each] [bucket bytes] [steps]
-// ready: nanoseconds of one call, by whether it has started a collective (of which most is the
-// collective's own start), and in steps that stay local. A read of the clock, which is part of each
-// figure, is shown beside them. local step: begin_step, all ready calls and finish, in
-// microseconds: it does not grow with the elements, since nothing is copied.
+//
+// ready: nanoseconds of one call. Calls that start nothing, calls that start collectives (most of
+// the time is their own start), and calls in local steps are shown apart. Each figure includes one
+// read of the clock, which is shown too.
+// local step: microseconds of begin_step, all ready calls and finish. It does not grow with the
+// number of elements, because nothing is copied.
 #include <rondo/gradients.h>
 
 #include <algorithm>
@@ -38,7 +41,7 @@ struct Figures {
 void synchronized_step(Communicator& communicator, GradientBuckets& buckets, Figures& figures,
                        bool count) {
   buckets.begin_step();
-  communicator.barrier({.priority = Priority::urgent}).wait();  // so that buckets can start at once
+  communicator.barrier({.priority = Priority::urgent}).wait();  // then buckets can start at once
   for (std::size_t i = buckets.parameter_count(); i-- > 0;) {
     const std::uint64_t before = communicator.statistics().operations;
     const Clock::time_point begin = Clock::now();

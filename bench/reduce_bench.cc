@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reduction kernels against memcpy. bytes_per_second counts the bytes of one operand (the result),
-// so that types compare directly; "traffic" counts everything read and written. Sizes: 256 KiB
-// stays in the L2 cache, 64 MiB does not stay in any small one.
+// Compares reduction kernels with memcpy. bytes_per_second counts the bytes of the result only, so
+// that types compare directly; "traffic" counts all bytes read and written. Buffers of 256 KiB stay
+// in the L2 cache, those of 64 MiB do not.
+//
 //   reduce_bench --benchmark_filter=sum/f32
 #include <benchmark/benchmark.h>
 
@@ -23,7 +24,7 @@ struct Release {
 };
 using Memory = std::unique_ptr<std::byte, Release>;
 
-// Bytes that are ordinary numbers of any type.
+// Memory filled with bytes that are ordinary numbers in every type.
 Memory make_memory(std::size_t bytes) {
   Memory memory(static_cast<std::byte*>(std::aligned_alloc(4096, bytes)));
   std::memset(memory.get(), 0x35, bytes);

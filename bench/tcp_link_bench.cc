@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One tcp link between two processes against a plain loop over one socket, in turns within the same
-// run.
+// Compares a tcp link between two processes with a plain loop over one socket, in turns within the
+// same run.
+//
 //   tcp_link_bench [seconds per turn] [rounds] [none | headers | payload]
-// stream: both ends send and receive at once, as in a ring; the figure is GB/s per direction
-// (median over the rounds). The third argument says which tags frames have, as between hosts; first
-// the processor time of a tag by itself is shown. latency: one frame to and fro; the figure is the
-// one-way time in microseconds. placed: into a buffer of the frame's size. borrowed: shown in views
-// and added up as floats into such a buffer.
+//
+// The third argument says which tags the frames have, as they have between hosts. With tags, the
+// processor time of a tag alone is printed first.
+// latency: one frame there and one back; the figure is the one-way time in microseconds.
+// stream: both ends send and receive at once, as in a ring; the figure is GB/s in each direction.
+// Both are medians over the rounds.
+// placed: the link receives into a buffer of the frame's size. borrowed: the link shows views,
+// which are added as floats into such a buffer.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -42,7 +46,7 @@ double seconds_since(SteadyClock::time_point begin) {
   return std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }
 
-// What the two processes share: a barrier and the addresses.
+// Memory that the two processes share: a barrier and the addresses.
 struct Shared {
   std::atomic<int> arrived{0};
   std::array<std::array<std::byte, 1024>, 2> address;
@@ -63,7 +67,7 @@ class Barrier {
   int target_ = 0;
 };
 
-// Always expects the next frame of the same size.
+// Expects frames of one size, up to the allowed number.
 class BenchSink final : public transports::Sink {
  public:
   void aim(std::size_t bytes, bool placed, std::byte* buffer) {
@@ -108,7 +112,7 @@ class BenchSink final : public transports::Sink {
   bool placed_ = true, queued_ = false;
 };
 
-// Frames may be ahead of the peer's by this many, as the engine's segments in flight are.
+// A rank may have sent this many frames more than it received, like segments in flight.
 constexpr std::size_t ahead = 2;
 
 struct Rank {
@@ -140,7 +144,7 @@ double stream_rondo(Rank& me, BenchSink& sink, std::size_t bytes, bool placed, s
   return seconds_since(begin);
 }
 
-// The same pattern with nothing in between: 64 bytes and the payload as one stretch.
+// The same pattern over the bare socket: 64 bytes and the payload in one buffer.
 double stream_plain(Rank& me, std::size_t bytes, std::size_t count) {
   const std::size_t frame = bytes + transports::frame_header_bytes;
   std::size_t sent = 0, received = 0;
@@ -162,7 +166,7 @@ double stream_plain(Rank& me, std::size_t bytes, std::size_t count) {
   return seconds_since(begin);
 }
 
-// Yields now and then: on a machine that others use too, the peer may have no core.
+// Yields from time to time: on a busy machine the peer may have no core.
 template <class Done>
 void spin_until(Done done) {
   for (unsigned tries = 1; !done(); ++tries)
@@ -227,7 +231,7 @@ void run_latency(Rank& me, BenchSink& sink, Barrier& barrier, int rounds) {
 
 void run_stream(Rank& me, BenchSink& sink, Barrier& barrier, double seconds, int rounds) {
   for (std::size_t bytes = 64; bytes <= std::size_t{4} << 20; bytes *= 4) {
-    // About 1.5 GB/s and 5 us for each frame; the same count on both ranks.
+    // Assumes about 1.5 GB/s and 5 us for each frame, so that both ranks use the same count.
     const auto count =
         static_cast<std::size_t>(seconds / (5e-6 + static_cast<double>(bytes) / 1.5e9)) + 1;
     std::array<std::vector<double>, 3> rates;
@@ -246,7 +250,7 @@ void run_stream(Rank& me, BenchSink& sink, Barrier& barrier, double seconds, int
   }
 }
 
-// Of this process, without what others took.
+// Processor time of this process, which does not count the time of others.
 double processor_seconds() {
   timespec time{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);

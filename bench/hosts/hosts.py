@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times an all-reduce (f32 sum) of Rondo between hosts that are network namespaces of this machine, beside what iperf3 and Gloo reach on the
-same links. `./dev hosts urgent` measures small urgent operations beside large ones, `./dev hosts overlap` training steps whose communication
+"""Times an all-reduce (f32 sum) of Rondo between hosts that are network namespaces of this machine,
+and compares it with iperf3 and Gloo on the same links. `./dev hosts urgent` measures small urgent
+operations beside large ones. `./dev hosts overlap` measures training steps whose communication
 overlaps computation. docs/hosts.md explains the methods."""
 
 import argparse
@@ -41,20 +42,20 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--ranks-per-host", type=positive(int), default=1, metavar="N", help="default %(default)s")
     parser.add_argument("--order", choices=ORDERS, default="host", help="ranks are numbered host by host, or in turn; default %(default)s")
     parser.add_argument("--rates", type=list_of(str, "rates"), default="1gbit", metavar="RATE,...",
-                        help="one link for each host and rate, as 1gbit,500mbit; default %(default)s")
+                        help="one link of each host for every rate, as 1gbit,500mbit; default %(default)s")
     parser.add_argument("--sizes", type=list_of(bytes_of, "sizes"), default="1K,64K,256K,1M,4M,16M", help="default %(default)s")
     parser.add_argument("--rounds", type=positive(int), default=5, help="rounds for each size; default %(default)s")
     parser.add_argument("--seconds-per-turn", type=positive(float), default=0.5, metavar="S", help="default %(default)s")
     parser.add_argument("--timeout", type=positive(float), default=30.0, metavar="S", help="for one turn; default %(default)s")
     parser.add_argument("--rondo", type=Variant.parse, action="append", metavar="[NAME:]VARIABLE=VALUE,...",
-                        help="Rondo with these environment variables, several times if you like; the ratios are to the first; "
-                             "default: Rondo as it is")
+                        help="Rondo with these environment variables; may be given several times; the ratios are to the first; "
+                             "default: Rondo without settings")
     parser.add_argument("--simulate", action="store_true",
-                        help="also what rondo plan --simulate says of each Rondo that fixes RONDO_ALGORITHM, with iperf3's rate for the links")
+                        help="also print what rondo plan --simulate predicts for each Rondo that sets RONDO_ALGORITHM, with links of iperf3's rate")
     parser.add_argument("--no-gloo", action="store_true", help="leave Gloo out")
     parser.add_argument("--no-iperf3", action="store_true", help="leave iperf3 out")
     parser.add_argument("--build", type=Path, default=Path("build"), metavar="FOLDER", help="default %(default)s")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="writes the rows there as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to this file")
     parser.set_defaults(run=run, inner="")
     return parser.parse_args()
 
@@ -88,7 +89,7 @@ def run(network: Network, arguments: argparse.Namespace) -> int:
 
 
 def simulate(variants: list[Variant], figures: Figures, arguments: argparse.Namespace) -> dict[str, float]:
-    """Microseconds by name."""
+    """Returns the predicted microseconds by name."""
     if not arguments.simulate or figures.limit is None:
         return {}
     times = {variant.name: simulated_us(arguments.build.resolve(), variant, arguments.hosts, arguments.ranks_per_host, arguments.order,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs that are measured: Rondo with one or more settings, and Gloo, all up at the same time and idle but for one."""
+"""The jobs that are measured: Rondo with one or more settings, and Gloo. All are started, and
+one works at a time."""
 
 import argparse
 import itertools
@@ -15,12 +16,12 @@ from namespaces import Network
 from rounds import Candidate
 
 FIRST_PORT = 29500
-INTERFACE = "eth0"  # Gloo knows one
+INTERFACE = "eth0"  # Gloo uses one interface only
 
 
 @dataclass
 class Variant:
-    """Rondo with environment variables of its own."""
+    """Rondo with these environment variables."""
 
     name: str
     environment: dict[str, str]
@@ -38,11 +39,12 @@ class Variant:
 
 
 class Jobs:
-    """Those that are up are in `candidates`, one for each algorithm that its library lets choose; why one is not there is in `missing`."""
+    """Starts the jobs. `candidates` has one for each algorithm of each job that runs; `missing`
+    has the reasons for the others."""
 
     def __init__(self, network: Network, placement: list[int], variants: list[Variant], gloo: bool, arguments: argparse.Namespace, *,
                  program: str = "peer_rondo", gloo_program: str = "peer_gloo", builds: list[Path] | None = None):
-        """Of each of `builds` every variant is started; the default is arguments.build alone."""
+        """Starts every variant of each of `builds`. The default is arguments.build."""
         self._network = network
         self._placement = placement
         builds = builds or [arguments.build]
@@ -70,7 +72,7 @@ class Jobs:
         self._stop()
 
     def drop(self, candidate: Candidate, reason: str) -> None:
-        """A library that fails has no figures."""
+        """Stops a job that has failed and removes its candidates."""
         self.missing[candidate.group.name] = reason
         candidate.group.stop()
         self.candidates = [other for other in self.candidates if other.group is not candidate.group]

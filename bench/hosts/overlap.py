@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training step with a synthetic backward pass between hosts: Rondo's gradient buckets, and Gloo with buckets, in turns. docs/hosts.md"""
+"""Measures training steps with a synthetic backward pass between hosts: Rondo's gradient buckets
+and Gloo with buckets, in turns. docs/hosts.md explains the method."""
 
 import argparse
 import json
@@ -19,22 +20,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=positive(int), default=4, help="one rank on each; default %(default)s")
     parser.add_argument("--rate", default="1gbit", help="of every link; default %(default)s")
     parser.add_argument("--inner", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--buckets", type=list_of(bytes_of, "sizes"), default="1M,2M,4M,8M,25M", help="Rondo's; default %(default)s")
-    parser.add_argument("--gloo-buckets", type=list_of(bytes_of, "sizes"), default="25M", help="default %(default)s")
-    parser.add_argument("--gloo-algorithm", help="default: the fastest without computation")
+    parser.add_argument("--buckets", type=list_of(bytes_of, "sizes"), default="1M,2M,4M,8M,25M", help="bucket sizes of Rondo; default %(default)s")
+    parser.add_argument("--gloo-buckets", type=list_of(bytes_of, "sizes"), default="25M", help="bucket sizes of Gloo; default %(default)s")
+    parser.add_argument("--gloo-algorithm", help="default: the one that is fastest without computation")
     parser.add_argument("--no-gloo", action="store_true", help="leave Gloo out")
     parser.add_argument("--rounds", type=positive(int), default=3, help="default %(default)s")
     parser.add_argument("--steps", type=positive(int), default=2, help="in a turn; default %(default)s")
     parser.add_argument("--timeout", type=positive(float), default=120.0, metavar="S", help="for one turn; default %(default)s")
     parser.add_argument("--rondo", type=Variant.parse, action="append", metavar="[NAME:]VARIABLE=VALUE,...",
-                        help="Rondo with these environment variables, several times if you like")
+                        help="Rondo with these environment variables; may be given several times")
     parser.add_argument("--build", type=Path, default=Path("build"), metavar="FOLDER", help="default %(default)s")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="writes the rows there as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to this file")
 
 
 @dataclass
 class Series:
-    """One library with one bucket size. Seconds, one entry for each round."""
+    """One library with one bucket size. The lists hold seconds, one entry for each round."""
 
     name: str
     candidate: Candidate
@@ -50,7 +51,8 @@ class Series:
 
     @property
     def exposed(self) -> float:
-        """The part of the communication that the computation did not hide."""
+        """The part of the communication that the computation did not hide: the median over the
+        rounds."""
         return median((step - compute) / alone for step, compute, alone in zip(self.step, self.computed, self.alone))
 
 
@@ -77,7 +79,8 @@ def run(network: Network, arguments: argparse.Namespace) -> int:
 
 
 def choose(jobs: Jobs, arguments: argparse.Namespace) -> list[Series]:
-    """Rondo with every bucket size; Gloo with the algorithm that is fastest when nothing is computed."""
+    """Returns Gloo with the algorithm that is fastest without computation, and Rondo, each with
+    all its bucket sizes."""
     ours = [Series(one.name, one, bucket) for one in jobs.candidates if one.group.name != "gloo" for bucket in arguments.buckets]
     gloo = [one for one in jobs.candidates if one.group.name == "gloo" and arguments.gloo_algorithm in (None, one.algorithm)]
     times = {}
@@ -94,7 +97,7 @@ def one_round(all_series: list[Series], arguments: argparse.Namespace, title: st
     for series in all_series:
         progress(f"{title}, {series.name} {in_words(series.bucket)} without computation")
         series.alone.append(series.turn(0, arguments.steps))
-    # The same computation for all: as long as the fastest communication of this round.
+    # All get the same computation time: that of the fastest communication in this round.
     compute = min(series.alone[-1] for series in all_series)
     for series in all_series:
         progress(f"{title}, {series.name} {in_words(series.bucket)}")

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Rondo that times small urgent all-reduces, alone or beside large ones; its place in
-// the job comes from the environment. Usage: peer_urgent CONTROL (started by
-// bench/hosts/urgent.py). What the driver and a rank say to each other, one line each way:
+//
+// One rank of Rondo that times small urgent all-reduces, alone or beside large ones. It takes its
+// settings from the environment, and bench/hosts/urgent.py starts it.
+//
+//   peer_urgent CONTROL
+//
+// The lines between the driver and a rank: a command of the driver, and the rank's answer.
 //
 //   (rank, when it has joined)        ready RANK SIZE urgent
 //   turn URGENT_BYTES WARM_UP ITERATIONS PAUSE BULK_BYTES
@@ -10,9 +14,8 @@
 //   rest                              (nothing)
 //   quit                              (nothing: the rank ends)
 //
-// PAUSE: microseconds before each operation, as for the layers between. BULK_BYTES 0: nothing else
-// is under way. Else a second thread keeps two all-reduces of so many bytes under way in the bulk
-// lane.
+// PAUSE: microseconds of sleep before each operation, like a model's other layers. BULK_BYTES: if
+// it is not 0, a second thread keeps two all-reduces of this size in flight in the bulk lane.
 #include <rondo/communicator.h>
 
 #include <array>
@@ -36,8 +39,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds patience{30};
 
-// All-reduces one after the other, two under way, until all ranks know from a sum that one of them
-// wants an end.
+// Runs all-reduces in the bulk lane on its own thread, two in flight at a time. A rank that wants
+// to stop writes 1 to an element, so all ranks see in the same sum that they stop there.
 class BulkLoad {
  public:
   BulkLoad(rondo::Communicator& communicator, std::size_t bytes)
@@ -51,8 +54,8 @@ class BulkLoad {
     if (failure_) std::rethrow_exception(failure_);
   }
 
-  // Bytes of buffers per second, from the end of the first operation to that of the last. Throws
-  // what has gone wrong in the thread.
+  // Stops. Returns bytes of buffers per second, from the end of the first operation to the end of
+  // the last measured one. Throws the error of the thread, if there was one.
   double finish() {
     stop();
     if (failure_) std::rethrow_exception(failure_);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `rondo plan --simulate` says about a job on these hosts."""
+"""What `rondo plan --simulate` predicts for a job on these hosts."""
 
 import json
 import subprocess
@@ -12,7 +12,8 @@ PLACEMENTS = {"host": "blocks", "turn": "turns"}
 
 
 def simulated_us(build: Path, variant: Variant, hosts: int, each: int, order: str, cores: int, size: int, rate: float) -> float | None:
-    """Microseconds; None where the variant does not fix its algorithm. `rate` is that of a host's links, in bytes per second."""
+    """Returns microseconds, or None where the variant does not set its algorithm. rate: of a
+    host's links together, in bytes per second."""
     algorithm = variant.environment.get("RONDO_ALGORITHM")
     if algorithm is None:
         return None

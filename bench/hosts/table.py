@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is printed: for each size iperf3's rate, and of each candidate p50, bus bandwidth and its share of that rate."""
+"""Prints, for each size, iperf3's rate, and for each candidate its p50, its bus bandwidth and
+the share of that rate."""
 
 from statistics import median
 

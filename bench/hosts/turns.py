@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One size: short turns, one job at a time, iperf3 among them."""
+"""Measures one size in short turns: one job runs at a time, or iperf3."""
 
 import argparse
 import json
@@ -22,18 +22,19 @@ class Series:
 
     group: str
     p50_us: list[float] = field(default_factory=list)
-    link_bytes: list[float] = field(default_factory=list)  # that the busiest host sends for one operation, barrier included
+    # What the busiest host sends for one operation and the barrier before it.
+    link_bytes: list[float] = field(default_factory=list)
 
 
 @dataclass
 class Figures:
     bytes: int
-    limit: float | None  # bytes per second that iperf3 reaches on the links of a host together
+    limit: float | None  # bytes per second that iperf3 reaches on all links of a host together
     series: dict[str, Series]  # by name, in the order of the candidates
 
 
 def iperf3(network: Network) -> float:
-    """Bytes per second from host 0 to host 1 on all their links at once."""
+    """Returns the bytes per second from host 0 to host 1, on all their links at once."""
     servers, clients = [], []
     try:
         for link in range(len(network.rates)):
@@ -45,7 +46,8 @@ def iperf3(network: Network) -> float:
                 said = servers[-1].stdout.readline()
                 if not said:
                     raise Failure("iperf3 ended instead of listening")
-            # At first the bucket of the link lets more pass than its rate.
+            # --omit leaves out the first second, in which the link's token bucket lets more pass
+            # than its rate.
             clients.append(network.hosts[0].start(["iperf3", "--client", address, "--time", IPERF_SECONDS, "--omit", 1, "--json"],
                                                   stdout=subprocess.PIPE, text=True))
         answers = [json.loads(client.communicate(timeout=30)[0]) for client in clients]
@@ -89,7 +91,8 @@ def measure(network: Network, jobs: Jobs, size: int, arguments: argparse.Namespa
 
 
 def counted_turn(network: Network, candidate: Candidate, size: int, seconds: float) -> tuple[float, float]:
-    """The p50 in microseconds, and the bytes that the busiest host sends for one operation and the barrier before it."""
+    """Returns the p50 in microseconds, and the bytes that the busiest host sends for one
+    operation and the barrier before it."""
     operations = candidate.iterations + warm_ups(candidate.iterations)
     before = [sent(host, network) for host in network.hosts]
     p50 = candidate.turn(size, seconds)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long small urgent all-reduces take between hosts on idle links, and beside large ones in the bulk lane. docs/hosts.md"""
+"""Times small urgent all-reduces between hosts, on idle links and beside large ones in the bulk
+lane. docs/hosts.md explains the method."""
 
 import argparse
 import json
@@ -17,7 +18,7 @@ WARM_UP = 10
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=positive(int), default=4, help="one rank on each; default %(default)s")
     parser.add_argument("--rate", default="1gbit", help="of every link; default %(default)s")
-    parser.add_argument("--inner", default="", metavar="QDISC", help="a qdisc inside the tbf of every link, as fq_codel, prio or fq; default: its fifo")
+    parser.add_argument("--inner", default="", metavar="QDISC", help="a qdisc inside the tbf of every link, as fq_codel, prio or fq; default: the fifo of tbf")
     parser.add_argument("--bytes", type=bytes_of, default="4K", help="of an urgent operation (f64 sum); default %(default)s")
     parser.add_argument("--bulk", type=list_of(bytes_of, "sizes"), default="25M", help="of the operations beside it; default %(default)s")
     parser.add_argument("--rounds", type=positive(int), default=5, help="default %(default)s")
@@ -25,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pause", type=int, default=2000, metavar="US", help="before each urgent operation; default %(default)s")
     parser.add_argument("--timeout", type=positive(float), default=60.0, metavar="S", help="for one turn; default %(default)s")
     parser.add_argument("--rondo", type=Variant.parse, action="append", metavar="[NAME:]VARIABLE=VALUE,...",
-                        help="Rondo with these environment variables, several times if you like")
-    parser.add_argument("--build", type=Path, action="append", metavar="FOLDER", help="several times: builds to compare; default build")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="writes the rows there as well")
+                        help="Rondo with these environment variables; may be given several times")
+    parser.add_argument("--build", type=Path, action="append", metavar="FOLDER", help="may be given several times, to compare builds; default build")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to this file")
 
 
 def run(network: Network, arguments: argparse.Namespace) -> int:
@@ -59,7 +60,8 @@ def run(network: Network, arguments: argparse.Namespace) -> int:
 
 
 class Turn:
-    """Microseconds of each operation, and the bytes of bulk buffers reduced per second."""
+    """One turn: microseconds of each operation, and bytes of bulk buffers that were reduced per
+    second."""
 
     def __init__(self, group, arguments: argparse.Namespace, bulk: int):
         answers = [answer.split() for answer in group.command(f"turn {arguments.bytes} {WARM_UP} {arguments.iterations} {arguments.pause} {bulk}")]

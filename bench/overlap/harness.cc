@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver (bench/hosts/overlap.py) and a rank say to each other, one line each way:
+//
+// The lines between the driver (bench/hosts/overlap.py) and a rank: a command of the driver, and
+// the rank's answer.
 //
 //   (rank, when the library is up)                             ready RANK SIZE ALGORITHM...
 //   turn ALGORITHM BUCKET_BYTES COMPUTE_NANOSECONDS STEPS      times NANOSECONDS...
@@ -7,11 +9,11 @@
 //   rest                                                       (nothing)
 //   quit                                                       (nothing: the rank ends)
 //
-// Instead of an answer a rank may say "failed EXPLANATION" and end.
+// Instead of an answer a rank may send "failed EXPLANATION" and end.
 //
 // A step is a backward pass of 100 tensors with 25 million elements in all. Its computation stands
-// for that of an accelerator, which takes no time of this machine's cores: the rank sleeps until
-// the moment at which each gradient is ready.
+// for that of an accelerator, which uses no core of this machine: the rank sleeps until each
+// gradient is ready.
 #include <time.h>
 
 #include <algorithm>
@@ -64,7 +66,7 @@ class Steps {
       trainer_.barrier();
       reply << ' ' << step(nanoseconds(compute)).count();
     }
-    trainer_.barrier();  // the driver is not woken while a rank is still measuring
+    trainer_.barrier();  // so that no answer wakes the driver while a rank is still measuring
     return reply.str();
   }
 
@@ -80,7 +82,7 @@ class Steps {
     return now() - start;
   }
 
-  // A step whose sums are looked at: the first and the last element of each gradient.
+  // Runs a step and checks the sums of the first, second and last element of each gradient.
   void check() {
     trainer_.begin_step();
     for (std::size_t i = 0; i < tensors; ++i) {
@@ -97,7 +99,7 @@ class Steps {
       const auto expected = static_cast<float>(i * size + size * (size - 1) / 2);
       if (gradient.front() != expected || gradient.back() != expected || gradient[1] != 0)
         throw std::runtime_error("wrong sum in tensor " + std::to_string(tensors - 1 - i));
-      std::fill(gradient.begin(), gradient.end(), 0.0F);  // sums in place would grow without bounds
+      std::fill(gradient.begin(), gradient.end(), 0.0F);  // else sums in place would grow
     }
   }
 

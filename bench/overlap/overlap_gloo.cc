@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Gloo with gradient buckets as frameworks build them on it: a bucket whose gradients
-// are all ready is handed to a thread, which reduces one after the other. Usage: overlap_gloo
-// CONTROL RANK SIZE STORE INTERFACE STORE is an empty folder that all ranks share.
+//
+// One rank of Gloo with gradient buckets, as frameworks build them on Gloo. When all gradients of a
+// bucket are ready, a thread reduces it; the thread reduces one bucket after the other. STORE is an
+// empty folder that all ranks share.
+//
+//   overlap_gloo CONTROL RANK SIZE STORE INTERFACE
 #include <algorithm>
 #include <condition_variable>
 #include <exception>
@@ -35,7 +38,7 @@ class Gloo final : public rondo::overlap::Trainer {
   int size() const override { return runs_.size(); }
   std::vector<std::string> algorithms() const override { return GlooRuns::algorithms(); }
 
-  // Connections of its own for every bucket: see peer_gloo.cc.
+  // Every bucket gets its own connections; peer_gloo.cc says why.
   void prepare(std::string_view algorithm, std::span<const std::size_t> counts,
                std::size_t bucket_bytes) override {
     const std::lock_guard lock(mutex_);
@@ -51,7 +54,7 @@ class Gloo final : public rondo::overlap::Trainer {
       first += elements.size();
       buckets_.push_back({first, runs_.make(algorithm, elements, elements)});
     }
-    gloo::barrier(*buckets_.front().run.barrier);  // nobody works with the old ones any more
+    gloo::barrier(*buckets_.front().run.barrier);  // then no rank uses the old connections
   }
 
   std::span<float> gradient(std::size_t tensor) override {
@@ -61,7 +64,8 @@ class Gloo final : public rondo::overlap::Trainer {
     const std::lock_guard lock(mutex_);
     launched_ = finished_ = 0;
   }
-  // Gradients become ready from the last to the first, which is the order of the buckets.
+  // Starts the buckets that end at or before this tensor: buckets are in the order in which
+  // gradients become ready.
   void ready(std::size_t tensor) override {
     std::unique_lock lock(mutex_);
     const std::size_t before = launched_;
@@ -79,7 +83,7 @@ class Gloo final : public rondo::overlap::Trainer {
 
  private:
   struct Bucket {
-    std::size_t end = 0;  // elements of all buckets up to its last
+    std::size_t end = 0;  // elements of all buckets up to and including this one
     GlooRun run;
   };
 
@@ -105,7 +109,7 @@ class Gloo final : public rondo::overlap::Trainer {
 
   GlooRuns runs_;
   std::vector<float> gradients_;            // in the order in which they become ready
-  std::vector<std::size_t> counts_, ends_;  // of tensors
+  std::vector<std::size_t> counts_, ends_;  // by tensor: its elements, and where it ends
   std::vector<Bucket> buckets_;
   std::mutex mutex_;
   std::condition_variable changed_;

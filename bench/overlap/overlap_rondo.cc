@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Rondo's gradient buckets; everything else comes from the environment. Usage:
-// overlap_rondo CONTROL
+//
+// One rank of Rondo's gradient buckets, which takes its settings from the environment.
+//
+//   overlap_rondo CONTROL
 #include <rondo/communicator.h>
 #include <rondo/gradients.h>
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times an all-reduce (f32 sum) of Rondo and of other libraries side by side. docs/compare.md explains the method."""
+"""Times an all-reduce (f32 sum) of Rondo and of other libraries side by side. docs/compare.md
+explains the method."""
 
 import argparse
 import json
@@ -73,7 +74,7 @@ def parse_arguments() -> argparse.Namespace:
                         help="bytes to reduce; default %(default)s")
     parser.add_argument("--rounds", type=positive(int), default=5, help="rounds per size; default %(default)s")
     parser.add_argument("--starts", type=positive(int), default=1,
-                        help="start all libraries anew this often, with so many rounds each time; default %(default)s")
+                        help="how often all libraries are started, with --rounds rounds each time; default %(default)s")
     parser.add_argument("--seconds-per-turn", type=positive(float), default=0.1, metavar="S", help="default %(default)s")
     parser.add_argument("--timeout", type=positive(float), default=20.0, metavar="S",
                         help="a library that takes longer for one turn is left out; default %(default)s")
@@ -83,8 +84,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--build", type=Path, default=Path("build"), metavar="FOLDER",
                         help="where Rondo was built; default %(default)s")
     parser.add_argument("--before", type=Path, metavar="FOLDER",
-                        help="an earlier build of Rondo: a peer too, and the ratios are against it; alone unless --peers is given")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="writes the rows there as well")
+                        help="an earlier build of Rondo, which becomes a peer; the ratios are to it; without --peers it is the only one")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows to this file")
     arguments = parser.parse_args()
     if arguments.before and not (arguments.before / "bench" / "peers" / "peer_rondo").exists():
         parser.error(f"--before {arguments.before} has no bench/peers/peer_rondo: give the folder of a build with its benches")
@@ -98,7 +99,8 @@ def parse_arguments() -> argparse.Namespace:
 
 @contextmanager
 def started(names: list[str], transport: str, ranks: int, arguments: argparse.Namespace, missing: dict[str, str]):
-    """The groups that are up, by name; the others are entered in `missing`. Afterwards no process of theirs is left."""
+    """Yields the groups that have started, by name. `missing` gets the reasons for the others.
+    At the end every process is stopped."""
     folder = Path(tempfile.mkdtemp(prefix="rondo-compare-"))
     groups: dict[str, Group] = {}
     try:
@@ -123,7 +125,8 @@ def started(names: list[str], transport: str, ranks: int, arguments: argparse.Na
         yield groups
     finally:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # nothing interrupts the cleaning up, which takes bounded time
+            # Nothing may interrupt the clean-up, whose time is bounded.
+            signal.signal(number, signal.SIG_IGN)
         for group in groups.values():
             group.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -195,7 +198,8 @@ def compare(transport: str, ranks: int, arguments: argparse.Namespace) -> list[R
     names = [*RONDO[transport], *peers]
     for start in range(arguments.starts):
         present = [name for name in names if name not in missing]
-        # Who starts first may find another place on the cores than who starts last.
+        # The library that starts first may get other cores than the last, so every other start is
+        # in reverse order.
         order = present if start % 2 == 0 else present[::-1]
         with started(order, transport, ranks, arguments, missing) as groups:
             candidates = [Candidate(groups[name], algorithm) for name in names if name in groups

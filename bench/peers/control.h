@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The connection of a benchmark's rank to the driver (bench/peers/group.py).
 #pragma once
 
 #include <atomic>
@@ -10,9 +12,9 @@
 
 namespace rondo::compare {
 
-// The connection of a rank to the driver: lines of text over a Unix socket. When the driver hangs
-// up, for whatever reason, the process ends at once, even in the middle of an operation: no rank
-// outlives its driver.
+// Lines of text over a Unix socket. When the driver closes the connection or dies, this process
+// ends at once, even in the middle of an operation: no rank outlives its driver. Thread-bound; a
+// thread of its own watches the connection. Errors throw.
 class Control {
  public:
   explicit Control(const std::string& path);
@@ -20,9 +22,9 @@ class Control {
   Control& operator=(const Control&) = delete;
   ~Control();
 
-  // A line or the end of the connection is there: read_line() will not wait long.
+  // Data or the end of the connection is there, so read_line() does not wait long.
   bool readable() const;
-  // Sleeps until the next line has come; nothing at the end of the connection.
+  // Sleeps until the next line is there. Returns nullopt at the end of the connection.
   std::optional<std::string> read_line();
   void write_line(std::string line);
 
@@ -38,8 +40,8 @@ class Control {
 // "ready RANK SIZE ALGORITHM...", the first line of every rank.
 std::string ready_line(int rank, int size, const std::vector<std::string>& algorithms);
 
-// Runs a rank that this driver controls. What it throws reaches the driver as "failed EXPLANATION",
-// in one line. The exit status.
+// Connects to the driver at `path` and calls rank(control). An exception reaches the driver as one
+// line, "failed EXPLANATION". Returns the exit status.
 int run_controlled(const std::string& path, const std::function<void(Control&)>& rank);
 
 }  // namespace rondo::compare

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// The all-reduce algorithms of Gloo, for peer_gloo and overlap_gloo.
 #pragma once
 
 #include <gloo/barrier.h>
@@ -15,14 +17,15 @@
 
 namespace rondo::compare {
 
-// An all-reduce of Gloo on fixed memory, with connections that it has for itself.
+// An all-reduce of Gloo on fixed memory, with its own connections.
 struct GlooRun {
   std::shared_ptr<gloo::rendezvous::Context> context;
   std::unique_ptr<gloo::BarrierOptions> barrier;
   std::function<void()> run;
 };
 
-// Makes them. All ranks make the same ones in the same order.
+// Makes GlooRun objects. All ranks make the same ones in the same order, each from one thread.
+// Errors throw.
 class GlooRuns {
  public:
   // store_path: an empty folder that all ranks share.
@@ -30,7 +33,7 @@ class GlooRuns {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   static std::vector<std::string> algorithms();
-  // True when the algorithm knows no separate input: it reduces what stands in the output.
+  // True when the algorithm has no separate input: it reduces the output in place.
   static bool in_place(std::string_view algorithm);
   GlooRun make(std::string_view algorithm, std::span<float> input, std::span<float> output);
 

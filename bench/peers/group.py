@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of one library: started together, commanded together, never left behind."""
+"""Starts the ranks of one library, sends them commands, and stops all of them."""
 
 import contextlib
 import os
@@ -15,11 +15,12 @@ from launch import Launch
 
 
 class Failure(Exception):
-    """The library did not do what it was told; the text says why, in words for the table."""
+    """The library did not do what it was told. The text gives the reason for the table's end."""
 
 
 class Rank:
-    """The connection to one rank and a handle to its process, which may be the child of a launcher."""
+    """The connection to one rank and a descriptor of its process, which may be a child of a
+    launcher."""
 
     def __init__(self, connection: socket.socket, seconds: float):
         self.connection = connection
@@ -37,7 +38,8 @@ class Rank:
 
 
 class Group:
-    """Every wait ends at a deadline. After a Failure the group is of no further use but to be stopped."""
+    """The ranks of one job. Every wait has a deadline. After a Failure the caller can only
+    stop() the group."""
 
     def __init__(self, name: str, ranks: int, folder: Path, seconds: float):
         self.name = name
@@ -53,7 +55,7 @@ class Group:
         self._listener.listen(ranks)
 
     def start(self, launches: list[Launch]) -> None:
-        """Starts the processes and waits for nothing."""
+        """Starts the processes without waiting for them."""
         with self._log.open("wb") as log:
             for launch in launches:
                 environment = os.environ | launch.environment
@@ -77,7 +79,8 @@ class Group:
         self.algorithms = answers[0][3:]
 
     def command(self, line: str) -> list[str]:
-        """Tells all ranks and returns their answers, in no particular order."""
+        """Sends the line to all ranks and returns their answers, in any order. Then sends
+        "rest"."""
         deadline = time.monotonic() + self._seconds
         self._tell(line)
         answers = self._answers(deadline, "finish")
@@ -85,7 +88,7 @@ class Group:
         return answers
 
     def stop(self) -> None:
-        """Ends all processes: by request, then because the connection is gone, then by force."""
+        """Ends all processes: by "quit", then by closing the connections, then by signals."""
         with contextlib.suppress(Failure):
             self._tell("quit")
         if not self._ended(1):
@@ -145,7 +148,7 @@ class Group:
         return answer
 
     def _ended(self, seconds: float) -> bool:
-        """Whether all processes have ended, after waiting at most so long for it."""
+        """Waits at most `seconds`. Returns whether all processes have ended."""
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             for rank in self._ranks:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver and a rank say to each other, one line each way:
+//
+// The lines between the driver and a rank: a command of the driver, and the rank's answer.
 //
 //   (rank, when the library is up)              ready RANK SIZE ALGORITHM...
 //   check ALGORITHM BYTES                       right | wrong EXPLANATION
@@ -8,10 +9,10 @@
 //   rest                                        (nothing: the rank sleeps until the next line)
 //   quit                                        (nothing: the rank ends)
 //
-// Instead of an answer a rank may say "failed EXPLANATION" and end. Between its answer and the next
-// line a rank keeps giving the library chances to progress, because another rank may still wait for
-// bytes that are queued here; "rest" is sent when all ranks have answered, so that a rank that is
-// not at work costs no CPU.
+// Instead of an answer a rank may send "failed EXPLANATION" and end. Between its answer and the
+// next line a rank calls Library::progress() again and again, because another rank may still wait
+// for bytes that are queued here. The driver sends "rest" when all ranks have answered: then an
+// idle rank needs no CPU.
 #include <sched.h>
 
 #include <algorithm>
@@ -26,7 +27,7 @@
 namespace rondo::compare {
 namespace {
 
-// Small integers: their sum over any number of ranks seen here is exact in f32, in any order.
+// Small integers, whose sum over all ranks is exact in f32 in any order.
 float element(std::size_t index, int rank) {
   return static_cast<float>((index * 7 + static_cast<std::size_t>(rank) * 13) % 61);
 }
@@ -62,7 +63,7 @@ class Measurer {
     std::size_t iterations = 0;
     if (!(arguments >> warm_up >> iterations))
       throw std::invalid_argument("turn: bad number of iterations");
-    // What is reduced in place would grow without bounds.
+    // Otherwise values that are reduced in place would grow without limit.
     if (in_place_) std::fill(output_.begin(), output_.end(), 0.0F);
     std::ostringstream reply("times", std::ios::ate);
     for (std::size_t i = 0; i < warm_up + iterations; ++i) {
@@ -72,7 +73,7 @@ class Measurer {
       const auto time = std::chrono::steady_clock::now() - start;
       if (i >= warm_up) reply << ' ' << std::chrono::nanoseconds(time).count();
     }
-    library_.barrier();  // the driver is not woken while a rank is still measuring
+    library_.barrier();  // so that no answer wakes the driver while a rank is still measuring
     return reply.str();
   }
 
@@ -105,7 +106,7 @@ class Measurer {
   std::string algorithm_;
   bool in_place_ = false;
   std::vector<float> input_;
-  std::vector<float> ordinary_;  // the output, unless the library gives memory for it
+  std::vector<float> ordinary_;  // the output, unless the library allocates it
   std::span<float> output_;
 };
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 PEERS = ("gloo", "openmpi", "mpich")
 TRANSPORTS = ("tcp", "shm")
-# Rondo itself, by transport: with memory from Communicator::allocate it is a candidate of its own.
+# Rondo's candidates by transport: one of them uses memory from Communicator::allocate.
 RONDO = {"tcp": ("rondo",), "shm": ("rondo", "rondo_allocated")}
-# Another build of Rondo (--before): its ranks are peers, each held against Rondo on the same kind of memory.
+# The names of an earlier build (--before): a peer for each kind of memory, compared with Rondo on
+# the same kind.
 BEFORE = {name: name.replace("rondo", "before") for name in RONDO["shm"]}
 INTERFACE = "lo"
 
 
 class Missing(Exception):
-    """A library cannot be measured here; the text says what is not there."""
+    """A library cannot be measured here. The text says what is missing."""
 
 
 @dataclass
@@ -26,12 +27,13 @@ class Launch:
 
 
 def has(name: str, transport: str) -> bool:
-    """Whether the library knows the transport at all."""
+    """Whether the library has this transport."""
     return transport == "tcp" or name != "gloo"
 
 
 def launches(name: str, transport: str, build: Path, ranks: int, control: Path, folder: Path) -> list[Launch]:
-    """The processes to start so that `ranks` ranks of the library connect to `control`. `folder` is theirs alone."""
+    """The processes to start: `ranks` ranks of the library will connect to `control`. No other
+    job uses `folder`."""
     library = name.partition("_")[0].replace("before", "rondo")
     program = build / "bench" / "peers" / f"peer_{library}"
     if not program.exists():

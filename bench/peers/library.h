@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// What the harness needs of a library that bench/peers/compare.py measures.
 #pragma once
 
 #include <cstddef>
@@ -11,35 +13,34 @@
 
 namespace rondo::compare {
 
-// One rank of a communication library under comparison. All ranks make the same calls in the same
-// order, from one thread; a call that fails throws.
+// One rank of a communication library. All ranks make the same calls in the same order, each from
+// one thread. A call that fails throws.
 class Library {
  public:
   virtual ~Library() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // The ways in which it can run an all-reduce; each is measured as a candidate of its own.
+  // The algorithms for an all-reduce. The driver measures each as a separate candidate.
   virtual std::vector<std::string> algorithms() const = 0;
-  // True when the algorithm knows no separate input: it reduces what stands in `output`.
+  // True when the algorithm has no separate input: it reduces `output` in place.
   virtual bool in_place(std::string_view algorithm) const = 0;
-  // Memory of its own kind for the output of the algorithm, valid until the next call; empty: any
-  // memory will do.
+  // Special memory of the library for the algorithm's output, valid until the next allocate().
+  // Empty: any memory will do.
   virtual std::span<float> allocate(std::string_view algorithm, std::size_t count) = 0;
-  // Makes the next all_reduce() calls sum `input` into `output`, which stay valid until the next
+  // The next all_reduce() calls sum `input` into `output`. The caller keeps both until the next
   // prepare().
   virtual void prepare(std::string_view algorithm, std::span<float> input,
                        std::span<float> output) = 0;
   virtual void all_reduce() = 0;
   virtual void barrier() = 0;
-  // Gives the library a chance to finish what other ranks still wait for. Never waits.
+  // Lets the library continue operations that other ranks still wait for. Never waits.
   virtual void progress() = 0;
 };
 
 using MakeLibrary = std::function<std::unique_ptr<Library>()>;
 
-// The whole life of a rank: connects to the driver at `control_path`, makes the library and obeys
-// until it is told to quit. Returns the exit status. See harness.cc for the lines that are
-// exchanged.
+// Runs a rank: connects to the driver at `control_path`, makes the library, and follows the
+// driver's commands until "quit". harness.cc describes the commands. Returns the exit status.
 int run_rank(const std::string& control_path, const MakeLibrary& make_library);
 
 }  // namespace rondo::compare

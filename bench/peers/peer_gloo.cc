@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Gloo over TCP. Usage: peer_gloo CONTROL RANK SIZE STORE INTERFACE
-// STORE is an empty folder that all ranks share.
+//
+// One rank of Gloo over TCP. STORE is an empty folder that all ranks share.
+//
+//   peer_gloo CONTROL RANK SIZE STORE INTERFACE
 #include <iostream>
 #include <map>
 
@@ -23,9 +25,9 @@ class Gloo final : public rondo::compare::Library {
   bool in_place(std::string_view algorithm) const override { return GlooRuns::in_place(algorithm); }
   std::span<float> allocate(std::string_view, std::size_t) override { return {}; }
 
-  // Every algorithm gets connections of its own for every size: the older ones shrink the send
-  // buffers of theirs to what they need, and whatever uses the same connections afterwards waits
-  // for an acknowledgement every 64 KiB.
+  // Every algorithm gets its own connections for every size. Gloo's older algorithms shrink the
+  // send buffers of their connections, and a later algorithm on the same connections would wait for
+  // an acknowledgement every 64 KiB.
   void prepare(std::string_view algorithm, std::span<float> input,
                std::span<float> output) override {
     std::map<std::string, GlooRun, std::less<>> old;
@@ -36,12 +38,12 @@ class Gloo final : public rondo::compare::Library {
     if (place == made_.end())
       place = made_.emplace(algorithm, runs_.make(algorithm, input, output)).first;
     current_ = &place->second;
-    barrier();  // everybody has come here, so nobody works with the old ones any more
+    barrier();  // all ranks are here, so no rank uses the old connections any more
   }
 
   void all_reduce() override { current_->run(); }
   void barrier() override { gloo::barrier(*current_->barrier); }
-  void progress() override {}  // its own thread sees to that
+  void progress() override {}  // Gloo has its own thread for this
 
  private:
   GlooRuns runs_;

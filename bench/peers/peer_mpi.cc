@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of an MPI library. Compiled once for each MPI that is there.
-// Usage, under the library's mpirun: peer_mpi CONTROL
+//
+// One rank of an MPI library, built once for each installed MPI. Run it under the library's mpirun.
+//
+//   mpirun -n SIZE peer_mpi CONTROL
 #include <mpi.h>
 
 #include <iostream>
@@ -9,8 +11,7 @@
 
 namespace {
 
-// MPI's default error handler ends the job with a message, so no return value needs to be looked
-// at.
+// Checks no return values, because MPI's default error handler ends the job with a message.
 class Mpi final : public rondo::compare::Library {
  public:
   Mpi() {

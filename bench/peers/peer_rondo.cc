@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of Rondo; everything else comes from the environment. Usage: peer_rondo CONTROL
-// [allocate] allocate: reduces in place, in memory from Communicator::allocate.
+//
+// One rank of Rondo, which takes its settings from the environment. With the word "allocate" it
+// reduces in place, in memory from Communicator::allocate.
+//
+//   peer_rondo CONTROL [allocate]
 #include <rondo/communicator.h>
 
 #include <iostream>
@@ -32,7 +35,7 @@ class Rondo final : public rondo::compare::Library {
     communicator_.all_reduce(input_, output_, rondo::ReduceOp::sum).wait();
   }
   void barrier() override { communicator_.barrier().wait(); }
-  void progress() override {}  // an operation that is done here owes nothing to other ranks
+  void progress() override {}  // no rank waits for this one when its operations are done
 
  private:
   rondo::Communicator communicator_;

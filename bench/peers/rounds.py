@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurement of one size: short turns, one library at a time, Rondo before every peer."""
+"""Measures one size in short turns: one library runs at a time, and Rondo runs before every
+peer."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ class Candidate:
         return self.group.name if only else f"{self.group.name}_{self.algorithm}"
 
     def get_ready(self, size: int, seconds: float) -> None:
-        """Checks that the sums are right and finds how many iterations fill the first turn."""
+        """Checks that the sums are right, and finds how many iterations the first turn needs."""
         for answer in self.group.command(f"check {self.algorithm} {size}"):
             if answer != "right":
                 raise Failure(answer)
@@ -36,7 +37,8 @@ class Candidate:
         self.turn(size, seconds)
 
     def turn(self, size: int, seconds: float) -> float:
-        """The p50 in microseconds: for every iteration the slowest rank, then the median over the iterations."""
+        """Returns the p50 in microseconds: the median over iterations of the slowest rank's
+        time. Sets the next turn's iterations."""
         warm_up = warm_ups(self.iterations)
         answers = self.group.command(f"turn {self.algorithm} {size} {warm_up} {self.iterations}")
         ranks = [[int(time) for time in answer.split()[1:]] for answer in answers]
@@ -49,7 +51,8 @@ class Candidate:
 
 @dataclass
 class Row:
-    """`rondo_us` and `ratios` go by the names of launch.RONDO, `peers_us` by those of peers and of their algorithms."""
+    """The medians of one size. Keys of `rondo_us` and `ratios`: names in launch.RONDO. Keys of
+    `peers_us`: peers and their algorithms."""
 
     bytes: int
     rondo_us: dict[str, float] = field(default_factory=dict)
@@ -69,7 +72,7 @@ class Row:
 
 
 class Samples:
-    """What the rounds of one size gave, over all starts of the libraries."""
+    """The figures of all rounds of one size, over all starts of the libraries."""
 
     def __init__(self, size: int):
         self.bytes = size
@@ -78,7 +81,8 @@ class Samples:
 
 
 def measure(candidates: list[Candidate], samples: Samples, rounds: int, seconds: float, missing: dict[str, str], progress) -> None:
-    """Takes libraries that fail out of `candidates`, stops them and enters the reason in `missing`."""
+    """Measures `rounds` rounds. A library that fails is stopped and removed from `candidates`;
+    `missing` gets the reason."""
     size = samples.bytes
 
     def attempt(candidate: Candidate, action):
@@ -121,7 +125,8 @@ def warm_ups(iterations: int) -> int:
 
 
 def row_of(samples: Samples, candidates: list[Candidate]) -> Row:
-    """A library that has failed on the way is no longer a candidate, and has no figure."""
+    """Returns the medians. A library that failed in any start is no candidate any more, and gets
+    no figure."""
     ours, peers = ours_and_peers(candidates)
     times, ratios = samples.times, samples.ratios
     row = Row(samples.bytes)

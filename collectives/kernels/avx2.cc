@@ -25,7 +25,8 @@ struct Avx2 {
     const __m128i second = _mm256_cvtps_ph((__m256)high, _MM_FROUND_TO_NEAREST_INT);
     return (U16)_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
   }
-  // Packing works on each half of a register by itself.
+  // The packing instructions work on each half of a register by itself; the permutation (0xd8) puts
+  // the quarters in order.
   RONDO_INLINE static U16 narrow_words(U32 low, U32 high) {
     return (U16)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)low, (__m256i)high), 0xd8);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Short floats as they lie in one register <-> vectors of f32. Elements keep the lane they are in:
-// 16-bit elements of even and odd index are decoded into different vectors (f8 first into even and
-// odd f16), so that nothing has to be shuffled back.
+// Converts a register of short floats, as they lie in memory, to vectors of f32 and back. Elements
+// are not shuffled within the register: bf16 and f8 at even and odd index are decoded into
+// different vectors (f8 first into even and odd f16), so nothing has to be shuffled back.
 #pragma once
 
 #include "collectives/kernels/vector.h"
@@ -10,7 +10,7 @@
 namespace rondo::kernels {
 namespace {
 
-// What a codec does to results beyond decoding and encoding: nothing.
+// The defaults: a codec that changes nothing before and after a finish.
 template <class M>
 struct PlainCodec {
   using F32 = Vector<float, M>;
@@ -46,7 +46,7 @@ struct BFloatCodec : PlainCodec<M> {
   RONDO_INLINE static void encode(std::byte* to, const F32* value) {
     store(to, (rounded(value[0]) >> 16) | (rounded(value[1]) & 0xffff0000u));
   }
-  // The upper half of each lane is the code.
+  // The code is the upper half of each vector element.
   RONDO_INLINE static U32 rounded(F32 value) {
     const U32 bits = cast<U32>(value);
     const U32 nearest = bits + ((bits >> 16) & 1u) + 0x7fffu;
@@ -54,9 +54,9 @@ struct BFloatCodec : PlainCodec<M> {
   }
 };
 
-// Rounds f32 to nearest even to MantissaBits and to the subnormals below 2^LeastExponent, leaving
-// it an f32: adding 1.5 * 2^k moves the last bit to keep into the last place. For infinity, NaN and
-// values below 2^100.
+// Rounds f32 to nearest even, to MantissaBits and to the subnormals below 2^LeastExponent; the
+// result is still an f32. Adding 1.5 * 2^k moves the last bit to keep into the last place. Correct
+// for infinity, NaN and values below 2^100.
 template <class M, int MantissaBits, int LeastExponent>
 RONDO_INLINE Vector<float, M> round_mantissa(Vector<float, M> value) {
   using F32 = Vector<float, M>;
@@ -77,7 +77,7 @@ struct EightBitCodec : PlainCodec<M> {
   using U16 = Vector<std::uint16_t, M>;
   using U8 = Vector<std::uint8_t, M>;
 
-  // Beyond any f8, within the reach of round_mantissa; NaN stays.
+  // Clamps to 2^20, which is beyond any f8 and small enough for round_mantissa. NaN stays NaN.
   RONDO_INLINE static F32 tamed(F32 value) {
     const F32 most = F32{} + 1048576.0f;
     const F32 below = most < value ? most : value;
@@ -85,7 +85,7 @@ struct EightBitCodec : PlainCodec<M> {
   }
 };
 
-// The upper byte of an f16.
+// An f8e5m2 is the upper byte of an f16.
 template <class M>
 struct F8E5M2Codec : EightBitCodec<M> {
   using typename EightBitCodec<M>::F32;
@@ -105,9 +105,10 @@ struct F8E5M2Codec : EightBitCodec<M> {
   }
 };
 
-// Its bits, seven places up, are an f16 of 1/256 of the value, subnormals too. NaN (all ones) gets
-// the exponent of an f16's NaN. Sums, minima and maxima are formed of these smaller numbers, with
-// the same roundings; Exact is for products.
+// The bits of an f8e4m3, shifted up by seven, are an f16 of 1/256 of the value; this holds for
+// subnormals too. NaN (all ones) gets the exponent of an f16 NaN. Sums, minima and maxima are
+// computed on these smaller numbers, with the same rounding. Products need Exact, which restores
+// the value.
 template <class M, bool Exact>
 struct F8E4M3Codec : EightBitCodec<M> {
   using typename EightBitCodec<M>::F32;
@@ -133,7 +134,7 @@ struct F8E4M3Codec : EightBitCodec<M> {
   }
   RONDO_INLINE static F32 before_finish(F32 value) { return Exact ? value : value * 256.0f; }
   RONDO_INLINE static F32 after_finish(F32 value) { return Exact ? value : value * (1.0f / 256); }
-  // In the upper byte of each lane.
+  // The code is the upper byte of each vector element.
   RONDO_INLINE static U16 code_of(U16 half) {
     const U16 magnitude = half & 0x7fffu;
     const U16 most = U16{} + 0x3f80u;
@@ -184,7 +185,7 @@ ReduceFunction pick_kernel(DType type, ReduceOp op) noexcept {
     case DType::u8:
       return pick_integer<Integers<std::uint8_t, M>>(op);
     case DType::u16:
-      break;  // only moves
+      break;  // u16 is only moved, never reduced
   }
   return nullptr;
 }

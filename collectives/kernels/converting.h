@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Conversions between f32 and the other floating-point types. Unlike codecs.h, elements keep their
-// order: short ones are widened to the lanes of the next wider type.
+// Conversions between f32 and the other floating-point types. Unlike in codecs.h, elements keep
+// their order: short ones are widened to vector elements of the next wider type.
 #pragma once
 
 #include "collectives/kernels/codecs.h"
@@ -12,7 +12,7 @@ namespace {
 template <class T, class M>
 using HalfVector = typename VectorOf<T, M::bytes / 2>::type;
 
-// What is common: a step turns `elements` elements into two vectors of f32, or back.
+// Common to all types: a step converts `elements` elements to two vectors of f32, or back.
 template <class M>
 struct Lanes {
   using F32 = Vector<float, M>;
@@ -40,7 +40,7 @@ struct Doubles : Lanes<M> {
   }
 };
 
-// Through one register of f16.
+// One register of f16 to or from two of f32.
 template <class M>
 struct Halves : Lanes<M> {
   using typename Lanes<M>::F32;
@@ -84,8 +84,8 @@ struct BFloats : Lanes<M> {
   }
 };
 
-// Through f16, as in codecs.h. Format: the f16 lanes of f8 lanes widened to 16 bits, and the f8
-// codes of f16 lanes in their upper bytes.
+// f8 by way of f16, as in codecs.h. Format::half_of makes f16 of f8 codes widened to 16 bits.
+// Format::code_of makes f8 codes of f16, each in the upper byte of its vector element.
 template <class M, class Format>
 struct Bytes : Lanes<M> {
   using typename Lanes<M>::F32;
@@ -130,7 +130,7 @@ struct E4M3 {
   RONDO_INLINE static U16 code_of(U16 half) { return F8E4M3Codec<M, true>::code_of(half); }
 };
 
-// Decoding is to f32, encoding from it.
+// Decoding converts to f32, encoding from f32.
 template <class Type>
 struct Decoding {
   static constexpr std::size_t in_bytes = Type::element_bytes, out_bytes = 4,
@@ -153,7 +153,7 @@ void convert(std::byte* out, const std::byte* in, std::size_t count) {
        count -= Conversion::elements, in += in_step, out += out_step)
     Conversion::step(in, out);
   if (count == 0) return;
-  // Through copies that are a full step, so that nothing past the end is touched.
+  // The rest goes through copies of a full step, so that no byte past the end is touched.
   std::byte whole_in[in_step] = {}, whole_out[out_step];
   std::memcpy(whole_in, in, count * Conversion::in_bytes);
   Conversion::step(whole_in, whole_out);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finish::divide as the divisor of integers: at least 1, so that no division traps, and below 2^63.
+// Finish::divide as a divisor of integers, from 1 to 2^63 - 1, so that no division traps.
 #pragma once
 
 #include <cstdint>

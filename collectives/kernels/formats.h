@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Short floats to and from f32, one at a time, by integer arithmetic: the definition that the
-// vector kernels must match.
+// Converts short floats to and from f32, one at a time, by integer arithmetic. The vector kernels
+// must give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ inline float float_of(std::uint32_t bits) noexcept {
 }
 
 // A binary format with a sign, ExponentBits and MantissaBits. Ieee: the largest exponent means
-// infinity and NaN. Otherwise (f8e4m3) only the code of all ones is NaN, there is no infinity, and
-// overflow becomes NaN.
+// infinity or NaN. Otherwise (f8e4m3) only the code of all ones is NaN, there is no infinity, and
+// overflow gives NaN.
 template <int ExponentBits, int MantissaBits, bool Ieee>
 struct Format {
   static constexpr int bias = (1 << (ExponentBits - 1)) - 1;
@@ -47,7 +47,8 @@ struct Format {
     if constexpr (rebias == 0) {
       return float_of(sign_bit | (magnitude << dropped));
     } else {
-      // A subnormal is magnitude units of 2^(1 - bias - MantissaBits), which is a normal f32.
+      // A subnormal is `magnitude` units of 2^(1 - bias - MantissaBits), and the unit is a normal
+      // f32.
       const float unit = float_of(static_cast<std::uint32_t>(rebias + 1 - MantissaBits) << 23);
       return float_of(sign_bit | bits_of(static_cast<float>(magnitude) * unit));
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Processors of other families: the scalar kernels serve every type.
+// For processors that are not x86-64: the scalar kernels serve every type.
 #include "collectives/kernels/table.h"
 
 namespace rondo::kernels {

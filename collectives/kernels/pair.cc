@@ -9,9 +9,9 @@ namespace rondo::kernels {
 
 namespace {
 
-// The power of two by which each input is multiplied. It is no smaller than the result's own
-// factor, and no smaller than 1 / 2^ceil(log2 ranks), which keeps the sum of all inputs within the
-// type.
+// The power of two by which each input is multiplied: the largest one that is not above the
+// result's factor, but at least 1 / 2^ceil(log2 ranks). That much keeps every sum of inputs within
+// the type.
 float load_factor(double factor, std::size_t ranks) noexcept {
   const int least = -static_cast<int>(std::bit_width(ranks - 1));
   if (!(std::abs(factor) < 1)) return 1;

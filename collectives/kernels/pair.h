@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Combines two values, each a rank's input or a sum of several. Sums of short floats that overflow
-// soon (f16 ends at 65,504, f8 at 448 or 57,344) are rounded to their type from rank to rank. When
-// the result is made smaller at the end, as for a mean, each input is therefore multiplied by a
-// power of two as it is loaded, and the end multiplies by the rest. So a result that the type can
-// hold never overflows on its way, whatever the algorithm. Other types keep their inputs: sums of
-// bf16 overflow where f32 does.
+// Combines two values, each a rank's input or a sum of several. Sums of short floats are rounded to
+// their type from rank to rank, and some overflow soon: f16 ends at 65,504, f8 at 448 or 57,344.
+// When the result is made smaller at the end, as for a mean, the sum must not overflow before that.
+// So each input is multiplied by a power of two when it is loaded, and the end multiplies by the
+// rest. A mean then never overflows on its way, whatever the algorithm. With another scale and a
+// result that the type can hold, a partial sum overflows only where values of different signs make
+// it larger than the whole sum. Other types keep their inputs: sums of bf16 overflow where f32
+// does.
 #pragma once
 
 #include <cstddef>
@@ -14,29 +16,30 @@
 
 namespace rondo::kernels {
 
+// Constant after construction, so any number of threads may use it at once. Nothing fails.
 class PairReduction {
  public:
   PairReduction() = default;
-  // scale: of the result; a mean is also divided by `ranks`. The operation must reduce.
+  // scale: multiplies the result. A mean is also divided by `ranks`. Requires supports(type, op).
   PairReduction(DType type, ReduceOp op, double scale, std::size_t ranks) noexcept;
 
-  // out = first op second; `last` also finishes it, when it holds every rank's input. out may be
-  // either of them.
   struct Value {
     const std::byte* data;
-    bool input;  // of one rank, not combined yet
+    bool input;  // one rank's input, not combined yet
   };
+  // out = first op second. last: the result holds every rank's input, so it is also finished. out
+  // may be first or second.
   void combine(std::byte* out, const Value& first, const Value& second, std::size_t count,
                bool last) const noexcept;
-  // Finishes a value that was combined elsewhere; `input`: the only rank's own.
+  // Finishes a value that was combined before. value.input: it is the input of the only rank.
   void finish(std::byte* out, const Value& value, std::size_t count) const noexcept;
   bool finishes() const noexcept { return rest_.needed(); }
 
  private:
   ReduceFunction reduce_ = nullptr;
-  ScaledSum scaled_sum_ = nullptr;  // where inputs are made smaller
-  float load_ = 1;
-  Finish whole_, rest_;  // of inputs as they are; of what has been made smaller
+  ScaledSum scaled_sum_ = nullptr;  // null where inputs are not made smaller
+  float load_ = 1;                  // the factor for inputs
+  Finish whole_, rest_;             // for unchanged inputs; for values multiplied by load_
 };
 
 }  // namespace rondo::kernels

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CPU reduction kernels, chosen once for this processor (base/processor.h). bf16 is rounded by
-// integer arithmetic everywhere: the instructions of AVX512_BF16 flush subnormals to zero, and
-// memory is the limit either way.
+// CPU reduction kernels, chosen once for this processor (base/processor.h). All functions here are
+// thread-safe. bf16 is rounded by integer arithmetic everywhere: the instructions of AVX512_BF16
+// flush subnormals to zero, and memory is the limit either way.
 #pragma once
 
 #include <cstddef>
@@ -23,24 +23,26 @@ struct Finish {
 };
 
 // out[i] = finish(op(in[0][i], in[1][i], ...)), from left to right, for i < count; sources >= 1.
-// f16, bf16 and f8 are combined in f32 and rounded once, to nearest even; f8e4m3 overflow gives
-// NaN, f8e5m2 infinity (OFP8). Nothing needs alignment. out may be the same as any of the inputs,
-// but must not overlap one otherwise. Integer arithmetic wraps. min and max give NaN when either is
-// NaN, and take -0 as less than +0, so that the order of the sources never shows; which NaN it is,
-// in these and in sums, is not defined. ReduceOp::mean combines as sum: the division is in finish.
-// Rounding must be in the processor's default mode.
+// - Nothing needs alignment. out may be one of the inputs, but must not overlap one otherwise.
+// - f16, bf16 and f8 are combined in f32 and rounded once, to nearest even. Overflow gives NaN in
+//   f8e4m3 and infinity in f8e5m2 (OFP8).
+// - Integer arithmetic wraps.
+// - min and max give NaN when either operand is NaN, and treat -0 as less than +0. So the order of
+//   the sources does not matter. Which NaN results, here and in sums, is not defined.
+// - ReduceOp::mean combines as sum; the division is in finish.
+// - The processor must be in its default rounding mode.
 using ReduceFunction = void (*)(std::byte* out, const std::byte* const* in, std::size_t sources,
                                 std::size_t count, const Finish& finish);
 
-// Null where supports(type, op) is false or the processor lacks the isa. scalar is the oracle: the
-// others give the same bits.
+// Null where supports(type, op) is false or the processor lacks the isa. scalar is the reference:
+// the others give the same bits, except for which NaN it is.
 ReduceFunction find_reduce(DType type, ReduceOp op, base::Isa isa = base::best_isa()) noexcept;
 
-// out[i] = finish(in[0][i] * factors[0] + in[1][i] * factors[1]), otherwise as above. The factors
-// are powers of two, at most 1.
+// out[i] = finish(in[0][i] * factors[0] + in[1][i] * factors[1]), otherwise like ReduceFunction.
+// The factors are powers of two, at most 1.
 using ScaledSum = void (*)(std::byte* out, const std::byte* const* in, const float* factors,
                            std::size_t count, const Finish& finish);
-// For types whose sums overflow long before f32: f16, f8e4m3 and f8e5m2. Null for the others.
+// For types whose sums overflow long before f32: f16, f8e4m3 and f8e5m2. Null for other types.
 ScaledSum find_scaled_sum(DType type, base::Isa isa = base::best_isa()) noexcept;
 
 }  // namespace rondo::kernels

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The oracle: one element at a time, written to be read. It also serves processors without AVX2.
+// The reference: one element at a time, written to be read. Processors without AVX2 use it too.
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
@@ -12,7 +12,7 @@
 namespace rondo::kernels {
 namespace {
 
-// How an element is held in memory, what it is combined as, and how a result is finished.
+// The type of an element in memory, the type in which it is combined, and how a result is finished.
 template <class T>
 struct Native {
   using Stored = T;
@@ -47,8 +47,8 @@ struct Short {
   }
 };
 
-// Signed arithmetic wraps because it is done on the unsigned type of the same width (or int, which
-// holds all 8-bit results).
+// Signed integers wrap because they are computed in the unsigned type of the same width. Types of 8
+// bits are computed in int, which holds all their results.
 template <class T>
 using Wrapping = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
                                              std::type_identity<T>>::type;
@@ -73,8 +73,8 @@ bool negative(T value) noexcept {
   return value < T{};
 }
 
-// IEEE 754-2019 minimum and maximum: NaN when either is, and -0 is less than +0, so the order of
-// the operands never shows.
+// IEEE 754-2019 minimum and maximum: NaN when either operand is NaN, and -0 is less than +0. So the
+// order of the operands does not matter.
 struct Min {
   template <class T>
   static T apply(T a, T b) noexcept {
@@ -152,7 +152,7 @@ void scaled_sum(std::byte* out, const std::byte* const* in, const float* factors
   }
 }
 
-// Through the value that both types hold, so that there is one rounding: one of them is f32.
+// One of the types is f32, so there is only one rounding: in the cast or in encode().
 template <class From, class To>
 void convert(std::byte* out, const std::byte* in, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -221,7 +221,7 @@ ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept {
     case DType::u8:
       return pick<Native<std::uint8_t>>(op);
     case DType::u16:
-      break;  // only moves
+      break;  // u16 is only moved, never reduced
   }
   return nullptr;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Finish for vectors of results: chosen once for a call, in the cheapest form that gives the bits
+// Applies Finish to vectors of results. A call chooses once the cheapest form that gives the bits
 // of value * multiply / divide.
 #pragma once
 
@@ -13,8 +13,8 @@
 namespace rondo::kernels {
 namespace {
 
-// Its reciprocal is then exact, also as an f32, and multiplying by it rounds the same real number
-// as dividing.
+// The reciprocal of such a value is exact, also as an f32. So multiplying by it rounds the same
+// real number as dividing.
 inline bool is_moderate_power_of_two(double value) noexcept {
   std::uint64_t bits;
   std::memcpy(&bits, &value, sizeof bits);
@@ -22,10 +22,10 @@ inline bool is_moderate_power_of_two(double value) noexcept {
   return (bits & 0x000fffffffffffffu) == 0 && exponent > 1023 - 100 && exponent < 1023 + 100;
 }
 
-// T is the lane type. InDouble: the contract is arithmetic in f64, rounded to T once. For f32 lanes
-// a single operation with an f32 operand may stay in f32: a product of two f32 is exact in f64, and
-// a quotient of two is never so near to the middle of two f32 that rounding to f64 first could
-// change it (53 >= 2 * 24 + 2).
+// T is the type of a vector element. InDouble: the contract is arithmetic in f64, rounded to T
+// once. A single operation of two f32 may stay in f32, since rounding to f64 first would not change
+// its result. The product of two f32 is exact in f64. The quotient of two f32 is never near enough
+// to the middle between two f32 (53 >= 2 * 24 + 2).
 template <class T, bool InDouble>
 class FloatScaling {
  public:
@@ -94,8 +94,9 @@ class FloatScaling {
   double wide_multiply_, wide_divide_;
 };
 
-// The floating type in which value / divisor, truncated, is the integer quotient: one that holds
-// the product of both.
+// The type in which value / divisor, truncated, is the integer quotient. Integers of 64 bits divide
+// as they are. In a floating-point type the quotient lies at least 1 / divisor below the next
+// integer. Rounding moves it by less while value is below 2^53 (f64) or 2^24 (f32).
 template <class T>
 struct QuotientOf {
   using type = T;

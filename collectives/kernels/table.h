@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Three functions per instruction set: the kernel of (type, op), that of scaled sums, and the one
-// of (from, to); null where there is none. The caller has checked that the processor has the
-// instructions. Each is compiled with its own -m flags. Everything it includes must therefore keep
-// its functions in an anonymous namespace, or the linker may hand AVX-512 code to a caller that
-// never asked for it.
+// Three functions for each instruction set. They return the kernel for (type, op), for scaled sums
+// of a type, and for a conversion (from, to), or null where there is none. The caller has checked
+// that the processor has the instructions. Each instruction set is compiled with its own -m flags.
+// Its headers must therefore keep all functions in an anonymous namespace: otherwise the linker may
+// give AVX-512 code to a caller on a processor without it.
 #pragma once
 
 #include "collectives/kernels/convert.h"

@@ -3,13 +3,13 @@
 // The reduction loop over vectors of one width, written with the compiler's vector types. An
 // instruction set is a struct Machine:
 //   bytes                             width of its registers
-//   widen_half(halves, low, high)     f16 lanes -> two vectors of f32 lanes
+//   widen_half(halves, low, high)     f16 -> two vectors of f32
 //   narrow_half(low, high)            and back, rounded to nearest even
-//   narrow_words(low, high)           lanes of 32 bits that hold 16 -> lanes of 16
-//   narrow_bytes(words)               lanes of 16 bits that hold 8 -> lanes of 8, half a register
+//   narrow_words(low, high)           elements of 32 bits that hold 16 -> elements of 16 bits
+//   narrow_bytes(words)               elements of 16 bits that hold 8 -> half a register of 8 bits
 // A unit is one register of elements as they lie in memory, decoded into one or more vectors of
-// accumulators. Everything here is in an anonymous namespace and nothing instantiates a template of
-// the standard library: see table.h.
+// accumulators. Everything here is in an anonymous namespace, and nothing instantiates a template
+// of the standard library: see table.h.
 #pragma once
 
 #include <cstddef>
@@ -49,8 +49,8 @@ RONDO_INLINE void store(std::byte* to, V value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-// Bits is the vector of unsigned integers of the same shape. ordered: signedness matters. tame: see
-// ShortFloats.
+// Bits is the vector of unsigned integers of the same shape. ordered: the signedness of integers
+// matters. tame: see ShortFloats.
 struct Sum {
   static constexpr bool tame = true;
   static constexpr bool ordered = false;
@@ -109,9 +109,9 @@ struct Max {
   }
 };
 
-// Both orders of the operands differ only in zeros and in NaN (each gives its second operand).
-// Or-ing them makes -0 of two zeros and keeps the ones of a NaN's exponent; and-ing makes +0 of two
-// zeros, and the NaN has to be put back.
+// The comparison gives its second operand for two zeros and for NaN. So it is done in both orders,
+// and the bits of both results are combined. Minimum: OR of +0 and -0 gives -0, and OR keeps the
+// ones of a NaN's exponent. Maximum: AND gives +0, but it can destroy a NaN, which is put back.
 struct FloatMin {
   static constexpr bool tame = true;
   template <class Bits, class V>
@@ -168,7 +168,8 @@ struct UnsignedOf<double> {
   using type = std::uint64_t;
 };
 
-// Integers are held as unsigned lanes, whose arithmetic wraps, and compared as what they are.
+// Integers are held as unsigned vector elements, whose arithmetic wraps, and compared as their own
+// type.
 template <class T, class M>
 struct Integers {
   using Machine = M;
@@ -217,9 +218,9 @@ struct Floats {
   }
 };
 
-// Short floats in `count` vectors of f32; Codec says how, and what has to be done to them before
-// and after a finish. It may be told that results are tame: sums, minima and maxima of short floats
-// stay far below the largest f32.
+// Short floats in `count` vectors of f32. Codec decodes and encodes them, and says what to do
+// before and after a finish. Op::tame: results need no clamp before encoding, because sums, minima
+// and maxima of short floats stay far below the largest f32.
 template <class Codec, class M>
 struct ShortFloats {
   using Machine = M;
@@ -270,7 +271,7 @@ RONDO_INLINE void reduce_units(std::byte* out, const std::byte* const* in, std::
   for (std::size_t u = 0; u < Units; ++u) result[u].store(out + at + u * width);
 }
 
-// Less than a register: through copies that are a full one, so that nothing past the end is
+// Less than a register goes through copies of a full register, so that no byte past the end is
 // touched.
 template <class Unit, class Op>
 RONDO_INLINE void reduce_rest(std::byte* out, const std::byte* const* in, std::size_t sources,
@@ -313,7 +314,7 @@ void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std
   if (at < bytes) reduce_rest<Unit, Op>(out, in, sources, at, bytes - at, scaling);
 }
 
-// Less than a register goes through copies that are a full one, as above.
+// Less than a register goes through copies of a full register, as in reduce_rest.
 template <class Unit>
 void scaled_sum(std::byte* out, const std::byte* const* in, const float* factors, std::size_t count,
                 const Finish& finish) {

@@ -61,7 +61,7 @@ Shape shape_of(schedules::Algorithm algorithm, Collective operation, const Topol
   const CostRow& row = cost_row(algorithm, operation);
   Topology t = topology;
   t.hosts = std::clamp(t.hosts, 1, t.ranks);
-  // As many ranks as the average at least, and as few as leave one for every other host at most.
+  // At least the average number of ranks, and at most so many that every other host has one.
   t.ranks_per_host =
       std::clamp(t.ranks_per_host, (t.ranks - 1) / t.hosts + 1, t.ranks - t.hosts + 1);
   if (row.levels != nullptr && (t.hosts > 1 || row.flat == nullptr)) return row.levels(t);

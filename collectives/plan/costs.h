@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What an algorithm moves, as numbers: the coefficients of the planner's cost formulas
-// (docs/planner.md). A pure function, and the checker's counts are its test.
+// (docs/planner.md). Pure functions; tests compare them with what the checker counts.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace rondo::plan {
 
-// Measured or default costs of a kind of link, the letters of docs/planner.md.
+// Measured or default costs of a kind of link, with the letters of docs/planner.md.
 struct LinkCosts {
   double latency_s = 8e-6;  // a: one frame, end to end
-  double seconds_per_byte =
-      4e-10;  // b: one direction of a link; between hosts: of all links of a host together
-  double frame_s =
-      3e-6;  // f: cost of one more frame on the sender and the receiver, not overlapped
+  // b: one direction of a link; between hosts, of all links of a host together.
+  double seconds_per_byte = 4e-10;
+  // f: what one more frame costs on the sender and the receiver, not overlapped.
+  double frame_s = 3e-6;
 };
 
 struct CostConstants {
@@ -30,21 +30,21 @@ struct Topology {
   int hosts = 1;
   int ranks_per_host = 1;     // the largest number of ranks on one host
   int cores_per_host = 1;     // of that host
-  bool in_rank_order = true;  // ranks of a host follow each other
+  bool in_rank_order = true;  // Hosts::in_rank_order: the ranks of a host are consecutive
 };
 
 // cores: of the host with the most ranks.
 Topology topology_of(const schedules::Hosts& hosts, int ranks, int cores);
 
-// What crosses one kind of link. Bytes are in units of the whole buffer, frames and hops are
-// counts, all for one segment that is the whole buffer.
+// What crosses one kind of link, for one segment that is the whole buffer. Bytes are in units of
+// that buffer; frames and hops are counts.
 struct Traffic {
-  // On the longest path of one segment that has the machine to itself:
+  // The longest path of a segment that has the machine to itself:
   double hops = 0;  // frames in a row
   double path_bytes = 0;
-  double path_frames =
-      0;  // frames that a rank on it handles one after another, beyond the first of each hop
-  // Of the busiest rank; for bytes between hosts, of the busiest host: in the busier direction.
+  // Frames that a rank on the path handles one after another, beyond the first of each hop.
+  double path_frames = 0;
+  // The busiest rank's, in its busier direction; bytes between hosts: the busiest host's.
   double busy_bytes = 0;
   double busy_frames = 0;  // sent and received
 };
@@ -53,17 +53,17 @@ struct Shape {
   double slices = 1;
   Traffic host = {}, network = {};
   double path_reduce = 0, busy_reduce = 0;  // bytes combined on the path, and by the busiest rank
-  double frames = 0, bytes = 0,
-         reduce = 0;  // all ranks together: frames and bytes sent, bytes combined
+  // All ranks together: frames and bytes sent, bytes combined.
+  double frames = 0, bytes = 0, reduce = 0;
 };
 
-// Requires supports(). Exact for one host and for hosts of one rank; for hosts of several, where
-// links between hosts take turns with those within, an estimate that is never less than the bytes
-// that must cross.
+// Requires supports(). Exact on one host and with one rank on each host, except that path and busy
+// bytes of halving, two_shot and pairwise are multiplied by `turning` (tuning.h). With several
+// ranks on each of several hosts it is an estimate, never less than the bytes that must cross.
 Shape shape_of(schedules::Algorithm algorithm, Collective operation, const Topology& topology);
 
-// Whether ranks need scratch memory for values that are not their output: then segments in flight
-// are bounded by staging memory.
+// Whether ranks need staging memory for values that are not their output. That memory then limits
+// the segments in flight.
 bool needs_staging(Collective operation) noexcept;
 
 }  // namespace rondo::plan

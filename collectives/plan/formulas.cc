@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// n ranks, k = n - 1 others. The leading terms are those of Thakur, Rabenseifner and Gropp
-// (Optimization of collective communication operations in MPICH, 2005) and of Sanders, Speck and
-// Traeff (two-tree algorithms, 2009); the counts of frames and the pipelined terms are read off the
-// schedules.
+// n: ranks, k = n - 1. The leading terms are those of Thakur, Rabenseifner and Gropp (Optimization
+// of collective communication operations in MPICH, 2005) and of Sanders, Speck and Traeff (two-tree
+// algorithms, 2009). The counts of frames and the pipelined terms are counted in the schedules.
 #include "collectives/plan/formulas.h"
 
 #include <algorithm>
@@ -69,7 +68,7 @@ Flat ring_all_gather(int ranks) {
           .frames = k * n,
           .bytes = k};
 }
-// An all-gather whose frames are summed on the way.
+// Turns an all-gather into a reduce-scatter: the receiver of each frame also sums it.
 Flat summed(Flat flat, int ranks) {
   flat.path_reduce = flat.path_bytes;
   flat.busy_reduce = flat.busy_bytes;
@@ -90,22 +89,22 @@ Flat ring_gather(int ranks) {
           .bytes = k / 2};
 }
 
-// Every slice passes every gap between hosts.
 double share_of_hops(double hops, const Flat& flat) {
   return flat.hops > 0 ? hops / flat.hops : 0;
 }
+// Slices go round the ring and cross every boundary between hosts.
 Crossing ring_crossing(const Flat& flat, const Topology& t) {
   const double n = t.ranks, hosts = t.hosts, hops = std::ceil(flat.hops * hosts / n);
   return {hops, flat.path_bytes, flat.busy_bytes, share_of_hops(hops, flat)};
 }
-// One slice in a pipeline: only the gaps between hosts count.
+// One slice in a pipeline: the path's bytes are those that cross the boundaries between hosts.
 Crossing pipeline_crossing(const Flat& flat, const Topology& t) {
   const double hosts = t.hosts, hops = 2 * (hosts - 1);
   return {hops, hosts - 1, flat.busy_bytes, share_of_hops(hops, flat)};
 }
 
-// Tree: a node hears its two children one after the other; each half of the buffer has a tree of
-// its own.
+// Tree: each half of the buffer has its own tree. A node receives from its two children one after
+// the other.
 
 Flat tree_all_reduce(int ranks) {
   const double k = ranks - 1, height = floor_log2(ranks);
@@ -150,13 +149,13 @@ Flat tree_barrier(int ranks) {
           .frames = 2 * k};
 }
 
-// In-order trees over ranks in host order: only the upper levels cross.
+// The trees are in-order trees over ranks in host order, so only the upper levels cross.
 Crossing tree_crossing(const Flat& flat, const Topology& t) {
   const double hops = std::min(flat.hops, 2 * ceil_log2(t.hosts));
   return {hops, flat.path_bytes * hops / flat.hops, 2 * flat.busy_bytes, share_of_hops(hops, flat)};
 }
 
-// Star: everything passes the centre, one frame after another.
+// Star: all frames pass the centre, one after another.
 
 Flat star_barrier(int ranks) {
   const double k = ranks - 1;
@@ -206,7 +205,7 @@ Flat star_gather(int ranks) {
   return flat;
 }
 
-// Of what a rank sends to the others, the part whose receivers are on other hosts.
+// The part of a rank's peers that are on other hosts.
 double share_outside(const Topology& t) {
   return static_cast<double>(t.ranks - t.ranks_per_host) / (t.ranks - 1);
 }
@@ -240,7 +239,7 @@ double doubling_hops(const Flat& flat, const Topology& t) {
   const bool whole = std::has_single_bit(static_cast<unsigned>(t.ranks));
   return std::min(flat.hops, ceil_log2(t.hosts) + (whole ? 0 : 2));
 }
-// Every rank of a host sends the whole buffer at once.
+// All ranks of a host send the whole buffer to other hosts at the same time.
 Crossing doubling_crossing(const Flat& flat, const Topology& t) {
   const double hops = doubling_hops(flat, t), bytes = hops * t.ranks_per_host;
   return {hops, bytes, bytes, share_of_hops(hops, flat)};
@@ -265,7 +264,7 @@ Flat chain_all_reduce(int ranks) {
           .bytes = 2 * k,
           .reduce = k};
 }
-// A root in the middle hears the prefix, and then the last rank.
+// A root in the middle receives the partial sum and then the last rank's value.
 Flat chain_reduce(int ranks) {
   const double n = ranks, k = n - 1;
   const bool pair = ranks == 2;
@@ -306,23 +305,24 @@ Crossing chain_crossing(const Flat& flat, const Topology& t) {
   return {hops, flat.path_bytes * share, flat.busy_bytes * chain_width(t),
           share_of_hops(hops, flat)};
 }
-// All blocks are summed on the last host, and most go back from there in two parts.
+// The last host sums all blocks. Most of them go back from there in two parts: the partial sum and
+// the last rank's value.
 Crossing chains_crossing(const Flat& flat, const Topology& t) {
   const double hosts = t.hosts, bytes = chain_width(t) * 2 * (hosts - 1) / hosts;
   const double hops = std::ceil(flat.hops * chain_share(t));
   return {hops, bytes, bytes, share_of_hops(hops, flat)};
 }
 
-// A rank that turns from peer to peer uses its links less evenly than one that hears from a single
-// one all the time.
+// For algorithms in which a rank goes from peer to peer: it uses its links less evenly than one
+// that streams with a single peer.
 Flat uneven(Flat flat) {
   flat.path_bytes *= turning;
   flat.busy_bytes *= turning;
   return flat;
 }
 
-// Halving: ranks 2i and 2i + 1 exchange first. Where a group is odd one rank hears from two:
-// (m-1)/2 slices more, m the odd factor of n.
+// Halving: ranks 2i and 2i + 1 exchange first. In a group with an odd number of ranks one rank
+// receives from two. That makes (m-1)/2 more slices, where m is the odd factor of n.
 
 Flat even_halving_all_gather(int ranks) {
   const double n = ranks, k = n - 1, hops = ceil_log2(ranks), part = k / n;
@@ -344,7 +344,7 @@ Flat halving_all_gather(int ranks) {
 Flat halving_reduce_scatter(int ranks) {
   return uneven(summed(even_halving_all_gather(ranks), ranks));
 }
-// There, and back.
+// The way there and the way back; only the way there reduces.
 Flat twice(const Flat& there) {
   Flat flat = there;
   flat.hops = 2 * there.hops;
@@ -360,8 +360,8 @@ Flat halving_all_reduce(int ranks) {
   return uneven(twice(summed(even_halving_all_gather(ranks), ranks)));
 }
 
-// Bytes that cross when ranks exchange with the one at distance 1, then 2, 4, ..., half as much
-// each time.
+// Bytes that cross between hosts when ranks exchange at distance 1, then 2, 4, ... They exchange
+// half of the buffer first, then half as much each time.
 double halved_bytes(const Topology& t) {
   const double most = t.ranks_per_host;
   const bool aligned = t.ranks == t.hosts * t.ranks_per_host &&
@@ -385,7 +385,7 @@ Crossing halving_and_back_crossing(const Flat& flat, const Topology& t) {
   return crossing_in_ways(2, flat, t);
 }
 
-// Two-shot, and the exchange of all pairs.
+// Two-shot and pairwise.
 
 Flat even_two_shot_all_gather(int ranks) {
   const double n = ranks, k = n - 1, part = k / n;
@@ -411,7 +411,7 @@ Flat two_shot_barrier(int ranks) {
   const double n = ranks, k = n - 1;
   return {.hops = 1, .path_frames = k - 1, .busy_frames = 2 * k, .frames = k * n};
 }
-// All frames of a rank leave at once, one for each of the others.
+// A rank sends one frame to each other rank, all at once.
 Flat pairwise_all_to_all(int ranks) {
   Flat flat = two_shot_all_gather(ranks);
   flat.path_frames *= 2;
@@ -422,12 +422,13 @@ Crossing all_pairs_crossing(const Flat& flat, const Topology& t) {
   return {flat.hops, bytes, bytes, outside};
 }
 
-// Two levels. Rails are as many as ranks on the fullest host; the hosts are taken as equally full.
+// Two levels. There are as many rails as ranks on the fullest host. All hosts count as equally
+// full.
 
 struct Levels {
   explicit Levels(const Topology& t)
       : n(t.ranks), hosts(t.hosts), rails(t.ranks_per_host), height(ceil_log2(t.hosts)) {}
-  double n, hosts, rails, height;  // height: rounds of a tree of hosts
+  double n, hosts, rails, height;  // height: rounds of a binomial tree of hosts
   double k = n - 1, last = hosts - 1, inside = (rails - 1) / rails;
   double near = rails > 1 ? 1 : 0;  // hops within a host, each way
 };

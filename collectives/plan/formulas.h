@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The cost formulas: one row for each row of schedules/algorithms.h, in its order. costs.h makes
-// shapes of them for a topology.
+// The cost formulas: one row for each row of schedules/algorithms.h, in the same order. shape_of
+// (costs.h) applies them to a topology.
 #pragma once
 
 #include <limits>
@@ -11,7 +11,8 @@
 
 namespace rondo::plan {
 
-// What an algorithm moves with one kind of link; the fields are those of Traffic and Shape.
+// What an algorithm moves when all links are of one kind. The fields are those of Traffic and
+// Shape.
 struct Flat {
   double slices = 1;
   double hops = 0, path_bytes = 0, path_reduce = 0, path_frames = 0;
@@ -19,8 +20,9 @@ struct Flat {
   double frames = 0, bytes = 0, reduce = 0;
 };
 
-// What of it crosses between hosts that hold several ranks: hops of the longest path, and bytes of
-// the busiest host on that path and in all. share: of the frames, and of the bytes on hosts.
+// The part that crosses between hosts with several ranks: hops and bytes on the longest path, and
+// all bytes of the busiest host. share: the part of the frames that crosses. Links within hosts
+// keep 1 - share of the frames and of the bytes.
 struct Crossing {
   double hops = 0, path_bytes = 0, host_bytes = 0, share = 0;
 };
@@ -28,16 +30,16 @@ struct Crossing {
 struct CostRow {
   schedules::Algorithm algorithm = schedules::Algorithm::direct;
   Collective operation = Collective::barrier;
-  // With one kind of link, from two ranks; null where `levels` holds for every topology.
+  // For links of one kind and at least two ranks. Null where `levels` holds for every topology.
   Flat (*flat)(int ranks) = nullptr;
-  // Null for algorithms with `levels`.
+  // For several hosts with several ranks. Null for algorithms with `levels`.
   Crossing (*crossing)(const Flat& flat, const Topology& topology) = nullptr;
-  // Of an algorithm that tells links within hosts from those between: it is worth trying where
-  // there are several hosts and one of them has several ranks.
+  // For an algorithm that treats links within hosts and between hosts differently. The planner
+  // tries it where there are several hosts and one of them has several ranks.
   Shape (*levels)(const Topology& topology) = nullptr;
   // The planner tries it up to this number of ranks.
   int most_ranks = std::numeric_limits<int>::max();
-  // Frames stay within transports::eager_bytes: ranks exchange in both directions at once.
+  // Frames are at most transports::eager_bytes, because ranks exchange in both directions at once.
   bool eager_frames = false;
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Predicted times are minima of straight lines in the number of bytes: one line for a single
-// segment, and one for each frame size with which the buffer can be pipelined. The choice walks
-// along the lower envelope of all lines, which does not depend on the number of bytes, and stops
-// there; so it is monotone by construction.
+// A candidate's predicted time is the minimum of straight lines in the number of bytes: one line
+// for a single segment, and one for each frame size of a pipeline. The lower envelope of all
+// candidates' lines does not depend on the number of bytes. The choice walks along it from 0 to the
+// number of bytes, which makes it monotone by construction.
 #include "collectives/plan/planner.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ namespace rondo::plan {
 
 namespace {
 
-// Segment numbers travel in 32 bits.
+// A frame's header holds the segment's number in 32 bits.
 constexpr std::size_t most_segments = std::size_t{1} << 31;
 
 struct Line {
@@ -54,8 +54,8 @@ struct Candidates {
   std::array<Candidate, schedules::algorithm_count> items;
   std::size_t count = 0;
 
-  // In the order in which growing messages may use them: by the slope they end with, the steepest
-  // first.
+  // Sorts by the slope for large messages, steepest first: the order in which growing messages may
+  // use them.
   void insert(const Candidate& candidate) {
     std::size_t place = count++;
     for (; place > 0 && items[place - 1].final_slope() < candidate.final_slope(); --place)
@@ -82,9 +82,9 @@ class Estimator {
   Candidate estimate(schedules::Algorithm algorithm) const;
 
  private:
-  // Where ranks outnumber cores: all work of the host shared among its cores, and on top the part
-  // of what must happen in a row during which other cores may find nothing to do (Graham's bound
-  // for list scheduling). Else what must happen in a row. The network works by itself.
+  // With a core for each rank, the time is that of what must happen in a row. With fewer cores it
+  // is Graham's bound for list scheduling: the host's work divided by its cores, plus the part of
+  // what must happen in a row in which other cores may be idle. The network needs no core.
   double crowded(double in_a_row, double network, double frames, double bytes,
                  double reduce) const {
     if (share_ == 0) return in_a_row + network;
@@ -101,9 +101,9 @@ class Estimator {
   Topology topology_;
   const CostConstants& costs_;
   const PlanOptions& options_;
-  // Of all work that one core of the fullest host does; 0: a core for every rank.
+  // The part of all ranks' work that one core of the fullest host does; 0: a core for every rank.
   double share_ = 0;
-  double idle_ = 0;
+  double idle_ = 0;  // 1 - 1 / cores: the part of the cores that may be idle
 };
 
 std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain, std::size_t slices,
@@ -152,7 +152,7 @@ Line Estimator::pipelined(const Shape& shape, const Line& single, std::size_t se
       depth =
           std::clamp(std::floor(static_cast<double>(options_.staging_bytes) / bytes), 1.0, depth);
   }
-  // From one segment to the next.
+  // The time from one segment to the next.
   const double turn = std::min(whole, std::max(busy, whole / depth));
   return {std::max(single.start, whole - turn), turn / bytes, segment_bytes,
           static_cast<std::uint32_t>(depth)};
@@ -173,8 +173,8 @@ Candidate Estimator::estimate(schedules::Algorithm algorithm) const {
     for (const std::size_t frame : frame_ladder)
       add(bounded_segment(frame * slices, candidate.grain, slices, algorithm));
   }
-  // One segment; where pipelining costs more than it hides, the line of the best segments, of which
-  // there are several in the end.
+  // The line for one segment. Where its slope is below that of every pipeline, it gets the slope of
+  // the best one, because large buffers are cut into several segments anyway.
   const Line* flattest = &candidate.lines[0];
   for (std::size_t i = 1; i < candidate.line_count; ++i)
     if (candidate.lines[i].slope < flattest->slope) flattest = &candidate.lines[i];
@@ -225,8 +225,8 @@ Candidates collect(Collective operation, const Topology& topology, const CostCon
   return candidates;
 }
 
-// Walks the lower envelope from 0 to `bytes` and returns the last candidate, in their order, that
-// was best on the way.
+// Walks the lower envelope from 0 to `bytes`. Returns the last one, in their order, of the
+// candidates that were best on the way.
 const Candidate& walk(const Candidates& candidates, double bytes) {
   const Candidate* chosen = candidates.begin();
   const Line* line = nullptr;
@@ -265,8 +265,8 @@ Plan make_plan(const Candidate& candidate, std::size_t bytes) {
             .depth = static_cast<int>(line.depth),
             .seconds = line.at(static_cast<double>(bytes))};
   const std::size_t grain = candidate.grain;
-  if (grain > 1 &&
-      bytes > line.segment_bytes) {  // segments of equal size rather than a small last one
+  // Segments of equal size are better than a small last one.
+  if (grain > 1 && bytes > line.segment_bytes) {
     const std::size_t segments = (bytes - 1) / line.segment_bytes + 1;
     plan.segment_bytes = std::min(line.segment_bytes, ((bytes - 1) / segments / grain + 1) * grain);
   }

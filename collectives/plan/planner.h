@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A pure function: (operation, bytes, topology, constants) -> plan. Every rank computes it from the
-// same arguments.
+// Chooses the algorithm, the segments and the depth of a call. All functions here are pure, so
+// thread-safe: every rank gets the same plan from the same arguments.
 #pragma once
 
 #include <cstddef>
@@ -19,29 +19,28 @@ struct PlanOptions {
   std::size_t segment_bytes = 0;                     // 0: choose
   int depth = 0;                                     // 0: choose
   std::size_t staging_bytes = std::size_t{8} << 20;  // of one lane
-  bool reproducible = false;  // only algorithms whose result depends on rank order alone
+  bool reproducible = false;                         // only algorithms for which is_reproducible()
 };
 
 struct Plan {
   schedules::Algorithm algorithm = schedules::Algorithm::star;
-  std::size_t segment_bytes = 0;  // of the segment of the whole buffer (all blocks together for
-                                  // all_gather and reduce_scatter)
+  std::size_t segment_bytes = 0;  // bytes of a segment, of all blocks together
   int depth = 1;
   double seconds = 0;  // predicted
 };
 
-// Allocates nothing unless it throws.
-// bytes: of the whole buffer: count * size_of(type), for all_gather and reduce_scatter of the
-// larger of the two buffers. The chosen algorithm is monotone in bytes: as bytes grow an algorithm
-// once left does not come back. Throws Error(unsupported) when the wanted algorithm does not exist
-// for the operation; the message lists those that do.
+// bytes: of the whole buffer, which is the larger of the two where input and output differ. The
+// choice is monotone: as bytes grow, an algorithm that is no longer chosen is never chosen again.
+// Throws Error(unsupported) when the wanted algorithm does not exist for the operation; the message
+// lists the algorithms that exist. Allocates nothing unless it throws.
 Plan choose_plan(Collective operation, std::size_t bytes, const Topology& topology,
                  const CostConstants& constants, const PlanOptions& options = {});
 
-// Whether the bits of the result are those of the sum in rank order (or nothing is summed).
+// Whether the result has the bits of a sum in rank order, or nothing is summed.
 bool is_reproducible(schedules::Algorithm algorithm, Collective operation) noexcept;
 
-// Every candidate with its predicted time: the chosen one, then the others from fast to slow.
+// Every candidate with its predicted time: first the chosen one, then the others from fast to slow.
+// Throws as choose_plan does.
 std::vector<Plan> list_plans(Collective operation, std::size_t bytes, const Topology& topology,
                              const CostConstants& constants, const PlanOptions& options = {});
 

@@ -59,7 +59,7 @@ SimulatedFabric::Work SimulatedFabric::work(std::uint32_t rank, std::uint64_t by
           picoseconds(static_cast<double>(chunk) * per_byte * factor)};
 }
 
-// The rank runs on the core of its pool that is free first.
+// Runs the rank on the core of its pool that is free first.
 Picoseconds SimulatedFabric::take_core(std::uint32_t rank, Picoseconds since, Picoseconds time,
                                        Trail& trail) {
   Server& own = ranks_[rank];
@@ -94,8 +94,8 @@ Picoseconds SimulatedFabric::receive(std::uint32_t rank, Picoseconds since, Pico
   return std::max(start + w.all(), here + w.frame + w.chunk);
 }
 
-// A server that has rested takes up to a burst at once. Its clock is one burst ahead, so that a
-// rest before the start counts too.
+// An idle server takes up to a burst at once. server.free may be up to one burst in the future
+// without delay, so a server that was idle from the start also has a full burst.
 Picoseconds SimulatedFabric::begin(Server& server, Picoseconds time, Picoseconds length,
                                    Picoseconds burst, Trail& trail) {
   if (server.free > time + burst) trail = server.trail;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The hosts, cores and links of a simulation as servers that take work in the order in which it
+// The hosts, cores and links of a simulation, as servers that take work in the order in which it
 // comes. Times are whole picoseconds.
 #pragma once
 
@@ -15,12 +15,13 @@ namespace rondo::plan {
 using Picoseconds = std::uint64_t;
 Picoseconds picoseconds(double seconds) noexcept;
 
-// The longest stay at one rank on the way to an event, along what it had to wait for.
+// The critical path to an event, which follows what each event had to wait for: the rank where it
+// stayed longest, and the rank where it is now.
 struct Trail {
   std::uint32_t longest_rank = 0, here = 0;
   Picoseconds longest = 0, since = 0;
 
-  // The way goes on somewhere else from this time on.
+  // The path leaves its rank at this time.
   void leave(Picoseconds time) noexcept {
     if (time <= since || time - since <= longest) return;
     longest = time - since;
@@ -32,14 +33,15 @@ struct Trail {
   }
 };
 
-// first: when the first bytes are on, last: when all are.
+// When the first bytes have passed, and when all have.
 struct Passage {
   Picoseconds first = 0, last = 0;
 };
 
+// Thread-bound. Only the constructor allocates.
 class SimulatedFabric {
  public:
-  // hosts: those simulated, the first of the fabric.
+  // hosts: how many hosts are simulated, the first ones of the fabric.
   SimulatedFabric(const Fabric& fabric, std::span<const Straggler> stragglers, int hosts);
 
   int host_of(std::uint32_t rank) const noexcept {
@@ -47,25 +49,27 @@ class SimulatedFabric {
   }
   Picoseconds start_of(std::uint32_t rank) const noexcept { return delay_[rank]; }
 
-  // Processor time of `rank` for a frame that becomes known at `since`. trail: of what made it
-  // ready; replaced when the processor was the reason to wait. For a send, first is when the link
-  // may begin; for a receive `here` is when the last byte arrives, and last is when all is handled.
+  // Take processor time of `rank` for a frame. trail: the path to what made the frame ready; it is
+  // replaced when the frame had to wait for the processor.
+  // send() starts at `now`; the result's first is when the link may begin, and last is when the
+  // sender has handed over all bytes. receive() can start at `since`, when the rank may begin to
+  // handle the frame, and `here` is when its last byte arrives. It returns when all is handled.
   Passage send(std::uint32_t rank, Picoseconds now, std::uint64_t bytes, Trail& trail);
   Picoseconds receive(std::uint32_t rank, Picoseconds since, Picoseconds here, std::uint64_t bytes,
                       bool reduce, Trail& trail);
 
-  // Through the sender's end of a link from ready.first on; ready.last is when the sender has
+  // Passes the sender's end of a link, from ready.first on. ready.last is when the sender has
   // handed over the last byte.
   Passage leave(std::uint32_t rank, bool inside, Passage ready, std::uint64_t bytes, Trail& trail);
-  // Through the receiver's end: arriving.first and .last are when the bytes would come if it were
-  // free.
+  // Passes the receiver's end. arriving: when the bytes would come if that end were free. Returns
+  // when the last byte is there.
   Picoseconds enter(std::uint32_t rank, bool inside, Passage arriving, std::uint64_t bytes,
                     Trail& trail);
   Picoseconds latency(bool inside) const noexcept {
     return inside ? inside_latency_ : between_latency_;
   }
 
-  // Fills in the shares of what was busy, after so long.
+  // Fills in the busy shares and the bytes of links, for a run that took `time`.
   void report(SimulatedRun& run, Picoseconds time) const;
 
  private:
@@ -75,8 +79,9 @@ class SimulatedFabric {
     Trail trail;
   };
   struct Work {
-    Picoseconds frame = 0, rest = 0,
-                chunk = 0;  // rest and chunk: of all payload, of what is not hidden
+    // frame: per frame. rest: for all payload. chunk: for the payload whose cost the link's own
+    // time does not hide (Fabric::chunk_bytes).
+    Picoseconds frame = 0, rest = 0, chunk = 0;
     Picoseconds all() const noexcept { return frame + rest; }
   };
 
@@ -90,10 +95,10 @@ class SimulatedFabric {
   std::vector<double> factor_;       // by rank
   std::vector<double> link_factor_;  // by host
   std::vector<Picoseconds> delay_;
-  std::vector<Server> ranks_, ports_out_, ports_in_;  // by rank
-  std::vector<Server> links_out_, links_in_;          // by host
-  std::vector<Picoseconds> cores_;                    // when each is free, host by host
-  std::size_t cores_together_ = 0;                    // in one pool; 0: a core for every rank
+  std::vector<Server> ranks_, ports_out_, ports_in_;  // by rank; ports: links within hosts
+  std::vector<Server> links_out_, links_in_;          // by host: links between hosts
+  std::vector<Picoseconds> cores_;                    // when each is free, pool by pool
+  std::size_t cores_together_ = 0;                    // cores in a pool; 0: a core for every rank
   bool one_pool_ = false;
 };
 

@@ -8,7 +8,7 @@ namespace rondo::plan {
 
 namespace {
 
-// Nothing is to be done where a value is kept: there are no bytes.
+// A simulated rank has no bytes to keep.
 constexpr auto keep = [](std::uint64_t, std::uint32_t) noexcept {};
 
 }  // namespace
@@ -61,8 +61,8 @@ SimulatedRank::Before SimulatedRank::before(const schedules::FramePlace& place) 
           progress_.steps_done(place.segment)};
 }
 
-// What the slice of the frame can do next, what waited for a fence, and, where the window has
-// moved, everything.
+// Finds what the frame's slice can do next and what waited for a fence; if the window has moved,
+// all links.
 void SimulatedRank::find_changes(const schedules::FramePlace& place, const Before& before,
                                  std::vector<Candidate>& found) const {
   if (place.segment >= progress_.base()) {
@@ -90,7 +90,7 @@ void SimulatedRank::find_fenced(std::uint64_t segment, std::uint32_t steps_done,
   }
 }
 
-// No simulated operation is in place.
+// Overwrites::value, because no simulated operation is in place.
 bool SimulatedRank::can_receive(std::uint32_t peer) const noexcept {
   const int index = static_cast<int>(peer);
   return begun_ && !progress_.peer(index).receives.done() &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One operation under way on one simulated rank: Progress, without bytes and small enough for a
-// hundred thousand, and which links to look at after each change.
+// One operation on one simulated rank: Progress without bytes, small enough for a hundred thousand
+// ranks. After each change it says which links may be able to do more.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@
 namespace rondo::plan {
 
 struct SimulatedPeer {
-  std::uint32_t reverse = 0;  // this rank among the peers of that one
-  std::uint32_t by_rank = 0;  // the peer that would stand here were they sorted by rank
-  std::uint32_t waiting = 0;  // frames that are here and have not been taken
-  bool taking = false;
+  std::uint32_t reverse = 0;  // this rank's index among the peers of that peer
+  std::uint32_t by_rank = 0;  // a sorted list: entry i is the peer with the i-th lowest rank
+  std::uint32_t waiting = 0;  // frames that have arrived and have not been taken
+  bool taking = false;        // the rank handles a frame from this peer
 };
 
-// A link that may have become able to do something.
+// A link that may be able to do more after a change.
 struct Candidate {
   std::uint32_t peer = 0;
   bool send = false;
 };
 
-// Thread-bound. The program must outlive it.
+// Thread-bound. The program must outlive it. received() requires can_receive(), and send_started()
+// requires can_send().
 class SimulatedRank {
  public:
   SimulatedRank(const schedules::Program& program, std::uint64_t segments);
@@ -34,16 +35,17 @@ class SimulatedRank {
   SimulatedPeer& peer(std::uint32_t index) noexcept { return peers_[index]; }
   const SimulatedPeer& peer(std::uint32_t index) const noexcept { return peers_[index]; }
   int rank_of(std::uint32_t peer) const noexcept { return program().peers()[peer].rank; }
-  // Index or -1.
+  // The peer's index, or -1.
   std::int64_t find_peer(int rank) const noexcept;
   const schedules::ProgramStep& step(const schedules::FramePlace& place) const noexcept {
     return progress_.step(place);
   }
   bool done() const noexcept { return progress_.complete(); }
-  // Without the program's.
+  // Bytes of this object and its arrays, without the program.
   std::size_t memory() const noexcept;
 
-  // Frames may come before it has begun. What may have become possible is appended to `found`.
+  // The rank calls the operation; frames may arrive earlier. Here and below, links that may be able
+  // to do more are appended to `found`.
   void begin(std::vector<Candidate>& found);
   bool can_receive(std::uint32_t peer) const noexcept;
   schedules::FramePlace next_receive(std::uint32_t peer) const noexcept {
@@ -55,7 +57,7 @@ class SimulatedRank {
   void sent(const schedules::FramePlace& place, std::vector<Candidate>& found);
 
  private:
-  // Where a segment stood before a change.
+  // How far a segment was before a change.
   struct Before {
     std::uint64_t base = 0;
     std::uint32_t reached = 0, steps_done = 0;

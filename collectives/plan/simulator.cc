@@ -22,23 +22,27 @@ namespace rondo::plan {
 
 namespace {
 
-// start: a rank calls the operation. leave: a frame is ready for its sender's link. reach: its
-// first byte is at the receiver's host. arrive: its last byte is there. receive: it has been
-// handled. sent: its sender may use the buffer again.
-enum class Kind : std::uint8_t { start, leave, reach, arrive, receive, sent };
+enum class Kind : std::uint8_t {
+  start,    // a rank calls the operation
+  leave,    // a frame is ready for its sender's link
+  reach,    // its first byte is at the receiver's host
+  arrive,   // its last byte is there
+  receive,  // the receiver has handled it
+  sent      // the sender may use its buffer again
+};
 
 struct Event {
   Kind kind = Kind::start;
   std::uint32_t rank = 0, peer = 0, step = 0;
   std::uint64_t segment = 0, bytes = 0;
-  // leave: when the sender has handed over the last byte; reach: when the last byte would come;
-  // arrive: when the first one came.
+  // leave: when the sender has handed over the last byte. reach: when the last byte would come.
+  // arrive: when the first byte came.
   Picoseconds other = 0;
   Trail trail;
 };
 
-// Events by time; at one time by kind and rank, so that equal hosts do equal things in equal order;
-// then as they were made.
+// Events in order of time. Those of the same time come by kind, then by rank, so that equal hosts
+// do the same things in the same order; then as they were made.
 class EventQueue {
  public:
   bool empty() const noexcept { return keys_.empty(); }
@@ -88,7 +92,7 @@ schedules::Layout layout_of(const SimulatedCall& call, int ranks, std::uint32_t 
           schedules::is_blocked(call.operation)};
 }
 
-// As a communicator finds it in the records of the ranks.
+// The grouping that a communicator would find in the records of the ranks.
 schedules::Hosts group(const Fabric& fabric) {
   if (fabric.hosts == 1) return {};
   std::vector<int> host_of_rank(static_cast<std::size_t>(fabric.hosts * fabric.ranks_per_host));
@@ -97,9 +101,10 @@ schedules::Hosts group(const Fabric& fabric) {
   return schedules::Hosts(host_of_rank);
 }
 
+// One run: prepare(), then run().
 class Simulation {
  public:
-  // hosts: how many of the fabric's are simulated, one or all.
+  // hosts: how many hosts of the fabric are simulated, one or all.
   Simulation(const SimulatedCall& call, const Fabric& fabric, std::span<const Straggler> stragglers,
              int hosts);
   void prepare(std::uint64_t memory_limit);
@@ -118,8 +123,8 @@ class Simulation {
   [[noreturn]] void report_too_many(std::uint64_t limit) const;
 
   bool is_whole() const noexcept { return hosts_ == fabric_.hosts; }
-  // The rank simulated in its place: where one host stands for all, the one at the same place on
-  // it.
+  // The rank that is simulated in its place. Where one host stands for all: the rank at the same
+  // place on that host.
   std::uint32_t stand_in(int rank) const noexcept {
     return static_cast<std::uint32_t>(is_whole() ? rank : rank % fabric_.ranks_per_host);
   }
@@ -246,7 +251,7 @@ void Simulation::handle(const Event& event) {
   if (rank.done()) mark_done(event);
 }
 
-// Does what has become possible on the rank of the event, and what becomes possible by that.
+// Does all that the event's rank can do now; each action may make more possible.
 void Simulation::act(const Event& event) {
   for (std::size_t i = 0; i < found_.size(); ++i) {
     const Candidate next = found_[i];
@@ -264,7 +269,7 @@ void Simulation::try_receive(std::uint32_t peer_index, const Event& event) {
   if (peer.taking || peer.waiting == 0 || !rank.can_receive(peer_index)) return;
   const schedules::FramePlace place = rank.next_receive(peer_index);
   const schedules::ProgramStep& step = rank.step(place);
-  // A frame that could be taken while it came has been handled as it came, all but the end.
+  // If the rank could take the frame while it came, it has handled all but the end of it already.
   const bool at_once = event.kind == Kind::arrive && event.peer == peer_index && peer.waiting == 1;
   --peer.waiting;
   peer.taking = true;
@@ -289,7 +294,7 @@ void Simulation::start_send(std::uint32_t peer_index, const Event& event) {
   const Passage ready = servers_.send(event.rank, now_, next.bytes, next.trail);
   next.other = ready.last;
   next.trail.leave(ready.first);
-  // A link that nobody shares takes the frames of its rank in the order in which they are made
+  // A link that only one rank uses takes its frames in the order in which the rank makes them
   // ready.
   if (fabric_.ranks_per_host == 1)
     leave(next, ready.first);
@@ -359,7 +364,7 @@ void Simulation::report_standstill() const {
                           count_ - done_, count_, stuck));
 }
 
-// Beyond so many frames one host is simulated in place of all, where it can stand for them.
+// With more frames than this, one host is simulated in place of all, where it can stand for them.
 constexpr double frames_worth_a_shortcut = 4e6;
 
 bool one_host_will_do(const SimulatedCall& call, const Fabric& fabric,
@@ -403,7 +408,7 @@ SimulatedRun simulate(const SimulatedCall& call, const Fabric& fabric,
                     static_cast<double>(limits.frames)));
   Simulation simulation(call, fabric, stragglers, one_host ? 1 : fabric.hosts);
   simulation.prepare(limits.memory_bytes);
-  return simulation.run(2 * limits.frames);  // the count was only an estimate
+  return simulation.run(2 * limits.frames);  // count_frames() only estimates
 }
 
 }  // namespace rondo::plan

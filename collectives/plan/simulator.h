@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the schedules of all ranks against a model of hosts and links instead of bytes, by the rules
-// of the engine (schedules/progress.h). Discrete events in whole picoseconds, so that equal
-// arguments give equal results on every machine. docs/simulator.md describes the model.
+// Runs the schedules of all ranks on a model of hosts and links, without bytes, by the rules of the
+// engine (schedules/progress.h). Events have times in whole picoseconds, so equal arguments give
+// equal results on every machine. docs/simulator.md describes the model.
 #pragma once
 
 #include <cstddef>
@@ -17,37 +17,38 @@
 namespace rondo::plan {
 
 struct LinkModel {
-  // From the last byte sent to the last byte there, beyond the costs of the processors.
+  // From when the last byte is sent until it is there, without the costs of the processors.
   double latency_s = 0;
   double seconds_per_byte = 0;  // of payload
 };
 
 struct Fabric {
   int hosts = 1, ranks_per_host = 1;
-  bool in_turns = false;  // rank r stands on host r % hosts, otherwise on host r / ranks_per_host
-  LinkModel inside;       // of one rank, in each direction
-  LinkModel between;      // of one host, in each direction, shared by its ranks
+  bool in_turns = false;  // rank r is on host r % hosts; otherwise on host r / ranks_per_host
+  LinkModel inside;       // within a host: of one rank, in each direction
+  LinkModel between;      // between hosts: of one host, in each direction, shared by its ranks
   double frame_s = 0;     // processor time of a frame, at its sender and again at its receiver
   double byte_s = 0;      // processor time of a payload byte, likewise
   double reduce_seconds_per_byte = 0;  // processor time of a byte combined
-  // That a link between hosts takes at once after a rest (a token bucket).
+  // What an idle link between hosts takes at once (a token bucket).
   std::size_t burst_bytes = 0;
-  // Of a frame, so many bytes are handled before the link starts and after the link is done; all
-  // others while it works.
+  // The processor handles this many bytes of a frame before the link starts and again after the
+  // link is done. It handles all others while the link works.
   std::size_t chunk_bytes = std::size_t{128} << 10;
   int cores_per_host = 0;  // 0: one for every rank
-  int cores = 0;  // of all hosts together, as where hosts are namespaces; 0: each host has its own
-  // Payloads up to this leave their buffer at once.
+  int cores = 0;  // that all hosts share, as namespaces on one machine do; 0: each host has its own
+  // A payload of at most this many bytes leaves its buffer when the sender has handed it over. A
+  // larger one between hosts leaves when the link has sent it.
   std::size_t copied_bytes = transports::eager_bytes;
 };
 
-// One rank, or where host is not negative all ranks of that host and its link.
+// A slow rank. If host is not negative: all ranks of that host, and its link.
 struct Straggler {
   int rank = schedules::no_rank;
   int host = -1;
-  // Its processor time and, of a host, its link's time per byte are so many times as long.
+  // Multiplies its processor time and, for a host, the time per byte of its link.
   double factor = 1;
-  double delay_s = 0;  // it calls the operation this much later
+  double delay_s = 0;  // it calls the operation so much later
 };
 
 struct SimulatedCall {
@@ -59,44 +60,46 @@ struct SimulatedCall {
   std::uint32_t depth = 1;
 };
 
-// What is simulated. One host stands for all where every host does the same at the same time:
-// operations without a root whose schedule is the same on every host but for a shift, no
-// stragglers, no shared cores. Slices then count as equally long.
+// What is simulated. One host can stand for all where every host does the same at the same time.
+// The operation then has no root, and every host has the same schedule except for a shift. There
+// are no stragglers and no cores that hosts share. All slices then count as equally long.
 enum class SimulatedScope : std::uint8_t { automatic, all_hosts, one_host };
 
 struct SimulationLimits {
   SimulatedScope scope = SimulatedScope::automatic;
-  std::uint64_t frames = 40'000'000;  // simulated
+  std::uint64_t frames = 40'000'000;  // as counted before the run; the run may need twice as many
   std::uint64_t memory_bytes = std::uint64_t{3} << 30;
 };
 
 struct SimulatedRun {
   double seconds = 0;             // from the start of the first rank to the end of the last
   double first_done_seconds = 0;  // to the end of the first
-  int last_rank = 0;              // to be done
-  int critical_rank = 0;          // where the critical path stays longest in one go
+  int last_rank = 0;              // the rank that is done last
+  int critical_rank = 0;          // where the critical path stays longest without a break
   double critical_seconds = 0;    // how long it stays there
   std::uint64_t segments = 1;
   std::uint64_t frames = 0;              // of all ranks
   std::uint64_t bytes = 0;               // payload sent by all ranks
-  std::uint64_t link_bytes = 0;          // of them, between hosts
-  std::uint64_t busiest_link_bytes = 0;  // of the busier direction of the busiest host
+  std::uint64_t link_bytes = 0;          // the part of `bytes` that went between hosts
+  std::uint64_t busiest_link_bytes = 0;  // in the busier direction of the busiest host
   int busiest_host = 0;
-  double busiest_link_share = 0;  // of the time, in which that direction was busy
-  double mean_link_share = 0;     // of both directions of all hosts
-  double busiest_rank_share = 0;  // of the time, in which the processor of a rank was busy
+  // Shares: the part of the run in which a link or a processor was busy.
+  double busiest_link_share = 0;  // the largest of all hosts and directions
+  double mean_link_share = 0;     // over both directions of all hosts
+  double busiest_rank_share = 0;
   double mean_rank_share = 0;
-  bool one_host = false;  // stood for all
+  bool one_host = false;  // one host stood for all
 };
 
-// Frames of all ranks and segments, as the planner counts them: at the root where there are most.
+// Frames of all ranks and segments, as the planner counts them. With a root: for the root that
+// needs most frames.
 double count_frames(const SimulatedCall& call, const Fabric& fabric);
 
 int host_of(const Fabric& fabric, int rank) noexcept;
 
-// At most 2^20 ranks. Requires supports() and sensible numbers. Throws Error(unsupported) at once
-// when the run would exceed a limit; the message has the numbers. Throws Error(corrupt) should the
-// schedules stand still.
+// A pure function, thread-safe. At most 2^20 ranks. Requires supports(), and no negative times or
+// counts. Throws Error(unsupported) when the run exceeds a limit, mostly before it starts; the
+// message has the numbers. Throws Error(corrupt) when the schedules deadlock.
 SimulatedRun simulate(const SimulatedCall& call, const Fabric& fabric,
                       std::span<const Straggler> stragglers, const SimulationLimits& limits = {});
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The checker itself. First the links of one segment are compared at both ends; then the ranks run,
-// each as far as it can, until nobody can go on. Every event waits for a fixed set of others, so
-// the order in which ranks are tried does not matter: what stands still at the end would stand
-// still in every run. Rules is Progress; a test gives it others, to see that what they break is
-// found.
+// The checker itself. It first compares the two ends of each link for one segment. Then each rank
+// runs as far as it can, until no rank can continue. Every event waits for a fixed set of other
+// events, so the order in which ranks run does not matter: a rank that is stuck at the end would be
+// stuck in every run. Rules is Progress; a test passes other rules and requires that the checker
+// finds what they break.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,8 +26,8 @@ namespace rondo::proof {
 struct CheckedLink {
   int from = 0, to = 0;
   std::vector<std::uint32_t> sends, takes;  // steps of a segment, in list order
-  std::size_t first_frame = 0;              // number of its first frame among those of a segment
-  int receiver = 0, sender = 0;  // index of `to` among the peers of `from`, and the other way
+  std::size_t first_frame = 0;              // its first frame's number among all of a segment
+  int receiver = 0, sender = 0;  // index of `to` among the peers of `from`, and the reverse
   std::deque<schedules::FramePlace> in_flight;  // as the sender names them, oldest first
 };
 
@@ -36,9 +36,10 @@ struct CheckedRank {
   std::vector<std::size_t> links;  // all that begin or end here
   Rules progress;
   bool queued = false;
-  bool told = false;  // that its first segment is complete
+  bool told = false;  // Symbolic knows that the first segment is complete
 };
 
+// For one run() in one thread. The schedules and the options must outlive it.
 template <class Rules>
 class Check {
  public:
@@ -113,7 +114,7 @@ std::size_t Check<Rules>::link_between(int from, int to) {
   return static_cast<std::size_t>(index);
 }
 
-// What is wrong with a step by itself.
+// Says what is wrong with a step, seen alone.
 template <class Rules>
 std::string Check<Rules>::check_step(int rank, const schedules::Step& step) const {
   const schedules::Schedule& common = schedules_.front();
@@ -166,7 +167,7 @@ std::string Check<Rules>::prepare_rank(int rank) {
   return {};
 }
 
-// crossed: all_to_all, where a block bears the name of the rank at its other end.
+// crossed: all_to_all, where each end numbers a block by the rank at the other end.
 template <class Rules>
 std::string Check<Rules>::compare_links(bool crossed) const {
   for (const CheckedLink& link : links_) {
@@ -233,7 +234,7 @@ void Check<Rules>::make_programs() {
   }
 }
 
-// The frame that comes so many places after those that have been taken, if it may be taken.
+// The frame `ahead` places after the next one to take, if the receiver may take it now.
 template <class Rules>
 std::optional<schedules::FramePlace> Check<Rules>::next_take(const CheckedLink& link,
                                                              std::size_t ahead) const {
@@ -294,7 +295,8 @@ void Check<Rules>::take(CheckedLink& link, Symbolic& symbolic) {
   progress.received(link.sender, keeper(link.to, symbolic));
 }
 
-// Without credits a frame is handed over only to a receiver that takes it.
+// Takes one frame and sends one, if possible. Without credits a send needs a receiver that takes
+// the frame at once.
 template <class Rules>
 bool Check<Rules>::advance(CheckedLink& link, Symbolic& symbolic) {
   const bool taken = !link.in_flight.empty() && next_take(link, 0);
@@ -311,7 +313,7 @@ bool Check<Rules>::advance(CheckedLink& link, Symbolic& symbolic) {
   return taken || sent;
 }
 
-// The rank may have become able to do more.
+// Queues the rank, which may be able to do more now.
 template <class Rules>
 void Check<Rules>::changed(int rank, Symbolic& symbolic) {
   CheckedRank<Rules>& r = at(rank);
@@ -340,7 +342,7 @@ void Check<Rules>::simulate(Symbolic& symbolic) {
   }
 }
 
-// Its frame has not left, or its link still holds it.
+// Whether the step's frame has not been sent, or its link still reads it.
 template <class Rules>
 bool Check<Rules>::waits_to_send(int rank, std::uint64_t segment, std::uint32_t step) const {
   const Rules& progress = at(rank).progress;
@@ -356,7 +358,7 @@ bool Check<Rules>::waits_to_send(int rank, std::uint64_t segment, std::uint32_t 
   return false;
 }
 
-// Whom the ranks wait for, each with the first step of its oldest segment that is not done.
+// What each stuck rank waits for: the first step that is not done in its oldest segment.
 template <class Rules>
 std::string Check<Rules>::standstill() const {
   constexpr int most = 8;

@@ -18,7 +18,7 @@ std::size_t size_of_set(std::span<const std::uint64_t> set) {
   return count;
 }
 
-// The smallest rank in `set`, or not in it when `member` is false.
+// The lowest rank in `set`; when `member` is false, the lowest that is not in it.
 int first_rank(std::span<const std::uint64_t> set, bool member) {
   for (std::size_t word = 0; word < set.size(); ++word)
     if (const std::uint64_t bits = member ? set[word] : ~set[word]; bits != 0)
@@ -110,7 +110,7 @@ bool Symbolic::has_part(int rank, std::size_t step, bool written) {
   return false;
 }
 
-// Memory that a peer may write belongs to its frame.
+// Only the granted frame may use memory that a peer may write.
 bool Symbolic::may_use(int rank, std::size_t step, std::size_t frame) {
   const std::size_t granted = grants_[place(rank, step_of(rank, step).slice)];
   if (granted == 0 || granted == frame + 1) return true;
@@ -124,7 +124,7 @@ bool Symbolic::may_write(int rank, std::size_t step) {
   return false;
 }
 
-// An untouched slice becomes the rank's own input.
+// Gives a slice without a value the rank's own input.
 bool Symbolic::touch(int rank, std::size_t step, std::uint32_t slice) {
   Value& value = values_[place(rank, slice)];
   if (value.expression != 0) return true;
@@ -137,7 +137,8 @@ bool Symbolic::touch(int rank, std::size_t step, std::uint32_t slice) {
   return true;
 }
 
-// Equal for (a, b) and (b, a): floating-point addition commutes, it does not associate.
+// Gives the same result for (a, b) and (b, a): floating-point addition is commutative, but not
+// associative.
 std::uint32_t Symbolic::combine(std::uint32_t a, std::uint32_t b) {
   const std::uint64_t key = std::uint64_t{std::min(a, b)} << 32 | std::max(a, b);
   const auto leaves = static_cast<std::uint32_t>(size_) * slices_;
@@ -159,8 +160,8 @@ std::string Symbolic::write(std::uint32_t expression) const {
   return fmt::format("({} + {})", first, second);
 }
 
-// What the frame (or another slice) at `from` knows is known at the step's slice now; a token's
-// knowledge is everybody's.
+// The step's slice now knows which ranks the value at `from` (a frame or another slice) knows to
+// have begun. A token tells all slices.
 void Symbolic::learn(int rank, const schedules::Step& step, std::size_t from) {
   const std::uint64_t depth = values_[from].depth;
   const bool fence = step.slice == slices_;
@@ -226,8 +227,8 @@ void Symbolic::keep(int rank, std::size_t index) {
   if (operation_ == Collective::broadcast && first_rank(set, true) != root_)
     return fail(rank, index, "the value is not the root's");
   value.kept = true;
-  if (operation_ == Collective::all_to_all) {  // the block for this rank, from the rank that the
-                                               // slice is named after
+  // In an all_to_all the slice's number is the rank that sent this block.
+  if (operation_ == Collective::all_to_all) {
     if (value.expression !=
         input_of(static_cast<int>(step.slice), static_cast<std::uint32_t>(rank)))
       fail(rank, index, "the value is not the block that its rank has for this one");
@@ -244,7 +245,7 @@ void Symbolic::keep_local(int rank, std::size_t index) {
   if (step.slice == slices_ || !step.keep || !touch(rank, index, step.slice)) return;
   Value& value = values_[place(rank, step.slice)];
   if (!may_use(rank, index, read_by_.size())) return;
-  // Finishing a sum changes it where it lies; what is only moved may lie there already.
+  // Finishing a sum writes to its memory. A value that is only moved may already lie there.
   const bool writes = reduces() || (!value.written && !in_place_);
   if (writes && !may_write(rank, index)) return;
   value.written = true;

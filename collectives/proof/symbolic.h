@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every slice holds on every rank while schedules run: which contributions, as which
-// expression, whether it is finished, and whose beginning it proves. Part of the checker; one
-// segment is enough, for all run the same steps.
+// What every slice holds on every rank while schedules run: its contributions, their expression,
+// whether the value is finished, and which ranks it proves to have begun. Part of the checker. It
+// follows one segment only, because all segments run the same steps.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace rondo::proof {
 
-// `count` sets of ranks in one piece of memory.
+// `count` sets of ranks in one array.
 class RankSets {
  public:
   RankSets(std::size_t count, int ranks)
@@ -27,56 +27,58 @@ class RankSets {
   std::vector<std::uint64_t> data_;
 };
 
+// Thread-bound. Throws nothing but std::bad_alloc: problem() keeps the first error. The schedules
+// must outlive it.
 class Symbolic {
  public:
-  // frames: of one segment, all links together. in_place: a slice's value lies where its input
-  // lay.
+  // frames: number of frames of one segment on all links. in_place: a slice's value lies where its
+  // input lay.
   Symbolic(const std::vector<schedules::Schedule>& schedules, Collective operation, int root,
            std::size_t frames, bool in_place);
 
-  // In the order in which they happen. A step with from: receive, and then send when it has to; one
-  // without: send or keep. written: what the engine takes this rank's part from is what earlier
-  // steps, or this one, have left; else it is the input.
+  // The caller reports events in the order in which they happen. A step with from: receive(), then
+  // send() if it has to. A step without from: send() or keep_local(). written: the engine takes
+  // this rank's part from the value that an earlier step or this one wrote; otherwise from the
+  // input.
   void receive(int rank, std::size_t step, std::size_t frame, bool written);
-  // held: the link reads the memory until released().
+  // held: the link reads the memory until released(frame).
   void send(int rank, std::size_t step, std::size_t frame, bool written, bool held);
   void released(std::size_t frame);
   void keep_local(int rank, std::size_t step);
-  // The frame's sender writes straight to where the step will have it, at any time from now until
-  // it is received.
+  // From now until receive(), the frame's sender may write to the step's memory at any time.
   void granted(int rank, std::size_t step, std::size_t frame);
   // Every step of the rank is done.
   void rank_done(int rank);
-  // All ranks are done: is everything kept that the operation promises?
+  // All ranks are done. Checks that everything is kept that the operation promises.
   void all_done();
 
-  // The first thing that went wrong; empty when nothing has.
+  // The first thing that went wrong, or empty.
   const std::string& problem() const noexcept { return problem_; }
   std::uint64_t rounds() const noexcept { return rounds_; }
-  // How the slice that the first rank kept was summed, by rank: "((0 + 1) + 2)"; empty when nobody
-  // kept it.
+  // How the slice was summed on the first rank that kept it: "((0 + 1) + 2)". The numbers are
+  // ranks. Empty when no rank kept it.
   std::string expression_of(std::uint32_t slice) const { return write(kept_[slice]); }
 
  private:
-  // Of a slice on a rank, or of a frame.
+  // The value of a slice on a rank, or of a frame.
   struct Value {
     std::uint32_t expression = 0;  // 0: untouched, the rank's own input
     bool finished = false;         // every contribution is in it, and the scale has been applied
     bool kept = false;
-    bool written = false;     // by a step; else the rank's input is all there is
-    std::uint64_t depth = 0;  // frames in a row that led to it
+    bool written = false;     // by a step; otherwise the value is the rank's input
+    std::uint64_t depth = 0;  // the longest chain of frames that led to it
   };
 
   std::size_t place(int rank, std::uint32_t slice) const noexcept {
     return static_cast<std::size_t>(rank) * (slices_ + 1) + slice;
   }
   bool reduces() const noexcept;
-  // Values need no finishing: what arrives is what somebody put in.
+  // Only inputs arrive, so values need no finishing.
   bool moves_inputs() const noexcept {
     return operation_ == Collective::gather || operation_ == Collective::scatter ||
            operation_ == Collective::all_to_all;
   }
-  // The expression that stands for what a rank has put in.
+  // The expression that stands for a rank's input.
   std::uint32_t input_of(int rank, std::uint32_t slice) const noexcept {
     return 1 + static_cast<std::uint32_t>(rank) * slices_ + slice;
   }
@@ -87,7 +89,7 @@ class Symbolic {
   std::string write(std::uint32_t expression) const;
   void keep(int rank, std::size_t step);
   void learn(int rank, const schedules::Step& step, std::size_t from);
-  // The memory of the slice's value, or of its input.
+  // The index of the memory of the slice's value, or of its input.
   std::size_t memory(std::size_t place, bool written) const noexcept {
     return 2 * place + (written || in_place_ ? 1 : 0);
   }
@@ -104,11 +106,11 @@ class Symbolic {
   int root_, size_;
   std::uint32_t slices_;
   bool in_place_;
-  std::vector<Value> values_;  // by place, and then by frame
+  std::vector<Value> values_;  // by place(), then by frame
   RankSets contributions_, begun_;
-  std::vector<std::uint32_t> readers_;  // by memory: links that read it
+  std::vector<std::uint32_t> readers_;  // by memory(): how many links read it
   std::vector<std::size_t> read_by_;    // by frame: the memory that its link reads
-  std::vector<std::size_t> grants_;     // by place: frames that may be written there, plus 1
+  std::vector<std::size_t> grants_;     // by place(): 1 + the frame that may be written there, or 0
   std::vector<std::uint32_t> kept_;     // by slice: the expression that the first rank kept
   std::unordered_map<std::uint64_t, std::uint32_t> expressions_;  // operands to sum
   std::vector<std::uint64_t> operands_;                           // by sum, in order of appearance

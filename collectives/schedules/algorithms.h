@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The table of algorithms. To add an algorithm for an operation: its function in schedules.h, its
-// row here, and its formula in the row with the same place in plan/formulas.cc. A new name needs an
-// enumerator (schedule.h) and a row among the names.
+// The table of algorithms. An algorithm for an operation has a function in schedules.h, a row here,
+// and its formula at the same place in plan/formulas.cc. A new algorithm also needs an enumerator
+// (schedule.h) and a row in `algorithms`.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace rondo::schedules {
 struct AlgorithmTraits {
   Algorithm algorithm = Algorithm::direct;
   std::string_view name = {};
-  // Neighbours matter: the ranks are taken host by host, whatever their numbers.
+  // Neighbours matter, so make_schedule takes the ranks host by host, whatever their numbers.
   bool host_by_host = false;
 };
 
@@ -42,7 +42,7 @@ static_assert([] {
   return true;
 }());
 
-// What a function that builds a schedule may ask for. Each takes those it needs.
+// All that a function that makes a schedule may need. build() passes the ones that it takes.
 struct BuildArguments {
   int rank = 0, size = 2, root = 0;
   const Hosts& hosts;
@@ -66,11 +66,11 @@ struct Implementation {
   Algorithm algorithm = Algorithm::direct;
   Collective operation = Collective::barrier;
   Schedule (*build)(const BuildArguments&) = nullptr;
-  // Sums in rank order, so that the bits of the result depend on nothing else.
+  // Sums in rank order, so the bits of the result do not depend on the root, the hosts or the plan.
   bool in_rank_order = false;
 };
 
-// Operations without counts by rank; those with counts have the rows of without_counts().
+// Only operations without counts by rank; the others use the rows of without_counts().
 inline constexpr std::array implementations{
     Implementation{Algorithm::ring, Collective::all_reduce, build<ring_all_reduce>},
     Implementation{Algorithm::ring, Collective::reduce, build<ring_reduce>},
@@ -135,7 +135,8 @@ inline constexpr std::array implementations{
 
 inline constexpr std::size_t no_implementation = implementations.size();
 
-// The place of its row in the table, or no_implementation. For any values.
+// The place of the row in `implementations`, or no_implementation. Values outside the enums are
+// allowed.
 constexpr std::size_t implementation_index(Algorithm algorithm, Collective operation) noexcept {
   constexpr auto places = [] {
     std::array<std::array<std::uint8_t, collective_count + 1>, algorithm_count> made{};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Blocks that only change places: gather, scatter and all_to_all. Nothing is reduced, so nobody has
-// to finish a value.
+// Operations that only move blocks: gather, scatter and all_to_all. Nothing is reduced, so no rank
+// has to finish a value.
 #include "collectives/schedules/schedules.h"
 
 namespace rondo::schedules {
 
-// Every block goes straight to the root, and tokens come back once all are there.
+// Every rank sends its block to the root. The root sends tokens back when it has all blocks.
 Schedule star_gather(int rank, int size, int root) {
   Schedule schedule{.slices = number(size), .rounds = 2, .steps = {}};
   const std::uint32_t token = schedule.slices;
@@ -24,7 +24,8 @@ Schedule star_gather(int rank, int size, int root) {
   return schedule;
 }
 
-// Tokens come to the root first: only then may the others have their blocks and be done.
+// The root first receives a token from every rank: with its block a rank is done, and no rank may
+// be done before all have begun.
 Schedule star_scatter(int rank, int size, int root) {
   Schedule schedule{.slices = number(size), .rounds = 2, .steps = {}};
   const std::uint32_t token = schedule.slices;
@@ -41,8 +42,8 @@ Schedule star_scatter(int rank, int size, int root) {
   return schedule;
 }
 
-// Every rank sends its own block first and hands on what comes from behind; the token goes back
-// against the stream.
+// Every rank sends its own block first and then forwards those of the ranks behind it. The token
+// goes the opposite way.
 Schedule ring_gather(int rank, int size, int root) {
   const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
   const int hop = wrap(rank - root - 1, size), hops = size - 1;  // the root is the last
@@ -65,8 +66,8 @@ Schedule ring_gather(int rank, int size, int root) {
   return schedule;
 }
 
-// The token comes to the root against the stream, and then the blocks leave it, the one that goes
-// farthest first.
+// The token goes to the root first. Then the blocks leave the root the opposite way, the one with
+// the longest way first.
 Schedule ring_scatter(int rank, int size, int root) {
   const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
   const int hop = wrap(rank - root, size), hops = size - 1;  // the root is the first
@@ -88,9 +89,9 @@ Schedule ring_scatter(int rank, int size, int root) {
   return schedule;
 }
 
-// Ranks r and p with r + p = turn (modulo n) exchange their blocks, so that each pair of ranks
-// meets in one turn and each sends block p before it receives block p: an exchange in place needs
-// no other order.
+// In each turn the ranks r and p with r + p = turn (modulo n) exchange their blocks, so each pair
+// has one turn. A rank sends block p before it receives block p; an exchange in place needs no
+// other order.
 Schedule pairwise_all_to_all(int rank, int size) {
   Schedule schedule{.slices = number(size), .rounds = 1, .steps = {}};
   schedule.steps.push_back({.slice = number(rank), .keep = true});

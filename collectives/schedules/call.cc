@@ -12,7 +12,7 @@ bool same_arguments(const Signature& a, const Signature& b) noexcept {
 
 std::string describe_arguments(const Signature& s) {
   if (s.operation == Collective::barrier) return "no data";
-  // In units only where they say exactly as much as the count.
+  // KiB or MiB only where they are exact: two calls with different counts must read differently.
   const std::uint64_t bytes = s.count * size_of(s.type);
   std::string text;
   if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every element is summed in rank order, ((0 + 1) + 2) + ..., so its bits depend on nothing but the
-// inputs and their number.
+// Every element is summed in rank order, ((0 + 1) + 2) + ..., so its bits depend only on the inputs
+// and on the number of ranks.
 #include "collectives/schedules/schedules.h"
 
 namespace rondo::schedules {
 
-// Up to the last rank and back the way it came: each direction of a link carries the buffer once.
+// From rank 0 up to the last rank and back: each direction of a link carries the buffer once.
 Schedule chain_all_reduce(int rank, int size) {
   const int below = rank - 1, above = rank + 1, last = size - 1;
   Schedule schedule{.slices = 1, .rounds = number(2 * last), .steps = {}};
@@ -33,9 +33,10 @@ Schedule chain_all_reduce(int rank, int size) {
 
 namespace {
 
-// Brings one slice to `owner`. The prefix travels from rank 0 to rank size - 2, which hands it to
-// the owner; the last rank hands its own value to the owner, who combines the two: so the last
-// addition, which finishes the value, is done where it is kept.
+// Sums one slice at `owner`. The partial sum travels from rank 0 to rank size - 2, which sends it
+// to the owner. The last rank sends its own value to the owner, and the owner adds the two. So the
+// last addition, which finishes the value, happens where the value is kept. If the owner is the
+// last rank, the partial sum simply travels on to it.
 void append_chain(std::vector<Step>& steps, std::uint32_t slice, int rank, int size, int owner) {
   const int last = size - 1, end = owner == last ? last : size - 2;
   if (rank > end) {
@@ -60,8 +61,8 @@ void append_chain(std::vector<Step>& steps, std::uint32_t slice, int rank, int s
 
 }  // namespace
 
-// The token goes from the root down both parts of the chain, below and above it, and to the last
-// rank.
+// The root sends the token to the last rank, to the rank below it, and to rank size - 2. From the
+// rank below it goes down to rank 0, and from rank size - 2 down to the rank above the root.
 Schedule chain_reduce(int rank, int size, int root) {
   Schedule schedule{.slices = 1, .rounds = number(2 * size - 2), .steps = {}};
   append_chain(schedule.steps, 0, rank, size, root);
@@ -76,8 +77,7 @@ Schedule chain_reduce(int rank, int size, int root) {
   const bool direct = rank == last || (rank == end && root < end);
   const bool ends = rank == 0 || rank == last || rank - 1 == root;
   const int hops =
-      direct ? 0
-             : (rank < root ? root : end + 1) - rank - 1;  // after the first that the root sends
+      direct ? 0 : (rank < root ? root : end + 1) - rank - 1;  // beyond the token's first hop
   schedule.steps.push_back({.slice = token,
                             .from = direct ? root : rank + 1,
                             .to = ends ? no_rank : rank - 1,

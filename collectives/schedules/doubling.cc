@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recursive doubling: in round k every rank exchanges all it has with the rank that differs in bit
-// k. The fewest serial hops of all algorithms, but every round carries the whole buffer. A rank
-// sends its value and then writes over it, so a link must be able to hold one frame without the
-// receiver's help.
+// Recursive doubling: in round k every rank exchanges its value with the rank whose number differs
+// in bit k. It takes log2 n hops, and a rank handles one frame in each, but every round carries the
+// whole buffer. A rank sends its value and then writes over it, so a link must be able to hold one
+// frame without the receiver's help.
 #include <bit>
 
 #include "collectives/schedules/schedules.h"
 
 namespace rondo::schedules {
 
-// Ranks beyond the largest power of two fold their value into a partner before, and get the result
-// from it after.
+// Ranks at or above the largest power of two send their value to a partner first, and receive the
+// result from it at the end.
 Schedule doubling_all_reduce(int rank, int size) {
   const int exchanges = std::bit_width(static_cast<unsigned>(size)) - 1;
   const auto core = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
@@ -39,8 +39,8 @@ Schedule doubling_all_reduce(int rank, int size) {
   return schedule;
 }
 
-// The dissemination barrier: in round k a rank tells rank + 2^k all it has heard of; any size,
-// ceil(log2 n) rounds.
+// The dissemination barrier: in round k a rank sends a token to rank + 2^k. It takes ceil(log2 n)
+// rounds for any number of ranks.
 Schedule doubling_barrier(int rank, int size) {
   const int rounds = std::bit_width(static_cast<unsigned>(size - 1));
   Schedule schedule{.slices = 1, .rounds = number(rounds), .steps = {}};

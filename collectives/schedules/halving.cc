@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Recursive halving, and doubling back. The ranks of a group fall into those at even and those at
-// odd places; each half takes over its own slices, so a rank sends those of the other half to its
-// neighbour there, and goes on in its half. Where the number is odd, the last rank has no neighbour
-// of its own: it hands what belongs to the odd half to the last of that half, who hears from two.
-// Thus any number of ranks sends (n-1)/n of the buffer each way, in ceil(log2 n) hops. Neighbours
-// come first and exchange most. All frames of a level share one round, so one frame of credit on a
-// link is enough.
+// Recursive halving, and doubling on the way back. A group of ranks splits into those at even and
+// those at odd places, and each half takes over its own slices. A rank sends the slices of the
+// other half to its neighbour there, and continues in its own half. In a group with an odd number
+// of ranks the last one has no neighbour of its own: it sends the slices of the odd half to the
+// last rank of that half, which then receives from two. So this works for any number of ranks, in
+// ceil(log2 n) hops.
+//
+// Each rank sends (n-1)/n of the buffer on the way there and receives as much on the way back. A
+// rank with two neighbours receives more there and sends more back. Neighbours exchange first, and
+// most. All frames of a level share one round, so one frame of credit on a link is enough.
 #include <bit>
 
 #include "collectives/schedules/schedules.h"
@@ -21,9 +24,9 @@ struct Group {
 };
 
 struct Level {
-  Group own, other;       // the half that this rank goes on in, and the one that it leaves
-  int partner = no_rank;  // takes the other half's slices from this rank
-  int partners[2] = {no_rank, no_rank};  // hand this rank the slices of its half
+  Group own, other;                      // this rank's half, and the other one
+  int partner = no_rank;                 // receives the other half's slices from this rank
+  int partners[2] = {no_rank, no_rank};  // send this rank the slices of its half
 };
 
 Level split(const Group& group, int rank) {
@@ -36,7 +39,7 @@ Level split(const Group& group, int rank) {
     return {
         even, odd, at(single ? place - 1 : place + 1), {single ? no_rank : at(place + 1), no_rank}};
   }
-  const bool last = place + 2 == group.count;  // an even place follows, and nothing after it
+  const bool last = place + 2 == group.count;  // only one even place follows
   return {odd, even, at(place - 1), {at(place - 1), last ? at(place + 1) : no_rank}};
 }
 
@@ -73,7 +76,7 @@ void append_halving(std::vector<Step>& steps, const std::vector<Level>& levels) 
   }
 }
 
-// The same way back; `round` is the last one before.
+// The levels in reverse order. `round` is the last round before them.
 void append_doubling(std::vector<Step>& steps, const std::vector<Level>& levels, int size,
                      std::uint32_t round) {
   for (std::uint32_t i = number(static_cast<int>(levels.size())); i-- > 0;) {

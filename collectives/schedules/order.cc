@@ -5,7 +5,8 @@
 
 namespace rondo::schedules {
 
-// Keys of a frame are `rounds` apart, so in each period of that length every frame has one place.
+// From one segment to the next a frame's key grows by `rounds`, so in each period of that length
+// every frame has exactly one place.
 FrameTable::FrameTable(std::span<const std::uint32_t> frame_rounds, std::uint32_t rounds,
                        std::uint32_t depth) {
   std::vector<std::pair<std::uint64_t, Entry>> places;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The order of frames on a link: a pure function that both ends compute. Let a segment take
-// `rounds` rounds. Then what belongs to round r of segment s has the key s * rounds + r * depth,
-// and on every link smaller keys go first (then older segments, then list order). So `depth`
-// segments are under way at once, evenly staggered over the rounds, and never does one have to wait
-// for the whole buffer. The key is one for all links, and nothing ever depends on anything with a
-// greater key: that is why the order cannot deadlock, with one frame of credit on each link and a
-// window of `depth` segments.
+// `rounds` rounds. A frame of round r of segment s has the key s * rounds + r * depth. On every
+// link the smallest key goes first, then the oldest segment, then list order. So `depth` segments
+// are in flight at once, evenly staggered over the rounds, and no segment waits for the whole
+// buffer.
+//
+// The order cannot deadlock: all links use the same keys, and no frame depends on a frame with a
+// greater key. One frame of credit on each link and a window of `depth` segments are enough.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +18,11 @@
 
 namespace rondo::schedules {
 
-// The order of the frames that one link carries for each segment in one direction, as a table with
-// one entry for each frame.
+// The order of frames on one link in one direction, as a table of one period: `rounds` keys, in
+// which each of a segment's frames has one place. Constant once made.
 class FrameTable {
  public:
-  // When segment s is at this place, it is frame `frame` of segment period - shift.
+  // In period p this place belongs to frame `frame` of segment p - shift.
   struct Entry {
     std::uint32_t frame = 0;
     std::uint32_t shift = 0;
@@ -42,8 +43,8 @@ class FrameTable {
   std::uint32_t last_shift_ = 0;
 };
 
-// Frame tables by the rounds of their frames: most links of a large group share a few. A table that
-// it has returned stays where it is.
+// Frame tables by the rounds of their frames: most links of a large group share a few tables.
+// Thread-bound; find() may allocate. A table that find() returned never moves.
 class FrameTables {
  public:
   FrameTables(std::uint32_t rounds, std::uint32_t depth) : rounds_(rounds), depth_(depth) {}
@@ -55,13 +56,13 @@ class FrameTables {
   std::vector<std::uint32_t> key_;
 };
 
-// Segments that a rank must hold at once so that every link can follow its order.
+// How many segments a rank must hold at once so that every link can follow its order.
 inline std::uint64_t segment_window(std::uint32_t depth) noexcept {
   return std::max<std::uint64_t>(1, depth);
 }
 
-// Walks along the frames of `segments` segments: constant time a frame when there are more segments
-// than depth. The table must outlive it.
+// Walks along the frames of `segments` segments on one link. advance() takes constant time when
+// there are more segments than depth. Thread-bound. The table must outlive it.
 class FrameOrder {
  public:
   FrameOrder() = default;
@@ -84,7 +85,7 @@ class FrameOrder {
     index_ = 0;
     ++period_;
   }
-  // At both ends of the buffer some places of a period belong to segments that do not exist.
+  // Skips places of segments that do not exist: those before the first and after the last.
   void settle() noexcept {
     for (;; step()) {
       const std::uint64_t shift = table_->entry(index_).shift;

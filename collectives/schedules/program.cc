@@ -35,8 +35,8 @@ void Program::build(const Schedule& schedule, FrameTables& tables) {
   order_links(schedule, tables);
 }
 
-// Peers get their indices in the order in which the schedule names them, found without a table of
-// all ranks.
+// Peers get their indices in the order in which the schedule names them. A sorted list finds them:
+// a table of all ranks would cost memory on each of them.
 void Program::add_steps(const Schedule& schedule) {
   std::vector<std::pair<int, std::size_t>> named;  // rank, and where it is named first
   for (std::size_t i = 0; i < schedule.steps.size(); ++i) {
@@ -89,7 +89,7 @@ void Program::order_slices() {
     step.written = written[step.slice];
     chains_[chain_start_[step.slice] + step.chain] = number;
     if (token) {
-      fence = number + 1;  // a token has no value that could be written
+      fence = number + 1;  // a token has no value, so it never counts as written
     } else if (step.writes()) {
       written[step.slice] = true;
     }
@@ -128,8 +128,8 @@ void Program::order_links(const Schedule& schedule, FrameTables& tables) {
   }
 }
 
-// Reads the schedules of the peers from which this rank receives: both ends list the frames of a
-// link in one order.
+// Finds out which frames carry the sender's input, from the schedules of the senders. Both ends
+// list the frames of a link in the same order.
 void Program::find_inputs(int rank, int size, const Hosts& hosts) {
   std::vector<bool> written(slices_ + 1);
   for (std::size_t i = 0; i < peers_.size(); ++i) {

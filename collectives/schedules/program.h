@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A schedule made ready to run: its steps by slice in chain order, and by peer in link order. It
-// does not change once made; Progress (progress.h) runs it.
+// A schedule made ready to run: its steps by slice in chain order, and by peer in link order.
+// Progress (progress.h) runs it.
 #pragma once
 
 #include <cstdint>
@@ -19,36 +19,41 @@ inline constexpr std::int32_t no_peer = -1;
 struct ProgramStep {
   std::uint32_t slice = 0;
   std::uint32_t chain = 0;  // position among the steps of the slice
-  std::uint32_t after = 0;  // steps of the segment that must be done before: a token is a fence
+  // How many steps of the segment must be done before it begins: tokens are fences (schedule.h).
+  std::uint32_t after = 0;
   std::int32_t from = no_peer, to = no_peer;  // indices into Program::peers()
   bool reduce = false, keep = false;
-  bool written = false;  // an earlier step of the slice has left its value in the accumulator; else
-                         // it is the input's
-  bool input = false;    // what a reducing step receives is its sender's input; else a sum of
-                         // several
+  // An earlier step of the slice has written its value; otherwise the value is this rank's input.
+  bool written = false;
+  // A reducing step receives its sender's input; otherwise a sum of several inputs.
+  bool input = false;
 
   bool receives() const noexcept { return from != no_peer; }
   bool sends() const noexcept { return to != no_peer; }
-  // It needs nobody to give the slice its value.
+  // Keeps without receiving, so it waits for no frame.
   bool local() const noexcept { return !receives() && keep; }
   bool writes() const noexcept { return receives() || keep; }
 };
 
 struct ProgramPeer {
   int rank = 0;
-  std::uint32_t first_receive = 0, first_send = 0;  // of its steps among those of all links
+  // Where its steps start among those of all links.
+  std::uint32_t first_receive = 0, first_send = 0;
   // The order in which the frames of the link travel.
   const FrameTable* receives = nullptr;
   const FrameTable* sends = nullptr;
 };
 
+// Does not change once made, so any number of threads may read it. Only the constructors allocate
+// and throw.
 class Program {
  public:
-  // As the engine runs it: finds peers by rank, and knows which frames carry inputs.
+  // For the engine: finds peers by rank, and knows which frames carry inputs.
   Program(Collective operation, Algorithm algorithm, int root, int rank, int size,
           std::uint32_t depth, const Hosts& hosts = {});
-  // The steps only, as small as can be: of any schedule whose steps name slices up to
-  // Schedule::slices. The tables, made for schedule.rounds and depth, must outlive it.
+  // For the checker and the simulator: the steps only, in as little memory as possible. Takes any
+  // schedule whose steps name slices up to Schedule::slices. The tables must be made for
+  // schedule.rounds and depth, and must outlive it.
   Program(const Schedule& schedule, std::uint32_t depth, FrameTables& tables);
   bool is(Collective operation, Algorithm algorithm, int root, std::uint32_t depth) const noexcept {
     return operation == operation_ && algorithm == algorithm_ && root == root_ && depth == depth_;
@@ -61,10 +66,11 @@ class Program {
   const ProgramPeer& peer(int index) const noexcept {
     return peers_[static_cast<std::size_t>(index)];
   }
-  // Index into peers(), or no_peer for a rank that this one has nothing to do with. Only of a
+  // Index into peers(), or no_peer for a rank without frames to or from this one. Only for a
   // program that was made for the engine.
   int peer_index(int rank) const noexcept { return index_[static_cast<std::size_t>(rank)]; }
-  // The step that takes, or sends, this frame of a segment on the link; frames in list order.
+  // The step that receives or sends this frame of a segment on the link. Frames are counted in list
+  // order.
   std::uint32_t receive_step(int peer, std::uint32_t frame) const noexcept {
     return link_steps_[this->peer(peer).first_receive + frame];
   }
@@ -76,9 +82,9 @@ class Program {
     return std::span(chains_).subspan(chain_start_[slice],
                                       chain_start_[slice + 1] - chain_start_[slice]);
   }
-  // Segments that must be held at once so that the frame order of every link can be followed.
+  // How many segments a rank must hold at once so that every link can follow its order.
   std::uint64_t window() const noexcept { return segment_window(depth_); }
-  // Of this object and all that it alone holds.
+  // Bytes of this object and its arrays; without the frame tables.
   std::size_t memory() const noexcept;
 
  private:
@@ -96,7 +102,7 @@ class Program {
   std::vector<ProgramStep> steps_;
   std::vector<ProgramPeer> peers_;
   std::vector<std::uint32_t> chains_, chain_start_;
-  std::vector<std::uint32_t> link_steps_;  // of all links, receives and then sends
+  std::vector<std::uint32_t> link_steps_;  // of all links: first all receives, then all sends
   std::vector<int> index_;                 // by rank
   std::unique_ptr<FrameTables> tables_;
 };

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The rules of a step: how far one rank is in one operation, and what it may do next. The engine
-// runs them with bytes (Run), the checker proves them, the simulator times them; nothing else
-// interprets a step. They know no bytes, links or time.
+// The rules of a step: how far one rank is in one operation, and what it may do next. Only this
+// class interprets steps. The engine runs it with bytes (Run), the checker proves it, and the
+// simulator times it. It knows no bytes, links or time.
 //
-// - A rank holds the segments of a window, the oldest of which is not complete.
-// - Steps of a slice run one after another (its chain); a fused step passes its place when it has
-//   received, a step that only sends when its link has taken the frame.
-// - A token is a fence: it waits for every step before it, those behind it wait for the token.
-// - A step that keeps without receiving is local: it runs as soon as the step before it has.
-// - A frame that would be written over memory from which a link still reads must wait.
+// - A rank works on a window of segments. The window starts at the oldest segment that is not
+//   complete.
+// - Steps of a slice run one after another (its chain). A step that receives passes its place in
+//   the chain when its frame is here. A step that only sends passes it when its link has taken the
+//   frame.
+// - A token is a fence: it waits for every step before it, and steps behind it wait for it.
+// - A step that keeps without receiving is local. It runs as soon as the chain reaches it, and no
+//   fence holds it back.
+// - A received frame waits while a link still reads memory that the frame would be written over.
 // - Each link carries its frames in the order of its table (order.h).
 #pragma once
 
@@ -30,19 +33,20 @@ struct FramePlace {
   std::uint32_t step = 0;
 };
 
-// What the bytes of a frame that is received are written over.
+// What the bytes of a received frame are written over.
 enum class Overwrites : std::uint8_t {
   nothing,         // the frame is empty
-  value,           // the slice's value, which lies apart from this rank's input
-  value_and_input  // both, in one place: the operation is in place
+  value,           // the slice's value; this rank's input lies elsewhere
+  value_and_input  // both in one place: the operation is in place
 };
 
-// Thread-bound. Locks nothing and throws only in begin(). The program must outlive it. Calls whose
-// requirements are not met do harm that is not noticed: ask may_receive() or may_send() first.
+// Thread-bound. Locks nothing; only begin() allocates and throws. The program must outlive it.
+// received() requires may_receive(), and send_started() requires may_send(): without them the state
+// is corrupted silently.
 class Progress {
  public:
-  // The most that any operation so far has needed. Each makes room for it, since its memory serves
-  // other shapes later.
+  // The most that any operation has needed so far. begin() reserves that much, so that operations
+  // of other shapes can later use this object without allocating.
   struct Room {
     std::size_t peers = 0, slices = 0, window = 0;
   };
@@ -50,14 +54,14 @@ class Progress {
     FrameOrder receives, sends;
   };
 
-  // Allocates no more than the room demands. No step has begun before open().
+  // Reserves `room`, which it raises to what this operation needs. No step begins before open().
   void begin(const Program& program, std::uint64_t segments, Room& room);
-  // Runs what is local in the first segments. keep(segment, step) is called for every local step
-  // when its turn comes, here and below.
+  // Opens the first segments and runs their local steps. Here and below, keep(segment, step) is
+  // called for every local step when its turn comes.
   template <class Keep>
   void open(Keep&& keep) {
     for (std::uint64_t s = 0; s < window_; ++s) open_segment(s, keep);
-    complete_segments(keep);  // of a rank alone, or one without any part in it
+    complete_segments(keep);  // for a single rank, and for a rank without steps
   }
 
   bool complete() const noexcept { return base_ == segments_; }
@@ -69,31 +73,31 @@ class Progress {
   std::uint64_t window() const noexcept { return window_; }
   // The oldest segment that is not complete.
   std::uint64_t base() const noexcept { return base_; }
-  // Steps of a segment of the window that are done: received, and handed over by their link.
+  // How many steps of a segment in the window are done: received, and their frames sent.
   std::uint32_t steps_done(std::uint64_t segment) const noexcept {
     return static_cast<std::uint32_t>(program_->steps().size()) - steps_left_[segment % window_];
   }
-  // The place in its chain that a slice of a segment of the window has reached.
+  // How far a slice of a segment in the window is in its chain.
   std::uint32_t reached(std::uint64_t segment, std::uint32_t slice) const noexcept {
     return slice_of(segment, slice).next;
   }
   std::size_t memory() const noexcept;
 
-  // The frame that comes next from a peer; its receives must not be done.
+  // The next frame from a peer. Requires that its receives are not done.
   FramePlace next_receive(int peer) const noexcept {
     const FrameOrder& order = this->peer(peer).receives;
     return {order.segment(), order.frame(), program_->receive_step(peer, order.frame())};
   }
-  // The frame that comes `ahead` places later than the next one, if there is one.
+  // The frame `ahead` places after the next one, if there is one.
   std::optional<FramePlace> later_receive(int peer, std::size_t ahead) const noexcept;
-  // Its segment is in the window, and what it waits for at other slices and steps is done. Of a
-  // later frame too: nothing will read or write its memory before it comes.
+  // The frame's segment is in the window, its chain has reached it, and no fence holds it back. If
+  // this is true of a frame that comes later, no other step begins to use its memory until then.
   bool may_begin(const FramePlace& place) const noexcept {
     if (place.segment >= base_ + window_) return false;
     const ProgramStep& s = step(place);
     return reached(place.segment, s.slice) == s.chain && !fenced(place.segment, s);
   }
-  // A link may still read what the frame would be written over. Requires may_begin().
+  // A link may still read memory that the frame would be written over. Requires may_begin().
   bool must_spare(const FramePlace& place, Overwrites overwrites) const noexcept {
     const ProgramStep& s = step(place);
     return slice_of(place.segment, s.slice).sends_pending != 0 &&
@@ -103,7 +107,7 @@ class Progress {
   bool may_receive(const FramePlace& place, Overwrites overwrites) const noexcept {
     return may_begin(place) && !must_spare(place, overwrites);
   }
-  // The next frame from the peer is here, whole.
+  // The next frame from the peer has arrived completely.
   template <class Keep>
   void received(int peer, Keep&& keep) {
     const FramePlace place = next_receive(peer);
@@ -116,7 +120,7 @@ class Progress {
     if (!s.sends()) finish_step(place.segment, keep);
   }
 
-  // The frame that goes next to a peer; its sends must not be done.
+  // The next frame to a peer. Requires that its sends are not done.
   FramePlace next_send(int peer) const noexcept {
     const FrameOrder& order = this->peer(peer).sends;
     return {order.segment(), order.frame(), program_->send_step(peer, order.frame())};
@@ -126,8 +130,9 @@ class Progress {
     if (!s.writes()) return may_begin(place);
     return place.segment < base_ + window_ && reached(place.segment, s.slice) > s.chain;
   }
-  // The link has taken the next frame to the peer; then, in this order: its payload may change, and
-  // the frame is on its way.
+  // The three calls for each sent frame, in this order. send_started(): the link has taken the next
+  // frame to the peer. payload_released(): the link no longer reads its payload. send_finished():
+  // the frame is sent, and its step is done.
   template <class Keep>
   FramePlace send_started(int peer, Keep&& keep) {
     const FramePlace place = next_send(peer);
@@ -152,7 +157,7 @@ class Progress {
  private:
   struct Slice {
     std::uint32_t next = 0;           // position in the slice's chain
-    std::uint32_t sends_pending = 0;  // values that links have yet to send, or borrow
+    std::uint32_t sends_pending = 0;  // frames that wait for their link, or that it still reads
   };
 
   Slice& slice_of(std::uint64_t segment, std::uint32_t slice) noexcept {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rank r hands to r + 1 and takes from r - 1. With n slices every link carries 2(n-1)/n of the
-// buffer in an all-reduce, which is the least that any algorithm can do.
+// Rank r sends to r + 1 and receives from r - 1. In an all-reduce with n slices every link carries
+// 2(n-1)/n of the buffer, the least that any algorithm can do.
 #include "collectives/schedules/schedules.h"
 
 namespace rondo::schedules {
 
-// Slice c starts at rank c, is whole at rank c - 1 after n - 1 hops, and goes round once more.
+// Slice c starts at rank c. After n - 1 hops rank c - 1 has the complete sum, which goes round once
+// more.
 Schedule ring_all_reduce(int rank, int size) {
   const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
   Schedule schedule{.slices = number(size), .rounds = number(2 * size - 2), .steps = {}};
@@ -21,7 +22,7 @@ Schedule ring_all_reduce(int rank, int size) {
   return schedule;
 }
 
-// A pipeline from the root's successor round to the root; the token goes back against the stream.
+// A pipeline from the root's successor round to the root. Then the token goes the opposite way.
 Schedule ring_reduce(int rank, int size, int root) {
   const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
   const int hop = wrap(rank - root - 1, size), hops = size - 1;  // the root is the last
@@ -43,8 +44,8 @@ Schedule ring_reduce(int rank, int size, int root) {
   return schedule;
 }
 
-// The token comes to the root against the stream, and then the data goes round to the root's
-// predecessor.
+// The token starts at the root's predecessor and goes backwards round to the root. Then the data
+// goes forwards round to that predecessor.
 Schedule ring_broadcast(int rank, int size, int root) {
   const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
   const int hop = wrap(rank - root, size), hops = size - 1;  // the root is the first
@@ -80,7 +81,7 @@ Schedule ring_all_gather(int rank, int size) {
   return schedule;
 }
 
-// Slice c starts at rank c + 1, so that it is whole at rank c.
+// Slice c starts at rank c + 1, so that its sum is complete at rank c.
 Schedule ring_reduce_scatter(int rank, int size) {
   const int next = wrap(rank + 1, size), previous = wrap(rank - 1, size);
   Schedule schedule{.slices = number(size), .rounds = number(size - 1), .steps = {}};

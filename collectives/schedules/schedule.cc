@@ -10,15 +10,15 @@ namespace rondo::schedules {
 
 namespace {
 
-// Alone: what must come out is what went in.
+// One rank: the output is the input.
 Schedule alone(Collective operation) {
   Schedule schedule;
   if (operation != Collective::barrier) schedule.steps.push_back({.slice = 0, .keep = true});
   return schedule;
 }
 
-// In host order the ranks stand in other places: what an algorithm calls rank i is the rank at
-// place i.
+// Renames ranks, and slices that are blocks: rank i of the algorithm is the rank at place i of the
+// hosts' order.
 Schedule in_host_order(Schedule schedule, Collective operation, const Hosts& hosts) {
   for (Step& step : schedule.steps) {
     if (step.from != no_rank) step.from = hosts.rank_at(step.from);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Algorithms are data: what one rank does for one segment, as a list of steps. Pure: no pointers,
-// bytes or time.
+// Algorithms are data: a schedule lists the steps of one rank for one segment. It knows no
+// pointers, bytes or time. All functions here are pure and thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,39 +20,41 @@ namespace rondo::schedules {
 inline constexpr int no_rank = -1;
 
 // Receive, reduce, keep, send: any subset, in this order.
-//   from, no reduce: the slice's value becomes what comes from `from`.
-//   from, reduce:    it becomes what comes combined with this rank's value (its input when the
-//                    slice has not been touched yet).
+//   from, no reduce: the received value becomes the slice's value.
+//   from, reduce:    the received value is combined with this rank's value, which is its input
+//                    until a step has written the slice.
 //   keep:            the value is final on this rank and belongs in the output. A reducing step
-//                    that keeps has combined every rank's contribution (the result's scale is
-//                    applied there, once), and so has a keep without from.
+//                    that keeps has combined every rank's contribution, and the result's scale is
+//                    applied there, once. The same holds for a keep without from.
 //   to:              the value is sent to `to`.
-// Steps that name the same slice run in list order; steps of different slices are independent,
-// except that frames on one link keep the list order of their steps on both ends. A step that
-// writes a value (from) waits until every send of that slice by an earlier step, begun or not, has
-// been handed over: recursive doubling receives from the very peer it still has to send to.
+// Steps of one slice run in list order. Steps of different slices are independent, but frames on
+// one link keep the list order of their steps on both ends.
 //
-// slice == Schedule::slices is the token: a frame without bytes, which carries order and agreement
-// only.
-// A token step is a fence: it begins when every step before it in the list is done (received, and
-// its send handed over), and no step behind it begins before it is done. So "steps done in this
-// segment >= after" is all that an engine has to ask, where after is the index of a token step, and
-// for others one more than the index of the last token step before, or 0.
+// A step that receives (from) must not write over memory that an earlier step of the slice sends
+// from. It waits until the link has read that memory, even if the send has not begun yet: in
+// recursive doubling a rank receives from the peer that it still has to send to.
+//
+// slice == Schedule::slices is the token: a frame without bytes, for order and agreement only. A
+// token step is a fence. It begins when every step before it in the list is done: received, and its
+// send handed over. Steps behind it begin when it is done; only a keep without from does not wait
+// for it. The engine asks one question for both: steps done in this segment >= after. For a token
+// step, after is its own index. For other steps, after is one more than the index of the last token
+// step before them, or 0.
 struct Step {
   std::uint32_t slice = 0;
   int from = no_rank;
   int to = no_rank;
   bool reduce = false;
   bool keep = false;
-  // What a step receives travels in this round of the segment, what it sends in the next. Rounds
-  // never decrease along the steps of a slice, along a link, or across a token; all links share
-  // them, and so their frames can keep one order (order.h).
+  // A step receives in this round of the segment and sends in the next. Rounds never decrease along
+  // the steps of a slice, along a link, or across a token. All links count the same rounds, which
+  // gives all frames one order (order.h).
   std::uint32_t round = 0;
 };
 
 struct Schedule {
   std::uint32_t slices = 1;
-  std::uint32_t rounds = 0;  // on all ranks the same: frames travel in rounds 1 to `rounds`
+  std::uint32_t rounds = 0;  // the same on all ranks: frames travel in rounds 1 to `rounds`
   std::vector<Step> steps;
 };
 
@@ -74,27 +76,30 @@ std::string algorithm_names();  // all of them, for messages: "ring, tree, ..."
 std::optional<Algorithm> parse_algorithm(std::string_view text) noexcept;
 
 // Whether the table has a row for the pair (algorithms.h; docs/schedules.md says what each does).
-// Operations with counts by rank have the algorithms of without_counts(). direct has none, for it
-// has no schedule: the ranks load and store each other's memory (direct.h).
+// Operations with counts by rank have the algorithms of without_counts(). False for
+// Algorithm::direct, which has no schedule: the ranks load and store each other's memory
+// (collectives/direct).
 bool supports(Algorithm algorithm, Collective operation) noexcept;
-// Whether the operation has any algorithm: those between single pairs of ranks have none.
+// Whether the operation has any algorithm. Messages between pairs of ranks have none.
 bool has_schedules(Collective operation) noexcept;
-// Operations with counts of their own for each rank run the schedule of those with equal ones; the
-// others their own.
+// The operation whose schedule is run: with counts by rank it is the one with equal counts.
 constexpr Collective without_counts(Collective operation) noexcept {
   return base::traits_of(operation).plain;
 }
 
-// The steps of `rank`. Slices: for operations on blocks (is_blocked in call.h) slice i is rank i's
-// block; otherwise the segment is cut into `slices` nearly equal parts. In an all_to_all blocks
-// have two ends: a step that sends slice i sends the block of the input that is for rank i, one
-// that receives it stores the block of the output that comes from rank i. Requires supports(), 0 <=
-// rank < size, 0 <= root < size. Alone (size 1) the only step is {slice 0, keep}, or none for a
-// barrier. hosts: of `size` ranks, or a default object for one host. Algorithms in which neighbours
-// matter take the ranks host by host, whatever their numbers (AlgorithmTraits::host_by_host). The
-// star keeps its centre, and the chain the order of the ranks. No rank is done with its steps
-// before every rank has begun its own (tokens see to it where data does not): the checker proves
-// it.
+// The steps of `rank`. Requires supports(), 0 <= rank < size, 0 <= root < size.
+// hosts: of `size` ranks, or a default object for one host.
+//
+// Slices: for operations on blocks (is_blocked in call.h) slice i is rank i's block. Otherwise the
+// segment is cut into `slices` nearly equal parts. In an all_to_all, a step that sends slice i
+// sends the input's block for rank i; a step that receives slice i stores the output's block from
+// rank i. With one rank the only step is {slice 0, keep}; a barrier then has none.
+//
+// Algorithms in which neighbours matter take the ranks host by host, whatever their numbers
+// (AlgorithmTraits::host_by_host). The star keeps its centre, and the chain the order of the ranks.
+//
+// No rank is done with its steps before every rank has begun its own. Tokens ensure this where data
+// does not, and the checker proves it.
 Schedule make_schedule(Algorithm algorithm, Collective operation, int rank, int size, int root,
                        const Hosts& hosts = {});
 

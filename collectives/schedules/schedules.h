@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The algorithms one by one; the table in algorithms.h names them. All are pure and require two
-// ranks or more.
+// One function for each algorithm and operation; the table in algorithms.h lists them. All are pure
+// and require two ranks or more.
 #pragma once
 
 #include "collectives/schedules/schedule.h"
@@ -12,7 +12,7 @@ namespace rondo::schedules {
 inline int wrap(int i, int size) noexcept {
   return ((i % size) + size) % size;
 }
-// Slices and rounds are unsigned, ranks are not.
+// For slices and rounds, which are unsigned, from ranks, which are not.
 inline std::uint32_t number(int value) noexcept {
   return static_cast<std::uint32_t>(value);
 }
@@ -48,7 +48,7 @@ Schedule chain_all_reduce(int rank, int size);
 Schedule chain_reduce(int rank, int size, int root);
 Schedule chain_reduce_scatter(int rank, int size);
 
-// Any number of ranks: a group falls into two halves that may differ by one.
+// For any number of ranks: the halves of a group may differ by one rank.
 Schedule halving_all_reduce(int rank, int size);
 Schedule halving_all_gather(int rank, int size);
 Schedule halving_reduce_scatter(int rank, int size);
@@ -58,8 +58,8 @@ Schedule two_shot_all_gather(int rank, int size);
 Schedule two_shot_reduce_scatter(int rank, int size);
 Schedule two_shot_barrier(int rank, int size);
 
-// hosts: of `size` ranks, or a default object for one host. On one host those without a root are
-// two-shot.
+// hosts: of `size` ranks, or a default object for one host. On one host the operations without a
+// root use two_shot.
 Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts);
 Schedule two_level_all_gather(int rank, int size, const Hosts& hosts);
 Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything through one rank: the shape of a parameter server. Two hops whatever the size, but the
-// centre moves (n-1) times the buffer each way. Round 1 goes to the centre, round 2 comes from it.
+// All data goes through one rank, the centre, as with a parameter server. It takes two hops for any
+// number of ranks, but the centre moves up to n-1 times the buffer each way. Frames of round 1 go
+// to the centre, those of round 2 come from it.
 #include "collectives/schedules/schedules.h"
 
 namespace rondo::schedules {
@@ -74,8 +75,8 @@ Schedule star_all_gather(int rank, int size) {
   return schedule;
 }
 
-// The centre combines everybody's part of a block but the owner's, who adds its own and so finishes
-// it.
+// The centre combines all inputs for a block except the owner's. The owner adds its own and so
+// finishes the block.
 Schedule star_reduce_scatter(int rank, int size) {
   Schedule schedule{.slices = number(size), .rounds = 2, .steps = {}};
   if (rank != 0) {

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// Whether hosts repeat each other's schedules, so that the simulator may run one in place of all.
+// Pure functions.
 #pragma once
 
 #include "collectives/schedules/schedule.h"
 
 namespace rondo::schedules {
 
-// Whether b is a, `shift` ranks further on: peers shifted modulo size, slices renamed one to one,
-// all else the same.
+// Whether b equals a when `shift` is added to every peer, modulo size. Slices may be renamed one to
+// one; all else must be the same.
 bool is_shifted(const Schedule& a, const Schedule& b, int shift, int size);
 
-// Whether all hosts, equally many ranks in order on each, do the same but for a shift; tried on
-// some ranks of the first, second, middle and last host. With a root they never do.
+// Whether every host's schedules are those of the first host, shifted. False with a root, and
+// unless the ranks are in host order with equally many on each host. Compares three ranks of the
+// first host with those of the second, middle and last host.
 bool is_periodic(Algorithm algorithm, Collective operation, const Hosts& hosts);
 
 }  // namespace rondo::schedules

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two binary trees, each for one half of the segment, made so that a leaf of one is an inner node
-// of the other: then every rank sends and receives about the whole buffer in each direction, and
-// the depth is log2 n. (Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast,
-// reduction and scan, 2009.)
+// Two binary trees, each for one half of the segment. A leaf of one is an inner node of the other,
+// so every rank sends and receives about the whole buffer in each direction. The depth is log2 n.
+// (Sanders, Speck, Traeff: Two-tree algorithms for full bandwidth broadcast, reduction and scan,
+// 2009.)
 #include <algorithm>
 #include <bit>
 
@@ -19,15 +19,16 @@ struct Node {
   int children[2] = {no_rank, no_rank};
 };
 
-// Nodes 1 .. count in order; the level of a node is its lowest set bit. 0: none.
+// In an in-order tree of the nodes 1 to count, the lowest set bit of a node gives its level. 0: the
+// node has no parent.
 int in_order_parent(int node, int count) {
   const int bit = node & -node;
   const bool left = (node & (bit * 2)) == 0 && node + bit <= count;  // the left child of its parent
   return left ? node + bit : node - bit;
 }
 
-// The node of the tree over 0 .. count-1; the second tree is the mirror (even count) or shifted by
-// one (odd count).
+// The tree's node for index 0 to count-1. The second tree is the first one mirrored (even count) or
+// shifted by one (odd count).
 int label(int tree, int index, int count) {
   if (tree == 0) return index + 1;
   return count % 2 == 0 ? count - index : (index + 1) % count + 1;
@@ -49,15 +50,15 @@ Node find_node(int tree, int index, int count) {
   if (half == 0) return node;
   node.children[0] = index_of(tree, self - half, count);
   for (int step = half; step > 0; step /= 2) {
-    if (self + step > count) continue;  // the tree is cut off on the right: the child stands lower
+    if (self + step > count) continue;  // the tree ends at count: the child is on a lower level
     node.children[1] = index_of(tree, self + step, count);
     break;
   }
   return node;
 }
 
-// With a root of its own (rooted operations) the trees span the other ranks, and the root stands
-// above both.
+// For operations with a root: the trees span the other ranks, and the root is the parent of both
+// trees' top nodes.
 Node find_rooted(int tree, int rank, int size, int root) {
   const auto rank_of = [&](int index) {
     return index == no_rank ? no_rank : wrap(root + 1 + index, size);
@@ -79,8 +80,8 @@ int height_of(int count) {
   return std::bit_width(static_cast<unsigned>(count)) - 1;
 }
 
-// Towards the root: the children's values are added one after the other, and the last step hands
-// on.
+// Towards the root: one step for each child adds its value, and the last step also sends to the
+// parent.
 void append_up(std::vector<Step>& steps, std::uint32_t slice, const Node& node, int height,
                bool token) {
   Step step{.slice = slice, .round = number(height - node.depth)};
@@ -111,7 +112,8 @@ void append_down(std::vector<Step>& steps, std::uint32_t slice, const Node& node
   if (step.from != no_rank) steps.push_back(step);
 }
 
-// Both trees use some links in common; there they take turns by round.
+// The two trees share some links, and both ends must list a link's frames in the same order: by
+// round, then by tree.
 void sort_by_round(std::vector<Step>::iterator begin, std::vector<Step>::iterator end) {
   std::stable_sort(begin, end, [](const Step& a, const Step& b) {
     return a.round != b.round ? a.round < b.round : a.slice < b.slice;
@@ -156,7 +158,7 @@ Schedule tree_broadcast(int rank, int size, int root) {
   return schedule;
 }
 
-// A token has no bytes to share out, so one tree does.
+// A token has no bytes that two trees could share, so one tree is enough.
 Schedule tree_barrier(int rank, int size) {
   const int height = height_of(size);
   Schedule schedule{.slices = 1, .rounds = number(2 * height), .steps = {}};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of a host exchange directly, and between hosts every local rank is a rail: what crosses the
-// network is independent of the number of ranks on a host. With R the largest number of ranks on
-// one host, rail r belongs to local rank r % L of a host with L. Between hosts the slices of a rail
-// go round as in a ring. Hop t of a ring over hosts travels in round t + 1, after the sums within
-// the hosts, which have until then: those that are needed late are sent late.
+// Ranks of a host exchange directly, and between hosts each rank has rails of its own. So the bytes
+// that cross the network do not depend on the number of ranks on a host. There are as many rails as
+// ranks on the fullest host. On a host with L ranks, rail r belongs to local rank r % L. Between
+// hosts the slices of a rail go round as in a ring. Hop t of that ring travels in round t + 1. The
+// host's sum that it needs is made in round max(1, t): a sum that is needed late is sent late.
 #include <algorithm>
 
 #include "collectives/schedules/schedules.h"
@@ -13,14 +13,14 @@ namespace rondo::schedules {
 
 namespace {
 
-// One rank's view.
+// Hosts and rails as one rank sees them.
 class Place {
  public:
   Place(int rank, const Hosts& hosts) : hosts_(hosts), rank_(rank), host_(hosts.host(rank)) {}
 
   int hosts() const { return hosts_.count(); }
   int rails() const { return hosts_.most_on_a_host(); }
-  // The host so many places before this one in the ring.
+  // The host that is `hops` places before this one in the ring.
   int before(int hops) const { return wrap(host_ - hops, hosts()); }
   int owner(int host, int rail) const {
     const auto on = hosts_.on(host);
@@ -29,7 +29,7 @@ class Place {
   int owner(int rail) const { return owner(host_, rail); }
   int next(int rail) const { return owner(before(-1), rail); }
   int previous(int rail) const { return owner(before(1), rail); }
-  // Calls function(peer) for the others of this host, the one above first.
+  // Calls function(peer) for the other ranks of this host, the one above first.
   template <class Function>
   void for_each_local(Function function) const {
     const auto on = hosts_.on(host_);
@@ -42,8 +42,8 @@ class Place {
   int rank_, host_;
 };
 
-// The host's sum comes to the owner by hop `hop`, when it is combined with what comes from the
-// other hosts.
+// Sums the slice of this host's ranks at the owner, in time for hop `hop`: then the owner combines
+// the sum with the value from the previous host.
 void append_local_sum(std::vector<Step>& steps, std::uint32_t slice, const Place& place, int rank,
                       int owner, int hop) {
   const std::uint32_t round = number(std::max(1, hop));
@@ -56,7 +56,8 @@ void append_local_sum(std::vector<Step>& steps, std::uint32_t slice, const Place
   });
 }
 
-// What the owner has since `round` goes to the others of the host in the round after.
+// Copies the value that the owner has since `round` to the other ranks of the host, in the round
+// after.
 void append_local_copies(std::vector<Step>& steps, std::uint32_t slice, const Place& place,
                          int rank, int owner, std::uint32_t round) {
   if (rank != owner) {
@@ -67,9 +68,9 @@ void append_local_copies(std::vector<Step>& steps, std::uint32_t slice, const Pl
       [&](int peer) { steps.push_back({.slice = slice, .to = peer, .round = round}); });
 }
 
-// Both ends of a link must list its frames in one order. Slices are listed as they come by, so
-// within a round it is that already: between two hosts a round has the slices of one part or one
-// host's blocks only.
+// Both ends of a link must list its frames in the same order: sorted by round. Within a round both
+// list them in ascending order already. Between two hosts a round carries only one part's slices,
+// or only one host's blocks.
 void sort_steps(std::vector<Step>& steps) {
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.round < b.round; });
@@ -77,7 +78,7 @@ void sort_steps(std::vector<Step>& steps) {
 
 }  // namespace
 
-// Slices: for each rail one for each host.
+// Slices: each rail has one part for each host.
 Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts) {
   if (hosts.count() == 1) return two_shot_all_reduce(rank, size);
   const Place place(rank, hosts);
@@ -86,7 +87,7 @@ Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts) {
       .slices = number(place.rails() * ring), .rounds = number(2 * ring), .steps = {}};
   auto& steps = schedule.steps;
   for (int rail = 0; rail < place.rails(); ++rail)
-    for (int hop = 0; hop < ring; ++hop) {  // a part starts at the host of its number
+    for (int hop = 0; hop < ring; ++hop) {  // part p of a rail starts at host p
       const std::uint32_t slice = number(rail * ring + place.before(hop));
       const int owner = place.owner(rail), next = place.next(rail), previous = place.previous(rail);
       const int back = hop == last ? hop : ring + hop;
@@ -114,7 +115,8 @@ Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts) {
   return schedule;
 }
 
-// The block of a rank takes the rail of that rank's place on its host, and comes to that host last.
+// A rank's block travels on the rail with that rank's local number and reaches the rank's host
+// last.
 Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts) {
   if (hosts.count() == 1) return two_shot_reduce_scatter(rank, size);
   const Place place(rank, hosts);

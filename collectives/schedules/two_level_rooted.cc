@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two levels with a root, and the barrier. Between hosts the data goes along a chain of hosts, one
-// slice for each rail. Tokens go to and from one leader on each host (the root on its own), and
-// between leaders along a binomial tree.
+// Two levels with a root, and the barrier. Each host has one leader; on the root's host it is the
+// root. Between hosts the data goes along a chain of hosts, one slice for each rail. Tokens go to
+// and from the leaders. Between leaders they go along a binomial tree; in the barrier the leaders
+// run a dissemination barrier.
 #include <algorithm>
 #include <bit>
 
@@ -12,6 +13,7 @@ namespace rondo::schedules {
 
 namespace {
 
+// The token steps of one rank. Hosts are counted from the root's: node 0 is the root's host.
 class Leaders {
  public:
   Leaders(int rank, int root, const Hosts& hosts)
@@ -22,10 +24,10 @@ class Leaders {
         node_(wrap(hosts.host(rank) - hosts.host(root), hosts.count())) {}
 
   bool leads() const { return rank_ == own_; }
-  // Hops of the tree.
+  // Hops of the binomial tree, and rounds of the dissemination.
   int height() const { return std::bit_width(static_cast<unsigned>(hosts_.count() - 1)); }
 
-  // In round 1.
+  // Tokens to the leader, in round 1.
   void append_local_up(std::vector<Step>& steps, std::uint32_t token) const {
     if (!leads())
       steps.push_back({.slice = token, .to = own_});
@@ -33,7 +35,7 @@ class Leaders {
       for_each_local(
           [&](int peer) { steps.push_back({.slice = token, .from = peer, .round = 1}); });
   }
-  // In the round after `round`.
+  // Tokens from the leader, in the round after `round`.
   void append_local_down(std::vector<Step>& steps, std::uint32_t token, std::uint32_t round) const {
     if (!leads())
       steps.push_back({.slice = token, .from = own_, .round = round + 1});
@@ -41,7 +43,7 @@ class Leaders {
       for_each_local(
           [&](int peer) { steps.push_back({.slice = token, .to = peer, .round = round}); });
   }
-  // Towards the root: it has heard of all after height() + 1 rounds.
+  // Tokens towards the root, which has heard from all after height() + 1 rounds.
   void append_up(std::vector<Step>& steps, std::uint32_t token) const {
     append_local_up(steps, token);
     if (!leads()) return;
@@ -52,7 +54,7 @@ class Leaders {
       steps.push_back(
           {.slice = token, .to = at(node_ & (node_ - 1)), .round = number(children()) + 1});
   }
-  // And away from it, from the round after `round` on.
+  // Tokens away from the root, from the round after `round` on.
   void append_down(std::vector<Step>& steps, std::uint32_t token, std::uint32_t round) const {
     const std::uint32_t done = round + number(height());
     if (leads() && node_ != 0)
@@ -64,7 +66,8 @@ class Leaders {
             {.slice = token, .to = at(node_ + (1 << bit)), .round = done - number(bit) - 1});
     append_local_down(steps, token, done);
   }
-  // The leaders among themselves, in height() rounds: in round k each tells the one 2^k hosts on.
+  // Tokens between leaders, in the height() rounds after `round`: in the k-th of them, from 0, each
+  // leader sends to the one 2^k hosts further on.
   void append_dissemination(std::vector<Step>& steps, std::uint32_t token,
                             std::uint32_t round) const {
     if (!leads()) return;
@@ -107,8 +110,8 @@ void sort_steps(std::vector<Step>& steps, std::size_t first) {
 
 }  // namespace
 
-// The root's host adds up what it has without the root, whose own value comes last: it must finish
-// the sum.
+// Only the root may finish a sum. On rails that the root does not own, its host sums without the
+// root, and the root adds its own value last.
 Schedule two_level_reduce(int rank, int size, int root, const Hosts& hosts) {
   if (hosts.ranks() == 0) return two_level_reduce(rank, size, root, Hosts::in_blocks({&size, 1}));
   const Leaders leaders(rank, root, hosts);
@@ -149,15 +152,16 @@ Schedule two_level_reduce(int rank, int size, int root, const Hosts& hosts) {
   return schedule;
 }
 
-// The root hands each local rank its rails, and these go on to the next host and to the others of
-// the host.
+// The root sends each rank of its host the slices of that rank's rails. The owner of a rail sends
+// its slice to the next host and to the other ranks of its own host.
 Schedule two_level_broadcast(int rank, int size, int root, const Hosts& hosts) {
   if (hosts.ranks() == 0)
     return two_level_broadcast(rank, size, root, Hosts::in_blocks({&size, 1}));
   const Leaders leaders(rank, root, hosts);
   const int own = hosts.host(rank), home = hosts.host(root), last = hosts.count() - 1;
   const int hop = wrap(own - home, hosts.count());
-  const std::uint32_t before = number(leaders.height() + 1);  // rounds of the tokens
+  const std::uint32_t before =
+      number(leaders.height() + 1);  // rounds of the tokens, which go first
   Schedule schedule{
       .slices = number(hosts.most_on_a_host()), .rounds = before + number(last) + 2, .steps = {}};
   auto& steps = schedule.steps;
@@ -166,7 +170,7 @@ Schedule two_level_broadcast(int rank, int size, int root, const Hosts& hosts) {
       steps.push_back({.slice = slice, .keep = true});
   leaders.append_up(steps, schedule.slices);
   const std::size_t first = steps.size();
-  // When the rails of this host have their slices.
+  // The round in which the owners on this host receive the slices of their rails.
   const std::uint32_t here = before + number(hop) + 1;
   for (std::uint32_t slice = 0; slice < schedule.slices; ++slice) {
     const int rail = static_cast<int>(slice), mine = owner(hosts, own, rail);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everybody talks with everybody: rank j gets slice j from all, and sends what has become of it to
-// all. The bytes of a ring in two hops, for as many links and frames as there are ranks. Each rank
-// begins with the one above it, so that not all send to the same one at first.
+// Rank j receives slice j from all ranks, reduces it, and sends the result to all. It moves as many
+// bytes as a ring, in two hops, but every rank has a link to every other. Each rank begins with the
+// rank above it, so that not all ranks send to the same one first.
 #include "collectives/schedules/schedules.h"
 
 namespace rondo::schedules {
 
 namespace {
 
-// Every slice to its owner; the owner has summed its own when the last has come.
+// Sends every slice to its owner. The last frame from the others completes the owner's sum.
 void append_reduce(std::vector<Step>& steps, int rank, int size) {
   for (int d = 1; d < size; ++d) {
     const int owner = wrap(rank + d, size);
@@ -23,7 +23,7 @@ void append_reduce(std::vector<Step>& steps, int rank, int size) {
                      .round = 1});
 }
 
-// One's own slice to everybody; it travels in the round after `round`.
+// Sends the rank's own slice to all others, in the round after `round`.
 void append_gather(std::vector<Step>& steps, int rank, int size, std::uint32_t round) {
   for (int d = 1; d < size; ++d)
     steps.push_back({.slice = number(rank), .to = wrap(rank + d, size), .round = round});

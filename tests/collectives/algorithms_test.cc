@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+//
 // The tables of algorithms and of their costs are complete, and agree.
 #include "collectives/schedules/algorithms.h"
 

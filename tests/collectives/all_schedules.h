@@ -17,7 +17,7 @@ inline std::vector<schedules::Schedule> all_schedules(schedules::Algorithm algor
   return schedules;
 }
 
-// Ways to put `size` ranks on hosts: even, uneven, numbered in turn, one rank on each.
+// Ways to put `size` ranks on hosts: one host, even, uneven, in turn, irregular, one rank on each.
 inline std::vector<schedules::Hosts> several_hosts(int size) {
   std::vector<schedules::Hosts> all;
   std::vector<int> host_of_rank(static_cast<std::size_t>(size));

@@ -53,7 +53,8 @@ TEST_CASE("every algorithm at every size, root, depth and with strict credits, i
   });
 }
 
-// Two ranks that exchange what they then overwrite need links that copy: their frames are small.
+// Two ranks that exchange values and then overwrite them need links that copy. The planner gives
+// these algorithms small frames.
 bool exchanges(schedules::Algorithm algorithm) {
   return algorithm == schedules::Algorithm::doubling || algorithm == schedules::Algorithm::pairwise;
 }
@@ -127,9 +128,8 @@ TEST_CASE(
   });
 }
 
-// A fused step must be able to stage what it receives. Were it to hold the link until it can hand
-// on, which is the same as sending first and receiving after, every rank of a ring would wait for
-// the next one.
+// A step that receives and sends must be able to store what it receives. If it could receive only
+// after its send, every rank of a ring would wait for the next one.
 TEST_CASE("a ring that cannot stage its receives deadlocks without credits") {
   std::vector<Steps> ranks;
   for (int r = 0; r < 3; ++r) {
@@ -274,7 +274,7 @@ TEST_CASE("a value that nobody finished") {
 }
 
 TEST_CASE("another order of summation") {
-  // Ranks 0 and 1 each sum everything, but not in the same order.
+  // Ranks 0 and 1 each sum all contributions, but not in the same order.
   const auto s = make(1, 2,
                       {{{.slice = 0, .to = 1},
                         {.slice = 0, .from = 1, .reduce = true, .round = 1},
@@ -299,7 +299,7 @@ TEST_CASE("a rank that is done before all have begun") {
                            schedule.steps.end());
     CHECK_THAT(problem_of(s, operation), Contains("is done before rank") && Contains("has begun"));
   }
-  // One token is missing: the ranks that are left out notice.
+  // Rank 1's token is missing, so the others are done before they know that it has begun.
   auto s = all_schedules(schedules::Algorithm::star, Collective::barrier, 4);
   s[0].steps.erase(s[0].steps.begin());
   s[1].steps.erase(s[1].steps.begin());

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Usage: kernel_symbols.sh library.a...
-# Inline functions become weak symbols that the linker shares between all objects. In a library that is built for one instruction set
-# that would give its instructions to everybody, so there must be none.
+# Fails when a library defines weak symbols. Inline functions become weak symbols, which the linker
+# shares between all objects. From a library that is built for one instruction set, other code
+# would get instructions that its processor may lack.
 status=0
 for library in "$@"; do
   weak=$(nm --defined-only "$library" | awk '$2 ~ /^[WwVvu]$/ && $3 !~ /^__(asan|odr_asan|tsan|ubsan|sanitizer)|^DW\.ref\./ {print $3}')

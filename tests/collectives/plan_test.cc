@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The public way to schedules and plans.
+// Schedules and plans through the public header.
 #include <rondo/plan.h>
 
 #include <rondo/error.h>

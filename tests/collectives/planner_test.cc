@@ -28,7 +28,7 @@ std::vector<plan::CostConstants> several_constants() {
   return all;
 }
 
-// 0, then about sixty sizes for each power of ten, up to 2^50.
+// 0, then up to about sixty sizes for each power of ten, to 2^50.
 std::vector<std::size_t> fine_grid() {
   std::vector<std::size_t> sizes = {0};
   for (double bytes = 1; bytes < 0x1p50; bytes = std::max(bytes * 1.04, bytes + 1))
@@ -120,8 +120,8 @@ TEST_CASE("between hosts: few hops, then the fewest bytes on the network") {
       return plan::choose_plan(Collective::all_reduce, 64 << 20, full, {}, {.algorithm = algorithm})
           .seconds;
     };
-    const double ranks = 4 * hosts,
-                 bytes = (1 - 1 / ranks) / (1 - 1.0 / hosts);  // of a ring against two levels
+    // bytes: those of a ring between hosts, divided by those of two levels.
+    const double ranks = 4 * hosts, bytes = (1 - 1 / ranks) / (1 - 1.0 / hosts);
     CHECK(seconds(schedules::Algorithm::ring) / seconds(schedules::Algorithm::two_level) ==
           Approx(bytes).epsilon(0.1));
   }
@@ -215,8 +215,8 @@ TEST_CASE("segments and depth keep their promises") {
           REQUIRE(plan.segment_bytes >= 1);
           REQUIRE(plan.depth >= 1);
           REQUIRE(bytes / plan.segment_bytes < std::uint64_t{1} << 32);
-          const bool huge = bytes > std::size_t{1}
-                                        << 40;  // there the count of segments goes before memory
+          // For these the limit on the number of segments comes before the limit on memory.
+          const bool huge = bytes > std::size_t{1} << 40;
           if (plan::needs_staging(operation) && !huge)
             REQUIRE(plan.segment_bytes * static_cast<std::size_t>(plan.depth) <=
                     options.staging_bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Breaks the rules of a step one by one and sees the checker find it: so it proves the rules, and
-// not only the schedules.
+// Breaks the rules of a step one by one and requires that the checker finds each. So the checker
+// proves the rules, and not only the schedules.
 #include "collectives/schedules/progress.h"
 
 #include <string>
@@ -27,7 +27,7 @@ bool is_next(const Progress& progress, const FramePlace& place) {
   return progress.reached(place.segment, step.slice) == step.chain;
 }
 
-// Steps behind a token do not wait for it, nor it for those before.
+// A token does not wait for the steps before it, and steps behind it do not wait for the token.
 struct NoFences : Progress {
   bool may_receive(const FramePlace& place, Overwrites overwrites) const noexcept {
     return in_window(*this, place) && is_next(*this, place) && !must_spare(place, overwrites);
@@ -43,7 +43,7 @@ struct NoSparing : Progress {
   bool may_receive(const FramePlace& place, Overwrites) const noexcept { return may_begin(place); }
 };
 
-// Only what steps have written is spared: an operation in place loses its input.
+// A frame waits only for values that steps have written: an operation in place loses its input.
 struct NoSparedInputs : Progress {
   bool may_receive(const FramePlace& place, Overwrites overwrites) const noexcept {
     return Progress::may_receive(
@@ -51,14 +51,14 @@ struct NoSparedInputs : Progress {
   }
 };
 
-// A frame is taken before the earlier steps of its slice have had their turn.
+// A frame is received before the earlier steps of its slice have run.
 struct NoChains : Progress {
   bool may_receive(const FramePlace& place, Overwrites overwrites) const noexcept {
     return in_window(*this, place) && !must_spare(place, overwrites);
   }
 };
 
-// A fused step sends on before it has received.
+// A step that receives and sends may send before it has received.
 struct SendsEarly : Progress {
   bool may_send(const FramePlace& place) const noexcept {
     return in_window(*this, place) &&
@@ -66,21 +66,22 @@ struct SendsEarly : Progress {
   }
 };
 
-// A step that is not fused sends before the earlier steps of its slice have had their turn.
+// A step that only sends may do so before the earlier steps of its slice have run.
 struct SendsAnyTime : Progress {
   bool may_send(const FramePlace& place) const noexcept {
     return step(place).writes() ? Progress::may_send(place) : in_window(*this, place);
   }
 };
 
-// One segment at a time, where the frames of a link take turns among several.
+// Only the oldest segment may receive, although the frame order of a link alternates between
+// segments.
 struct NarrowWindow : Progress {
   bool may_receive(const FramePlace& place, Overwrites overwrites) const noexcept {
     return place.segment == base() && Progress::may_receive(place, overwrites);
   }
 };
 
-// What the checker says first about any algorithm; empty when it finds nothing.
+// The first problem that the checker finds in any algorithm, or empty.
 template <class Rules>
 std::string first_problem(const proof::CheckOptions& options) {
   std::string problem;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Short floats told from their definition alone: a code's value by its fields, a value's code by
-// searching the nearest one.
+// Short floats by their definition alone: the fields of a code give its value, and a search for the
+// nearest value gives a value's code.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ class ShortFloat {
   std::uint32_t codes() const { return 1u << (8 * bytes_); }
   std::uint32_t sign() const { return codes() / 2; }
   bool is_nan(std::uint32_t code) const { return std::isnan(value(code)); }
-  // The values of the codes 0, 1, 2, ... up to the largest finite one, in rising order.
+  // The values of the codes 0, 1, 2, ... up to the largest finite one, ascending.
   const std::vector<double>& finite() const { return values_; }
 
   double value(std::uint32_t code) const {
@@ -102,7 +102,7 @@ inline void put_code(std::vector<std::byte>& to, std::size_t index, std::size_t 
   std::memcpy(to.data() + index * bytes, &code, bytes);
 }
 
-// What min and max promise: NaN when either is, -0 below +0.
+// What min and max promise: NaN when either operand is NaN, and -0 is less than +0.
 template <class T>
 T reference_min(T a, T b) {
   if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every instruction set against the scalar kernels: all types, ops, tails, misalignments, aliases,
-// with and without finish.
+// Every instruction set against the scalar kernels: all types, ops, tails, misalignments and
+// aliases, with and without finish.
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -42,7 +42,7 @@ bool is_nan(DType type, const std::byte* at) {
   return (code & (sign - 1)) > last;
 }
 
-// The first element that differs, any NaN being equal to any other, or count.
+// The first element that differs; count if none does. All NaN count as equal.
 std::size_t first_difference(DType type, const std::byte* a, const std::byte* b,
                              std::size_t count) {
   const std::size_t bytes = size_of(type);
@@ -53,7 +53,7 @@ std::size_t first_difference(DType type, const std::byte* a, const std::byte* b,
   return count;
 }
 
-// Random bits, among them many of the values where something special happens.
+// Random bits with many special values: zeros, -0, the smallest subnormals, NaN and infinities.
 std::vector<std::byte> make_source(DType type, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<std::byte> result(most_bytes + guard);
@@ -84,8 +84,8 @@ class Harness {
 
   bool present() const { return oracle_ != nullptr && tested_ != nullptr; }
 
-  // Sources start `shift` bytes off, each a different number; alias is the source that is also the
-  // output, or -1. Gives what is wrong, or an empty string.
+  // Source s starts at shift * (s + 1) bytes, modulo guard. alias: the source that is also the
+  // output, or -1. Returns what is wrong, or an empty string.
   std::string run(std::size_t sources, std::size_t count, std::size_t shift, int alias,
                   const kernels::Finish& finish) {
     const std::size_t bytes = count * size_of(type_);
@@ -158,7 +158,7 @@ void check_all(base::Isa isa) {
       check(isa, static_cast<DType>(type), static_cast<ReduceOp>(op));
 }
 
-// Which NaN comes of two is not defined.
+// All NaN count as equal, because it is not defined which one an operation gives.
 bool same_but_for_nans(DType type, const std::vector<std::byte>& a,
                        const std::vector<std::byte>& b) {
   const std::size_t bytes = size_of(type);
@@ -216,7 +216,7 @@ TEST_CASE("scaled sums of every instruction set give the bits of the scalar ones
   CHECK(kernels::find_scaled_sum(DType::f32) == nullptr);
 }
 
-// Run by meson with RONDO_ISA=scalar and with a name that there is not.
+// meson also runs it with RONDO_ISA=scalar and with the unknown name sse9.
 TEST_CASE("RONDO_ISA lowers the choice, an unknown name changes nothing", "[isa]") {
   const char* const wish = std::getenv("RONDO_ISA");
   if (wish != nullptr && std::string(wish) == "scalar") {

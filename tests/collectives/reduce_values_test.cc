@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values: every kernel against the reference, over all codes of the short floats and the special
-// values of the others.
+// Every kernel against the reference, for all codes of the short floats and for special values of
+// the other types.
 #include <array>
 #include <string>
 
@@ -22,7 +22,7 @@ std::string label(DType type, ReduceOp op, base::Isa isa) {
          std::string(base::name_of(isa));
 }
 
-// The first index where out is not what f32 arithmetic and one rounding give, or count.
+// The first index where out differs from f32 arithmetic with one rounding; count if none does.
 std::size_t first_wrong(const ShortFloat& format, ReduceOp op, const std::vector<std::byte>& a,
                         const std::vector<std::byte>& b, const std::vector<std::byte>& out) {
   const std::size_t bytes = format.bytes(), count = out.size() / bytes;
@@ -49,7 +49,7 @@ bool same_value(T a, T b) {
 template <class T>
 T reduced(DType type, ReduceOp op, base::Isa isa, const std::vector<T>& sources,
           kernels::Finish finish = {}) {
-  // Enough copies for a full register and a rest, so that both paths have to agree.
+  // Enough copies for full registers and a rest, so that both paths must agree.
   constexpr std::size_t copies = 83;
   std::vector<std::vector<T>> in;
   std::vector<const std::byte*> pointers;
@@ -165,8 +165,8 @@ TEST_CASE("short floats: one source keeps every code", "[reduce]") {
   }
 }
 
-// One source of ones, scaled by x, rounds any f32 x: all values, all ties, their neighbours, and
-// the edge of overflow.
+// A source of ones, multiplied by x, gives x rounded to the type. Tries all values, all ties, their
+// neighbours, and the edge of overflow.
 TEST_CASE("short floats: rounding of f32 at values, ties and their neighbours", "[reduce]") {
   for (const DType type : short_floats) {
     const ShortFloat format(type);
@@ -212,7 +212,7 @@ TEST_CASE("short floats: rounding of f32 at values, ties and their neighbours", 
 TEST_CASE("overflow of f8: e4m3 to NaN, e5m2 to infinity", "[reduce]") {
   for (const base::Isa isa : isas_here()) {
     REQUIRE(reduced<std::uint8_t>(DType::f8e4m3, ReduceOp::sum, isa, {0x7e, 0x58}) ==
-            0x7e);  // 448 + 16: a tie, to even
+            0x7e);  // 448 + 16: a tie, rounded to even
     REQUIRE((reduced<std::uint8_t>(DType::f8e4m3, ReduceOp::sum, isa, {0x7e, 0x59}) & 0x7f) ==
             0x7f);  // 448 + 18
     REQUIRE(reduced<std::uint8_t>(DType::f8e5m2, ReduceOp::sum, isa, {0x7b, 0x7b}) == 0x7c);
@@ -272,7 +272,7 @@ TEST_CASE("integers wrap and are finished towards zero", "[reduce]") {
 
 TEST_CASE("f32 is finished in f64", "[reduce]") {
   for (const base::Isa isa : isas_here()) {
-    // In f32 the product would overflow, and the quotient would be rounded twice.
+    // In f32 the first product would overflow, and product and quotient would both be rounded.
     REQUIRE(reduced<float>(DType::f32, ReduceOp::sum, isa, {3e38f, 0}, kernels::Finish{10, 20}) ==
             1.5e38f);
     REQUIRE(reduced<float>(DType::f32, ReduceOp::sum, isa, {1, 2}, kernels::Finish{0.1, 1}) ==

@@ -279,8 +279,8 @@ TEST_CASE("the planner's counts of frames and bytes are those of the schedules")
       const auto tokens = static_cast<double>(token_frames(schedules));
       INFO(schedules::name_of(algorithm) << " " << name_of(operation) << " " << size);
       CHECK(shape.slices == schedules[0].slices);
-      if (algorithm == schedules::Algorithm::chain &&
-          operation == Collective::reduce) {  // depends on the root: a bound
+      // The counts of a chain's reduce depend on the root, so its formula is an upper bound.
+      if (algorithm == schedules::Algorithm::chain && operation == Collective::reduce) {
         CHECK(data + tokens <= shape.frames);
         CHECK(data / shape.slices <= shape.bytes);
       } else {

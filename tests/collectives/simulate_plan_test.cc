@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The public way to the simulator.
+// The simulator through the public header.
 #include <rondo/error.h>
 #include <rondo/plan.h>
 

@@ -16,8 +16,8 @@ namespace {
 
 constexpr double a = 1e-5, b = 1e-9, g = 1e-10;
 
-// What the closed formulas assume: no frame costs, and nothing of a frame is handled before it is
-// there.
+// What the closed formulas assume: frames cost nothing, and a rank handles a frame only when all of
+// it is there.
 plan::Fabric ideal(int hosts, int ranks_per_host = 1) {
   return {.hosts = hosts,
           .ranks_per_host = ranks_per_host,
@@ -65,8 +65,8 @@ TEST_CASE("simulated recursive doubling takes what the formula says") {
     CHECK(seconds_of(schedules::Algorithm::doubling, 1 << exchanges, 50'000) ==
           Approx(exchanges * (a + s * (b + g))));
   }
-  // Surplus ranks: one hop to fold in, which reduces, and one back, which does not. What folds in
-  // may meet another frame.
+  // Surplus ranks: one hop at the start, which reduces, and one at the end, which does not. The
+  // first may have to wait for another frame.
   const double folded = 4 * (a + 50'000 * b) + 3 * 50'000 * g,
                time = seconds_of(schedules::Algorithm::doubling, 5, 50'000);
   CHECK(time >= folded * 0.9999);
@@ -78,9 +78,9 @@ TEST_CASE("simulated chains and trees take what the formula says") {
   CHECK(seconds_of(schedules::Algorithm::chain, 5, 60'000) == Approx(8 * (a + s * b) + 4 * s * g));
   CHECK(seconds_of(schedules::Algorithm::tree, 2, 60'000) ==
         Approx(2 * (a + s / 2 * b) + s / 2 * g));
-  // Each half of the buffer climbs and falls floor(log2 n) hops; at an inner node the children's
-  // halves follow each other on its link, and so do those that it sends. Both trees share the
-  // links.
+  // Each half of the buffer goes up and down floor(log2 n) hops. An inner node receives from its
+  // two children one after the other on its link, and sends to them the same way. Both trees share
+  // the links.
   for (const int n : {3, 4, 7, 8, 15, 16, 63}) {
     const double height = std::floor(std::log2(n));
     const double time = seconds_of(schedules::Algorithm::tree, n, 60'000);
@@ -99,7 +99,7 @@ TEST_CASE("a pipeline of a chain takes one segment more for each segment") {
   const double n = 5, segments = 100, one = a + 10'000 * b;
   const auto run = plan::simulate(call, ideal(5), {});
   CHECK(run.segments == 100);
-  // Tokens to the root, a segment along the ring, and the others behind it.
+  // Tokens go to the root, then a segment goes along the ring, and the others follow it.
   CHECK(run.seconds >= ((n - 1) * (a + one) + (segments - 1) * 10'000 * b) * 0.9999);
   CHECK(run.seconds <= (n - 1) * (a + one) + (segments - 1) * 10'000 * b * 1.2);
 }
@@ -203,7 +203,7 @@ TEST_CASE("a straggler is found on the critical path, and slows the operation") 
         plan::simulate(call, fabric, std::vector<plan::Straggler>{{.rank = slow, .factor = 5}});
     CHECK(slower.critical_rank == slow);
     CHECK(slower.seconds > usual * 1.5);
-    // A host with one rank, its link five times as slow as well.
+    // A host with one rank: its link is five times as slow, too.
     const plan::SimulatedRun host =
         plan::simulate(call, fabric, std::vector<plan::Straggler>{{.host = slow, .factor = 5}});
     CHECK(host.seconds >= slower.seconds);

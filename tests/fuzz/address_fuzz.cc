@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tcp address of a peer. What is understood must be exactly what encode() writes, and must be
-// fit to be tried and shown.
+// The tcp address of a peer. An address that decodes must encode to the same bytes, and every
+// endpoint must have a text and be a candidate for a connection.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Control messages of a peer: the first two bytes are the type, the rest is the payload. Whatever
-// is understood must survive being written and read again, and must not upset those who compose
-// messages from it.
+// Control messages of a peer: the first two bytes are the type, the rest is the payload. A message
+// that decodes must stay the same when it is encoded and decoded again. A status must also give a
+// cause in words.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

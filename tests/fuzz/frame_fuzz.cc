@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A header that decodes must be one that encodes to the same bytes: nothing is accepted that this
-// version would not write.
+// Headers of frames. A header that decodes must encode to the same bytes: this version accepts
+// nothing that it would not write.
 #include <algorithm>
 #include <cstdlib>
 
@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   rondo::transports::HeaderBytes bytes{};
   std::copy_n(reinterpret_cast<const std::byte*>(data), std::min(size, bytes.size()),
               bytes.begin());
-  // Half of the inputs get a right magic and checksum, so that the fields behind them are reached.
+  // Half of the inputs get a correct magic and checksum, so that the other fields are decoded too.
   if (size != 0 && data[size - 1] % 2 == 0) {
     rondo::engine::Frame frame;
     frame.number = size;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes of anybody who connects: hello, challenge, proof, verdict; and the text of an announcement.
+// Bytes from anyone who connects: hello, challenge, proof and verdict. Also the text of an
+// announcement and of a rendezvous.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -41,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   may_refuse([&] {
     base::Acceptor acceptor(0, "secret");
     acceptor.challenge(hello);
-    // Nobody guesses a proof over a fresh nonce.
+    // No input can be a proof, because the nonce is new each time.
     if (acceptor.proves(proof)) std::abort();
   });
   may_refuse([&] {

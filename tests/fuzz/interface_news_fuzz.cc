@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernel says of interfaces, or bytes that look like it.
+// The kernel's messages about interfaces, or bytes that look like them.
 #include <cstdlib>
 
 #include "transports/connect/interface_watch.h"
@@ -8,7 +8,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   const auto news = rondo::connect::decode_interface_news(bytes);
-  // Each has taken a header and a name.
+  // Each piece of news takes a header and a name, at least 32 bytes.
   if (news.size() > size / 32) std::abort();
   for (const auto& one : news)
     if (one.name.empty() || one.name.size() > 15) std::abort();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lists of parameters from the wire: what decodes must encode to the same bytes and can be compared
-// and described; reports of any bytes decode to something that has its place in a message.
+// Lists and reports of parameters from the wire. A list that decodes must encode to the same bytes,
+// and can be compared and described. Any bytes decode to a report that gives an error with a text.
 #include <algorithm>
 #include <cstdlib>
 

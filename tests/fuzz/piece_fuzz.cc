@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What two paths of a link may bring: pieces in any order, with any numbers, and bytes that are
-// none. The receiver must keep to the memory that its sink has named.
+// Bytes that two paths of a link may bring: pieces in any order, with any numbers, and bytes that
+// are no pieces. The receiver must write only to the memory that its sink gave it.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class FuzzLink final : public transports::Link {
   std::string describe() const override { return {}; }
 };
 
-// Frames of one size, placed and borrowed in turn.
+// Expects frames of one size, placed and borrowed in turn.
 class FuzzSink final : public transports::Sink {
  public:
   std::optional<transports::Receive> expected(transports::Link&, std::size_t ahead) override {
@@ -60,7 +60,8 @@ class FuzzSink final : public transports::Sink {
 
 }  // namespace
 
-// Records of four bytes: path and kind, index, sequence, how much of the payload.
+// The input is a list of records of four bytes: path and kind; index of the piece, or the first
+// byte of a frame's header; sequence number; bytes of the payload to send (0xff: all).
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const auto slot = std::make_unique<tcp::BorrowSlot>();
   std::array<base::FileDescriptor, 2> ours, theirs;

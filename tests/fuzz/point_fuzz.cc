@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Headers of messages between two ranks. What is understood must survive being written and read.
+// Headers of messages between two ranks. A header that decodes must stay the same when it is
+// encoded and decoded again.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   transports::HeaderBytes bytes{};
   std::copy_n(reinterpret_cast<const std::byte*>(data), std::min(size, bytes.size()),
               bytes.begin());
-  // Half of the inputs get a right magic and checksum, so that the fields behind them are reached.
+  // Half of the inputs get a correct magic and checksum, so that the other fields are decoded too.
   if (size != 0 && data[size - 1] % 2 == 0) {
     const transports::HeaderBytes right = point::encode(point::PointFrame{});
     std::copy_n(right.begin(), 4, bytes.begin());

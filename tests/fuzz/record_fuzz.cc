@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The record that a rank sends when it joins. The bytes are read as the records of two ranks, and
-// once more with a good head, so that settings and constants are reached.
+// The record that a rank sends when it joins. Two ranks send the input as their record. Then they
+// send it again behind a valid beginning, so that settings and constants are decoded too.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -23,7 +23,7 @@ void read(const transports::Blob& record) {
     const schedules::Hosts hosts = lib::group_by_host(records);
     if (hosts.count() != 1 || lib::cores_of(records, hosts) < 1) std::abort();
   } catch (const Error& error) {
-    if (error.code() != Errc::rendezvous) std::abort();  // two equal records cannot differ
+    if (error.code() != Errc::rendezvous) std::abort();  // equal records never give a mismatch
   }
 }
 
@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto bytes = std::as_bytes(std::span(data, size));
   read(transports::Blob(bytes.begin(), bytes.end()));
 
-  // A record as this build writes it, up to its settings, and then the input.
+  // A record as this build writes it, up to its settings; the input follows it.
   static const transports::Blob head = [] {
     Options options;
     options.host = "host";

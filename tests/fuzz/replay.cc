@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs a fuzz target without libFuzzer: every file that is given, then, for some seconds, inputs
-// made from seeds 0, 1, 2 ...: random bytes, or one of the files with a few bytes changed, cut or
-// repeated. An input that crashes is named by its seed and comes again with --seed.
+// Runs a fuzz target without libFuzzer: first every file given, then for some seconds inputs that
+// are made from the seeds 0, 1, 2, ... Such an input is random bytes, or one of the files with a
+// few bytes changed, cut or repeated. A crash prints its seed; --seed makes the same input again if
+// the same files are given.
 //
 //   NAME_replay [--seconds=S] [--seed=N] [FILE or FOLDER]...
 #include <algorithm>
@@ -28,7 +29,7 @@ namespace {
 
 using Input = std::vector<std::uint8_t>;
 
-// Read by the signal handler: what is being run.
+// The name of the current input, which the signal handler writes.
 char now_running[512];
 volatile std::sig_atomic_t now_running_length = 0;
 
@@ -51,7 +52,7 @@ Input read_file(const std::filesystem::path& path) {
   return Input(std::istreambuf_iterator<char>(file), {});
 }
 
-// The input on the heap, exactly as long as it is, so that a sanitizer sees one byte too many.
+// Copies the input to memory of exactly its size, so that a sanitizer sees a read past its end.
 void run(const Input& input) {
   const Input exact(input.begin(), input.end());
   LLVMFuzzerTestOneInput(exact.data(), exact.size());

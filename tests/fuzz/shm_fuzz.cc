@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a peer of the same host says: its shm address. What is understood must be exactly what
-// encode() writes.
+// The shm address of a peer on the same host. An address that decodes must encode to the same
+// bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

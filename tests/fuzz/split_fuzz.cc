@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell each other in a split: the first bytes are a wish, all of them a message that is
-// filled up with zeros. What is understood must survive being written and read again.
+// Messages of a split. The input, filled up with zeros, is decoded as a message, and its first
+// bytes as a wish. Both must stay the same when they are encoded and decoded again.
 #include <algorithm>
 #include <array>
 #include <cstddef>
