@@ -157,7 +157,7 @@ class KeptResults(unittest.TestCase):
         for first, second in (self.json, self.json), ("-", "-"), (self.json, self.folder / "." / "out.json"), ("-", "/dev/stdout"):
             result = rondo(*SHORT, "--json", first, "--csv", second)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
-            self.assertIn(f"--json {first} and --csv {second}: one place cannot take both", result.stderr)
+            self.assertIn(f"--json {first} and --csv {second}: both name the same output", result.stderr)
         self.assertEqual(os.listdir(self.folder), [])
 
 
