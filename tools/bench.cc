@@ -282,8 +282,9 @@ int Bench::run() {
 
 int run_rank(BenchOptions& options, const PlaceInfo& place) {
   if (options.ranks && *options.ranks != place.size)
-    throw UsageError(fmt::format("--ranks {}: {} says that there are {}; leave --ranks out",
-                                 *options.ranks, place.source, place.size));
+    throw UsageError(
+        fmt::format("--ranks {}: {} says that the number of ranks is {}; leave --ranks out",
+                    *options.ranks, place.source, place.size));
   settle(options, place.size);
   if (place.size == 1)
     say("rondo bench: {}: nothing will cross a link, so there is no bus bandwidth. {}\n",
