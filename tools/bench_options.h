@@ -49,7 +49,8 @@ struct BenchOptions {
   bool shows_table() const;
 };
 
-// Reads all flags but the roots. Throws UsageError that says what was given and what is possible.
+// Reads all flags; settle() checks the roots. Throws UsageError that says what was given and what
+// is possible.
 BenchOptions interpret(const BenchFlags& flags);
 // Checks and completes the roots, once the number of ranks is known. Throws UsageError when a root
 // is not one of the ranks.

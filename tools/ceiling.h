@@ -31,7 +31,7 @@ class Ceiling {
 class SocketCeiling final : public Ceiling {
  public:
   // Connects the ring at the addresses that the communicator uses. All ranks call it together.
-  // When a rank cannot connect it does not throw: trouble() says why.
+  // A socket that fails does not throw: trouble() says why.
   SocketCeiling(Communicator& communicator, const Options& options, Collective operation);
   SocketCeiling(const SocketCeiling&) = delete;
   SocketCeiling& operator=(const SocketCeiling&) = delete;

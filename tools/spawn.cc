@@ -46,8 +46,8 @@ std::string signal_name(int signal) {
                          : fmt::format("signal {} (SIG{})", signal, name);
 }
 
-// The ranks of one job. The main thread calls run() once, and no other thread runs. What the system
-// refuses before the ranks run is thrown; later failures are printed and set the exit status.
+// The ranks of one job. The main thread calls run() once, and no other thread runs. A system call
+// that fails while ranks are started throws. Failures of ranks are printed and set the exit status.
 class Job {
  public:
   explicit Job(const SpawnOptions& options) : options_(options) {}

@@ -86,8 +86,7 @@ class Namespace:
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def command(self, command: list) -> list[str]:
-        """The command that runs `command` in this namespace. Only a child of this process may run
-        it."""
+        """Returns the command that runs `command` in this namespace, while this process lives."""
         return ["nsenter", f"--net={self.path}", "--", *map(str, command)]
 
     def run(self, command: list, *, text: str | None = None, seconds: float = SECONDS, **options) -> subprocess.CompletedProcess:
