@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The example of the README: every rank ends with the mean of all ranks. Run it with: rondo run -n
-// 4 build/examples/mean
+// The example of the README: every rank gets the mean over all ranks. Run it with
+//     rondo run -n 4 build/examples/mean
 #include <rondo/communicator.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place that knows which Catch2 this is.
+// The only file that includes Catch2, so that its version matters here only.
 #pragma once
 
 #include <catch2/catch.hpp>

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-// Ends the whole program as skipped. For cases with a hidden tag ("[.][avx2]") that meson runs by
-// that tag, in a program of their own: a case that only returned would count as passed.
+// Ends the whole program as skipped. Use it in cases with a hidden tag ("[.][avx2]") that meson
+// runs by that tag as a separate test: a case that returned would count as passed.
 [[noreturn]] inline void skip_program(const char* why) {
   std::printf("skipped: %s\n", why);
   std::fflush(stdout);

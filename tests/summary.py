@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums up what `meson test` wrote: names what failed and ends with a line "N passed, N failed[, N skipped]".
+"""Sums up the logs of `meson test`. The last line is "N passed, N failed[, N skipped]".
 
     summary.py [--also-failed=N] [--also-passed=N] TESTLOG.json...
 
-A Catch2 program counts as its test cases, any other test as one. A program that fails counts at least one failure,
-whatever it printed (a crash after the last case, a leak, a timeout), and so does a log that is not there. The options add what
-was counted elsewhere. Exit status 1 when anything failed.
+A Catch2 program counts as its test cases, any other test as one. A program that fails counts at
+least one failure, whatever it printed (a crash after the last case, a leak, a timeout). So does a
+log that is missing. The options add what was counted elsewhere. The exit status is 1 when anything
+failed.
 """
 
 import json
@@ -17,7 +18,7 @@ SOME_FAILED = re.compile(r"^test cases: +\d+ +\|(.*)$", re.MULTILINE)
 
 
 def catch_cases(output):
-    """(passed, failed) as Catch2 counted them; None when its closing line is not in the output."""
+    """(passed, failed) as Catch2 counted them; None when the output lacks its closing line."""
     if some := SOME_FAILED.findall(output):
         counts = {what: int(number) for number, what in re.findall(r"(\d+) (passed|failed)\b(?! as)", some[-1])}
         return counts.get("passed", 0), counts.get("failed", 0)
@@ -34,7 +35,8 @@ def count(test):
     passed, failed = catch_cases(test.get("stdout") or "") or (1, 0)
     if result in ("OK", "EXPECTEDFAIL"):
         return passed, failed, 0
-    # What a program says about itself when it ends badly is not to be trusted beyond its last word.
+    # The program failed. Its counts hold only when they contain a failure: otherwise it crashed
+    # later.
     return (passed if failed else 0), max(failed, 1), 0
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What summary.py counts."""
+"""Tests what summary.py counts."""
 
 import contextlib
 import io

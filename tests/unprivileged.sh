@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# unprivileged.sh FOLDER COMMAND...: runs COMMAND in this folder as an ordinary user with at most 1,024
-# descriptors. Root becomes user 65534 without any capability, who owns FOLDER/meson-logs meanwhile.
-# Paths stay the same, also where a folder above this one is closed to others (mktemp -d, /root): a
-# mount namespace of the command opens the way.
+# unprivileged.sh FOLDER COMMAND...: runs COMMAND in this folder as an ordinary user with at most
+# 1,024 descriptors. Root becomes user 65534 without any capability; this user owns
+# FOLDER/meson-logs meanwhile. Paths stay the same. Where a folder above this one is closed to
+# others (mktemp -d, /root), the command runs in a mount namespace that makes this folder reachable.
 set -euo pipefail
 
 folder=$1
@@ -14,7 +14,7 @@ if ((EUID != 0)); then
   exec "$@"
 fi
 
-# The uppermost folder on the way that others may not enter.
+# Finds the uppermost folder of the path that others may not enter.
 closed="" way=""
 IFS=/ read -ra parts <<<"${PWD#/}"
 for part in "${parts[@]}"; do
@@ -24,7 +24,8 @@ for part in "${parts[@]}"; do
     break
   fi
 done
-# Hidden behind an empty one, in which only this tree can be seen. Where none is closed, the right to mount is not needed.
+# Mounts an empty folder over it, in which only this tree is visible. Where no folder is closed, no
+# mount is needed, and no right to mount.
 tree=$PWD
 if [[ -n $closed ]]; then
   [[ $closed != "$tree" ]] || { echo "unprivileged.sh: other users may not enter $tree: chmod o+rx it" >&2; exit 1; }

@@ -8,7 +8,8 @@
 
 namespace rondo::tools {
 
-// In place, the same on every rank afterwards.
+// All ranks call these together and get the same result. A failed operation throws, as Work::wait()
+// does. This one replaces each value by its maximum over the ranks.
 inline void maximum_over_ranks(Communicator& communicator, std::span<double> values) {
   const Buffer buffer = buffer_of(values);
   communicator.all_reduce(buffer, buffer, ReduceOp::max).wait();

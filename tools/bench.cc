@@ -32,7 +32,8 @@ namespace {
 constexpr int default_ranks = 4;
 constexpr int most_peers_shown = 4;
 
-// One rank of the benchmark, connected.
+// One connected rank of the benchmark. The main thread calls run() once. A lost rank ends it with
+// an exception. When rank 0 cannot write results, all ranks stop first, and then rank 0 throws.
 class Bench {
  public:
   Bench(const BenchOptions& options, Communicator communicator)
@@ -75,7 +76,7 @@ class Bench {
   std::exception_ptr lost_;         // why rank 0 can deliver no more
 };
 
-// Rank 0 tries the files before anything is measured, and all stop when it cannot write them.
+// Rank 0 tries its files before the first measurement. When it cannot write one, all ranks throw.
 void Bench::open_files() {
   std::string trouble;
   try {
@@ -89,7 +90,7 @@ void Bench::open_files() {
   throw UsageError(is_first() ? trouble : "rank 0 cannot write its files");
 }
 
-// Prints and writes on rank 0. Does nothing more once this has failed.
+// Calls a function that prints or writes, on rank 0 only. After the first that fails it calls none.
 template <class Function>
 void Bench::deliver(Function function) {
   if (!is_first() || lost_) return;
@@ -100,12 +101,12 @@ void Bench::deliver(Function function) {
   }
 }
 
-// The same answer on all ranks, so that all end together when rank 0 cannot write results.
+// Whether rank 0 could write all results so far. All ranks get the same answer and stop together.
 bool Bench::delivered() {
   return maximum_over_ranks(communicator_, lost_ ? 1 : 0) == 0;
 }
 
-// The transports over which any of the ranks reaches another.
+// Sets the transports that at least one rank uses to reach another.
 void Bench::find_transports() {
   std::vector<std::string> names, used;
   for (const TransportInfo& transport : gather_info(options_.connect).transports)
@@ -123,8 +124,8 @@ void Bench::find_transports() {
   setting_.shared_memory = setting_.transport == "shm";
 }
 
-// Where rank 0 has several connections to a peer, how; most tables are the same for all, so a few
-// are enough.
+// Prints how rank 0 reaches the first peers to which it has several paths. Most peers are reached
+// in the same way, so a few lines are enough.
 void Bench::describe_peers() {
   int shown = 0;
   for (int peer = 1; peer < communicator_.size() && shown < most_peers_shown; ++peer) {
@@ -135,7 +136,7 @@ void Bench::describe_peers() {
   }
 }
 
-// The hosts, each with the number of its ranks.
+// Gathers the names of the hosts, and prints the first and last rank of each.
 void Bench::describe() {
   using Name = std::array<char, 64>;
   std::vector<Name> hosts(static_cast<std::size_t>(communicator_.size()));
@@ -161,7 +162,7 @@ void Bench::describe() {
   });
 }
 
-// The ceiling of such a row on this machine now; 0 when it cannot be measured.
+// Measures the ceiling of such a row now. When it cannot, it returns 0 and reports the cause once.
 double Bench::measure_ceiling(const Row& row) {
   progress_.show(fmt::format(
       "{}: {}", now_, setting_.shared_memory ? "what memcpy reaches" : "what plain sockets reach"));
@@ -281,16 +282,17 @@ int Bench::run() {
 
 int run_rank(BenchOptions& options, const PlaceInfo& place) {
   if (options.ranks && *options.ranks != place.size)
-    throw UsageError(fmt::format("--ranks {}: {} has started {}; leave --ranks out", *options.ranks,
-                                 place.source, place.size));
+    throw UsageError(
+        fmt::format("--ranks {}: {} says that the number of ranks is {}; leave --ranks out",
+                    *options.ranks, place.source, place.size));
   settle(options, place.size);
   if (place.size == 1)
     say("rondo bench: {}: nothing will cross a link, so there is no bus bandwidth. {}\n",
         options.ranks ? "--ranks 1" : place.source + " says that there is 1 rank",
         options.ranks
             ? "Measure with --ranks 2 or more"
-            : "Start more (mpirun -n 4, srun -n 4, rondo run -n 4), or none: then rondo bench "
-              "starts its own");
+            : "Start more (mpirun -n 4, srun -n 4, rondo run -n 4), or use no launcher: then "
+              "rondo bench starts its own ranks");
   try {
     return Bench(options, Communicator::connect(options.connect)).run();
   } catch (const OutputLost&) {
@@ -338,25 +340,17 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
   auto flags = std::make_shared<BenchFlags>();
   add_bench_flags(*command, *flags);
   command->footer(
-      "Without a launcher it starts its ranks on this host; under mpirun, srun, torchrun or rondo "
-      "run it "
-      "joins them. The flags\n"
-      "are those of nccl-tests. Exit status: 0 fine, 1 wrong elements or a row below "
-      "--min-bandwidth, 2 bad "
-      "input,\n"
-      "3 the ranks failed or the output could not be written, 141 its reader has closed it.\n"
+      "Without a launcher it starts its ranks on this host. Under mpirun, srun, torchrun or\n"
+      "rondo run it joins the ranks that these started. The flags are those of nccl-tests.\n"
+      "Exit status: 0 fine, 1 wrong elements or a row below --min-bandwidth, 2 bad input,\n"
+      "3 the ranks failed or the output could not be written, 141 the reader of the output\n"
+      "closed it.\n"
       "\n"
-      "%ceil is busbw in percent of what plain TCP sockets reach over the same links at once. "
-      "Where all "
-      "ranks "
-      "share memory it\n"
-      "is what they must at least load and store together, over p50, in percent of what they reach "
-      "when all "
-      "memcpy as much at\n"
-      "once. Both are measured before and after each row, and the better one counts. S: size, n: "
-      "ranks, +: "
-      "out "
-      "of place only\n"
+      "%ceil is busbw in percent of what plain TCP sockets reach over the same links at once.\n"
+      "Where all ranks share memory it compares memory traffic instead: the bytes that they must\n"
+      "load and store together, over p50, in percent of what they reach when all memcpy as many\n"
+      "bytes at once. Both ceilings are measured before and after each row; the better counts.\n"
+      "Bytes to load and store (S: size, n: ranks, in brackets: only out of place):\n"
       "  all_reduce                                2nS\n"
       "  reduce, reduce_scatter, reduce_scatter_v  (n+1)S\n"
       "  broadcast, all_gather, all_gather_v       2(n-1)S (+2S)\n"

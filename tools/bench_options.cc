@@ -109,13 +109,13 @@ std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
   for (std::uint64_t size = first; size <= last;
        size = factor > 1 ? std::max<std::uint64_t>(size, 1) * factor : size + step) {
     sizes.push_back(size);
-    if (factor > 1 && size > last / factor) break;  // the next one could not even be counted
+    if (factor > 1 && size > last / factor) break;  // the next would exceed `last`, or overflow
     if (sizes.size() > most_rows)
       throw UsageError(fmt::format("more than {} sizes from {} to {}: take a larger step",
                                    most_rows, base::describe_bytes(first),
                                    base::describe_bytes(last)));
   }
-  // A step of our own choosing must not pass by the largest size.
+  // With the default step the largest size is always measured.
   const bool own_step = flags.step_bytes.empty() && flags.step_factor.empty();
   if (own_step && sizes.back() != last) sizes.push_back(last);
   return sizes;
@@ -126,7 +126,7 @@ std::vector<int> read_roots(const BenchFlags& flags) {
   return {static_cast<int>(parse_number("--root", flags.root, 0, std::numeric_limits<int>::max()))};
 }
 
-// Two results in one file would destroy each other.
+// Two results in one file would overwrite each other.
 void refuse_one_file(const BenchFlags& flags) {
   const std::array<std::pair<const char*, const std::string*>, 3> files{
       {{"--json", &flags.json}, {"--csv", &flags.csv}, {"--write-constants", &flags.constants}}};
@@ -135,16 +135,16 @@ void refuse_one_file(const BenchFlags& flags) {
       if (!files[i].second->empty() && !files[j].second->empty() &&
           is_one_file(*files[j].second, *files[i].second))
         throw UsageError(
-            fmt::format("{} {} and {} {}: one place cannot take both; give each its own",
+            fmt::format("{} {} and {} {}: both name the same output; give each its own",
                         files[j].first, *files[j].second, files[i].first, *files[i].second));
 }
 
-// What is wrong with the environment of a rank that a launcher has started is left to connecting:
-// then all ranks hear it.
+// Under a launcher an invalid environment is not reported here. Communicator::connect reports it,
+// and then all ranks get the error.
 Options read_environment(bool launched) {
   try {
     Options options = Options::from_environment();
-    // Both are read again when connecting, which then knows and says who has set them.
+    // Communicator::connect reads both again, and its messages then name what has set them.
     options.rank = -1;
     options.size = 0;
     return options;
@@ -174,7 +174,7 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
     throw UsageError(info.interface_error);
   auto algorithms = list_algorithms(operation);
   algorithms.emplace_back(
-      "direct");  // has no schedule; where it is not possible connecting says why
+      "direct");  // has no schedule; where it is not possible, connect() throws and says why
   if (!options.algorithm.empty() &&
       std::find(algorithms.begin(), algorithms.end(), options.algorithm) == algorithms.end())
     unknown("--algorithm", options.algorithm, algorithms);
@@ -204,7 +204,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "scatter, "
       "all_to_all, all_gather_v or reduce_scatter_v");
   add("-b,--minbytes", flags.min_bytes,
-      "Smallest size, with a suffix K, M, G if you like (default 8)");
+      "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8)");
   add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M)");
   add("-i,--stepbytes", flags.step_bytes,
       "Add this from one size to the next (default 1M where the factor is 1)");
@@ -212,9 +212,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "Multiply by this from one size to the next (default 4, and the largest size at the end)");
   add("-n,--iters", flags.iterations,
       "Timed iterations (default: as many as fit into a second, at least 10, at most 200)");
-  add("-w,--warmup_iters", flags.warmups, "Iterations before them that are not timed (default 2)");
+  add("-w,--warmup_iters", flags.warmups, "Untimed iterations before those (default 2)");
   add("-c,--check", flags.check,
-      "Check every result of the timed iterations; 0: do not (default 1)");
+      "Check every result of the timed iterations; 0 switches the check off (default 1)");
   add("-d,--datatype", flags.type,
       "f64, f32 (default), f16, bf16, f8e4m3, f8e5m2, i64, u64, i32, u32, i8, u8, several with "
       "commas, or "
@@ -226,33 +226,31 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("--ranks", flags.ranks,
       "Ranks to start on this host when no launcher has done it (default 4)");
   add("--transport", flags.transport,
-      "Transports that may be used: shm, tcp (default: what reaches each rank best, shm within a "
-      "host)");
+      "Transports that may be used: shm, tcp (default: shm within a host, tcp between hosts)");
   add("--algorithm", flags.algorithm,
       "ring, tree, star, doubling, chain, pairwise, halving, two_shot, two_level or direct "
-      "(default: what "
-      "Rondo plans)");
+      "(default: the planner chooses)");
   add("--interfaces", flags.interfaces,
       "Interfaces to use: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all eth but "
-      "one");
+      "eth3");
   add("--json", flags.json,
-      "Write the results to this file as JSON, after each row; - is the standard output, without "
+      "Write the results to this file as JSON, after each size; - is the standard output, without "
       "the table");
-  add("--csv", flags.csv, "Write the results to this file as CSV, likewise");
+  add("--csv", flags.csv, "Write the results to this file as CSV, in the same way");
   add("--write-constants", flags.constants,
-      "Measure what the links cost, and write the planner's constants to this file (for "
-      "RONDO_CONSTANTS), or "
-      "-");
+      "Measure the costs of the links, and write the planner's constants to this file, for "
+      "RONDO_CONSTANTS; - is the standard output");
   add("--min-bandwidth", flags.min_bandwidth,
-      "GB/s of bus bandwidth that every row with data must reach, else exit status 1; not for "
-      "barrier");
+      "GB/s of bus bandwidth that every row with data must reach, otherwise the exit status is 1; "
+      "not for barrier");
   add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
   command.add_flag(
       "--no-ceiling", flags.no_ceiling,
-      "Do not measure what plain sockets, or memcpy where all ranks share memory, reach");
+      "Do not measure ceilings (plain sockets, or memcpy where all ranks share memory)");
   command.add_flag(
       "--allocate", flags.allocate,
-      "Buffers from Communicator::allocate, on which ranks that share memory work in one pass");
+      "Take the buffers from Communicator::allocate: ranks that share memory work on them in one "
+      "pass");
 }
 
 BenchOptions interpret(const BenchFlags& flags) {

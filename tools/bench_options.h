@@ -14,7 +14,8 @@
 
 namespace rondo::tools {
 
-// What the user typed: text, so that one place gives the messages.
+// The flags as the user typed them. They are text, so that interpret() alone reads them and writes
+// the messages.
 struct BenchFlags {
   std::string operation = "all_reduce";
   std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, check,
@@ -25,32 +26,34 @@ struct BenchFlags {
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
 
-// What it means.
+// The meaning of the flags.
 struct BenchOptions {
   Collective operation = Collective::all_reduce;
   std::vector<std::uint64_t> sizes;  // bytes, ascending
   std::vector<DType> types;
-  std::vector<ReduceOp> ops;     // one of no meaning for operations that do not reduce
-  std::vector<int> roots;        // likewise; one -1 for all of them
+  std::vector<ReduceOp> ops;     // one unused entry for operations that do not reduce
+  std::vector<int> roots;        // one unused entry without a root; until settle() -1: all ranks
   std::uint64_t iterations = 0;  // 0: by time
   std::uint64_t warmups = 2;
   bool check = true;
   bool ceiling = true;
   bool allocate = false;                // buffers from Communicator::allocate
-  std::optional<int> ranks;             // as asked for
+  std::optional<int> ranks;             // of --ranks
   std::string json, csv, constants;     // files; empty: none; - is the standard output
   std::optional<double> min_bandwidth;  // GB/s
   Options connect;
 
   bool reduces() const;
   bool rooted() const;
-  // Else the standard output is one of the files.
+  // False when the standard output is one of the files.
   bool shows_table() const;
 };
 
-// Throws UsageError that says what was given and what is possible.
+// Reads all flags; settle() checks the roots. Throws UsageError that says what was given and what
+// is possible.
 BenchOptions interpret(const BenchFlags& flags);
-// What can be told only when the number of ranks is known: roots. Throws UsageError.
+// Checks and completes the roots, once the number of ranks is known. Throws UsageError when a root
+// is not one of the ranks.
 void settle(BenchOptions& options, int ranks);
 
 }  // namespace rondo::tools

@@ -28,8 +28,8 @@ constexpr std::size_t least_moved = std::size_t{1} << 20, most_short_rounds = 20
 
 using Token = std::array<std::uint8_t, 16>;
 
-// What each rank tells all others, over the communicator: where it listens, and what its left
-// neighbour must show there.
+// What each rank tells all others over the communicator: the address where it listens, and the
+// token that its left neighbour must send there.
 struct Announcement {
   std::uint8_t listens = 0;
   std::array<char, 101> host{};  // ends with a zero
@@ -107,7 +107,7 @@ SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options,
 
 SocketCeiling::~SocketCeiling() = default;
 
-// The same result on all ranks.
+// Connects one ring. All ranks call it together and get the same result.
 bool SocketCeiling::connect(Ring& ring, const Options& options) {
   try {
     ring.listen(communicator_.address(), options);
@@ -153,7 +153,7 @@ double SocketCeiling::measure(Ring& ring, std::size_t moved) {
   const auto adapt = [&] {
     ring.bytes = static_cast<std::size_t>(std::clamp(best * 1e9 * round_seconds, 65536.0, 1e9));
   };
-  // The very first round finds out how much fits into a round, and warms the connections.
+  // The first round warms the connections, and measures how many bytes fit into a round.
   if (ring.bytes == 0) {
     try_round(first_bytes);
     adapt();

@@ -10,36 +10,36 @@
 
 namespace rondo::tools {
 
-// What the machine reaches without a library, to compare rows of Rondo with. Measured before and
-// after each row, since machines have fast and slow minutes.
+// Measures what the machine reaches without Rondo, to compare a row with. The benchmark measures it
+// before and after each row, because the speed of a machine changes within minutes.
 class Ceiling {
  public:
   virtual ~Ceiling() = default;
-  // GB/s to compare such a row with (its size and what it moves); 0 when it could not be measured.
-  // All ranks call it together and get the same result.
+  // Returns GB/s to compare a row of this size and traffic with; 0 when it could not be measured.
+  // All ranks call it together and get the same result. Throws when the communicator fails.
   virtual double measure(const Row& row) = 0;
   // Why it could not be measured, as far as this rank knows.
   virtual const std::string& trouble() const noexcept = 0;
 };
 
-// The ceiling for bus bandwidth: what plain TCP sockets reach between these ranks at once, over the
+// The ceiling for bus bandwidth: what plain TCP sockets between these ranks reach at once, over the
 // links that the operation loads. For most operations all ranks send to their right neighbour and
-// receive from their left one, the traffic of a ring. For broadcast and reduce the link that closes
-// the ring is left out; for gather and scatter one rank sends to one other. Measured once with
-// socket buffers that the kernel adapts (better between hosts) and once with small ones that stay
-// in the cache (better within a host).
+// receive from their left one, the traffic of a ring. Broadcast and reduce leave out the link that
+// closes the ring. For gather and scatter rank 0 sends to rank 1. It measures once with socket
+// buffers that the kernel adapts (better between hosts), and once with small ones that stay in the
+// cache (better within a host). A socket that fails makes it useless for good: measure() returns 0.
 class SocketCeiling final : public Ceiling {
  public:
-  // Connects the ring, from and to the addresses over which the communicator works. Called by all
-  // ranks together.
+  // Connects the ring at the addresses that the communicator uses. All ranks call it together.
+  // A socket that fails does not throw: trouble() says why.
   SocketCeiling(Communicator& communicator, const Options& options, Collective operation);
   SocketCeiling(const SocketCeiling&) = delete;
   SocketCeiling& operator=(const SocketCeiling&) = delete;
   ~SocketCeiling() override;
 
-  // In one direction: the best of a long round and of some that move as much as the row, in about a
-  // fifth of a second. A round is timed like a row: from a barrier on, at the slowest rank. Short
-  // rounds may be faster, because a busy machine disturbs them less.
+  // Returns the rate in one direction: the best of a long round and of some short rounds, which
+  // move as much as the row. All take about a fifth of a second. A round is timed like a row: after
+  // a barrier, at the slowest rank. Short rounds may be faster: a busy machine disturbs them less.
   double measure(const Row& row) override;
   const std::string& trouble() const noexcept override { return trouble_; }
 

@@ -63,7 +63,8 @@ struct ChildSetup {
   int error_pipe, out, error;  // out and error: -1 to keep those of the parent
 };
 
-// Between fork and exec: only calls that are allowed there.
+// Runs in the child between fork and exec. It must not allocate or take a lock: another thread of
+// the parent may have held one at the fork.
 [[noreturn]] void become(const ChildSetup& setup) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != setup.parent) ::_exit(128 + SIGKILL);
@@ -79,7 +80,7 @@ struct ChildSetup {
   ::_exit(127);
 }
 
-// Zero when the program runs: then the close-on-exec pipe ends without a byte.
+// Returns 0 when the program runs: then exec closed the pipe, which ends without a byte.
 int read_exec_error(int descriptor) {
   int cause = 0;
   ssize_t got;

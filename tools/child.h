@@ -17,14 +17,15 @@ std::string random_secret();
 
 struct Child {
   pid_t pid = -1;
-  int exec_error = 0;  // errno of execvp when the program could not be started; then there is no
-                       // process any more
+  int exec_error = 0;  // errno of execvpe when the program could not be started; then the process
+                       // has ended and is reaped
   base::FileDescriptor out, error;  // read ends of its standard output and error when captured
 };
 
-// Starts a program that SIGKILL strikes when this process dies. `changes` are environment variables
-// to set; an empty value removes the variable. Signals are unblocked in the child, and
-// `descriptors` is its limit of open files. Throws std::system_error when the system refuses.
+// Starts a program. The kernel kills it when the calling thread ends, so call this from the main
+// thread. `changes` are environment variables to set; an empty value removes the variable. The
+// child has no blocked signals, and `descriptors` is its limit of open files. Throws
+// std::system_error when a system call fails.
 Child start_child(const std::vector<std::string>& command,
                   const std::vector<std::pair<std::string, std::string>>& changes, bool capture,
                   const rlimit& descriptors);

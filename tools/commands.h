@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The subcommands of `rondo`. Each registers its flags and, when chosen, runs and sets exit_code: 0
+// The subcommands of `rondo`. Each registers its flags. The chosen one runs and sets exit_code: 0
 // fine, 1 the result is not what was asked for (wrong elements, too little bandwidth), 2 bad input,
-// 3 the ranks failed or the output was lost. UsageError becomes status 2 in main.
+// 3 the ranks failed or the output was lost. main() turns UsageError into 2, and OutputLost into
+// 141 when the reader of the output has closed it.
 #pragma once
 
 #include <CLI/App.hpp>

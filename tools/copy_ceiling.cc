@@ -19,15 +19,15 @@ constexpr int rounds = 5, most_trials = 20;
 
 }  // namespace
 
-// The rank that leaves the first barrier first sees all of the round, since the second one ends
-// when the last rank has copied.
+// The maximum over the ranks is the whole round: the rank that leaves the first barrier first waits
+// in the second one until the last rank has copied.
 double CopyCeiling::seconds_of_a_round(std::size_t bytes, std::size_t copies) {
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   for (std::size_t i = 0; i < copies; ++i) {
     std::memcpy(to_.data(), from_.data(), bytes);
     std::atomic_signal_fence(
-        std::memory_order_seq_cst);  // else the compiler may leave out all but the last
+        std::memory_order_seq_cst);  // otherwise the compiler may drop all copies but the last
   }
   communicator_.barrier().wait();
   return maximum_over_ranks(communicator_,
@@ -41,8 +41,8 @@ double CopyCeiling::measure(const Row& row) {
   // Pages that nobody has written share one page of zeros, which would stay in the cache.
   std::memset(from_.data(), 1, bytes);
   std::memset(to_.data(), 2, bytes);
-  // Makes more copies until a round is so long that its barriers do not count. The first round
-  // warms the caches.
+  // The loop adds copies until the time of the barriers does not count. The first round warms the
+  // caches.
   std::size_t copies = 1;
   seconds_of_a_round(bytes, copies);
   for (int i = 0; i < most_trials; ++i) {

@@ -11,17 +11,18 @@
 
 namespace rondo::tools {
 
-// The ceiling of traffic through shared memory (traffic.h). All ranks, which are on one host, call
-// memcpy at once, each on its own memory, for as many bytes as the row moves: small ones stay in
-// caches in both. Every byte copied counts twice, as loaded and as stored.
+// The ceiling of memory traffic (traffic.h), for ranks that are all on one host. All ranks call
+// memcpy at once, each on its own memory, and together move as many bytes as the row. So data that
+// fits into caches stays there in both. Every byte copied counts twice: loaded and stored.
 class CopyCeiling final : public Ceiling {
  public:
-  // Two buffers of the benchmark of one size, the same size on all ranks; measure() overwrites
-  // them.
+  // `from` and `to` are the buffers of the benchmark: both have the same size, on all ranks.
+  // measure() overwrites them.
   CopyCeiling(Communicator& communicator, std::span<std::byte> from, std::span<std::byte> to)
       : communicator_(communicator), from_(from), to_(to) {}
 
-  // The best of some rounds of ten milliseconds, or of one copy where that takes longer.
+  // Returns the best of five rounds. A round takes about ten milliseconds, or one copy where that
+  // takes longer.
   double measure(const Row& row) override;
   const std::string& trouble() const noexcept override { return trouble_; }
 

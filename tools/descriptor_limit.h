@@ -5,9 +5,9 @@
 
 namespace rondo::tools {
 
-// As many file descriptors for this process as the system allows it, which many labelled ranks
-// need; as before, afterwards. Programs started from here are to have before() again: some size
-// their tables by the limit.
+// Raises this process's limit of open files to the hard limit, because many labelled ranks need
+// many pipes; the destructor restores it. Give programs that this process starts before() again:
+// some size their tables by the limit. A failed change is ignored.
 class DescriptorLimit {
  public:
   DescriptorLimit() {

@@ -55,15 +55,14 @@ void print_info(const SystemInfo& info) {
   print_place(info.place);
 }
 
-// The needs of a communicator: of rank 0, which needs most, and of the last rank.
+// Prints what a communicator needs on rank 0, which needs most, and on the last rank.
 void print_needs(int ranks, int on_host, const Options& options) {
   line("needs of", fmt::format("{} ranks, {} on a host", ranks, on_host));
   for (const int rank : {0, ranks - 1}) {
     const NeedsInfo needs = compute_needs(ranks, on_host, rank, options);
     line(fmt::format("rank {}", rank),
-         fmt::format("open files {} to connect, {} then, {} with every link used; {} threads; {} "
-                     "ports; staging at "
-                     "most {}; shared memory {}",
+         fmt::format("open files: {} to connect, {} once connected, {} with every link in use; {} "
+                     "threads; {} ports; staging: at most {}; shared memory: {}",
                      needs.descriptors_to_connect, needs.descriptors_idle, needs.descriptors_most,
                      needs.threads, needs.ports, base::describe_bytes(needs.staging_bytes),
                      base::describe_bytes(needs.shared_bytes)));
@@ -79,17 +78,19 @@ void add_info(CLI::App& app, int& exit_code) {
   auto interfaces = std::make_shared<std::string>();
   command->add_option(
       "--interfaces", *interfaces,
-      "As if this were chosen: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3");
+      "Show what this filter chooses: eth0,10.0.0.0/8; ^docker0,lo: all but these; eth*,^eth3: all "
+      "eth but eth3");
   auto ranks = std::make_shared<std::string>();
   auto on_host = std::make_shared<std::string>();
-  command->add_option("--ranks", *ranks, "Compute what a communicator of so many ranks needs");
-  command->add_option("--ranks-per-host", *on_host, "So many of them on this host (default: all)");
+  command->add_option("--ranks", *ranks, "Compute what a communicator with this many ranks needs");
+  command->add_option("--ranks-per-host", *on_host,
+                      "With --ranks: the number of these on this host (default: all)");
   command->callback([interfaces, ranks, on_host, &exit_code] {
     Options options;
     std::string trouble;
     try {
       options = Options::from_environment();
-      options.rank = -1;  // both are read again with the place, which then says who has set them
+      options.rank = -1;  // gather_info() reads both again, and then names what has set them
       options.size = 0;
     } catch (const std::exception& error) {
       trouble = error.what();

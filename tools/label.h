@@ -9,7 +9,8 @@
 
 namespace rondo::tools {
 
-// One captured stream of a rank: writes whole lines on, with the rank in front.
+// Forwards one captured stream of a rank by whole lines, each with the rank in front. A line longer
+// than 64 KiB is cut. Functions that write to standard output throw OutputLost when that fails.
 class LabelledStream {
  public:
   enum class To { output, error };
@@ -21,14 +22,14 @@ class LabelledStream {
   To to() const noexcept { return to_; }
   bool open() const noexcept { return static_cast<bool>(from_); }
   int descriptor() const noexcept { return from_.get(); }
-  // Forwards what has come; closes at the end of the stream. Throws OutputLost.
+  // Forwards what has arrived; closes at the end of the stream. Throws OutputLost.
   void forward();
-  // As forward(), and the last line even when it is not whole; what a process left behind may still
-  // write is lost.
+  // As forward(), then closes and writes the last line even without its newline. What a process
+  // that the rank left behind writes later is lost. Throws OutputLost.
   void finish();
-  // For output that cannot be written any more. After close() the rank's next write ends as it
-  // would without this process: by SIGPIPE. After discard() the rank goes on, and its output is
-  // lost.
+  // Both are for output that cannot be written any more. After close() the rank's next write ends
+  // by SIGPIPE, as it would without this process. After discard() the rank goes on, and its output
+  // is lost.
   void close();
   void discard();
 

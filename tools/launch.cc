@@ -12,14 +12,14 @@
 namespace rondo::tools {
 namespace {
 
-// Set for each process by launchers that the library does not know, or by known ones that do not
-// say all.
+// Launchers set these variables for each process: launchers that the library does not know, and
+// known ones that leave out the rank or the number of ranks.
 constexpr std::array foreign{
     "RANK",           "LOCAL_RANK",         "OMPI_COMM_WORLD_RANK", "PMI_RANK",    "PMIX_RANK",
     "PMI_ID",         "SLURM_PROCID",       "MV2_COMM_WORLD_RANK",  "PALS_RANKID", "ALPS_APP_PE",
     "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK", "MPI_LOCALRANKID"};
 
-// In a batch script, which is one process, Slurm has set it to 0.
+// Slurm sets SLURM_PROCID to 0 in a batch script too, which is one process.
 bool is_batch_script(std::string_view name, std::string_view value) {
   return name == "SLURM_PROCID" && value == "0";
 }
@@ -34,11 +34,9 @@ std::optional<PlaceInfo> find_launch(const Options& options) {
     const char* value = std::getenv(name);
     if (value == nullptr || *value == '\0' || is_batch_script(name, value)) continue;
     throw UsageError(
-        fmt::format("{}={} is set, so a launcher seems to have started this process, but not so "
-                    "that rank and number of "
-                    "ranks are "
-                    "known; set RONDO_RANK, RONDO_SIZE and RONDO_RENDEZVOUS, or unset {} to start "
-                    "ranks from here",
+        fmt::format("{}={} is set, so a launcher seems to have started this process, but its "
+                    "variables do not give both the rank and the number of ranks; set RONDO_RANK, "
+                    "RONDO_SIZE and RONDO_RENDEZVOUS, or unset {} to start ranks from here",
                     name, value, name));
   }
   return {};

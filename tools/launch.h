@@ -7,9 +7,9 @@
 
 namespace rondo::tools {
 
-// The place that a launcher (rondo run, mpirun, srun, torchrun) gave this process; none when it was
-// started by hand. Throws UsageError when a launcher has started it but its variables do not tell
-// rank and size: going on alone would measure nothing, once for each process.
+// Finds the place that a launcher (rondo run, mpirun, srun, torchrun) gave this process. Returns
+// nothing when no launcher started it. Throws UsageError when a launcher started it but its
+// variables do not give rank and size: otherwise each process would start a benchmark of its own.
 std::optional<PlaceInfo> find_launch(const Options& options);
 
 }  // namespace rondo::tools

@@ -24,9 +24,8 @@ using namespace rondo::tools;
 
 int run(int argc, char** argv) {
   CLI::App app{
-      "Rondo: collective communication over shared memory and TCP. Measures it, starts ranks, "
-      "explains "
-      "itself."};
+      "Rondo: collective communication over shared memory and TCP. Measure operations, start "
+      "ranks, explain schedules."};
   app.name("rondo");
   app.set_version_flag("--version", "rondo " + std::string(rondo::version()));
   app.failure_message(explain);
@@ -37,7 +36,7 @@ int run(int argc, char** argv) {
   add_info(app, exit_code);
   add_plan(app, exit_code);
   std::vector<std::string> arguments = normalize_arguments(argc, argv);
-  std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {
     app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {

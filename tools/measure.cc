@@ -64,8 +64,8 @@ void Measurement::choose(DType type, ReduceOp op, int root) {
   pattern_ = Pattern(call_);
 }
 
-// The blocks of a row. Where ranks may have different counts they do: rank i's end at the fraction
-// ((i + 1) / n)^2 of the whole.
+// Sets the sizes of the blocks of a row. Where the operation allows different counts, the blocks
+// of ranks 0 to i together are about ((i + 1) / n)^2 of the whole.
 void Measurement::cut(std::size_t count) {
   const auto ranks = static_cast<std::size_t>(call_.size);
   std::size_t block = counts_one_block(call_.operation) ? count : 0;
@@ -117,7 +117,8 @@ void Measurement::for_each_part(const Operands& operands, Function function) con
   }
 }
 
-// The input of this iteration, and where no input lies values that are all wrong.
+// Fills the output with values that are all wrong, then writes the input of this iteration. An
+// output that lies within the input is only overwritten by the input.
 void Measurement::prepare(const Operands& operands, bool in_place) {
   ++iteration_;
   if (writes() && !(in_place && reads() && !gathers(call_.operation)))
@@ -164,7 +165,7 @@ std::uint64_t Measurement::check(const Operands& operands) const {
   return wrong;
 }
 
-// Microseconds of one call on this rank.
+// Runs one iteration. Returns the microseconds of its call on this rank.
 double Measurement::iterate(const Operands& operands, bool in_place) {
   if (checked_) prepare(operands, in_place);
   communicator_.barrier().wait();
@@ -173,7 +174,8 @@ double Measurement::iterate(const Operands& operands, bool in_place) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-// The warmup, and from its last iteration how many will fit into the time. The same on all ranks.
+// Runs the warmup iterations. Returns how many timed iterations to run: what was asked for, or as
+// many as fit into a second, judged by the last warmup. All ranks get the same number.
 std::uint64_t Measurement::choose_iterations(const Operands& operands, bool in_place) {
   double seconds = 0;
   for (std::uint64_t i = 0; i < options_.warmups; ++i) {

@@ -14,12 +14,12 @@
 
 namespace rondo::tools {
 
-// One line of the results: the half of a table row. Times are of the slowest rank of each
-// iteration.
+// One result: the out-of-place or the in-place half of a table row. The time of an iteration is
+// that of its slowest rank.
 struct Row {
   std::uint64_t bytes = 0;  // of the larger buffer
-  // Elements that the operation is called with: of one block for all_gather, reduce_scatter, gather
-  // and scatter.
+  // Elements that the operation is called with; for all_gather, reduce_scatter, gather and scatter
+  // those of one block.
   std::uint64_t count = 0;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
@@ -28,21 +28,22 @@ struct Row {
   std::string algorithm;
   double mean_us = 0, min_us = 0, p50_us = 0, p99_us = 0;
   double algbw = 0, busbw = 0;  // GB/s, from p50_us
-  double traffic = 0;       // bytes that all ranks load and store at least, where they share memory
-  double ceiling = 0;       // GB/s that the row is held against; 0: not known
-  std::uint64_t wrong = 0;  // elements, over all ranks and timed iterations
+  double traffic = 0;           // bytes that all ranks must load and store (traffic.h)
+  double ceiling = 0;           // GB/s to compare the row with; 0: not known
+  std::uint64_t wrong = 0;      // elements, over all ranks and timed iterations
 };
 
-// Sees each iteration begin: (iteration, of how many).
+// Called before each timed iteration: (iteration from 0 on, number of iterations).
 using IterationHook = std::function<void(std::uint64_t, std::uint64_t)>;
 
-// Measures calls of one operation, all ranks together.
+// Measures calls of one operation. All ranks make the same calls in the same order. A failure of
+// the communicator throws and ends the measurement.
 class Measurement {
  public:
   // Takes memory for the largest size.
   Measurement(Communicator& communicator, const BenchOptions& options, IterationHook hook);
 
-  // The patterns of a type, op and root; for the rows that follow.
+  // Chooses type, op and root of the rows that follow. Call it before the first row.
   void choose(DType type, ReduceOp op, int root);
   Row measure(std::uint64_t bytes, bool in_place);
   // The row that measure() of this size returns, without its measurements.
@@ -81,9 +82,9 @@ class Measurement {
   Call call_;
   Pattern pattern_;
   std::vector<std::size_t> counts_;  // of the blocks of the row that is being measured
-  std::size_t before_ = 0;           // elements of those before this rank's
+  std::size_t before_ = 0;           // elements in the blocks before this rank's
   bool checked_ = false;
-  // Since the beginning: every iteration of every row has data of its own.
+  // Counts through all rows, so that every iteration of every row has its own data.
   std::uint64_t iteration_ = 0;
 };
 

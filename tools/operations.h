@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tells operations apart for those who call them.
+// How operations differ for their callers.
 #pragma once
 
 #include <rondo/types.h>
@@ -15,12 +15,12 @@ constexpr bool is_rooted(Collective operation) noexcept {
   return operation == Collective::reduce || operation == Collective::broadcast ||
          operation == Collective::gather || operation == Collective::scatter;
 }
-// The output has a block from each rank, the input is one.
+// The output has a block from each rank, and the input is one block.
 constexpr bool gathers(Collective operation) noexcept {
   return operation == Collective::all_gather || operation == Collective::all_gather_v ||
          operation == Collective::gather;
 }
-// The input has a block for each rank, the output is one.
+// The input has a block for each rank, and the output is one block.
 constexpr bool scatters(Collective operation) noexcept {
   return operation == Collective::reduce_scatter || operation == Collective::reduce_scatter_v ||
          operation == Collective::scatter;

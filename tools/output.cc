@@ -43,7 +43,7 @@ void print_text(std::string_view text) {
 
 void flush_output() {
   if (std::fflush(stdout) != 0) throw OutputLost(errno);
-  // An earlier write failed without an error to its caller.
+  // An earlier write failed, and its caller got no error.
   if (std::ferror(stdout) != 0) throw OutputLost(EIO);
 }
 

@@ -12,8 +12,8 @@
 
 namespace rondo::tools {
 
-// Standard output could not be written. When its reader has closed it, the program says nothing and
-// ends as if SIGPIPE had killed it.
+// Standard output could not be written. When its reader has closed it, the program prints nothing
+// and ends with 141, as if SIGPIPE had killed it.
 class OutputLost : public std::system_error {
  public:
   explicit OutputLost(int cause);
@@ -21,12 +21,12 @@ class OutputLost : public std::system_error {
   int exit_status() const noexcept;
 };
 
-// Blocks SIGPIPE, so that a closed reader is an error of a write. Fills closed standard
-// descriptors, so that no socket becomes one of them. Call it first; programs started from here
-// have SIGPIPE as it was.
+// Blocks SIGPIPE in this thread, so that a write to a closed pipe returns an error. Opens closed
+// standard descriptors, so that no socket gets one of their numbers. Call it first, before any
+// thread starts. Programs that start_child() starts have no signal blocked.
 void prepare_output();
 
-// Both throw OutputLost. What print() has accepted may still be in memory until flush_output().
+// Both throw OutputLost. The text of print() may still be in memory until flush_output().
 void print_text(std::string_view text);
 void flush_output();
 

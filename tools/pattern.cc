@@ -52,9 +52,8 @@ Value bounded(DType type, std::uint64_t random, std::uint64_t limit) {
   return from_integer(type, negative ? -magnitude : magnitude);
 }
 
-// Numbers whose sum over the ranks, and every partial one, stays an exact integer. When there are
-// too many ranks for that, only some of them, others at each element, have something else than
-// zero.
+// Integers whose sum over the ranks, and every partial sum, is exact. With too many ranks for that,
+// the ranks form groups: at each element one group has numbers and the others have zero.
 Value addend(const Call& call, int rank, std::size_t element, std::uint64_t random) {
   const std::uint64_t ranks = static_cast<std::uint64_t>(call.size),
                       limit = largest_integer(call.type);
@@ -63,8 +62,8 @@ Value addend(const Call& call, int rank, std::size_t element, std::uint64_t rand
   return bounded(call.type, random, limit / ((ranks + groups - 1) / groups));
 }
 
-// Powers of two, at most four of them not of magnitude one, so that no product leaves even the
-// range of f8e4m3; odd integers.
+// Floating point: 0.5, 1 or 2 with a sign. At each element at most four ranks differ from magnitude
+// one, so no product leaves the range even of f8e4m3. Integers: odd numbers.
 Value factor(const Call& call, int rank, std::size_t element, std::uint64_t random) {
   if (is_integer(call.type)) return {0, narrow(call.type, random | 1)};
   const std::uint64_t groups = (static_cast<std::uint64_t>(call.size) + 3) / 4;

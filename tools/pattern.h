@@ -21,25 +21,24 @@ struct Call {
   int size = 1;
 };
 
-// Element i of rank r in iteration k is table[r][(i + shift(k)) mod period], where the period is a
-// prime number, so that data from a wrong place, a wrong rank or the iteration before differs. The
-// tables hold small integers (sum, mean, min, max) and powers of two (product) so chosen that no
-// partial result in any order needs rounding in the type; integer types use all their bits where
-// the operation wraps. So the expected table is exact, and fill and check run at the speed of
-// memcpy and memcmp.
+// Element i of rank r in iteration k is table[r][(i + shift(k)) mod period]. The period is a prime
+// number, so data from a wrong place, a wrong rank or the iteration before differs. The tables hold
+// small integers (sum, mean, min, max) or powers of two (product), chosen so that no partial result
+// in any order needs rounding in the type. Integer types use all their bits where the operation
+// wraps. So the expected table is exact, and fill and check run at the speed of memcpy and memcmp.
 class Pattern {
  public:
   explicit Pattern(const Call& call);
 
-  // This rank's input, of which `first` is the index of the first element.
+  // Writes this rank's input. `first` is the index of the first element.
   void fill_input(std::byte* to, std::size_t first, std::size_t count,
                   std::uint64_t iteration) const;
-  // Values of which every byte differs from the result that belongs there. `block` is the rank that
-  // this block comes from where an output has several (all_gather, gather, all_to_all); 0 for other
-  // operations.
+  // Writes values of which every byte differs from the result that belongs there. Where an output
+  // has several blocks (all_gather, gather, all_to_all), `block` is the rank that this one comes
+  // from. It is 0 for other operations.
   void poison(std::byte* to, std::size_t first, std::size_t count, std::uint64_t iteration,
               int block) const;
-  // How many elements are not exactly the expected result.
+  // Counts the elements that are not exactly the expected result.
   std::uint64_t count_wrong(const std::byte* at, std::size_t first, std::size_t count,
                             std::uint64_t iteration, int block) const;
 

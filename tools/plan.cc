@@ -80,8 +80,8 @@ void print_schedule(const PlanFlags& flags) {
   }
 }
 
-// Everything that is not restricted by a flag: the sizes that the test suite proves, and for few
-// ranks every root.
+// Proves every schedule that no flag excludes: for the numbers of ranks that the test suite proves,
+// and with few ranks for every root.
 struct CheckRun {
   ScheduleCheck options;
   std::vector<std::uint32_t> depths;
@@ -127,14 +127,15 @@ std::vector<int> checked_sizes(const PlanFlags& flags) {
   return sizes;
 }
 
-// Where nothing is said all ranks are on one host, but two levels are proved on several.
+// Without flags all ranks are on one host, but two_level is proved on several.
 std::vector<HostFlags> checked_hosts(const PlanFlags& flags, const std::string& algorithm) {
   if (any(host_flags(flags)) || algorithm != "two_level") return {host_flags(flags)};
   return {{"", "4", "blocks"}, {"3", "0", "turns"}};
 }
 
 void check_one(CheckRun& run, ScheduleQuery query, const std::vector<int>& sizes) {
-  // Up to so many ranks every root is tried, beyond the first, the last and one between.
+  // Up to this many ranks every root is tried. Beyond, three: rank 0, one in the middle, and the
+  // last rank or the one before it.
   constexpr int all_roots = 9;
   const bool rooted = is_rooted(query.operation);
   const std::uint64_t before = run.proved, wrong = run.wrong;
@@ -177,7 +178,7 @@ int check_schedules(const PlanFlags& flags) {
   if (run.proved == 0)
     throw UsageError(fmt::format(
         "--algorithm {}: no operation has it; possible are ring, tree, star, doubling, chain, "
-        "halving, two_shot, two_level",
+        "pairwise, halving, two_shot, two_level",
         flags.algorithm));
   print("{} cases, {} wrong\n", run.proved, run.wrong);
   return run.wrong == 0 ? exit_fine : exit_missed;
@@ -226,7 +227,7 @@ void add_plan(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PlanFlags>();
   auto* check = command->add_flag(
       "--check", flags->check,
-      "Prove schedules; without other flags all of them, 1 to 33 ranks and 64, 100, 128");
+      "Prove schedules; without other flags all of them, with 1 to 33, 64, 100 and 128 ranks");
   auto* explained = command->add_flag("--explain", flags->explain,
                                       "Show the candidates for --bytes with their predicted times");
   explained->excludes(check);
@@ -243,32 +244,34 @@ void add_plan(CLI::App& app, int& exit_code) {
   command->add_option(
       "--algorithm", flags->algorithm,
       "ring, tree, star, doubling, chain, pairwise, halving, two_shot or two_level; "
-      "simulate: several, with commas between");
+      "several with commas for --simulate");
   command->add_option("--ranks", flags->ranks, "Number of ranks (default 4)");
   command->add_option("--root", flags->root,
-                      "Root of reduce, broadcast, gather and scatter, when printing");
-  command->add_option("--rank", flags->rank, "Print this rank only");
-  command->add_option("--segments", flags->segments, "Check: segments of the buffer");
+                      "Print, simulate: root of reduce, broadcast, gather and scatter (default 0)");
+  command->add_option("--rank", flags->rank, "Print: this rank only");
+  command->add_option("--segments", flags->segments, "Check: segments of the buffer (default 12)");
   command->add_option("--depth", flags->depth, "Segments in flight");
   command->add_option("--credits", flags->credits,
-                      "Check: frames that a link takes before its receiver does");
+                      "Check: frames that a link holds before the receiver takes them (default 1)");
   command->add_option("--bytes", flags->bytes,
                       "Explain, simulate: size of the whole buffer (default 64M)");
   command->add_option(
       "--ranks-per-host", flags->ranks_per_host,
-      "Ranks on each host: one number (0 means all, and 1 when simulating), or host by host "
-      "as 3,5 where nothing is simulated");
+      "Ranks on each host: one number (0 means all, or 1 with --simulate), or a list such as 3,5 "
+      "with a number for each host (not with --simulate)");
   command->add_option(
       "--cores", flags->cores,
-      "Cores of each host; 0 means as many as here, and one for each rank when simulating");
+      "Cores of each host; 0 means as many as here, or with --simulate one for each rank");
   command->add_flag("--reproducible", flags->reproducible,
                     "Only algorithms that sum in rank order");
   command->add_option("--segment-bytes", flags->segment,
-                      "Explain, simulate: unit of pipelining, otherwise chosen");
-  command->add_option("--json", flags->json,
-                      "Explain, simulate: write the results to this file as JSON; - is the output");
+                      "Explain, simulate: bytes of a segment (default: the planner chooses)");
+  command->add_option(
+      "--json", flags->json,
+      "Explain, simulate: write the results to this file as JSON; - is the standard "
+      "output, without the table");
   command->add_option("--constants", flags->constants,
-                      "Explain: a file from rondo bench --write-constants");
+                      "Explain: use the costs in this file, from rondo bench --write-constants");
   add_simulate_flags(*command, flags->simulation);
   command->callback([flags, &exit_code] {
     exit_code = exit_fine;

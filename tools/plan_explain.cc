@@ -30,7 +30,7 @@ constexpr std::array<Term, 4> terms{{{"latency", &PlanCandidate::latency_seconds
 std::string compare(const PlanCandidate& chosen, const PlanCandidate& other) {
   const double more = other.seconds - chosen.seconds;
   if (more < 0)
-    return "faster here, but used for other sizes only, so that the choice changes once";
+    return "faster here, but not chosen: as sizes grow, an algorithm once left does not come back";
   std::vector<std::pair<double, const char*>> differences;
   for (const auto& [name, term] : terms) {
     const double difference = other.*term - chosen.*term;

@@ -7,8 +7,8 @@
 
 namespace rondo::tools {
 
-// `rondo plan --explain`: a table of the candidates and, where json is not empty, a file ("-": only
-// that, on the standard output).
+// `rondo plan --explain`: prints a table of the candidates and, when `json` is not empty, writes
+// that file. "-" writes only the JSON, to standard output.
 void explain(const PlanQuery& query, const std::string& json);
 
 }  // namespace rondo::tools

@@ -53,8 +53,8 @@ std::vector<int> hosts_of(const HostFlags& flags, int ranks) {
   if (const int listed = ranks_of(flags); listed > 0) {
     if (listed != ranks || !flags.hosts.empty())
       throw UsageError(
-          fmt::format("--ranks-per-host {}: that is {} ranks on given hosts; leave out --ranks "
-                      "and --hosts",
+          fmt::format("--ranks-per-host {}: this list places {} ranks; leave out --ranks and "
+                      "--hosts",
                       flags.ranks_per_host, listed));
     int host = 0;
     for (const int count : counts_of(flags))
@@ -66,8 +66,8 @@ std::vector<int> hosts_of(const HostFlags& flags, int ranks) {
                                   : static_cast<int>(parse_number("--hosts", flags.hosts, 1, most));
   count = std::min(count, ranks);
   if (each > 0 && (count != (ranks - 1) / each + 1))
-    throw UsageError(fmt::format(
-        "--ranks-per-host {}: {} ranks on {} hosts are not so many on each", each, ranks, count));
+    throw UsageError(
+        fmt::format("--ranks-per-host {}: does not fit {} ranks on {} hosts", each, ranks, count));
   const auto share = [&](int rank) {
     return static_cast<int>(static_cast<std::int64_t>(rank) * count / ranks);
   };

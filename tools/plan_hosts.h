@@ -6,18 +6,20 @@
 
 namespace rondo::tools {
 
-// Which ranks of a plan share a host, as the flags say it.
+// The flags that say which ranks of a plan share a host.
 struct HostFlags {
-  std::string hosts;           // how many; ranks are spread evenly
-  std::string ranks_per_host;  // or of so many ranks each (the last of the rest); with commas: of
-                               // each host by itself
+  std::string hosts;           // number of hosts, over which ranks are spread evenly
+  std::string ranks_per_host;  // ranks on each host (the last has the rest); with commas: a number
+                               // for each host
   std::string placement;       // blocks: ranks of a host follow each other; turns: hosts take turns
 };
 
+// All throw UsageError.
+// Whether the flags give a number of hosts or of ranks on a host.
 bool any(const HostFlags& flags);
-// By rank; empty when nothing is said. Throws UsageError.
+// The host of each rank; empty unless any().
 std::vector<int> hosts_of(const HostFlags& flags, int ranks);
-// That a list of ranks per host makes; 0 for anything else.
+// The number of ranks when --ranks-per-host is a list, otherwise 0.
 int ranks_of(const HostFlags& flags);
 
 }  // namespace rondo::tools

@@ -41,8 +41,8 @@ SimulatedHosts read_hosts(const SimulateFlags& flags, const SimulateCall& call) 
   }
   if (!flags.hosts.empty() && !call.ranks.empty() &&
       number("--ranks", call.ranks, 1, most) != h.hosts * h.ranks_per_host)
-    throw UsageError(fmt::format("--ranks {}: --hosts {} of {} ranks are {}", call.ranks, h.hosts,
-                                 h.ranks_per_host, h.hosts * h.ranks_per_host));
+    throw UsageError(fmt::format("--ranks {}: --hosts {} with {} ranks each gives {}", call.ranks,
+                                 h.hosts, h.ranks_per_host, h.hosts * h.ranks_per_host));
   if (flags.placement != "blocks" && flags.placement != "turns")
     throw UsageError(fmt::format("--placement {}: possible are blocks and turns", flags.placement));
   h.in_turns = flags.placement == "turns";
@@ -84,7 +84,7 @@ SimulationQuery read_query(const SimulateFlags& flags, const SimulateCall& call)
 }
 
 struct Row {
-  std::string algorithm, problem;  // problem: why it has not been simulated
+  std::string algorithm, problem;  // problem: why it could not be simulated
   Simulation result;
 };
 
@@ -199,27 +199,28 @@ void add_simulate_flags(CLI::App& command, SimulateFlags& flags) {
     command.add_option(name, value, "Simulate: " + text)->capture_default_str();
   };
   command.add_option("--hosts", flags.hosts,
-                     "Hosts (default: as many as --ranks-per-host makes, or 4 when simulating)");
+                     "Number of hosts (default: what --ranks and --ranks-per-host give, or 4 with "
+                     "--simulate)");
   command
       .add_option("--placement", flags.placement,
                   "blocks: ranks of a host follow each other; turns: hosts take turns")
       ->capture_default_str();
-  add("--link-latency", flags.link_latency, "of the network, beyond the frame costs");
+  add("--link-latency", flags.link_latency, "latency of the network, without the frame costs");
   add("--link-rate", flags.link_rate, "payload rate of a host's link in each direction");
-  add("--link-burst", flags.link_burst, "bytes that a link takes at once after a rest");
-  add("--host-latency", flags.host_latency, "between ranks of a host");
-  add("--host-rate", flags.host_rate, "between ranks of a host, of each rank");
+  add("--link-burst", flags.link_burst, "bytes that an idle link takes at once");
+  add("--host-latency", flags.host_latency, "latency between ranks of one host");
+  add("--host-rate", flags.host_rate, "rate of each rank to ranks of its host");
   add("--frame-cost", flags.frame_cost, "processor time of a frame, at each end");
   add("--byte-cost", flags.byte_cost, "processor time of a payload byte, at each end");
   add("--reduce-rate", flags.reduce_rate, "bytes combined per second");
   add("--shared-cores", flags.shared_cores,
-      "cores that all hosts share, as namespaces do; 0: none");
-  add("--stragglers", flags.stragglers, "ranks that are slow or late, drawn on --seed");
-  add("--straggler-factor", flags.straggler_factor, "their times are so many times as long");
-  add("--straggler-delay", flags.straggler_delay, "they call the operation this much later");
-  add("--seed", flags.seed, "that the stragglers are drawn on");
+      "cores that all hosts share, as network namespaces do; 0: they share none");
+  add("--stragglers", flags.stragglers, "number of ranks that are slow or late, chosen by --seed");
+  add("--straggler-factor", flags.straggler_factor, "factor by which stragglers are slower");
+  add("--straggler-delay", flags.straggler_delay, "stragglers call the operation this much later");
+  add("--seed", flags.seed, "seed of the random choice of stragglers");
   command.add_flag("--straggler-hosts", flags.straggler_hosts,
-                   "Simulate: stragglers are hosts with their links");
+                   "Simulate: stragglers are whole hosts with their links");
 }
 
 void simulate(const SimulateFlags& flags, const SimulateCall& call) {

@@ -11,7 +11,7 @@
 
 namespace rondo::tools {
 
-// `rondo plan --simulate`: as the user typed it.
+// The flags of `rondo plan --simulate`, as the user typed them.
 struct SimulateFlags {
   std::string hosts, ranks_per_host, placement = "blocks";
   std::string link_latency = "20us", link_rate = "10gbit", link_burst = "0";
@@ -22,7 +22,7 @@ struct SimulateFlags {
   bool straggler_hosts = false;
 };
 
-// What `rondo plan` has for other purposes too.
+// The flags that other forms of `rondo plan` have too.
 struct SimulateCall {
   Collective operation;
   std::string bytes, algorithms, ranks, root, ranks_per_host, cores, depth, segment, json;
@@ -30,7 +30,8 @@ struct SimulateCall {
 };
 
 void add_simulate_flags(CLI::App& command, SimulateFlags& flags);
-// A row for each algorithm of the list; without one, for all that can be simulated.
+// Prints a row for each algorithm of the list; without a list, for each algorithm of the operation.
+// The row of an algorithm that cannot be simulated says why.
 void simulate(const SimulateFlags& flags, const SimulateCall& call);
 
 }  // namespace rondo::tools

@@ -43,8 +43,8 @@ bool is_private(const fs::path& directory) {
          status.st_uid == ::geteuid() && (status.st_mode & 07777) == 0700;
 }
 
-// Removes what a killed process has left, and nothing else: no directory in use, and none with
-// files that such a process does not make.
+// Removes a directory that a killed process left behind. Leaves alone a directory that is in use,
+// and one with files that such a process does not make.
 void clear(const fs::path& directory) {
   if (!is_private(directory)) return;
   const base::FileDescriptor file(
@@ -61,7 +61,7 @@ void clear(const fs::path& directory) {
   }
   if (ignored) return;
   files.push_back(directory /
-                  lock_name);  // the last, so that what stays after a kill can be cleared
+                  lock_name);  // last: after a kill halfway the next process can still clear it
   for (const fs::path& name : files) ::unlink(name.c_str());
   ::rmdir(directory.c_str());
 }
@@ -80,7 +80,8 @@ void clear_all(const fs::path& base) {
 
 }  // namespace
 
-// False when another process has removed the directory before it was locked, as one that was left.
+// Returns false when another process took the new directory for one that was left behind, and
+// removed it before it was locked.
 bool PrivateDirectory::make(const std::string& pattern) {
   std::string name = pattern;
   if (::mkdtemp(name.data()) == nullptr)

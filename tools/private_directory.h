@@ -7,12 +7,13 @@
 
 namespace rondo::tools {
 
-// A directory rondo-run-XXXXXX of mode 0700 under $TMPDIR or /tmp, removed with its contents. A
-// killed process leaves its directory behind, and the next process that makes one removes it. A
-// locked file marks a directory that is in use.
+// A directory rondo-run-XXXXXX of mode 0700 under $TMPDIR or /tmp. The destructor removes it with
+// its contents. A killed process leaves its directory behind, and the next process that makes one
+// removes it. A locked file marks a directory that is in use.
 class PrivateDirectory {
  public:
-  // Throws std::system_error.
+  // Throws std::system_error when it cannot make a directory; std::runtime_error when other
+  // processes remove each one at once.
   PrivateDirectory();
   PrivateDirectory(const PrivateDirectory&) = delete;
   PrivateDirectory& operator=(const PrivateDirectory&) = delete;

@@ -15,7 +15,7 @@
 namespace rondo::tools {
 namespace {
 
-// Six significant places at most, so that small and large values keep the columns.
+// Prints fewer decimals for larger values, so that all values fit into their column.
 std::string short_number(double value) {
   if (value >= 100'000) return fmt::format("{:.0f}", value);
   if (value >= 1'000) return fmt::format("{:.1f}", value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What rank 0 shows: the table of nccl-tests, and the progress line on a terminal.
+// What rank 0 prints: a table in the form of nccl-tests, and a progress line on a terminal.
 #pragma once
 
 #include <chrono>
@@ -20,9 +20,9 @@ struct Setting {
   bool reduces = true;
   bool checked = true;
   bool allocated = false;
-  bool shared_memory = false;  // the ceilings are of memory traffic, else of bus bandwidth
+  bool shared_memory = false;  // ceilings are for memory traffic, otherwise for bus bandwidth
   bool has_ceiling = false;
-  bool table = true;  // else the standard output is for a file
+  bool table = true;  // false: the standard output is one of the files
 };
 
 // Each throws OutputLost.
@@ -38,7 +38,7 @@ std::string op_name(const Setting& setting, const Row& row);
 // "64 MiB f32 sum, in place"
 std::string describe_row(const Setting& setting, const Row& row);
 
-// One line on standard error, only where that is a terminal; gone afterwards.
+// Shows one line on standard error, only where that is a terminal; erase() removes it.
 class Progress {
  public:
   explicit Progress(bool wanted);

@@ -40,8 +40,8 @@ void write_all(const base::FileDescriptor& file, std::string_view text, const st
   }
 }
 
-// The temporary file beside it. Its number keeps two processes apart; a file that an ended process
-// of the same number left is no loss.
+// Names the temporary file beside it. The process id keeps two processes apart. A file that an
+// ended process with the same id left may be removed.
 std::string beside(const std::string& path) {
   return fmt::format("{}.{}.part", path, ::getpid());
 }
@@ -108,7 +108,7 @@ void ResultFile::replace(std::string_view text, std::string_view end) const {
   }
   // On failure the temporary file stays: it is whole.
   if (::rename(name.c_str(), path_.c_str()) != 0)
-    fail(fmt::format("the results are in {}, which cannot take the place of {}", name, path_));
+    fail(fmt::format("the results are in {}, which cannot be renamed to {}", name, path_));
 }
 
 void ResultFile::append(std::string_view text) {

@@ -11,21 +11,21 @@ namespace rondo::tools {
 
 // True for "-" and for the names that the system gives to standard output.
 bool is_standard_output(const std::string& path);
-// Whether both name one regular file, or a file that would be made.
+// Whether both name standard output, or both the same regular file, which need not exist yet.
 bool is_one_file(const std::string& path, const std::string& other);
 
-// A file of results that grows while they come. A reader finds the old file or a whole document:
-// each version is written beside it and renamed. What cannot be replaced (standard output, a pipe,
-// a device, a file in a folder where no file can be made) gets the text as it comes, and the end at
-// the end.
+// A file of results that grows during a benchmark. A reader finds the old file or a whole document,
+// because each version is written beside it and renamed. Some files cannot be replaced: standard
+// output, a pipe, a device, a file in a folder where no file can be made. They get the text as it
+// comes, and `end` once, with the last call.
 class ResultFile {
  public:
   // Throws UsageError that names the flag when the file cannot be written. Changes nothing yet.
   ResultFile(std::string_view flag, const std::string& path);
 
-  // Takes the whole text so far, which begins with that of the call before, and the end that makes
-  // it a document; nothing follows after the last call. Throws OutputLost for standard output, else
-  // std::system_error that names the file.
+  // Takes the whole text so far, and the end that makes it a document. The text must begin with
+  // that of the call before. No call may follow the one with `last`. Throws OutputLost for standard
+  // output, otherwise std::system_error that names the file.
   void update(std::string_view text, std::string_view end, bool last);
 
  private:
@@ -33,7 +33,7 @@ class ResultFile {
   void append(std::string_view text);
 
   std::string path_;
-  bool replaced_ = false;  // else it grows in place:
+  bool replaced_ = false;  // false: it grows in place, with the two members below
   base::FileDescriptor file_;
   std::size_t written_ = 0;  // of the text
 };

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// On one line, whatever bytes a message has.
+// Writes a value on one line. Bytes of a message that are not UTF-8 are replaced.
 std::string one_line(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -89,7 +89,7 @@ void Results::update(std::optional<Document>& document, std::string_view end, bo
   document->ended = last;
 }
 
-// What goes wrong with one file is no reason to leave the other without its rows.
+// Writes the second file also when the first one fails.
 void Results::write(std::string_view missing, bool last) {
   std::exception_ptr lost;
   try {

@@ -10,8 +10,8 @@
 
 namespace rondo::tools {
 
-// The rows of a benchmark in the files that the user asked for. After each store() they are whole
-// documents, which say that they are not complete. So measured rows are kept, whatever ends the
+// Writes the rows of a benchmark to the files that the user asked for. After each store() the files
+// are whole documents, marked as not complete. So no measured row is lost, whatever ends the
 // benchmark.
 class Results {
  public:
@@ -20,10 +20,11 @@ class Results {
 
   void begin(const Setting& setting);
   void add(const Setting& setting, const Row& row);
-  // To be called when rows have been added. Throws as ResultFile::update does, of the first file
-  // that failed and after the other has its rows.
+  // Writes the rows that were added. Tries both files, then throws as ResultFile::update does. When
+  // both fail it throws the error of the CSV file.
   void store();
-  // Call one of these last. fail() does nothing before begin(), and swallows errors of its own.
+  // Call one of these last. fail() does nothing before begin(). It does not throw, but reports its
+  // own errors on standard error.
   void finish();
   void fail(std::string_view why) noexcept;
 
@@ -31,7 +32,7 @@ class Results {
   struct Document {
     ResultFile file;
     std::string text;
-    bool ended = false;  // whole, with its end
+    bool ended = false;  // complete: nothing more is written
   };
   static void update(std::optional<Document>& document, std::string_view end, bool last);
   void write(std::string_view missing, bool last);

@@ -23,14 +23,14 @@ const std::vector<std::string> run_flags{"-n", "--ranks", "-l", "--label", "--gr
 
 void add_run(CLI::App& app, int& exit_code) {
   auto* command = app.add_subcommand(
-      "run", "Start the ranks of a program on this host and see them to their end");
+      "run", "Start the ranks of a program on this host and wait until all have ended");
   auto flags = std::make_shared<RunFlags>();
   command->add_option("-n,--ranks", flags->ranks, "Number of ranks")->required();
   command->add_flag("-l,--label", flags->label,
                     "Begin every line of output with the rank it comes from");
   command->add_option("--grace", flags->grace,
-                      "Seconds that the other ranks have to end with their own error when one has "
-                      "failed; then SIGTERM,\n"
+                      "Seconds that the other ranks get to end by themselves after one has failed; "
+                      "then SIGTERM,\n"
                       "three seconds later SIGKILL (default 10)");
   command->footer(
       "rondo run -n RANKS [flags] [--] PROGRAM [ARGUMENTS]\n\n"
@@ -38,9 +38,8 @@ void add_run(CLI::App& app, int& exit_code) {
       "RONDO_SECRET,\n"
       "and RONDO_INTERFACE=lo unless it is set: the ranks listen on loopback only.\n"
       "The exit status is that of the first rank that failed, 128 + signal when a signal killed "
-      "it. For "
-      "several hosts use mpirun, srun "
-      "or torchrun.\n");
+      "it.\n"
+      "For several hosts use mpirun, srun or torchrun.\n");
   command->prefix_command();
   command->callback([command, flags, &exit_code] {
     SpawnOptions options;

@@ -12,13 +12,14 @@
 
 namespace rondo::tools {
 
-// Signals that this process takes from a descriptor instead of dying of them; as they were,
-// afterwards. Those that it was told to ignore (nohup does that with SIGHUP) stay ignored, except
-// for SIGCHLD.
+// Delivers SIGCHLD, SIGINT, SIGTERM and SIGHUP through a descriptor; the destructor restores their
+// old handling. A signal that was ignored before (nohup ignores SIGHUP) stays ignored, except for
+// SIGCHLD. It blocks the signals in the calling thread only, so the process must have no other.
+// Throws std::system_error when there is no descriptor.
 class SignalQueue {
  public:
   SignalQueue() {
-    // An ignored SIGCHLD is inherited, and then children leave neither a signal nor a status.
+    // The parent may have left SIGCHLD ignored: then children leave neither a signal nor a status.
     struct sigaction standard {};
     standard.sa_handler = SIG_DFL;
     ::sigaction(SIGCHLD, &standard, &child_before_);

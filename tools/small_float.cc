@@ -39,7 +39,7 @@ std::uint64_t encode_float(DType type, double value) {
   std::uint64_t bits = 0;
   if (value != 0) {
     const int exponent = std::max(std::ilogb(value), 1 - bias);
-    // In units of the last place; a carry out of the mantissa lands in the exponent, as it should.
+    // In units of the last place. A carry out of the mantissa correctly increments the exponent.
     const double units =
         std::nearbyint(std::ldexp(std::fabs(value), format.mantissa_bits - exponent));
     bits = static_cast<std::uint64_t>(units) +

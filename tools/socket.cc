@@ -67,7 +67,7 @@ void wait_for(const base::FileDescriptor& socket, short events, Deadline deadlin
   wait_for(std::span(&one, 1), deadline);
 }
 
-// Bytes moved; 0 when none can be now.
+// Returns the bytes moved; 0 when the call would block or was interrupted.
 std::size_t moved(ssize_t result, const char* call) {
   if (result > 0) return static_cast<std::size_t>(result);
   if (result == 0) throw std::runtime_error("a neighbour closed its connection");
@@ -180,7 +180,7 @@ base::FileDescriptor accept_with_token(const base::FileDescriptor& listener,
       receive_all(candidate, shown,
                   std::min(deadline, std::chrono::steady_clock::now() + patience));
     } catch (const std::runtime_error&) {
-      // Of what a stranger does wrong nobody needs to hear.
+      // A failure of a stranger is not reported.
       if (std::chrono::steady_clock::now() >= deadline) throw;
       continue;
     }
@@ -190,8 +190,7 @@ base::FileDescriptor accept_with_token(const base::FileDescriptor& listener,
 
 void stream(const base::FileDescriptor& to, std::size_t to_send, const base::FileDescriptor& from,
             std::size_t to_receive, std::span<std::byte> chunk, Deadline deadline) {
-  // Where ranks outnumber cores, giving the core away some times is faster than going to sleep at
-  // once.
+  // Where ranks outnumber cores, it is faster to yield the core a few times than to sleep at once.
   constexpr int yields = 16;
   for (int idle = 0; to_send + to_receive > 0;) {
     const std::size_t sent =

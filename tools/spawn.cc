@@ -31,8 +31,8 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kill_after_term{3'000};
-// Some send a signal to the process and then to its group (GNU timeout, a shell that hangs up):
-// that is one wish, not two.
+// GNU timeout, and a shell that hangs up, send a signal to the process and again to its group.
+// Within this time the same signal counts once.
 constexpr milliseconds same_wish{1'000};
 
 struct Rank {
@@ -46,6 +46,8 @@ std::string signal_name(int signal) {
                          : fmt::format("signal {} (SIG{})", signal, name);
 }
 
+// The ranks of one job. The main thread calls run() once, and no other thread runs. A system call
+// that fails while ranks are started throws. Failures of ranks are printed and set the exit status.
 class Job {
  public:
   explicit Job(const SpawnOptions& options) : options_(options) {}
@@ -77,18 +79,18 @@ class Job {
   std::vector<Rank> ranks_;
   std::vector<LabelledStream> labels_;
   int status_ = 0;       // of the first failure
-  int lost_status_ = 0;  // where lines of ranks could not be written
+  int lost_status_ = 0;  // exit status when lines of ranks could not be written
   bool closed_ = false;  // the reader of the lines is gone
   bool ending_ = false;  // a rank has failed or a signal has come
   int passed_on_ = 0;    // the signal that came from outside
   Clock::time_point passed_on_at_;
-  int stage_ = 0;  // 0: in their own time, 1: SIGTERM sent, 2: SIGKILL sent
+  int stage_ = 0;  // 0: ranks end by themselves, 1: SIGTERM sent, 2: SIGKILL sent
   Clock::time_point next_ = Clock::time_point::max();  // when the next stage begins
 };
 
 bool Job::start_all() {
   const std::string secret = random_secret();
-  // All ranks are on this host, so they listen on loopback, unless the user says otherwise.
+  // All ranks are on this host, so they listen on loopback unless the user chooses an interface.
   const char* chosen = std::getenv("RONDO_INTERFACE");
   const std::string interface = chosen != nullptr && *chosen != 0 ? chosen : "lo";
   for (int rank = 0; rank < options_.ranks; ++rank) {
@@ -152,7 +154,8 @@ void Job::ended(int rank, int status) {
   const bool killed = WIFSIGNALED(status);
   const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
   if (code == 0) return;
-  // After the first failure the others are expected to fail; what this process sent is no news.
+  // After the first failure the others are expected to exit with an error, and a signal that this
+  // process sent them is no news either.
   const bool expected =
       killed && (WTERMSIG(status) == passed_on_ || (closed_ && WTERMSIG(status) == SIGPIPE));
   const bool news = killed ? stage_ == 0 && !expected : !options_.explained && !ending_;
@@ -172,8 +175,8 @@ void Job::reap() {
   if (pid < 0 && errno == ECHILD && running() > 0) lost_all();
 }
 
-// No child is left, so waiting for one would never end; what became of the ranks is not known,
-// hence no success.
+// waitpid() has no child left, although ranks count as running. Waiting for them would never end.
+// Their status is unknown, so the job has failed.
 void Job::lost_all() {
   say("{}: {} ended, but the system did not tell with what status\n", options_.name,
       running_names());
@@ -190,7 +193,7 @@ void Job::handle(const signalfd_siginfo& info) {
     next_stage();
     return;
   }
-  // One that comes from the terminal has reached the ranks already.
+  // A signal from the terminal has already reached the ranks.
   if (info.ssi_code != SI_KERNEL) signal_all(signal);
   passed_on_ = signal;
   passed_on_at_ = Clock::now();
@@ -216,9 +219,9 @@ void Job::forward_labels(void (LabelledStream::*how)()) {
     }
 }
 
-// Without labels a rank would get the error of its own write. Here it can get SIGPIPE, but no error
-// of a full disk. No job ends for a lost line, so the ranks go on, and this process reports the
-// loss at once and in its status.
+// Without labels a rank would get the error of its own write. With labels it can get SIGPIPE when
+// the reader is gone, but not the error of a full disk. A lost line is no reason to end the job:
+// the ranks go on, and this process reports the loss at once and in its status.
 void Job::lose_output(const OutputLost& lost) {
   if (lost_status_ == 0 && !lost.reader_is_gone())
     say("{}: lines of the ranks are lost: {}\n", options_.name, lost.what());
@@ -233,8 +236,8 @@ void Job::lose_output(const OutputLost& lost) {
   }
 }
 
-// Processes that ranks started and left behind came to this process (it is their subreaper): they
-// end with the job.
+// Kills the processes that ranks started and left behind. They are children of this process now,
+// because it is their subreaper.
 void Job::kill_strays() {
   for (int round = 0; round < 100; ++round) {
     std::ifstream children(fmt::format("/proc/self/task/{}/children", ::getpid()));
@@ -246,7 +249,7 @@ void Job::kill_strays() {
     if (!found) break;
   }
   if (::waitpid(-1, nullptr, WNOHANG) == 0)
-    say("{}: ranks have left processes behind, which cannot be found without /proc\n",
+    say("{}: ranks left processes behind that still run; without /proc they cannot be found\n",
         options_.name);
 }
 

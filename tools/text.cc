@@ -23,8 +23,8 @@ int power_of_suffix(std::string_view suffix) {
   return at == std::string_view::npos || !known ? -1 : static_cast<int>(at) + 1;
 }
 
-// The number of letters that are inserted, left out, replaced or swapped with their neighbour
-// (optimal string alignment distance).
+// Optimal string alignment distance: how many letters to insert, leave out, replace or swap with
+// their neighbour.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), std::size_t{0});
@@ -88,13 +88,13 @@ std::vector<std::string> split(std::string_view text, char separator) {
 }
 
 std::string suggest(std::string_view word, const std::vector<std::string>& names) {
-  constexpr std::size_t longest = 64;  // of what a user may have meant
+  constexpr std::size_t longest = 64;  // a longer word is no misspelt name
   if (word.size() > longest) return {};
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::string_view nearest;
   for (const std::string& name : names)
     if (const std::size_t here = distance(word, name); here < best) best = here, nearest = name;
-  // Two letters for two other letters is not similar.
+  // A name is not similar when every letter would change.
   if (nearest.empty() || best >= std::min(word.size(), nearest.size())) return {};
   return fmt::format("; did you mean {}?", nearest);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading and writing of what users type and see.
+// Reads what users type, and formats what they see.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace rondo::tools {
 
-// What the user gave cannot be meant; main prints it and ends with status 2.
+// An error in what the user typed. main() prints it and ends with status 2.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -23,7 +23,7 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
 // A whole number from first to last. Throws UsageError that names the flag and the range.
 std::uint64_t parse_number(std::string_view flag, std::string_view text, std::uint64_t first,
                            std::uint64_t last);
-// A number above zero, with a fraction.
+// A number above zero, which may have a fraction. Throws UsageError that names the flag.
 double parse_positive(std::string_view flag, std::string_view text);
 
 std::vector<std::string> split(std::string_view text, char separator);

@@ -16,7 +16,7 @@ std::vector<std::string> commands_of(const CLI::App& app) {
   return names;
 }
 
-// "-n,--iters" for each, or every name alone.
+// Returns "-n,--iters" for each flag, or every name alone.
 std::vector<std::string> flags_of(const CLI::App& command, bool each_alone) {
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
@@ -59,7 +59,7 @@ std::string explain_kind(const CLI::App& app, const CLI::App& place, const CLI::
       if (text.ends_with("flag override")) return flag + " takes no value";
       return flag + " is given more than once";
     case CLI::ExitCodes::ConversionError: {
-      // Rondo reads values itself; CLI11 converts only what is behind the = of a switch.
+      // Rondo reads values itself; CLI11 converts only what follows the = of a switch.
       constexpr std::string_view before = "Could not convert: ";
       if (!text.starts_with(before)) return text;
       return text.substr(before.size(), text.find(' ', before.size()) - before.size()) +
@@ -81,7 +81,7 @@ std::string explain_kind(const CLI::App& app, const CLI::App& place, const CLI::
   }
 }
 
-// The value of such a flag of `rondo run` is the next argument.
+// Whether the value of this flag of `rondo run` is the next argument.
 bool takes_next(std::string_view flag) {
   if (flag == "--ranks" || flag == "--grace") return true;
   return flag.size() > 1 && flag[1] != '-' && flag.back() == 'n';

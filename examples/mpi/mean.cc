@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that has MPI lets Rondo meet over it: mpirun -n 4 build/examples/mpi/mean_over_mpi
+// In a program that uses MPI, the ranks of Rondo join over MPI. Run it with
+//     mpirun -n 4 build/examples/mpi/mean_over_mpi
 #include <mpi.h>
 #include <rondo/communicator.h>
 
@@ -17,7 +18,7 @@ void run() {
   MPI_Comm_size(MPI_COMM_WORLD, &options.size);
   MpiStore store(MPI_COMM_WORLD);
   options.store = &store;
-  // Between hosts set RONDO_SECRET as well.
+  // Between hosts RONDO_SECRET must be set as well.
   auto communicator = rondo::Communicator::connect(options);
   std::vector<float> values(1000, static_cast<float>(options.rank));
   communicator.all_reduce(rondo::buffer_of(values), rondo::buffer_of(values), rondo::ReduceOp::mean)

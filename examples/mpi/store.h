@@ -12,9 +12,10 @@
 #include <rondo/error.h>
 #include <rondo/store.h>
 
-// A Rondo store for a program that has MPI: broadcasts once what rank 0 puts. All ranks of `comm`
-// must connect, once for each MpiStore, and rank 0 of Rondo must be rank 0 of MPI. After MPI_Init;
-// thread-bound to the thread that may call MPI.
+// A Rondo store for a program that uses MPI. It broadcasts once the value that rank 0 puts. All
+// ranks of `comm` must connect, once for each MpiStore, and rank 0 of Rondo must be rank 0 of MPI.
+// Make it after MPI_Init. Thread-bound: only the thread that may call MPI uses it. put() throws
+// Error(rendezvous) for a value of 2,048 bytes or more, get() Error(deadline_exceeded).
 class MpiStore final : public rondo::Store {
  public:
   explicit MpiStore(MPI_Comm comm) { MPI_Comm_dup(comm, &comm_); }
@@ -22,7 +23,7 @@ class MpiStore final : public rondo::Store {
   MpiStore& operator=(const MpiStore&) = delete;
   ~MpiStore() override {
     if (request_ == MPI_REQUEST_NULL)
-      MPI_Comm_free(&comm_);  // else MPI still uses it, until MPI_Finalize
+      MPI_Comm_free(&comm_);  // otherwise MPI still uses it, until MPI_Finalize
   }
 
   void put(std::string_view, std::string_view value) override {
@@ -30,7 +31,7 @@ class MpiStore final : public rondo::Store {
       throw rondo::Error(rondo::Errc::rendezvous, "MpiStore: the value is too long");
     value.copy(block_.data(), value.size());
     begin();
-    MPI_Wait(&request_, MPI_STATUS_IGNORE);  // so small a message does not wait for the receivers
+    MPI_Wait(&request_, MPI_STATUS_IGNORE);  // a message this small does not wait for receivers
   }
 
   std::string get(std::string_view key, std::chrono::steady_clock::time_point deadline) override {
@@ -41,8 +42,7 @@ class MpiStore final : public rondo::Store {
       if (std::chrono::steady_clock::now() >= deadline)
         throw rondo::Error(rondo::Errc::deadline_exceeded,
                            "MpiStore: rank 0 has not put " + std::string(key));
-      std::this_thread::sleep_for(
-          std::chrono::milliseconds(1));  // MPI has nothing to wait on with a deadline
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // MPI has no wait with a deadline
     }
     return block_.data();
   }

@@ -114,7 +114,7 @@ class File {
   ~File() {
     if (descriptor_ >= 0) ::close(descriptor_);
   }
-  // Everything, down to the disk; false with errno set when that cannot be.
+  // Writes all bytes and syncs them to disk. Returns false, with errno set, on failure.
   bool write(std::string_view bytes) {
     while (descriptor_ >= 0 && !bytes.empty()) {
       const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
@@ -138,7 +138,7 @@ std::string read_file(const std::string& path, std::size_t most) {
   return bytes;
 }
 
-// The header, once every byte of the file is known to be what was written.
+// Checks magic, version and CRC of the file, and returns its header.
 json checked_header(const std::string& path, std::string_view file) {
   if (file.size() < fixed_bytes || file.substr(0, magic.size()) != magic)
     fail(path, "it is no checkpoint of this program");

@@ -13,33 +13,33 @@
 
 namespace train {
 
-// Where a run stands. Plain bytes, so that it can be broadcast.
+// The progress of a run. It is trivially copyable, so that it can be broadcast.
 struct Progress {
   std::uint64_t step = 0;              // steps done
   std::uint64_t epoch = 0, taken = 0;  // of the sampler: rondo::ShardedSampler::Position
-  // Loss and right answers of this epoch so far: sum, weight, sum, weight.
+  // The sums of this epoch so far: loss and its weight, right answers and their weight.
   std::array<double, 4> epoch_sums{};
   std::array<std::uint64_t, 8> norm_batches{};  // rondo::SyncBatchNorm::batches() by layer
 };
 
-// What must be the same in a run that goes on, as options and values: {"--seed", "1"}.
+// Options that must be the same when a run is resumed, with their values: {"--seed", "1"}.
 using Identity = std::vector<std::pair<std::string, std::string>>;
 
-// Of the file that is written first.
+// Suffix of the temporary file that is written first.
 inline constexpr const char* checkpoint_suffix = ".new";
 
 struct CheckpointError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Writes to a file beside `path`, which then takes its name: whenever the program ends, `path` is a
-// whole checkpoint, the old or the new. Throws CheckpointError.
+// Writes a temporary file beside `path` and renames it. So `path` is always a whole checkpoint, the
+// old or the new one, whenever the program ends. Throws CheckpointError.
 void write_checkpoint(const std::string& path, const Identity& identity, const Progress& progress,
                       std::span<const rondo::Parameter> tensors);
 
 // Fills the tensors, which must be those that were written. Throws CheckpointError for a file that
-// is something else, of another version, cut, damaged, or of a run with other options or tensors;
-// nothing has been changed then.
+// is no checkpoint, has another version, is cut or damaged, or comes from a run with other options
+// or tensors. Then no tensor has been changed.
 Progress read_checkpoint(const std::string& path, const Identity& identity,
                          std::span<const rondo::Parameter> tensors);
 

@@ -17,7 +17,7 @@ void Console::line(const std::string& text) {
   if (dirty_) fmt::print(stderr, "\r\033[K");
   dirty_ = false;
   fmt::print("{}\n", text);
-  std::fflush(stdout);  // that lines come as they are, also through a pipe
+  std::fflush(stdout);  // so that each line appears at once, also through a pipe
 }
 
 void Console::progress(std::size_t step, std::size_t steps, std::size_t epoch, double loss) {

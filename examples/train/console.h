@@ -7,11 +7,11 @@
 
 namespace train {
 
-// What people see of a run: lines on standard output and, where standard error is a terminal, one
-// line that is written over.
+// Prints the lines of a run to standard output. Where standard error is a terminal, it also shows a
+// progress line that is overwritten.
 class Console {
  public:
-  explicit Console(bool speaks);  // one rank does
+  explicit Console(bool speaks);  // true on one rank; the others print nothing
 
   void line(const std::string& text);
   // At most ten times a second.
@@ -19,7 +19,7 @@ class Console {
 
  private:
   bool speaks_, terminal_;
-  bool dirty_ = false;  // something stands in the line that is written over
+  bool dirty_ = false;  // the progress line shows something
   std::chrono::steady_clock::time_point last_{};
 };
 

@@ -17,7 +17,7 @@ Convolution<T>::Convolution(std::size_t in_side, std::size_t in_channels, std::s
   const std::size_t side = out_side();
   for (std::size_t place = 0; place < positions() * 9; ++place) {
     const std::size_t position = place / 9, tap = place % 9;
-    // One more than the row and column of the picture: 0 is the border.
+    // Row and column in the picture, plus one: 0 is the border.
     const std::size_t row = position / side * stride_ + tap / 3;
     const std::size_t column = position % side * stride_ + tap % 3;
     if (row == 0 || column == 0 || row > in_side_ || column > in_side_) continue;

@@ -6,7 +6,7 @@
 
 namespace train {
 
-// 3 x 3 convolution with a border of zeros, of square pictures in NHWC, without a bias. The weights
+// A 3 x 3 convolution without a bias, of square NHWC pictures with a border of zeros. The weights
 // are [3, 3, in, out].
 template <class T>
 class Convolution {
@@ -25,12 +25,11 @@ class Convolution {
   std::vector<T>& weights() noexcept { return weights_; }
 
   void forward(const T* x, std::size_t samples, T* y);
-  // Adds to weight_gradient, and writes dx unless it is null.
+  // Adds to weight_gradient. Writes dx unless it is null.
   void backward(const T* x, const T* dy, std::size_t samples, T* weight_gradient, T* dx);
 
  private:
-  // A run of in_channels elements that a position sees: from this place in a picture to that in
-  // columns_.
+  // in_channels elements that a position sees: index of the first in the picture and in columns_.
   struct Run {
     std::size_t from, to;
   };
@@ -40,7 +39,7 @@ class Convolution {
   std::size_t in_side_, in_channels_, out_channels_, stride_;
   std::vector<Run> runs_;
   std::vector<T> weights_;
-  std::vector<T> columns_;  // of one picture: what each position sees, [positions, 9 in_channels]
+  std::vector<T> columns_;     // what each position of one picture sees, [positions, 9 in_channels]
   std::vector<T> transposed_;  // weights, [out, 9 in_channels]
 };
 

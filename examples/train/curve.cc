@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view header =
     "step,epoch,learning_rate,loss,accuracy,test_loss,test_accuracy,samples_per_second\n";
 
-// errno is 0 where an earlier row could not be written: then the reason is not known any more.
+// errno is 0 when an earlier row could not be written: then the cause is not known any more.
 [[noreturn]] void fail(const std::string& path) {
   const std::string why = errno == 0 ? "" : ": " + std::generic_category().message(errno);
   throw std::runtime_error(fmt::format("'{}' cannot be written{}", path, why));

@@ -10,7 +10,7 @@
 
 namespace train {
 
-// One step, and at the end of an epoch what the test said.
+// One step, and at the end of an epoch the result of the test.
 struct CurveRow {
   std::uint64_t step = 0, epoch = 0;  // from 1
   double rate = 0;
@@ -19,11 +19,11 @@ struct CurveRow {
   double samples_per_second = 0;  // with test
 };
 
-// The course of a run as CSV. A file that cannot be written is a std::runtime_error.
+// Writes the steps of a run as CSV. Throws std::runtime_error when the file cannot be written.
 class Curve {
  public:
-  Curve() = default;  // keeps nothing
-  // Rows of steps up to `keep` stay when the file is there already; others are dropped.
+  Curve() = default;  // writes nothing
+  // Rows of an existing file stay up to step `keep`; later ones are dropped.
   Curve(const std::string& path, std::uint64_t keep);
 
   void add(const CurveRow& row);

@@ -58,7 +58,7 @@ Length square_distance(Point point, Point a, Point b) {
   return x * x + y * y;
 }
 
-// How much of a pixel the line covers, from 0 to 256.
+// Returns how much of a pixel the line covers, from 0 to 256.
 Length coverage(Point at, std::span<const Point> line, Length half_thickness) {
   const Length reach = half_thickness + pixel / 2;
   Length nearest = reach * reach;

@@ -11,9 +11,9 @@ inline constexpr std::size_t image_side = 20;
 inline constexpr std::size_t image_pixels = image_side * image_side;
 inline constexpr std::size_t class_count = 10;
 
-// Pictures of digits: turned, slanted, scaled, moved, thick or thin, on light or dark ground, with
-// a stray line and noise. Picture i depends on seed, set and i alone and is drawn in whole numbers:
-// the same bytes on every machine.
+// Draws pictures of digits: turned, slanted, scaled, moved, thick or thin, on light or dark ground,
+// with a stray line and noise. Picture i depends only on seed, set and i, and is drawn with integer
+// arithmetic: every machine draws the same bytes.
 class Digits {
  public:
   enum class Set : std::uint8_t { training, test };

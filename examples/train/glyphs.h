@@ -6,7 +6,7 @@
 
 namespace train {
 
-// The ten digits as strokes: corners of one line without lifting the pen, y downwards, within 45 by
+// The ten digits, each as the corners of one unbroken line. y points down; corners lie within 45 by
 // 80 of the middle.
 struct Corner {
   std::int8_t x, y;

@@ -11,7 +11,7 @@
 
 namespace train {
 
-// What a batch came to: mean loss and share of right answers, over samples.
+// The result of a batch: mean loss and share of right answers, over samples.
 struct Result {
   rondo::WeightedMean loss, right;
 };
@@ -25,10 +25,10 @@ class Head {
   std::vector<rondo::Parameter> parameters();  // linear.weight [channels, classes], linear.bias
   void set_first(std::size_t first) noexcept { first_ = first; }
 
-  // weights: of each sample in the result; empty: 1.
+  // weights: the weight of each sample in the result; empty: all are 1.
   Result forward(const std::vector<T>& x, std::span<const int> labels,
                  std::span<const double> weights);
-  // dx and the gradients of scale * (sum of the losses of the samples).
+  // Writes dx, and adds the gradients of scale * (sum of the losses of the samples) to the buckets.
   void backward(std::span<const int> labels, double scale, rondo::GradientBuckets& buckets,
                 std::vector<T>& dx);
 

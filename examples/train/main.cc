@@ -20,10 +20,10 @@ namespace {
 
 constexpr int exit_failed = 1, exit_usage = 2;
 
-// What is wrong with the command line is wrong on every rank: the first says it.
+// A mistake in the command line is the same on every rank, so only rank 0 prints it.
 int explain(const CLI::App& app, const CLI::ParseError& error) {
   const bool fine = error.get_exit_code() == 0;  // --help
-  // 0 where the environment says what cannot be: somebody must say it there too.
+  // The rank is 0 when the environment is invalid, so that the mistake is printed there too.
   const int rank = rondo::gather_place({}).rank;
   if (rank == 0 && fine) app.exit(error);
   if (rank == 0 && !fine)

@@ -6,7 +6,7 @@
 
 namespace train {
 
-// A matrix that is read: element (i, j) at data[i * row + j * column].
+// A matrix to read: element (i, j) is data[i * row + j * column].
 template <class T>
 struct View {
   const T* data;
@@ -15,7 +15,7 @@ struct View {
 
 namespace detail {
 
-// A block of c stays in registers while it runs along the inner dimension.
+// Adds to one block of c. The sums stay in registers while the loop runs along the inner dimension.
 template <class T, std::size_t Rows, std::size_t Columns>
 void add_block(T* c, std::size_t width, View<T> a, const T* b, std::size_t inner) {
   T sum[Rows][Columns] = {};

@@ -14,15 +14,15 @@
 
 namespace train {
 
-// Over which samples batch norm takes its statistics: those of all ranks, those of each rank for
-// itself; or there is no batch norm.
+// The samples of batch norm's statistics: of all ranks together, or of each rank alone; or no batch
+// norm.
 enum class NormMode : std::uint8_t { sync, local, none };
 
 template <class T>
 struct Batch {
   std::vector<T> pixels;  // [samples, image_pixels], from -2 to 2
   std::vector<int> labels;
-  std::vector<double> weights;  // of the samples in metrics; empty: 1
+  std::vector<double> weights;  // of the samples in metrics; empty: all are 1
 
   std::size_t samples() const noexcept { return labels.size(); }
   void clear() noexcept {
@@ -49,16 +49,16 @@ class Network {
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
 
-  std::vector<rondo::Parameter> parameters();  // what is trained, in the order of the forward pass
-  std::vector<rondo::Parameter> buffers();     // what is only kept: statistics of evaluation
+  std::vector<rondo::Parameter> parameters();  // trained, in the order of the forward pass
+  std::vector<rondo::Parameter> buffers();     // not trained: the statistics for evaluation
   std::vector<std::uint64_t> norm_batches();
   void set_norm_batches(const std::vector<std::uint64_t>& batches);
 
-  // A batch may have no samples: the network still takes part in what batch norm does. The batch
-  // must stay until backward.
+  // A batch may have no samples: batch norm is collective, so this rank must still take part. The
+  // batch must stay until backward.
   Result forward(const Batch<T>& batch, bool training);
-  // After forward(batch, true): adds the gradients of scale * (sum of losses) to the buckets'
-  // views, in backward order, each ready as soon as it is.
+  // Call it after forward(batch, true). Adds the gradients of scale * (sum of losses) to the views
+  // of the buckets in backward order, and marks each ready as soon as it is complete.
   void backward(const Batch<T>& batch, double scale, rondo::GradientBuckets& buckets);
 
  private:
@@ -66,7 +66,7 @@ class Network {
   std::vector<Stage<T>> stages_;
   std::optional<Head<T>> head_;
   std::vector<const T*> inputs_;        // of each stage, in the last forward
-  std::vector<std::vector<T>> passed_;  // gradients of what each stage gave
+  std::vector<std::vector<T>> passed_;  // gradients of the output of each stage
 };
 
 extern template struct Batch<float>;

@@ -19,7 +19,7 @@ const std::map<std::string, rondo::DType> type_names = {{"f32", rondo::DType::f3
 const std::map<std::string, rondo::DType> wire_names = {{"f16", rondo::DType::f16},
                                                         {"bf16", rondo::DType::bf16}};
 
-// CLI::CheckedTransformer has no words for values of enumerations.
+// CLI::CheckedTransformer cannot print the values of an enumeration.
 template <class Target, class Value>
 CLI::Option* add_choice(CLI::App& app, const std::string& name, Target& target,
                         const std::map<std::string, Value>& choices, const std::string& text) {
@@ -27,7 +27,7 @@ CLI::Option* add_choice(CLI::App& app, const std::string& name, Target& target,
   return app.add_option_function<std::string>(name, choose, text)->check(CLI::IsMember(choices));
 }
 
-// CLI::Range takes what is not a number.
+// Needed because CLI::Range accepts values that are not numbers.
 CLI::Validator between(double low, double high) {
   const auto check = [low, high](std::string& text) {
     double value = 0;
@@ -37,7 +37,7 @@ CLI::Validator between(double low, double high) {
   return {check, fmt::format("in [{} - {}]", low, high)};
 }
 
-// Conversion to an unsigned type takes -1.
+// Needed because the conversion to an unsigned type accepts -1.
 CLI::Validator not_negative() {
   const auto check = [](std::string& text) {
     const bool good = !text.starts_with('-');

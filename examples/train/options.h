@@ -15,7 +15,7 @@
 
 namespace train {
 
-// What the command line says.
+// The options of the command line.
 struct RunOptions {
   std::size_t images = 6000, test_images = 1000;
   std::size_t epochs = 10;
@@ -43,7 +43,8 @@ struct RunOptions {
 
 void add_options(CLI::App& app, RunOptions& options);
 
-// What CLI11 cannot see. Throws CLI::ValidationError.
+// Checks what CLI11 cannot: options together, and with the number of ranks. Throws
+// CLI::ValidationError.
 void check_options(const RunOptions& options, int ranks);
 
 }  // namespace train

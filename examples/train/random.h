@@ -5,8 +5,8 @@
 
 namespace train {
 
-// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). The same
-// numbers on every machine, which the distributions of <random> do not promise.
+// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014). It gives
+// the same numbers on every machine, which the distributions of <random> do not promise.
 class Random {
  public:
   explicit Random(std::uint64_t seed, std::uint64_t stream = 0, std::uint64_t index = 0) noexcept

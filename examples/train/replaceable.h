@@ -5,9 +5,9 @@
 
 namespace train {
 
-// Throws std::runtime_error, with the reason, unless path + suffix can be written and then renamed
-// to path, which must be a file if it is there: a device or a folder would be gone. Leaves nothing
-// behind.
+// Checks that path + suffix can be written and then renamed to path. An existing path must be a
+// regular file, because the rename would replace a device. Throws std::runtime_error with the
+// cause. Leaves nothing behind.
 void check_replaceable(const std::string& path, const std::string& suffix);
 
 }  // namespace train

@@ -20,8 +20,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t traced_steps = 100;
 
-// Does something on rank 0 alone. When it fails there, every rank throws: rank 0 the reason, the
-// others ToldElsewhere.
+// Runs the action on rank 0 only. When it fails, every rank throws: rank 0 the cause, the others
+// ToldElsewhere. Collective.
 void on_rank_0(rondo::Communicator& communicator, const std::function<void()>& action) {
   std::exception_ptr problem;
   std::int32_t failed = 0;
@@ -37,7 +37,7 @@ void on_rank_0(rondo::Communicator& communicator, const std::function<void()>& a
   if (failed != 0) throw ToldElsewhere();
 }
 
-// How fast training goes, without tests and checkpoints.
+// The speed of training, without tests and checkpoints.
 struct Pace {
   std::size_t samples = 0;  // of all ranks
   double seconds = 0;
@@ -77,8 +77,8 @@ class Run {
     return progress_.epoch >= options_.epochs ||
            (options_.stop_after != 0 && progress_.step >= options_.stop_after);
   }
-  // The next step of those that this batch makes of all epochs: after a resume with another one,
-  // steps have been counted otherwise.
+  // The index of the next step, counted with the present batch size. progress_.step may differ: it
+  // counts steps done, also with another batch size before a resume.
   std::size_t position() const {
     return progress_.epoch * options_.steps_of_epoch() + progress_.taken / options_.batch;
   }
@@ -95,7 +95,7 @@ class Run {
   Batch<T> batch_;
   std::optional<Result> tested_;
   std::uint64_t saved_ = 0;  // the step of the last checkpoint
-  Pace epoch_pace_, pace_;   // of this epoch and of all, as far as this process did them
+  Pace epoch_pace_, pace_;   // of this epoch, and of all steps of this process
 };
 
 template <class T>
@@ -138,7 +138,7 @@ void Run<T>::resume() {
   console_.line(fmt::format("going on after step {} of '{}'", progress_.step, options_.resume));
 }
 
-// What cannot be written is to be known before hours of training.
+// A file that cannot be written must be reported before hours of training.
 template <class T>
 void Run<T>::open_files() {
   if (!options_.checkpoint.empty()) check_replaceable(options_.checkpoint, checkpoint_suffix);

@@ -9,13 +9,13 @@
 
 namespace train {
 
-// Another rank has said, or will say, why the run ends.
+// Thrown when another rank prints why the run ends.
 struct ToldElsewhere : std::exception {
   const char* what() const noexcept override { return "another rank says why"; }
 };
 
-// A whole run as the options say. Collective. Throws rondo::Error, CheckpointError, ToldElsewhere,
-// std::runtime_error.
+// Does a whole run with these options. Collective. Throws rondo::Error, CheckpointError,
+// ToldElsewhere, std::runtime_error.
 template <class T>
 void run(rondo::Communicator& communicator, const RunOptions& options);
 

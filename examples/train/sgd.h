@@ -10,8 +10,8 @@
 
 namespace train {
 
-// Rises in a line to `highest` during the warm-up, then falls in a line to 0 at the last step:
-// exact on every machine.
+// The learning rate rises linearly to `highest` during the warm-up, then falls linearly towards 0,
+// which it reaches after the last step. It is the same on every machine.
 struct Schedule {
   double highest = 0.1;
   std::size_t warm_up = 0;
@@ -35,7 +35,7 @@ class Sgd {
       velocities_.emplace_back(element_count(parameter));
   }
 
-  // gradient_factor: what each gradient is multiplied with first.
+  // Each gradient is first multiplied by gradient_factor.
   void step(const rondo::GradientBuckets& buckets, double rate, double gradient_factor) {
     const T factor = static_cast<T>(gradient_factor), by = static_cast<T>(rate);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -49,7 +49,7 @@ class Sgd {
     }
   }
 
-  // Its state, named after the parameters.
+  // The velocities, named after the parameters.
   std::vector<rondo::Parameter> state() {
     std::vector<rondo::Parameter> all = parameters_;
     for (std::size_t i = 0; i < all.size(); ++i) {

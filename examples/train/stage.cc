@@ -7,16 +7,16 @@
 namespace train {
 namespace {
 
-// max(0, x) with its corner rounded: (x + 1)^2 / 4 between -1 and 1. At a corner the slope jumps,
-// and an input that one rounding more or less carries across it changes gradients by far more than
-// that rounding; here runs that sum in another order stay as close as their sums.
+// max(0, x) with a rounded corner: (x + 1)^2 / 4 between -1 and 1. At a sharp corner the slope
+// jumps: a rounding error that moves an input across it changes gradients by far more than the
+// error. With the rounded corner, runs that sum in different orders stay as close as their sums.
 template <class T>
 T rounded_relu(T x) {
   const T half = std::max((x + 1) / 2, T{0});
   return half < 1 ? half * half : x;
 }
 
-// The slope, from the result.
+// The slope of rounded_relu where its result is y.
 template <class T>
 T slope(T y) {
   return std::min(std::sqrt(y), T{1});

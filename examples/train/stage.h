@@ -14,15 +14,15 @@
 namespace train {
 
 struct StageShape {
-  std::string name;  // of its place: "1" makes conv1 and norm1
+  std::string name;  // "1" names the parameters conv1 and norm1
   std::size_t in_side, in_channels, out_channels, stride;
 };
 
-// Convolution, batch norm (or a bias), and max(0, .) with a rounded corner.
+// Convolution, batch norm (or a bias), and max(0, x) with a rounded corner.
 template <class T>
 class Stage {
  public:
-  // norms: the communicator over which statistics are taken; null: a bias instead of batch norm.
+  // norms: the communicator of batch norm's statistics; null: a bias instead of batch norm.
   Stage(const StageShape& shape, rondo::Communicator* norms, Random& random);
 
   const Convolution<T>& convolution() const noexcept { return convolution_; }
@@ -31,11 +31,11 @@ class Stage {
   std::vector<rondo::Parameter> parameters();
   void set_first(std::size_t first) noexcept { first_ = first; }
 
-  // x must stay until backward. training: with the statistics of this batch, else with the running
+  // x must stay until backward. training: use the statistics of this batch, otherwise the running
   // ones.
   const std::vector<T>& forward(const T* x, std::size_t samples, bool training);
-  // From the gradient of what forward gave, which is overwritten: adds to the gradients in the
-  // buckets and says that they are ready. Writes dx unless it is null.
+  // Takes the gradient of the output in dy, and overwrites it. Adds to the gradients in the buckets
+  // and marks them ready. Writes dx unless it is null.
   void backward(const T* x, std::vector<T>& dy, std::size_t samples,
                 rondo::GradientBuckets& buckets, T* dx);
 
@@ -48,7 +48,7 @@ class Stage {
   Convolution<T> convolution_;
   std::optional<rondo::SyncBatchNorm> norm_;
   std::vector<T> bias_;
-  std::vector<T> raw_, out_;  // what came out of the convolution, and out of the stage
+  std::vector<T> raw_, out_;  // outputs of the convolution and of the stage
   std::size_t first_ = 0;
 };
 

@@ -6,11 +6,10 @@
 namespace train {
 namespace {
 
-// Where batch norm takes its statistics over all ranks, the gradient of one rank's samples passes
-// through those of the others: every rank must scale its loss alike, by the number of samples of
-// the whole batch, and gradients are summed. Where ranks do not see each other's samples, each may
-// take the mean over its own, and the buckets weigh those means. Both are the mean over the whole
-// batch.
+// Where batch norm takes its statistics over all ranks, the gradient of a sample depends on the
+// samples of other ranks. So every rank must scale its loss by the number of samples of the whole
+// batch, and the buckets sum the gradients. Otherwise each rank takes the mean over its own
+// samples, and the buckets weigh those means. Both give the mean over the whole batch.
 rondo::Averaging averaging(NormMode norms) {
   return norms == NormMode::sync ? rondo::Averaging::sum : rondo::Averaging::weighted;
 }
@@ -39,7 +38,8 @@ Trainer<T>::Trainer(rondo::Communicator& communicator, const TrainerOptions& opt
 template <class T>
 Result Trainer<T>::step(const Batch<T>& batch, std::size_t global_samples, double rate) {
   const auto own = static_cast<double>(batch.samples());
-  // Any number that says how this rank runs the step: that all do the same is checked on the way.
+  // A number that encodes how this rank runs the step. The buckets check that all ranks have the
+  // same.
   const auto mode = static_cast<std::uint64_t>(options_.network.norms) + 16 * global_samples;
   buckets_.begin_step({.weight = own, .unused = {}, .check = mode});
   buckets_.zero();
@@ -57,7 +57,7 @@ Result Trainer<T>::step(const Batch<T>& batch, std::size_t global_samples, doubl
 
 template <class T>
 Result Trainer<T>::evaluate(const Digits& digits) {
-  // Where each rank has its own statistics, those of rank 0 count, as in its checkpoints.
+  // Where each rank has its own statistics, those of rank 0 count, as in checkpoints.
   if (options_.network.norms == NormMode::local)
     rondo::broadcast_parameters(communicator_, network_.buffers());
   rondo::ShardedSampler sampler(digits.count(), communicator_, {.shuffle = false});
@@ -68,7 +68,7 @@ Result Trainer<T>::evaluate(const Digits& digits) {
     for (const rondo::Sample& sample : sampler.next(32)) {
       batch.add(digits, sample.index);
       batch.weights.push_back(
-          sample.weight);  // 0 where the sampler only fills up: the mean stays exact
+          sample.weight);  // 0 for padding of the sampler, so that the mean stays exact
     }
     const Result part = network_.forward(batch, false);
     result.loss.sum += part.loss.sum;

@@ -17,15 +17,15 @@ namespace train {
 struct TrainerOptions {
   NetworkShape network;
   double momentum = 0.9;
-  double clip = 0;  // the most that the norm of all gradients may be; 0: any
+  double clip = 0;  // the largest norm of all gradients together; 0: no limit
   std::size_t bucket_bytes = 4096;
   std::optional<rondo::DType> wire;
 };
 
-// What gradients' communication has cost, in microseconds summed over steps.
+// The cost of communicating gradients, in microseconds summed over steps.
 struct Overlap {
   double step_us = 0;     // from begin_step() until the end of finish()
-  double exposed_us = 0;  // of it, while the step had nothing else to do
+  double exposed_us = 0;  // the part of it in which the step only waited
 };
 
 // A network, its gradients and its optimizer: one rank's part of data-parallel training.
@@ -33,13 +33,14 @@ struct Overlap {
 template <class T>
 class Trainer {
  public:
-  // Collective: rank 0's initial values become everybody's.
+  // Collective: all ranks get the initial values of rank 0.
   Trainer(rondo::Communicator& communicator, const TrainerOptions& options);
 
-  // One step on this rank's part of a batch, which may be empty; global_samples: how many all ranks
-  // have together. Collective. The result is that of the whole batch, the same on all ranks.
+  // Does one step with this rank's part of a batch, which may be empty. global_samples: the samples
+  // of all ranks together. Collective. Returns the result of the whole batch, the same on all
+  // ranks.
   Result step(const Batch<T>& batch, std::size_t global_samples, double rate);
-  // Of a whole data set, each rank taking its share. Collective; the same result on all ranks.
+  // Tests a whole data set; each rank takes a share. Collective. All ranks get the same result.
   Result evaluate(const Digits& digits);
 
   // All that a checkpoint needs: parameters, state of the optimizer, statistics of batch norm.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The whole C API from a C99 program: ranks are threads that meet through a store of the program's own, or by URL.
+ * Calls the whole C API from a C99 program. Ranks are threads, which join over a store of this
+ * program or by a URL.
  */
 #include <pthread.h>
 #include <rondo/c.h>
@@ -123,7 +124,7 @@ static void fill(float* values, size_t n, float value) {
   for (size_t i = 0; i < n; ++i) values[i] = value;
 }
 
-/* Waits by request where `late`, else inside the call. */
+/* Makes a call. With `late` it takes a request and waits for that; otherwise the call waits. */
 #define DO(late, call_with)                                 \
   do {                                                      \
     rondo_request* request = NULL;                          \
@@ -160,7 +161,7 @@ static void collectives(rondo_communicator* c, int rank) {
     DO(late, rondo_reduce_scatter_v(c, in, out, counts, RONDO_F32, RONDO_SUM, NULL, place));
     CHECK(all_are(out, counts[rank], 6));
     DO(late, rondo_barrier(c, NULL, place));
-    /* Rank r sends r + 1 elements to everybody. */
+    /* Rank r sends r + 1 elements to each rank. */
     size_t sends[ranks], receives[ranks];
     for (size_t r = 0; r < ranks; ++r) {
       sends[r] = (size_t)rank + 1;
@@ -254,12 +255,12 @@ static void bad_input(rondo_communicator* c, int rank) {
   rondo_deregister(NULL);
   rondo_free(NULL);
   rondo_release(NULL);
-  /* None of that has harmed the communicator. */
+  /* The communicator still works after all these errors. */
   value = (float)rank;
   CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK && value == 3);
 }
 
-/* How many ranks have come to a point that another one waits for. */
+/* Counts the ranks that have reached a point for which another rank waits. */
 typedef struct {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
@@ -275,7 +276,7 @@ static void count_rank(counter* c) {
   pthread_mutex_unlock(&c->mutex);
 }
 
-/* And sets it back for the next time. */
+/* Waits, then resets the counter for the next use. */
 static void wait_for_ranks(counter* c, int count_of_ranks) {
   pthread_mutex_lock(&c->mutex);
   while (c->ranks < count_of_ranks) pthread_cond_wait(&c->changed, &c->mutex);
@@ -308,7 +309,7 @@ static void* abort_it(void* communicator) {
 
 static void aborted(rondo_communicator* c, int rank) {
   count_rank(&connected);
-  if (rank == 2) { /* without it the next barrier cannot end */
+  if (rank == 2) { /* it does not call the barrier, which so cannot end */
     wait_for_ranks(&seen, ranks - 1);
     return;
   }
@@ -327,7 +328,7 @@ static void aborted(rondo_communicator* c, int rank) {
 static void says_of_itself(rondo_communicator* c, int rank) {
   char text[256], small[5];
   CHECK(rondo_algorithm(c, RONDO_ALL_REDUCE, 100, RONDO_F32, text, sizeof text) == RONDO_OK);
-  CHECK(strcmp(text, "ring") == 0); /* of options.algorithm */
+  CHECK(strcmp(text, "ring") == 0); /* from options.algorithm */
   CHECK(rondo_describe(c, RONDO_ALL_REDUCE, 100, RONDO_F32, text, sizeof text) == RONDO_OK);
   CHECK(strstr(text, "ring over tcp, segments of ") == text && strstr(text, ", 2 in flight") != NULL);
   CHECK(rondo_describe(c, RONDO_ALL_REDUCE, 100, RONDO_F32, small, sizeof small) == RONDO_OK);
@@ -348,7 +349,7 @@ static void says_of_itself(rondo_communicator* c, int rank) {
   CHECK(rondo_local_ranks(c, local, 2, NULL) == RONDO_INVALID_ARGUMENT);
   const char* colon = strrchr(text, ':');
   const int port = colon != NULL ? atoi(colon + 1) : 0;
-  CHECK(port >= 23000 && port <= 31999); /* of options.port_first and port_last */
+  CHECK(port >= 23000 && port <= 31999); /* from options.port_first and port_last */
   float value = 1;
   CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, NULL, NULL) == RONDO_OK);
   rondo_statistics statistics;
@@ -361,7 +362,8 @@ static void says_of_itself(rondo_communicator* c, int rank) {
   rondo_constants constants;
   constants.bytes = sizeof constants;
   CHECK(rondo_get_constants(c, &constants) == RONDO_OK);
-  CHECK(constants.host.latency_s == 0.25 && constants.network.seconds_per_byte == 0.001); /* of the file */
+  /* From constants_file. */
+  CHECK(constants.host.latency_s == 0.25 && constants.network.seconds_per_byte == 0.001);
   uint16_t bits = (uint16_t)rank;
   CHECK(rondo_broadcast(c, &bits, &bits, 1, RONDO_U16, 2, NULL, NULL) == RONDO_OK && bits == 2);
   CHECK(rondo_all_reduce(c, &bits, &bits, 1, RONDO_U16, RONDO_SUM, NULL, NULL) == RONDO_INVALID_ARGUMENT);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver of the comparison with peers, on ranks that are only scripts: what it computes, and that it always ends alone."""
+"""The driver of the comparison with peers, with scripts for ranks: its results, and that it always
+ends and leaves no process behind."""
 
 import contextlib
 import json
@@ -30,7 +31,7 @@ class Compare(unittest.TestCase):
             (programs / f"peer_{name}").chmod(0o755)
 
     def add_mpi(self, *names: str) -> None:
-        """Fake peers that their own mpirun starts."""
+        """Adds fake peers, each with its own mpirun."""
         for name in names:
             (self.folder / "bin").mkdir(exist_ok=True)
             for script, place in (FAKE_RANK, f"bench/peers/peer_{name}"), (FAKE_MPIRUN, f"bin/mpirun.{name}"):
@@ -55,7 +56,7 @@ class Compare(unittest.TestCase):
         return process.returncode, output, json.loads(file.read_text())["rows"] if file.exists() else []
 
     def processes(self) -> list[int]:
-        """Ranks of this test that run."""
+        """The process ids of the ranks of this test that run."""
         found = []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
@@ -90,7 +91,7 @@ class Compare(unittest.TestCase):
         self.assertEqual(rows, [{"operation": "all_reduce", "transport": "shm", "ranks": 2, "bytes": 8, "rondo_us": 400,
                                  "peers_us": {"openmpi": 600}, "ratio": 1.5, "rondo_allocated_us": 200, "ratio_allocated": 3}])
         self.assertRegex(output, r"8 B +400\.0 +200\.0 +600\.0 +openmpi +1\.50 +\(1\.50 - 1\.50\) +3\.00 +\(3\.00 - 3\.00\)")
-        self.assertNotIn("gloo", output)  # knows no shared memory
+        self.assertNotIn("gloo", output)  # Gloo has no shared memory transport
         self.assertIn("--mca btl vader,self ", self.told("openmpi"))
 
     def test_an_earlier_build_is_a_peer_and_each_kind_of_memory_has_its_own_ratio(self):

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the ranks of a fake peer as an mpirun would, and leaves beside itself what it was told."""
+"""Starts the ranks of a fake peer as mpirun would. Writes its arguments and variables to a file
+beside itself."""
 
 import os
 import subprocess

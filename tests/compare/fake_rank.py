@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Speaks the protocol of bench/peers/harness.cc as one rank of a library would, and fails as FAKE_<NAME> says.
-FAKE_<NAME>_STARTS: a file that counts the starts; rank 0 is slower with each."""
+"""Speaks the protocol of bench/peers/harness.cc like one rank of a library, and fails as
+FAKE_<NAME> says.
+
+FAKE_<NAME>_STARTS names a file that counts the starts: rank 0 is slower with each."""
 
 import os
 import socket

@@ -50,7 +50,7 @@ void write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// A folder with a checkpoint, and a model into which it is to be read.
+// A folder with a checkpoint of `model`, and another model to read it into.
 struct Written {
   Folder folder;
   std::string path = folder.file("model.checkpoint");
@@ -83,8 +83,7 @@ TEST_CASE("a checkpoint gives back what was written") {
 TEST_CASE("a checkpoint takes the place of the one before only when it is whole") {
   Written written;
   const std::string before = content(written.path);
-  std::filesystem::create_directory(written.path +
-                                    ".new");  // in the way of the file that is written
+  std::filesystem::create_directory(written.path + ".new");  // blocks the temporary file
   CHECK_THROWS_AS(write_checkpoint(written.path, identity, {}, written.other.tensors()),
                   CheckpointError);
   CHECK(content(written.path) == before);

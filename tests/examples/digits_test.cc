@@ -24,7 +24,7 @@ TEST_CASE("pictures are the same on every machine") {
     all += drawn(digits, i);
     ++labels.at(static_cast<std::size_t>(all.back()));
   }
-  CHECK(crc32(all) == 0x6b64c47b);  // as first drawn
+  CHECK(crc32(all) == 0x6b64c47b);  // recorded when the pictures were first drawn
   for (const int count : labels) CHECK(count > 5);
 }
 

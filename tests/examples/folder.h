@@ -8,7 +8,7 @@
 
 namespace train {
 
-// A private folder that goes with everything in it.
+// A new temporary folder. The destructor removes it with its contents.
 class Folder {
  public:
   Folder() : path_((std::filesystem::temp_directory_path() / "rondo-test-XXXXXX").string()) {

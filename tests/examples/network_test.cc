@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The network's backward pass is the derivative of its forward pass.
+// The backward pass of the network must be the derivative of its forward pass.
 #include "examples/train/network.h"
 
 #include <cmath>

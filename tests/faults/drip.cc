@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank that is a true member of the job, answers on the control plane, and then sends rank 0 one
-// byte a second of a frame: all the bytes of a right magic, so that only time tells that something
-// is wrong. Ends when its standard input does.
+// A rank that joins the job and answers on the control plane. Then it sends rank 0 the header of a
+// frame, one byte a second. Every byte is right, so only the time shows that something is wrong. It
+// ends when its standard input does.
 #include <poll.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 using namespace rondo;
 
-// Says that it is in the middle of its first operation.
+// Reports that this rank is in the middle of its first operation.
 class Busy final : public control::ControlClient {
  public:
   engine::RankStatus status() override {

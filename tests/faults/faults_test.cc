@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every fault ends on every surviving rank in an error that names operation, ranks and cause: the
-// same on all of them.
+// Every fault ends on every surviving rank in an error that names operation, ranks and cause. The
+// cause is the same on all of them.
 #include <signal.h>
 
 #include <random>
@@ -15,7 +15,7 @@ namespace {
 constexpr int forever = 1'000'000;
 constexpr std::size_t large = 1 << 18, small = 1000;
 
-// Random times: of no use without a random number, which is printed when a test fails.
+// The seed of random times. A test that fails prints it.
 std::uint64_t seed_of_run() {
   static const std::uint64_t seed = std::random_device{}();
   return seed;
@@ -74,7 +74,7 @@ TEST_CASE("a rank that is killed at a random moment is named on every other rank
       CHECK(contains(ending.message, "lost rank " + std::to_string(victim)));
     }
     CHECK(base::Clock::now() - killed <
-          std::chrono::seconds{5});  // a second, and what the machine is busy with
+          std::chrono::seconds{5});  // one second, and four for a busy machine
   }
 }
 

@@ -43,7 +43,7 @@ class Group {
       start(rank, modes[static_cast<std::size_t>(rank)], operations, at, count);
     for (int rank = 0; rank < size_; ++rank) addresses.push_back(ready(rank));
   }
-  // Waits until the rank has joined; its data address.
+  // Waits until the rank has joined. Returns its data address.
   std::string ready(int rank) {
     const std::string line = (*this)[rank].line(base::Clock::now() + patience);
     INFO("rank " << rank << ": " << line);
@@ -62,8 +62,8 @@ class Group {
     return {true, line.substr(6, space - 6), line.substr(space + 1)};
   }
 
-  std::string transport = "tcp";                                // RONDO_TRANSPORT of all
-  std::map<int, std::map<std::string, std::string>> overrides;  // of the environment, by rank
+  std::string transport = "tcp";                                // RONDO_TRANSPORT of all ranks
+  std::map<int, std::map<std::string, std::string>> overrides;  // environment variables, by rank
   std::vector<std::string> addresses;                           // by rank
 
  private:
@@ -73,7 +73,7 @@ class Group {
   std::vector<Process> processes_;
 };
 
-// The part of a message behind the operation: what must be the same on every rank.
+// The part of a message after the operation. It must be the same on every rank.
 inline std::string cause_of(const std::string& message) {
   const auto at = message.find("): ");
   return at == std::string::npos ? message : message.substr(at + 3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as real processes, with pipes to what they say. Nothing outlives the object.
+// Runs ranks as processes, and reads their output through pipes. The destructor kills the process.
 #pragma once
 
 #include <sys/types.h>
@@ -17,17 +17,17 @@ namespace rondo {
 
 class Process {
  public:
-  // Runs the program with these arguments and, on top of this process's own environment, these
-  // variables.
+  // Runs the program with these arguments. Its environment is that of this process, changed by
+  // these variables.
   Process(const std::vector<std::string>& arguments,
           const std::map<std::string, std::string>& environment);
   Process(Process&&) = default;
   ~Process();  // kills it
 
   void signal(int number) const;
-  // The next line of its output; empty when there is none by then, or no more.
+  // Returns the next line of its output; empty when none comes in time or the output has ended.
   std::string line(base::TimePoint until);
-  // The wait status; -1 when it is still running then.
+  // Returns the exit status, or 128 + signal; -1 when it still runs at `until`.
   int wait(base::TimePoint until);
 
  private:
@@ -36,7 +36,7 @@ class Process {
   std::string text_;
 };
 
-// A directory that goes away with everything in it.
+// A new temporary directory. The destructor removes it with its contents.
 class ScratchDirectory {
  public:
   ScratchDirectory();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One rank of the fault tests, a process of its own: it runs checked all-reduces and, at one of
-// them, does what its mode says.
+// One rank of the fault tests, as a process. It runs all-reduces and checks their results. At one
+// of them it does what its mode says.
 //   fault_rank MODE OPERATIONS AT COUNT
 // Writes "ready ADDRESS" once connected, then one line: "ok", "wrong N", or "error CODE MESSAGE".
 #include <rondo/communicator.h>
@@ -38,7 +38,7 @@ std::size_t check(const std::vector<float>& out, int size, int round) {
   return wrong;
 }
 
-// Calls something else than the others do.
+// Makes a call that differs from those of the other ranks.
 void call_otherwise(Communicator& communicator, const std::string& mode, std::vector<float>& in,
                     std::vector<float>& out) {
   const Buffer i = buffer_of(std::span(in)), o = buffer_of(std::span(out));
@@ -64,7 +64,7 @@ void call_otherwise(Communicator& communicator, const std::string& mode, std::ve
   }
 }
 
-// One sum of many bytes, in place.
+// Sums many bytes in place. Returns how many are wrong.
 std::size_t sum_bytes(Communicator& communicator, std::size_t count) {
   std::vector<std::uint8_t> bytes(count);
   const auto rank = static_cast<unsigned>(communicator.rank()),
@@ -78,7 +78,7 @@ std::size_t sum_bytes(Communicator& communicator, std::size_t count) {
   return wrong;
 }
 
-// Everybody sends to the next rank.
+// Every rank sends to the next. Returns how many received values are wrong.
 std::size_t pass_on(Communicator& communicator, std::vector<float>& in, std::vector<float>& out,
                     int round) {
   const int rank = communicator.rank(), size = communicator.size(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rounds of faults of one of 2 to 8 ranks: no rank hangs, every other rank names the victim, and
-// all name one cause. RONDO_TEST_ROUNDS is the number of rounds; 200 take a quarter of an hour on
-// two cores.
+// In each round one of 2 to 8 ranks has a fault. No rank may hang, every other rank must name the
+// victim, and all must name the same cause. RONDO_TEST_ROUNDS is the number of rounds; 200 take a
+// quarter of an hour on two cores.
 #include <signal.h>
 
 #include <cstdlib>
@@ -15,10 +15,10 @@ using namespace rondo;
 namespace {
 
 struct Fault {
-  const char* name;   // and the victim's mode, where it acts itself
+  const char* name;   // and the mode of the victim, where signal is 0
   int signal;         // or 0
-  const char* code;   // of the error on the others
-  const char* cause;  // their text, N is the victim
+  const char* code;   // of the error on the other ranks
+  const char* cause;  // text of that error; N is the victim
 };
 
 constexpr Fault faults[] = {
@@ -56,7 +56,7 @@ void play(int round, std::mt19937_64& random) {
   if (fault.signal == 0) modes[static_cast<std::size_t>(victim)] = fault.name;
   group.start_all(modes, 1'000'000, at, count);
   if (fault.signal != 0) {
-    // A random moment is all that is wanted of it: nothing waits for anything here.
+    // The signal comes at a random moment; the test waits for no event before it.
     const Process clock(
         {"/bin/sleep", std::to_string(std::chrono::duration<double>(moment).count())}, {});
     const_cast<Process&>(clock).wait(base::Clock::now() + std::chrono::seconds{20});

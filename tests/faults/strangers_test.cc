@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peers that are not what they should be: without the secret, without manners, or without haste.
+// Peers that misbehave: without the secret, with garbage, or too slow. Also large and odd jobs.
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/write.hpp>
@@ -13,8 +13,7 @@ using boost::asio::ip::tcp;
 
 namespace {
 
-// Everything that has a way in is tried: each rank's data port, with nothing, with noise, and with
-// a frame that looks right.
+// Opens 20 connections to a data port. The first sends nothing, the others random noise.
 std::vector<tcp::socket> disturb(boost::asio::io_context& context, const std::string& address,
                                  std::mt19937_64& random) {
   std::vector<tcp::socket> sockets;
@@ -26,7 +25,7 @@ std::vector<tcp::socket> disturb(boost::asio::io_context& context, const std::st
     boost::asio::connect(socket, endpoints);
     std::vector<std::uint64_t> noise(i * 100);
     for (auto& word : noise) word = random();
-    boost::system::error_code ignored;  // it may be shut in our face
+    boost::system::error_code ignored;  // the rank may close it meanwhile
     boost::asio::write(socket, boost::asio::buffer(noise), ignored);
   }
   return sockets;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests over hosts share. A test program ends with status 77 (skipped) and says why where there can be no hosts."""
+"""What the tests with hosts share. Where there can be no hosts, a test program says why and ends
+with status 77 (skipped)."""
 
 import os
 import sys
@@ -7,11 +8,11 @@ import unittest
 
 from namespaces import SKIPPED, Network, Unable, become_able
 
-SECONDS = 120  # no job here takes so long: longer is a hang
+SECONDS = 120  # no job here takes this long: a longer one hangs
 
 
 def program(number: int) -> str:
-    """Argument `number` of the test program, the path of a program under test."""
+    """The path of a program under test: argument `number` of the test program."""
     return os.path.abspath(PROGRAMS[number - 1])
 
 
@@ -19,7 +20,7 @@ PROGRAMS: list[str] = []
 
 
 class HostCase(unittest.TestCase):
-    """A test case with hosts of its own, `hosts` of them on links of these rates."""
+    """A test case with its own network: `hosts` hosts, each with a link of each of these rates."""
 
     hosts = 2
     rates = ["1gbit"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults between hosts, in the middle of an all_reduce. Usage: faults_test.py PATH_OF_FAULT_RANK [unittest arguments]"""
+"""Faults between hosts, in the middle of an all_reduce.
+Usage: faults_test.py PATH_OF_FAULT_RANK [unittest arguments]"""
 
 import contextlib
 import signal
@@ -11,8 +12,8 @@ from ranks import Job, by_host, in_turn
 
 MIB = 1 << 20
 FOREVER = 1_000_000
-# A vanished host is given up after 20 s (TCP_USER_TIMEOUT, and keepalive where nothing is on its way): docs/errors.md. All other
-# waits are what a busy machine may take on top.
+# Ranks give up a vanished host after 20 s (docs/errors.md): TCP_USER_TIMEOUT, and keepalive where
+# nothing is in flight. All other waits are for a busy machine.
 PEER_TIMEOUT = 20
 BUSY = 60
 
@@ -22,7 +23,7 @@ class FaultCase(HostCase):
 
     @contextlib.contextmanager
     def under_way(self, network: Network, placement: list[int], size: int = 64 * MIB, operations: int = FOREVER, **environment):
-        """A job in the middle of an operation: every host sends 3/2 of its size in the course of it."""
+        """A job in the middle of an operation, in which every host sends 3/2 of `size`."""
         host = network.hosts[1]
         with Job(network, placement, [program(1), "run", operations, 0, size // 4], **environment) as job:
             job.until_said("ready")
@@ -31,7 +32,7 @@ class FaultCase(HostCase):
             yield job
 
     def endings(self, job: Job, lost: tuple[int, ...]) -> dict[int, str]:
-        """The error of every rank that is not lost: on each the whole operation is named."""
+        """The error of every rank that is not lost. Each must name the operation in full."""
         job.finish(SECONDS, but=lost)
         endings = {}
         for number, rank in enumerate(job.ranks):
@@ -56,7 +57,8 @@ class Killed(FaultCase):
 
 class Vanished(FaultCase):
     def assert_gone(self, job: Job, victim: int, stopped: bool = False) -> None:
-        """All that are not stopped end: the others name the rank that is gone, and it names whom it does not hear any more."""
+        """All ranks that are not stopped end. The others name the victim, and the victim names the
+        ranks that it does not hear any more."""
         endings = self.endings(job, (victim,) if stopped else ())
         own = endings.pop(victim, None)
         if own and victim == 0:
@@ -71,7 +73,7 @@ class Vanished(FaultCase):
         cases = [("cut", 2), ("cut", 0), ("silence", 3), ("take_down", 1), ("stop", 2), ("stop", 0)]
         with contextlib.ExitStack() as stack:
             jobs = []
-            for way, victim in cases:  # beside each other: all of them wait
+            for way, victim in cases:  # at the same time, because each waits for its deadline
                 network = stack.enter_context(Network(4, ["1gbit"]))
                 jobs.append(stack.enter_context(self.under_way(network, by_host(4, 1), 16 * MIB, RONDO_DEADLINE="5")))
                 if way == "stop":
@@ -84,7 +86,7 @@ class Vanished(FaultCase):
 
     def one_of_two_links_is_cut(self, stack: contextlib.ExitStack, link: int) -> Job:
         network = stack.enter_context(Network(2, ["1gbit", "500mbit"]))
-        # Frames of many pieces, so that both links are at work.
+        # Large frames have many pieces, so that both links are busy.
         job = stack.enter_context(self.under_way(network, by_host(2, 1), RONDO_ALGORITHM="ring", RONDO_SEGMENT_BYTES="4M"))
         sent = [network.hosts[1].counters(number)[1] for number in range(2)]
         self.assertGreater(min(sent), MIB, sent)
@@ -92,7 +94,8 @@ class Vanished(FaultCase):
         return job
 
     def test_own_interface_is_down(self):
-        """Its own ranks know at once, or after the second that a carrier has to come back."""
+        """The ranks of the host notice at once, or after the second in which a carrier may come
+        back."""
         for way, link, cause in (("cut", 1, r"down \(no carrier\)"), ("take_down", 1, "down"), ("take_down", 0, "down")):
             with self.subTest(way=way, link=link), contextlib.ExitStack() as stack:
                 network = stack.enter_context(Network(2, ["1gbit", "500mbit"]))
@@ -100,7 +103,7 @@ class Vanished(FaultCase):
                 getattr(network, way)(1, link)
                 lost = time.monotonic()
                 named = rf": rank 1 lost rank 0 at .*: path \d of 2, 10\.77\.{link}\.2 -> 10\.77\.{link}\.1 \(eth{link}\): interface eth{link} is {cause}(;|$)"
-                # Where the control connection ran over the interface, the other rank hears of it as of a peer that went.
+                # Where the control connection used the interface, the other rank sees a lost peer.
                 told = range(2) if link == 1 else (1,)
                 endings = self.endings(job, ())
                 for number in told:
@@ -122,7 +125,7 @@ class Vanished(FaultCase):
         ways = {"cut": 2, "silence": 0}
         with contextlib.ExitStack() as stack:
             jobs = {}
-            for way, victim in ways.items():  # beside each other: each takes as long as the timeout
+            for way, victim in ways.items():  # at the same time, because each takes the timeout
                 network = stack.enter_context(Network(4, ["1gbit"]))
                 jobs[way] = stack.enter_context(self.under_way(network, by_host(4, 1)))
                 getattr(network, way)(victim)
@@ -133,7 +136,7 @@ class Vanished(FaultCase):
                     self.assert_gone(jobs[way], victim)
             for link, job in enumerate(halved):
                 with self.subTest(link=link):
-                    # Who hears first that the peer has given up hears it on whichever of the connections was closed first.
+                    # The path in the error is that of the connection that the peer closed first.
                     for ending in self.endings(job, ()).values():
                         self.assertRegex(ending, r"rank \d lost rank \d at .*: path \d of 2, .* \(eth\d\): ")
             self.assertLess(time.monotonic() - cut, PEER_TIMEOUT + BUSY)
@@ -142,7 +145,7 @@ class Vanished(FaultCase):
         with self.under_way(self.network, by_host(4, 1), operations=1, RONDO_DEADLINE="60") as job:
             self.network.cut(3)
             before = self.network.hosts[3].counters()
-            time.sleep(0.25)  # so long the link is away; a rank gives its own interface a second
+            time.sleep(0.25)  # a rank waits a second for the carrier of its own interface
             self.assertLess(self.network.hosts[3].counters()[0] - before[0], 1 << 20)
             self.network.mend(3)
             for rank in job.finish(SECONDS):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rondo bench and rondo run over several hosts. Usage: hosts_test.py PATH_OF_RONDO [unittest arguments]"""
+"""rondo bench and rondo run over several hosts.
+Usage: hosts_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import json
 import os
@@ -26,7 +27,7 @@ class Bench(HostCase):
     hosts = 4
 
     def assert_right(self, job) -> str:
-        """Every rank ends well, and every element of every iteration was right."""
+        """Every rank ended with status 0, and every element of every iteration was right."""
         self.assert_ended(job)
         table = job.ranks[0].output
         self.assertIn("# Wrong elements       : 0 OK", table)
@@ -51,7 +52,8 @@ class Bench(HostCase):
         before = [host.counters() for host in self.network.hosts]
         with Job(self.network, by_host(4, 1), bench("-b", "1M", "-e", "1M", "--algorithm", "ring", *QUICK)) as job:
             self.assert_right(job)
-        # Warm-up and three iterations, out of place and in place: each host sends and receives 3/2 of a MiB each time.
+        # One warm-up and three iterations, out of place and in place. In each of these 8 calls each
+        # host sends and receives 3/2 MiB.
         payload = 8 * 3 * MIB // 2
         for host, (received, sent) in zip(self.network.hosts, before):
             now_received, now_sent = host.counters()
@@ -60,8 +62,10 @@ class Bench(HostCase):
                 self.assertLess(moved, 1.5 * payload)
 
     def test_ranks_of_a_host_share_its_link_well(self):
-        """Whatever the numbering, a ring crosses each link once, and two levels let only the hosts' sums cross it."""
-        shares = {"ring": 2 * 7 / 8, "two_level": 2 * 1 / 2}  # of the buffer: 2(n-1)/n for 8 ranks, for 2 hosts
+        """Whatever the placement, a ring crosses each link once, and with two_level only the sums
+        of hosts cross it."""
+        # Shares of the buffer that cross a link: 2(n-1)/n with n = 8 ranks, and with n = 2 hosts.
+        shares = {"ring": 2 * 7 / 8, "two_level": 2 * 1 / 2}
         for algorithm, share in shares.items():
             for placement in by_host(2, 4), in_turn(2, 4):
                 with self.subTest(algorithm=algorithm, placement=placement):
@@ -69,7 +73,7 @@ class Bench(HostCase):
                     with Job(self.network, placement, bench("-b", "4M", "-e", "4M", "--algorithm", algorithm, *QUICK)) as job:
                         self.assert_right(job)
                     sent = self.network.hosts[1].counters()[1] - before
-                    payload = 8 * 4 * MIB * share  # warm-up and three iterations, out of place and in place
+                    payload = 8 * 4 * MIB * share  # 8 calls, as above
                     self.assertGreater(sent, payload)
                     self.assertLess(sent, 1.1 * payload)
 
@@ -96,7 +100,7 @@ class Bench(HostCase):
         self.assertIn("# Wrong elements       : 0 OK", done.stdout)
 
 
-# A process that has hosts, and a process on one of them, whose number it writes.
+# A process that makes hosts, starts a process on one of them, and prints the id of that process.
 HOLDER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
@@ -138,7 +142,8 @@ class Harness(HostCase):
 class Secrets(HostCase):
     def join(self, secrets: dict) -> list:
         command = bench("-b", "1K", "-e", "1K", *QUICK)
-        # The folder of user 0, whom an ordinary user is in a user namespace, may belong to the true one.
+        # In a user namespace an ordinary user is user 0, whose runtime folder may belong to the
+        # real root. So the job gets a folder of its own.
         with tempfile.TemporaryDirectory() as own, \
                 Job(self.network, by_host(2, 1), command, per_rank=lambda rank: {"RONDO_SECRET": secrets[rank]},
                     XDG_RUNTIME_DIR=own, RONDO_CONNECT_DEADLINE="2") as job:
@@ -168,7 +173,7 @@ class Interfaces(HostCase):
     rates = ["1gbit", "500mbit"]
 
     def moved(self, **environment) -> list[int]:
-        """Bytes that host 1 received on each link during a job."""
+        """Runs a job. Returns the bytes that host 1 received on each link."""
         host = self.network.hosts[1]
         before = [host.counters(link)[0] for link in range(2)]
         with Job(self.network, by_host(2, 1), bench("-b", "1M", "-e", "1M", *QUICK), **environment) as job:

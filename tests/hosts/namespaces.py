@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts on one machine: network namespaces on bridges, joined by links of a given rate that can be cut.
+"""Hosts on one machine: network namespaces, joined by links of given rates that can be cut.
 
     with Network(4, ["1gbit", "500mbit"]) as network:
         network.hosts[2].run(["ping", "-c", "1", network.hosts[0].address()])
         network.cut(3, link=1)
 
-Link number L of host H is its interface ethL with the address 10.77.L.H+1, at the same rate in both directions. All links of
-one number meet on a bridge of their own, in one more namespace. The machine's own network is never touched.
+Link L of host H is its interface ethL with the address 10.77.L.H+1. Its rate is the same in both
+directions. All links of one number end at one bridge, in one more namespace. The network of the
+machine itself is never changed.
 
-No namespace has a name: the process that made it holds it open, and so does whatever runs in it. When they are gone, however they
-went, the kernel takes it apart. So runs beside each other do not meet, and nothing can be left over. docs/hosts.md
+No namespace has a name. The process that made it, and the processes that run in it, hold it open.
+When all of them have ended, even by SIGKILL, the kernel removes it. So several runs at the same
+time do not disturb each other, and nothing is left over. See docs/hosts.md.
 """
 
 import ctypes
@@ -23,18 +25,19 @@ import sys
 
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
-SKIPPED = 77  # meson's exit status of a test that could not run
+SKIPPED = 77  # the exit status with which a test tells meson that it could not run
 SHAPE = "burst 256kb latency 20ms"
 TOOLS = {"ip": "iproute2", "tc": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
-SECONDS = 30  # for a command that sets something up
-# What hosts have unless somebody chose otherwise. BBR, which this machine may have, takes the bucket's bursts for the rate of the link.
+SECONDS = 30  # the limit for a command that sets something up
+# The default of most hosts. The default of this machine may be BBR, which takes the bursts of the
+# token bucket for the rate of the link.
 CONGESTION_CONTROL = "cubic"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Unable(Exception):
-    """There can be no hosts here; the text says why."""
+    """Raised when there can be no hosts here; the text says why."""
 
 
 def _call(function, *arguments) -> None:
@@ -44,7 +47,7 @@ def _call(function, *arguments) -> None:
 
 
 def end_with_parent() -> None:
-    """For preexec_fn: the process is killed when the one that started it ends."""
+    """For preexec_fn: the kernel kills the process when its parent ends."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -55,7 +58,8 @@ def check_tools() -> None:
 
 
 def become_able() -> None:
-    """Who is not root starts this program again as root of a user namespace, where the kernel lets everybody have one."""
+    """Without root: starts this program again as root of a user namespace, where the kernel allows
+    it."""
     check_tools()
     if os.geteuid() != 0 and subprocess.run(["unshare", "--map-root-user", "--net", "true"], stderr=subprocess.DEVNULL).returncode == 0:
         os.execvp("unshare", ["unshare", "--map-root-user", "--net", *sys.orig_argv])
@@ -73,7 +77,7 @@ class Namespace:
             finally:
                 _call(_libc.setns, here, CLONE_NEWNET)
         except OSError as error:
-            raise Unable(f"cannot make a network namespace ({error.strerror}); it takes root, or user namespaces for everybody") from None
+            raise Unable(f"cannot make a network namespace ({error.strerror}); this needs root, or user namespaces for ordinary users") from None
         finally:
             os.close(here)
 
@@ -82,7 +86,7 @@ class Namespace:
         return f"/proc/{os.getpid()}/fd/{self._descriptor}"
 
     def command(self, command: list) -> list[str]:
-        """The same command, to be run in this namespace by a child of this process."""
+        """Returns the command that runs `command` in this namespace, while this process lives."""
         return ["nsenter", f"--net={self.path}", "--", *map(str, command)]
 
     def run(self, command: list, *, text: str | None = None, seconds: float = SECONDS, **options) -> subprocess.CompletedProcess:
@@ -93,7 +97,7 @@ class Namespace:
         return subprocess.Popen(self.command(command), preexec_fn=end_with_parent, **options)
 
     def set_up(self, tool: str, lines: list[str]) -> None:
-        """Lines for `ip` or `tc`."""
+        """Runs a batch of lines with `ip` or `tc`. Raises Unable with its errors."""
         done = self.run([tool, "-batch", "-"], text="\n".join(lines) + "\n")
         if done.returncode != 0:
             raise Unable(f"{tool}: {' '.join(done.stderr.split())}")
@@ -118,8 +122,11 @@ class Host(Namespace):
 
 
 class Network:
-    """So many hosts, each with one link for each rate (a rate of tc, as "1gbit"; "" for an unlimited one). inner: the qdisc, with its
-    options, that orders what waits for a link, as "fq_codel"; default: tbf's own fifo."""
+    """Hosts, each with one link for each rate. A rate is one of tc, such as "1gbit"; "" is
+    unlimited.
+
+    inner: the qdisc, with its options, that orders the packets that wait for a link, such as
+    "fq_codel". Default: the fifo of tbf."""
 
     def __init__(self, hosts: int, rates: list[str], inner: str = ""):
         check_tools()
@@ -146,18 +153,18 @@ class Network:
             self._open.pop().close()
 
     def cut(self, host: int, link: int = 0) -> None:
-        """As pulling the cable out: the host's interface loses its carrier."""
+        """Like a cable that is pulled out: the interface of the host loses its carrier."""
         self._switch.set_up("ip", [f"link set {_port(host, link)} down"])
 
     def mend(self, host: int, link: int = 0) -> None:
         self._switch.set_up("ip", [f"link set {_port(host, link)} up"])
 
     def silence(self, host: int, link: int = 0) -> None:
-        """As a fault farther away: the interface stays up, and nothing arrives any more."""
+        """Like a fault farther away: the interface stays up, and nothing arrives any more."""
         self._switch.set_up("ip", [f"link set {_port(host, link)} nomaster"])
 
     def take_down(self, host: int, link: int = 0) -> None:
-        """As an administrator of the host: its own interface goes down."""
+        """Like an administrator of the host: sets its own interface down."""
         self.hosts[host].set_up("ip", [f"link set eth{link} down"])
 
     def _kept(self, namespace):

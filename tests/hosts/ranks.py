@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ranks of one job on the hosts of a Network: where each runs, what it says, how it ended."""
+"""The ranks of one job on the hosts of a Network: where each runs, its output, and how it ended."""
 
 import os
 import re
@@ -47,11 +47,11 @@ class Rank:
 
 
 class Job:
-    """All ranks are started by the constructor and none is left after close()."""
+    """The constructor starts all ranks. None is left after close()."""
 
     def __init__(self, network: Network, placement: list[int], command: list, *, link: int = 0, per_rank=lambda rank: {},
                  **environment: str):
-        """per_rank(rank) gives variables of one rank, None for one that is not set there."""
+        """per_rank(rank) gives the variables of one rank; None removes a variable there."""
         address = network.hosts[placement[0]].address(link)
         common = clean_environment(RONDO_SIZE=str(len(placement)), RONDO_RENDEZVOUS=f"tcp://{address}:{PORT}",
                                    RONDO_SECRET=secrets.token_hex(16)) | environment
@@ -89,7 +89,7 @@ class Job:
         self._selector.close()
 
     def until(self, condition, seconds: float, what: str) -> None:
-        """Reads what the ranks say until condition() holds."""
+        """Reads the output of the ranks until condition() holds."""
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -97,11 +97,12 @@ class Job:
             self._read(0.05)
 
     def until_said(self, word: str, seconds: float = 60) -> None:
-        """Until every rank has written this word, or has ended."""
+        """Waits until every rank has written this word, or has ended."""
         self.until(lambda: all(word in rank.output or rank.status is not None for rank in self.ranks), seconds, f"the ranks say {word!r}")
 
     def finish(self, seconds: float = 120, but: tuple[int, ...] = ()) -> list[Rank]:
-        """The ranks without those in `but`, when they have ended and all that they said is read."""
+        """Waits until all ranks except those in `but` have ended and their output is read. Returns
+        them."""
         chosen = [rank for number, rank in enumerate(self.ranks) if number not in but]
         open_pipes = self._selector.get_map
         self.until(lambda: all(rank.status is not None and not any(pipe in open_pipes() for pipe in rank.text) for rank in chosen),
@@ -113,7 +114,7 @@ class Job:
                          for number, rank in enumerate(self.ranks))
 
     def _read(self, seconds: float) -> None:
-        if not self._selector.get_map():  # all have closed their ends, and only have to be waited for
+        if not self._selector.get_map():  # all have closed their output, and only have to end
             time.sleep(seconds)
             return
         for key, _ in self._selector.select(seconds):

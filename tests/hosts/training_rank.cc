@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a job that trains: gradient buckets in the bulk lane, and in the middle of the
-// backward pass urgent all-reduces, as batch norm has them. Every sum is looked at. Its place comes
-// from the environment; it says "right" at the end.
+// One rank of a job that trains: gradient buckets in the bulk lane, and urgent all-reduces during
+// the backward pass, as batch norm makes them. It checks every sum. Its rank comes from the
+// environment. It prints "right" at the end.
 #include <rondo/communicator.h>
 #include <rondo/gradients.h>
 
@@ -17,7 +17,7 @@ using rondo::buffer_of;
 constexpr std::size_t layers = 12, channels = 256;
 constexpr int steps = 4;
 
-// Small whole numbers: their sums are exact.
+// Small integers, so that their sums are exact.
 float gradient_of(int rank, std::size_t layer, std::size_t element, int step) {
   return static_cast<float>((element * 3 + layer * 7) % 31 +
                             static_cast<std::size_t>(rank * 5 + step));

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient buckets between hosts, with urgent operations in their midst. Usage: training_test.py PATH_OF_TRAINING_RANK [unittest arguments]"""
+"""Gradient buckets between hosts, with urgent operations among them.
+Usage: training_test.py PATH_OF_TRAINING_RANK [unittest arguments]"""
 
 import re
 
@@ -25,7 +26,7 @@ class Training(HostCase):
         self.assert_right(by_host(3, 1), RONDO_CONNECTIONS="3")
 
     def test_urgent_connections_are_marked(self):
-        """Who looks at the DSCP of packets on their way can tell the urgent ones."""
+        """Switches can recognize urgent packets by their DSCP."""
         host = self.network.hosts[0]
         shape = "rate 1gbit burst 256kb cburst 256kb"
         host.set_up("tc", ["qdisc del dev eth0 root"])

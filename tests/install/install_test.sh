@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Programs of somebody else against an install of Rondo into a scratch prefix that is then moved.
+# Builds outside programs against Rondo, installed into a scratch prefix that is then moved.
 #
 #   install_test.sh pkg-config|cmake|subproject|symbols|readme|alone SOURCE BUILD LIBDIR BINDIR
 #
-# BUILD is a finished build; LIBDIR and BINDIR are relative to the prefix. The environment names MESON and CXX (one word or more, as in make).
+# BUILD is a finished build; LIBDIR and BINDIR are relative to the prefix. The environment has MESON
+# and CXX (one word or more, as in make).
 set -euo pipefail
 
 what=$1 source=$2 build=$3 libdir=$4 bindir=$5
@@ -17,8 +18,9 @@ skip() {
   exit 77
 }
 
-# In its own folder of the build; kept, so that a failure can be looked at and the subproject is not built anew. Where this user
-# may not write there (./dev unprivileged), in a folder that goes.
+# The scratch folder is in the build folder. It is kept, so that a failure can be examined and the
+# subproject is not built again. Where this user may not write there (./dev unprivileged), it is a
+# temporary folder.
 if [[ -w $build/tests/install && (! -e $build/tests/install/$what || -w $build/tests/install/$what) ]]; then
   scratch=$build/tests/install/$what
 else
@@ -31,17 +33,17 @@ install_rondo() {
   mkdir -p "$scratch"
   "$MESON" install -C "$build" --no-rebuild --quiet --destdir "$scratch/staged" >"$scratch/install.log" ||
     { cat "$scratch/install.log"; return 1; }
-  # The prefix is wherever include/ has come to lie; moving it there shows that the package files find their way.
+  # The prefix is the folder with include/. After the move the package files must still be right.
   local include
   include=$(find "$scratch/staged" -type d -path '*/include/rondo')
   prefix="$scratch/${1:-moved here}"
   mv "${include%/include/rondo}" "$prefix"
   export PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig
-  # Nothing but what is installed may tell where the library is.
+  # Only installed files may say where the library is.
   unset LD_LIBRARY_PATH
 }
 
-# Runs a program alone, and as two ranks.
+# Runs a program as the only rank, and as two ranks.
 try_program() {
   local program=$1 output
   output=$("$program")
@@ -55,7 +57,7 @@ needs_librondo() { readelf -d "$1" | grep -q 'NEEDED.*librondo\.so\.0'; }
 test_pkg_config() {
   command -v pkg-config >/dev/null || skip "no pkg-config"
   install_rondo
-  # The paths have a blank in them, which pkg-config escapes for a shell: hence eval.
+  # The paths contain a space, which pkg-config escapes for a shell: hence eval.
   eval "shared=($(pkg-config --cflags --libs rondo))"
   "${cxx[@]}" -std=c++20 "$here/outside.cc" -o "$scratch/shared" "${shared[@]}" "-Wl,-rpath,$prefix/$libdir"
   needs_librondo "$scratch/shared"
@@ -91,7 +93,8 @@ test_subproject() {
   "$scratch/build/outside"
 }
 
-# README's example with README's own commands. Its prefix has no blank in its name, which $(pkg-config ...) would split.
+# Runs the example of README with the commands of README. The name of its prefix has no space, which
+# $(pkg-config ...) would split.
 test_readme() {
   command -v pkg-config >/dev/null || skip "no pkg-config"
   install_rondo moved
@@ -100,14 +103,15 @@ test_readme() {
   local build_line run_line output
   build_line=$(grep -m1 '^    g++ .*example\.cc' "$source/README.md")
   run_line=$(grep -m1 '^    rondo run .*example' "$source/README.md")
-  # The words of README, with the compiler of this build.
+  # The command of README, with the compiler of this build.
   eval "${build_line/g++/${cxx[*]}}"
   needs_librondo example
   output=$(PATH=$prefix/$bindir:$PATH eval "$run_line")
   [[ $(grep -c '^rank [0-3]: 1.5$' <<<"$output") == 4 ]] || { echo "'$run_line' printed: $output"; return 1; }
 }
 
-# The program starts from where it was installed, and pkg-config needs no package but rondo for the flags of a program.
+# The program starts from where it was installed, and pkg-config needs no other package for the
+# flags of a program.
 test_alone() {
   install_rondo
   "$prefix/$bindir/rondo" --version
@@ -117,12 +121,12 @@ test_alone() {
   PKG_CONFIG_PATH='' PKG_CONFIG_LIBDIR=$prefix/$libdir/pkgconfig pkg-config --cflags --libs rondo
 }
 
-# Only what is Rondo's leaves the library.
+# The library exports only Rondo's own symbols.
 test_symbols() {
   local leaked
   leaked=$(nm -D --defined-only -C "$build/librondo.so" |
     sed -E 's/^[0-9a-f]* *[A-Za-z] (typeinfo for |typeinfo name for |vtable for )?//' | grep -v '^rondo::\|^rondo_' || true)
-  [[ -z $leaked ]] || { echo "librondo.so exports what is not Rondo's:"; echo "$leaked"; return 1; }
+  [[ -z $leaked ]] || { echo "librondo.so exports symbols that are not Rondo's:"; echo "$leaked"; return 1; }
   [[ $(nm -D --defined-only -C "$build/librondo.so" | grep -c 'rondo::Communicator::') -gt 5 ]] ||
     { echo "librondo.so does not export the public API"; return 1; }
   if readelf -d "$build/librondo.so" | grep -q 'TEXTREL\|RPATH\|RUNPATH'; then echo "librondo.so has text relocations or a run path"; return 1; fi

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program of somebody else, built against an installed Rondo. Without arguments it is the only
-// rank; with "join" it takes its place from the launcher's variables.
+// An outside program, built against an installed Rondo. Without arguments it is the only rank. With
+// "join" it takes its rank from the variables of the launcher.
 #include <cstdio>
 #include <exception>
 #include <string_view>
@@ -27,7 +27,7 @@ int main(int argc, char** argv) try {
       return std::fprintf(stderr, "got %g, not %g\n", static_cast<double>(value),
                           static_cast<double>(expected)),
              1;
-  // An error that the library throws is caught here by its own type, across the library's boundary.
+  // An error that the library throws must be caught by its type here, outside the library.
   try {
     communicator.broadcast(buffer, buffer, -1).wait();
     return std::fprintf(stderr, "root -1 was accepted\n"), 1;

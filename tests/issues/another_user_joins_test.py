@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Without a job secret any user of the host could take the place of a rank at a tcp:// rendezvous.
+"""Without a job secret any user of the host could join as a rank at a tcp:// rendezvous.
 Usage: another_user_joins_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import os

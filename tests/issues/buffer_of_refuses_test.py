@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What buffer_of and the headers cannot take is one readable error. Usage: buffer_of_refuses_test.py INCLUDE COMPILER..."""
+"""Code that buffer_of or the headers cannot accept gives one readable error.
+Usage: buffer_of_refuses_test.py INCLUDE COMPILER..."""
 
 import subprocess
 import sys
@@ -10,7 +11,7 @@ sys.argv[1:] = []
 
 
 def errors(code, standard="c++20"):
-    """The lines of a compiler that say error."""
+    """The error lines of the compiler."""
     result = subprocess.run([*COMPILER, f"-std={standard}", "-fsyntax-only", "-I", INCLUDE, "-x", "c++", "-"], input=code,
                             capture_output=True, text=True, timeout=300)
     return [line for line in result.stderr.splitlines() if "error:" in line]

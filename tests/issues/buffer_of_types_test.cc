@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// buffer_of took std::span of eight types alone: no const input, no long long, std::byte or 16
-// bits, no container.
+// buffer_of took only std::span of eight types: no const input, no long long, std::byte or 16-bit
+// types, no container.
 #include <array>
 #include <cstdint>
 #include <string>

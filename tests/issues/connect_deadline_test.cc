@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// connect_deadline was spent up to three times (joining, sharing memory, measuring). It failed at
-// once when it meant "for ever", and did not bound a name lookup.
+// connect_deadline was applied up to three times (joining, sharing memory, measuring). connect()
+// failed at once when the deadline meant "for ever", and a name lookup ignored it.
 #include <dlfcn.h>
 #include <netdb.h>
 #include <poll.h>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr const char* slow_name = "slow.test.rondo.invalid";
 
-// Readable: the slow name may be answered.
+// An event descriptor. The lookup of the slow name blocks until it is readable.
 const base::FileDescriptor& gate() {
   static const base::FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
   return event;
@@ -36,7 +36,7 @@ const base::FileDescriptor& gate() {
 
 }  // namespace
 
-// Instead of the system's, which it calls for every other name.
+// Replaces the system's function, and calls that for every other name.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** list) {
   using Call = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
@@ -89,7 +89,7 @@ TEST_CASE("joining and sharing memory have one deadline together", "[deadline]")
   const std::string url = free_url();
   const base::TimePoint start = base::Clock::now();
   std::promise<void> given_up;
-  // Joins late, and then shares no memory.
+  // Rank 1 joins late, and then shares no memory.
   auto other = std::async(std::launch::async, [&] {
     lib::TransportList listening;
     listening.push_back(
@@ -125,13 +125,13 @@ TEST_CASE("a name that resolves slowly is given up at the deadline", "[deadline]
         place_of(rank, 2, std::string("tcp://") + slow_name + ":" + std::to_string(port));
     auto outcome = std::async(
         std::launch::async, [&] { return join_one(place, with_deadline(milliseconds{1500}), {}); });
-    // Far less than the resolver takes.
+    // The resolver takes far longer: 60 s, or until the gate opens.
     REQUIRE(outcome.wait_for(milliseconds{30'000}) == std::future_status::ready);
     const Outcome result = outcome.get();
     CHECK_FALSE(result.joined);
     CHECK_THAT(result.message, Contains("has not answered for the name 'slow.test.rondo.invalid'"));
   }
-  // The threads that were left behind end when the resolver does.
+  // The lookup threads that were left behind end once the gate is open.
   const std::uint64_t one = 1;
   REQUIRE(::write(gate().get(), &one, sizeof one) == sizeof one);
   std::string why;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A failure in connect() had a cause on one rank only (a raw std::system_error), and the others
-// waited for their deadline.
+// When connect() failed on one rank, only that rank got a cause (a raw std::system_error). The
+// others waited for their deadline.
 #include <future>
 
 #include "catch.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int size = 3;
 
-// mem that the system refuses something when it starts.
+// The mem transport with a start() that fails as if the system had refused a resource.
 class Refused final : public transports::Transport {
  public:
   explicit Refused(std::unique_ptr<transports::Transport> inner) : inner_(std::move(inner)) {}
@@ -48,7 +48,7 @@ struct End {
   double seconds = 0;
 };
 
-// What connect() throws on each rank, with a deadline that nobody should have to wait for.
+// Returns what connect() throws on each rank. The deadline is so long that no rank may wait for it.
 std::vector<End> connect_all(const std::function<void(int, Options&)>& edit,
                              const std::function<std::unique_ptr<transports::Transport>(
                                  int, std::unique_ptr<transports::Transport>)>& wrap) {
@@ -104,7 +104,7 @@ TEST_CASE("what stops one rank before it joins ends all at once with its cause",
   const int culprit = GENERATE(0, 1, 2);
   const std::string who = "rank " + std::to_string(culprit) + " cannot take part: ";
   const auto none = [](int, Options&) {};
-  if (culprit == 0)  // whose constants count
+  if (culprit == 0)  // the constants of rank 0 count
     check(
         connect_all([](int, Options& options) { options.constants = "/no/such/file"; }, unchanged),
         Errc::invalid_argument, who + "the constants");

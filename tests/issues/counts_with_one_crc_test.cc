@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two lists of counts whose CRC32C is the same are different calls: ranks that pass one each get an
-// error, never each other's layout.
+// Two lists of counts with the same CRC32C are different calls. Ranks that pass different lists get
+// an error, never the layout of another rank.
 #include <rondo/error.h>
 
 #include <array>
@@ -26,8 +26,8 @@ std::uint32_t crc_of(const Counts& counts) {
   return base::crc32c(bytes);
 }
 
-// Two ways to cut one number of elements: of 2^20 there are about a hundred with a checksum of 32
-// bits that another has.
+// Finds two lists with the same sum and the same checksum. Among 2^20 random lists about a hundred
+// share their 32-bit checksum with another.
 std::array<Counts, 2> find_collision() {
   constexpr std::size_t most = 100'000;
   std::unordered_map<std::uint32_t, Counts> seen;

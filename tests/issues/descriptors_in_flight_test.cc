@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The system bounds descriptors in flight for each user, and numbers of descriptors for each
-// process. Ranks that met failed at either shortage: 64 ranks of an ordinary user with `ulimit -n
-// 1024` failed in 9 of 14 starts.
+// The system limits the descriptors in flight of each user, and the descriptor numbers of each
+// process. Ranks that joined failed when they reached either limit: 64 ranks of an ordinary user
+// with `ulimit -n 1024` failed in 9 of 14 starts.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -30,7 +30,7 @@ std::pair<base::FileDescriptor, base::FileDescriptor> socket_pair() {
   return {base::FileDescriptor(ends[0]), base::FileDescriptor(ends[1])};
 }
 
-// Two ranks of two, on the two ends of one connection.
+// Both ranks of a job of two, at the two ends of one connection.
 struct Pair {
   base::FileDescriptor memory[2] = {host::make_shared_memory(4096), host::make_shared_memory(4096)};
   base::FileDescriptor bells[2] = {base::FileDescriptor(::eventfd(0, EFD_CLOEXEC)),
@@ -49,7 +49,7 @@ struct Pair {
       for (host::Exchange* one : {&acceptor, &initiator})
         if (one->state() != host::Exchange::State::met) one->go_on([](int) { return true; });
   }
-  // Others of this user may have descriptors in flight as well.
+  // Polls, because other processes of this user may have descriptors in flight as well.
   template <class Done>
   bool go_on_until(Done done) {
     const base::TimePoint until = base::after(base::Clock::now(), milliseconds{60'000});
@@ -61,8 +61,8 @@ struct Pair {
   }
 };
 
-// Sends descriptors that nobody takes until this user may have no more in flight. An errno value:
-// what ended it.
+// Sends descriptors that nobody receives until this user may have no more in flight. Returns the
+// errno value that ended it.
 int fill_flight(std::vector<std::pair<base::FileDescriptor, base::FileDescriptor>>& sockets) {
   const std::array<std::byte, 1> message{};
   const base::FileDescriptor event(::eventfd(0, EFD_CLOEXEC));
@@ -77,7 +77,7 @@ int fill_flight(std::vector<std::pair<base::FileDescriptor, base::FileDescriptor
   return EAGAIN;
 }
 
-// Exit status 0: all is as it should be; otherwise which step was not.
+// Returns an exit status: 0 is success, 77 means skipped, another number says which step failed.
 int meet_while_flight_is_full() {
   rlimit limit{256, 256};
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0 || !become_ordinary()) return 77;
@@ -93,7 +93,7 @@ int meet_while_flight_is_full() {
   return pair.go_on_until([&] { return pair.both(host::Exchange::State::met); }) ? 0 : 6;
 }
 
-// All numbers of this process but so many, for as long as the object lives.
+// Occupies all descriptor numbers of this process except `spare`, while the object lives.
 class NoDescriptors {
  public:
   explicit NoDescriptors(std::size_t spare) {

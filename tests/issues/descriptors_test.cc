@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A lack of descriptors was reported as something else: rank 0 with too few said that ranks were
-// missing, and that their connections were not from Rondo.
+// A lack of descriptors was reported as another failure: rank 0 said that ranks were missing, and
+// that their connections were not from Rondo.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -22,7 +22,7 @@ using Catch::Contains;
 
 namespace {
 
-// Leaves so many descriptors to this process while it lives.
+// Leaves `left` descriptors to this process while the object lives.
 class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t left) {
@@ -98,7 +98,7 @@ TEST_CASE("a rank that runs out of descriptors while links are opened says so",
   std::vector<std::string> causes(2);
   CHECK_NOTHROW(run_communicators(setup, "descriptors", [&](Communicator& c, int rank) {
     all.arrive_and_wait();
-    if (rank == 0) few.emplace(1);  // for one that connects, and none to accept it
+    if (rank == 0) few.emplace(1);  // one end connects, and none is left to accept it
     all.arrive_and_wait();
     try {
       c.barrier().wait();
@@ -132,7 +132,7 @@ TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]")
     most_told += lib::descriptors_of(shape).most;
   }
   const std::size_t before = lib::open_descriptors();
-  // What the ranks have, once what is only on its way is closed.
+  // Counts the descriptors of the ranks. Waits until temporary ones are closed.
   const auto count = [&](std::size_t told) {
     const base::TimePoint until = base::after(base::Clock::now(), std::chrono::seconds{20});
     std::size_t had = lib::open_descriptors() - before;

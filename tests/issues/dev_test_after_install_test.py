@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`./dev test` in a tree whose build/ was set up for an install, without tests. Usage: dev_test_after_install_test.py SOURCE MESON"""
+"""`./dev test` in a tree whose build/ was set up for an install, without tests.
+Usage: dev_test_after_install_test.py SOURCE MESON"""
 
 import os
 import pathlib
@@ -21,7 +22,7 @@ OPTIONS = "option('tests', type: 'boolean', value: true)\noption('bench', type: 
 
 
 class DevTest(unittest.TestCase):
-    """The script is the tree's; the project is a small one, so that nothing is compiled."""
+    """The script is that of the source tree. The project is a small one that compiles nothing."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -32,7 +33,7 @@ class DevTest(unittest.TestCase):
         shutil.copy(SOURCE / "tests" / "summary.py", self.tree / "tests" / "summary.py")
         (self.tree / "meson.build").write_text(PROJECT)
         (self.tree / "meson_options.txt").write_text(OPTIONS)
-        # No package is installed by this test, whatever is missing here.
+        # This test must not install packages, whatever is missing here.
         tools = pathlib.Path(folder.name) / "tools"
         tools.mkdir()
         for name, text in ("dpkg-query", "#!/bin/sh\necho installed\n"), ("apt-get", "#!/bin/sh\nexit 1\n"):

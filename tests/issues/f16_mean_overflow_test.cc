@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mean that its type can hold is right although the sum before it would overflow: on every
-// transport, with every algorithm, and with reproducible results.
+// A mean that its type can hold is right although the sum before it would overflow. This holds on
+// every transport, with every algorithm, and with reproducible results.
 #include <rondo/convert.h>
 
 #include <cmath>
@@ -28,8 +28,8 @@ std::vector<float> decoded(const std::vector<std::byte>& bytes, DType type) {
   return values;
 }
 
-// What every element of the input is, and so the mean: a third of the largest value of the type, or
-// more.
+// The value of every input element, and so of the mean: at least 0.3 of the largest value of the
+// type.
 float value_of(DType type) {
   if (type == DType::f16) return 20'000;
   return type == DType::f8e4m3 ? 256 : 32'768;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where `ulimit -f` is below the size of a segment, making one ended the process by SIGXFSZ.
+// Where `ulimit -f` was below the size of a shared memory file, making one ended the process by
+// SIGXFSZ.
 #include <sys/resource.h>
 
 #include <string>

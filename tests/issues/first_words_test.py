@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rondo program answers to the commonest slips. Usage: first_words_test.py PATH_OF_RONDO"""
+"""What the rondo program answers to the most common mistakes.
+Usage: first_words_test.py PATH_OF_RONDO"""
 
 import pathlib
 import sys
@@ -41,7 +42,7 @@ class FirstWords(unittest.TestCase):
             self.assertEqual(self.first_line("run", *arguments),
                              "rondo run: -np: the number of ranks is -n or --ranks here: rondo run -n 4 -- PROGRAM ARGUMENTS")
         self.assertEqual(self.first_line("bench", "-np", "2"), "rondo bench: -np: the number of ranks is --ranks here: rondo bench --ranks 4")
-        # Behind the program it is the program's.
+        # After the name of the program the flag belongs to the program.
         self.assertEqual(rondo("run", "-n", 1, "echo", "-np", 2).stdout, "-np 2\n")
 
     def test_our_words(self):

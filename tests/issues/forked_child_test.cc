@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A process that a rank had forked (a data loader) inherited the rank's sockets. When the rank
-// died, its peers saw open connections and noticed only at the deadline.
+// A process that a rank forked (a data loader) inherited the sockets of the rank. When the rank
+// died, its connections stayed open, and its peers noticed only at the deadline.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -33,8 +33,8 @@ Options options_of(int rank, int size, const std::string& folder, const std::str
   return options;
 }
 
-// Dies while a process that it has forked lives on. That one ends when the other end of the pipe is
-// closed.
+// Kills this rank while a process that it has forked lives on. The forked process ends when the
+// other end of the pipe is closed.
 bool die_with_a_helper(Communicator& communicator, const int (&leash)[2]) {
   communicator.barrier().wait();
   if (::fork() == 0) {
@@ -103,7 +103,7 @@ TEST_CASE("a communicator is refused in a forked child, and goes on in its paren
       must_refuse([&] { (void)communicator.allocate(100); });
       must_refuse([&] { (void)communicator.statistics(); });
       communicator.abort(std::make_error_code(std::errc::operation_canceled));
-      // Neither hangs, nor ends anything of the parent's.
+      // The destructor does not hang, and ends nothing of the parent.
       { const Communicator mine = std::move(communicator); }
       memory = Memory();
       return refused == 6;
@@ -123,13 +123,13 @@ TEST_CASE("a forked child has none of Rondo's descriptors, and its own keep thei
   CHECK(status_of(start_process([&] {
           if (::fcntl(kept.get(), F_GETFD) >= 0 || ::fcntl(other.get(), F_GETFD) >= 0) return false;
           if (::fcntl(number, F_GETFD) < 0) return false;  // given away: no longer Rondo's
-          // The number is used again by somebody else; the copy of the old owner leaves it alone.
+          // The child uses the number again; the copy of its old owner must not close it.
           if (::dup2(number, kept.get()) != kept.get()) return false;
           const int again = kept.get();
           kept.reset();
           { const base::FileDescriptor moved = std::move(other); }
           if (::fcntl(again, F_GETFD) < 0) return false;
-          // What the child opens is its own, and closed as ever.
+          // A descriptor that the child opens belongs to the child and is closed as usual.
           base::FileDescriptor fresh(::dup(number));
           const int its = fresh.get();
           fresh.reset();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as processes that are forked from the test. What they find wrong they write to standard
-// error.
+// Runs ranks as processes that are forked from the test. They write exceptions to standard error.
 #pragma once
 
 #include <grp.h>
@@ -15,7 +14,8 @@
 
 namespace rondo::testing {
 
-// In a child process: the exit status is 0 when the function returns true, and 1 when it throws.
+// Runs the function in a child process. Its exit status is 0 when the function returns true, 2 when
+// it returns false, and 1 when it throws.
 inline pid_t start_process(const std::function<bool()>& function) {
   const pid_t child = ::fork();
   if (child != 0) return child;
@@ -28,14 +28,14 @@ inline pid_t start_process(const std::function<bool()>& function) {
   ::_exit(status);
 }
 
-// The exit status, or 128 and the signal.
+// Waits for the child. Returns its exit status, or 128 + signal.
 inline int status_of(pid_t child) {
   int status = 0;
   if (::waitpid(child, &status, 0) != child) return -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// function(rank) in one process for each rank; their exit statuses.
+// Runs function(rank) in one process for each rank. Returns their exit statuses.
 inline std::vector<int> run_forked(int size, const std::function<bool(int)>& function) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < size; ++rank)
@@ -45,11 +45,11 @@ inline std::vector<int> run_forked(int size, const std::function<bool(int)>& fun
   return statuses;
 }
 
-// The limits of an ordinary user hold for this process from now on. False where that cannot be had.
+// Makes this process one of an ordinary user, for whom limits hold. Returns false when it cannot.
 inline bool become_ordinary() {
   constexpr unsigned nobody = 65534;
   if (::geteuid() != 0) return true;
-  // First a user whom nobody else is: some of these limits count what all processes of a user have.
+  // First tries a user without other processes: some limits count all processes of a user together.
   for (const unsigned user : {200'000u + static_cast<unsigned>(::getpid()), nobody})
     if (::setgroups(0, nullptr) == 0 && ::setresgid(user, user, user) == 0 &&
         ::setresuid(user, user, user) == 0)

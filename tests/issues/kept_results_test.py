@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of rondo bench are whole documents, and keep what was measured. Usage: kept_results_test.py PATH_OF_RONDO"""
+"""The files of rondo bench are whole documents, and keep what was measured.
+Usage: kept_results_test.py PATH_OF_RONDO"""
 
 import csv
 import json
@@ -33,7 +34,7 @@ class KeptResults(unittest.TestCase):
         return result
 
     def started(self):
-        """A benchmark that has shown its first row, and would go on for long."""
+        """Starts a long benchmark, and returns once it has printed its first row."""
         process = subprocess.Popen([RONDO, "bench", "--ranks", "3", "-b", "8", "-e", "512K", "-i", "8", *QUICK, "--json", self.json,
                                     "--csv", self.csv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    env=clean_environment())
@@ -70,10 +71,10 @@ class KeptResults(unittest.TestCase):
         handles = [os.pidfd_open(int(child)) for child in children]
         process.kill()
         process.wait(timeout=60)
-        for handle in handles:  # they die with it; until then rank 0 may be writing
+        for handle in handles:  # the ranks die with it; until then rank 0 may be writing
             self.assertTrue(select.select([handle], [], [], 60)[0])
             os.close(handle)
-        for name in os.listdir(self.folder):  # of the one that was being written
+        for name in os.listdir(self.folder):  # the temporary file that was being written
             if name.endswith(".part"):
                 os.unlink(self.folder / name)
         self.check_kept("has not ended")
@@ -107,7 +108,7 @@ class KeptResults(unittest.TestCase):
         *table, last = self.csv.read_text().splitlines()
         self.assertRegex(last, "^# incomplete: .*No space left on device")
         self.assertEqual(len(list(csv.DictReader(table))), 2)
-        # One that is whole stays so when what comes after it fails.
+        # A complete file stays complete when a later file fails.
         self.bench("--json", self.json, "--write-constants", "/dev/full", status=3)
         self.assertTrue(json.loads(self.json.read_text())["complete"])
 
@@ -122,11 +123,12 @@ class KeptResults(unittest.TestCase):
         self.assertTrue(json.loads(texts[0])["complete"])
 
     def test_a_folder_where_nothing_can_be_made(self):
-        """Then the file grows in place."""
+        """There the file grows in place."""
         self.json.write_text("old and longer than nothing" * 100)
         self.json.chmod(0o666)
         self.folder.chmod(0o555)
-        # The superuser may make files everywhere, unless without capabilities. Another user may not enter this tree.
+        # Root may make files everywhere, unless it has no capabilities. Another user might not be
+        # allowed to enter this tree.
         prefix = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
         result = subprocess.run([*prefix, RONDO, *SHORT, "--json", self.json], capture_output=True, text=True, timeout=120,
                                 env=clean_environment())
@@ -157,7 +159,7 @@ class KeptResults(unittest.TestCase):
         for first, second in (self.json, self.json), ("-", "-"), (self.json, self.folder / "." / "out.json"), ("-", "/dev/stdout"):
             result = rondo(*SHORT, "--json", first, "--csv", second)
             self.assertEqual((result.returncode, result.stdout), (2, ""))
-            self.assertIn(f"--json {first} and --csv {second}: one place cannot take both", result.stderr)
+            self.assertIn(f"--json {first} and --csv {second}: both name the same output", result.stderr)
         self.assertEqual(os.listdir(self.folder), [])
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank that leaves while the others go on has left, in the same words on every rank. It is never
-// lost, though its connections end in resets. RONDO_TEST_ROUNDS is the number of rounds; 1,000 of
-// each take some minutes.
+// When a rank leaves while the others go on, every rank reports in the same words that it has left.
+// No rank reports it as lost, although its connections end in resets. RONDO_TEST_ROUNDS is the
+// number of rounds over each transport; 1,000 take some minutes.
 #include <rondo/error.h>
 
 #include <cstdlib>
@@ -24,8 +24,8 @@ int rounds() {
   return wish != nullptr ? std::atoi(wish) : 12;
 }
 
-// What one rank reads behind its operation; empty where it left. The memory outlives the
-// communicator: some leave with operations under way.
+// Returns the cause that this rank reads in the error of its operation; empty where it left. The
+// memory outlives the communicator, because some ranks leave with operations in flight.
 std::string run_until_failure(Communicator& c, bool leaves, int operations, std::vector<float>& in,
                               std::vector<float>& out) {
   const std::size_t count = in.size();
@@ -43,7 +43,7 @@ std::string run_until_failure(Communicator& c, bool leaves, int operations, std:
       return text.substr(text.find("): ") + 3);
     }
   }
-  if (operations % 2 == 0)  // else with operations under way
+  if (operations % 2 == 0)  // otherwise the rank leaves with operations in flight
     for (Work& work : works) work.wait();
   return {};
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one rank lacked in connect() (threads, descriptors, ports, a file) was a raw exception there, and the others waited for their
-deadline to hear that it is missing.
+"""When one rank lacked something in connect() (threads, descriptors, ports, a file), it got a raw
+exception, and the others heard only at their deadline that it was missing.
 Usage: limits_in_connect_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import os
@@ -18,9 +18,9 @@ from program import QUICK, clean_environment, free_port, main, rondo_for_every_u
 
 RONDO = rondo_for_every_user()
 BENCH = [RONDO, "bench", "all_reduce", "-b", "4K", "-e", "4K", *QUICK]
-# Far more than any of this takes: whoever needs it has waited for a deadline.
+# The deadline in seconds, far more than any of this takes: a rank that is slow has waited for it.
 PATIENCE = 300
-# Nobody else has processes as this user.
+# A user without other processes.
 USER = 200_000 + os.getpid()
 
 
@@ -57,7 +57,7 @@ class LimitsInConnect(unittest.TestCase):
     def test_threads(self):
         user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]
         for culprit in 0, 1:
-            # Besides the first thread: control, set-up of connections, engine.
+            # Beside the first thread, a rank starts three: control, set-up of connections, engine.
             for threads in 1, 2, 3:
                 with self.subTest(culprit=culprit, threads=threads):
                     self.run_with(2, culprit, f"rank {culprit} could not connect: thread rondo-", "cannot be started",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages about limits of the system were wrong: "take another port" behind every error of a
-// listener, and [::]:0 for a range of ports without a free one.
+// Messages about limits of the system were wrong. Every error of a listener ended with "take
+// another port", and a range of ports without a free one was reported as [::]:0.
 #include <sys/resource.h>
 
 #include "catch.h"

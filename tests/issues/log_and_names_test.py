@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log says first, names that nobody reads, and a rank that is left over. Usage: log_and_names_test.py PATH_OF_RONDO"""
+"""The first lines of the log, variables that Rondo does not know, and a left-over RONDO_RANK.
+Usage: log_and_names_test.py PATH_OF_RONDO"""
 
 import os
 import re
@@ -18,7 +19,7 @@ class Names(unittest.TestCase):
         result = rondo("run", "-n", 2, "--", RONDO, "bench", *BENCH, RONDO_TRANPORT="tcp", RONDO_SPEED="9")
         self.assertEqual(result.returncode, 0, result.stderr)
         lines = [line for line in result.stderr.splitlines() if "Rondo has no variable" in line]
-        # rondo bench on the first rank of the host.
+        # Only the first rank of the host prints them.
         self.assertEqual(sorted(lines), [
             "rondo warning: Rondo has no variable RONDO_SPEED; docs/environment.md lists them",
             "rondo warning: Rondo has no variable RONDO_TRANPORT; did you mean RONDO_TRANSPORT?"])
@@ -35,7 +36,7 @@ class Names(unittest.TestCase):
                                         "Unset it (env -u RONDO_RANK -u RONDO_SIZE) if it is left over\n")
         everything = rondo("info", RONDO_RANK="1", RONDO_SIZE="4", RONDO_RENDEZVOUS="tcp://127.0.0.1:1", **launcher)
         self.assertIn("RONDO_SIZE=4 is used, although Open MPI says 2 ranks", everything.stderr)
-        # The same, and rondo run inside of another launcher, are no mistake.
+        # The same rank twice, or rondo run inside another launcher, is no mistake.
         self.assertEqual(rondo("info", RONDO_RANK="1", **launcher).stderr, "")
         self.assertEqual(rondo("info", RONDO_RANK="0", RONDO_SIZE="1", RONDO_LOCAL_RANK="0", **launcher).stderr, "")
 

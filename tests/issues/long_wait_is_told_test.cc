@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A long wait gives one warning on standard error, long before its deadline: which rank waits for
-// whom, and in what. The missing rank, which waits in the other lane, goes on when it has read the
-// warning.
+// A long wait gives one warning on standard error, long before its deadline. It says which rank
+// waits for which, and in what operation. Here rank 0 waits in the other lane, and goes on once it
+// has read the warning.
 #include <barrier>
 #include <chrono>
 #include <cstdlib>
@@ -62,7 +62,7 @@ TEST_CASE("a wait that takes long is told once, across lanes, and the operation 
   CHECK(times(error.text(), "rondo warning: rank 0 has waited for ") == (told ? 1 : 0));
 }
 
-// No collective operation is under way here.
+// Here only a message is in flight, no collective operation.
 TEST_CASE("a message that takes long is told as well") {
   ::setenv("RONDO_WARN_AFTER", "0.3", 1);
   const StandardError error;

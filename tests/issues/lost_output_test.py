@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the rondo program prints is written, or its status and a message say that it is not. Usage: lost_output_test.py PATH_OF_RONDO"""
+"""The output of the rondo program is written, or its status and a message say that it is not.
+Usage: lost_output_test.py PATH_OF_RONDO"""
 
 import os
 import pathlib
@@ -38,7 +39,7 @@ class LostOutput(unittest.TestCase):
                 self.assertRegex(errors, r"\Arondo[^\n]*: the standard output cannot be written: No space left on device\n\Z")
 
     def test_a_closed_reader(self):
-        """As if SIGPIPE had killed it, which is what a shell shows of other programs, and without a word."""
+        """It ends with the status of a program that SIGPIPE killed, and without a message."""
         for arguments in PRINTING:
             with self.subTest(arguments=arguments):
                 self.assertEqual(self.without_reader(arguments), (128 + 13, ""))
@@ -57,7 +58,7 @@ class LostOutput(unittest.TestCase):
                 self.assertEqual(result.returncode, status, arguments)
 
     def test_labels_on_a_full_disk(self):
-        """The ranks go on: no job ends for a lost line. But it is told."""
+        """The ranks go on, because no job ends for a lost line. But the loss is reported."""
         with open("/dev/full", "w") as full:
             script = "for i in 1 2 3 4; do echo line; done; exit 0"
             status, errors = self.rondo(["run", "-n", "2", "-l", "--", "sh", "-c", script], full)
@@ -66,7 +67,7 @@ class LostOutput(unittest.TestCase):
             self.assertEqual(self.rondo(["run", "-n", "1", "-l", "--", "sh", "-c", "echo line; exit 7"], full)[0], 7)
 
     def test_labels_without_a_reader(self):
-        """The ranks get SIGPIPE at their next line, as they do without labels, and nothing is left behind."""
+        """The ranks get SIGPIPE at their next line, as without labels, and leave nothing behind."""
         with tempfile.TemporaryDirectory() as folder:
             process = subprocess.Popen([RONDO, "run", "-n", "2", "-l", "--", "sh", "-c", "while echo line; do :; done"],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""96 ranks of one host meet through shared memory as an ordinary user with `ulimit -n 1024`, where descriptors in flight are bounded.
+"""96 ranks of one host join over shared memory as an ordinary user with `ulimit -n 1024`, for whom
+descriptors in flight are limited.
 Usage: many_shm_ranks_test.py PROGRAM [RANKS]"""
 import os
 import pathlib

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every split opens files of its own. A program that splits again and again heard of it when there
-// were none left.
+// Every split opens descriptors of its own. A program that splits again and again got no warning
+// before none was left.
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -19,7 +19,8 @@
 namespace rondo::testing {
 namespace {
 
-// How often the process says that it runs out of files, until `splits` splits are open together.
+// Opens `splits` splits together. Returns how often the process warns that its files run short, or
+// -1 when a warning does not name rank 1.
 int warnings_of(Communicator& communicator, int splits) {
   const StandardError error;
   std::vector<Communicator> groups;
@@ -46,7 +47,7 @@ TEST_CASE("a process that splits until its files run short is warned once", "[fo
     Communicator group = *communicator.split(0, 0);
     const std::size_t each = lib::open_descriptors() - open;
     if (rank == 1) {
-      // Half of them after the fourth split.
+      // The process has opened half of the limit after the fourth split.
       const rlim_t most = 2 * (open + 4 * each);
       const rlimit limit{most, most};
       if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Nothing said how many threads, ports and how much memory a communicator needs. Descriptors:
-// descriptors_test.cc.
+// Nothing said how many threads and ports and how much memory a communicator needs.
+// descriptors_test.cc tests descriptors.
 #include <algorithm>
 #include <barrier>
 #include <filesystem>
@@ -25,7 +25,7 @@ std::size_t threads() {
   return count;
 }
 
-// The sockets of this process by their inode.
+// The inodes of the sockets of this process.
 std::set<std::string> own_sockets() {
   std::set<std::string> inodes;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -36,7 +36,7 @@ std::set<std::string> own_sockets() {
   return inodes;
 }
 
-// TCP sockets of this process that listen.
+// The number of TCP sockets of this process that listen.
 std::size_t listeners() {
   const std::set<std::string> own = own_sockets();
   std::size_t count = 0;
@@ -57,7 +57,7 @@ std::size_t listeners() {
   return count;
 }
 
-// Bytes of address space that are mapped from memory of Rondo's own which is shared.
+// Bytes of address space in which this process maps shared memory of Rondo (memfd).
 std::size_t shared_mappings() {
   std::ifstream file("/proc/self/maps");
   std::size_t bytes = 0;
@@ -86,7 +86,7 @@ TEST_CASE("a communicator takes the threads, ports and shared memory that are to
   std::size_t had_threads = 0, had_ports = 0, had_shared = 0, before = 0;
   const std::size_t ports_before = listeners(), shared_before = shared_mappings();
   std::barrier all(size);
-  before = threads() + size;  // those of the ranks
+  before = threads() + size;  // and the threads of the ranks
   CHECK_NOTHROW(run_communicators(setup, "needs", [&](Communicator& c, int rank) {
     c.barrier().wait();
     all.arrive_and_wait();
@@ -105,11 +105,11 @@ TEST_CASE("a communicator takes the threads, ports and shared memory that are to
     CHECK(needs.staging_bytes == std::size_t{16} << 20);
   }
   INFO(name_of(over));
-  CHECK(had_threads - before <= told_threads + 1);  // run_ranks may have one that watches
+  CHECK(had_threads - before <= told_threads + 1);  // run_ranks may have a thread that watches
   CHECK(had_threads - before >= told_threads);
   CHECK(had_ports <= told_ports);
   if (over == Over::tcp) CHECK(had_ports >= size);
-  // Each rank maps the segments of all.
+  // Each rank maps the shared memory of all ranks.
   CHECK(had_shared == size * size * told[0].shared_bytes);
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The percentages of rondo bench: rows and footer speak of the same ceilings, and what lies above is explained.
+"""The percentages of rondo bench: rows and footer agree on the ceilings, and the footer explains
+percentages above 100.
 Usage: one_ceiling_test.py PATH_OF_RONDO"""
 
 import json
@@ -15,7 +16,7 @@ from program import main, rondo, rows  # noqa: E402
 
 class OneCeiling(unittest.TestCase):
     def measured(self, *flags, ranks=2):
-        """The table and the rows of the JSON file."""
+        """Runs a benchmark. Returns its table and the rows of its JSON file."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "out.json"
             result = rondo("bench", *flags, "--ranks", ranks, "-b", "4K", "-e", "1M", "-f", 16, "-n", 5, "--json", path, timeout=120)
@@ -33,13 +34,13 @@ class OneCeiling(unittest.TestCase):
         self.assertAlmostEqual(most, max(row["ceiling"] for row in results), delta=1e-4)
         self.assertAlmostEqual(average, sum(percents) / len(percents), delta=0.06)
         self.assertAlmostEqual(best, max(percents), delta=0.06)
-        # A busy machine may exceed what it reached a moment ago: then that is said.
+        # A busy machine may exceed what it reached a moment ago: then the footer says so.
         above = sum(percent >= 100.5 for percent in percents)
         told = re.search(r"(?m)^# Above 100 %ceil      : (\d+) of (\d+): .+$", table)
         self.assertEqual(told.groups() if told else None, (str(above), str(len(percents))) if above else None)
 
     def test_shared_memory(self):
-        """What every algorithm must load and store: buffers and slots make no difference to it."""
+        """Traffic is what every algorithm must load and store, whatever its buffers and slots."""
         for operation, bytes_moved in ("all_reduce", 4), ("reduce", 3), ("all_gather", 4), ("all_to_all", 4):
             for flags in [], ["--allocate"], ["--algorithm", "ring"]:
                 if flags[:1] == ["--algorithm"] and operation not in ("all_reduce", "all_gather"):

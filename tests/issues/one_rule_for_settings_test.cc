@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // connect(Options{...}) did not read RONDO_ variables that joining does not need. Ranks with
-// different settings failed in the first operation, if at all, and the message did not name the
-// setting.
+// different settings failed in the first operation, if at all, and no message named the setting.
 #include <rondo/communicator.h>
 
 #include <barrier>
@@ -31,7 +30,7 @@ Options options_of(MemoryStore& store, int rank, int size) {
   return options;
 }
 
-// What connect() throws on each rank, "" for none.
+// Returns what connect() throws on each rank, or "" where it does not throw.
 std::vector<std::string> messages(int size, Errc code,
                                   const std::function<void(Options&, int)>& change) {
   MemoryStore store;
@@ -139,7 +138,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
   CHECK(fields.staging_bytes == 2);
   CHECK_FALSE(fields.reproducible);
   CHECK_FALSE(fields.checksum);
-  // A bad variable harms nobody who does not read it.
+  // A bad variable does no harm where the program has set the field.
   ::setenv("RONDO_DEADLINE", "soon", 1);
   CHECK_NOTHROW(lib::with_environment(own));
   CHECK_THROWS_WITH(lib::with_environment({}), Contains("RONDO_DEADLINE is 'soon'"));

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README and the pages under docs/: links lead somewhere, and what stands twice is the same. Usage: readme_test.py SOURCE"""
+"""README and the pages under docs/: links lead to files, and what is written twice is the same.
+Usage: readme_test.py SOURCE"""
 
 import pathlib
 import re

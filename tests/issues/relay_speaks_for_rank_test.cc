@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program between two hosts that did not know the secret could pass the handshake on and then
-// speak as rank 0, or as a rank to rank 0. Data connections: tests/transports/tcp_relay_test.cc.
+// A program between two hosts did not need the secret: it could forward the handshake, and then
+// speak as rank 0, or as another rank to rank 0. tests/transports/tcp_relay_test.cc has the same
+// for data connections.
 #include <future>
 #include <memory>
 #include <string>
@@ -21,8 +22,8 @@ using testing::behind_verdict;
 using testing::Relay;
 using testing::RelayBytes;
 
-// Two ranks; rank 1 has the relay's address for that of rank 0. Their connections are treated as
-// between hosts.
+// Two ranks. Rank 1 uses the address of the relay as that of rank 0. Connections are treated as if
+// they were between hosts.
 struct Between {
   explicit Between(Attack attack) {
     const std::uint16_t port = free_port();
@@ -43,7 +44,8 @@ struct Between {
 };
 
 constexpr std::size_t prefix = 8, tag = 16;
-// What rank 1 sends and hears while it joins: its record; who takes part, and two records.
+// Sizes of what rank 1 sends while it joins (its record) and receives (the members, and two
+// records).
 std::size_t record_frame(int rank) {
   return prefix + 8 + record_of(rank).size() + tag;
 }
@@ -129,7 +131,7 @@ TEST_CASE("a relay cannot speak as rank 0 once the ranks have joined") {
   Listener zero, one;
   outcomes[0].joined->control->start(zero);
   outcomes[1].joined->control->start(one);
-  // Something from rank 0, which the relay puts its own message in front of.
+  // Rank 0 sends something, and the relay puts its own message in front of it.
   outcomes[0].joined->control->publish(plan::CostConstants{});
   const engine::Failure failure = one.wait_for_failure();
   CHECK(failure.code == Errc::authentication);

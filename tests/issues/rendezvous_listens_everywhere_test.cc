@@ -35,7 +35,7 @@ bool all_loopback(const rendezvous::Listening& listening) {
   });
 }
 
-// A name that no test of another process has.
+// A file name that no other process uses.
 std::string free_file() {
   return "file://" +
          (std::filesystem::temp_directory_path() / ("rondo-listens-" + std::to_string(::getpid())))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on the same memory follow each other, also from lane to lane. Each case lets the
-// second operation go first if it can: rank 0 calls it before the first one, and gives it time to
-// end.
+// Operations on the same memory run one after the other, also in different lanes. In each case the
+// second operation would overtake the first if it could: rank 0 calls it before the first one, and
+// gives it time to end.
 #include <chrono>
 #include <functional>
 #include <string>
@@ -13,7 +13,7 @@
 namespace rondo::testing {
 namespace {
 
-// Too many for a value that travels with the call.
+// Too many elements to travel with the posted call.
 constexpr std::size_t count = std::size_t{1} << 18;
 constexpr std::chrono::milliseconds chance{300};
 
@@ -33,8 +33,8 @@ void expect_all(const std::vector<float>& values, float wanted, const std::strin
            what + ": " + std::to_string(value) + " instead of " + std::to_string(wanted));
 }
 
-// Rank 0: the second operation has no reason to wait here, so it ends in that time only if it did
-// not wait for the first there.
+// Runs on rank 0, where the second operation has no reason to wait. So it ends in that time only if
+// it does not wait for the first one on the other rank.
 void call_second_then_first(Work second, const std::function<Work()>& first) {
   expect(!second.wait_for(chance),
          "the second operation has ended before the first was called by all");

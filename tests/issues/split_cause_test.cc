@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The deadline of the parent was taken for "nothing in the store", and rank 0 of the group, which
-// was innocent, was accused.
+// The deadline of the parent was taken for "nothing in the store". So the error accused rank 0 of
+// the group, which had done nothing wrong.
 #include <condition_variable>
 #include <mutex>
 
@@ -29,7 +29,7 @@ TEST_CASE("a split that meets its deadline names the rank that did not come", "[
     options.connect_deadline = std::chrono::seconds{5};
     const auto factory = [&](const rendezvous::Place& place, const Options& o) {
       std::unique_lock lock(mutex);
-      // Until the others have given it up.
+      // The late rank waits until the others have given up.
       if (!place.group.empty() && rank == late)
         changed.wait(lock, [&] { return failed == size - 1; });
       return lib::default_transports(place, o);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a killed rondo run leaves is cleared by the next one, and nothing else is. Usage: stale_folder_test.py PATH_OF_RONDO"""
+"""The next rondo run removes what a killed one left, and nothing else.
+Usage: stale_folder_test.py PATH_OF_RONDO"""
 
 import os
 import pathlib
@@ -19,7 +20,7 @@ class StaleFolder(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
 
     def start(self):
-        """A job whose rank waits for the end of its input."""
+        """Starts a job whose rank waits for the end of its input."""
         process = subprocess.Popen([RONDO, "run", "-n", "1", "--", "sh", "-c",
                                     'echo "${RONDO_RENDEZVOUS#file://}"; touch "${RONDO_RENDEZVOUS#file://}"; echo ready; read line; exit 0'],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -59,7 +60,7 @@ class StaleFolder(unittest.TestCase):
                 (self.folder / name / file).touch()
             return name
 
-        make("rondo-run-output")  # six letters behind the dash, as in those of rondo run
+        make("rondo-run-output")  # six letters after the dash, as rondo run makes them
         make("rondo-run-result", "lock", "rendezvous", "mine")
         make("rondo-run-public", "lock", mode=0o755)
         make("rondo-run-toolong", "lock")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Connections that prove nothing took descriptors until the process had none left, and a rank that
-// came then waited for their handshakes to run out of time. Those that came again and again were
-// taken for a shortage that does not end.
+// Connections that prove nothing took descriptors until the process had none left. A rank that came
+// then waited until their handshakes timed out. Strangers that came again and again looked like a
+// shortage that does not end.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::uint64_t job = 7;
 
-// The soft limit of open files for as long as the object lives.
+// Sets the soft limit of open files while the object lives.
 class FileLimit {
  public:
   explicit FileLimit(rlim_t soft) {
@@ -47,7 +47,7 @@ class FileLimit {
   rlimit before_{};
 };
 
-// Rank 0 of 2, alone: it accepts once it is started.
+// Rank 0 of 2, without rank 1. It accepts connections after start().
 struct Lonely {
   Lonely() {
     tcp::Options options;
@@ -97,7 +97,7 @@ std::optional<Bytes> read_exactly(const base::FileDescriptor& socket, base::Time
   return bytes;
 }
 
-// The handshake of rank 1; no value when it is not over in time.
+// Does the handshake of rank 1. Returns nothing when it is not over in time.
 std::optional<base::Verdict> shake_hands(const base::FileDescriptor& socket,
                                          base::TimePoint until) {
   base::Initiator initiator({.purpose = base::Purpose::data, .rank = 1, .size = 2, .job = job}, 0,
@@ -115,7 +115,7 @@ std::optional<base::Verdict> shake_hands(const base::FileDescriptor& socket,
 
 }  // namespace
 
-// Handshakes are given up after 5 s; whoever is so slow that this happens here sees fewer
+// Handshakes time out after 5 s. A machine that is so slow that this happens here counts fewer
 // strangers, not more.
 TEST_CASE("connections that prove nothing hold a quarter of the descriptors at most") {
   Lonely rank;
@@ -125,8 +125,8 @@ TEST_CASE("connections that prove nothing hold a quarter of the descriptors at m
   REQUIRE(client.get() < 180);
   const FileLimit limit(280);
   rank.start();
-  // Connections are accepted in the order in which they came: when this one is through, all others
-  // have been.
+  // Connections are accepted in the order in which they came. So when this handshake is over, all
+  // others have been accepted.
   REQUIRE(shake_hands(client, base::after(base::Clock::now(), milliseconds{20'000})) ==
           base::Verdict::welcome);
   CHECK(strangers.size() - dismissed(strangers) <= 280 / 4);
@@ -139,8 +139,8 @@ TEST_CASE("a rank that comes when there are no descriptors left takes the place 
   for (int i = 0; i < 60; ++i) strangers.push_back(connect(rank));
   const base::FileDescriptor client = connect(rank);
   rank.start();
-  // Six descriptors are left: who waits until as many handshakes have run out of time waits for 50
-  // s.
+  // Six descriptors are left. A rank that waits until the handshakes of 60 strangers time out, six
+  // at a time, waits for 50 s.
   const FileLimit limit(static_cast<rlim_t>(client.get()) + 7);
   CHECK(shake_hands(client, base::after(base::Clock::now(), milliseconds{25'000})) ==
         base::Verdict::welcome);
@@ -168,7 +168,7 @@ TEST_CASE("local connections that prove nothing hold a quarter of the descriptor
   REQUIRE(client.get() < 180);
   const FileLimit limit(280);
   std::jthread meeting([&] { rank0->start(addresses, job); });
-  // The last of them gets its answer when all have been accepted.
+  // The last client gets its answer when all strangers have been accepted.
   base::Initiator initiator({.purpose = base::Purpose::memory, .rank = 1, .size = 2, .job = job}, 0,
                             "secret");
   host::send_packet(client.get(), initiator.hello());
@@ -179,7 +179,8 @@ TEST_CASE("local connections that prove nothing hold a quarter of the descriptor
   meeting.join();
 }
 
-// For longer than the listener bears a shortage: it must find that there was room each time.
+// Strangers come for longer than the listener tolerates a shortage. It must notice that it could
+// accept in between.
 TEST_CASE(
     "strangers who come again and again when there are no descriptors left do not end the job",
     "[starved]") {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that allow no common transport are told what each side allows. Usage: transports_that_differ_test.py PATH_OF_RONDO"""
+"""Ranks without a common transport get an error that says what each rank allows.
+Usage: transports_that_differ_test.py PATH_OF_RONDO"""
 
 import pathlib
 import subprocess
@@ -15,7 +16,7 @@ BENCH = ["bench", "-b", "8", "-e", "8", *QUICK]
 
 class TransportsThatDiffer(unittest.TestCase):
     def test_transports_that_differ(self):
-        """Each message says what both sides allow."""
+        """The message of each rank says what both ranks allow."""
         with tempfile.TemporaryDirectory() as folder:
             place = {"RONDO_SIZE": "2", "RONDO_RENDEZVOUS": f"file://{folder}/place"}
             ranks = [subprocess.Popen([RONDO, *BENCH], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rondo program where something is missing: a network, /proc. Usage: unusual_places_test.py PATH_OF_RONDO
-[sanitizers]"""
+"""The rondo program without a network, and without /proc.
+Usage: unusual_places_test.py PATH_OF_RONDO [sanitizers]"""
 
 import pathlib
 import shutil
@@ -16,7 +16,7 @@ SKIPPED = 77
 
 
 def unshare(*flags):
-    """A prefix for commands, or None where it is not allowed."""
+    """Returns a prefix for commands, or None where unshare does not work."""
     if shutil.which("unshare") is None:
         return None
     command = ["unshare", *flags]
@@ -48,7 +48,7 @@ class UnusualPlaces(unittest.TestCase):
             self.assertEqual(len(rows(result.stdout)), 1)
             self.assertIn(f"over {transport}, 2 ranks", result.stdout)
         self.assertEqual(self.run_in(without, RONDO, "info").returncode, 0)
-        # Started through PATH, where only the kernel knows the whole path.
+        # Starts the program through PATH: then only the kernel knows its whole path.
         folder = pathlib.Path(RONDO).parent
         result = self.run_in([*without, "env", f"PATH={folder}:/usr/bin:/bin"], pathlib.Path(RONDO).name, *BENCH, "--ranks", "2")
         self.assertEqual((result.returncode, result.stderr), (0, ""))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When a rank had no number free for the descriptor of a peer's memory, it lost the memory for
-// good, and the communicator when that memory was used.
+// When a rank had no free descriptor number for the memory of a peer, it lost that memory for good.
+// When the memory was used, the communicator failed.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -23,6 +23,7 @@ namespace {
 
 constexpr std::size_t bytes = std::size_t{1} << 20;
 
+// Occupies all descriptor numbers of this process while the object lives.
 class NoDescriptors {
  public:
   NoDescriptors() {

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds types that are defined twice under one name: the one-definition rule, which no linker enforces.
+"""Finds types with two definitions. No linker enforces the one-definition rule.
 
-Two files that define rondo::Frame differently compile and link, and the linker keeps the inline functions of one of them.
-A type in an unnamed namespace or in a function belongs to its file alone and may have any name.
+Two files that define rondo::Frame differently compile and link, but the linker keeps the inline
+functions of only one of them. A type in an unnamed namespace or in a function belongs to its file
+and may have any name.
 """
 
 import re
 
-# Comments, literals (raw strings first) and directives with their continued lines: nothing in them defines a type.
+# Comments, literals (raw strings first), and directives with their continued lines. Nothing in them
+# defines a type.
 NOISE = re.compile(
     r"""//(?:\\\n|[^\n])*|/\*.*?\*/
       | (?:u8|[uUL])?R"(?P<end>[^()\\\s]{0,16})\(.*?\)(?P=end)"
@@ -24,7 +26,7 @@ TYPE = re.compile(r"\b(?:struct|class|union|enum(?:\s+(?:class|struct))?)\s+(?:[
 
 
 def blank(match):
-    """Nothing, on as many lines."""
+    """Replaces the match by as many empty lines, so that line numbers stay."""
     return " " + "\n" * match.group(0).count("\n")
 
 
@@ -40,7 +42,7 @@ def without_template_heads(text):
 
 
 def types_of(text):
-    """Yields (qualified name, line) for each type that the text defines where other files may define it too."""
+    """Yields (qualified name, line) for each type of the text that other files may see."""
     text = NOISE.sub(blank, text)
     scopes = [""]  # the qualified name of each open brace; None in functions and unnamed namespaces
     start = 0
@@ -66,7 +68,7 @@ def types_of(text):
 
 
 def twice(files):
-    """Yields a problem for each type that two of the files define. files: (path, text) in order."""
+    """Yields a problem for each type that two files define. files: pairs (path, text) in order."""
     first = {}
     for path, text in files:
         for name, line in types_of(text):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the order of the tree: who may include whom, and the few manners that a program can check.
+"""Checks which folder may include which, and the few other rules that a program can check.
 
-    layers.py ROOT      prints every violation as path:line: what, and what to do; exit status 1 when there is any
+    layers.py ROOT      prints each violation as path:line: problem and remedy; exit status 1 if any
 
-include/rondo -> base -> device -> transports -> collectives -> lib; a folder may include itself and what stands to its left.
-Inside collectives: schedules -> proof, plan, kernels -> engine, direct, point. Inside transports: transport.h -> connect, host ->
-the transports. A room has a namespace of its own, named as its folder; what is public is in rondo.
+include/rondo -> base -> device -> transports -> collectives -> lib: a folder may include itself and
+the folders to its left. Inside collectives: schedules -> proof, plan, kernels -> engine, direct,
+point. Inside transports: transport.h -> connect, host -> the transports. A room has a namespace
+with the name of its folder; public names are in rondo.
 """
 
 import pathlib
@@ -48,12 +49,12 @@ def may_use_cuda(path):
     return path.startswith("device/") or path.endswith((".cu", ".cuh"))
 
 
-# What rondo/c.h, the header for C, needs of the standard library.
+# The standard headers that rondo/c.h, the header for C, needs.
 C_LIBRARY = ("stddef.h", "stdint.h")
 
 
 def foreign_include(path, target):
-    """What is wrong with including a header of somebody else, if anything."""
+    """The problem with including a header of another project, or None."""
     if folder_of(path) in EVERYTHING:
         return None
     if ASIO.match(target) and not may_use_asio(path):
@@ -68,7 +69,7 @@ def foreign_include(path, target):
 
 
 def own_include(path, target, folders):
-    """What is wrong with including a header of this tree, if anything."""
+    """The problem with including a header of this tree, or None."""
     here, there = folder_of(path), folder_of(target)
     if here in EVERYTHING or there == "rondo":
         return None
@@ -86,7 +87,7 @@ def own_include(path, target, folders):
 
 
 def room_include(path, target):
-    """What is wrong with including a header of another room, if anything."""
+    """The problem with including a header of another room, or None."""
     here, there = room_of(path), room_of(target)
     if here == there:
         return None
@@ -102,7 +103,7 @@ def room_include(path, target):
 
 
 def room_of(path):
-    """The room, and so the namespace, of a file: the innermost folder of the tree that is one; "" for the public headers."""
+    """The room of a file, which names its namespace; "" for the public headers."""
     parts = path.split("/")
     if parts[0] in ("include", "rondo"):
         return ""
@@ -127,7 +128,7 @@ NAMESPACE = re.compile(r"^namespace (rondo[\w:]*) \{\n((?:(?:class|struct) \w+;\
 
 
 def check_namespaces(path, text):
-    """A room writes in its own namespace, and in rondo what public headers declare."""
+    """A room defines names in its own namespace, and in rondo only what public headers declare."""
     room = room_of(path)
     own = {"rondo", f"rondo::{room}"} if room else {"rondo"}
     for match in NAMESPACE.finditer(text):
@@ -143,7 +144,7 @@ def check_namespaces(path, text):
 
 
 def source_files(root):
-    """Everything that people write here; folders of builds and hidden ones (but .ci) are not."""
+    """All files that people write, without build folders and hidden folders other than .ci."""
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         top = folder_of(name)
@@ -155,7 +156,7 @@ def source_files(root):
 
 
 def check_tree(root):
-    """All violations and all advice below root, a pathlib.Path."""
+    """Returns all violations and all advice for the tree below root, a pathlib.Path."""
     folders = ORDER + PUBLIC_AND_BASE + PUBLIC_ONLY + EVERYTHING
     problems, advice, texts = [], [], []
     for name, path in source_files(root):

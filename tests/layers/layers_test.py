@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layer test tested: made-up trees with one violation each."""
+"""Tests layers.py with made-up trees that have one violation each."""
 
 import pathlib
 import tempfile
@@ -146,7 +146,7 @@ class LayersTest(unittest.TestCase):
                    "rondo::tcp::Frame")
         self.twice({"include/rondo/a.h": f"namespace rondo {{ class Link {{ {frame} }}; }}",
                     "include/rondo/b.h": "namespace rondo { struct Link::Frame {}; }"}, "rondo::Link::Frame")
-        # What stands before a definition does not hide it.
+        # Text before a definition does not hide it.
         for before in ("const char c = '{';", 'auto s = "{ \\" {";', "// {", "/* { \n { */", 'auto r = R"x( { ")x";',
                        "#define OPEN { \\\n {", "constexpr int n = 1'000'000;", "void f() { if (true) {} }",
                        "enum class A : int { a, b };", "int values[]{1, 2};"):
@@ -162,7 +162,7 @@ class LayersTest(unittest.TestCase):
                       "struct Other { Frame f; } frame;", "friend class Frame; void g() {}"):
             self.assertEqual(self.problems({"include/rondo/a.h": f"namespace rondo {{ {frame} }}",
                                             "include/rondo/b.h": f"namespace rondo {{ {other} }}"}), [], other)
-        # Each test is a program of its own.
+        # Tests may define a type twice, because each test is a separate program.
         for folder in layers.EVERYTHING:
             self.assertEqual(self.problems({f"{folder}/a.h": frame, f"{folder}/b.h": frame}), [])
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints every text that Rondo may show to its users, one a line, and checks the few manners that a program can check.
+"""Prints every text that Rondo may show to its users, one a line, and checks a few rules.
 
-    messages.py ROOT      each text as path:line: text; exit status 1 when one breaks a rule
+    messages.py ROOT      prints each text as path:line: text; exit status 1 when one breaks a rule
 
-A text is a literal of at least three words in the library or in the program; {} stands for a value. Help texts and
-grammars are texts too. What no program can check is whether a text is clear: read the list aloud.
+A text is a literal of at least three words in the library or in the program; {} stands for a value.
+Help texts and grammars are texts too. No program can check whether a text is clear: read the list
+aloud.
 """
 
 import pathlib
@@ -12,7 +13,7 @@ import re
 import sys
 
 FOLDERS = ["base", "transports", "collectives", "lib", "grad", "bn", "tools"]
-# Comments go; literals stay.
+# Matches comments, literals, directives and all other characters. Only literals become texts.
 TOKEN = re.compile(
     r"""//(?:\\\n|[^\n])*|/\*.*?\*/
       | (?:u8|[uUL])?R"(?P<end>[^()\\\s]{0,16})\((?P<raw>.*?)\)(?P=end)"
@@ -22,8 +23,8 @@ TOKEN = re.compile(
       | (?P<other>\S)""",
     re.VERBOSE | re.DOTALL | re.MULTILINE)
 ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "0": "\0", "r": "\r"}
-# Pictures that only insiders understand, and phrases that need a second reading. The words of the field stand in
-# ARCHITECTURE.md.
+# Pictures that only insiders understand, and phrases that need a second reading, each with its
+# remedy. ARCHITECTURE.md lists the words of the field.
 FORBIDDEN = {
     r"\b(encounter|guest|reception|vigil|costume)\b": "a word of the field: handshake, joiner, acceptor, keepalive",
     r"\b(that|which) (is|are) none\b": "say what is wrong: 'invalid', 'appears twice', 'NaN'",
@@ -56,7 +57,7 @@ def texts_of(source):
 
 
 def is_text(text):
-    """Words with blanks between, not a name, a path or a format of numbers."""
+    """Whether it is words with spaces between, not a name, a path or a format of numbers."""
     return len(re.findall(r"[A-Za-z]{2,}", text)) >= 3 and " " in text.strip()
 
 
@@ -69,7 +70,7 @@ def problems_of(text):
 
 
 def check(root, out):
-    """Prints all texts below root, a pathlib.Path; returns the problems, and how many texts there were."""
+    """Prints all texts below root, a pathlib.Path. Returns the problems and the number of texts."""
     problems, count = [], 0
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test of messages tested: made-up sources."""
+"""Tests messages.py with made-up sources."""
 
 import io
 import pathlib

@@ -14,7 +14,7 @@ namespace rondo::testing {
 
 namespace {
 
-// Exponents as far apart as a sum of eight and its scaling leave room for.
+// The largest exponent of an input, so that a sum of eight inputs and its scaling do not overflow.
 int most_exponent(DType type) {
   switch (type) {
     case DType::f64:
@@ -41,13 +41,13 @@ transports::Blob random_values(DType type, int rank, std::size_t count) {
     const double value = std::ldexp((bits >> 10 & 1) != 0 ? -mantissa : mantissa, exponent);
     const std::uint64_t code = encode(type, value);
     std::memcpy(values.data() + i * bytes, &code,
-                bytes);  // the processors that Rondo knows are little endian
+                bytes);  // Rondo supports only little-endian processors
   }
   return values;
 }
 
-// What inputs of types that overflow soon are multiplied by: a power of two, no less than the
-// result is, or than the sum needs.
+// The power of two by which inputs of types that easily overflow are multiplied. It halves from 1
+// until it is at most the final factor, or until the sum of `size` inputs cannot overflow.
 float load_of(double factor, int size) {
   float load = 1;
   while (static_cast<double>(load) > factor && load * static_cast<float>(size) > 1) load /= 2;

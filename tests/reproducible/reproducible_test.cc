@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Options::reproducible: the bits of a sum depend on the inputs and the number of ranks alone. The
-// same inputs go over every way there is to sum them, and every result is compared with the sum in
-// rank order by the scalar kernels.
+// Options::reproducible: the bits of a sum depend only on the inputs and the number of ranks. The
+// tests sum the same inputs in every possible way, and compare every result with the sum that the
+// scalar kernels give in rank order.
 #include <atomic>
 #include <cstring>
 #include <map>
@@ -33,10 +33,10 @@ const AllInputs& inputs_of(int size) {
   return all;
 }
 
-// One way to sum: everything that must not show.
+// One way to sum: everything that must not change the bits.
 struct Way {
   Over over = Over::mem;
-  bool windows = false;  // mem
+  bool windows = false;  // of mem
   std::string algorithm;
   std::size_t segment_bytes = 0;
   int depth = 0;
@@ -75,7 +75,7 @@ struct Call {
   Priority priority = Priority::bulk;
 };
 
-// A rank and the memory of its calls.
+// One rank with the memory of its calls.
 class Summer {
  public:
   Summer(Communicator& communicator, const AllInputs& inputs)
@@ -86,7 +86,7 @@ class Summer {
     for (Memory* memory : {&in_[0], &out_[0]}) *memory = Memory(most_elements * 8);
     for (Memory* memory : {&in_[1], &out_[1]}) *memory = communicator.allocate(most_elements * 8);
   }
-  // What is wrong; empty when nothing is.
+  // Makes the call. Returns what is wrong with its result; empty when nothing is.
   std::string run(const Call& call);
 
  private:
@@ -149,8 +149,8 @@ std::string describe(const Call& call) {
          " buckets";
 }
 
-// Every operation, type and reduction that the way has, at most `most` elements each; the rest is
-// drawn.
+// Returns a call for every operation, type and reduction that the way supports, each of at most
+// `most` elements. All other fields are random.
 std::vector<Call> calls_of(const Way& way, int size, std::size_t most, std::uint64_t seed) {
   const std::size_t counts[] = {1, 7, 1001, 5003, most_elements};
   Draw draw(seed);
@@ -196,7 +196,7 @@ void check_way(const Way& way, int size, std::size_t most, std::uint64_t seed) {
 struct Cut {
   std::size_t segment_bytes;
   int depth;
-  std::size_t most;  // elements that this suits
+  std::size_t most;  // elements; more would make too many segments
 };
 constexpr Cut cuts[] = {
     {0, 0, most_elements}, {200, 1, 1001}, {4096, 3, 5003}, {50'000, 8, most_elements}};
@@ -208,7 +208,7 @@ void check_ways(Over over, bool windows, const std::vector<std::string>& algorit
         const std::uint64_t seed = mixed(cut.segment_bytes, static_cast<std::uint64_t>(size),
                                          algorithm.size() + 16 * static_cast<std::uint64_t>(over));
         Way way{over, windows, algorithm, cut.segment_bytes, cut.depth, {}};
-        // Hosts in turn, or all of one before the next.
+        // Two hosts that take turns, or the ranks of one host before those of the other.
         for (int rank = 0; seed % 3 != 0 && rank < size; ++rank)
           way.hosts.push_back(seed % 3 == 1 ? rank % 2 : rank * 2 / size);
         check_way(way, size, cut.most, seed);
@@ -247,7 +247,7 @@ TEST_CASE("a split of all ranks in their order sums as they do") {
   }));
 }
 
-// How many ranks get other bits than those of the sum in rank order.
+// Returns how many ranks get other bits than the sum in rank order has.
 int other_bits(const Way& way, const Call& call) {
   constexpr int size = 5;
   const AllInputs& inputs = inputs_of(size);
@@ -269,7 +269,7 @@ TEST_CASE("without reproducible the order of the sum shows, so these tests can f
   CHECK(other_bits({.algorithm = "ring", .hosts = {}}, {Collective::reduce_scatter, f32, 0, 1001}) >
         0);
   CHECK(other_bits({.algorithm = "star", .hosts = {}}, {Collective::reduce, f32, 0, 5003, 2}) == 1);
-  // Direct sums are in rank order always, but round short floats once.
+  // Direct sums are always in rank order, but without `reproducible` they round short floats once.
   CHECK(other_bits({.windows = true, .algorithm = "direct", .hosts = {}},
                    {Collective::all_reduce, bf16, 0, 5003}) == 5);
 }

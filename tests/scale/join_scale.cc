@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane at size. Rank 0 is the library's own, in its own process. One process plays all
-// other ranks, byte for byte, and reads nothing before all have sent their records. So rank 0 has
-// all records to send to all ranks at once.
+// The control plane with many ranks. Rank 0 is that of the library, in a process of its own. One
+// process plays all other ranks with their protocol, and reads nothing before all have sent their
+// records. So rank 0 must send all records to all ranks at once.
 //
-//   join_scale [--check] RANKS ...        ; --check: rank 0 stays below 64 MB, else 1 is returned
+//   join_scale [--check] RANKS ...        ; --check: exit status 1 when rank 0 needs 64 MB or more
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -32,12 +32,12 @@ namespace rondo {
 namespace {
 
 constexpr const char* secret = "a secret for the table";
-// As long as that of a rank with three tcp addresses and shared memory.
+// The bytes of the record of a rank with three tcp addresses and shared memory.
 constexpr std::size_t record_bytes = 400;
 constexpr milliseconds limit{200'000};
 constexpr std::size_t most_megabytes = 64;
 #ifdef RONDO_SANITIZED
-constexpr bool memory_counts = false;  // sanitizers keep what has been freed
+constexpr bool memory_counts = false;  // sanitizers keep freed memory
 #else
 constexpr bool memory_counts = true;
 #endif
@@ -66,7 +66,8 @@ transports::Blob record() {
   return transports::Blob(record_bytes, std::byte{7});
 }
 
-// Rank 0, in the child. Says over the pipe when it has joined, and everything at the end.
+// Runs rank 0 in the child. Writes a byte to the pipe when it has joined, and its report at the
+// end.
 int be_rank_0(int ranks, const std::string& url, int pipe) {
   try {
     rendezvous::Place place;
@@ -99,7 +100,7 @@ int be_rank_0(int ranks, const std::string& url, int pipe) {
   throw Error(Errc::system, what);
 }
 
-// One of the others.
+// One of the other ranks, with one connection to rank 0. Its functions do not block.
 struct Guest {
   Guest(base::FileDescriptor socket, int rank, int ranks)
       : stream(std::move(socket)),
@@ -110,7 +111,7 @@ struct Guest {
     stream.send(initiator.hello());
   }
 
-  // True when the record is on its way.
+  // Continues the handshake. Returns true when the record is sent.
   bool shake_hands() {
     if (handed_in) return true;
     stream.write();
@@ -132,7 +133,7 @@ struct Guest {
     if (stream.ended()) fail("rank " + std::to_string(rank) + ": " + stream.why());
     return false;
   }
-  // True when exactly `expected` bytes of records are here.
+  // Returns true when `expected` bytes of records have arrived. Never reads more.
   bool drain(std::size_t expected) {
     static std::array<std::byte, 1 << 16> scratch;
     while (drained < expected) {
@@ -149,7 +150,7 @@ struct Guest {
     }
     return true;
   }
-  // True when a message of that kind has come.
+  // Returns true when a message of that kind has arrived.
   template <class Message>
   bool hear() {
     stream.write();
@@ -170,7 +171,7 @@ struct Guest {
 
 using Guests = std::vector<std::unique_ptr<Guest>>;
 
-// Calls step(guest) on those that have something, until it has been true for each.
+// Calls step(guest) on those with something to read, until it has returned true for each.
 template <class Step>
 void until_all(Guests& guests, const Step& step) {
   const base::TimePoint until = base::after(base::Clock::now(), limit);
@@ -205,8 +206,7 @@ Guests connect_guests(int ranks, const std::string& address) {
       std::string why;
       if (base::FileDescriptor socket = rendezvous::connect_to(endpoint, until, why)) {
         guests.push_back(std::make_unique<Guest>(std::move(socket), rank, ranks));
-        // Rank 0 does not wait for long for a handshake that has begun, nor has it room for very
-        // many.
+        // Rank 0 waits only a short time for a handshake that has begun, and limits their number.
         if (rank % 32 == 0)
           for (const auto& guest : guests) guest->shake_hands();
         break;
@@ -228,7 +228,7 @@ Report measure(int ranks, std::size_t& sent, double& drained) {
   if (::pipe(ends) != 0) fail("pipe");
   const base::TimePoint start = base::Clock::now();
   const pid_t child = ::fork();
-  // Not a FileDescriptor before: a forked child closes those.
+  // Only after the fork the ends become FileDescriptors, because a forked child closes those.
   if (child == 0) ::_exit(be_rank_0(ranks, "tcp://" + address, ends[1]));
   const base::FileDescriptor reading(ends[0]);
   base::FileDescriptor(ends[1]).reset();
@@ -247,7 +247,7 @@ Report measure(int ranks, std::size_t& sent, double& drained) {
   for (const auto& guest : guests) guest->stream.send(control::encode(control::ReadyMessage{}));
   until_all(guests, [](Guest& guest) { return guest.hear<control::GoMessage>(); });
   for (const auto& guest : guests) guest->stream.send(control::encode(control::LeavingMessage{}));
-  // Whoever has heard of its own leave goes.
+  // A rank that got its LeftMessage closes its side.
   until_all(guests, [](Guest& guest) {
     if (!guest.hear<control::LeftMessage>()) return false;
     guest.stream.finish_sending();

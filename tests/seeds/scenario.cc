@@ -48,7 +48,7 @@ Case draw_call(Draw& draw, int size, const std::string& algorithm, std::uint64_t
   return call;
 }
 
-// "all_reduce #3 (...): cause" without what is the rank's own.
+// Returns the cause in "all_reduce #3 (...): cause". The part before it may differ between ranks.
 std::string cause_of(const std::string& message) {
   const std::size_t end = message.find("): ");
   return end == std::string::npos ? message : message.substr(end + 3);
@@ -73,7 +73,7 @@ bool may_end_with(Scenario::Kind kind, std::error_code code) {
       return false;
     case Scenario::Kind::cut:
     case Scenario::Kind::closed:
-      // A rank that the others miss may have left in order meanwhile.
+      // A rank that others have lost may have left in order meanwhile.
       return code == Errc::peer_lost || code == Errc::peer_left;
     case Scenario::Kind::flipped:
       return code == Errc::corrupt || code == Errc::mismatch;
@@ -95,7 +95,7 @@ Scenario::Scenario(std::uint64_t number) : seed(number), kind(static_cast<Kind>(
   setup.faults = draw_faults(draw, setup.size, kind);
   in_flight = 1 + draw(6);
   const std::uint64_t calls_wanted = 1 + draw(12);
-  // Many tiny frames over narrow links take long on a busy machine and show nothing more.
+  // Many tiny frames over narrow links take long on a busy machine, and test nothing more.
   const std::uint64_t most_elements =
       setup.options.segment_bytes == 16 ? 100 : 10 * setup.faults.capacity;
   for (std::uint64_t i = 0; i < calls_wanted; ++i)
@@ -159,8 +159,7 @@ std::string judge(const Scenario& scenario, const Endings& endings) {
       if (cause != cause_of(ending.message))
         return where + "another cause, '" + cause_of(ending.message) + "', than '" + cause + "'";
     }
-  // A rank that has seen a call fail takes no part in what it calls afterwards, so nobody finishes
-  // that.
+  // A rank that has seen a call fail takes no part in its later calls, so no rank may finish those.
   for (std::size_t failed = 0; failed < scenario.calls.size(); ++failed)
     for (std::size_t later = failed + scenario.in_flight; later < scenario.calls.size(); ++later) {
       const auto fails = [](std::size_t call) {

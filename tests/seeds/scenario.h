@@ -11,7 +11,7 @@
 
 namespace rondo::testing {
 
-// What a seed means: a communicator over a network with certain faults, and the calls that every
+// What a seed determines: the communicator, the faults of its network, and the calls that every
 // rank makes.
 struct Scenario {
   enum class Kind {
@@ -39,9 +39,9 @@ struct Ending {
 };
 using Endings = std::vector<std::vector<Ending>>;  // by rank, by call
 
-// Runs all ranks to the end.
+// Runs all ranks until each call has ended.
 Endings play(const Scenario& scenario);
-// What must not have happened; empty when all is as it must be.
+// Returns the first result that must not happen; empty when all are allowed.
 std::string judge(const Scenario& scenario, const Endings& endings);
 
 }  // namespace rondo::testing

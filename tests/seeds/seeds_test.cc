@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults by seed: whatever the network does, every rank ends with the right result or with the same
-// cause, and soon. RONDO_TEST_SEED=N plays one seed alone.
+// Faults by seed. Whatever the network does, every rank soon ends with the right result, or with
+// the same cause as the others. RONDO_TEST_SEED=N plays only that seed.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -15,11 +15,11 @@ namespace rondo::testing {
 namespace {
 
 constexpr std::uint64_t seeds = 2500;
-constexpr int at_once = 4;  // seeds spend most of their time waiting for each other's threads
-// A rank that hangs would take the deadline of an operation, a minute.
+constexpr int at_once = 4;  // the ranks of a seed mostly wait for each other
+// A rank that hangs takes longer: the deadline of an operation, a minute.
 constexpr std::chrono::seconds soon{30};
 
-// Throws what is wrong. True when the faults made some call fail.
+// Throws when something is wrong. Returns true when the faults made some call fail.
 bool check_seed(std::uint64_t seed) {
   const Scenario scenario(seed);
   const base::TimePoint begin = base::Clock::now();
@@ -46,10 +46,8 @@ TEST_CASE("faults by seed") {
         for (std::uint64_t seed = next++; seed <= last; seed = next++) failed += check_seed(seed);
       },
       std::chrono::seconds{500}));
-  CHECK(
-      failed >
-      last /
-          4);  // three quarters have a fault that loses or changes something, if it lies in the way
+  CHECK(failed >
+        last / 4);  // three quarters of the seeds have a cut or a flip, which not every one reaches
 }
 
 }  // namespace

@@ -17,12 +17,13 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// Small ones often, a MiB sometimes.
+// Draws a number of bytes: often small, sometimes a MiB.
 std::size_t draw_bytes(Draw& draw) {
   return draw(
       draw.one_of<std::uint64_t>({1, 2, 100, 5000, 5000, 100'000, (std::uint64_t{1} << 20) + 1}));
 }
 
+// A collective.
 class Collected final : public Pending {
  public:
   Collected(Communicator& communicator, const Case& what)
@@ -111,6 +112,7 @@ class Exchanged final : public Pending {
   std::vector<Work> works_;
 };
 
+// An all_to_all_v.
 class Scattered final : public Pending {
  public:
   Scattered(Communicator& communicator, Draw& draw)
@@ -151,7 +153,7 @@ class Scattered final : public Pending {
   Work work_;
 };
 
-// A sum in place, in memory that is freed right after it. Some ranks take ordinary memory.
+// A sum in place, in memory that is freed right after it. Some ranks use ordinary memory.
 class Allocated final : public Pending {
  public:
   Allocated(Communicator& communicator, Draw& draw, Draw& own) : size_(communicator.size()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls of every kind, drawn alike on every rank, each with contents that can be checked.
+// Random calls of every kind, the same on every rank, with contents that can be checked.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace rondo::testing {
 
-// A call under way.
+// A call in flight.
 class Pending {
  public:
   virtual ~Pending() = default;
@@ -21,8 +21,9 @@ class Pending {
   virtual void finish() = 0;
 };
 
-// At most a MiB in a buffer; collectives, messages one by one and in batches, all_to_all_v, and
-// sums in allocated memory. `own` is drawn by each rank for itself: what need not be alike.
+// Starts a random call: a collective, messages one by one or in a batch, an all_to_all_v, or a sum
+// in allocated memory. A buffer has about a MiB at most. `draw` must be the same on all ranks. Each
+// rank has its own `own`, for choices that may differ.
 std::unique_ptr<Pending> start_some(Communicator& communicator, Draw& draw, Draw& own);
 
 }  // namespace rondo::testing

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Communicators that come and go leave nothing behind.
+// Communicators that are made and destroyed again and again leave nothing behind.
 #include <algorithm>
 #include <barrier>
 #include <cstdint>
@@ -16,8 +16,8 @@
 namespace rondo::testing {
 namespace {
 
-// Two ranks connect, sum once and part, again and again; rank 0 looks after `warm` cycles and at
-// the end.
+// Two ranks connect, sum once and disconnect, again and again. The footprint is taken after `warm_`
+// cycles and at the end.
 class Cycles {
  public:
   Cycles(Over over, int cycles) : over_(over), cycles_(cycles), warm_(std::min(cycles / 4, 500)) {}
@@ -42,7 +42,7 @@ class Cycles {
       throw;
     }
   }
-  // Between two cycles, while nobody has a communicator.
+  // Runs between two cycles, while no rank has a communicator.
   void settle() {
     store_.emplace();
     if (done_ == warm_) before_ = Footprint::now();
@@ -78,7 +78,7 @@ void check_cycles(Over over, int wanted) {
   CHECK_NOTHROW(cycles.run());
   std::printf("%s: after the first %s, in the end %s\n", std::string(name_of(over)).c_str(),
               cycles.before().describe().c_str(), cycles.after().describe().c_str());
-  // A megabyte over thousands of cycles is what an allocator does, not what they leave.
+  // The allocator itself may grow by a megabyte over thousands of cycles.
   CHECK(growth(cycles.before(), cycles.after(),
                {.resident_bytes = std::size_t{2} << 20, .descriptors = 0, .maps = 8}) == "");
 }

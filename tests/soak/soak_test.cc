@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Everything at once for a while: several operations under way on communicators that come and go.
-// Results are checked, and nothing grows. RONDO_SOAK_SECONDS says how long (18), RONDO_TEST_SEED
-// with which calls.
+// Runs everything at once for a while: several operations in flight on communicators that are split
+// and destroyed. Results must be right, and nothing may grow. RONDO_SOAK_SECONDS is the time (18
+// s), and RONDO_TEST_SEED chooses the calls.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -45,13 +45,13 @@ struct Outcome {
   std::uint64_t rounds = 0, calls = 0, splits = 0;
 };
 
-// One rank.
+// One rank of the test.
 class Player {
  public:
   Player(Communicator& communicator, std::uint64_t seed, bool splits)
       : communicator_(communicator), seed_(seed), splitting_(splits) {}
 
-  // Rank 0 has the clock.
+  // Plays until rank 0, whose clock counts, says that the time is over.
   void play(std::chrono::duration<double> time, Outcome& outcome) {
     const base::TimePoint begin = base::Clock::now(), until = base::after(begin, time),
                           warm = base::after(begin, time / 3);
@@ -85,7 +85,7 @@ class Player {
     communicator_.broadcast(buffer, buffer, 0, options).wait();
     return static_cast<Next>(word[0]);
   }
-  // While nobody has anything but the communicator.
+  // Measures while no rank has more than the communicator.
   void measure(Footprint& footprint) {
     splits_.clear();
     communicator_.barrier().wait();
@@ -113,7 +113,7 @@ class Player {
     if (splitting_ && draw(4) == 0) split(draw);
     for (std::uint64_t call = 0; call < calls_of_a_round; ++call) {
       const std::uint64_t where = draw(2 * most_splits), seed = draw(std::uint64_t{1} << 40);
-      // Calls of one communicator are drawn alike; how many numbers they take depends on its size.
+      // Its own stream: the count of numbers that a call draws depends on the communicator's size.
       Draw its(seed, 1);
       Communicator* communicator = &communicator_;
       if (where < splits_.size()) communicator = splits_[where] ? &*splits_[where] : nullptr;
@@ -149,7 +149,7 @@ TEST_CASE("mixed operations for a while: right results, and nothing grows") {
       setup, what,
       [&](Communicator& communicator, int rank) {
         Outcome unused;
-        // The networks of mem stay until the test is over.
+        // Over mem it does not split: the network of each split would stay until the test ends.
         Player(communicator, setup.seed, over != Over::mem)
             .play(time, rank == 0 ? outcome : unused);
       },

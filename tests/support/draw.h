@@ -8,7 +8,7 @@
 
 namespace rondo::testing {
 
-// Numbers drawn one after the other from a seed.
+// A sequence of pseudo-random numbers that a seed determines.
 class Draw {
  public:
   explicit Draw(std::uint64_t seed, std::uint64_t stream = 0) : seed_(seed), stream_(stream) {}

@@ -32,7 +32,7 @@ void expect(bool good, std::string_view message) {
 
 namespace {
 
-// What the ranks of one run have come to.
+// Collects how the ranks of one run end. Thread-safe.
 class Outcome {
  public:
   explicit Outcome(int size) : running_(size), done_(static_cast<std::size_t>(size)) {}
@@ -44,7 +44,7 @@ class Outcome {
       problems_ += "rank " + std::to_string(rank) + ": " + std::string(problem) + "\n";
     if (--running_ == 0) all_done_.notify_all();
   }
-  // False when not all ranks ended in time.
+  // Waits for all ranks. Returns false when not all ended in time.
   bool wait(std::chrono::seconds limit) {
     std::unique_lock lock(mutex_);
     return all_done_.wait_for(lock, limit, [this] { return running_ == 0; });
@@ -98,7 +98,7 @@ void run_ranks(int size, std::string_view what, const std::function<void(int)>& 
 
 namespace {
 
-// A fabric for each communicator of a job.
+// Makes a mem fabric for each communicator of a job. Thread-safe.
 class Fabrics {
  public:
   explicit Fabrics(const Setup& setup) : setup_(setup) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks as threads of this process: run them, connect them over any transport, and say which of
-// them failed and how. Catch's assertions belong to the main thread: what runs on a rank throws
-// (see expect) and run_ranks reports it.
+// Runs ranks as threads of this process, connects them over any transport, and says which of them
+// failed and how. Catch's assertions work only on the main thread: a function on a rank throws
+// instead (see expect), and run_ranks reports it.
 #pragma once
 
 #include <chrono>
@@ -37,33 +37,34 @@ class MemoryStore final : public Store {
 void expect(bool good, std::string_view message);
 
 // Calls function(rank) on a thread for each rank and waits for all. Throws std::runtime_error with
-// the message of every rank that threw. When they are not done by the limit the test can never end
-// well: says what hung and aborts the program.
+// the message of every rank that threw. When a rank has not ended by the limit, its thread cannot
+// be stopped: run_ranks prints which ranks hang and aborts the program.
 void run_ranks(int size, std::string_view what, const std::function<void(int)>& function,
                std::chrono::seconds limit = std::chrono::seconds{120});
 
 enum class Over { mem, tcp, shm };
 std::string_view name_of(Over over) noexcept;
 
-// How the communicators of a test are made. rank, size and store of the options are filled in.
+// How to make the communicators of a test. run_communicators sets rank, size and store of the
+// options, and host and transports where other fields give them.
 struct Setup {
   int size = 2;
   Over over = Over::mem;
   Options options = quick_options();
-  std::vector<int> hosts;  // by rank, as the algorithms see them; empty: all on one
+  std::vector<int> hosts;  // by rank, as the algorithms see them; empty: all ranks on one
   mem::MemFaults faults;
   std::uint64_t seed = 0;
 
-  // A deadline that a test can wait for.
+  // Options with deadlines that a test can wait for.
   static Options quick_options();
 };
 
-// run_ranks with a connected communicator each, destroyed before its thread ends.
+// run_ranks, with a connected communicator for each rank. It is destroyed before the thread ends.
 void run_communicators(const Setup& setup, std::string_view what,
                        const std::function<void(Communicator&, int)>& function,
                        std::chrono::seconds limit = std::chrono::seconds{120});
 
-// How much of a large test to run, in percent: RONDO_TEST_EFFORT, else 100. Builds with a sanitizer
+// Returns the percentage of a large test to run: RONDO_TEST_EFFORT, or 100. Builds with a sanitizer
 // set it lower.
 int effort();
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program between two ranks that passes everything on, the handshake included, and changes one
-// range of bytes.
+// A relay between two ranks. It forwards everything, also the handshake, and changes one range of
+// bytes.
 #pragma once
 
 #include <poll.h>
@@ -30,15 +30,15 @@ namespace rondo::testing {
 
 using RelayBytes = std::vector<std::byte>;
 
-// What the relay does: in one direction of every connection it holds back `bytes` bytes from the
-// offset `from` on. When all have come it passes on what `change` makes of them.
+// What the relay changes. In one direction of every connection it holds back `bytes` bytes from
+// offset `from` on. When all have arrived it forwards the result of `change`.
 struct Attack {
   bool towards_target = true;
   std::size_t from = 0, bytes = 0;
   std::function<RelayBytes(RelayBytes)> change = [](RelayBytes all) { return all; };
 };
 
-// Offsets behind the handshake, by direction.
+// Offsets of the first byte after the handshake: towards the target, and from it.
 inline constexpr std::size_t behind_proof = 96 + 32, behind_verdict = 96 + 16;
 
 inline RelayBytes altered(RelayBytes all) {
@@ -53,8 +53,8 @@ inline RelayBytes dropped(const RelayBytes&) {
   return {};
 }
 
-// A connection to 127.0.0.1 from another address of this host, which the other end takes for a
-// connection from another host. Nothing when this host has no such address.
+// Connects to 127.0.0.1 from another address of this host. The other end takes it for a connection
+// from another host. Returns nothing when this host has no such address.
 inline base::FileDescriptor connect_from_outside(std::uint16_t port) {
   for (const InterfaceInfo& one : lib::describe_interfaces({})) {
     if (one.loopback || one.address.find(':') != std::string::npos) continue;
@@ -70,7 +70,8 @@ inline base::FileDescriptor connect_from_outside(std::uint16_t port) {
   return {};
 }
 
-// The handshake on a blocking socket; what was agreed, once the other end has answered the proof.
+// Does the handshake on a blocking socket. Returns the agreement once the other end has answered
+// the proof.
 inline base::Agreement agree_over(const base::FileDescriptor& socket, const base::Claim& claim,
                                   std::string_view secret) {
   base::Initiator initiator(claim, 0, secret);
@@ -91,7 +92,7 @@ inline base::Agreement agree_over(const base::FileDescriptor& socket, const base
   return initiator.agreement();
 }
 
-// Listens on 127.0.0.1 from its construction to its destruction; has a thread of its own.
+// Listens on 127.0.0.1 from its construction to its destruction, on a thread of its own.
 class Relay {
  public:
   Relay(const rendezvous::Endpoint& target, Attack attack)
@@ -117,8 +118,8 @@ class Relay {
     RelayBytes held, out;
   };
   struct Pair {
-    std::array<base::FileDescriptor, 2> sockets;  // of who came, of the target
-    std::array<Way, 2> ways;                      // from each of them
+    std::array<base::FileDescriptor, 2> sockets;  // of the connecting rank, of the target
+    std::array<Way, 2> ways;                      // bytes from each of them
     bool ended = false;
   };
 
@@ -181,7 +182,7 @@ class Relay {
   const rendezvous::Endpoint target_;
   const Attack attack_;
   base::FileDescriptor listener_, stop_;
-  std::list<Pair> pairs_;  // of the thread
+  std::list<Pair> pairs_;  // used by the thread only
   std::thread thread_;
 };
 

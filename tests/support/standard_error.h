@@ -10,7 +10,7 @@
 
 namespace rondo::testing {
 
-// What this program writes to standard error, while the object lives.
+// Captures what this program writes to standard error while the object lives.
 class StandardError {
  public:
   StandardError()
@@ -21,6 +21,7 @@ class StandardError {
   StandardError(const StandardError&) = delete;
   StandardError& operator=(const StandardError&) = delete;
 
+  // The first 64 KiB.
   std::string text() const {
     std::string all(1 << 16, '\0');
     const auto bytes = ::pread(file_.get(), all.data(), all.size(), 0);
@@ -32,7 +33,7 @@ class StandardError {
   base::FileDescriptor before_, file_;
 };
 
-// How often the part is in the text.
+// Counts how often the part is in the text.
 inline std::size_t times(const std::string& text, const std::string& part) {
   std::size_t count = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;

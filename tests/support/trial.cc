@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t margin = 64;  // bytes around a buffer
 constexpr std::byte untouched{0xa5};
 
-// Memory for `bytes` with margins. Contents start as `untouched` too.
+// Makes memory for `bytes` with margins. All of it is `untouched`.
 transports::Blob with_margins(std::size_t bytes) {
   return transports::Blob(bytes + 2 * margin, untouched);
 }
@@ -87,7 +87,7 @@ void Trial::count_elements() {
   if (case_.operation == Collective::all_to_all) return;
   if (schedules::is_blocked(case_.operation)) (gathers() ? in_count_ : out_count_) = *own;
 }
-// Blocks of all ranks come together.
+// Whether the output has a block from each rank. False for all_to_all.
 bool Trial::gathers() const noexcept {
   return schedules::without_counts(case_.operation) == Collective::all_gather ||
          case_.operation == Collective::gather;
@@ -108,7 +108,7 @@ Buffer Trial::input() noexcept {
           in_count_, case_.type};
 }
 
-// An argument that is ignored on this rank is one that must not be used.
+// Where this rank's output is ignored it is null, so that any use of it fails.
 Buffer Trial::output() noexcept {
   if (!has_output()) return {nullptr, case_.in_place ? out_count_ : 0, case_.type};
   return {out_count_ == 0 ? nullptr : out_.data() + margin + out_offset_ * element_bytes(),
@@ -176,7 +176,7 @@ std::string Trial::wrong_output() const {
   return difference(out, expected, element_bytes(), first, out_count_);
 }
 
-// A block from each rank: its first, or in an all_to_all the one for this rank.
+// Checks the block from each rank: its only one, or in an all_to_all the one for this rank.
 std::string Trial::wrong_blocks(const std::byte* out) const {
   const std::size_t first = gathers() ? 0 : before_;
   for (int from = 0; from < size_; ++from) {

@@ -19,33 +19,33 @@ struct Case {
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
   std::size_t count =
-      1;  // of one block, where there are blocks; about that where each rank has a count of its own
+      1;  // of one block, where there are blocks; counts_of() varies it where counts differ
   int root = 0;
   bool in_place = false;
   std::optional<double> scale{};
   Priority priority = Priority::bulk;
 };
-// One of the operations that all ranks call together.
+// Returns one of the operations that all ranks call together.
 Collective some_operation(std::uint64_t number) noexcept;
-// What each rank's block of such an operation has: from nothing to half as much again as the case
-// says.
+// The count of each rank's block. Where an operation allows different counts they are from 0 to 1.5
+// times the count of the case.
 std::vector<std::size_t> counts_of(const Case& what, int size);
 // "all_reduce of 7 f32 max in place", for messages.
 std::string describe(const Case& what);
 
-// One rank's part of a call: its buffers with known contents, the call, and what must have become
-// of the buffers. Buffers are surrounded by bytes that nobody may touch.
+// One rank's part of a call. It makes buffers with known contents, starts the call, and checks the
+// buffers afterwards. Margins around the buffers must not change.
 class Trial {
  public:
   Trial(const Case& what, int rank, int size);
   void start(Communicator& communicator);
   Work& work() noexcept { return work_; }
-  // What is wrong after success; empty when nothing is.
+  // Returns what is wrong after a successful call; empty when nothing is.
   std::string problem() const;
-  // What must hold even after a failure: an input that is not the output is as it was, and nothing
-  // around the buffers has changed.
+  // Returns what is wrong even after a failed call: an input that is not the output has changed, or
+  // the margins have. Empty when nothing is.
   std::string damage() const;
-  // start, wait and problem; throws std::runtime_error.
+  // Does start, wait and problem. Throws std::runtime_error with the problem.
   static void run(Communicator& communicator, const Case& what);
 
  private:
@@ -62,7 +62,7 @@ class Trial {
 
   Case case_;
   int rank_, size_;
-  bool in_place_;  // here: where one of the buffers is ignored there is nothing to share
+  bool in_place_;                    // false where this rank ignores one of the buffers
   transports::Blob in_, out_;        // with their margins; in place both are out_
   std::vector<std::size_t> counts_;  // of each rank's block
   std::size_t before_ = 0;           // elements of the blocks before this rank's

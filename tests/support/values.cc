@@ -18,8 +18,7 @@ namespace {
 
 struct Format {
   int exponent_bits, mantissa_bits;
-  int largest;  // integer up to which sums of most_exact_ranks values stay exact, divided by that
-                // many ranks
+  int largest;  // sums of most_exact_ranks integers of this magnitude stay exact
 };
 
 Format format_of(DType type) {
@@ -39,8 +38,8 @@ Format format_of(DType type) {
   }
 }
 
-// What a rank contributes at a place: integers of every size for integer types, small numbers for
-// the others.
+// The value of a rank at a place: any integer for integer types (integer_at), small numbers for the
+// others (number_at).
 std::uint64_t integer_at(DType type, ReduceOp op, int rank, std::size_t place) {
   return mixed(static_cast<std::uint64_t>(type) * 16 + static_cast<std::uint64_t>(op),
                static_cast<std::uint64_t>(rank), place);
@@ -119,7 +118,7 @@ std::uint64_t reduced_at(DType type, ReduceOp op, int size, double scale, std::s
   }
 }
 
-// Patterns are used again and again by all ranks.
+// Keeps patterns, because all ranks use them again and again. Thread-safe.
 class PatternCache {
  public:
   template <class Function>
@@ -170,8 +169,8 @@ std::uint64_t encode(DType type, double value) {
   int exponent = 0;
   std::frexp(value, &exponent);
   exponent = std::max(exponent - 1, 1 - bias);
-  // The hidden bit of the significand raises the exponent field by one, and so does a significand
-  // that rounds up to the next power.
+  // Adding the hidden bit of the significand increments the exponent field. So does a significand
+  // that rounds up to the next power of two.
   const double significand = std::nearbyint(std::ldexp(std::abs(value), mantissa_bits - exponent));
   return sign + (static_cast<std::uint64_t>(exponent + bias - 1) << mantissa_bits) +
          static_cast<std::uint64_t>(significand);

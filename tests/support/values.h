@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Values whose reduction is known exactly, whatever the order: every partial sum and product of
-// them is representable in its type. They repeat with a prime period, so that a slice in the wrong
-// place shows.
+// Values whose reduction is known exactly in any order, because every partial sum and product is
+// representable in the type. They repeat with a prime period, so that a slice in a wrong place is
+// noticed.
 #pragma once
 
 #include <cstddef>
@@ -19,23 +19,22 @@ namespace rondo::testing {
 inline constexpr std::size_t period = 251;  // elements
 inline constexpr int most_exact_ranks = 8;
 
-// Well mixed bits of three numbers.
+// Hashes three numbers.
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0) noexcept;
 
-// The element of a floating-point type nearest to the value (ties to even), in the low bits. For
-// finite values in range.
+// Returns the element of a floating-point type nearest to the value (ties to even), in the low
+// bits. The value must be finite and in range.
 std::uint64_t encode(DType type, double value);
 
-// One period of what a rank puts in, and of what must come out. Thread-safe; the reference stays
-// good.
+// One period of a rank's input, and of the result. Thread-safe; the reference stays valid.
 const transports::Blob& contribution(DType type, ReduceOp op, int rank);
 const transports::Blob& reduction(DType type, ReduceOp op, int size,
                                   std::optional<double> scale = std::nullopt);
 
-// Elements first, first + 1, ... of the endless repetition of a pattern.
+// Writes elements first, first + 1, ... of the endlessly repeated pattern.
 void tile(std::byte* out, const transports::Blob& pattern, std::size_t element_bytes,
           std::size_t first, std::size_t count);
-// What is wrong with these elements; empty when nothing is.
+// Compares elements with the repeated pattern. Describes the first difference; empty when equal.
 std::string difference(const std::byte* data, const transports::Blob& pattern,
                        std::size_t element_bytes, std::size_t first, std::size_t count);
 

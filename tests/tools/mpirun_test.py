@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rondo bench under the mpirun of Open MPI and of MPICH on this host. Usage: mpirun_test.py PATH_OF_RONDO [unittest arguments]"""
+"""rondo bench under the mpirun of Open MPI and of MPICH on this host.
+Usage: mpirun_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import os
 import shutil
@@ -9,12 +10,12 @@ import unittest
 
 from program import QUICK, RONDO, clean_environment, main, rows
 
-SKIPPED = 77  # meson's exit status of a test that could not run
+SKIPPED = 77  # the exit status with which a test tells meson that it could not run
 OPENMPI, MPICH = "mpirun.openmpi", "mpirun.mpich"
 
 
 def launcher(name, ranks):
-    """mpirun with its arguments, or a test that is skipped."""
+    """Returns mpirun with its arguments. Skips the test when it is not installed."""
     if shutil.which(name) is None:
         raise unittest.SkipTest(f"{name} is not installed")
     more = []
@@ -34,14 +35,14 @@ class Mpirun(unittest.TestCase):
                 with self.subTest(ranks=ranks, operation=operation):
                     result = self.run_under(name, ranks, "bench", operation, "--transport", "tcp", "-b", 64, "-e", "1M", *more, *QUICK)
                     self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-                    # One table and not one of each rank: all have found each other.
+                    # Only one table, not one for each rank: the ranks have joined.
                     self.assertEqual(result.stdout.count("# rondo "), 1, result.stdout)
                     self.assertIn(f": {operation} over tcp, {ranks} ranks\n", result.stdout)
                     self.assertIn("# Wrong elements       : 0 OK", result.stdout)
                     self.assertGreaterEqual(len(rows(result.stdout)), 2)
 
     def check_failure(self, name):
-        """A usage error ends the job, with the message and a status."""
+        """A usage error ends the job with a message and a status."""
         result = self.run_under(name, 2, "bench", "-r", 2, "reduce")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("--root 2", result.stderr + result.stdout)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bench's inputs against the library's own scalar kernels: the expected table must be what they
-// give, in any order of the ranks, with a rounding at every hop or only one at the end.
+// Compares the inputs of rondo bench with the scalar kernels of the library. They must give the
+// expected table in different orders of the ranks, rounded at every hop or only at the end.
 #include "tools/pattern.h"
 
 #include <cstring>
@@ -27,7 +27,7 @@ Bytes input_of(Call call, int rank, std::uint64_t iteration) {
   return input;
 }
 
-// Combines the ranks one by one from `first` on, rounding at each.
+// Combines the inputs of the ranks one by one from `first` on, and rounds each time.
 Bytes chain(const Call& call, const std::vector<Bytes>& inputs, std::size_t first) {
   const kernels::ReduceFunction reduce =
       kernels::find_reduce(call.type, call.op, base::Isa::scalar);
@@ -62,7 +62,7 @@ TEST_CASE("expected results are exact for every type, op and order") {
         const Call call{
             Collective::all_reduce, static_cast<DType>(t), static_cast<ReduceOp>(o), 0, 0, size};
         if (!supports(call.type, call.op)) continue;
-        // Many ranks are slow to compute and matter where the range of the type is small.
+        // Many ranks take long, and only matter where the range of the type is small.
         if (size == 33 && (size_of(call.type) > 1 || o > static_cast<int>(ReduceOp::product)))
           continue;
         INFO(name_of(call.type) << " " << name_of(call.op) << " over " << size);
@@ -125,7 +125,7 @@ TEST_CASE("small floats are encoded to nearest even, subnormals too") {
   CHECK(encode_float(DType::f32, -1.5) == 0xBFC00000);
   CHECK(encode_float(DType::f16, 1.0) == 0x3C00);
   CHECK(encode_float(DType::f16, 2049.0) ==
-        0x6800);  // half way between 2048 and 2050: to the even one
+        0x6800);  // halfway between 2048 and 2050: rounds to even
   CHECK(encode_float(DType::f16, 2051.0) == 0x6802);
   CHECK(encode_float(DType::f16, 5.9604644775390625e-8) == 0x0001);
   CHECK(encode_float(DType::bf16, -2.0) == 0xC000);

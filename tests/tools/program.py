@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the rondo program share: where it is, and how to run it in an environment without launchers."""
+"""What the tests of the rondo program share: its path, and how to run it without a launcher's
+variables."""
 
 import atexit
 import os
@@ -30,7 +31,8 @@ def rondo(*arguments, timeout=60, **changes):
 
 
 def rondo_for_every_user():
-    """A copy of the program that every user may start: the folders of the build may be closed to others."""
+    """Copies the program to where every user may start it, because build folders may be closed to
+    others."""
     folder = tempfile.mkdtemp(prefix="rondo-program-")
     atexit.register(shutil.rmtree, folder)
     os.chmod(folder, 0o755)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rondo program as users start it. Usage: program_test.py PATH_OF_RONDO [unittest arguments]"""
+"""The rondo program, started as users start it.
+Usage: program_test.py PATH_OF_RONDO [unittest arguments]"""
 
 import csv
 import json

@@ -16,7 +16,7 @@ import unittest
 from program import QUICK, RONDO, clean_environment, main, rondo
 
 
-# Says that its traps are set, and stays until a signal comes.
+# Prints that its traps are set, and waits until a signal comes.
 STAY = 'echo ready; sleep 1000 & wait; wait'
 
 
@@ -36,7 +36,7 @@ class Run(unittest.TestCase):
             self.assertEqual(os.listdir(folder), [], "the private directory is gone")
 
     def test_ranks_listen_on_loopback_only(self):
-        # The other rank looks at what rank 0 has opened before it takes part itself.
+        # Rank 1 lists the listening sockets of rank 0 before it joins itself.
         other = textwrap.dedent("""
             import os, pathlib, sys, time
             if os.environ["RONDO_RANK"] == "1":
@@ -81,7 +81,9 @@ class Run(unittest.TestCase):
         self.assertEqual(sorted(result.stderr.splitlines()), ["[0] err", "[1] err", "[2] err"])
 
     def first_failure(self, script):
-        """Starts three ranks, and lets those that wait for the end of their input go on when the first failure has been told."""
+        """Starts three ranks, and closes their input when the first failure has been reported.
+
+        Returns the status, and the message of the first failure."""
         with subprocess.Popen([RONDO, "run", "-n", "3", "--", "sh", "-c", script], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
                               text=True, env=clean_environment()) as process:
             message = process.stderr.readline()
@@ -146,20 +148,21 @@ class Run(unittest.TestCase):
             self.assertEqual(process.wait(timeout=30), 0, process.stderr.read())
 
     def until_taken(self, process):
-        """rondo run has taken what was sent to it."""
+        """Waits until rondo run has taken the signal from its queue."""
         status = pathlib.Path(f"/proc/{process.pid}/status")
         while not re.search(r"ShdPnd:\s*0+\n", status.read_text()):
             os.sched_yield()
 
     def test_the_same_signal_at_once_again(self):
-        """Two within a second are one. On a machine so busy that they were not, once more."""
+        """Two signals within a second count once. The test repeats where a busy machine takes
+        longer."""
         for _ in range(20):
-            # The ranks end when their input does, which is after the second signal.
+            # The ranks end when their input ends, which is after the second signal.
             with subprocess.Popen([RONDO, "run", "-n", "2", "--", "sh", "-c", f'trap "read line; exit 3" TERM; {STAY}'],
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment()) as process:
                 self.until_ready(process, 2)
                 begin = time.monotonic()
-                for _ in range(2):  # two that are pending would be one
+                for _ in range(2):  # the kernel merges two pending signals into one
                     process.send_signal(signal.SIGTERM)
                     self.until_taken(process)
                 took = time.monotonic() - begin
@@ -170,7 +173,7 @@ class Run(unittest.TestCase):
         self.assertEqual(status, 3)
 
     def until_it_ends(self, process, again):
-        """The same signal within a second counts as one, so it is sent until that second is over."""
+        """Sends a signal until the process ends. The same signal within a second counts once."""
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             process.send_signal(again)
@@ -197,7 +200,7 @@ class Run(unittest.TestCase):
         self.assertEqual(sorted(result.stdout.splitlines()), sorted(f"[{rank}] 40" for rank in range(30)))
 
     def gone(self, pids):
-        """Whether all of them end soon."""
+        """Whether all processes end within a minute each."""
         for pid in pids:
             try:
                 handle = os.pidfd_open(pid)
@@ -225,7 +228,7 @@ class Run(unittest.TestCase):
         self.assertTrue(self.gone([int(pid) for pid in result.stdout.split()]))
 
     def test_programs_that_do_not_start(self):
-        # Of a folder in PATH that this user may not enter execvp says that permission is denied.
+        # With a folder in PATH that this user may not enter, execvpe would say "permission denied".
         result = rondo("run", "-n", 3, "no-such-program", PATH="/usr/bin:/bin")
         self.assertEqual(result.returncode, 127)
         self.assertEqual(result.stderr, "rondo run: cannot start 'no-such-program': No such file or directory\n")

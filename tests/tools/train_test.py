@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training example as users start it. Usage: train_test.py PATH_OF_RONDO PATH_OF_TRAIN [unittest arguments]"""
+"""The training example, started as users start it.
+Usage: train_test.py PATH_OF_RONDO PATH_OF_TRAIN [unittest arguments]"""
 
 import csv
 import json
@@ -16,7 +17,7 @@ from program import RONDO, clean_environment, main
 TRAIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "train"
 QUICK = ["--images", "64", "--test-images", "50", "--batch", "16", "--epochs", "10", "--learning-rate", "0.2", "--warm-up", "1"]
 STEPS = 40
-# What depends on the clock.
+# The column that depends on the clock.
 TIMED = "samples_per_second"
 
 
@@ -73,12 +74,12 @@ class Train(unittest.TestCase):
         self.assertIn("1 rank, 64 training", result.stdout)
         alone = self.rows("curve.csv")
         self.check_learns(alone)
-        # Four ranks see the same batches; their sums differ by rounding.
+        # Four ranks see the same batches, but their sums are rounded differently.
         for row, other in zip(alone, self.curve("four.csv")):
             self.assertAlmostEqual(float(row["loss"]), float(other["loss"]), delta=1e-3)
 
     def test_ranks_that_run_out(self):
-        """Last batches of 5 samples (2, 1, 1, 1), of one, and a data set smaller than the ranks."""
+        """Last batches of 5 samples (2, 1, 1, 1) and of one, and fewer samples than ranks."""
         for images, steps in (37, 3), (33, 3), (3, 1):
             with self.subTest(images=images):
                 rows = self.curve("curve.csv", "--images", images, "--test-images", 3)
@@ -116,7 +117,7 @@ class Train(unittest.TestCase):
     def test_checkpoints_on_the_way(self):
         self.curve("part.csv", "--checkpoint", self.folder / "part", "--checkpoint-every", 7, "--reproducible")
         whole = self.rows("part.csv")
-        # The curve keeps what the checkpoint knows, whatever was written after it.
+        # A resumed curve keeps only the rows up to its checkpoint, here step 7.
         self.train("--checkpoint", self.folder / "early", "--stop-after", 7, "--reproducible")
         self.train("--csv", self.folder / "part.csv", "--resume", self.folder / "early", "--reproducible")
         self.assertEqual(self.rows("part.csv"), whole)
