@@ -13,7 +13,7 @@ namespace rondo::mem {
 // purpose, index), so it does not matter when or how often it is asked for.
 class MemDice {
  public:
-  enum Purpose : std::uint64_t { delay, stall, coin, piece };
+  enum Purpose : std::uint64_t { delay, stall, coin, piece, late };
 
   MemDice(std::uint64_t seed, int from, int to, transports::Lane lane) noexcept
       : stream_(mix(mix(mix(mix(seed) + static_cast<std::uint64_t>(from)) +

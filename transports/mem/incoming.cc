@@ -11,14 +11,21 @@ namespace {
 constexpr std::size_t bytes_at_once = std::size_t{256} << 10;
 }  // namespace
 
-MemIncoming::MemIncoming(MemRing& ring, std::atomic<bool>& room_wanted, MemBell& writer,
-                         const MemFaults& faults, const MemDice& dice)
-    : ring_(ring), room_wanted_(room_wanted), writer_(writer), faults_(faults), dice_(dice) {}
+MemIncoming::MemIncoming(MemPipe& pipe, int direction, MemBell& writer, const MemFaults& faults,
+                         const MemDice& dice)
+    : ring_(pipe.rings[direction]),
+      grants_(pipe.grants[direction]),
+      room_wanted_(pipe.room_wanted[direction]),
+      writer_(writer),
+      faults_(faults),
+      dice_(dice),
+      granted_(faults.grants) {}
 
 bool MemIncoming::pump(transports::Sink& sink, transports::Link& link) {
   bool moved = false;
   budget_ = bytes_at_once;
   for (;;) {
+    grant_ahead(sink, link);
     bool more = false;
     if (frames_.accepted()) {
       more = deliver(sink, link);
@@ -31,6 +38,18 @@ bool MemIncoming::pump(transports::Sink& sink, transports::Link& link) {
     if (!more) return moved;
     moved = true;
     if (stuck()) return moved;
+  }
+}
+
+// Each time: what the sink could not say before, it may know now.
+void MemIncoming::grant_ahead(transports::Sink& sink, transports::Link& link) {
+  if (stuck()) return;
+  for (std::size_t ahead = frames_.accepted() ? 1 : 0; ahead < granted_.size(); ++ahead) {
+    if (granted_[ahead]) continue;
+    const auto next = sink.expected(link, ahead);
+    if (!next || next->destination == nullptr || next->bytes == 0) continue;
+    grants_.grant(frame_ + ahead, {next->destination, next->bytes});
+    granted_[ahead] = true;
   }
 }
 
@@ -50,7 +69,15 @@ bool MemIncoming::collect_header() {
 }
 
 void MemIncoming::show(transports::Sink& sink, transports::Link& link) {
-  if (frames_.show(link, sink) && frames_.left() == 0) finish(sink, link);
+  if (!frames_.show(link, sink)) return;
+  if (const auto grant = grants_.take(frame_)) {
+    const transports::Receive& taken = frames_.receive();
+    broken_promise_ =
+        taken.destination != grant->destination.data() || taken.bytes != grant->destination.size();
+    if (broken_promise_) return frames_.halt();
+    if (grant->written) frames_.came(taken.bytes);
+  }
+  if (frames_.left() == 0) finish(sink, link);
 }
 
 bool MemIncoming::show_again(transports::Sink& sink, transports::Link& link) {
@@ -72,6 +99,10 @@ bool MemIncoming::deliver(transports::Sink& sink, transports::Link& link) {
 
 void MemIncoming::finish(transports::Sink& sink, transports::Link& link) {
   ++frame_;
+  if (!granted_.empty()) {
+    granted_.erase(granted_.begin());
+    granted_.push_back(false);
+  }
   frames_.finish(link, sink);
 }
 

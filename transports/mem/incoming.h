@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "transports/assembler.h"
 #include "transports/mem/dice.h"
@@ -20,26 +22,36 @@ namespace rondo::mem {
 // payload, and starts again. The length of a frame comes from the sink alone.
 class MemIncoming {
  public:
-  // writer wakes the rank at the other end when it waits for room.
-  MemIncoming(MemRing& ring, std::atomic<bool>& room_wanted, MemBell& writer,
-              const MemFaults& faults, const MemDice& dice);
+  // pipe, writer and faults outlive this; writer wakes the rank at the other end when it waits for
+  // room. direction: index of the ring in the pipe.
+  MemIncoming(MemPipe& pipe, int direction, MemBell& writer, const MemFaults& faults,
+              const MemDice& dice);
 
   // Delivers what has come, a bounded number of bytes. True when anything moved.
   bool pump(transports::Sink& sink, transports::Link& link);
-  // Reads nothing more.
-  void halt() noexcept { frames_.halt(); }
+  // Reads nothing more, and takes back what was granted: when it returns, the peer writes nothing.
+  void halt() noexcept {
+    frames_.halt();
+    grants_.close();
+  }
   // Everything that came has been delivered.
   bool empty() const noexcept { return ring_.view().empty() && !frames_.held() && delay_ == 0; }
   // Nothing of a frame has been taken.
   bool at_boundary() const noexcept { return frames_.at_boundary(); }
   // The sink has to act before any more is read.
   bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
-  bool misused() const noexcept { return frames_.misused(); }
+  // What this program has done wrong, for the message; empty: nothing.
+  std::string_view misuse() const noexcept {
+    return broken_promise_     ? "a frame was not taken where its memory had been announced"
+           : frames_.misused() ? transports::Assembler::misuse
+                               : std::string_view();
+  }
   // Whether pump() has something to do. Asked after the bell has been told that this rank lies
   // down.
   bool ready() const noexcept { return !stuck() && !ring_.view().empty(); }
 
  private:
+  void grant_ahead(transports::Sink& sink, transports::Link& link);
   bool collect_header();
   void show(transports::Sink& sink, transports::Link& link);
   bool show_again(transports::Sink& sink, transports::Link& link);
@@ -49,6 +61,7 @@ class MemIncoming {
   void consume(std::size_t count) noexcept;
 
   MemRing& ring_;
+  MemGrants& grants_;
   std::atomic<bool>& room_wanted_;
   MemBell& writer_;
   const MemFaults& faults_;
@@ -58,6 +71,8 @@ class MemIncoming {
   std::uint64_t frame_ = 0;        // number of the frame being received
   std::uint64_t delay_drawn_ = 0;  // frames for which a delay has been drawn
   std::uint64_t delay_ = 0;        // progress calls for which the frame is not seen
+  std::vector<bool> granted_;      // frame_ and those that follow it
+  bool broken_promise_ = false;
 };
 
 }  // namespace rondo::mem

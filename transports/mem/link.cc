@@ -21,10 +21,10 @@ MemLink::MemLink(int rank, int peer, transports::Lane lane, MemPipe& pipe, MemBe
       other_(other),
       outgoing_({rank, peer, lane, direction(rank, peer)}, pipe, other, faults,
                 MemDice(seed, rank, peer, lane)),
-      incoming_(pipe.rings[direction(peer, rank)], pipe.room_wanted[direction(peer, rank)], other,
-                faults, MemDice(seed, peer, rank, lane)) {}
+      incoming_(pipe, direction(peer, rank), other, faults, MemDice(seed, peer, rank, lane)) {}
 
 MemLink::~MemLink() {
+  incoming_.halt();
   pipe_.end(MemPipe::closed);
   other_.ring();
 }
@@ -39,9 +39,9 @@ bool MemLink::progress(transports::Sink& sink) {
   const bool ended = pipe_.state.load() != MemPipe::open;
   bool moved = outgoing_.pump(sink, *this);
   moved |= incoming_.pump(sink, *this);
-  if (!broken_ && incoming_.misused()) {
+  if (!broken_ && !incoming_.misuse().empty()) {
     broken_ = true;
-    sink.broken(*this, Errc::system, transports::Assembler::misuse, false);
+    sink.broken(*this, Errc::system, incoming_.misuse(), false);
     return true;
   }
   if (ended && !broken_ && over()) {

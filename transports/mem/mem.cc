@@ -138,6 +138,8 @@ class MemTransport final : public transports::Transport {
   std::optional<MemWindows> windows_;
 };
 
+constexpr std::uint32_t most_grants = 1024;
+
 void require(bool good, const std::string& message) {
   if (!good) throw Error(Errc::invalid_argument, message);
 }
@@ -158,6 +160,9 @@ MemFabric::MemFabric(int size, MemFaults faults, std::uint64_t seed) {
           "MemFabric: a size of " + std::to_string(size) + " is not possible: give at least 1");
   require(faults.capacity >= 1, "MemFaults: a capacity of 0 bytes moves nothing: give at least 1");
   require(faults.queue >= 1, "MemFaults: a queue of 0 frames moves nothing: give at least 1");
+  require(faults.grants <= most_grants, "MemFaults: grants for " + std::to_string(faults.grants) +
+                                            " frames are too many: give at most " +
+                                            std::to_string(most_grants));
   for (const auto& cut : faults.cuts) check_route(cut, size, "cut");
   for (const auto& flip : faults.flips) check_route(flip, size, "flip");
   state_ = std::make_unique<State>(size, std::move(faults), seed);

@@ -2,7 +2,8 @@
 //
 // The transport between ranks that are threads of one process, for tests: it does everything that a
 // network may do to a program, on a seed. It is also the example for whoever writes a new transport
-// (docs/transports.md): read ring.h, outgoing.h, incoming.h, link.h and mem.cc in this order.
+// (docs/transports.md): read ring.h, grants.h, outgoing.h, incoming.h, link.h and mem.cc in this
+// order.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +28,14 @@ struct MemFaults {
   // Whether ranks also reach each other's memory (Windows): what Transport::allocate gives, and
   // nothing else.
   bool windows = false;
+
+  // Frames for which a receiver grants the memory to its sender (Sink::expected, with `ahead` from
+  // 0 to grants - 1), which then writes their payload itself, as an RDMA writer does: before the
+  // header has come, and before the frames in front of it. At most 1024; 0: all bytes go through
+  // the link. Routes with a cut, or with a flip still to come, use no grant.
+  std::uint32_t grants = 0;
+  // A granted payload is written 0 to `late` progress calls of its sender after send().
+  std::uint32_t late = 0;
 
   // A frame stays invisible for 0 to `delay` progress calls of its receiver.
   std::uint32_t delay = 0;

@@ -47,10 +47,17 @@ class MemOutgoing {
     std::optional<std::uint64_t> flip;  // the bit of header and payload that arrives wrong
     std::size_t moved = 0;              // header bytes included
     std::vector<std::byte> own;         // the payload, where it is not borrowed
+    // The payload goes straight to the memory that the receiver has granted, after so many progress
+    // calls; the header waits until it is there.
+    bool direct = false;
+    std::uint64_t number = 0, late = 0;
     std::size_t bytes() const noexcept { return header.size() + payload.size(); }
   };
 
   transports::Send refuse(std::size_t room_needed);
+  bool granted(std::size_t payload_bytes) const;
+  transports::Send enqueue(Frame frame);
+  bool write_granted();
   bool may_try_again() const noexcept;
   bool stalls();
   std::optional<std::uint64_t> take_flip(std::size_t payload_bytes);

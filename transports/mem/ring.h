@@ -21,6 +21,7 @@
 #include <rondo/error.h>
 
 #include "base/file_descriptor.h"
+#include "transports/mem/grants.h"
 
 namespace rondo::mem {
 
@@ -114,6 +115,7 @@ struct MemPipe {
   explicit MemPipe(std::size_t capacity) : rings{MemRing(capacity), MemRing(capacity)} {}
 
   MemRing rings[2];
+  MemGrants grants[2];  // of the reader of that direction, to its writer
   std::atomic<bool> room_wanted[2] = {false, false};  // by the writer of that direction
   std::atomic<int> state{open};
   static constexpr std::uint64_t not_cut = UINT64_MAX;
