@@ -78,7 +78,7 @@ enum class Verdict : std::uint32_t {
 // Cause and remedy: "the job secrets differ: give all ranks the same RONDO_SECRET".
 std::string explain(Verdict verdict);
 
-// The side that connects. One object for each connection.
+// The side that connects (the connector). One object for each connection.
 class Initiator {
  public:
   // peer: the rank that this end means to reach.
@@ -105,7 +105,7 @@ class Initiator {
   ProofBytes proof_{};
 };
 
-// The side that listens.
+// The side that listens. One object for each connection.
 class Acceptor {
  public:
   Acceptor(std::uint32_t rank, std::string_view secret, Terms terms = {});

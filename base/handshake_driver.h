@@ -34,8 +34,8 @@ inline constexpr std::size_t longest_handshake_message = std::max(hello_bytes, c
 // Thread-bound, without locks. After a failure awaits() is 0, and why() and code() say the cause.
 class HandshakeDriver {
  public:
-  // Decides about a claim that has been proved; the caller of take() gives it. It must check
-  // meant_for_this_rank().
+  // A function from the caller of take(). It decides about a claim that has been proved, and must
+  // check meant_for_this_rank().
   using Admit = std::function<Verdict(const Acceptor&)>;
 
   // Both throw Error(system) when OpenSSL fails. peer: the rank that the connector means to reach.

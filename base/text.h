@@ -12,7 +12,7 @@
 
 namespace rondo::base {
 
-// "64 MiB", "1.5 KiB", "10 B": at most four digits that count.
+// "64 MiB", "1.5 KiB", "10 B": at most four significant digits.
 std::string describe_bytes(std::uint64_t bytes);
 // "connection refused": the text of an errno for use within a sentence, its first letter in lower
 // case unless an abbreviation begins it.

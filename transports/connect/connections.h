@@ -64,8 +64,8 @@ struct Peer {
 // Thread-bound: start() and the functions below it belong to the thread that drives the transport;
 // only forget() is thread-safe. A thread of its own, the set-up thread, accepts, connects and does
 // the handshakes. It also arbitrates when both ends open the same connection at once. It sleeps
-// when there is nothing to do. Events pass from it to the user under a lock, which take() locks:
-// ask pending() first. A connection that cannot be opened is an event of kind failed; the
+// when there is nothing to do. Events pass from it to the user under a mutex, which take() locks:
+// ask pending() first. A connection that cannot be opened is an event of kind failed. The
 // destructor stops and joins the set-up thread.
 //
 //   Connections connections(options, 1);            // listens; address() is for the other ranks

@@ -24,9 +24,9 @@ namespace rondo::tcp {
 // connection is then held below that rate, which becomes a ceiling. The ceiling rises a little each
 // time that the connection has been freed.
 //
-// A freed connection may not keep a queue, because its own input comes more slowly. It still sends
-// in bursts, and each burst is a queue for a moment. So it is soon held to its former share, which
-// spreads the bursts.
+// If its own input comes more slowly than the link takes it, a freed connection keeps no queue. It
+// still sends in bursts, and each burst is a queue for a moment. So it is soon held to its former
+// share, which spreads the bursts.
 class BulkPace {
  public:
   // What the kernel says about a connection.

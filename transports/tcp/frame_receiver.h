@@ -53,7 +53,7 @@ class FrameReceiver {
   void halt() noexcept { frames_.halt(); }
   void flag_readable() noexcept { readable_ = true; }
   void flag_hang_up() noexcept { hung_up_ = true; }
-  // The sink expected a frame when it was last asked.
+  // The sink expected a frame, or awaited a header, when it was last asked.
   bool expecting() const noexcept { return expecting_; }
   // True when the socket is flagged and receive() would read from it.
   bool has_work() const noexcept;

@@ -13,9 +13,9 @@ namespace rondo::tcp {
 // corrects that. Arithmetic only: no clock, no socket. Reentrant.
 //
 // The rate is what was delivered while something was queued. A path whose queue ran empty has shown
-// only that it is not slower: that may raise the rate, and never lowers it. A path that has not
-// been measured for 100 ms is assumed to be up to twice as fast when it gets bytes again, but not
-// faster than was first assumed.
+// only that it is not slower: that may raise the rate, and never lowers it. If a path that has not
+// been measured for 100 ms gets bytes again, its rate is doubled, but not above what was assumed
+// first.
 class PathLoad {
  public:
   // speed: in Mbit/s, as the interface's driver reports it; 0: not known.

@@ -9,9 +9,11 @@
 // once, and the fastest pair comes first. Without any pair, routing decides. Each pair gets as many
 // connections as the rank wants that wants fewer, connect::most_connections in all.
 //
-// Left out are loopback, addresses that both hosts have (bridges for containers), interfaces for
-// containers unless a filter names them, and pairs that are more than eight times slower than the
-// fastest.
+// Left out are:
+//   loopback;
+//   addresses that both hosts have (bridges for containers);
+//   interfaces for containers, unless a filter names them;
+//   pairs that are more than eight times slower than the fastest.
 #pragma once
 
 #include <cstddef>
