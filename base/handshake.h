@@ -84,10 +84,10 @@ class Initiator {
   // peer: the rank that this end means to reach.
   Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, Terms terms = {});
   HelloBytes hello() const;
-  // Checks the acceptor's proof and returns the own one. Throws Error: authentication when the
-  // proof is wrong, unsupported for another version, rendezvous when another rank answers or
-  // something that is not Rondo. After an error the caller may send refused_proof, so that the
-  // acceptor learns why the connection ends.
+  // Checks the acceptor's proof and returns the proof of this end. Throws Error: authentication
+  // when the acceptor's proof is wrong, unsupported for another version, rendezvous when another
+  // rank answers or something that is not Rondo. After an error the caller may send refused_proof,
+  // so that the acceptor learns why the connection ends.
   ProofBytes answer(const ChallengeBytes& challenge);
   // Throws Error(rendezvous) when the bytes are not a verdict.
   static Verdict read_verdict(const VerdictBytes& bytes);

@@ -142,6 +142,7 @@ struct WindowPlace {
 inline constexpr std::size_t window_area_bytes = std::size_t{4} << 20;
 
 // Lets ranks of one host or process load and store each other's memory without a link.
+// Thread-bound: the thread that drives the transport.
 class Windows {
  public:
   virtual ~Windows() = default;

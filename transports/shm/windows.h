@@ -46,6 +46,8 @@ class ShmImports {
   base::QuotaLog log_;
 };
 
+// The windows of the shm transport: areas in the segments, and allocated memory. Thread-bound (the
+// driver of the transport). It takes no lock of its own; find() may take that of ShmExports.
 class ShmWindows final : public transports::Windows {
  public:
   // peers: in order of ranks; they and `own` outlive the object.
