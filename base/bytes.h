@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fixed-width little-endian integers in byte ranges, bounds checked. Everything that crosses a wire
-// goes through here.
+// Reads and writes fixed-width little-endian integers. Everything that crosses a wire goes through
+// here. store_little() and load_little() check no bounds; Reader does. Reentrant.
 #pragma once
 
 #include <concepts>
@@ -50,7 +50,7 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-// Reads from untrusted bytes. Past the end every get gives zero and ok() turns false for good:
+// Reads from untrusted bytes. Past the end every get gives zero or nothing and ok() stays false:
 // check it once, at the end.
 class Reader {
  public:

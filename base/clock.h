@@ -6,7 +6,7 @@
 
 namespace rondo {
 
-// Durations of std, which every room uses.
+// Every room uses these durations without std::chrono.
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
@@ -18,8 +18,8 @@ namespace rondo::base {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-// now + time without overflow. A time of a century or more, or beyond the clock's end, means
-// "never".
+// Adds without overflow. A time of a century or more, or beyond the clock's end, means "never":
+// TimePoint::max().
 template <class Rep, class Period>
 TimePoint after(TimePoint now, std::chrono::duration<Rep, Period> time) noexcept {
   constexpr double century_s = 3.2e9;
@@ -29,8 +29,8 @@ TimePoint after(TimePoint now, std::chrono::duration<Rep, Period> time) noexcept
   return now + step;
 }
 
-// A timeout for poll() and friends: rounded up to whole milliseconds, never negative, at most
-// `cap`.
+// The timeout for poll() or epoll_wait(): rounded up to whole milliseconds, 0 when `until` has
+// passed, at most `cap`.
 inline int poll_timeout(TimePoint now, TimePoint until,
                         milliseconds cap = milliseconds{1000}) noexcept {
   if (until <= now) return 0;

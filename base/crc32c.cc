@@ -57,9 +57,9 @@ using Extend = std::uint32_t (*)(std::uint32_t crc, const std::byte* from,
 
 #if defined(__x86_64__)
 
-// The instruction has a latency of three cycles and can start in every one, so three neighbouring
-// blocks are folded side by side, and joined by multiplying each earlier checksum by x^(8 *
-// block_bytes): four lookups with these tables.
+// The instruction has a latency of three cycles and can start in every cycle. So three neighbouring
+// blocks are folded side by side. To join them, the earlier checksum is multiplied by
+// x^(8 * block_bytes) modulo the polynomial: four lookups in these tables.
 constexpr std::size_t block_bytes = 1024;
 using ShiftTable = std::array<std::array<std::uint32_t, 256>, 4>;
 

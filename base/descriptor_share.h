@@ -5,9 +5,10 @@
 
 namespace rondo::base {
 
-// The most connections without a proof that a listener may hold: a quarter of the descriptors that
-// this process may have (RLIMIT_NOFILE as it is now), at least one. So strangers cannot take the
-// descriptors that the job needs.
+// How many connections a listener may hold before they prove the secret: a quarter of the
+// descriptors that this process may have (RLIMIT_NOFILE as it is now), at least one. So strangers
+// cannot use up the descriptors that the job needs. Without a limit the result is the largest
+// number. Thread-safe.
 std::size_t most_unproved_descriptors() noexcept;
 
 }  // namespace rondo::base

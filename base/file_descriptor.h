@@ -9,8 +9,8 @@
 
 namespace rondo::base {
 
-// Owns a descriptor. In a child made by fork() own_descriptors.h has closed it, and the child's
-// copy of this object does not touch the number.
+// Owns a descriptor and closes it at the end. In a child made by fork(), own_descriptors.h has
+// closed it already, so the child's copy of this object leaves the number alone. Reentrant.
 class FileDescriptor {
  public:
   FileDescriptor() noexcept = default;
@@ -33,7 +33,7 @@ class FileDescriptor {
     if (is_here()) remove_own_descriptor(number_);
     return std::exchange(number_, -1);
   }
-  // A child made by fork() keeps it open: for one that is about to start a program.
+  // Lets a child made by fork() keep it open: for a child that is about to start a program.
   void keep_in_child() noexcept {
     if (is_here()) remove_own_descriptor(number_);
   }

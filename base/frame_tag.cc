@@ -15,7 +15,7 @@ namespace rondo::base {
 namespace {
 
 constexpr std::size_t nonce_bytes = 12;
-// OpenSSL counts in int.
+// OpenSSL takes lengths as int.
 constexpr std::size_t most_at_once = std::size_t{1} << 30;
 
 void check(int result) {

@@ -22,15 +22,15 @@
 //   key  = HMAC-SHA256(PRK, "rondo frames of the " role hello challenge proof 0x01)[0..16)
 //                                                       ; role = "initiator" | "acceptor"
 //
-// Each key serves the frames of one direction (base/frame_tag.h). Keys follow from the secret and
-// both nonces, so each connection has its own. They follow from the whole handshake too, so a relay
-// that passes it on cannot make a frame.
+// Each key serves the frames of one direction (base/frame_tag.h). Keys are derived from the secret
+// and both nonces, so each connection has its own. They are derived from the whole handshake too,
+// and from the secret, so a relay that passes the handshake on cannot make a frame.
 //
-// Each proof covers everything said before it and the role of who gives it, so it can be neither
-// replayed (fresh nonces of both) nor reflected (roles) nor moved to another rank, lane or job. An
-// initiator that finds the acceptor's proof wrong sends 32 zero bytes, so that the acceptor learns
-// why it goes. Every version keeps the sizes and the place of magic and version, so that two
-// versions can tell each other apart.
+// Each proof covers all messages before it and the role of its sender. So nobody can replay it
+// (both nonces are fresh), reflect it (the roles differ) or use it for another rank, lane or job.
+// An initiator that refuses the acceptor's challenge sends 32 zero bytes instead of a proof, so
+// that the acceptor learns why the connection ends. Every version keeps the sizes of the messages
+// and the place of magic and version, so that two versions can tell each other apart.
 #include "base/handshake.h"
 
 #include <openssl/crypto.h>
@@ -80,8 +80,8 @@ struct FreeMac {
 };
 using MacContext = std::unique_ptr<EVP_MAC_CTX, FreeMac>;
 
-// Without a key. OpenSSL looks algorithms up by their names, which takes longer than the hash of a
-// handshake: once is enough.
+// A context without a key, to be copied. OpenSSL looks algorithms up by name, which takes longer
+// than the hash of a handshake, so that is done once.
 const MacContext& hmac_sha256() {
   static const MacContext context = [] {
     const std::unique_ptr<EVP_MAC, FreeMac> mac(EVP_MAC_fetch(nullptr, "HMAC", nullptr));
@@ -101,7 +101,7 @@ ProofBytes hmac(std::string_view secret, std::string_view role, std::span<const 
   if (secret.size() > INT_MAX)
     throw Error(Errc::invalid_argument, "the job secret is longer than 2 GiB");
   const MacContext context(EVP_MAC_CTX_dup(hmac_sha256().get()));
-  // A null key would mean "the key of last time".
+  // For OpenSSL a null key means "the previous key".
   const char* const key = secret.empty() ? "" : secret.data();
   bool done = context && EVP_MAC_init(context.get(), reinterpret_cast<const unsigned char*>(key),
                                       secret.size(), nullptr) == 1;

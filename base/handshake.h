@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Both ends of a new connection prove that they know the job secret before anything is kept for the
-// peer. No I/O here: the caller moves fixed-size messages, hello -> challenge -> proof -> verdict.
-// The grammar is in handshake.cc and docs/wire.md.
+// Both ends of a new connection prove that they know the secret before either keeps anything for
+// its peer. No I/O here: the caller moves messages of fixed size, hello -> challenge -> proof ->
+// verdict. The grammar is in handshake.cc and docs/wire.md.
+//
+// Initiator and Acceptor are reentrant and take no locks. Their constructors, and every member that
+// computes a proof or a key, throw Error(system) when OpenSSL fails.
 #pragma once
 
 #include <array>
@@ -26,13 +29,15 @@ using VerdictBytes = std::array<std::byte, verdict_bytes>;
 
 enum class Purpose : std::uint16_t { rendezvous = 1, data = 2, memory = 3 };
 
+// An initiator that refuses the acceptor sends this instead of its proof.
 inline constexpr ProofBytes refused_proof{};
 
-// What the secret stands for: the job, or this user on this host.
+// Whom the secret identifies: the job, or this user on this host.
 enum class SecretOf { job, user };
 
-// What protects the frames behind the handshake, under keys derived from it: nothing, a tag for
-// each header, or also a tag for each payload. The greater wish of the two ends holds.
+// What protects the frames that follow the handshake, with keys derived from it: nothing, a tag for
+// each header, or also a tag for each payload. If the ends want different protection, the stronger
+// one holds.
 enum class Protection : std::uint32_t { none, headers, payload };
 
 // The result of the handshake as one end sees it. It has keys only with protection.
@@ -41,14 +46,14 @@ struct Agreement {
   SessionKeys keys;
 };
 
-// What an end brings into the handshake beside its claim. The proofs cover it, so a relay cannot
-// lower it.
+// What an end brings into the handshake besides its claim. The proofs cover the terms, so a relay
+// cannot lower the protection.
 struct Terms {
   SecretOf secret_of = SecretOf::job;
   Protection protection = Protection::none;
 };
 
-// What the initiator says of itself. job is 0 until the rendezvous has given it.
+// What the initiator says about itself. job is 0 until the rendezvous has assigned it.
 struct Claim {
   Purpose purpose = Purpose::rendezvous;
   std::uint32_t rank = 0;
@@ -70,21 +75,22 @@ enum class Verdict : std::uint32_t {
   secret_needed,
   other_user,
 };
-// "the job secrets differ: give all ranks the same RONDO_SECRET"
+// Cause and remedy: "the job secrets differ: give all ranks the same RONDO_SECRET".
 std::string explain(Verdict verdict);
 
-// The side that connects. One object for each connection.
+// The side that connects (the connector). One object for each connection.
 class Initiator {
  public:
-  // peer: the rank it means to reach.
+  // peer: the rank that this end means to reach.
   Initiator(const Claim& claim, std::uint32_t peer, std::string_view secret, Terms terms = {});
   HelloBytes hello() const;
-  // Checks the acceptor's proof; throws Error: authentication when it is wrong (the caller may then
-  // send refused_proof, so that the acceptor learns why the connection ends), unsupported for
-  // another version, rendezvous when it is another rank or not Rondo at all.
+  // Checks the acceptor's proof and returns the proof of this end. Throws Error: authentication
+  // when the acceptor's proof is wrong, unsupported for another version, rendezvous when another
+  // rank answers or something that is not Rondo. After an error the caller may send refused_proof,
+  // so that the acceptor learns why the connection ends.
   ProofBytes answer(const ChallengeBytes& challenge);
-  static Verdict read_verdict(
-      const VerdictBytes& bytes);  // throws Error(rendezvous) for anything else
+  // Throws Error(rendezvous) when the bytes are not a verdict.
+  static Verdict read_verdict(const VerdictBytes& bytes);
   // After answer(). Without a secret there is no protection.
   Agreement agreement() const;
 
@@ -99,24 +105,24 @@ class Initiator {
   ProofBytes proof_{};
 };
 
-// The side that listens.
+// The side that listens. One object for each connection.
 class Acceptor {
  public:
   Acceptor(std::uint32_t rank, std::string_view secret, Terms terms = {});
-  // Throws Error(rendezvous) when the bytes are not a Rondo hello at all (the caller closes without
-  // an answer). A hello of another version is answered: the claim's version() tells.
+  // Throws Error(rendezvous) when the bytes are not a hello of Rondo; the caller then closes the
+  // connection without an answer. A hello of another version gets an answer: see version().
   ChallengeBytes challenge(const HelloBytes& hello);
-  // What the hello says, proved only once proves() was true.
+  // What the hello says. It is proved only after proves() has returned true.
   const Claim& claim() const noexcept { return claim_; }
   std::uint16_t version() const noexcept { return version_; }
   bool meant_for_this_rank() const noexcept { return meant_for_this_rank_; }
   bool peer_has_secret() const noexcept { return peer_has_secret_; }
   bool proves(const ProofBytes& proof) const;  // constant time
-  // The verdict when the proof of a claim is wrong: the secrets differ, the peer has none, or it is
-  // another user.
+  // The verdict for a wrong proof: the versions differ, the secrets differ, the peer has none, or
+  // it is another user.
   Verdict refusal() const noexcept;
   static VerdictBytes write_verdict(Verdict verdict);
-  // As Initiator::agreement(), once proves(proof) was true.
+  // Like Initiator::agreement(); call it after proves(proof) has returned true.
   Agreement agreement(const ProofBytes& proof) const;
 
  private:

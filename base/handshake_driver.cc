@@ -105,7 +105,7 @@ void HandshakeDriver::take_challenge(const ChallengeBytes& challenge) {
     say(proof_);
     state_ = State::verdict;
   } catch (const Error& error) {
-    // So the acceptor learns why the connection ends.
+    // Tells the acceptor that this end refuses it.
     say(refused_proof);
     end(static_cast<Errc>(error.code().value()), error.what());
   }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // One end's part of a handshake, from its first message to the verdict. Every transport and the
-// rendezvous drive their handshakes with it. No I/O and no clock: the caller reads and sends the
-// messages, and bounds the time.
+// rendezvous use it. No I/O and no clock: the caller reads and sends the messages and sets a
+// deadline.
 //
 //   HandshakeDriver handshake = HandshakeDriver::connector(claim, peer, secret, terms);
 //   for (;;) {
 //     send(handshake.output());                        // may be empty
 //     if (handshake.awaits() == 0) break;              // over: accepted(), or why() and code()
-//     handshake.take(receive(handshake.awaits()));     // exactly so many bytes
+//     handshake.take(receive(handshake.awaits()));     // exactly that many bytes
 //   }
 #pragma once
 
@@ -31,44 +31,45 @@ namespace rondo::base {
 // A buffer of this size holds every message of a handshake.
 inline constexpr std::size_t longest_handshake_message = std::max(hello_bytes, challenge_bytes);
 
-// Thread-bound.
+// Thread-bound, without locks. After a failure awaits() is 0, and why() and code() say the cause.
 class HandshakeDriver {
  public:
-  // The acceptor's user judges a claim that has been proved. It need not ask whether the claim was
-  // proved, but must ask whether it was meant_for_this_rank().
+  // A function from the caller of take(). It decides about a claim that has been proved, and must
+  // check meant_for_this_rank().
   using Admit = std::function<Verdict(const Acceptor&)>;
 
-  // peer: the rank that the connector means to reach.
+  // Both throw Error(system) when OpenSSL fails. peer: the rank that the connector means to reach.
   static HandshakeDriver connector(const Claim& claim, std::uint32_t peer, std::string_view secret,
                                    Terms terms = {});
   static HandshakeDriver acceptor(std::uint32_t rank, std::string_view secret, Terms terms = {});
 
   // Bytes of the message that must come next; 0: the handshake is over.
   std::size_t awaits() const noexcept;
-  // What must be sent now. It is valid until the next take() or refuse().
+  // What must be sent now, valid until the next take() or refuse().
   std::span<const std::byte> output() const noexcept { return output_; }
-  // Takes the next message. A message of another size than awaits() ends the handshake. admit: for
-  // the acceptor; it is called when the claim has been proved. Throws what admit throws, and
-  // Error(system) when OpenSSL cannot check a proof.
+  // Takes the next message. A message of another size than awaits() ends the handshake. An acceptor
+  // calls `admit` once the claim has been proved. Throws what admit throws, and Error(system) when
+  // OpenSSL cannot check the connector's proof.
   void take(std::span<const std::byte> message, const Admit& admit = {});
-  // For an acceptor that ends the handshake early, with this verdict.
+  // Ends the handshake early with this verdict. For an acceptor only.
   void refuse(Verdict verdict);
 
   // The verdict was welcome.
   bool accepted() const noexcept { return state_ == State::over && verdict_ == Verdict::welcome; }
-  // Over without a welcome: why, as words for a user, and what kind of failure it is:
-  // authentication (the secrets or users differ), unsupported (the versions differ), rendezvous, or
-  // system (OpenSSL fails).
+  // The cause, in words for a user, when the handshake is over without a welcome. code() is
+  // authentication (the secrets or users differ), unsupported (the versions differ), system
+  // (OpenSSL fails), or rendezvous.
   const std::string& why() const noexcept { return why_; }
   Errc code() const noexcept { return code_; }
   // The verdict that the acceptor has given; nothing when the handshake ended without one.
   std::optional<Verdict> verdict() const noexcept { return verdict_; }
-  // For an acceptor: the peer has proved its claim, whatever the verdict is.
+  // True when the peer has proved its claim, whatever the verdict is. For an acceptor only.
   bool proved() const noexcept { return proved_; }
   // For an acceptor, after the first message.
   const Claim& claim() const noexcept { return acceptor_->claim(); }
   std::uint16_t version() const noexcept { return acceptor_->version(); }
-  // Once both ends have proved themselves: what protects the frames that follow.
+  // What protects the frames that follow. Call it after both ends have proved themselves. Throws
+  // Error(system) when OpenSSL fails.
   Agreement agreement() const;
 
  private:

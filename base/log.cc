@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, 5> names{"off", "error", "warning", "info", "debug"};
 
-// One writev for the whole line: the kernel keeps short writes of several processes apart.
+// One writev for the whole line: the kernel does not mix short writes of several processes.
 void write_line(std::string_view level, std::string_view text) noexcept {
   constexpr std::string_view program = "rondo ", colon = ": ", end = "\n";
   std::array<iovec, 5> parts{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hashes and random numbers. All of them give the same on every machine. None protects against
-// somebody who looks for two inputs with one hash.
+// Hashes and random numbers, the same on every machine. None is safe against an attacker who looks
+// for two inputs with the same hash. Reentrant.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ constexpr std::uint64_t mix_hash(std::uint64_t hash, std::uint64_t value) noexce
   return spread_bits((hash ^ value) + golden_step);
 }
 
-// A hash of bytes: FNV-1a, whose upper bits are good, and spread_bits() for the lower ones.
+// A hash of bytes: FNV-1a, whose upper bits are good; spread_bits() makes the lower ones good too.
 constexpr std::uint64_t hash_bytes(std::span<const std::uint8_t> bytes) noexcept {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const std::uint8_t byte : bytes) hash = (hash ^ byte) * 0x100000001b3;

@@ -18,7 +18,7 @@ class RONDO_CAPABILITY("mutex") Mutex {
 
   void lock() RONDO_ACQUIRE() { mutex_.lock(); }
   void unlock() RONDO_RELEASE() { mutex_.unlock(); }
-  // For std::condition_variable, which accepts nothing else.
+  // For std::condition_variable, which accepts no other type.
   std::mutex& standard() noexcept { return mutex_; }
 
  private:
@@ -38,12 +38,12 @@ class RONDO_SCOPED_CAPABILITY Locked {
   Lockable& lock_;
 };
 
-// The opposite: the holder of a lock gives it back for as long as the object lives.
+// Releases a lock that the caller holds, and takes it again when the object ends.
 template <class Lockable>
 class RONDO_SCOPED_CAPABILITY Unlocked {
  public:
   explicit Unlocked(Lockable& lock) RONDO_RELEASE(lock) : lock_(lock) { lock_.unlock(); }
-  ~Unlocked() RONDO_RELEASE() { lock_.lock(); }  // clang's word for "ends the scope"
+  ~Unlocked() RONDO_RELEASE() { lock_.lock(); }  // for clang, RELEASE here ends the scope
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
 

@@ -23,7 +23,7 @@ constexpr std::size_t word_bits = 64,
 std::array<std::atomic<std::uint64_t>, words> table;
 std::atomic<std::size_t> used_words{0};
 
-// In the child, where only this thread lives: nothing here may lock or allocate.
+// Runs in the child, where only this thread lives. It must not lock or allocate.
 void close_all() noexcept {
   internal::forks.fetch_add(1);
   const std::size_t end = used_words.exchange(0);
@@ -32,7 +32,8 @@ void close_all() noexcept {
       ::close(static_cast<int>(word * word_bits) + std::countr_zero(bits));
 }
 
-// Runs when the library is loaded. When there is no memory for it, children keep the descriptors.
+// Registers when the library is loaded. If there is no memory for that, children keep the
+// descriptors.
 [[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, close_all);
 
 }  // namespace

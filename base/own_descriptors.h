@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Knows which descriptors of this process are Rondo's. A child made by fork() inherits them all.
-// While it lives, the peers of a rank that has died would see open connections. So the child closes
-// them at once (pthread_atfork).
+// Knows which descriptors of this process are Rondo's. A child made by fork() inherits them all. If
+// the child kept them, the peers of a rank that has died would see open connections while the child
+// lives. So the child closes them at once (pthread_atfork).
 //
 // This is state of the whole process because fork() copies the process, not one communicator. It is
-// a table of bits, one for each number. It takes no lock and no memory, since a child may do little
-// more before exec() than close descriptors. A descriptor that another thread opens during the fork
-// may be missed. Thread-safe.
+// a table of bits, one for each number below 2^20. It takes no lock and allocates nothing, because
+// a child of a process with threads may do neither. A descriptor that another thread opens during
+// the fork may be missed. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,14 @@ namespace internal {
 extern std::atomic<unsigned> forks;
 }  // namespace internal
 
-// Counts the forks between the process that loaded the library and this one. An object made under
-// another count belongs to another process: its descriptors are closed here, or their numbers mean
-// something else.
+// Counts the forks between the process that loaded the library and this one. An object that was
+// made with another count belongs to another process: its descriptors are closed here, and their
+// numbers may be in use for something else.
 inline unsigned process_generation() noexcept {
   return internal::forks.load(std::memory_order_relaxed);
 }
 
-// The error of a communicator that is used in a forked child.
+// The error text of a communicator that is used in a forked child.
 inline constexpr std::string_view used_in_child =
     "this process is a forked child, without the connections and threads of the communicator that "
     "its "

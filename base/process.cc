@@ -40,7 +40,7 @@ std::string read_short_file(const std::string& path) {
 }
 
 std::optional<ProcessStatus> read_process(int process) {
-  // The name stands in parentheses and may hold any character, parentheses too.
+  // The name stands in parentheses and may contain any character, parentheses too.
   const std::string text = read_short_file("/proc/" + std::to_string(process) + "/stat");
   const auto open = text.find('('), close = text.rfind(')');
   if (open == std::string::npos || close == std::string::npos || close < open) return std::nullopt;

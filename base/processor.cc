@@ -24,7 +24,7 @@ Isa choose_isa() noexcept {
                                     " is ignored: it can be scalar, avx2 or avx512; using " +
                                     std::string(name_of(most)));
   } catch (...) {
-    // Out of memory for a message: the choice stands without it.
+    // No memory for the warning: go on without it.
   }
   return most;
 }

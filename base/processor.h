@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What kernels may use of the processor. Reentrant.
+// Which instructions kernels may use. Thread-safe.
 #pragma once
 
 #include <string_view>
 
 namespace rondo::base {
 
-// Sets of instructions, each with those before it: avx2 is AVX2, FMA and F16C; avx512 is AVX-512 F,
-// BW, VL and DQ.
+// Sets of instructions. avx2 is AVX2, FMA and F16C; avx512 is AVX-512 F, BW, VL and DQ, and avx2.
 enum class Isa : unsigned char { scalar, avx2, avx512 };
 std::string_view name_of(Isa isa) noexcept;
 
-// The widest set that the processor and the operating system have.
+// The widest set that the processor and the operating system support. Detected once.
 Isa processor_isa() noexcept;
-// The one that kernels use: RONDO_ISA=scalar|avx2|avx512 lowers it, and another word is told in a
-// warning. Read once, at the first call.
+// The set that kernels use. RONDO_ISA=scalar|avx2|avx512 lowers it; any other word is ignored with
+// a warning. The variable is read once, at the first call.
 Isa best_isa() noexcept;
 
-// Detects processor_isa(); one source for each family of processors.
+// Detects what processor_isa() returns. Each family of processors has a source of its own.
 Isa detect_isa() noexcept;
 
-// Cores that this process may run on, at least 1.
+// The number of cores that this process may run on, at least 1.
 int usable_cores() noexcept;
 
 }  // namespace rondo::base

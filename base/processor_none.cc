@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Processors of other families: the scalar kernels serve every type.
+// For processors that are not x86-64: only the scalar kernels run there.
 #include "base/processor.h"
 
 namespace rondo::base {

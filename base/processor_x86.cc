@@ -7,7 +7,7 @@ namespace rondo::base {
 
 namespace {
 
-// Not in the list that clang 14 lets __builtin_cpu_supports ask for.
+// __builtin_cpu_supports of clang 14 does not know "f16c".
 bool has_f16c() noexcept {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;

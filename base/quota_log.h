@@ -10,13 +10,13 @@
 
 namespace rondo::base {
 
-// Lines that strangers can cause must not fill a disk: the first ten are written, then at most one
-// a minute, which tells how many were left out before it. Thread-bound.
+// Limits log lines that strangers can cause, so that they cannot fill a disk. The first ten are
+// written, then at most one a minute, which tells how many were left out before it. Thread-bound.
 class QuotaLog {
  public:
   void line(LogLevel level, const std::string& text);
-  // How many lines were left out since the last one that was written; no value: leave this one out
-  // as well.
+  // Says whether a line may be written now. The value is the number of lines that were left out
+  // since the last one that was written; without a value, leave this line out too.
   std::optional<std::uint64_t> admit(TimePoint now);
 
  private:

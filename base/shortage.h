@@ -5,11 +5,11 @@
 
 namespace rondo::base {
 
-// Errors of the system that may pass: too few descriptors, too many of them in flight between
-// processes, too little memory.
+// True for an errno that may pass: no descriptor is free, too many are in flight between processes,
+// or the system is short of memory.
 bool is_shortage(int error) noexcept;
-// The remedy for one, with the limit that holds: "; this process may have 64 open files: raise the
-// limit (ulimit -n)". Empty for other errors.
+// The remedy for such an errno, with the limit where it is known: "; this process may have 64 open
+// files: raise the limit (ulimit -n)". Empty for other errors.
 std::string remedy_of_shortage(int error);
 
 }  // namespace rondo::base

@@ -12,13 +12,14 @@
 
 namespace rondo::base {
 
-// "64 MiB", "1.5 KiB", "10 B"
+// "64 MiB", "1.5 KiB", "10 B": at most four significant digits.
 std::string describe_bytes(std::uint64_t bytes);
-// "connection refused": an errno in small letters, as it stands within a sentence.
+// "connection refused": the text of an errno for use within a sentence, its first letter in lower
+// case unless an abbreviation begins it.
 std::string describe_errno(int number);
-// Without blanks, tabs and ends of lines at both ends.
+// Leaves out blanks, tabs and line ends at both ends.
 std::string_view trim(std::string_view text) noexcept;
-// The number that the whole text is; no value for anything else, or for one that T does not hold.
+// Reads the whole text as a number. No value when it is not a number, or not one that fits in T.
 template <class T>
 std::optional<T> parse_whole(std::string_view text) noexcept {
   T value{};

@@ -6,9 +6,10 @@
 
 namespace rondo::base {
 
-// Every thread of the library is started here: with all signals blocked, so that handlers of the
-// program run on the program's own threads, and with a name (at most 15 characters) that debuggers
-// and top show. Throws Error(system), with the limit of threads, when the system cannot start one.
+// Starts every thread of the library. All signals are blocked in it, so that the program's handlers
+// run on the program's own threads. Debuggers and top show its name (at most 15 characters).
+// Throws Error(system) when the system cannot start one, with the limit of threads if that is the
+// cause. Thread-safe.
 std::thread start_thread(const char* name, std::function<void()> body);
 
 }  // namespace rondo::base

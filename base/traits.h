@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What tells the operations apart: one row for each. Everything else that depends on the kind of an
-// operation (sizes of buffers, what is checked, what is proved, what is measured) asks this table.
+// What distinguishes the operations: a table with one row for each. Everything that depends on the
+// kind of an operation (sizes of buffers, checks, proofs, measurements) asks this table. All of it
+// is constant, so it is thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -14,18 +15,19 @@
 
 namespace rondo::base {
 
-// What of the whole buffer a rank passes as input, or receives as output.
+// Which part of the whole buffer a rank passes as input, or gets as output.
 enum class Extent : std::uint8_t {
   nothing,
   all,
-  own_block,  // the block of this rank, where there is a block for each
+  own_block,  // the block of this rank
   on_root     // all on the root, nothing elsewhere
 };
 
 struct Traits {
   Collective operation = Collective::barrier;
   std::string_view name = {};
-  // The same operation with equal counts; the operation itself where it has no counts by rank.
+  // The form with equal counts of an operation whose schedule takes a count for each rank;
+  // otherwise the operation itself. all_to_all_v too: it runs as messages, without a schedule.
   Collective plain = operation;
   Extent in = Extent::all, out = Extent::all;
   bool reduces = false;
@@ -35,19 +37,19 @@ struct Traits {
   bool messages = false;
 
   constexpr bool rooted() const noexcept { return in == Extent::on_root || out == Extent::on_root; }
-  // Each rank has a count of its own.
+  // The schedule takes a count for each rank. False for all_to_all_v, which has no schedule.
   constexpr bool has_counts() const noexcept { return plain != operation; }
-  // The output has a block from each rank, the input is one.
+  // The input is one block, the output has a block from each rank.
   constexpr bool gathers() const noexcept { return in == Extent::own_block; }
   // The input has a block for each rank, the output is one.
   constexpr bool scatters() const noexcept { return out == Extent::own_block; }
-  // A call gives the count of one block, which is that of the smaller buffer.
+  // A call gives the count of one block, which is the whole of the smaller buffer.
   constexpr bool counts_one_block() const noexcept {
     return (gathers() || scatters()) && !has_counts();
   }
 };
 
-// In the order of the enum, and a last row for values outside it.
+// In the order of the enum. The last row is for values outside it.
 inline constexpr std::array<Traits, collective_count + 1> all_traits{{
     {.operation = Collective::all_reduce, .name = "all_reduce", .reduces = true},
     {.operation = Collective::reduce, .name = "reduce", .out = Extent::on_root, .reduces = true},
@@ -107,8 +109,8 @@ constexpr const Traits& traits_of(Collective operation) noexcept {
   return all_traits[std::min<std::size_t>(static_cast<std::size_t>(operation), collective_count)];
 }
 
-// Whether a rank has the given block of such a buffer; where the buffer is not cut into blocks, any
-// part of it.
+// Whether a rank has the given block of a buffer of this extent, or, if the buffer has no blocks,
+// the given part.
 constexpr bool holds(Extent extent, bool is_root, bool is_own_block) noexcept {
   switch (extent) {
     case Extent::all:
@@ -122,7 +124,7 @@ constexpr bool holds(Extent extent, bool is_root, bool is_own_block) noexcept {
   }
   return false;
 }
-// Whether a rank has any of it.
+// Whether a rank has any part of such a buffer.
 constexpr bool holds_some(Extent extent, bool is_root) noexcept {
   return holds(extent, is_root, true);
 }

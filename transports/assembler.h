@@ -13,38 +13,40 @@
 
 namespace rondo::transports {
 
-// The receiving half of a link, as far as it is the same for every transport: one frame after the
-// other, from its header over the sink's answer to the last byte of its payload.
+// The part of a link's receiving half that is the same for every transport. It takes one frame
+// after the other: its header, the sink's answer, and its payload to the last byte.
 //
 //   head (collecting) -> show -> accept -> payload -> finish -> head of the next
 //                             -> hold   -> held, until announce() has an answer: show again
 //                             -> refuse -> closed
 //
-// The receiver reads, or has a view of what came; this says where the next bytes go and how many,
-// and keeps what the sink has seen and not used. Thread-bound: the driver of the transport. It
-// locks nothing. Every function that calls the sink returns with closed() set when the sink has
-// called halt() from within, and touches no memory of a frame after that.
+// The transport's receiver reads, or has a view of the bytes that came. The assembler says where
+// the next bytes go and how many, and keeps the bytes that the sink was shown and did not use.
+// Thread-bound (the driver of the transport), without locks. If the sink calls halt() from within,
+// the function that called the sink returns with closed() set and does not touch the frame's
+// memory any more.
 class Assembler {
  public:
-  // What a transport may put behind a header and show to nobody: a tag.
+  // The most bytes that a transport may add after a header for its own use: a tag.
   static constexpr std::size_t most_trailer_bytes = 16;
-  // A sink leaves less than this of what it is shown.
+  // A sink may leave fewer than this many bytes unused.
   static constexpr std::size_t most_left_over = 16;
   static constexpr std::string_view misuse = "received bytes have been left unused";
 
-  // Before the first frame.
+  // A trailer of this size follows every header. Call it before the first frame.
   void expect_trailer(std::size_t bytes) noexcept { head_bytes_ = frame_header_bytes + bytes; }
   // Nothing is read or written any more.
   void halt() noexcept { state_ = State::closed; }
 
   bool held() const noexcept { return state_ == State::held; }
   bool accepted() const noexcept { return state_ == State::payload; }
-  // Refused, halted or misused: for good.
+  // True for good once a header was refused, halt() was called or the sink misused the link.
   bool closed() const noexcept { return state_ == State::closed; }
-  // The sink has left more than an element unused: a mistake in this program.
+  // The sink left too many bytes unused, or accepted a frame that it did not announce: a defect in
+  // this program.
   bool misused() const noexcept { return misused_; }
   bool collecting() const noexcept { return state_ == State::head; }
-  // Nothing of the next frame is here.
+  // No byte of the next frame has arrived.
   bool at_boundary() const noexcept { return collecting() && head_come_ == 0; }
 
   // Where the rest of the header and its trailer go.
@@ -83,28 +85,29 @@ class Assembler {
     return announced_;
   }
 
-  // Of the frame that has been announced or accepted.
+  // Describes the frame that has been announced or accepted.
   const Receive& receive() const noexcept { return receive_; }
   bool placed() const noexcept { return receive_.destination != nullptr; }
-  // Bytes of its payload that are still to come.
+  // How many bytes of its payload are still to come.
   std::size_t left() const noexcept { return receive_.bytes - come_; }
 
-  // Where the next bytes of the payload go: a placed frame's destination, else `slot` behind what
-  // the sink has left, which is copied to its front. As much as is left, or as there is room for.
+  // Where the next bytes of the payload go. For a placed frame that is its destination. For a
+  // borrowed one it is `slot`, after the bytes that the sink left unused, which are copied to its
+  // front. The result holds what is left(), or what fits in the slot.
   std::span<std::byte> room(std::span<std::byte> slot) noexcept {
     if (placed()) return {receive_.destination + come_, left()};
     std::memcpy(slot.data(), left_over_.data(), left_over_bytes_);
     return slot.subspan(left_over_bytes_, std::min(left(), slot.size() - left_over_bytes_));
   }
-  // So many bytes have been written to what room(slot) gave. The frame has been accepted.
+  // `bytes` bytes have been written to what room(slot) gave. The frame must have been accepted.
   void came(Link& link, Sink& sink, std::span<std::byte> slot, std::size_t bytes) {
     come_ += bytes;
     if (!placed() && bytes != 0) lend(link, sink, slot.first(left_over_bytes_ + bytes));
   }
-  // Likewise for a placed frame whose bytes come out of order.
+  // The same for a placed frame whose bytes come out of order.
   void came(std::size_t bytes) noexcept { come_ += bytes; }
-  // Takes the next bytes of the payload from where they lie, at most left() of them. Returns how
-  // many are done with; 0 only for none.
+  // Takes the next bytes of the payload, at most left(), from the transport's memory. Returns how
+  // many the transport may forget; 0 only when there were none.
   std::size_t take(Link& link, Sink& sink, std::span<const std::byte> bytes) {
     std::size_t taken = bytes.size();
     if (placed())
@@ -116,7 +119,8 @@ class Assembler {
     come_ += taken;
     return taken;
   }
-  // Nothing is left(): tells the sink, and goes on with the next header.
+  // Tells the sink that the frame is complete and goes on with the next header. Call it when
+  // left() is 0.
   void finish(Link& link, Sink& sink) {
     if (state_ != State::payload) return;
     if (left_over_bytes_ != 0) return close_misused();
@@ -138,7 +142,7 @@ class Assembler {
     left_over_bytes_ = 0;
     state_ = State::closed;
   }
-  // view: what was left over, and what follows it.
+  // view: the bytes that were left unused, and those that follow them.
   void lend(Link& link, Sink& sink, std::span<const std::byte> view) {
     const std::size_t used = std::min(view.size(), sink.data(link, view));
     if (view.size() - used >= most_left_over) return close_misused();
@@ -157,10 +161,10 @@ class Assembler {
   bool announced_ = false, misused_ = false;
   Receive receive_;
   std::size_t head_come_ = 0, head_bytes_ = frame_header_bytes;
-  std::size_t come_ = 0;  // of the payload
+  std::size_t come_ = 0;  // bytes of the payload that have arrived
   std::size_t left_over_bytes_ = 0;
   Head head_{};
-  // Twice the largest rest of an element, so that what follows always completes it.
+  // Twice the largest rest of an element, so that there is always room to complete the element.
   std::array<std::byte, 2 * most_left_over> left_over_{};
 };
 

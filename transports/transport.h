@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the engine asks of something that moves bytes. A link is a reliable ordered pipe of frames
-// to one peer, in both directions; there is one for each peer and lane (link_lanes). Nothing here
+// What the engine asks of a transport. A link is a reliable ordered pipe of frames to one peer, in
+// both directions; there is one for each peer and lane (link_lanes). Nothing on the data path
 // blocks: "no room" is a return value. One thread at a time drives a transport (start, link, send,
 // progress, prepare_sleep); address() and reach() may be called before that.
 //
@@ -27,14 +27,14 @@ namespace rondo::transports {
 
 inline constexpr std::size_t frame_header_bytes = 64;
 // A payload of at most this size is never borrowed: a link that cannot hand all of it over copies
-// the rest, or answers full. So ranks that exchange small frames and then write over what they sent
-// never wait for each other's reading.
+// the rest, or answers full. So ranks that exchange small frames may write over what they sent
+// without waiting until the peer has read it.
 inline constexpr std::size_t eager_bytes = std::size_t{64} << 10;
-// Each peer has one link per lane. Bulk and urgent carry the collectives of that Priority, messages
-// what two ranks send each other. A lane has an order of its own and waits for no other lane.
+// Each peer has one link per lane. Bulk and urgent carry the collectives of that Priority; messages
+// carries what two ranks send each other. A lane has its own order and waits for no other lane.
 enum class Lane : std::uint8_t { bulk, urgent, messages };
 inline constexpr int link_lane_count = 3;
-// In the order in which a transport serves them.
+// The lanes, in the order in which a transport serves them.
 inline constexpr std::array link_lanes = {Lane::urgent, Lane::messages, Lane::bulk};
 static_assert(link_lanes.size() == link_lane_count);
 
@@ -44,9 +44,10 @@ constexpr Lane lane_of(Priority priority) noexcept {
 using HeaderBytes = std::array<std::byte, frame_header_bytes>;
 using Blob = std::vector<std::byte>;
 
-// Where the payload of the next frame goes. destination set: placed, the bytes land there and
-// nowhere else (possibly before the header has been checked). destination null: borrowed, the sink
-// is shown views of bytes that sit in the transport's own cache-sized slot.
+// Where the payload of the next frame goes. If destination is set, the frame is placed: the bytes
+// land there and nowhere else, possibly before the header has been checked. If it is null, the
+// frame is borrowed: the sink is shown views of the bytes in the transport's slot, which fits in
+// the cache.
 struct Receive {
   std::byte* destination = nullptr;
   std::size_t bytes = 0;
@@ -54,15 +55,15 @@ struct Receive {
 
 enum class Send {
   done,    // the payload has been handed over and may change
-  copied,  // the payload may change, but the frame is still under way: Sink::sent follows; for at
-           // most eager_bytes
-  queued,  // payload borrowed until Sink::sent; for more than eager_bytes
+  copied,  // the payload may change, but the frame is still under way: Sink::sent follows; only for
+           // at most eager_bytes
+  queued,  // payload borrowed until Sink::sent; only for more than eager_bytes
   full,    // no room; nothing was taken; try again after progress
 };
 
 enum class Header {
   accept,  // it is the frame that expected() announced (or announces now); the payload follows
-  hold,    // of an operation not started here yet: keep the header, ask expected() again later
+  hold,    // its operation has not started here: keep the header, ask expected() again later
   refuse,  // wrong; the sink has dealt with it; read nothing more from this link
 };
 
@@ -71,48 +72,46 @@ class Link {
   virtual ~Link() = default;
   virtual int peer() const noexcept = 0;
   virtual Lane lane() const noexcept = 0;
-  // Opens the connection when it is not open yet (then: full until it is). header and payload are
-  // sent as one frame. A queued payload stays borrowed. Frames are delivered in the order of send
-  // calls.
+  // Sends header and payload as one frame. Frames are delivered in the order of the calls. Opens
+  // the connection when it is not open yet, and answers full until it is. cookie comes back in
+  // Sink::sent.
   virtual Send send(const HeaderBytes& header, std::span<const std::byte> payload,
                     std::uint64_t cookie) = 0;
   // The peer's address as a user would know it ("10.0.0.7:41022"), for messages.
   virtual std::string describe() const = 0;
 };
 
-// The engine's side. Called only from within Transport::progress (never from send), on the driving
-// thread.
+// The engine's side of a transport. A transport calls it only from within Transport::progress,
+// never from send, on the driving thread.
 class Sink {
  public:
   virtual ~Sink() = default;
   // ahead 0: the frame that must come next on this link, if one can be taken now. It is a pure
   // function of the operations: asking twice gives the same answer until the frame has arrived.
   // Without an answer a transport still reads the header of a frame that comes, and nothing more,
-  // and shows it to arrived(): a peer that does something else must be noticed.
+  // and shows it to arrived(): the engine must notice a peer that does something else.
   // ahead > 0: the frame that comes this many frames later, if it is placed and its destination may
-  // be written now, before the frames in front of it. No answer says nothing about what lies
-  // further ahead.
-  // A destination, however far ahead, is a promise: the frame in this position gets exactly this
-  // destination and size, and its memory may be written until the frame has arrived, halt() has
-  // returned or the transport is gone. The sink takes nothing back before: that it has no answer
-  // any more, or that its operation is about to fail, changes nothing for a frame that it has
-  // announced.
+  // be written now, before the earlier frames. No answer says nothing about frames further ahead.
+  // A destination, however far ahead, is a promise: this frame gets exactly this destination and
+  // size. Its memory may be written until the frame has arrived, halt() has returned or the
+  // transport is gone. The sink never takes a promise back, even when it has no answer any more or
+  // when its operation is about to fail.
   virtual std::optional<Receive> expected(Link& link, std::size_t ahead) = 0;
-  // Without an answer from expected(): a header is awaited all the same, soon, and says what
-  // follows. A transport that asks the system for each link may look as often as for a link that
+  // True when expected() has no answer, but a header is awaited soon and says what follows. A
+  // transport that makes a system call for each link may then look as often as for a link that
   // expects a frame.
   virtual bool awaits_header(Link&) { return false; }
-  // The header of the next frame. After hold, the transport asks expected() at each progress and,
-  // when it answers, shows the same header again.
+  // Shows the header of the next frame. After hold, the transport asks expected() at each progress
+  // and shows the same header again when there is an answer.
   virtual Header arrived(Link& link, const HeaderBytes& header) = 0;
-  // The next payload bytes of a borrowed frame, in order. Returns how many were used (whole
-  // elements); the rest, fewer than 16 bytes, is shown again in front of what follows.
+  // Shows the next payload bytes of a borrowed frame, in order. Returns how many were used (whole
+  // elements). The rest, fewer than 16 bytes, is shown again in front of what follows.
   virtual std::size_t data(Link& link, std::span<const std::byte> view) = 0;
-  // The whole frame, payload included, is here.
+  // The whole frame has arrived, payload included.
   virtual void received(Link& link) = 0;
   virtual void sent(Link& link, std::uint64_t cookie) = 0;
-  // The link is of no further use. `what` is the exact cause as first seen: "connection reset by
-  // peer". clean: the peer closed it in order, at a frame boundary.
+  // The link is lost for good. `what` is the exact cause as first seen: "connection reset by peer".
+  // clean: the peer closed it in order, at a frame boundary.
   virtual void broken(Link& link, std::error_code code, std::string_view what, bool clean) = 0;
 };
 
@@ -123,15 +122,15 @@ class Registration {
   virtual ~Registration() = default;
 };
 
-// Memory from a transport, for as long as the object lives; it may outlive the transport.
+// Memory from a transport, valid for as long as the object lives. It may outlive the transport.
 class Allocation {
  public:
   virtual ~Allocation() = default;
   virtual std::span<std::byte> memory() const noexcept = 0;
 };
 
-// Where memory from Transport::allocate lies, in words that hold in every process. generation 0:
-// nowhere.
+// Where memory from Transport::allocate lies, in numbers that mean the same in every process.
+// generation 0: nowhere.
 struct WindowPlace {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
@@ -139,31 +138,33 @@ struct WindowPlace {
   bool operator==(const WindowPlace&) const = default;
 };
 
-// Of each rank's area: what Windows::area() shows.
+// The size of each rank's area, which Windows::area() shows.
 inline constexpr std::size_t window_area_bytes = std::size_t{4} << 20;
 
-// Ranks of one host (or process) that load and store each other's memory without a link.
+// Lets ranks of one host or process load and store each other's memory without a link.
+// Thread-bound: the thread that drives the transport.
 class Windows {
  public:
   virtual ~Windows() = default;
-  // Those that take part, ascending, this one among them.
+  // The ranks that take part, ascending, this one among them.
   virtual std::span<const int> ranks() const noexcept = 0;
   // Memory that `rank`, one of ranks(), writes and all of them read: window_area_bytes, page
-  // aligned, zero at the start. Null for other ranks. Nobody but the engine uses it.
+  // aligned, zero at the start. Null for other ranks. Only the engine uses it.
   virtual std::byte* area(int rank) const noexcept = 0;
-  // Where own memory is for the others, when all of it lies in one live allocation that every one
-  // of them can map.
+  // Where the others find this rank's memory, if all of it lies in one live allocation that each of
+  // them can map; otherwise nowhere (generation 0).
   virtual WindowPlace find(const void* data, std::size_t bytes) noexcept = 0;
-  // A peer's memory in this process, valid until the peer frees it; null when the place is none or
-  // cannot be mapped. The place comes from the peer: its bounds are checked.
+  // A peer's memory in this process, valid until the peer frees it. Null when the place is nowhere
+  // or cannot be mapped. The place comes from the peer, so its bounds are checked.
   virtual std::byte* map(int rank, WindowPlace place, std::size_t bytes) = 0;
-  // To be called after stores that others may sleep for: wakes those that have announced it by
-  // prepare_sleep(). It contains the fence between these stores and that look; between
-  // prepare_sleep() and poll() the driver looks at the areas once more.
+  // Wakes the ranks that have announced in prepare_sleep() that they sleep. Call it after stores
+  // that others may wait for. It contains the fence between these stores and its look at who
+  // sleeps. For its part, a driver looks at the areas once more between prepare_sleep() and poll().
   virtual void notify() noexcept = 0;
 };
 
-// How near a peer is: smaller is nearer; no value when it cannot be reached, and then why.
+// How near a peer is; smaller is nearer. Without a distance the peer cannot be reached, and `why`
+// says why.
 struct Reach {
   std::optional<int> distance;
   std::string why;
@@ -174,49 +175,50 @@ class Transport {
  public:
   virtual ~Transport() = default;  // closes every link; bounded
   virtual std::string_view name() const noexcept = 0;
-  // This rank's address, which every other rank will be shown.
+  // This rank's address, which every other rank gets.
   virtual Blob address() const = 0;
   // The address for people, "10.0.0.7:41022".
   virtual std::string describe() const = 0;
   // After start(): how a peer is reached, for people: "2 paths: 10.1.0.1 -> 10.1.0.2
   // (eth0), 10.2.0.1 -> 10.2.0.2 (eth1)". Empty: there is nothing to say.
   virtual std::string describe_peer(int) const { return {}; }
-  // Untrusted bytes from the peer: checked, never followed blindly.
+  // How near the peer is. The address holds untrusted bytes from the peer and is checked.
   virtual Reach reach(int peer, std::span<const std::byte> address) const = 0;
-  // After rendezvous: everyone's addresses by rank (empty where a rank has none), and the nonce of
-  // the job that peers prove.
+  // Called after the rendezvous. addresses: one for each rank, empty for a rank that has none. job:
+  // the nonce of the job, which the handshakes between peers cover.
   virtual void start(std::vector<Blob> addresses, std::uint64_t job) = 0;
   // The communicator has failed: its operations end, and their memory goes back to the caller. Once
   // this has returned, no peer and no progress() reads or writes memory that a sink has announced
-  // or that was given to send(): what was granted to peers is revoked, frames under way are cut in
+  // or that was given to send(). Rights granted to peers are revoked, frames under way are cut in
   // both directions, and progress() moves nothing any more. The engine calls it before the first
   // operation ends as failed, under the lock that guards progress(), possibly from within
   // progress() (in a call of the sink). Bounded: it waits for the device and never for a peer.
-  // Calling it again does nothing. Memory from allocate() is the exception: peers that do not know
-  // of the failure yet may load and store it in their direct algorithms, so what is freed from now
-  // on must not be given out again.
+  // Calling it again does nothing.
+  // Memory from allocate() is the exception: peers that do not know of the failure yet may load and
+  // store it in their direct algorithms. So memory that is freed from now on must not be given out
+  // again.
   virtual void halt() noexcept = 0;
-  // Makes a start() that waits for other ranks end with Error(rendezvous) and this text. From any
-  // thread.
+  // Makes a start() that waits for other ranks end with Error(rendezvous) and this text.
+  // Thread-safe.
   virtual void interrupt(std::string_view) noexcept {}
   // The link to a peer; owned by the transport, the same object at every call.
   virtual Link& link(int peer, Lane lane) = 0;
   // Makes memory known, so that frames from and to it need no copy and no registration of their
-  // own. Null where the transport has no such thing. The transport finds it by address. From any
-  // thread. Throws Error(system) when the system refuses.
+  // own. The transport finds it by address. Null where the transport has no registrations.
+  // Thread-safe. Throws Error(system) when the system refuses.
   virtual std::unique_ptr<Registration> register_memory(std::span<std::byte>) { return nullptr; }
   // After start(): the ranks whose memory this one reaches directly; null where the transport has
-  // no such thing.
+  // no windows.
   virtual Windows* windows() noexcept { return nullptr; }
   // After start(): zeroed, page aligned memory that windows() can show to the others; null where
-  // there is none. From any thread.
+  // there is none. Thread-safe.
   virtual std::unique_ptr<Allocation> allocate(std::size_t) { return nullptr; }
   // Moves what can be moved without blocking, in the order of link_lanes, a bounded number of bytes
   // for each link. True when anything moved.
   virtual bool progress(Sink& sink) = 0;
-  // Becomes readable (poll) when progress may have something to do again. Before sleeping the
-  // driver calls prepare_sleep; false: do not sleep, there is work. The descriptor may be watched
-  // by another thread than the driver's.
+  // Becomes readable (poll) when progress may have something to do again. Another thread than the
+  // driver's may watch it. Before the driver sleeps it calls prepare_sleep(); false means that
+  // there is work and it must not sleep.
   virtual int wait_descriptor() const noexcept = 0;
   virtual bool prepare_sleep() = 0;
 };

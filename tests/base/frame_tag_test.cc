@@ -57,7 +57,7 @@ Ends shake_hands(base::Protection of_initiator, base::Protection of_acceptor,
   return ends;
 }
 
-// HKDF as OpenSSL has it.
+// HKDF as OpenSSL computes it.
 base::SessionKey hkdf(std::string_view secret, const std::vector<std::byte>& salt,
                       const std::vector<std::byte>& info) {
   EVP_KDF* const kdf = EVP_KDF_fetch(nullptr, "HKDF", nullptr);
@@ -100,7 +100,7 @@ TEST_CASE("frames that are altered, replayed, left out or reordered are noticed"
   const base::SessionKey key{std::byte{7}};
   base::FrameTag sender(key), receiver(key);
   const base::Tag first = tag_of(sender, "first");
-  CHECK(tag_of(sender, "first") == first);  // nobody has been sent it yet
+  CHECK(tag_of(sender, "first") == first);  // it was not sent, so its number is used again
   const base::Tag second = tag_of(sender, "second", 1);
   sender.skip(2);
   SECTION("in order") {

@@ -11,7 +11,7 @@ using base::HandshakeDriver;
 
 const base::Claim claim{base::Purpose::data, 3, 8, 7, 1, 2};
 
-// Carries messages until one end waits for nothing, and gives the verdict for a proved claim.
+// Carries messages until one end awaits nothing. `verdict` is given to a proved claim.
 void carry(HandshakeDriver& connector, HandshakeDriver& acceptor,
            base::Verdict verdict = base::Verdict::welcome) {
   const auto admit = [&](const base::Acceptor& claimed) {
@@ -84,7 +84,7 @@ TEST_CASE("bytes that are no handshake end it without an answer", "[handshake]")
   CHECK_FALSE(acceptor.accepted());
   CHECK(acceptor.code() == Errc::rendezvous);
   CHECK(acceptor.why().find("not Rondo") != std::string::npos);
-  // Nothing is taken any more.
+  // The handshake is over, so it takes no message.
   acceptor.take(bytes);
   CHECK(acceptor.output().empty());
 }

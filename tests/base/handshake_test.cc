@@ -11,7 +11,7 @@ namespace {
 
 const base::Claim claim{base::Purpose::data, 3, 8, 0x1122334455667788u, 1, 2};
 
-// What both ends see when every message arrives as it was sent.
+// What both ends see if every message arrives as it was sent.
 struct Exchange {
   base::Initiator initiator;
   base::Acceptor acceptor;
@@ -63,7 +63,7 @@ TEST_CASE("a wrong secret is noticed by whoever looks first", "[handshake]") {
   CHECK(code_of(exchange.initiator, exchange.challenge) == Errc::authentication);
   CHECK(exchange.acceptor.refusal() == base::Verdict::bad_secret);
 
-  // An impostor that skips the check cannot make the proof either.
+  // An impostor that does not check the acceptor's proof cannot make its own either.
   Exchange impostor("two", "two");
   base::Acceptor victim(0, "one");
   Exchange other("one", "one");

@@ -8,7 +8,8 @@
 namespace rondo::testing {
 namespace {
 
-// Of the reference program by S. Vigna (prng.di.unimi.it/splitmix64.c), seed 1234567.
+// The numbers come from the reference program by S. Vigna (prng.di.unimi.it/splitmix64.c), seed
+// 1234567.
 TEST_CASE("SplitMix64 gives the numbers of the reference") {
   base::SplitMix64 random(1234567);
   for (const std::uint64_t wanted :

@@ -23,10 +23,10 @@ TEST_CASE("every operation has traits that agree with each other") {
     const base::Traits& traits = base::traits_of(static_cast<Collective>(i));
     CAPTURE(traits.name);
     CHECK(parse_collective(traits.name) == static_cast<Collective>(i));
-    // A block of one's own needs a buffer of blocks.
+    // Where a rank has a block of its own, the buffer has blocks.
     CHECK((traits.blocks || !(traits.gathers() || traits.scatters())));
     CHECK((!traits.messages || !(traits.blocks || traits.reduces || traits.rooted())));
-    // Counts by rank change nothing else.
+    // An operation differs from its plain form only in the counts.
     const base::Traits& plain = base::traits_of(traits.plain);
     CHECK(!plain.has_counts());
     CHECK((plain.in == traits.in && plain.out == traits.out));

@@ -22,11 +22,11 @@ class NoLink final : public transports::Link {
   std::string describe() const override { return {}; }
 };
 
-// Answers as it is told, for one frame at a time.
+// Answers as the test tells it, for one frame at a time.
 class ScriptedSink final : public transports::Sink {
  public:
   transports::Header answer = transports::Header::accept;
-  transports::Blob buffer;  // of the frame
+  transports::Blob buffer;  // for the payload of the frame
   bool placed = true, known = true;
   std::size_t element = 1;
   std::size_t used = 0;
@@ -72,7 +72,7 @@ struct Bench {
     frames.head_came(header.size());
     CHECK(frames.head_complete());
   }
-  // As a ring gives them: in place, `piece` bytes at a time.
+  // Gives bytes as a ring does: in place, `piece` bytes at a time.
   void take(const transports::Blob& payload, std::size_t piece) {
     for (std::size_t at = 0; at < payload.size() && frames.accepted();) {
       const std::size_t bytes = std::min(piece, payload.size() - at);
@@ -80,7 +80,7 @@ struct Bench {
       CHECK(frames.left() == payload.size() - at);
     }
   }
-  // As a socket gives them.
+  // Gives bytes as a socket does.
   void read(const transports::Blob& payload, std::size_t piece) {
     for (std::size_t at = 0; at < payload.size() && frames.accepted();) {
       const auto room = frames.room(slot);

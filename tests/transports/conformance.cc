@@ -10,7 +10,7 @@
 namespace rondo::testing {
 namespace {
 
-// Around every size at which an implementation may change its mind.
+// Sizes around each limit at which an implementation may work in another way.
 const std::vector<std::size_t> sizes{0,       1,       7,         16,   63,   64,     65,
                                      4095,    4097,    449,       1000, 4096, 65'536, 131'071,
                                      131'072, 131'073, 1'048'579, 0,    3};
@@ -164,7 +164,7 @@ void cut_within_a_frame(const MakeTransports& make) {
   CHECK(group[1].problems.empty());
 }
 
-// What was announced and what was given to send() is left alone from then on.
+// After halt(), the transport leaves memory alone that was announced or given to send().
 void halted(const MakeTransports& make, int who) {
   Group group(make, 2);
   const std::size_t bytes = std::size_t{30} << 20;
@@ -222,7 +222,7 @@ void sleeps_and_wakes(const MakeTransports& make) {
   }
 }
 
-// A peer that is ahead fills the link; the one that cannot take it must be able to sleep.
+// A peer that is ahead fills the link. A rank that cannot take the frames must be able to sleep.
 void stalled_link_lets_sleep(const MakeTransports& make) {
   Group group(make, 2);
   const std::size_t bytes = std::size_t{30} << 20;

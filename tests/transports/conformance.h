@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every transport must do, as checks over a factory of connected transports:
+// What every transport must do, as checks that run with a factory of connected transports:
 //   for (const auto& check : conformance()) DYNAMIC_SECTION(check.name) { check.run(factory); }
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace rondo::testing {
 
-// `size` transports, one for each rank, started with one another's addresses.
+// Makes `size` transports, one for each rank, started with one another's addresses.
 using MakeTransports = std::function<std::vector<std::unique_ptr<transports::Transport>>(int size)>;
 
 struct Check {
@@ -34,10 +34,10 @@ struct Expected {
   std::uint64_t number = 0;
   std::size_t bytes = 0;
   bool placed = true;
-  std::size_t element = 1;  // borrowed: used in multiples of this
+  std::size_t element = 1;  // the sink uses bytes of a borrowed frame in multiples of this
 };
 
-// One rank: a transport, what it shall send and what it expects, link by link, and what happened.
+// One rank: a transport, the frames that it shall send and expects on each link, and what happened.
 class Node final : public transports::Sink {
  public:
   explicit Node(std::unique_ptr<transports::Transport> transport)
@@ -48,7 +48,7 @@ class Node final : public transports::Sink {
   // One round: sends what finds room, then progress. Returns whether anything moved.
   bool turn();
   transports::Transport& transport() { return *transport_; }
-  // Where the frame that is expected next from this peer lands.
+  // Where the next expected frame from this peer lands.
   transports::Blob& buffer(int peer, transports::Lane lane) { return sides_[{peer, lane}].buffer; }
   void destroy() { transport_.reset(); }
   bool idle() const { return sends_left_ == 0 && expected_left_ == 0; }
@@ -61,9 +61,9 @@ class Node final : public transports::Sink {
     bool clean = false;
   };
   std::vector<Broken> broken_links;
-  std::vector<std::string> problems;  // whatever a transport must not do
+  std::vector<std::string> problems;  // what the transport did and must not do
   int held = 0, refused = 0, frames = 0, sent_later = 0;
-  bool refuse_unexpected = false;  // rather than hold
+  bool refuse_unexpected = false;  // refuses frames that it would otherwise hold
 
  private:
   struct Outgoing {
@@ -97,7 +97,7 @@ class Node final : public transports::Sink {
   std::size_t sends_left_ = 0, expected_left_ = 0;
 };
 
-// All ranks, driven in turn on the calling thread.
+// All ranks. The calling thread drives them in turn.
 class Group {
  public:
   Group(const MakeTransports& make, int size);
@@ -105,7 +105,7 @@ class Group {
   // False when the deadline passed first.
   bool run_until(const std::function<bool()>& done,
                  std::chrono::milliseconds limit = std::chrono::seconds(30));
-  // Everything sent and received, and nothing that should not have happened.
+  // Runs until everything is sent and received, and checks that nothing else happened.
   void finish();
 
  private:

@@ -44,7 +44,7 @@ bool Node::push(const Key& key, Side& side) {
         transport_->link(key.first, key.second).send(frame.header, frame.payload, frame.number);
     if (result == transports::Send::full) break;
     moved = true;
-    // The header is copied by send, whatever it answers.
+    // send() has copied the header, whatever it answered.
     frame.header.fill(std::byte{0xee});
     if (result != transports::Send::queued)
       std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0xdd});

@@ -17,14 +17,13 @@ namespace rondo::testing {
 
 inline constexpr std::uint64_t shm_job = 0x1234567890abcdefu;
 
-// Of this process.
+// The number of open descriptors of this process.
 inline std::ptrdiff_t open_descriptors() {
   return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
 }
 
-// `size` shm transports of one host, started at once by as many threads. edit: every rank's options
-// before its transport is made. Raises the soft limit of open files as far as it goes; whether so
-// many ranks have room in this one process, each with two descriptors for every other.
+// Raises the soft limit of open files to the hard limit. True when this process then has room for
+// so many ranks, each of which has two descriptors for every other.
 inline bool have_room(std::size_t ranks) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
@@ -32,6 +31,8 @@ inline bool have_room(std::size_t ranks) {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max >= ranks * (2 * ranks + 20);
 }
 
+// Makes `size` shm transports of one host. As many threads start them at once. edit: changes each
+// rank's options before its transport is made.
 inline std::vector<std::unique_ptr<transports::Transport>> shm_transports(
     int size, const std::function<void(shm::Options&)>& edit = {}) {
   std::vector<std::unique_ptr<transports::Transport>> transports;
@@ -62,8 +63,8 @@ inline std::vector<std::unique_ptr<transports::Transport>> shm_transports(
   return transports;
 }
 
-// Where memory of one rank lies for the others. It takes two turns until all have mapped it: the
-// owner sends its descriptor when it uses the memory, and the others take it when they use any.
+// Where the others find memory of one rank. All have mapped it after two rounds: the owner sends
+// its descriptor when it uses the memory, and the others take it when they use any memory.
 inline transports::WindowPlace find_everywhere(
     const std::vector<std::unique_ptr<transports::Transport>>& transports, std::size_t owner,
     const void* data, std::size_t bytes) {

@@ -5,7 +5,7 @@
 
 namespace rondo::testing {
 
-// Each has two descriptors for every other one, and all are in this process.
+// All ranks are in this process, and each has two descriptors for every other one.
 TEST_CASE("64 ranks of a host meet, and leave nothing open") {
   const int ranks = have_room(64) ? 64 : 16;
   if (ranks < 64) WARN("16 ranks: the hard limit of open files leaves no room for 64");

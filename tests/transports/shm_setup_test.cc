@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks of one host meet, and what ends a link between them.
+// How ranks of one host exchange segments, and what ends a link between them.
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -53,7 +53,7 @@ std::string failure_of(transports::Transport& transport,
   return "none";
 }
 
-// Plays rank 1 of 2, down to the bytes.
+// Plays rank 1 of 2 and sends whatever bytes the test wants.
 class Impostor {
  public:
   explicit Impostor(const transports::Transport& victim) {
@@ -217,7 +217,8 @@ TEST_CASE("strangers at the socket do no harm") {
   other.join();
   clients.clear();
   CHECK(rank0->windows()->ranks().size() == 2);
-  // A socket and a bell for each other rank, a bell of its own; its listening socket is closed.
+  // Each rank has a socket and a bell for the other one, and a bell of its own. Its listening
+  // socket is closed.
   CHECK(open_descriptors() <= before + 2 * 3 - 2);
 }
 
@@ -341,7 +342,7 @@ TEST_CASE(
              Contains("process " + std::to_string(child)));
 }
 
-// The sanitizers themselves cannot do without descriptors.
+// The sanitizers themselves need descriptors.
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 TEST_CASE("a rank without descriptors to spare names the limit") {
   const auto spare = GENERATE(0u, 1u, 2u, 3u, 4u, 5u);
@@ -364,7 +365,7 @@ TEST_CASE("a rank without descriptors to spare names the limit") {
     ::_exit(::write(answer[1], text.data(), text.size()) < 0);
   }
   REQUIRE(read_address(told[0], addresses[1]));
-  // The other rank is there: the time is for nothing but the meeting.
+  // The other rank runs already, so the deadline bounds only the exchange.
   shm::Options short_of = options_of(0, 2);
   short_of.deadline = base::after(base::Clock::now(), milliseconds{2500});
   auto rank0 = shm::make_shm(short_of);
@@ -392,7 +393,8 @@ TEST_CASE("a rank without descriptors to spare names the limit") {
   ::waitpid(child, nullptr, 0);
   for (const int end : {told[0], told[1], heard[0], heard[1], answer[0], answer[1]}) ::close(end);
   CHECK_THAT(zero, Contains("ulimit -n"));
-  // It has met rank 0 where that could send and not receive; then the control plane tells it.
+  // "none": rank 0 could send and not receive, so rank 1 has finished the exchange. The control
+  // plane would tell it the failure.
   CHECK_THAT(one, Contains("rank 0") || Equals("none"));
 }
 #endif

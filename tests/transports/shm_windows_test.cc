@@ -119,8 +119,8 @@ TEST_CASE("allocating and freeing leaves nothing behind") {
   std::vector<std::unique_ptr<transports::Allocation>> kept;
   const std::byte* there = nullptr;
   for (std::size_t i = 0; i < 10'000; ++i) {
-    // Small and large ones, freed in another order than they were made in; zeros, whatever lay
-    // there before.
+    // Small and large allocations, freed in another order than they were made. Each must be zero,
+    // whatever was written there before.
     kept.push_back(transports[1]->allocate(i % 7 == 0 ? 3'000'000 : 10'000));
     REQUIRE(kept.back());
     const auto memory = kept.back()->memory();
@@ -142,7 +142,7 @@ TEST_CASE("allocating and freeing leaves nothing behind") {
   CHECK(mappings() == maps);
   kept.clear();
   CHECK(*there == std::byte{0});
-  // All of it is one range again.
+  // The whole extent is one free range again.
   CHECK(transports[1]->allocate(host::Extent(0).bytes())->memory().size() ==
         host::Extent(0).bytes());
   CHECK(mappings() == maps);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a rank listens, and what it thinks of other ranks' addresses.
+// Where a rank listens, and how it judges other ranks' addresses.
 #include "transports/connect/address.h"
 
 #include <algorithm>
@@ -126,7 +126,7 @@ TEST_CASE("with a secret that only this host can know nothing but loopback is li
 }
 
 TEST_CASE("a port range is kept to, and its end is told") {
-  // Some free port, taken for the range.
+  // The range begins at or near a port that is free now.
   const auto start =
       connect::local_endpoint(connect::listen_at(ip::make_address("127.0.0.1"), 0, 0, 0, 1).get())
           .port();
@@ -204,7 +204,7 @@ TEST_CASE("which endpoints are tried, and in which order") {
   };
   CHECK(ports(true, machine) == std::vector<int>{3, 2, 1});
   CHECK(ports(false, machine) == std::vector<int>{2, 1});
-  // A bridge with the same address on every host is this host's own when seen from here.
+  // A bridge has the same address on every host, so here it is an address of this host.
   const std::vector<connect::LocalAddress> bridge{
       {"docker0", ip::make_address("172.31.0.1"), 16, false}};
   CHECK(ports(false, machine, bridge) == std::vector<int>{2});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a connection learns what it may send: the arithmetic, against a link that is played.
+// How a connection learns what it may send: the arithmetic, with a simulated link.
 #include "transports/tcp/bulk_pace.h"
 
 #include <algorithm>
@@ -16,11 +16,11 @@ double seconds(nanoseconds time) {
   return std::chrono::duration<double>(time).count();
 }
 
-// A sender that always has more, on a link with a queue in front of it that it may fill to `window`
-// bytes.
+// A sender that always has more, on a link with a queue in front of it. The sender may fill the
+// queue up to `window` bytes.
 struct Played {
   double link = 125e6, window = 600e3, queue = 0, acked = 0;
-  microseconds acknowledgements_wait{0};  // in a queue of the peer's
+  microseconds acknowledgements_wait{0};  // how long they wait in a queue at the peer
   bool busy = true;                       // the sender has more
   tcp::BulkPace pace;
   std::uint64_t rate = tcp::BulkPace::unlimited;
@@ -50,7 +50,7 @@ struct Played {
            static_cast<double>(rate) > (tcp::BulkPace::part - 0.02) * share &&
            static_cast<double>(rate) < (tcp::BulkPace::part + 0.01) * share;
   }
-  // Of so much time, the part in which a small frame would have waited for at least a millisecond.
+  // The part of the next `time` in which a small frame would have waited for over a millisecond.
   double queued_part(milliseconds time) {
     int with = 0, looks = 0;
     for (const base::TimePoint end = now + time; now < end; ++looks) {
@@ -89,8 +89,8 @@ TEST_CASE("it finds out that there is more, and that there is less") {
 TEST_CASE("small frames that take much of the link have it, and give it back") {
   Played played;
   played.run(milliseconds{1'000});
-  // They come as fast as they are answered: what they take is not there while this connection
-  // measures.
+  // Small frames come as fast as they are answered. While this connection measures, they are slow
+  // and take little of the link.
   for (int i = 0; i < 4'000; ++i) {
     played.link = played.rate == tcp::BulkPace::unlimited ? 124e6 : 105e6;
     played.run(milliseconds{5});

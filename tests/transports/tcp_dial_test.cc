@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A peer with several endpoints of which only one is the peer.
+// A peer with several endpoints, of which only one is really the peer's.
 #include <poll.h>
 
 #include <chrono>
@@ -29,8 +29,8 @@ tcp::Options options_of(int rank, std::chrono::milliseconds limit) {
   return options;
 }
 
-// Ranks 0 and 1, of which rank 0 believes that rank 1 listens at these endpoints, then at its real
-// one.
+// Ranks 0 and 1. Rank 0 believes that rank 1 listens at the endpoints in `before` and, last, at its
+// real one.
 Group group_with(std::vector<boost::asio::ip::tcp::endpoint> before,
                  std::chrono::milliseconds limit) {
   return Group(

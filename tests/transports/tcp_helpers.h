@@ -11,10 +11,10 @@ namespace rondo::testing {
 
 inline constexpr std::uint64_t test_job = 0x1234567890abcdefu;
 
-// Every rank's options before its transport is made.
+// Changes each rank's options before its transport is made.
 using EditOptions = std::function<void(tcp::Options&)>;
 
-// `size` started tcp transports of one host.
+// Makes and starts `size` tcp transports of one host.
 inline std::vector<std::unique_ptr<transports::Transport>> tcp_transports(
     int size, const EditOptions& edit = {}) {
   std::vector<std::unique_ptr<transports::Transport>> transports;

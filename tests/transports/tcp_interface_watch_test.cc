@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the kernel says of interfaces; the rest of it takes interfaces that go down: tests/hosts.
+// What the kernel says about interfaces. tests/hosts tests the watch with interfaces that go down.
 #include "transports/connect/interface_watch.h"
 
 #include <linux/netlink.h>
@@ -80,7 +80,7 @@ TEST_CASE("a port that leaves its bridge is not an interface that is gone") {
 TEST_CASE("messages that are cut or lie about a length are left out") {
   const Bytes whole = message(RTM_NEWLINK, 0, eth1);
   for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
-    // A copy of exactly this size: what is read behind it is seen by a sanitizer.
+    // A copy of exactly this size, so that a sanitizer sees a read beyond its end.
     const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
     CHECK(connect::decode_interface_news(cut).empty());
   }

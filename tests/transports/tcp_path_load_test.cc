@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which path a piece takes: the arithmetic, against links that are played.
+// Which path a piece takes: the arithmetic, with simulated links.
 #include "transports/tcp/path_load.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t piece = 64 << 10;
 
-// A link that sends so many bytes a second and answers at once.
+// A link that sends a fixed number of bytes a second, and acknowledges at once.
 struct PlayedLink {
   double bytes_per_second = 0, queue = 0, carried = 0;
   void pass(nanoseconds time) {
@@ -56,7 +56,7 @@ TEST_CASE("paths share pieces as their networks are fast, also when few are unde
   const double window = GENERATE(6.0, 12.0, 64.0) * piece;
   const bool swapped = GENERATE(false, true);
   Played played;
-  // The drivers say the same of both.
+  // The drivers report the same speed for both.
   played.loads = {tcp::PathLoad(10'000), tcp::PathLoad(10'000)};
   played.links[swapped ? 1 : 0].bytes_per_second = 125e6;
   played.links[swapped ? 0 : 1].bytes_per_second = 62.5e6;
@@ -102,7 +102,7 @@ TEST_CASE("before anything is measured the interface's speed counts") {
   load.took(now, 125'000);
   CHECK(load.finish(now, 125'000) - now == milliseconds{2});
   CHECK(load.finish(now + milliseconds{5}, 125'000) - now == milliseconds{6});
-  // Nothing moves: slow, and still not for ever.
+  // Nothing moves. The path becomes slow, but its rate never falls below the lowest one.
   for (int i = 0; i < 1000; ++i) load.queued(now + milliseconds{2 * i}, 1 << 20);
   CHECK(load.bytes_per_second() >= 1e6);
 }

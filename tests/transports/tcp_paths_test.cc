@@ -34,7 +34,7 @@ connect::Address host(const std::string& name, const std::vector<Interface>& int
   return address;
 }
 
-// "0-1 1-0": places in the two lists.
+// "0-1 1-0": indices in the two lists of endpoints.
 std::string pairs(const tcp::PathPlan& plan) {
   std::string text;
   for (const auto& [lower, higher] : plan.pairs)
@@ -59,7 +59,7 @@ TEST_CASE("interfaces of two hosts are paired by network, the fastest first") {
   const auto c = host("c", {{"eth0", "10.1.0.3", 24, 2000}, {"eth1", "10.2.0.3", 24, 1000}});
   CHECK(pairs(tcp::plan_paths(a, c)) == "0-0 1-1");
   CHECK(pairs(tcp::plan_paths(c, a)) == "0-0 1-1");
-  // An eighth of the fastest is enough, less is not.
+  // A pair with an eighth of the speed of the fastest is used, a slower one is not.
   for (const auto& [speed, wanted] : {std::pair{1250u, "1-1 0-0"}, {1249u, "1-1"}}) {
     const auto d = host("d", {{"eth0", "10.1.0.4", 24, speed}, {"eth1", "10.2.0.4", 24, 10'000}});
     const auto e = host("e", {{"eth0", "10.1.0.5", 24, speed}, {"eth1", "10.2.0.5", 24, 10'000}});
@@ -106,7 +106,7 @@ TEST_CASE("there is a bound to the paths of a link") {
   const tcp::PathPlan plan = tcp::plan_paths(host("a", many[0], 16), host("b", many[1], 16));
   CHECK(plan.paths == connect::most_connections);
   CHECK(plan.pairs.size() == connect::most_connections);
-  // An address without anything known of its interfaces.
+  // An address whose interfaces are not known.
   CHECK(tcp::plan_paths({"a", {{}, {}}}, host("b", many[1])).pairs.empty());
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program between two hosts that does not know the secret passes the handshake on and then tries
-// to speak for a rank.
+// A program between two hosts passes the handshake on without knowing the secret. Then it tries to
+// speak for a rank.
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -41,7 +41,7 @@ rendezvous::Endpoint to_endpoint(const boost::asio::ip::tcp::endpoint& from) {
   return endpoint;
 }
 
-// Ranks 0 and 1; rank 1 has the relay's address for that of rank 0.
+// Ranks 0 and 1. Rank 1 takes the relay's address for that of rank 0.
 struct Between {
   Between(base::Protection protection, Attack attack, unsigned connections = 1)
       : group([&](int) { return make(protection, std::move(attack), connections); }, 2) {
@@ -63,7 +63,7 @@ struct Between {
     return transports;
   }
 
-  // Rank 1 sends three frames. How the link ended for rank 0, if it did.
+  // Rank 1 sends three frames. Returns how the link ended for rank 0, if it did.
   std::optional<Node::Broken> send_three() {
     for (const std::uint64_t number : {1u, 2u, 3u}) {
       group[1].send(0, transports::Lane::bulk, number, payload);
@@ -181,7 +181,7 @@ TEST_CASE("an altered payload is noticed where payloads have tags") {
   }
 }
 
-// What docs/security.md says of RONDO_INTEGRITY=headers.
+// docs/security.md says this about RONDO_INTEGRITY=headers.
 TEST_CASE("an altered payload is not noticed where headers alone have tags") {
   Between ranks(base::Protection::headers, {true, behind_proof + head + 7, 1, altered});
   CHECK_FALSE(ranks.send_three());

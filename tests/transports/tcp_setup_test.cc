@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How connections come about, and who is turned away.
+// How connections are opened, and which are refused.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@
 namespace rondo::testing {
 namespace {
 
-// A foreign client of rank `rank`: a plain blocking socket.
+// A foreign client of this transport: a plain blocking socket.
 base::FileDescriptor connect_to(transports::Transport& transport) {
   const auto address = connect::decode_address(transport.address());
   REQUIRE(address);
@@ -57,7 +57,7 @@ bool closes_within(const base::FileDescriptor& socket, int milliseconds) {
   return ::recv(socket.get(), &byte, 1, 0) <= 0;
 }
 
-// The whole handshake of rank 1 of 2, as a client that then does what it likes.
+// Does the whole handshake of rank 1 of 2, for a client that then does what the test wants.
 base::Verdict shake_hands(const base::FileDescriptor& socket, base::Claim claim,
                           std::string_view secret = "") {
   base::Initiator initiator(claim, 0, secret);
@@ -127,7 +127,7 @@ TEST_CASE("two ranks on two threads open the same link at the same moment, hundr
       ready.fetch_add(1);
       while (ready.load() < 2) std::this_thread::yield();
       const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      // Until both are done: the other end may still need this one.
+      // Runs until both are done, because the other end may still need this one.
       bool counted = false;
       while (done.load() < 2 && std::chrono::steady_clock::now() < until) {
         if (!node.turn()) std::this_thread::yield();
@@ -176,7 +176,7 @@ TEST_CASE("foreign clients do no harm") {
   (void)!::send(loud.get(), noise.data(), noise.size(), MSG_NOSIGNAL);
   CHECK(closes_within(loud, 5000));
   exchange(group, 1);
-  // Beyond the bound the oldest of those that say nothing makes room.
+  // Beyond the bound, the oldest connection that has proved nothing is dropped.
   for (int i = 0; i < 200; ++i) clients.push_back(connect_to(victim));
   CHECK(closes_within(clients.front(), 5000));
   exchange(group, 2);
@@ -307,7 +307,7 @@ TEST_CASE("a rank that is gone is reported with its address") {
 }
 
 TEST_CASE("a rank that never answers is given up at the deadline") {
-  // Listens, and does nothing else.
+  // It listens and does nothing else.
   base::FileDescriptor silent =
       connect::listen_at(boost::asio::ip::make_address("127.0.0.1"), 0, 0, 0, 8);
   tcp::Options options;
@@ -324,7 +324,7 @@ TEST_CASE("a rank that never answers is given up at the deadline") {
   CHECK(node.broken_links[0].what.find("no answer within 300 ms") != std::string::npos);
 }
 
-// The kernel's TCP_USER_TIMEOUT alone would end this connection.
+// Without class Keepalive, the kernel's TCP_USER_TIMEOUT would end this connection.
 TEST_CASE("a peer that takes nothing for longer than the timeout, but lives, is not lost") {
   Group group(
       [](int size) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A link of two paths, with a peer that is played by hand: piece by piece, damaged, slow on one
-// path, gone on one path.
+// A link of two paths, with a peer that the test plays piece by piece: damaged, slow on one path,
+// gone on one path.
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -47,7 +47,7 @@ Bytes read_exactly(const base::FileDescriptor& socket) {
   return bytes;
 }
 
-// Rank 0 of 2, which wants two paths, and the two sockets of a rank 1 that is not there.
+// Rank 0 of 2, which wants two paths, and the two sockets of a rank 1 that the test plays.
 struct Played {
   Played() : node(make()) {
     for (std::uint32_t i = 0; i < 2; ++i) {
@@ -82,7 +82,7 @@ struct Played {
     return base::Initiator::read_verdict(read_exactly<base::VerdictBytes>(socket));
   }
 
-  // Piece `index` of frame `number`, as the frame number `sequence` of the link.
+  // Sends piece `index` of frame `number`, as the frame `sequence` of the link.
   void piece(std::size_t path, std::uint64_t sequence, std::uint32_t index, std::uint64_t number,
              std::size_t bytes) {
     const transports::Blob payload = payload_of(number, bytes);
@@ -119,7 +119,8 @@ TEST_CASE("pieces come in any order on several paths") {
   const bool placed = GENERATE(true, false);
   played.node.expect(1, transports::Lane::bulk, {7, bytes, placed, 8});
   played.node.expect(1, transports::Lane::bulk, {8, 16, true, 8});
-  // The last piece first, on the other path the first, and behind both what follows.
+  // Path 1 brings the last two pieces and then the next frame. The first piece comes later, on path
+  // 0.
   played.piece(1, 0, 1, 7, bytes);
   played.piece(1, 0, 2, 7, bytes);
   played.piece(1, 1, 0, 8, 16);
@@ -183,7 +184,7 @@ TEST_CASE("a path is broken: it is named") {
   const std::size_t bytes = 3 * tcp::piece_bytes;
   played.node.expect(1, transports::Lane::bulk, {7, bytes, false, 8});
   played.piece(0, 0, 0, 7, bytes);
-  // Until both paths are in use.
+  // Runs until both paths are in use.
   CHECK_FALSE(played.until([&] { return !played.node.broken_links.empty(); }, 100));
   SECTION("reset") {
     const linger at_once{1, 0};
@@ -217,7 +218,7 @@ TEST_CASE("what a peer said before it left is heard, however its paths end") {
   played.node.expect(1, transports::Lane::bulk, {7, bytes, true});
   played.piece(0, 0, 0, 7, bytes);
   played.sockets[0].reset();
-  // The other path is behind.
+  // The other path has not brought its piece yet.
   CHECK_FALSE(played.until([&] { return played.node.frames > 0; }, 100));
   CHECK(played.node.broken_links.empty());
   played.piece(1, 0, 1, 7, bytes);

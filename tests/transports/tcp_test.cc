@@ -24,7 +24,7 @@ TEST_CASE("tcp over several paths does too") {
       }
 }
 
-// As between hosts: every frame has a tag on its header, or on header and payload.
+// As between hosts, every frame has a tag on its header, or on header and payload.
 TEST_CASE("tcp with tags on every frame does too") {
   for (const base::Protection protection : {base::Protection::headers, base::Protection::payload})
     for (const unsigned connections : {1u, 3u})

@@ -29,7 +29,7 @@ Acceptor::Acceptor(Owner& owner, asio::io_context& context, base::FileDescriptor
   const auto remote = remote_endpoint(socket.get());
   remote_ = to_text(remote);
   socket_.assign(remote.protocol(), socket.get());
-  base::add_own_descriptor(socket.release());  // until it has been handed out or closed
+  base::add_own_descriptor(socket.release());  // until the socket is handed out or closed
 }
 
 Acceptor::~Acceptor() {

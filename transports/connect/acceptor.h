@@ -16,18 +16,19 @@
 
 namespace rondo::connect {
 
-// A connection that came in and has proved nothing yet: the acceptor's part of the handshake. Owned
-// by its owner and by the handler that is under way; lives on the set-up thread.
+// A connection that came in and has proved nothing yet: the acceptor's part of the handshake.
+// Thread-bound (the set-up thread), without locks. Its owner and the handlers under way share it. A
+// connection that fails is dropped with a line in the log, and finished() follows.
 class Acceptor final : public std::enable_shared_from_this<Acceptor> {
  public:
   class Owner {
    public:
     virtual ~Owner() = default;
-    // The peer has proved the secret: may this connection be used? Changes nothing.
+    // Decides whether this connection may be used. The peer has proved the secret.
     virtual base::Verdict admit(const base::Claim& claim) const = 0;
     virtual void established(const base::Claim& claim, base::FileDescriptor socket,
                              const base::Agreement& agreed) = 0;
-    // The connection is over, or its socket has been handed out. Called once, last.
+    // The connection is over, or its socket has been handed out. The last call, made once.
     virtual void finished(Acceptor& incoming) = 0;
   };
 
@@ -37,16 +38,16 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
   void start(nanoseconds limit);
-  // Silent end, without Owner::finished.
+  // Ends the connection without a log line and without Owner::finished.
   void cancel();
 
  private:
   void read_message();
   void message_read();
   void conclude(bool sent);
-  // An empty reason: nothing worth a line in the log.
+  // An empty reason is logged at level debug only.
   void drop(std::string_view why);
-  // Before it is closed: its number is no longer one that a forked child closes.
+  // Tells own_descriptors.h, before the socket is closed, that its number is no longer Rondo's.
   void forget_socket();
 
   Owner& owner_;

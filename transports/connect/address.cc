@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a rank listens. Little endian, at most 16 + 256 + 32 * 44 bytes:
+// The grammar of an address. Little endian, at most 16 + 256 + 32 * 44 bytes:
 //   address  = magic:u32 ("RTCP") version:u16 (2) count:u16 (1 to 32) connections:u32 (1 to 16)
 //              host:string endpoint*count
 //   string   = length:u32 (at most 256) byte*length

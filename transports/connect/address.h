@@ -22,26 +22,27 @@ struct Rail {
   bool operator==(const Rail&) const = default;
 };
 
-// Where a rank listens, as the other ranks are told.
+// Where a rank listens, as it tells the other ranks.
 struct Address {
   std::string host;  // base::host_identity()
   std::vector<boost::asio::ip::tcp::endpoint> endpoints;
-  // Of the endpoints; where there are fewer, nothing is known of the rest.
+  // One for each endpoint, in the same order. If there are fewer, the rest are not known.
   std::vector<Rail> rails{};
-  unsigned connections = 1;  // that the rank wants between two interfaces
+  unsigned connections = 1;  // how many the rank wants between two interfaces
 };
 
 transports::Blob encode(const Address& address);
-// Nothing when the bytes are not exactly what encode() writes.
+// No value when the bytes are not a valid address. They may come from anybody.
 std::optional<Address> decode_address(std::span<const std::byte> bytes);
 
 // "10.0.0.7:41022", "[fd00::2]:41022"
 std::string to_text(const boost::asio::ip::tcp::endpoint& endpoint);
 
-// The endpoints of a peer in the order in which they are worth trying from here. same_host:
-// loopback first unless the interfaces chosen here leave it out; another host: never loopback,
-// never an address that this machine (`own`) has too, as the bridges of containers do; those in a
-// network of ours first.
+// The endpoints of a peer in the order in which this rank should try them. For a peer of this host
+// loopback comes first, or last if the interfaces chosen here leave it out. For another host
+// loopback is left out. So is every address that this machine (`own`) has too: bridges for
+// containers have the same address on many hosts. Endpoints in a network of a chosen interface come
+// before the others.
 std::vector<boost::asio::ip::tcp::endpoint> candidates(const Address& peer, bool same_host,
                                                        std::span<const LocalAddress> chosen,
                                                        std::span<const LocalAddress> own);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two ranks may open the same connection at once. The one begun by the higher rank is kept: the
-// lower rank accepts it and gives up its own; the higher rank refuses the lower's with
-// duplicate_link once it has said hello on its own, and before that accepts it and gives up its
-// own. Both ends decide on one thread each, so there is no third case: a rank that has welcomed a
-// connection never says hello for the same one later.
+// lower rank accepts it and gives up its own. The higher rank refuses the lower rank's connection
+// with duplicate_link if it has sent hello on its own already. Otherwise it accepts it and gives up
+// its own. Each end decides on one thread, so there is no third case: a rank that has welcomed a
+// connection never sends hello for the same one later.
 #include "transports/connect/connections.h"
 
 #include <fmt/format.h>
@@ -24,8 +24,9 @@
 namespace rondo::connect {
 namespace {
 
-// Bounds on connections that have proved nothing: in time and, beyond what the job's own ranks can
-// cause, in number. They never hold more than their share of this process's descriptors.
+// Bounds on connections that have proved nothing yet. Each has handshake_limit. At most
+// most_unproved may wait, plus one for each connection that the job itself may open, and no more
+// than most_unproved_descriptors().
 constexpr milliseconds handshake_limit{5000};
 constexpr std::size_t most_unproved = 128;
 
@@ -35,12 +36,12 @@ base::FileDescriptor make_eventfd() {
   return event;
 }
 
-// An address may have a label behind the name of its interface: "eth0:1".
+// An address may have a label after the name of its interface: "eth0:1".
 std::string device_of(const std::string& interface) {
   return interface.substr(0, interface.find(':'));
 }
 
-// As the others will read it: both ends must plan with the same.
+// The address as the other ranks decode it: both ends must plan with the same data.
 Address listening_address(const Options& options, const Listener& listener, unsigned connections) {
   Address address{options.host, listener.endpoints(), listener.rails(),
                   std::clamp(connections, 1u, most_connections)};
@@ -89,8 +90,7 @@ void Connections::start(std::vector<std::optional<Peer>> peers, std::uint64_t jo
   thread_ = base::start_thread("rondo-setup", [this] { run(); });
 }
 
-// One connection that fails in an unforeseen way (no memory, no random bytes) must not take the
-// others with it.
+// A connection that fails with an exception (no memory, no random bytes) must not end the others.
 void Connections::run() {
   for (;;) {
     try {
@@ -138,7 +138,7 @@ void Connections::publish(Event event) {
     pending_.store(true, std::memory_order_release);
   }
   const std::uint64_t one = 1;
-  // Can only fail when the counter is full, and then it is readable anyway.
+  // This can only fail when the counter is full, and then the descriptor is readable anyway.
   [[maybe_unused]] const auto written = ::write(wakeup_.get(), &one, sizeof one);
 }
 
@@ -162,7 +162,7 @@ void Connections::accepted(base::FileDescriptor socket) {
   session->start(handshake_limit);
 }
 
-// Open connections go on; those that are missing will not come.
+// Keeps the connections that are ready and fails all others.
 void Connections::give_up_connecting(const std::string& what) {
   const std::string text = fmt::format("rank {} {}", options_.rank, what);
   base::log_line(base::LogLevel::error, text);
@@ -210,7 +210,8 @@ void Connections::established(const base::Claim& claim, base::FileDescriptor soc
             std::move(socket), agreed);
 }
 
-// First what the user of the connections prefers, then whatever routing finds.
+// First the route that the user prefers, then every endpoint of the peer that may be reached from
+// here, by the system's routing.
 std::vector<Connector::Route> Connections::routes(int peer, int lane, std::size_t index) const {
   const auto& known = peers_[static_cast<std::size_t>(peer)];
   std::vector<Connector::Route> routes;
@@ -243,7 +244,7 @@ void Connections::connect_to(int peer, int lane, std::size_t index) {
   mine.state = Slot::State::connecting;
   mine.connector = std::make_shared<Connector>(
       owner, context_, claim, static_cast<std::uint32_t>(peer), options_, std::move(routes));
-  // More than a year means "for ever": nanoseconds hold three centuries at most.
+  // A year stands for "no deadline": a count of nanoseconds overflows after three centuries.
   mine.connector->start(
       std::min<milliseconds>(options_.connect_deadline, std::chrono::hours{24 * 365}));
 }
@@ -303,8 +304,8 @@ void Connections::keep_alive() {
   });
 }
 
-// Where the peer listens rather than the port that it happened to connect from: that is what its
-// own log says.
+// Names the port at which the peer listens, because its own log shows that one too, and not the
+// port from which it connected.
 std::string Connections::name_of_peer(int peer, int socket) const {
   const auto remote = remote_endpoint(socket);
   if (const auto& known = peers_[static_cast<std::size_t>(peer)]; known) {

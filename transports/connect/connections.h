@@ -23,8 +23,9 @@
 
 namespace rondo::connect {
 
-// A connection is ready, or cannot be had; a reminder; or an interface of this host is down, and
-// with it every connection that runs over it: then only `interface` and `what` mean anything.
+// What Connections tells its user: a connection is ready or has failed, a reminder is due, or an
+// interface of this host is down. Every connection over that interface is lost then, and only
+// `interface` and `what` are set.
 struct Event {
   enum class Kind { ready, failed, reminder, interface_lost } kind = Kind::ready;
   int peer = 0;
@@ -33,7 +34,8 @@ struct Event {
   base::FileDescriptor socket{};
   std::string name{};   // the peer's address for messages
   std::string route{};  // "10.2.0.1 -> 10.2.0.2 (eth1)"
-  // Which the connection leaves this host by; empty when it does not leave it, or nobody knows.
+  // The interface by which the connection leaves this host; empty when it does not leave the host,
+  // or when the interface is not known.
   std::string interface {};
   std::uint32_t speed = 0;  // of the interface, in Mbit/s; 0: not known
   bool same_host = false;
@@ -42,33 +44,34 @@ struct Event {
   std::string what{};
 };
 
-// A rank that this one may be connected with.
+// A rank that this one may connect to.
 struct Peer {
   Address address;
-  // The connections that each lane's link has, and for each the route to try first. Both ends must
-  // come to the same number.
+  // For each lane, one entry for each connection of its link: the route to try first, if any. Both
+  // ends must compute the same number of connections.
   std::array<std::vector<std::optional<Connector::Route>>, transports::link_lane_count> links;
 };
 
-// The TCP connections of a rank with the others: opened when they are first asked for, or accepted;
-// authenticated by the handshake of both ends; kept alive. Their user gets each as an event, with
-// the socket, and reads and writes whatever it likes. A link is a peer and a lane, and has one
-// connection or several.
+// The TCP connections of a rank with the others. They are opened when they are first asked for, or
+// accepted; both ends prove the secret in a handshake; then they are kept alive. The user gets each
+// connection as an event with its socket, and reads and writes whatever it likes. The link to a
+// peer in a lane has one connection or several.
 //
-// How a connection ends: the socket says so to its user (EPOLLRDHUP, EPOLLHUP), at once when the
+// How a connection ends: the user sees it on the socket (EPOLLRDHUP, EPOLLHUP), at once when the
 // peer closes it or dies, within Options::peer_timeout when the peer's host is gone. An interface
 // of this host that goes down is an event of its own.
 //
-// Listening, connecting and handshakes happen on one thread of its own that sleeps when there is
-// nothing to do, and so does all arbitration between two ends that open the same connection at
-// once. start() and the functions below it belong to one other thread, which drives the transport;
-// forget() is thread-safe. The events cross over under a lock that is taken only when pending()
-// says that there are some.
+// Thread-bound: start() and the functions below it belong to the thread that drives the transport;
+// only forget() is thread-safe. A thread of its own, the set-up thread, accepts, connects and does
+// the handshakes. It also arbitrates when both ends open the same connection at once. It sleeps
+// when there is nothing to do. Events pass from it to the user under a mutex, which take() locks:
+// ask pending() first. A connection that cannot be opened is an event of kind failed. The
+// destructor stops and joins the set-up thread.
 //
 //   Connections connections(options, 1);            // listens; address() is for the other ranks
 //   connections.start(peers, job);
 //   connections.open(peer, lane);                   // never blocks
-//   poll(connections.descriptor());
+//   poll(connections.descriptor());                 // see descriptor()
 //   for (Event& event : connections.take()) ...     // Kind::ready: event.socket
 //   connections.forget(socket);                     // before the socket is closed
 class Connections final : private Acceptor::Owner, private Connector::Owner {
@@ -84,24 +87,25 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
   const Address& address() const noexcept { return address_; }
   const std::vector<LocalAddress>& chosen() const noexcept { return listener_.chosen(); }
   const std::vector<LocalAddress>& own() const noexcept { return listener_.existing(); }
-  // Begins to accept and to serve open(). peers: by rank; nothing for a rank without an address
-  // here. job: what the handshakes prove beside the secret.
+  // Begins to accept and to serve open(). peers: by rank, no value for a rank without a usable
+  // address. job: the job's nonce, which the handshakes prove besides the secret.
   void start(std::vector<std::optional<Peer>> peers, std::uint64_t job);
 
-  // Opens every connection of the link. Each has an event, ready or failed, sooner or later, unless
-  // it had one before.
+  // Opens every connection of the link. Each gets one event, ready or failed, unless it had one
+  // before.
   void open(int peer, int lane);
-  // An event of kind reminder comes after this time.
+  // Publishes an event of kind reminder after this time.
   void remind(int peer, int lane, milliseconds after);
   bool pending() const noexcept { return pending_.load(std::memory_order_acquire); }
   std::vector<Event> take();
-  // A socket that came with an event is about to be closed.
+  // Call it before a socket that came with an event is closed.
   void forget(int socket) { keepalive_.forget(socket); }
-  // Readable for poll at every new event; edge-triggered watchers need not read it.
+  // An eventfd that is written at every new event. take() does not read it: watch it edge-triggered
+  // or read it.
   int descriptor() const noexcept { return wakeup_.get(); }
 
  private:
-  // idle: nobody has asked for it. ready also when it has failed: there is no second one.
+  // idle: nobody has asked for the connection. ready: it was handed over, or has failed for good.
   struct Slot {
     enum class State { idle, connecting, ready } state = State::idle;
     std::shared_ptr<Connector> connector;
@@ -118,7 +122,7 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
 
   void run();
   void accepted(base::FileDescriptor socket);
-  // Drops the connection that has waited longest without a proof. False: there is none.
+  // Drops the oldest connection that has not proved the secret. False: there is none.
   bool drop_oldest_unproved();
   void give_up_connecting(const std::string& what);
   void keep_alive();

@@ -18,10 +18,10 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-// A peer that has told its address listens: refusals can only be a restart of something in between,
-// or its death.
+// A peer listens before it tells its address. So a refused connection means that the peer is dead,
+// or that something between the two restarts.
 constexpr milliseconds refused_limit{500};
-// With several endpoints one that is silent, before or after it has accepted, must not eat the
+// With several endpoints, one that stays silent before or after it accepts must not use up the
 // whole deadline.
 constexpr milliseconds connect_limit{1000}, challenge_limit{5000};
 constexpr milliseconds longest_pause{500};
@@ -87,17 +87,17 @@ void Connector::connect_next() {
     base::FileDescriptor socket = make_socket(endpoint.address());
     if (local) bind_to(socket.get(), *local);
     socket_.assign(endpoint.protocol(), socket.get());
-    base::add_own_descriptor(socket.release());  // until it has been handed out or closed
+    base::add_own_descriptor(socket.release());  // until the socket is handed out or closed
   } catch (const std::exception& problem) {
     return try_another(problem.what(), false);
   }
-  // Both may fire; whichever comes second finds that the step has passed.
+  // The connect and the timer may both fire. The second one finds that the step is over.
   auto arrived = step(&Connector::connected);
   limit_silence(connect_limit);
   socket_.async_connect(endpoint, std::move(arrived));
 }
 
-// For the step that is under way.
+// Bounds the current step, if there is another route to try.
 void Connector::limit_silence(milliseconds limit) {
   if (routes_.size() < 2) return;
   pause_.expires_after(limit);
@@ -110,7 +110,7 @@ void Connector::connected(const error_code& failed) {
   if (failed)
     return try_another(base::describe_errno(failed.value()),
                        failed == asio::error::connection_refused);
-  // A port that nobody listens at any more can be given to this very socket, which is then
+  // The kernel may give this socket the very port at which nobody listens any more. It is then
   // connected to itself.
   if (local_endpoint(socket_.native_handle()) == remote_endpoint(socket_.native_handle()))
     return try_another("connection refused", true);
@@ -149,7 +149,7 @@ void Connector::conclude() {
     cancel();
     return owner_.connected(claim_, peer_, std::move(socket), handshake_->agreement());
   }
-  // The peer's own connection is on its way; this one is needed only should that fail.
+  // The peer's own connection is being opened. This one is needed only if that fails.
   if (handshake_->verdict() == base::Verdict::duplicate_link) {
     peer_found_ = true;
     return try_another("it prefers a connection of its own", false);

@@ -19,15 +19,16 @@
 
 namespace rondo::connect {
 
-// One rank's attempts to open one connection: the endpoints of the peer in turn, again and again
-// with growing pauses, and the connector's part of the handshake. Owned by its owner and by the
-// handlers under way; lives on the set-up thread.
+// One rank's attempts to open one connection. It tries the peer's endpoints in turn, again and
+// again with growing pauses, and does the connector's part of the handshake. Thread-bound (the
+// set-up thread), without locks. Its owner and the handlers under way share it. The failure that
+// ends it goes to connect_failed().
 class Connector final : public std::enable_shared_from_this<Connector> {
  public:
   class Owner {
    public:
     virtual ~Owner() = default;
-    // One of the two is called once, last.
+    // One of the two is called once, and nothing after it. Neither is called after cancel().
     virtual void connected(const base::Claim& claim, std::uint32_t peer,
                            base::FileDescriptor socket, const base::Agreement& agreed) = 0;
     virtual void connect_failed(const base::Claim& claim, std::uint32_t peer, Errc code,
@@ -36,7 +37,7 @@ class Connector final : public std::enable_shared_from_this<Connector> {
 
   struct Route {
     boost::asio::ip::tcp::endpoint remote;
-    std::optional<boost::asio::ip::address> local;  // to be bound to; otherwise routing decides
+    std::optional<boost::asio::ip::address> local;  // the address to bind; else routing decides
   };
 
   // `claim.rank` is this rank; `routes` must not be empty.
@@ -46,15 +47,15 @@ class Connector final : public std::enable_shared_from_this<Connector> {
   Connector(const Connector&) = delete;
   Connector& operator=(const Connector&) = delete;
   void start(nanoseconds limit);
-  // Silent end, without a call to the owner.
+  // Ends all attempts without a call to the owner.
   void cancel();
-  // The peer may know of this attempt already: a hello has been sent on a connection that is still
+  // True when the peer may know of this attempt: a hello was sent on a connection that is still
   // open.
   bool committed() const noexcept { return committed_; }
 
  private:
   using Handler = void (Connector::*)(const boost::system::error_code&);
-  // Wraps a member so that it is called only when nothing else has happened to the attempt since.
+  // Wraps a member function. It is called only if no other step has begun since.
   auto step(Handler handler);
   void connect_next();
   void connected(const boost::system::error_code& failed);
@@ -62,15 +63,16 @@ class Connector final : public std::enable_shared_from_this<Connector> {
   void message_read(const boost::system::error_code& failed);
   void conclude();
   void retry_pause(const boost::system::error_code& failed);
-  // This endpoint did not do; the next one, or a pause before the first again.
+  // Goes on after a failure: to the next endpoint, or after a pause to the first one again. Fails
+  // instead when all endpoints refuse for too long, or when one has turned this rank away.
   void try_another(const std::string& why, bool refused);
-  // Somebody who will not have us listens at this endpoint. It may be a stranger: the peer's other
-  // endpoints are tried before the first such answer ends the dial.
+  // The process that listens at this endpoint has refused this rank. It may be a stranger, so the
+  // peer's other endpoints are tried before the first such answer ends the attempts.
   void turned_away(Errc code, const std::string& why);
   void limit_silence(milliseconds limit);
   void fail(Errc code, const std::string& why);
   void close_attempt();
-  // Before it is closed: its number is no longer one that a forked child closes.
+  // Tells own_descriptors.h, before the socket is closed, that its number is no longer Rondo's.
   void forget_socket();
 
   Owner& owner_;
@@ -93,7 +95,7 @@ class Connector final : public std::enable_shared_from_this<Connector> {
     std::string why;
   };
   std::optional<Rejection> rejection_;
-  // One endpoint is the peer for certain: what the others say does not matter.
+  // One endpoint belongs to the peer for certain, so refusals at other endpoints do not count.
   bool peer_found_ = false;
   std::string last_problem_ = "no answer";
 };

@@ -20,12 +20,12 @@ namespace {
 
 constexpr std::size_t longest_datagram = 32 << 10;
 
-// Everything in netlink begins at a multiple of four.
+// Netlink aligns messages and attributes to four bytes.
 constexpr std::size_t aligned(std::size_t bytes) {
   return (bytes + 3) & ~std::size_t{3};
 }
 
-// The bytes may lie anywhere: copied, never pointed at.
+// Copies, because the bytes may not be aligned for T.
 template <class T>
 std::optional<T> load(std::span<const std::byte> bytes) {
   if (bytes.size() < sizeof(T)) return std::nullopt;
@@ -74,7 +74,7 @@ std::string_view words(InterfaceState state) {
   return {};
 }
 
-// Empty when there is no such thing here.
+// Empty when this system has no such socket.
 base::FileDescriptor listen_to_kernel() {
   base::FileDescriptor socket(
       ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
@@ -97,8 +97,8 @@ std::vector<InterfaceNews> decode_interface_news(std::span<const std::byte> data
     const auto body = behind(datagram.first(bytes), aligned(sizeof(nlmsghdr)));
     const auto interface = load<ifinfomsg>(body);
     const bool concerns = header->nlmsg_type == RTM_NEWLINK || header->nlmsg_type == RTM_DELLINK;
-    // Other families speak of an interface's part in something: a port that leaves its bridge is
-    // not gone.
+    // Messages of other families are about the interface's part in something else: AF_BRIDGE says
+    // RTM_DELLINK when a port leaves its bridge, and the interface still exists.
     if (concerns && interface && interface->ifi_family == AF_UNSPEC) {
       std::string name = find_name(behind(body, aligned(sizeof(ifinfomsg))));
       if (!name.empty())
@@ -127,14 +127,14 @@ void InterfaceWatch::wait() {
                      });
 }
 
-// One datagram: whatever waits behind it wakes the thread again.
+// Reads one datagram. If another one waits, the thread is woken again.
 void InterfaceWatch::read() {
   std::array<std::byte, longest_datagram> buffer;
   sockaddr_nl from{};
   socklen_t length = sizeof from;
   const ssize_t result = ::recvfrom(socket_.native_handle(), buffer.data(), buffer.size(), 0,
                                     reinterpret_cast<sockaddr*>(&from), &length);
-  // 0 is the kernel; anybody may write to this socket.
+  // nl_pid 0 is the kernel. Other processes may send to this socket too.
   if (result <= 0 || length != sizeof from || from.nl_pid != 0) return;
   for (const auto& news :
        decode_interface_news(std::span(buffer).first(static_cast<std::size_t>(result))))

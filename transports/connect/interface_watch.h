@@ -18,28 +18,28 @@ namespace rondo::connect {
 
 enum class InterfaceState { up, no_carrier, down, gone };
 
-// What the kernel says of one interface.
+// What the kernel says about one interface.
 struct InterfaceNews {
   std::string name;
   InterfaceState state = InterfaceState::up;
   bool operator==(const InterfaceNews&) const = default;
 };
 
-// Of a datagram of NETLINK_ROUTE, what concerns the state of interfaces; the rest is left out, and
-// so is all behind the first message whose length cannot be.
+// Takes the states of interfaces from a datagram of NETLINK_ROUTE and skips other messages. Stops
+// at the first message with an impossible length.
 std::vector<InterfaceNews> decode_interface_news(std::span<const std::byte> datagram);
 
-// Tells of interfaces that go down, at once or, when only the carrier is lost, after carrier_grace
-// without one. Where the kernel does not tell, nothing is ever told. Lives on the thread that runs
-// the context.
+// Reports interfaces that go down: at once, or after carrier_grace when only the carrier is lost.
+// Reports nothing where the system has no netlink socket. Thread-bound (the thread that runs the
+// context), without locks.
 class InterfaceWatch {
  public:
-  // The interface, and what to say of it: "interface eth1 is down".
+  // The interface, and words for a message: "interface eth1 is down".
   using Lost = std::function<void(const std::string& interface, const std::string& what)>;
   static constexpr milliseconds carrier_grace{1000};
 
   explicit InterfaceWatch(boost::asio::io_context& context) : context_(context), socket_(context) {}
-  // Begins with the interfaces as they are now.
+  // Reports what the kernel announces from now on. It does not ask for the present states.
   void start(Lost lost);
 
  private:

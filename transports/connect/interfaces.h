@@ -17,35 +17,35 @@ struct LocalAddress {
   unsigned prefix_bits = 0;
   bool loopback = false;
 };
+// Throws Error(system) when the system does not list them. IPv4 and IPv6 only.
 std::vector<LocalAddress> local_addresses();
-// For a message: "; not up: lo (ip link set lo up)", or nothing when all interfaces are up. Does
-// not throw.
+// For a message: "; not up: lo (ip link set lo up)", or nothing when all interfaces are up.
 std::string describe_interfaces_down();
 
-// Made by container and virtual machine software: it joins processes of one host, or runs over
-// another interface.
+// True when the name is one that container or virtual machine software gives. Such an interface
+// joins processes of one host, or runs over another interface.
 bool is_for_containers(std::string_view interface);
-// Mbit/s as the driver says it; 0 when it does not.
+// In Mbit/s, as the driver reports it; 0 when it does not.
 std::uint32_t speed_of(const std::string& interface);
 
-// True when the first `bits` bits are equal and the families too.
+// True when the families and the first `bits` bits are equal.
 bool same_network(const boost::asio::ip::address& a, const boost::asio::ip::address& b,
                   unsigned bits);
 
-// The user's choice of interfaces. Each filter is a comma separated list of names ("eth0", or
-// "eth*" for all that begin so) and networks ("10.0.0.0/8", "fd00::2"); a list that begins with ^
-// excludes all that it names, otherwise ^ before an item excludes that item. Nothing given:
-// everything is chosen. Only exclusions: everything else is. What is excluded stays so even when
-// something else includes it.
+// The user's choice of interfaces. Each filter is a list, separated by commas, of names ("eth0", or
+// "eth*" for all that begin with eth) and networks ("10.0.0.0/8", "fd00::2"). A list that begins
+// with ^ excludes all that it names; elsewhere ^ before an item excludes that item. Without items
+// to include, all that is not excluded is chosen. An exclusion wins over an inclusion. IPv6
+// link-local addresses are never chosen. Immutable, so thread-safe.
 class InterfaceFilter {
  public:
-  // Throws Error(invalid_argument), with a list of what exists, when something to include does not
-  // exist.
+  // Throws Error(invalid_argument) when an item is malformed, or when nothing matches an item to
+  // include; then the text lists the existing interfaces.
   InterfaceFilter(const std::vector<std::string>& filters, std::span<const LocalAddress> existing);
-  // Empty when the address is chosen, else why it is not.
+  // Why the address is not chosen; empty when it is.
   std::string refusal(const LocalAddress& address) const;
   bool given() const noexcept { return !included_.empty() || !excluded_.empty(); }
-  // True when something to include matches: somebody wants exactly this.
+  // True when an item to include matches: the user names this address or interface.
   bool wants(const LocalAddress& address) const;
 
  private:
@@ -60,8 +60,8 @@ class InterfaceFilter {
   std::vector<Pattern> included_, excluded_;
 };
 
-// Connections of their own may run over this address: it is neither loopback nor an interface for
-// containers that no filter names.
+// True when a link may have a connection of its own over this address: it is not loopback, and not
+// on an interface for containers, unless a filter names that.
 bool may_pair(const LocalAddress& address, const InterfaceFilter& filter);
 
 }  // namespace rondo::connect

@@ -10,10 +10,10 @@
 namespace rondo::connect {
 namespace {
 
-// So many probes without an answer, and the peer is left to the timeout.
+// After this many unanswered probes the timeout is not extended any more.
 constexpr unsigned unanswered_probes = 3;
 
-// Data waits, nothing is on its way: the peer has closed its window, and the kernel probes it.
+// Data waits, but none is in flight: the peer's receive window is closed, and the kernel probes it.
 bool is_stalled(const tcp_info& info) {
   return info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0 &&
          info.tcpi_probes < unanswered_probes;
@@ -43,7 +43,7 @@ bool Keepalive::look(base::TimePoint now) {
     socklen_t length = sizeof info;
     if (::getsockopt(one.socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
     if (is_stalled(info)) {
-      // The kernel counts from its first probe: not before the last look.
+      // The kernel counts from its first probe, which cannot be older than the last look.
       if (!one.stalled_since) one.stalled_since = now - interval();
       set_timeout(one.socket, std::chrono::ceil<milliseconds>(now - *one.stalled_since) + timeout_);
     } else if (one.stalled_since && info.tcpi_notsent_bytes == 0) {

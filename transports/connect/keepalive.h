@@ -10,18 +10,18 @@
 
 namespace rondo::connect {
 
-// Keeps TCP_USER_TIMEOUT from ending healthy connections. The kernel counts the time in which a
-// peer has no room as time without an answer, even when that peer's kernel answers every probe; so
-// a rank that computes for longer than the timeout while its peers are ahead of it would be taken
-// for dead. For such a connection the timeout is moved on, until probes stay without an answer.
-// Thread-safe.
+// Keeps TCP_USER_TIMEOUT from ending healthy connections. While a peer has no room, the kernel
+// counts the time as time without an answer, even if the peer's kernel answers every probe. So a
+// rank that computes for longer than the timeout, with its peers ahead of it, would be taken for
+// dead. look() extends the timeout of such a connection until probes stay unanswered. Thread-safe.
+// An error of a socket is ignored here: whoever reads the socket sees it.
 class Keepalive {
  public:
   explicit Keepalive(milliseconds timeout) noexcept : timeout_(timeout) {}
   void watch(int socket);
-  // To be called before the socket is closed: its number may be another's right after.
+  // Call it before the socket is closed: another descriptor may get its number at once.
   void forget(int socket);
-  // Looks at every connection; due every interval(). False when there is none.
+  // Looks at every connection. Call it every interval(). False when there is no connection.
   bool look(base::TimePoint now);
   milliseconds interval() const noexcept { return std::max(timeout_ / 4, milliseconds{10}); }
 

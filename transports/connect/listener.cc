@@ -20,11 +20,11 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-// A peer that waits to connect tries again at least twice a second.
+// A shortage that lasts for longest_shortage is reported. Failures further apart than shortage_gap
+// belong to different shortages: a peer that waits tries again at least twice a second.
 constexpr milliseconds longest_shortage{5'000}, shortage_gap{2'000};
 
-// Sorted so that the first is the one to show to people: another host's view before loopback, IPv4
-// before IPv6.
+// Sorted so that the first is the one to show to people: loopback last, IPv4 before IPv6.
 std::vector<LocalAddress> choose(const Options& options,
                                  const std::vector<LocalAddress>& existing) {
   const InterfaceFilter filter(options.interfaces, existing);
@@ -71,7 +71,7 @@ Listener::Listener(boost::asio::io_context& context, const Options& options)
                     static_cast<unsigned>(options.rank), std::max(128, 4 * options.size));
       endpoints_.push_back(local_endpoint(socket.get()));
       acceptors_.emplace_back(context, one.address.is_v4() ? tcp::v4() : tcp::v6(), socket.get());
-      base::add_own_descriptor(socket.release());  // the acceptor's now
+      base::add_own_descriptor(socket.release());  // Asio's acceptor owns it now
       pauses_.emplace_back(context);
       chosen_.push_back(one);
       rails_.push_back(rail_of(one, filter));
@@ -101,7 +101,7 @@ void Listener::wait(std::size_t which) {
                                });
 }
 
-// Whatever one connection costs, the others must still be accepted.
+// A connection that cannot be taken must not keep the others from being accepted.
 void Listener::hand_on(base::FileDescriptor socket, std::size_t which) {
   try {
     accepted_(std::move(socket));
@@ -111,7 +111,7 @@ void Listener::hand_on(base::FileDescriptor socket, std::size_t which) {
   }
 }
 
-// A short time without descriptors does no harm. When it lasts, peers would only see a rank that
+// A short shortage does no harm. A long one is reported, because peers would only see a rank that
 // does not answer.
 void Listener::note_shortage(int error, std::size_t which) {
   const base::TimePoint now = base::Clock::now();
@@ -123,8 +123,8 @@ void Listener::note_shortage(int error, std::size_t which) {
                        base::describe_errno(error), base::remedy_of_shortage(error)));
 }
 
-// accept4 rather than Asio's accept: the socket must never be inherited by a program that the user
-// starts meanwhile.
+// Uses accept4 and not Asio's accept: a program that the user starts meanwhile must not inherit the
+// socket.
 void Listener::accept_all(std::size_t which) {
   for (;;) {
     base::FileDescriptor socket(::accept4(acceptors_[which].native_handle(), nullptr, nullptr,
@@ -136,8 +136,7 @@ void Listener::accept_all(std::size_t which) {
     const int error = errno;
     if (error == EINTR || error == ECONNABORTED) continue;
     if (error == EAGAIN) return wait(which);
-    // Whoever comes next has a place then: strangers alone must not look like a shortage that ends
-    // the job.
+    // The oldest stranger makes room. Strangers alone must not cause a shortage that ends the job.
     if (error == EMFILE && make_room_()) continue;
     if (base::is_shortage(error)) note_shortage(error, which);
     log_.line(base::LogLevel::warning,

@@ -20,26 +20,29 @@
 namespace rondo::connect {
 
 // The listening sockets of a rank, one for each chosen address. Listens from its construction on;
-// connections wait in the kernel until start().
+// connections wait in the kernel until start(). From start() on it is thread-bound (the thread that
+// runs the context), without locks. An address at which it cannot listen is left out.
 class Listener {
  public:
   using Accepted = std::function<void(base::FileDescriptor)>;
   // Closes a connection because this process has no descriptor left. False: there is none to close.
   using MakeRoom = std::function<bool()>;
-  // Called when this process has been short of something for some seconds while connections wait,
+  // Called when connections wait and a shortage of this process or system has lasted for 5 seconds,
   // with the cause and the remedy.
   using Starved = std::function<void(const std::string& what)>;
+  // Throws Error(invalid_argument) when the filters leave no usable interface, and Error(system)
+  // when it can listen at no address.
   Listener(boost::asio::io_context& context, const Options& options);
   ~Listener();
-  // From now on `accepted` is called, on the thread that runs the context, with every connection
-  // that comes. What it throws costs that connection alone.
+  // From now on `accepted` is called with every connection that comes, on the thread that runs the
+  // context. If it throws, only that connection is lost.
   void start(Accepted accepted, MakeRoom make_room, Starved starved);
-  // Call it when a connection has ended well: the shortage is over.
+  // Call it when a handshake has succeeded: the shortage is over.
   void relieved() noexcept { short_since_.reset(); }
   const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept {
     return endpoints_;
   }
-  // What is behind each endpoint.
+  // The interface of each endpoint, in the same order.
   const std::vector<Rail>& rails() const noexcept { return rails_; }
   // All addresses of this machine, chosen or not.
   const std::vector<LocalAddress>& existing() const noexcept { return existing_; }

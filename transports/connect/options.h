@@ -10,7 +10,7 @@
 
 namespace rondo::connect {
 
-// How many connections a link may have, all pairs of interfaces together.
+// The most connections that a link may have, over all pairs of interfaces together.
 inline constexpr unsigned most_connections = 16;
 
 // Who this rank is, where it listens, and how it connects.
@@ -18,9 +18,9 @@ struct Options {
   int rank = 0;
   int size = 1;
   std::string secret;  // empty: listens on loopback only and reaches only ranks of this host
-  bool this_host_only = false;  // likewise although there is a secret: other hosts cannot know it
-  // Protection of what follows the handshake on connections that leave this host, and on the
-  // others. The greater of both ends' values holds.
+  bool this_host_only = false;  // the same with a secret that other hosts cannot know
+  // What protects the frames that follow the handshake, on connections that leave this host and on
+  // the others. The stronger of both ends' values holds.
   base::Protection between_hosts = base::Protection::headers, within_host = base::Protection::none;
   std::string host;                     // base::host_identity() of this rank
   std::vector<std::string> interfaces;  // filters as in Options::interfaces
@@ -29,8 +29,8 @@ struct Options {
   std::chrono::milliseconds peer_timeout{20'000};  // TCP_USER_TIMEOUT, and the bound of keepalive
 };
 
-// One network interface address of this machine, and whether the filters choose it (and for what,
-// or why not), for `rondo info`.
+// One address of a network interface of this machine, for `rondo info`. why: what it is used for if
+// the filters choose it, else why they do not.
 struct InterfaceAddress {
   std::string interface, address;
   bool loopback = false, chosen = false;

@@ -111,7 +111,7 @@ void set_keepalive(int socket, std::chrono::milliseconds timeout) {
 }
 
 bool send_whole(int socket, std::span<const std::byte> message) {
-  // Nothing to send: a call would take a pending error, which the next reader needs.
+  // Without a message there is no call: it would take a pending error that the next reader needs.
   return message.empty() || ::send(socket, message.data(), message.size(), MSG_NOSIGNAL) ==
                                 static_cast<ssize_t>(message.size());
 }

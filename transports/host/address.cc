@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where a rank listens. Little endian, at most 24 + 256 + 96 bytes:
+// The grammar of an address. Little endian, at most 24 + 256 + 96 bytes:
 //   address = magic:u32 ("RSHM") version:u16 (1) reserved:u16 (0) user:u32 process:u32
 //             host:string name:string
 //   string  = length:u32 byte*length          ; host at most 256, name 1 to 96
-// Nothing follows. The name is that of a Unix socket in the abstract name space, without the zero
-// byte in front.
+// Nothing follows. name: a Unix socket in the abstract name space, without the leading zero byte.
 #include "transports/host/address.h"
 
 #include "base/bytes.h"

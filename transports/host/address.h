@@ -10,16 +10,16 @@
 
 namespace rondo::host {
 
-// Where a rank listens, as the other ranks are told.
+// Where a rank listens, as it tells the other ranks.
 struct Address {
   std::string host;  // base::host_identity()
-  std::string name;  // of the socket in the abstract name space, without the leading zero byte
+  std::string name;  // its socket in the abstract name space, without the leading zero byte
   std::uint32_t user = 0;
   std::uint32_t process = 0;
 };
 
 transports::Blob encode(const Address& address);
-// Nothing when the bytes are not exactly what encode() writes.
+// No value when the bytes are not a valid address. They may come from anybody.
 std::optional<Address> decode_address(std::span<const std::byte> bytes);
 
 }  // namespace rondo::host

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What goes over the Unix socket of two ranks, each message in one packet:
+// The grammar of the Unix socket between two ranks, each message in one packet:
 //   connection  = hello challenge proof verdict descriptors*2 ...   ; handshake: base/handshake.cc
 //   descriptors = "rondoseg"            ; with two descriptors, in the order of Offer::descriptors
 //   end         = "rondoend" text       ; instead of descriptors: why the sender gives up
-// Both ends send their descriptors as soon as the other has proved itself: the acceptor behind its
-// verdict, the connector when it reads that. What follows belongs to the transport.
+// Each end sends its descriptors as soon as the other has proved itself: the acceptor after its
+// verdict, the connector when it has read the verdict. What follows belongs to the transport.
 #include "transports/host/exchange.h"
 
 #include <fmt/format.h>
@@ -66,7 +66,7 @@ void Exchange::go_on(const Wanted& wanted) {
   }
 }
 
-// Without a secret the user is all that a process can be known by.
+// Without a secret, the user is the only proof of who the peer is.
 bool Exchange::same_user() const noexcept {
   return !own_.secret.empty() || process_behind(socket_.get()).user == ::geteuid();
 }
@@ -91,9 +91,9 @@ void Exchange::give_up(std::string_view why) const noexcept {
 }
 
 bool Exchange::step(const Wanted& wanted) {
-  if (taken_) return false;  // what follows is not for this object
+  if (taken_) return false;  // what follows belongs to the transport
   std::array<std::byte, longest_message> buffer;
-  // Descriptors are let in only from a peer that has proved itself.
+  // Only a peer that has proved itself may send descriptors.
   Packet packet = receive_packet(socket_.get(), buffer, state_ == State::proved);
   if (packet.error == EAGAIN) return false;
   if (base::is_shortage(packet.error)) {
@@ -158,7 +158,8 @@ void Exchange::conclude() {
   if (taken_ && !unsent_) state_ = State::met;
 }
 
-// Other processes of this user free descriptors as they receive what is sent to them.
+// Waits, because other processes of this user free descriptors as they receive what is sent to
+// them.
 void Exchange::try_later(int error) {
   shortage_ = error;
   next_try_ = base::after(base::Clock::now(), pause_);

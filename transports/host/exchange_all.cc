@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank connects to the ranks below it, the next lower one first, a few at a time. So no rank is
-// called by all others at once, and few descriptors are in flight. Events drive everything. The
-// clock is for retries, for connections that prove nothing, and for the case that nothing happens
-// any more.
+// A rank connects to the ranks below it, the next lower one first, a few at a time. So the others
+// do not all connect to one rank at once, and few descriptors are in flight. Events drive
+// everything. The clock serves retries, connections that prove nothing, and the case that nothing
+// happens any more.
 #include "transports/host/exchange_all.h"
 
 #include <fmt/format.h>
@@ -26,14 +26,15 @@
 namespace rondo::host {
 namespace {
 
-// Connections that have proved nothing are bounded in time and in number.
+// Bounds on connections that have proved nothing, in time and in number.
 constexpr milliseconds handshake_limit{5000};
 constexpr std::size_t strangers = 128;
 constexpr int most_accepted_at_once = 64;
-// Begun here and not over.
+// The most exchanges that this rank has begun and not ended.
 constexpr std::size_t most_calls = 16;
 constexpr milliseconds tick{100}, retry_interval{5};
-// When no rank was met for so long, a few ranks at a time that should have called are looked for.
+// After this time without a finished exchange, this rank checks that the ranks above it, which have
+// not connected yet, still live: a few of them at a time.
 constexpr milliseconds quiet_time{1000};
 constexpr std::ptrdiff_t most_looked_for = 8;
 constexpr std::uint64_t listener_id = 0, interruption_id = 1, first_id = 2;
@@ -50,7 +51,7 @@ class AllExchanges {
   std::vector<Peer> take() { return std::move(met_); }
 
  private:
-  // A neighbour that has not been met.
+  // A neighbour with which the exchange is not finished.
   struct Open {
     Neighbour neighbour;
     bool called = false;  // an exchange that was begun here is under way
@@ -82,16 +83,16 @@ class AllExchanges {
   const Interruption& interruption_;
   base::FileDescriptor epoll_;
   std::map<int, Open, std::greater<>> open_;
-  Exchanges exchanges_;  // by an id of their own, so in the order of their beginning
+  Exchanges exchanges_;  // by id, so in the order in which they began
   std::uint64_t last_id_ = first_id;
   std::size_t calls_ = 0;
   bool listener_paused_ = false;
   std::vector<Peer> met_;
   std::array<epoll_event, 64> events_;
-  base::TimePoint next_try_ = base::TimePoint::max();  // of what a shortage has stopped
+  base::TimePoint next_try_ = base::TimePoint::max();  // the earliest retry
   base::TimePoint next_tick_{}, last_met_{};
-  int looked_for_;    // the last rank that was
-  int shortage_ = 0;  // an errno value
+  int looked_for_;    // the last rank that look_for_absent() has looked at
+  int shortage_ = 0;  // an errno
   base::QuotaLog log_;
 };
 
@@ -137,8 +138,8 @@ std::string AllExchanges::hindrance() const {
   return shortage == 0 ? std::string() : ": " + describe_shortage(shortage);
 }
 
-// Edge-triggered: go_on() takes all that has come. What a shortage leaves in the socket waits for
-// next_try().
+// Watches edge-triggered, because go_on() takes all that has come. What a shortage leaves in the
+// socket waits for next_try().
 template <class... Peer>
 void AllExchanges::begin(base::FileDescriptor socket, base::TimePoint now, Peer... peer) {
   const int number = socket.get();
@@ -148,7 +149,8 @@ void AllExchanges::begin(base::FileDescriptor socket, base::TimePoint now, Peer.
   go_on(one);
 }
 
-// Invalid when it is to be tried again.
+// Returns no socket when the caller shall try again. Throws Error when the neighbour cannot be
+// reached.
 base::FileDescriptor AllExchanges::connect(const Neighbour& neighbour) {
   base::FileDescriptor socket = connect_to_name(neighbour.name);
   const int error = socket ? 0 : errno;
@@ -165,12 +167,12 @@ base::FileDescriptor AllExchanges::connect(const Neighbour& neighbour) {
   return socket;
 }
 
-// Ranks below this one, from the highest on.
+// Connects to ranks below this one, from the highest on.
 void AllExchanges::call(base::TimePoint now) {
   for (auto one = open_.upper_bound(own_.rank); one != open_.end() && calls_ < most_calls;) {
     const int rank = one->first;
     Open& open = one->second;
-    ++one;  // begin() may end with this neighbour met
+    ++one;  // begin() may finish the exchange and erase this neighbour
     if (open.called || open.next_try > now) {
       if (!open.called) next_try_ = std::min(next_try_, open.next_try);
       continue;
@@ -187,8 +189,8 @@ void AllExchanges::call(base::TimePoint now) {
   }
 }
 
-// Looks for a rank above this one that has ended before it called. A connection that says nothing
-// does it no harm.
+// Connects to ranks above this one, to notice one that has ended before it connected. A connection
+// that is closed without a message does it no harm.
 void AllExchanges::look_for_absent(base::TimePoint now) {
   if (now - last_met_ < quiet_time) return;
   last_met_ = now;
@@ -198,7 +200,7 @@ void AllExchanges::look_for_absent(base::TimePoint now) {
     if (one == open_.end() || one->first < own_.rank) one = open_.begin();
     looked_for_ = one->first;
     const auto calls = [&](const auto& entry) { return entry.second.rank() == looked_for_; };
-    // It has what it needs from this rank, and may have closed its listener.
+    // Its exchange is under way. It may need no other rank, and have closed its listener.
     if (std::ranges::any_of(exchanges_, calls)) continue;
     (void)connect(one->second.neighbour);
   }
@@ -228,7 +230,7 @@ void AllExchanges::accept_all(base::TimePoint now) {
   }
 }
 
-// A rank whose connection is dropped here calls again.
+// A rank whose connection is dropped here connects again.
 bool AllExchanges::drop_oldest_unproved() {
   const auto oldest = std::ranges::find_if(exchanges_, is_unproved);
   if (oldest == exchanges_.end()) return false;
@@ -296,8 +298,8 @@ void AllExchanges::drop_late(base::TimePoint now) {
   }
 }
 
-// Handles events, and connections that a shortage has stopped. One connection may end during the
-// event of another.
+// Handles events, and connections that a shortage has stopped. An event may end another connection,
+// so each one is looked up by its id.
 void AllExchanges::wait(base::TimePoint now, base::TimePoint until) {
   const int timeout = base::poll_timeout(now, std::min({until, next_try_, next_tick_}), tick);
   const int count =

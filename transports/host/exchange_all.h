@@ -14,16 +14,16 @@ namespace rondo::host {
 
 struct Neighbour {
   int rank = 0;
-  std::string name;  // of the socket at which it listens
+  std::string name;  // the socket at which it listens
   std::uint32_t process = 0;
 };
 
-// Ends exchange_all() from another thread: the control plane is the first to know that a rank is
-// lost. Thread-safe.
+// Ends exchange_all() from another thread, because the control plane is the first to know that a
+// rank is lost. Thread-safe. It locks a mutex of its own.
 class Interruption {
  public:
   Interruption();  // throws Error(system)
-  // The first text counts.
+  // Only the first text counts.
   void set(std::string_view why) noexcept;
   int descriptor() const noexcept { return event_.get(); }
   std::string why() const;
@@ -35,9 +35,9 @@ class Interruption {
 };
 
 // Exchanges descriptors with every neighbour; the end with the higher rank connects to the other.
-// Throws Error when a neighbour ends meanwhile, is another rank, or has not come by `until`, and
-// when it is interrupted; neighbours that have proved themselves get the cause. Returns the peers
-// in order of ranks.
+// Returns the peers in order of ranks. Throws Error when a neighbour ends meanwhile, refuses, or
+// has not come by `until`, and when it is interrupted. Neighbours that have proved themselves then
+// get the cause.
 std::vector<Peer> exchange_all(const Offer& own, int listener,
                                const std::vector<Neighbour>& neighbours, base::TimePoint until,
                                const Interruption& interruption);

@@ -21,8 +21,8 @@ Listener open_listener(int size, std::size_t bytes) {
   Listener listener;
   std::array<std::uint64_t, 2> random{};
   try {
-    // For as many ranks as this host can have: their number is not known yet, and both ends of a
-    // link must find the same transport.
+    // Checks for as many ranks as this host can have: their number is not known yet, and both ends
+    // of a link must choose the same transport.
     if (!fits_file_limit(bytes))
       throw Error(
           Errc::system,

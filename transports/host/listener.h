@@ -12,10 +12,10 @@ namespace rondo::host {
 struct Listener {
   std::string name;  // in the abstract name space, with a random part
   base::FileDescriptor socket;
-  std::string obstacle;  // why there is none, or why this process has no memory to share; empty
-                         // when all is well
+  // Why there is no socket, or why this process can share no memory; empty when it can.
+  std::string obstacle;
 };
-// bytes: of the memory that this rank will share when as many ranks as `size` are on this host.
+// bytes: how much memory this rank shares if all `size` ranks are on this host.
 Listener open_listener(int size, std::size_t bytes);
 
 }  // namespace rondo::host

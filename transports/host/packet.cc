@@ -33,7 +33,7 @@ base::FileDescriptor make_socket() {
   return base::FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
-// Aligned as the system wants it.
+// A union, so that it is aligned as the system wants it.
 union ControlBuffer {
   cmsghdr header;
   std::byte bytes[CMSG_SPACE(most_descriptors * sizeof(int))];
@@ -118,7 +118,7 @@ Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descrip
       if (taken < packet.descriptors.size()) packet.descriptors[taken++] = std::move(owned);
     }
   }
-  // The system hands over as many descriptors as fit here. Fewer than that: this process had no
+  // The system hands over as many descriptors as fit here. If there were fewer, this process had no
   // numbers left.
   if (with_descriptors && (header.msg_flags & MSG_CTRUNC) != 0 && taken < packet.descriptors.size())
     packet.error = EMFILE;
@@ -127,9 +127,9 @@ Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descrip
 
 }  // namespace
 
-// Looks at a message with descriptors first, and takes it out only when all of them have come: the
-// system drops descriptors that it cannot hand over. Only one thread reads this socket, so it takes
-// out what it has seen.
+// Peeks at a message with descriptors, and takes it out only when all of them have come: the system
+// drops descriptors that it cannot hand over. Only one thread reads this socket, so it takes out
+// the message that it has seen.
 Packet receive_packet(int socket, std::span<std::byte> buffer, bool with_descriptors) {
   if (!with_descriptors) return receive_packet(socket, buffer, false, 0);
   Packet packet = receive_packet(socket, buffer, true, MSG_PEEK);

@@ -30,7 +30,7 @@ constexpr int fixed_size = F_SEAL_SHRINK | F_SEAL_GROW;
                           error == EMFILE ? " (raise the limit of open files, ulimit -n)" : ""));
 }
 
-// Address space that begins at a multiple of a huge page; what is left over is given back.
+// Reserves address space that begins at a multiple of a huge page.
 std::byte* reserve_aligned(std::size_t bytes) noexcept {
   const std::size_t more = bytes + huge_page;
   if (more < bytes) return nullptr;
@@ -52,8 +52,8 @@ std::byte* reserve_aligned(std::size_t bytes) noexcept {
 namespace {
 
 base::FileDescriptor make_memory(std::size_t bytes, int seals) {
-  // Newer systems can be told to refuse memory that might be executed; older ones do not know the
-  // flag.
+  // Some systems refuse memory that might be executed, so this asks for memory that cannot be.
+  // Older kernels do not know the flag.
   base::FileDescriptor memory(
       ::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING | no_execution));
   if (!memory && errno == EINVAL)
@@ -105,7 +105,7 @@ std::string defect_of_memory(int descriptor, std::size_t bytes, int wanted_seals
   struct statfs system {};
   if (::fstat(descriptor, &status) != 0 || ::fstatfs(descriptor, &system) != 0)
     return fmt::format("fstat: {}", std::generic_category().message(errno));
-  // Pages of other file systems (huge pages among them) can be missing when they are touched.
+  // On other file systems, hugetlbfs among them, a page can be missing when it is touched.
   if (!S_ISREG(status.st_mode) || system.f_type != TMPFS_MAGIC) return "it is not shared memory";
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (wanted_seals == fixed_size ? size != bytes : size < bytes)
@@ -127,7 +127,7 @@ std::string defect_of_growing_memory(int descriptor, std::size_t bytes) {
 
 Mapping::Mapping(int descriptor, std::size_t bytes, Access access, std::size_t offset) {
   const int protection = access == Access::write ? PROT_READ | PROT_WRITE : PROT_READ;
-  // Small parts that are only read gain nothing from huge pages.
+  // Small mappings, and those that are only read, gain nothing from huge pages.
   std::byte* const wanted =
       bytes >= huge_page && access == Access::write ? reserve_aligned(bytes) : nullptr;
   void* const data =

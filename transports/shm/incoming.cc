@@ -9,7 +9,7 @@
 namespace rondo::shm {
 namespace {
 
-// What one link may deliver in one progress call, so that no link starves another.
+// The most bytes that one link delivers in one call of progress(), so that no link starves another.
 constexpr std::size_t bytes_at_once = std::size_t{256} << 10;
 constexpr std::size_t piece_bytes = std::size_t{64} << 10;
 
@@ -27,9 +27,9 @@ std::uint64_t ShmIncoming::available() const noexcept {
   return produced - consumed_;
 }
 
-// The peer is told in large steps: a small frame costs it no second look at this rank's line. A
-// quarter of the ring is less than what the largest small frame leaves free, so nobody waits for
-// room that has not been told.
+// Tells the peer in steps of a quarter of the ring, so that a small frame does not make it read
+// this rank's cache line again. Such a step is less than the room that the largest small frame
+// leaves free. So no peer waits for room that it has not been told of.
 void ShmIncoming::tell_consumed() noexcept {
   if (consumed_ - told_ < ring_bytes_ / 4) return;
   told_ = consumed_;
@@ -54,8 +54,8 @@ bool ShmIncoming::pump(transports::Sink& sink, transports::Link& link) {
   }
 }
 
-// Headers never lie across the end of the ring. The copy is what is judged, whatever the peer
-// writes there afterwards.
+// A header never lies across the end of the ring. It is copied before it is checked, because the
+// peer may write to it afterwards.
 bool ShmIncoming::take_header(transports::Sink& sink, transports::Link& link) {
   if (produced_ - consumed_ < ring_unit && available() < ring_unit) return false;
   std::memcpy(frames_.head_rest().data(), ring_ + consumed_ % ring_bytes_, ring_unit);
@@ -95,7 +95,7 @@ bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
   return true;
 }
 
-// What fills up the last unit of a payload goes with it.
+// Skips the padding after the payload, up to a whole unit.
 void ShmIncoming::finish(transports::Sink& sink, transports::Link& link) {
   consumed_ = whole_units(consumed_);
   tell_consumed();

@@ -12,9 +12,10 @@
 
 namespace rondo::shm {
 
-// The receiving half of a link: reads the peer's ring for this rank. Borrowed payloads are shown
-// where they lie. The length of a frame comes from the sink alone, and what the peer's counters say
-// is held against the size of the ring.
+// The receiving half of a link: reads the peer's ring for this rank. The sink is shown borrowed
+// payloads in the ring itself. The length of a frame comes from the sink alone, and the peer's
+// counters are checked against the size of the ring. Thread-bound (the driver of the transport),
+// without locks. Impossible counters set corrupt(), and nothing is read any more.
 class ShmIncoming {
  public:
   ShmIncoming(ShmNeighbourState& peer, transports::Lane lane, const std::byte* ring,
@@ -25,16 +26,16 @@ class ShmIncoming {
   bool pump(transports::Sink& sink, transports::Link& link);
   // Reads nothing more.
   void halt() noexcept { frames_.halt(); }
-  // Everything that came has been delivered.
+  // True when everything that came has been delivered.
   bool empty() const noexcept { return available() == 0 && !frames_.held(); }
-  // Nothing of a frame has been taken.
+  // True when no part of a frame has been taken.
   bool at_boundary() const noexcept { return frames_.collecting(); }
-  // The sink has to act before any more is read.
+  // Nothing more is read: the sink holds a header, or the link is closed.
   bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
   bool shown() const noexcept { return frames_.held(); }
-  // pump() would do something.
+  // True when pump() would do something.
   bool ready() const noexcept { return !stuck() && !corrupt_ && available() != 0; }
-  // The peer has said what cannot be.
+  // The peer's counters are impossible.
   bool corrupt() const noexcept { return corrupt_; }
   bool misused() const noexcept { return frames_.misused(); }
 

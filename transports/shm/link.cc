@@ -14,7 +14,7 @@ std::string ShmLink::describe() const {
 
 bool ShmLink::progress(transports::Sink& sink) {
   if (broken_) return false;
-  // The end is looked at before the ring: what was sent before it is still delivered.
+  // Reads `ended` before the rings, so that what the peer sent before its end is still delivered.
   const bool ended = peer_.ended;
   bool moved = outgoing_.pump(sink, *this);
   if (incoming_.pump(sink, *this)) moved = used_ = true;
@@ -48,9 +48,9 @@ bool ShmLink::ready() const noexcept {
   return incoming_.ready() || outgoing_.ready() || outgoing_.corrupt() || incoming_.corrupt();
 }
 
-// Asked when the peer has ended. True when every frame that came has been delivered, or when what
-// is left must wait for frames that will never go. A link that nobody has used ends in silence when
-// the peer closes it in order.
+// Called when the peer has ended. True when every frame that came has been delivered, or when the
+// rest waits for frames that can never be sent. A link that was never used ends without a word to
+// the sink when the peer closes it in order.
 bool ShmLink::over() const noexcept {
   if (!used_ && peer_.left()) return false;
   return incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());

@@ -12,7 +12,8 @@
 
 namespace rondo::shm {
 
-// One end of a link: its two halves, and the moment it breaks.
+// One end of a link: its two halves, and how it ends. Thread-bound (the driver of the transport),
+// without locks.
 class ShmLink final : public transports::Link {
  public:
   ShmLink(ShmNeighbourState& peer, transports::Lane lane, std::byte* out, const std::byte* in,
@@ -31,19 +32,19 @@ class ShmLink final : public transports::Link {
   }
   std::string describe() const override;
 
-  // The rest is for the transport.
-  // Somebody has asked for the link: a peer that closes in order is told of only then.
+  // The functions below are for the transport.
+  // The link has been asked for. Only then the sink hears of a peer that closes in order.
   void use() noexcept { used_ = true; }
   bool progress(transports::Sink& sink);
-  // Nothing moves any more, and the sink hears no more of this link.
+  // Stops the link: nothing moves any more, and the sink hears no more of it.
   void halt() noexcept {
     broken_ = true;
     outgoing_.halt();
     incoming_.halt();
   }
-  // progress() has to be called again although the peer says nothing new.
+  // True when progress() must be called again although the peer's pair does not change.
   bool busy() const noexcept;
-  // progress() would do something now.
+  // True when progress() would do something now.
   bool ready() const noexcept;
 
  private:

@@ -15,12 +15,13 @@
 
 namespace rondo::shm {
 
-// One other rank of this host as this one sees it: the pairs in both segments, its bell, its
-// socket. What is said to it goes through here, so that it is woken when it sleeps.
+// Another rank of this host as this one sees it: the pairs in both segments, its bell, its socket.
+// All news for that rank goes through here, so that it is woken when it sleeps. Thread-bound (the
+// driver of the transport), without locks.
 //
-// The sleeper says that it is about to sleep and then looks once more for work; the others do their
-// work and then look whether it sleeps. A full fence stands between the two on both sides, so one
-// of them sees the other: no wake-up is lost. The bell is rung once for each sleep.
+// A rank that is about to sleep says so and then looks once more for work. The others write their
+// news and then look whether it sleeps. There is a full fence between the two steps on both sides.
+// So one of them sees the other, and no wake-up is lost. The bell is rung once for each sleep.
 class ShmNeighbourState {
  public:
   ShmNeighbourState(int its_rank, std::size_t its_index, Segment its_segment, SegmentPair& own_pair,
@@ -43,7 +44,7 @@ class ShmNeighbourState {
     mine.consumed[static_cast<std::size_t>(lane)].store(bytes, std::memory_order_release);
     changed();
   }
-  // After something was said. ring(): the caller has made the fence.
+  // Call wake() after news for this rank. ring() is the same for a caller that has made the fence.
   void wake() noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     ring();
@@ -56,7 +57,7 @@ class ShmNeighbourState {
     while (::write(bell_.get(), &one, sizeof one) < 0 && errno == EINTR) {
     }
   }
-  // What the pair says has changed since it was last taken note of.
+  // Counts the changes of the rank's pair for this rank; see `seen`.
   std::uint64_t changes() const noexcept { return other.changes.load(std::memory_order_acquire); }
   bool left() const noexcept { return theirs.head().left.load(std::memory_order_acquire) != 0; }
 
@@ -67,9 +68,9 @@ class ShmNeighbourState {
   const SegmentPair& other;
   const base::FileDescriptor socket;
   const host::PeerProcess process;
-  std::uint64_t seen = 0;  // changes() that have been looked at
+  std::uint64_t seen = 0;  // changes() when the links last looked at the pair
   bool ended = false;      // the other end of the socket is closed
-  bool busy = true;        // a link has something to do, whatever the pair says
+  bool busy = true;        // a link has something to do although the pair has not changed
 
  private:
   void changed() noexcept { mine.changes.store(++changes_, std::memory_order_release); }

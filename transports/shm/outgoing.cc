@@ -7,15 +7,16 @@
 namespace rondo::shm {
 namespace {
 
-// Of a large payload the peer shall see the first part while the next is being copied.
+// A large payload is copied in parts of this size, so that the peer can read one part while the
+// next is copied.
 constexpr std::size_t piece_bytes = std::size_t{32} << 10;
-// A large frame is begun when there is room for so much.
+// A large frame is begun when there is room for this many bytes of its payload.
 constexpr std::size_t worth_beginning = std::size_t{16} << 10;
 
 }  // namespace
 
-// Whole units. Asks the peer's line only when what is known does not suffice: callers do that by
-// asking twice.
+// The room in whole units. It reads the peer's cache line, so callers first check whether the room
+// that they know of is enough.
 std::size_t ShmOutgoing::room() const noexcept {
   const std::uint64_t consumed =
       peer_.other.consumed[static_cast<std::size_t>(lane_)].load(std::memory_order_acquire);
@@ -66,7 +67,7 @@ bool ShmOutgoing::put() {
     payload_ = payload_.subspan(bytes);
     produced_ += whole_units(bytes);
     peer_.produced(lane_, produced_);
-    if (!told && !payload_.empty()) peer_.wake();  // it reads the first part meanwhile
+    if (!told && !payload_.empty()) peer_.wake();  // to read the first part meanwhile
     told = true;
   }
   return payload_.empty();

@@ -17,9 +17,10 @@ constexpr std::uint64_t whole_units(std::uint64_t bytes) noexcept {
   return (bytes + ring_unit - 1) / ring_unit * ring_unit;
 }
 
-// The sending half of a link: puts frames into this rank's ring for the peer. Small frames go whole
-// or not at all; of large ones at most one is under way, its payload read in place as the peer
-// makes room.
+// The sending half of a link: puts frames into this rank's ring for the peer. A small frame goes
+// whole or not at all. At most one large frame is under way; its payload is copied from the
+// caller's memory as the peer makes room. Thread-bound (the driver of the transport), without
+// locks. Impossible counters of the peer set corrupt(), and nothing is sent any more.
 class ShmOutgoing {
  public:
   ShmOutgoing(ShmNeighbourState& peer, transports::Lane lane, std::byte* ring,
@@ -28,8 +29,8 @@ class ShmOutgoing {
 
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie);
-  // Goes on with the frame under way. True when anything moved, or when there is room for what was
-  // refused.
+  // Continues the frame under way. True when anything moved, or when there is room for the frame
+  // that was refused.
   bool pump(transports::Sink& sink, transports::Link& link);
   // Forgets the frame under way.
   void halt() noexcept {
@@ -37,9 +38,9 @@ class ShmOutgoing {
     payload_ = {};
   }
   bool waiting() const noexcept { return busy_; }
-  // pump() would do something.
+  // True when pump() would do something.
   bool ready() const noexcept;
-  // The peer has said what cannot be.
+  // The peer's counters are impossible.
   bool corrupt() const noexcept { return corrupt_; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The data plane: no lock, no allocation, and no system call but to wake somebody and, about once
-// in a millisecond, to look whether every peer still lives.
+// The data plane takes no lock and allocates nothing. It makes system calls only to wake a peer
+// and, about once in a millisecond, to see whether every peer still lives.
 #include "transports/shm/shm.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ namespace rondo::shm {
 namespace {
 
 constexpr unsigned calls_between_clocks = 128;
-// In the epoll set; the peers' sockets have their indices.
+// The bell's number in the epoll set; the peers' sockets have their indices.
 constexpr std::uint64_t bell_id = UINT64_MAX;
 constexpr milliseconds look_interval{1};
 
@@ -43,13 +43,14 @@ base::FileDescriptor checked(int descriptor, const char* call) {
   return base::FileDescriptor(descriptor);
 }
 
-// What a peer has handed over.
+// What a peer has sent.
 struct Received {
   host::Mapping segment;
   base::FileDescriptor bell;
 };
 
-// A pipe without a reader would kill the rank that rings.
+// Checks that a descriptor is an eventfd. A pipe without a reader would kill the rank that rings
+// (SIGPIPE).
 bool is_bell(const base::FileDescriptor& descriptor) {
   std::array<char, 64> target{};
   const std::string path = fmt::format("/proc/self/fd/{}", descriptor.get());
@@ -121,8 +122,8 @@ class Shm final : public transports::Transport {
   std::optional<Segment> own_;
   std::size_t own_index_ = 0;
   std::vector<std::unique_ptr<ShmNeighbourState>> peers_;  // in order of ranks
-  std::vector<Links> links_;                               // likewise
-  std::vector<std::size_t> turn_;                          // those that progress() has to do with
+  std::vector<Links> links_;                               // in order of ranks
+  std::vector<std::size_t> turn_;  // indices of the peers that progress() has to serve
   std::shared_ptr<ShmExports> exports_;
   std::optional<ShmWindows> windows_;
   std::uint64_t sleeps_ = 0;
@@ -137,7 +138,7 @@ Shm::Shm(const Options& options)
                                     SegmentLayout(static_cast<std::size_t>(options.size)).bytes())),
       epoll_(checked(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1")) {}
 
-// What is in the rings may still be read: the segment stays as long as a peer has mapped it.
+// Peers can still read what is in the rings: the segment lives as long as a peer has mapped it.
 Shm::~Shm() {
   if (::getpid() != process_) return;  // a forked child
   if (!windows_) return;
@@ -188,7 +189,7 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
                           received.insert_or_assign(
                               rank, receive_segment(std::move(descriptors), layout.bytes()));
                         }};
-  // When this fails too: those that look for this rank must learn of it.
+  // Closes the listener at the end, also after a failure: ranks that look for this one must notice.
   const base::FileDescriptor listener = std::move(listener_.socket);
   auto met = host::exchange_all(own, listener.get(), neighbours, options_.deadline, interruption_);
   memory_.reset();
@@ -225,8 +226,8 @@ void Shm::adopt(host::Peer met, Received received, std::size_t index, const Segm
 
 void Shm::watch(int descriptor, std::uint64_t which) {
   epoll_event event{};
-  // Sockets are edge-triggered, so that a message for which no descriptor is free keeps no thread
-  // awake.
+  // Sockets are edge-triggered. Otherwise a message for which no descriptor is free would keep a
+  // thread awake.
   event.events = which == bell_id ? EPOLLIN : EPOLLIN | EPOLLRDHUP | EPOLLET;
   event.data.u64 = which;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
@@ -246,7 +247,7 @@ transports::Link& Shm::link(int peer, transports::Lane lane) {
   return link;
 }
 
-// The bell and the sockets: messages, and who has ended.
+// Reads the bell and the sockets: takes messages and notices peers that have ended.
 void Shm::look() {
   std::array<epoll_event, 16> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
@@ -306,7 +307,7 @@ bool Shm::progress(transports::Sink& sink) {
 
 bool Shm::prepare_sleep() {
   if (!windows_) return true;
-  if (asleep_) look();  // something has ended the sleep before, and nobody has asked what
+  if (asleep_) look();  // the last sleep has ended without a call of progress()
   asleep_ = true;
   own_->head().sleeping.store(++sleeps_, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks of one host, through memory that they share: each makes one segment (a memfd, no name
-// anywhere) and hands it to the others over Unix sockets in the abstract name space. What a rank
-// has to say it writes into its own segment; the others only read that.
+// Joins ranks of one host through memory that they share. Each makes one segment (a memfd without a
+// name) and sends it to the others over Unix sockets in the abstract name space. A rank writes only
+// to its own segment; the others only read it.
 #pragma once
 
 #include <memory>
@@ -18,15 +18,15 @@ struct Options {
   int size = 1;
   std::string secret;  // empty: reaches only ranks of the same user
   std::string host;    // base::host_identity() of this rank
-  // Of start(), which meets all ranks of this host.
+  // For start(), which waits for all ranks of this host.
   base::TimePoint deadline = base::TimePoint::max();
 };
 
-// Listens at once. When this process can do nothing of that (no memfd, no socket), the address is
-// empty and no rank is reached.
+// The transport for shared memory; it listens at once. If this process cannot share memory (no
+// memfd, no socket), its address is empty and it reaches no rank.
 //
-// start() returns when this rank and every other one that is reached have exchanged their segments:
-// all of them must call it at about the same time. Throws Error: peer_lost when one of them ends
+// start() returns when this rank has exchanged segments with every other rank that it reaches, so
+// all of them must call it at about the same time. It throws Error: peer_lost when one of them ends
 // meanwhile, authentication, deadline_exceeded, rendezvous, system.
 std::unique_ptr<transports::Transport> make_shm(const Options& options);
 

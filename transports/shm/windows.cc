@@ -24,7 +24,7 @@ void ShmImports::take_messages() {
     std::array<std::byte, 64> buffer;
     host::Packet packet = host::receive_packet(peer_.socket.get(), buffer, true);
     if (packet.error == EAGAIN) return;
-    // The message stays in the socket.
+    // A shortage leaves the message in the socket.
     if (base::is_shortage(packet.error)) {
       next_try_ = base::Clock::now() + retry_interval;
       return complain(host::describe_shortage(packet.error));
@@ -45,7 +45,7 @@ void ShmImports::learn(host::Packet packet, std::span<const std::byte> bytes) {
   if (!memory_) memory_ = std::move(packet.descriptors[0]);
 }
 
-// The peer reads in this rank's segment what has been mapped.
+// Maps what is missing and tells the peer, in this rank's segment, which extents are mapped.
 void ShmImports::map_more() {
   if (next_try_ != base::TimePoint{} && base::Clock::now() < next_try_) return;
   if (!memory_) take_messages();
@@ -75,8 +75,8 @@ void ShmImports::complain(std::string_view why) {
                                                  peer_.rank, why));
 }
 
-// Null for an extent that this rank has not said that it has mapped: a correct peer does not ask
-// for it.
+// Null for an extent that is not mapped. A correct peer does not name it before this rank has told
+// it that the extent is mapped.
 std::byte* ShmImports::map(transports::WindowPlace place, std::size_t bytes) const noexcept {
   if (place.generation == 0 || place.slot >= extents_.size()) return nullptr;
   const host::Mapping& extent = extents_[place.slot];
@@ -95,7 +95,7 @@ ShmWindows::ShmWindows(int rank, const Segment& own,
   std::ranges::sort(ranks_);
 }
 
-// peers_.size() for a rank that is none of them.
+// The result is peers_.size() for a rank that is not a peer.
 std::size_t ShmWindows::index_of(int rank) const noexcept {
   const auto of = [](const std::unique_ptr<ShmNeighbourState>& peer) { return peer->rank; };
   const auto found = std::ranges::lower_bound(peers_, rank, {}, of);

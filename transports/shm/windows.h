@@ -16,13 +16,14 @@
 
 namespace rondo::shm {
 
-// Memory that one peer has allocated, by extents (extent.h), mapped as soon as the peer has sent
-// its descriptor. Everything from the peer is checked. What cannot be mapped because of a shortage
-// is tried again; meanwhile operations use slots (ShmExports).
+// Maps the memory that one peer has allocated, by extents (extent.h), as soon as the peer has sent
+// its descriptor. Everything from the peer is checked. Thread-bound (the driver of the transport),
+// without locks. If an extent cannot be mapped, it logs a warning and tries again every 100 ms;
+// meanwhile operations use slots (ShmExports).
 class ShmImports {
  public:
   explicit ShmImports(ShmNeighbourState& peer) noexcept : peer_(peer) {}
-  // Takes the messages that wait in the socket; notices its end.
+  // Takes the messages that wait in the socket, and notices its end.
   void take_messages();
   // Maps extents of the peer that this rank has not mapped, once the descriptor is there.
   void catch_up() {
@@ -45,6 +46,8 @@ class ShmImports {
   base::QuotaLog log_;
 };
 
+// The windows of the shm transport: areas in the segments, and allocated memory. Thread-bound (the
+// driver of the transport). It takes no lock of its own; find() may take that of ShmExports.
 class ShmWindows final : public transports::Windows {
  public:
   // peers: in order of ranks; they and `own` outlive the object.
@@ -63,7 +66,7 @@ class ShmWindows final : public transports::Windows {
   }
   std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) override;
   void notify() noexcept override;
-  // Of the peer at this place among the peers.
+  // The imports of the peer with this index.
   ShmImports& imports(std::size_t peer) noexcept { return imports_[peer]; }
 
  private:

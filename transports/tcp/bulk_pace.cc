@@ -7,28 +7,29 @@
 namespace rondo::tcp {
 namespace {
 
-// So much longer than the least round trip, and there is a queue: at 1 Gbit/s 125 KB. Over long
-// distances round trips vary by themselves. Of a connection that the kernel spaces it lets a
-// millisecond wait in this host and not more, so then half of this is a queue.
+// There is a queue when the round trip is longer than the least one by queue_time, which is 125 KB
+// at 1 Gbit/s. Over long distances round trips vary by themselves, so the least one divided by
+// queue_part is allowed too. If the kernel paces a connection, it lets at most a millisecond of
+// data wait in this host. So half of this is a queue while the connection is held.
 constexpr microseconds queue_time{1000};
-constexpr int queue_part = 2;  // of the least round trip
-// Acknowledgements come in lumps of milliseconds where cores are busy: a measurement that is
-// shorter says little. While the connection is held nothing is lost by a longer one, and less than
-// a hundredth is to be told apart.
+constexpr int queue_part = 2;
+// Acknowledgements come in lumps of milliseconds where cores are busy, so a shorter measurement
+// says little. While the connection is held, a longer one costs nothing, and its error must be
+// below a hundredth.
 constexpr milliseconds free_measurement{50}, held_measurement{250};
 constexpr double fallen_short = 0.985;
 // Half of the rate drains a queue of 20 ms, the longest seen, in 40.
 constexpr milliseconds drain_limit{50};
-// Letting go costs some 70 ms with a queue. It is done twice as late each time that the share is
-// found to be what it was.
+// To free the connection costs some 70 ms with a queue. The time until then doubles whenever the
+// share is found to be what it was.
 constexpr milliseconds first_hold{125}, longest_hold{8000};
 constexpr double same_share = 0.06;
-// So long it is let go when there is nothing to measure; by how much its share is then raised if it
-// had sent all that it was held to.
+// How long the connection is free when there is no queue to measure. If it then sent more than
+// `used` of its limit and never had a queue, its share is multiplied by `growth`.
 constexpr milliseconds free_limit{150};
 constexpr double growth = 1.02, used = 0.9;
-// Where small frames take a large part of the link: by how much it may be less than thought each
-// time, and how soon that is tried.
+// For small frames that take a large part of the link: the factor by which the ceiling rises each
+// time, the least part of the share that it may be, and the longest time until it rises.
 constexpr double relief = 1.01, least_left = 0.25;
 constexpr milliseconds longest_cut{1000};
 
@@ -36,7 +37,7 @@ constexpr milliseconds longest_cut{1000};
 
 std::uint64_t BulkPace::look(const Sample& sample) noexcept {
   least_rtt_ = std::min(least_rtt_, std::max(sample.least_rtt, microseconds{1}));
-  // Without an acknowledgement the round trip is an old one.
+  // Without a new acknowledgement the round trip is an old one.
   if (sample.acked == acked_) return rate();
   acked_ = sample.acked;
   const microseconds limit = std::max(queue_time, least_rtt_ / queue_part);
@@ -67,7 +68,8 @@ void BulkPace::measure(const Sample& sample, bool queue) noexcept {
   const nanoseconds wanted = state_ == State::free ? free_measurement : held_measurement;
   if (time < wanted) return;
   measuring_ = false;
-  // With a pause in it, as of a peer that did not read, it says nothing about the link.
+  // A measurement with a pause, for example of a peer that did not read, says nothing about the
+  // link.
   if (time > 2 * wanted) return;
   const double rate = static_cast<double>(sample.acked - acked_before_) /
                       std::chrono::duration<double>(time).count();
@@ -90,10 +92,10 @@ void BulkPace::look_free(const Sample& sample, bool queue) noexcept {
   if (busy < free_measurement || sample.now - since_ < free_limit) return;
   const double rate =
       static_cast<double>(sample.acked - acked_free_) / std::chrono::duration<double>(busy).count();
-  // Where all ranks are held to the same, none can send more than it receives: then all try a
+  // If all ranks are held to the same rate, none can send more than it receives. So each tries a
   // little more.
   if (share_ == 0) {
-    counting_ = false;  // what it sends on average may be little because the peer did not read
+    counting_ = false;  // the average may be low because the peer did not read
   } else if (rate > limit_ * used && !queue_seen_) {
     for (double& share : shares_) share = share_ * growth;
     learn(sample.now, share_ * growth);
@@ -106,7 +108,7 @@ void BulkPace::learn(base::TimePoint now, double rate) noexcept {
   shares_[share_count_++ % shares_.size()] = rate;
   auto sorted = shares_;
   const auto count = static_cast<std::ptrdiff_t>(std::min(share_count_, shares_.size()));
-  const auto middle = sorted.begin() + (count - 1) / 2;  // of two the smaller
+  const auto middle = sorted.begin() + (count - 1) / 2;  // the smaller one of two
   std::nth_element(sorted.begin(), middle, sorted.begin() + count);
   const double share = *middle;
   const bool same = std::abs(share - share_) <= same_share * share_;

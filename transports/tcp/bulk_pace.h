@@ -10,31 +10,32 @@
 
 namespace rondo::tcp {
 
-// How fast a connection may send large frames so that small ones of another connection find no
-// queue in front of the network. Arithmetic alone: no clock, no socket.
+// Computes how fast a connection may send large frames, so that small frames of another connection
+// find no queue in front of the network. Arithmetic only: no clock, no socket. Reentrant.
 //
-// A connection that may send as fast as it can keeps a queue of milliseconds at the slowest link,
-// and what is acknowledged while that queue stands is the share of the link that it has. It is then
-// held a little below that, and the queue goes away. From time to time it is let go for a moment,
-// to see what its share is now.
+// A connection without a limit keeps a queue of milliseconds at the slowest link. While that queue
+// stands, the rate of acknowledged bytes is the connection's share of the link. The connection is
+// then held a little below its share, and the queue goes away. From time to time it is freed for a
+// moment, to measure its share again.
 //
-// A long round trip alone does not say that this connection is too fast: the acknowledgements may
-// wait in a queue of the peer's. Only when less is acknowledged than it is held to is there too
-// little left for the others (the small frames themselves, if they are many), and it is held to
-// that until it is let go the next time.
+// A long round trip alone does not prove that this connection is too fast: the acknowledgements may
+// wait in a queue at the peer. But if fewer bytes are acknowledged than the limit allows, too
+// little of the link is left for others (the small frames themselves, if they are many). The
+// connection is then held below that rate, which becomes a ceiling. The ceiling rises a little each
+// time that the connection has been freed.
 //
-// Who is let go and has nothing to keep a queue with, because its own input comes more slowly,
-// still sends in bursts, each of which is a queue for a moment. So it is soon held to its share as
-// it was, which spreads them.
+// If its own input comes more slowly than the link takes it, a freed connection keeps no queue. It
+// still sends in bursts, and each burst is a queue for a moment. So it is soon held to its former
+// share, which spreads the bursts.
 class BulkPace {
  public:
-  // What the kernel says of a connection.
+  // What the kernel says about a connection.
   struct Sample {
     base::TimePoint now;
     microseconds rtt{};        // smoothed
-    microseconds least_rtt{};  // ever
+    microseconds least_rtt{};  // the least that the kernel knows
     std::uint64_t acked = 0;   // bytes since the beginning
-    microseconds busy{};       // all the time in which something was on its way
+    microseconds busy{};       // the total time in which something was in flight
     bool waiting = false;      // there is more to send than the network takes
   };
 
@@ -43,13 +44,13 @@ class BulkPace {
   // acknowledgements.
   static constexpr double part = 0.93;
 
-  // The bytes per second that it may send from now on. To be asked every few milliseconds while it
-  // sends.
+  // The bytes per second that the connection may send from now on. Call it every few milliseconds
+  // while the connection sends.
   std::uint64_t look(const Sample& sample) noexcept;
 
  private:
   enum class State {
-    free,      // as fast as it can, until its share is known
+    free,      // without a limit, until its share is known
     draining,  // at half its limit, until the queue is gone
     held,      // at its limit
   };
@@ -62,10 +63,10 @@ class BulkPace {
   std::uint64_t rate() const noexcept;
 
   State state_ = State::free;
-  base::TimePoint since_{};  // in this state
+  base::TimePoint since_{};  // when this state began
   double limit_ = 0;         // bytes per second
   double share_ = 0;
-  // What was left of the share while it was held.
+  // What was left of its share while it was held.
   double ceiling_ = std::numeric_limits<double>::max();
   nanoseconds held_for_{};
   microseconds least_rtt_ = microseconds::max();
@@ -73,11 +74,11 @@ class BulkPace {
   // The latest shares, in a ring; their median counts.
   std::array<double, 5> shares_{};
   std::size_t share_count_ = 0;
-  // The measurement under way.
+  // The present measurement.
   bool measuring_ = false;
   base::TimePoint measured_since_{};
   std::uint64_t acked_before_ = 0;
-  // Since it was let go.
+  // The values when it was freed, and what was seen since.
   std::uint64_t acked_free_ = 0;
   microseconds busy_free_{};
   bool counting_ = false, queue_seen_ = false;

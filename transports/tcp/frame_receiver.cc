@@ -14,10 +14,11 @@
 namespace rondo::tcp {
 namespace {
 
-// A whole frame up to this size is read into one piece and copied from there: cheaper than a list
-// of pieces.
+// A whole frame up to this size is read into one buffer and copied from there, which is cheaper
+// than a list of buffers.
 constexpr std::size_t one_piece = 4096 + transports::frame_header_bytes + 2 * base::tag_bytes;
-// Of one link before the others, the urgent lane above all, have their turn.
+// The most that is read from one link before the others, above all the urgent lane, have their
+// turn.
 constexpr std::size_t most_at_once = std::size_t{1} << 20;
 
 template <class Call>
@@ -56,8 +57,8 @@ bool FrameReceiver::receive(transports::Link& link, transports::Sink& sink, bool
   return read_frame(link, sink) || moved || end_;
 }
 
-// Without an expectation nothing but the header is read, and only where one is awaited or epoll has
-// seen something.
+// For a link whose sink expects no frame: reads nothing but the header, and only if one is awaited
+// or epoll has flagged the socket.
 bool FrameReceiver::read_header(transports::Link& link, transports::Sink& sink) {
   const std::span<std::byte> rest = frames_.head_rest();
   const ssize_t result =
@@ -88,7 +89,7 @@ bool FrameReceiver::show_header(transports::Link& link, transports::Sink& sink) 
   return is_genuine() && frames_.show(link, sink);
 }
 
-// The rest of the header, the payload and its tag in one system call.
+// Reads the rest of the header, the payload and its tag in one system call.
 ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept {
   const std::span<std::byte> header = frames_.head_rest();
   if (header.empty() && tail.empty())
@@ -117,8 +118,8 @@ ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> t
   return without_interruption([&] { return ::recvmsg(socket_, &message, 0); });
 }
 
-// Placed bytes may land before the header has been looked at; it is looked at before anything is
-// said of them.
+// Placed bytes may land before the header has been checked. It is checked before the sink hears of
+// them.
 bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink) {
   const std::size_t header_left = frames_.head_rest().size();
   const std::size_t payload_left = frames_.left();

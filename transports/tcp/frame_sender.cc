@@ -11,7 +11,7 @@
 namespace rondo::tcp {
 namespace {
 
-// Up to here a copy into one piece costs less than the kernel's look at a list of pieces.
+// Up to this size a copy into one buffer costs less than a list of buffers for the kernel.
 constexpr std::size_t one_piece = 4096 + transports::frame_header_bytes + 2 * base::tag_bytes;
 
 std::span<const std::byte> drop(std::span<const std::byte> part, std::size_t& bytes) noexcept {
@@ -22,7 +22,7 @@ std::span<const std::byte> drop(std::span<const std::byte> part, std::size_t& by
 
 }  // namespace
 
-// Never more than 2 GiB at a time, whatever the frame: the kernel cuts there too.
+// The kernel takes at most 2 GiB in one call, whatever the size of the frame.
 ssize_t FrameSender::write(Parts parts, std::size_t already) noexcept {
   for (auto* part : {&parts.head, &parts.payload, &parts.tail}) *part = drop(*part, already);
   ssize_t result = 0;
@@ -75,7 +75,7 @@ transports::Send FrameSender::send(const transports::HeaderBytes& header,
     if (errno != EAGAIN) error_ = errno;
     room_ = false;
     refused_ = true;
-    return transports::Send::full;  // the tags have not been seen: the next frame has their numbers
+    return transports::Send::full;  // the tags were not sent: the next frame uses their numbers
   }
   if (tags_) tags_->skip(parts.tail.empty() ? 1 : 2);
   const auto taken = static_cast<std::size_t>(result);

@@ -16,11 +16,12 @@
 
 namespace rondo::tcp {
 
-// The sending half of a connection in its data phase: writes at once what the socket takes, and
-// keeps at most one frame that was taken in part.
+// The sending half of a connection after the handshake. It writes at once what the socket takes,
+// and keeps at most one frame that was taken in part. Thread-bound (the driver of the transport),
+// without locks. A failure sets error(), and nothing is sent any more.
 class FrameSender {
  public:
-  // tags: attach() makes them, so that sending allocates nothing.
+  // Reserves memory and makes the tags, so that sending allocates nothing.
   void attach(int socket, const base::Agreement& agreed) {
     socket_ = socket;
     kept_.reserve(transports::eager_bytes);
@@ -29,19 +30,19 @@ class FrameSender {
   }
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie);
-  // Goes on with the frame under way. Returns whether anything moved.
+  // Continues the frame under way. Returns whether anything moved.
   bool resume(transports::Link& link, transports::Sink& sink);
 
-  // epoll says that there is room again.
+  // epoll has reported that the socket has room again.
   void flag_room() noexcept { room_ = true; }
   bool waits_for_room() const noexcept { return !room_; }
   // A frame is under way or was refused, and the socket may take more: a driver must not sleep now.
   bool has_work() const noexcept { return (busy_ || refused_) && room_; }
-  // The errno value of the first failure; nothing is sent any more.
+  // The errno of the first failure, or 0.
   int error() const noexcept { return error_; }
 
  private:
-  // A frame as it lies in memory, in the order of the wire.
+  // The parts of a frame in memory, in the order of the wire.
   struct Parts {
     std::span<const std::byte> head, payload, tail;
     std::size_t bytes() const noexcept { return head.size() + payload.size() + tail.size(); }
@@ -52,14 +53,14 @@ class FrameSender {
   int socket_ = -1;
   int error_ = 0;
   bool room_ = true, busy_ = false;
-  bool refused_ = false;  // full was answered since there was last room
+  bool refused_ = false;  // the last send() answered full
   std::optional<base::FrameTag> tags_;
   bool payload_tags_ = false;
   std::array<std::byte, transports::frame_header_bytes + base::tag_bytes>
       head_{};        // a header and its tag
-  base::Tag tail_{};  // a payload's
+  base::Tag tail_{};  // the tag of a payload
   Parts under_way_;
-  std::size_t sent_ = 0;         // of its bytes
+  std::size_t sent_ = 0;         // how many of its bytes
   std::vector<std::byte> kept_;  // a small payload that the socket took in part
   std::uint64_t cookie_ = 0;
 };

@@ -22,8 +22,7 @@ void PacedSocket::pace(base::TimePoint now, bool restrained) noexcept {
                        info.tcpi_notsent_bytes > 0});
   }
   if (rate == rate_) return;
-  // Where the kernel knows 32 bits only, these are more than 34 Gbit/s, which nobody needs to hold
-  // back from.
+  // A kernel that knows 32-bit rates only reads the low half: enough for up to 34 Gbit/s.
   if (::setsockopt(socket_, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof rate) == 0) rate_ = rate;
 }
 

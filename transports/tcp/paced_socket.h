@@ -8,18 +8,19 @@
 
 namespace rondo::tcp {
 
-// Keeps a connection to the pace of BulkPace while urgent frames may want the same network. The
-// kernel spaces the bytes.
+// Holds a connection to the rate of BulkPace while urgent frames may use the same network. The
+// kernel does the pacing. Thread-bound (the driver of the transport). If the kernel gives no
+// information or refuses a rate, the former rate stays.
 class PacedSocket {
  public:
   void attach(int socket) noexcept { socket_ = socket; }
-  // To be called every few milliseconds. restrained: urgent frames have been about lately; else it
-  // sends as fast as it can.
+  // Call it every few milliseconds. restrained: urgent frames have been in use lately; without that
+  // the connection has no limit.
   void pace(base::TimePoint now, bool restrained) noexcept;
 
  private:
   int socket_ = -1;
-  std::uint64_t rate_ = BulkPace::unlimited;  // that the kernel has been told
+  std::uint64_t rate_ = BulkPace::unlimited;  // the rate that the kernel has
   BulkPace pace_;
 };
 

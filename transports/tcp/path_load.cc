@@ -6,16 +6,17 @@
 namespace rondo::tcp {
 namespace {
 
-// Where nobody says anything: alike for all paths is what counts.
+// For paths of unknown speed. It only matters that it is the same for all of them.
 constexpr double unknown_rate = 1.25e9;
-// A queue that has stood still for long says little about the network; no path is taken for slower
-// than this.
+// No path is taken for slower than this: a queue that has stood still for long says little about
+// the network.
 constexpr double lowest_rate = 1e6;
-// Of so few bytes the answer may be on its way, or held back by the peer's kernel.
+// A queue of at most this size counts as empty: the acknowledgement may be in flight, or the peer's
+// kernel may delay it.
 constexpr std::size_t almost_empty = 4096;
-// Shorter than this, what the network takes at once counts for more than its rate.
+// In a shorter time, what the network takes at once counts for more than its rate.
 constexpr nanoseconds shortest_measurement = milliseconds{1};
-// The weight of one measurement is one in so many.
+// One measurement has the weight 1 / smoothing.
 constexpr double smoothing = 4;
 constexpr nanoseconds untested_limit = milliseconds{100};
 

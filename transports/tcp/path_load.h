@@ -8,22 +8,23 @@
 
 namespace rondo::tcp {
 
-// What one path of a link is taken to carry, and when it will have carried what it was given.
-// Between two looks at the socket's queue the path is taken to send at its rate; each look sets
-// that right. Arithmetic alone: no clock, no socket.
+// Estimates how fast one path of a link is, and when it will have delivered what it was given.
+// Between two looks at the socket's queue the path is assumed to send at its rate; each look
+// corrects that. Arithmetic only: no clock, no socket. Reentrant.
 //
-// The rate is what has been delivered while something was queued. A path whose queue ran empty has
-// shown only that it is not slower, so that may raise the rate and never lowers it; and a path that
-// nobody has tested for a while is thought better of, little by little, until it is tried again.
+// The rate is what was delivered while something was queued. A path whose queue ran empty has shown
+// only that it is not slower: that may raise the rate, and never lowers it. If a path that has not
+// been measured for 100 ms gets bytes again, its rate is doubled, but not above what was assumed
+// first.
 class PathLoad {
  public:
-  // Mbit/s as the interface's driver says it; 0 when it does not.
+  // speed: in Mbit/s, as the interface's driver reports it; 0: not known.
   explicit PathLoad(std::uint32_t speed = 0) noexcept;
-  // The socket has taken so many bytes.
+  // The socket has taken this many bytes.
   void took(base::TimePoint now, std::size_t bytes) noexcept;
-  // So many bytes are in the socket's queue or on their way without an answer.
+  // This many bytes are in the socket's queue or in flight without an acknowledgement.
   void queued(base::TimePoint now, std::size_t bytes) noexcept;
-  // When so many bytes more would be delivered.
+  // When this many more bytes would be delivered.
   base::TimePoint finish(base::TimePoint now, std::size_t bytes) const noexcept;
   double bytes_per_second() const noexcept { return rate_; }
 
@@ -34,8 +35,9 @@ class PathLoad {
   double first_rate_, rate_;
   bool measured_ = false;
   base::TimePoint free_at_{};
-  // Of the measurement under way: since when, what was queued then and has come since, whether the
-  // queue ran empty in between.
+  // The present measurement: when it began, whether the queue ran empty since, and in given_ the
+  // bytes that were queued then or were taken since. tested_: when the rate was last measured or
+  // raised.
   bool measuring_ = false, ran_empty_ = false;
   base::TimePoint since_{}, tested_{};
   std::size_t given_ = 0;

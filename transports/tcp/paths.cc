@@ -11,7 +11,8 @@
 namespace rondo::tcp {
 namespace {
 
-// A piece on a path so much slower would hold up what the fast one has long delivered.
+// A pair that is slower than the fastest by more than this factor is left out. A piece on it would
+// hold up frames whose other pieces have long arrived.
 constexpr std::uint32_t slowest_share = 8;
 
 struct Side {
@@ -24,7 +25,7 @@ struct Side {
     return address.endpoints[i];
   }
   const connect::Address& address;
-  std::vector<std::string> unused;  // why
+  std::vector<std::string> unused;  // for each endpoint: why it is in no pair
 };
 
 bool has(const connect::Address& address, const boost::asio::ip::address& wanted) {
@@ -32,7 +33,7 @@ bool has(const connect::Address& address, const boost::asio::ip::address& wanted
                              [&](const auto& one) { return one.address() == wanted; });
 }
 
-// Why this endpoint cannot be in any pair, whatever the peer's are.
+// Why this endpoint cannot be in any pair, whatever interfaces the peer has; empty if it can.
 std::string refusal(const Side& side, std::size_t i, const connect::Address& peer) {
   const auto address = side.endpoint(i).address();
   if (address.is_loopback()) return "loopback";
@@ -81,7 +82,8 @@ void pair_up(Side& lower, Side& higher, std::vector<PathPlan::Pair>& pairs) {
   }
 }
 
-// The fastest first; a pair is as fast as its slower end, and unknown speed comes last and is kept.
+// Sorts the fastest pair first and drops those that are too slow. A pair is as fast as its slower
+// end. Pairs of unknown speed come last and are kept.
 void order_by_speed(Side& lower, Side& higher, std::vector<PathPlan::Pair>& pairs) {
   const auto speed = [&](const PathPlan::Pair& pair) {
     return std::min(lower.rail(pair.lower).speed, higher.rail(pair.higher).speed);

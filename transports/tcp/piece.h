@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A frame on a link of several paths is cut into pieces of piece_bytes (the last one shorter, and
-// one empty piece for an empty payload), and each piece goes over whichever path has room:
+// A frame on a link of several paths is cut into pieces of piece_bytes; the last one is shorter,
+// and an empty payload is one empty piece. Each piece goes over a path that has room:
 //   connection = hello challenge proof verdict piece*
-//   piece      = magic:u32 ("RPIE") index:u32 sequence:u64 header:64 bytes  payload
+//   piece      = magic:u32 ("RPIE") index:u32 sequence:u64 header:64 bytes [tag] payload [tag]
 // sequence numbers the frames of the link and direction from 0; index numbers the pieces of the
-// frame. Where a piece belongs and how long it is follows from index and the frame's size, which
-// the receiver knows: no length is on the wire. Every piece carries the frame's header, so
-// whichever comes first can be shown, and the others prove that they belong to it.
+// frame. The place and length of a piece follow from index and the frame's size, which the receiver
+// knows: no length is on the wire. Every piece carries the frame's header. So the first piece that
+// arrives can be shown, and the others prove that they belong to the same frame. The tags are there
+// where both ends agreed on them (docs/wire.md).
 //
 // The sender begins pieces in the order of (sequence, index) and writes each path's pieces one
 // after the other, so on every path they come in that order. The receiver takes a piece only when
-// it belongs to the frame that is being received (and, for a borrowed receive, when it is the
-// next); any other stays unread in its socket. That cannot stop for good: of all pieces not yet
-// taken, the first in that order is at the head of its path, because whatever was written to the
-// path before it comes earlier in the order and has been taken. So the receiver can always take it,
-// the path then has room, and a sender that waits for room finds it. Lanes have connections of
-// their own and never meet.
+// it belongs to the frame that is being received; for a borrowed frame it must also be the next
+// piece. Any other piece stays unread in its socket.
+//
+// This cannot deadlock. The first piece in that order that has not been taken is at the head of its
+// path: whatever was written to the path before it comes earlier in the order and has been taken.
+// So the receiver can always take it, the path then has room, and a sender that waits for room
+// finds it. Each lane has connections of its own, so lanes do not delay each other.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +35,9 @@ namespace rondo::tcp {
 inline constexpr std::size_t piece_bytes = std::size_t{64} << 10;
 inline constexpr std::size_t piece_prefix_bytes = 16 + transports::frame_header_bytes;
 using PiecePrefix = std::array<std::byte, piece_prefix_bytes>;
-// Of which the sockets have not taken everything yet.
+// How many frames of a link the sender may have begun that the sockets have not taken whole.
 inline constexpr std::size_t most_frames_under_way = 8;
-// A small payload is never cut: it is copied or sent as one.
+// A payload that is never borrowed is one piece.
 static_assert(piece_bytes >= transports::eager_bytes);
 
 struct Piece {
@@ -60,7 +62,7 @@ constexpr PiecePlace place_of(std::size_t index, std::size_t payload_bytes) noex
 }
 
 PiecePrefix encode(const Piece& piece) noexcept;
-// Nothing when the bytes are no prefix of a piece.
+// No value when the bytes do not begin with the magic of a piece. Nothing else is checked.
 std::optional<Piece> decode_piece(std::span<const std::byte, piece_prefix_bytes> bytes) noexcept;
 
 }  // namespace rondo::tcp

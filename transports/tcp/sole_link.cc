@@ -85,10 +85,10 @@ bool SoleLink::progress(transports::Sink& sink, bool direct) {
   if (!open()) return true;
   const auto& end = receiver_.end();
   const int error = sender_.error();
-  // What the peer said before it went is still to be read; a failure to send waits for that.
+  // What the peer sent before it closed must still be read, so a failure to send waits for that.
   if (!end && (error == 0 || moved)) return moved;
-  // An error that sending has met is told once by the system: the receiving half then sees a mere
-  // end. EPIPE alone says that the peer had closed in order before.
+  // The system reports an error once. If sending has met it, the receiving half sees only a clean
+  // end. EPIPE is the exception: the peer had closed in order before.
   if (end && (error == 0 || error == EPIPE || !end->clean))
     break_off(sink, end->clean ? Errc::peer_left : end->code, std::string(end->what), end->clean);
   else

@@ -14,8 +14,8 @@
 
 namespace rondo::tcp {
 
-// A link of one connection: asked for at the first send, or brought by the peer; then two
-// independent halves.
+// A link of one connection. The first send opens it, or the peer does. Sending and receiving are
+// independent of each other. A failure of either ends the link.
 class SoleLink final : public TcpLink, private Watched {
  public:
   SoleLink(int peer, transports::Lane lane, std::string name, connect::Connections& connections,

@@ -13,7 +13,7 @@
 namespace rondo::tcp {
 namespace {
 
-// So long without a byte, and a path that was closed alone is taken for cut.
+// After this time without a byte, a path that was closed alone counts as broken.
 constexpr milliseconds doubt_limit{500};
 
 }  // namespace
@@ -89,11 +89,11 @@ std::optional<std::size_t> StripedLink::doubtful() const noexcept {
   if (state_ == State::open) {
     const auto& failure = sender_.failure();
     if (failure && failure->error == EPIPE) return failure->path;
-    // What has come over it may wait for what the others do not bring, so that its end is never
+    // Bytes that came over this path may wait for others that never come. Its end is then never
     // read.
     const auto reset = std::ranges::find_if(paths_, [](const Path& path) { return path.reset; });
     const auto alive = [&](const Path& path) { return !receiver_.hung_up(path.index); };
-    // Where all have ended, each does so by itself when what came before has been read.
+    // If all have hung up, the receiver finds the end of each after it has read the rest.
     if (std::ranges::none_of(paths_, alive)) return std::nullopt;
     if (reset != paths_.end()) return reset->index;
     return receiver_.closed_alone();
@@ -128,8 +128,8 @@ void StripedLink::reminded(transports::Sink& sink) {
   break_off(sink, Errc::peer_lost, what, false);
 }
 
-// The other paths stay open until the link is destroyed: their end would reach the peer before the
-// reason does.
+// The other paths stay open until the link is destroyed, because their end would reach the peer
+// before the cause does.
 void StripedLink::interface_lost(transports::Sink& sink, std::string_view interface,
                                  std::string_view what) {
   if (!open()) return;
@@ -161,9 +161,9 @@ bool StripedLink::progress(transports::Sink& sink, bool direct) {
   const auto& failure = sender_.failure();
   const bool closed_before = failure && failure->error == EPIPE;
   if (!end && !reminder_asked_ && doubtful()) watch_doubtful();
-  // What the peer said before it went is still to be read; a failure to send waits for that.
+  // What the peer sent before it closed must still be read, so a failure to send waits for that.
   if (!end && (!failure || closed_before || moved)) return moved;
-  // An error that sending has met is told once by the system: the receiving half then sees a mere
+  // The system reports an error once. If sending has met it, the receiving half sees only a clean
   // end.
   if (end && (!failure || closed_before || !end->clean)) {
     const std::string what = end->clean ? end->what : on_path(end->path, end->what);

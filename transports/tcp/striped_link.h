@@ -16,10 +16,10 @@
 
 namespace rondo::tcp {
 
-// A link of several connections ("paths"): frames flow once all are there, in pieces (see piece.h),
-// and when one of them breaks the link is broken, with that path named. A path that the peer closes
-// while others stay open is given a moment: a peer that leaves closes all of them, and what it said
-// before may still be on its way.
+// A link of several connections ("paths"). Frames flow in pieces (see piece.h) once all paths are
+// open. If one breaks, the link is broken, and the cause names that path. If the peer closes one
+// path while others stay open, the link waits for a moment: a peer that leaves closes all of them,
+// and what it sent before may still be in flight.
 class StripedLink final : public TcpLink {
  public:
   StripedLink(int peer, transports::Lane lane, std::string name, std::size_t paths,
@@ -60,7 +60,7 @@ class StripedLink final : public TcpLink {
   void close() noexcept;
   // "path 2 of 2, 10.2.0.1 -> 10.2.0.2 (eth1): connection reset by peer"
   std::string on_path(std::size_t path, std::string_view what) const;
-  // The path that seems to have been closed alone, or whose peer has gone before all were there.
+  // A path that seems to have been closed alone, or that was closed before all paths were open.
   std::optional<std::size_t> doubtful() const noexcept;
   void watch_doubtful();
 

@@ -15,12 +15,13 @@
 namespace rondo::tcp {
 namespace {
 
-// Of one link before the others, the urgent lane above all, have their turn.
+// The most that is read from one link before the others, above all the urgent lane, have their
+// turn.
 constexpr std::size_t most_at_once = std::size_t{1} << 20;
-// After a piece that came over another path than the first, so many frames are looked for on all of
-// them.
+// After a piece on another path than the first, all paths are read directly for so many frames.
 constexpr std::size_t looked_for = 64;
-// No network holds so many frames; earlier ones wrap around to more.
+// No valid frame is this far ahead: no network holds so many. For a frame that has passed, the
+// difference wraps around to more than this.
 constexpr std::uint64_t farthest_frame = std::uint64_t{1} << 32;
 
 template <class Call>
@@ -72,8 +73,7 @@ bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bo
   for (bool any = true; any && budget_ > 0;) {
     any = false;
     for (std::size_t i = 0; i < paths_.size(); ++i) {
-      // Where there is little to send all of it comes over the first path; epoll tells of the
-      // others soon enough.
+      // A peer that sends little mostly uses the first path. epoll flags the others soon enough.
       const bool ask = direct && (i == 0 || pieces_ > 1 || elsewhere_ > 0);
       if (drain(paths_[i], link, sink, ask)) any = moved = true;
       if (frames_.misused() && !end_)
@@ -85,8 +85,8 @@ bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bo
   return moved;
 }
 
-// Without an expectation nothing but a header is wanted, and only where one is awaited or epoll has
-// seen something.
+// For a link whose sink expects no frame: looks for a header only, and only if one is awaited or
+// epoll has flagged a socket.
 bool StripedReceiver::look(transports::Link& link, transports::Sink& sink, bool ask) {
   bool moved = false;
   for (Path& path : paths_) {
@@ -175,7 +175,7 @@ bool StripedReceiver::admit(Path& path, transports::Link& link, transports::Sink
   return frames_.placed() || piece.index == next_index_;
 }
 
-// What the sender says of a piece against what is known of the frame.
+// Checks what the sender says about a piece against the frame that is being received.
 bool StripedReceiver::check(Path& path) {
   const Piece& piece = path.piece;
   if (piece.header != frames_.header()) {
@@ -196,7 +196,7 @@ bool StripedReceiver::check(Path& path) {
   return true;
 }
 
-// Moves payload of the path's piece. False when nothing was there.
+// Moves payload of the path's piece. False when nothing had arrived.
 bool StripedReceiver::take(Path& path, transports::Link& link, transports::Sink& sink) {
   const transports::Receive& frame = frames_.receive();
   const PiecePlace place = place_of(path.piece.index, frame.bytes);
@@ -238,8 +238,8 @@ bool StripedReceiver::take_tail(Path& path) {
   return right;
 }
 
-// What has been read ahead, or else the socket. `all`: the piece ends with these bytes, so the next
-// prefix may be read along.
+// Reads the bytes that were read ahead, or else from the socket. `all`: the piece's payload ends
+// with these bytes, so what follows may be read ahead in the same call.
 ssize_t StripedReceiver::read(Path& path, std::span<std::byte> to, bool all) noexcept {
   if (const std::size_t count = std::min(path.buffered(), to.size()); count > 0) {
     std::memcpy(to.data(), path.ahead.data() + path.begin, count);
@@ -278,7 +278,7 @@ bool StripedReceiver::finish_frame(transports::Link& link, transports::Sink& sin
   return true;
 }
 
-// Always false: nothing was read.
+// Notes what a failed read means. Always false, so that callers can return it.
 bool StripedReceiver::ended(Path& path, ssize_t result) {
   const auto which = static_cast<std::size_t>(&path - paths_.data());
   if (result < 0 && errno == EAGAIN) {

@@ -20,17 +20,18 @@
 
 namespace rondo::tcp {
 
-// The receiving half of a link of several paths: one frame after the other, its pieces from
-// whichever path has them. See piece.h for what is read when. Of the piece that waits its turn a
-// path has read the prefix and at most 4 KiB.
+// The receiving half of a link of several paths. It takes one frame after the other, its pieces
+// from whichever path has them; piece.h says in which order. A path reads at most 4 KiB ahead of
+// what may be taken. Thread-bound (the driver of the transport), without locks. A failure sets
+// end(), and nothing is read any more.
 class StripedReceiver {
  public:
-  // How the link ended, and which path said so.
+  // How the link ended, and on which path.
   struct End {
     std::size_t path = 0;
     std::string what;
     bool clean = false;           // every path was closed at a frame boundary
-    Errc code = Errc::peer_lost;  // or authentication, for a wrong tag
+    Errc code = Errc::peer_lost;  // or authentication (a wrong tag), or system (a misused link)
   };
 
   StripedReceiver(BorrowSlot& slot, std::size_t paths) : slot_(slot), paths_(paths) {}
@@ -42,8 +43,8 @@ class StripedReceiver {
     one.payload_tags = agreed.protection == base::Protection::payload;
     one.head_bytes = piece_prefix_bytes + base::tag_bytes;
   }
-  // At most one frame, and a bounded part of a large one. direct: also ask sockets that epoll has
-  // not flagged.
+  // Receives at most one frame, or a bounded part of a large one. direct: reads also from sockets
+  // that epoll has not flagged. Returns whether anything moved.
   bool receive(transports::Link& link, transports::Sink& sink, bool direct);
 
   // Reads nothing more.
@@ -51,11 +52,11 @@ class StripedReceiver {
   void flag_readable(std::size_t path) noexcept { paths_[path].readable = true; }
   void flag_hang_up(std::size_t path) noexcept { paths_[path].hung_up = true; }
   bool expecting() const noexcept { return expecting_; }
-  // receive() would do something with what is here.
+  // True when receive() would make progress, as far as the flags and the bytes read ahead tell.
   bool has_work() const noexcept;
   // The peer has hung up on this path.
   bool hung_up(std::size_t path) const noexcept { return paths_[path].hung_up; }
-  // A path that the peer has closed while it has not closed all.
+  // A path that the peer has closed while others are open.
   std::optional<std::size_t> closed_alone() const noexcept;
   const std::optional<End>& end() const noexcept { return end_; }
 
@@ -64,14 +65,14 @@ class StripedReceiver {
   struct Path {
     int socket = -1;
     bool readable = false, hung_up = false, closed = false;
-    bool known = false;    // `piece` is the one whose payload comes next
-    bool checked = false;  // and it is one that may come
+    bool known = false;    // `piece` has been read: its payload comes next
+    bool checked = false;  // `piece` belongs to the frame that is being received
     Piece piece;
-    std::size_t done = 0;  // of its payload
+    std::size_t done = 0;  // how much of its payload has been taken
     std::optional<base::FrameTag> tags;
     bool payload_tags = false;
-    bool tail_due = false;                        // the payload is here, and not yet its tag
-    std::size_t head_bytes = piece_prefix_bytes;  // of a piece, with the tag if there is one
+    bool tail_due = false;                        // the payload has arrived, its tag has not
+    std::size_t head_bytes = piece_prefix_bytes;  // a piece's prefix, with the tag if there is one
     std::size_t begin = 0, filled = 0;            // what `ahead` holds
     std::array<std::byte, ahead_bytes> ahead;
     std::size_t buffered() const noexcept { return filled - begin; }
@@ -82,7 +83,8 @@ class StripedReceiver {
   bool drain(Path& path, transports::Link& link, transports::Sink& sink, bool ask);
   bool find_piece(Path& path, bool ask, bool& moved);
   bool fill(Path& path);
-  // The piece belongs to the frame that is being received, and may be taken now. May end the link.
+  // True when the piece belongs to the frame that is being received and may be taken now. May end
+  // the link.
   bool admit(Path& path, transports::Link& link, transports::Sink& sink);
   bool check(Path& path);
   bool take(Path& path, transports::Link& link, transports::Sink& sink);
@@ -93,17 +95,17 @@ class StripedReceiver {
   void damaged(const Path& path, std::string_view what);
   // Ends the link because of a wrong tag.
   void forged(const Path& path);
-  // Checks the tag of a payload that is here as a whole. False while it is not here, or when the
-  // tag is wrong.
+  // Checks the tag of a payload that has arrived whole. False while the tag has not arrived, or
+  // when it is wrong.
   bool take_tail(Path& path);
 
   BorrowSlot& slot_;
   std::vector<Path> paths_;
   bool expecting_ = false;
   transports::Assembler frames_;
-  // Of the frame that is being received.
+  // The frame that is being received.
   std::uint64_t sequence_ = 0;
-  std::size_t elsewhere_ = 0;  // so many more frames are looked for on every path
+  std::size_t elsewhere_ = 0;  // for how many more frames every path is read directly
   std::size_t pieces_ = 0, finished_ = 0, next_index_ = 0;
   std::vector<std::uint64_t> begun_;  // one bit for each piece
   std::size_t budget_ = 0;

@@ -12,8 +12,8 @@
 namespace rondo::tcp {
 namespace {
 
-// Between two looks at what is queued: at 1 Gbit/s half a piece. A look is one short call for each
-// path.
+// The time between two looks at the queues: at 1 Gbit/s half a piece. A look is one short system
+// call for each path.
 constexpr microseconds look_interval{250};
 
 }  // namespace
@@ -82,7 +82,7 @@ bool StripedSender::resume(transports::Link& link, transports::Sink& sink) {
     first_ = (first_ + 1) % frames_.size();
     --count_;
     moved = true;
-    sink.sent(link, cookie);  // which may send
+    sink.sent(link, cookie);  // it may call send()
   }
   return moved;
 }
@@ -118,7 +118,7 @@ bool StripedSender::distribute() {
     if (now - looked_ >= look_interval) look_at_queues(now);
     const auto path = earliest(now);
     if (!path) break;
-    if (begin(*path)) moved = true;  // else it has no room any more
+    if (begin(*path)) moved = true;  // else the path has no room any more
   }
   return moved;
 }
@@ -133,7 +133,7 @@ bool StripedSender::begin(std::size_t which) {
   const std::size_t tags = path.tags ? (path.tail_bytes > 0 ? 2 : 1) : 0;
   if (!write(which)) {
     path.frame = nullptr;
-    return false;  // nobody has seen the tags: the next piece has their numbers
+    return false;  // the tags were not sent: the next piece uses their numbers
   }
   if (path.tags) path.tags->skip(tags);
   ++frame.begun;
@@ -158,7 +158,7 @@ void StripedSender::write_head(Path& path, const PiecePlace& place) {
   path.tail_bytes = path.tail.size();
 }
 
-// True when the socket took anything; it is asked again once it has room.
+// True when the socket took anything. What it left is written once the socket has room.
 bool StripedSender::write(std::size_t which) {
   Path& path = paths_[which];
   const PiecePlace place = place_of(path.index, path.frame->payload.size());

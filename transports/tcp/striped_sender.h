@@ -17,10 +17,11 @@
 
 namespace rondo::tcp {
 
-// The sending half of a link of several paths. Of the paths that have room a piece takes the one
-// that will have delivered it first, by what is queued on each and how fast each has been; so
-// frames of a single piece are shared out too. The next frame is taken once every piece of the one
-// before has been begun.
+// The sending half of a link of several paths. Each piece goes to the path with room that will
+// deliver it first, judged by what is queued on each and how fast each has been. So frames of a
+// single piece are spread over the paths too. The next frame is taken once every piece of the
+// previous one has been begun. Thread-bound (the driver of the transport), without locks. A failure
+// sets failure(), and no new frame is taken.
 class StripedSender {
  public:
   struct Failure {
@@ -29,7 +30,7 @@ class StripedSender {
   };
 
   explicit StripedSender(std::size_t paths);
-  // speed: of its interface, in Mbit/s; 0: not known.
+  // speed: that of the path's interface, in Mbit/s; 0: not known.
   void attach(std::size_t path, int socket, std::uint32_t speed, const base::Agreement& agreed) {
     paths_[path].socket = socket;
     paths_[path].load = PathLoad(speed);
@@ -38,14 +39,14 @@ class StripedSender {
   }
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie);
-  // Goes on with the frames under way. Returns whether anything moved.
+  // Continues the frames under way. Returns whether anything moved.
   bool resume(transports::Link& link, transports::Sink& sink);
 
   void flag_room(std::size_t path) noexcept { paths_[path].room = true; }
   bool waits_for_room() const noexcept;
   // Something is under way or was refused, and a socket may take it: a driver must not sleep now.
   bool has_work() const noexcept;
-  // The first one; nothing is sent any more.
+  // The first failure, if any.
   const std::optional<Failure>& failure() const noexcept { return failure_; }
 
  private:
@@ -59,13 +60,13 @@ class StripedSender {
   struct Path {
     int socket = -1;
     bool room = true;
-    Outgoing* frame = nullptr;  // whose piece is under way here
+    Outgoing* frame = nullptr;  // the frame whose piece is under way here
     std::size_t index = 0, sent = 0;
     std::optional<base::FrameTag> tags;
     bool payload_tags = false;
     std::array<std::byte, piece_prefix_bytes + base::tag_bytes> head{};  // a prefix and its tag
     std::size_t head_bytes = piece_prefix_bytes;
-    base::Tag tail{};  // that of the piece's payload
+    base::Tag tail{};  // the tag of the piece's payload
     std::size_t tail_bytes = 0;
     PathLoad load;
   };
@@ -82,7 +83,7 @@ class StripedSender {
   void look_at_queues(base::TimePoint now) noexcept;
   std::optional<std::size_t> earliest(base::TimePoint now) const noexcept;
   bool begin(std::size_t path);
-  // The prefix of the piece that begins on this path, and its tags.
+  // Writes the prefix of the piece that begins on this path, and its tags.
   void write_head(Path& path, const PiecePlace& place);
   bool write(std::size_t path);
 
@@ -90,7 +91,7 @@ class StripedSender {
   std::array<Outgoing, most_frames_under_way> frames_;  // a ring
   std::size_t first_ = 0, count_ = 0;
   std::uint64_t next_sequence_ = 0;
-  bool refused_ = false;  // full was answered since
+  bool refused_ = false;  // the last send() answered full
   base::TimePoint looked_{};
   std::optional<Failure> failure_;
 };

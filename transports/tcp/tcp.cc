@@ -3,11 +3,12 @@
 // The data plane: everything that happens once a connection is open. Frames go over it one after
 // the other, in both directions:
 //   connection = hello challenge proof verdict frame*          (the handshake: base/handshake.cc)
-//   frame      = header:64 bytes  payload                      (both opaque here; see docs/wire.md)
-// No length is on the wire: the receiver's sink says how long the next payload is.
+//   frame      = header:64 bytes [tag] payload [tag]           (opaque here; see docs/wire.md)
+// Links of several connections send pieces instead (piece.h). No length is on the wire: the
+// receiver's sink says how long the next payload is.
 //
-// No lock and no allocation once the connections are open: what comes from the set-up thread is
-// seen by one atomic load.
+// Once the connections are open, frames take no lock and no allocation. One atomic load tells
+// whether the set-up thread has news.
 #include "transports/tcp/tcp.h"
 
 #include <fmt/format.h>
@@ -32,37 +33,36 @@
 namespace rondo::tcp {
 namespace {
 
-// So many links that expect something are asked directly; when there are more, epoll is asked which
-// of them have something.
+// If at most this many links expect something, each is read directly. If there are more, epoll says
+// which of them have something.
 constexpr unsigned direct_links = 4;
-// Links that expect nothing are looked at this often: only a peer that does what it should not
-// would be kept waiting.
+// Links that expect nothing are looked at once in this many calls of progress(). Only a peer that
+// does what it should not has to wait for that.
 constexpr unsigned refresh_interval = 64;
 
-// How often connections are looked at that are to leave room for urgent frames, and for how long
-// after the last of these.
+// How often connections that leave room for urgent frames are looked at, and for how long after the
+// last urgent frame.
 constexpr milliseconds pace_interval{5};
 constexpr milliseconds urgent_memory{2000};
 
-// Within a host what is on its way sits in memory that both ends touch: as little of it as keeps
-// both busy stays in the caches. Measured with bench/tcp_link_bench: 1.6 to 2.2 times the
-// throughput of the kernel's own choice with frames of 1 MiB and more, 2 and 4 ranks on 2 cores; no
-// difference below. Between hosts the kernel knows better, and a small receive buffer is slower
+// Within a host, data in flight sits in memory that both ends touch. A small buffer keeps both ends
+// busy and stays in the caches. Measured with bench/tcp_link_bench: 1.6 to 2.2 times the throughput
+// of the kernel's own choice with frames of 1 MiB and more, 2 and 4 ranks on 2 cores; no difference
+// below. Between hosts the kernel's choice is better, and a small receive buffer is slower
 // everywhere.
 constexpr int same_host_send_buffer = 256 << 10;
 
-// Bound on data that the network has not taken yet, for one of several connections that share the
-// work: the connection that has room is the one that is fast.
+// For each of several connections of a link: the bound on data that the network has not taken yet.
+// So the connection that has room is the fast one.
 constexpr int unsent_bytes = 128 << 10;
 
-// The class of data that somebody waits for: AF21, "low-latency data" (RFC 4594). Setting it
-// changes the priority as well.
+// AF21, the class for "low-latency data" (RFC 4594). Setting it changes the priority too, so the
+// priority is set after it.
 constexpr int service_class = 18 << 2;
-constexpr int interactive = 6;  // TC_PRIO_INTERACTIVE, the highest that everybody may have
+constexpr int interactive = 6;  // TC_PRIO_INTERACTIVE, the highest that needs no privilege
 
-// Fits a new connection to the frames of its lane. For urgent frames it asks the network to let
-// them pass others: by the priority that queueing disciplines of this host go by, and by the DSCP
-// that switches may go by.
+// Fits a new connection to the frames of its lane. It asks the network to let urgent frames pass
+// others: by the priority, for queueing disciplines of this host, and by the DSCP, for switches.
 void prepare(int socket, transports::Lane lane, bool one_of_several, bool same_host) {
   const auto set = [socket](int level, int option, int value) {
     ::setsockopt(socket, level, option, &value, sizeof value);
@@ -113,15 +113,17 @@ class Tcp final : public transports::Transport {
   BorrowSlot slot_;
   connect::Connections connections_;
   std::vector<std::string> names_;                                       // by peer
-  std::vector<std::optional<connect::Address>> peers_;                   // likewise
-  std::vector<PathPlan> plans_;                                          // likewise
+  std::vector<std::optional<connect::Address>> peers_;                   // by peer
+  std::vector<PathPlan> plans_;                                          // by peer
   std::vector<std::unique_ptr<TcpLink>> links_;                          // by peer and lane
   std::array<std::vector<TcpLink*>, transports::link_lane_count> open_;  // by lane
   std::vector<TcpLink*> paced_;
   bool halted_ = false;
   std::optional<base::TimePoint> urgent_at_;
   base::TimePoint paced_at_{};
-  unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;  // of the last progress
+  // calls_: of progress() since epoll was last asked. The others count links, at the last
+  // progress().
+  unsigned calls_ = 0, expecting_ = 0, waiting_ = 0;
 };
 
 Tcp::Tcp(const Options& options)
@@ -170,7 +172,7 @@ void Tcp::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   connections_.start(std::move(peers), job);
 }
 
-// Nothing for a rank that is not connected with.
+// No value for this rank itself and for a rank without an address.
 std::optional<connect::Peer> Tcp::plan(int peer) {
   const auto rank = static_cast<std::size_t>(peer);
   if (peer == options_.rank || !peers_[rank]) return std::nullopt;
@@ -190,7 +192,7 @@ std::optional<connect::Peer> Tcp::plan(int peer) {
   return result;
 }
 
-// Urgent frames are small: one connection is enough, and the fewest steps count.
+// Urgent frames are small: one connection is enough for them, and takes the fewest steps.
 std::size_t Tcp::paths(int peer, transports::Lane lane) const noexcept {
   return lane == transports::Lane::urgent ? 1 : plans_[static_cast<std::size_t>(peer)].paths;
 }
@@ -253,7 +255,7 @@ void Tcp::adopt(TcpLink& link, connect::Event& event) {
   const int socket = event.socket.get();
   prepare(socket, link.lane(), paths(link.peer(), link.lane()) > 1, event.same_host);
   const bool known = link.open();
-  // Of a link that is broken nothing is wanted any more.
+  // A broken link takes no connection; the event then closes the socket.
   Watched* const watched = link.attach(event);
   if (watched == nullptr) return connections_.forget(socket);
   watch(socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, watched);
@@ -285,7 +287,7 @@ bool Tcp::refresh_due() noexcept {
   return true;
 }
 
-// Only what is used together with urgent frames gives way to them.
+// Paces the links of the other lanes, but only while urgent frames are in use.
 void Tcp::pace(bool urgent) noexcept {
   if (paced_.empty()) return;
   const base::TimePoint now = base::Clock::now();

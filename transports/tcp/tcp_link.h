@@ -12,40 +12,41 @@
 
 namespace rondo::tcp {
 
-// A socket that epoll watches.
+// A socket that epoll watches. flag() gets the events that epoll reported.
 class Watched {
  public:
   virtual ~Watched() = default;
   virtual void flag(std::uint32_t events) noexcept = 0;
 };
 
-// What the transport asks of its links, of one connection or of several.
+// What the transport asks of its links, of one connection or of several. Thread-bound (the driver
+// of the transport), without locks.
 class TcpLink : public transports::Link {
  public:
-  // Takes a connection that has been set up; what is returned is to be watched for as long as the
-  // link is open. Null: the link is broken, and the event keeps the socket.
+  // Takes a connection that has been set up. The caller watches the result for as long as the link
+  // is open. Null: the link is broken, and the event keeps the socket.
   virtual Watched* attach(connect::Event& event) = 0;
-  // Has sockets and is not broken.
+  // True when the link has a socket and is not broken.
   virtual bool open() const noexcept = 0;
-  // Sends and receives what can be now, and notices the end. Returns whether anything happened.
-  // direct: see FrameReceiver.
+  // Sends and receives what is possible now, and notices the end of the link. Returns whether
+  // anything happened. direct: see FrameReceiver.
   virtual bool progress(transports::Sink& sink, bool direct) = 0;
-  // To be called every few milliseconds of a link that is not urgent and leaves this host: see
+  // Called every few milliseconds for a link that is not urgent and leaves this host: see
   // PacedSocket.
   virtual void pace(base::TimePoint now, bool restrained) noexcept = 0;
-  // Nothing moves any more, and the sink hears no more of this link; its sockets stay open until it
-  // is destroyed: their end would reach the peer before the cause does.
+  // Stops the link: nothing moves any more, and the sink hears no more of it. Its sockets stay open
+  // until it is destroyed, because their end would reach the peer before the cause does.
   virtual void halt() noexcept = 0;
-  // The time is up that connect::Connections::remind was asked for.
+  // The reminder has come that the link asked connect::Connections::remind for.
   virtual void reminded(transports::Sink& sink) = 0;
-  // An interface of this host is down: ends the link when one of its connections runs over it.
+  // An interface of this host is down. Ends the link if one of its connections runs over it.
   virtual void interface_lost(transports::Sink& sink, std::string_view interface,
                               std::string_view what) = 0;
   // Ends the link and tells the sink.
   virtual void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) = 0;
   virtual bool expecting() const noexcept = 0;
   virtual bool waits_for_room() const noexcept = 0;
-  // Going by the flags, progress() would do something.
+  // True when progress() would do something, as far as the flags tell.
   virtual bool has_work() const noexcept = 0;
 };
 
