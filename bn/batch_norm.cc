@@ -44,7 +44,7 @@ std::string_view word_of(Pass pass) {
   throw Error(Errc::invalid_argument, fmt::format("{}: {}", layer.who(), why));
 }
 
-// The layers of one call, after the checks that do not depend on the pass.
+// Checks the list of layers of one call, as far as this does not depend on the pass.
 void check_list(std::span<Layer* const> layers, std::initializer_list<std::size_t> sizes) {
   for (const std::size_t size : sizes)
     if (size != layers.size())

@@ -79,9 +79,9 @@ void Layer::begin_forward(const Activations& x) {
   spatial_ = x.spatial;
   x_fingerprint_ = fingerprint(x.data, bytes_of(x));
   has_forward_ = false;
-  // The sums of a step need only the points of the step before. Where all points are 0 there was no
-  // such step, or it makes no difference. A program may have written infinity or NaN
-  // (SyncBatchNorm::point).
+  // The sums of a step need only the points of the step before. If all points are 0, there was no
+  // such step, or it makes no difference. A program may have written infinity or NaN into the
+  // points (SyncBatchNorm::point).
   bool known = false;
   for (double& point : global_.point) {
     if (!std::isfinite(point)) point = 0;
@@ -106,7 +106,7 @@ std::size_t Layer::bytes_of(const Activations& x) const noexcept {
   return x.samples * x.spatial * channels_ * size_of(options_.type);
 }
 
-// Calls function with a parameter of the type of parameters: P{}.
+// Calls function(P{}), where P is the type of the parameters.
 template <class Function>
 void Layer::with_type(Function function) const {
   if (parameter_type_ == DType::f64)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C API: what a communicator says of itself, and ending it.
+// The C API: what a communicator says about itself, and abort.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -19,7 +19,7 @@ static_assert(static_cast<int>(Collective::all_reduce) == RONDO_ALL_REDUCE &&
               static_cast<int>(Collective::all_to_all) == RONDO_ALL_TO_ALL &&
               static_cast<int>(Collective::receive) == RONDO_RECEIVE);
 
-// What no such operation or type is stays so in a byte.
+// A value outside the enum must not become a valid one when it is cut to a byte.
 template <class Enum>
 Enum narrow(unsigned value) {
   return static_cast<Enum>(std::min<unsigned>(value, std::numeric_limits<std::uint8_t>::max()));

@@ -49,7 +49,8 @@ Found read_regular(const std::string& path, std::string& text, std::string& why)
 
 enum class Way { create, replace };
 
-// Readers see the old file or the new one, never a part. False: it was to be created, and is there.
+// Writes the file as a whole: readers see the old one or the new one. Returns false if it was to be
+// created and exists already.
 bool write_file(const std::string& path, const std::string& text, Way way) {
   std::string temporary = path + ".XXXXXX";
   const base::FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
@@ -59,7 +60,7 @@ bool write_file(const std::string& path, const std::string& text, Way way) {
   const bool written = count == static_cast<ssize_t>(text.size());
   if (written && way == Way::create) {
     const int error = ::link(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
-    // Some file systems have no hard links: there the last of two that come at once stays.
+    // Without hard links rename() below is used: of two processes at once, the last one wins.
     if (error == 0 || error == EEXIST) {
       ::unlink(temporary.c_str());
       return error == 0;
@@ -78,7 +79,7 @@ class FileBoard final : public Board {
 
   void announce(const Announcement& announcement) override {
     const std::string text = write_announcement(announcement);
-    // Of two that come at once and find nothing, the second finds the first here.
+    // If two processes find nothing at the same time, the second one finds the first one here.
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
       if (!write_file(path_, text, check_place(announcement))) continue;
       announced_ = announcement.job;
@@ -115,7 +116,7 @@ class FileBoard final : public Board {
   }
 
  private:
-  // Throws when somebody who lives, or something else, has the place.
+  // Throws if a living process or something else has the place.
   Way check_place(const Announcement& announcement) const {
     std::string text, why;
     const Found found = read_regular(path_, text, why);

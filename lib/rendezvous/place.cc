@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view no_url = "env://";
 
-// A launcher's name for a job as a file name.
+// Makes a file name from a launcher's name for a job.
 std::string file_name(const std::string& job, int size) {
   std::string name = "job-" + job.substr(0, 150) + "-" + std::to_string(size);
   std::ranges::replace_if(
@@ -63,7 +63,7 @@ void resolve_ranks(Place& place, const Options& options, const lib::EnvironmentR
                     " cannot be: ranks go from 0 to " + std::to_string(place.size - 1));
 }
 
-// The secret of ranks that were given none: processes of one user on one host know it.
+// Gives a secret to ranks that have none: one that only processes of one user on one host know.
 void lend_secret(Place& place, std::string_view name) {
   if (!place.secret.empty()) return;
   place.secret = user_secret(name);
@@ -95,13 +95,14 @@ void resolve_url(Place& place, const Options& options,
     ask_for_rendezvous(place, launcher);
   }
   const RendezvousUrl parsed = parse_rendezvous(place.url, "the rendezvous");
-  // Ranks may name one address in several ways, but its port in one.
+  // Ranks may write one address in several ways, but its port in one way.
   lend_secret(place, parsed.kind == RendezvousUrl::Kind::file
                          ? parsed.path
                          : "port " + std::to_string(parsed.port));
 }
 
-// A variable that cannot be read is told with all other settings, when the ranks have met.
+// A bad value of the variable is reported later, with all other settings, when other ranks can be
+// told.
 milliseconds time_to_join(const Options& options) {
   if (options.connect_deadline.count() > 0) return options.connect_deadline;
   try {
