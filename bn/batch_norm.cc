@@ -48,9 +48,9 @@ std::string_view word_of(Pass pass) {
 void check_list(std::span<Layer* const> layers, std::initializer_list<std::size_t> sizes) {
   for (const std::size_t size : sizes)
     if (size != layers.size())
-      throw Error(
-          Errc::invalid_argument,
-          fmt::format("batch norm: {} layers with activations for {}", layers.size(), size));
+      throw Error(Errc::invalid_argument,
+                  fmt::format("batch norm: there are {} layers, but activations for {}",
+                              layers.size(), size));
   for (const Layer* layer : layers)
     if (&layer->communicator() != &layers.front()->communicator())
       refuse(*layer, fmt::format("its communicator is not that of {}: layers of one call share one",

@@ -98,10 +98,11 @@ void Exchange::finish() {
     const std::string where = position(0, false);
     release();
     if (!calls_differ) throw;
-    throw Error(error.code(), fmt::format("batch norm: this rank is {}: {}; ranks are at different "
-                                          "layers, or give one different channels "
-                                          "(a layer sends {} + 2 x channels elements)",
-                                          where, error.what(), head));
+    throw Error(
+        error.code(),
+        fmt::format("batch norm: this rank is {}: {}; ranks are at different layers, or a layer "
+                    "has different numbers of channels (it sends {} + 2 x channels elements)",
+                    where, error.what(), head));
   }
   release();
 }

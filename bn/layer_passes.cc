@@ -25,8 +25,10 @@ bool overlap_in_part(const void* a, const void* b, std::size_t bytes) noexcept {
 
 void Layer::check_input(const Activations& x, const char* what) const {
   if (x.samples > 0 && (x.data == nullptr || x.spatial == 0))
-    throw Error(Errc::invalid_argument, fmt::format("{}: {} has {} samples of {} positions at {}",
-                                                    who(), what, x.samples, x.spatial, x.data));
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {} has {} samples of {} positions, with data {}: neither the "
+                            "positions nor data may be 0",
+                            who(), what, x.samples, x.spatial, x.data));
   constexpr std::size_t most = std::size_t{1} << 53;  // counts are summed in f64
   if (x.samples > 0 && (x.samples > most / x.spatial || x.samples * x.spatial > most / channels_))
     throw Error(Errc::invalid_argument,
@@ -64,8 +66,9 @@ void Layer::check_output(const Activations& in, const Activations& out, const ch
   if (overlap_in_part(in.data, out.data, bytes_of(in)))
     throw Error(
         Errc::invalid_argument,
-        fmt::format("{}: {} overlaps the input in part; it must be the same memory or other", who(),
-                    what));
+        fmt::format(
+            "{}: {} overlaps the input in part: give it the same memory or memory of its own",
+            who(), what));
 }
 
 void Layer::check_output(const Activations& out, Pass pass) const {

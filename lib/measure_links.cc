@@ -94,7 +94,7 @@ class Conversation final : private transports::Sink {
     if (!is_measured(link) || ended_) return transports::Header::hold;
     const auto kind = std::to_integer<std::uint8_t>(header[4]);
     if (base::load_little<std::uint32_t>(header.data()) != magic || kind > 2) {
-      problem_ = "it sent a frame that belongs to no measurement";
+      problem_ = "it sent a frame that is not part of the measurement";
       return transports::Header::refuse;
     }
     arriving_ = static_cast<Kind>(kind);
@@ -141,12 +141,10 @@ void Conversation::drive(const Done& done) {
                   fmt::format("measuring the link to rank {} at {}: {}", peer_,
                               transport_.link(peer_, transports::Lane::bulk).describe(), problem_));
     if (now >= until_)
-      throw Error(
-          Errc::deadline_exceeded,
-          fmt::format(
-              "measuring the link to rank {} at {}: no answer before the deadline for joining; "
-              "RONDO_MEASURE=0 leaves it out",
-              peer_, transport_.link(peer_, transports::Lane::bulk).describe()));
+      throw Error(Errc::deadline_exceeded,
+                  fmt::format("measuring the link to rank {} at {}: no answer by the deadline of "
+                              "connect(); RONDO_MEASURE=0 skips the measurement",
+                              peer_, transport_.link(peer_, transports::Lane::bulk).describe()));
     if (now - idle_since < spin_time)
       ::sched_yield();
     else

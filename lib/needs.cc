@@ -99,8 +99,8 @@ void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::s
   throw Error(
       Errc::system,
       fmt::format(
-          "{} needs {} open files more than the {} that this process has, and the limit is {} "
-          "(hard limit {}): raise it to at least {} (ulimit -n, LimitNOFILE=, --ulimit nofile=)",
+          "{} needs {} more open files: this process has {} open, and its limit is {} (hard limit "
+          "{}). Raise the limit to at least {} (ulimit -n, LimitNOFILE=, --ulimit nofile=)",
           what, necessary, open, limit.rlim_cur, text_of(limit.rlim_max), least));
 }
 
@@ -110,13 +110,11 @@ void warn_when_short_of_descriptors(const std::string& what) {
   if (told || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return;
   const std::size_t open = open_descriptors();
   if (open <= limit.rlim_max / 2 || told.exchange(true)) return;
-  base::log_line(
-      base::LogLevel::warning,
-      fmt::format(
-          "{}: this process has {} of at most {} files open, and every communicator opens its own. "
-          "Keep "
-          "groups instead of splitting again, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
-          what, open, limit.rlim_max));
+  base::log_line(base::LogLevel::warning,
+                 fmt::format("{}: this process has {} of at most {} files open, and every "
+                             "communicator opens its own. Use the communicators of earlier splits "
+                             "again, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
+                             what, open, limit.rlim_max));
 }
 
 void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& options) {
@@ -137,7 +135,7 @@ void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& 
   shape.tcp_peers = shape.tcp ? place.size - 1 : 0;
   const DescriptorNeeds all = descriptors_of(shape);
   reserve_descriptors(necessary, std::max(all.connect, all.most),
-                      fmt::format("rank {} of {} to join", place.rank, place.size));
+                      fmt::format("joining as rank {} of {}", place.rank, place.size));
 }
 
 }  // namespace rondo::lib

@@ -38,7 +38,7 @@ std::size_t open_descriptors();
 
 // Makes sure that the process can open `necessary` more descriptors, and `wanted` if the hard limit
 // (RLIMIT_NOFILE) allows it. Raises the soft limit for that. If `necessary` is too many, throws
-// Error(system), which says what to set. `what` says who needs them: "rank 0 of 64 to join".
+// Error(system), which says what to set. `what` says who needs them: "joining as rank 0 of 64".
 void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what);
 
 // Warns if more than half of the descriptors that the hard limit allows are open; once in a

@@ -43,8 +43,9 @@ Record read_record(int rank, const transports::Blob& bytes) {
       costs > static_cast<int>(CostSource::measured_between_hosts) || !is_sane(record.constants))
     throw Error(
         Errc::rendezvous,
-        fmt::format("the record of rank {} cannot be read: do all ranks run the same version?",
-                    rank));
+        fmt::format(
+            "the record of rank {} cannot be read: run the same version of Rondo on all ranks",
+            rank));
   return record;
 }
 

@@ -111,7 +111,8 @@ class GroupStore final : public Store {
   void read(int rank, std::span<const std::byte, split_message_bytes> bytes) {
     auto message = decode_split_message(bytes);
     if (!message)
-      fail(Errc::rendezvous, rank, "its message cannot be read: do all ranks run one version?");
+      fail(Errc::rendezvous, rank,
+           "its message cannot be read: run the same version of Rondo on all ranks");
     if (message->kind == SplitMessage::Kind::failure) fail(message->code, rank, message->text);
     if (message->kind == SplitMessage::Kind::announcement && rank == group_.members.front())
       announcement_ = std::move(message->text);

@@ -258,7 +258,7 @@ std::string CommunicatorState::address() const {
 plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
   refuse_child();
   if (static_cast<int>(operation) >= collective_count || !is_valid(type))
-    throw Error(Errc::invalid_argument, "there is no such operation or element type");
+    throw Error(Errc::invalid_argument, "the operation or the element type does not exist");
   if (count > most_elements)
     throw Error(Errc::invalid_argument,
                 fmt::format("count is {}, more than memory can hold", count));

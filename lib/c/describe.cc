@@ -33,7 +33,7 @@ rondo_status put_text(rondo_communicator* communicator, char* text, std::size_t 
     require(text, "text");
     if (capacity == 0)
       throw Error(Errc::invalid_argument,
-                  "capacity is 0: text needs room for the final zero at least");
+                  "capacity is 0: text needs room at least for the final zero");
     text[0] = '\0';
     const std::string what = describe(communicator->value);
     const std::size_t length = std::min(what.size(), capacity - 1);

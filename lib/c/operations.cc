@@ -67,7 +67,8 @@ std::size_t total(std::span<const std::size_t> counts) {
   std::size_t sum = 0;
   for (const std::size_t count : counts)
     if (__builtin_add_overflow(sum, count, &sum))
-      throw Error(Errc::invalid_argument, "the counts together are more than memory can hold");
+      throw Error(Errc::invalid_argument,
+                  "the counts add up to more elements than memory can hold");
   return sum;
 }
 
@@ -85,7 +86,8 @@ std::size_t all_blocks(const Communicator& communicator, std::size_t count) {
   if (__builtin_mul_overflow(count, static_cast<std::size_t>(communicator.size()), &product))
     throw Error(
         Errc::invalid_argument,
-        fmt::format("count is {}: as many for each rank are more than memory can hold", count));
+        fmt::format("count is {}: so many elements for each rank are more than memory can hold",
+                    count));
   return product;
 }
 

@@ -201,8 +201,8 @@ std::string waiting(const Case& of) {
   });
   std::string text = fmt::format("{} did not end within {}: ", of.operation, of.time);
   if (!roots.empty())
-    text += fmt::format("{} {} the others wait and {} for nobody: ", base::list_of_ranks(roots),
-                        roots.size() == 1 ? "is the one for which" : "are those for which",
+    text += fmt::format("{} {} and {} for no other rank: ", base::list_of_ranks(roots),
+                        roots.size() == 1 ? "holds up the others" : "hold up the others",
                         roots.size() == 1 ? "waits" : "wait");
   for (std::size_t i = 0; i < std::min(waiters.size(), most_named); ++i)
     text += fmt::format("{}rank {} waits for {}", i == 0 ? "" : ", ", waiters[i],

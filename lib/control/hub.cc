@@ -259,7 +259,7 @@ class Hub final : public Control {
       if (!peers_[peer].ready) late.push_back(rank_of(peer));
     judge({Errc::deadline_exceeded,
            base::list_of_ranks(late) +
-               " met the others and then did not finish connect() by its deadline"});
+               " joined the other ranks, but did not finish connect() by its deadline"});
   }
 
   // The first failure that comes here is the cause for all ranks. pass_sentence() first reads
@@ -377,7 +377,7 @@ class Hub final : public Control {
   void send(Peer& peer, const std::vector<std::byte>& bytes) {
     if (peer.gone) return;
     if (peer.stream.unsent_bytes() > most_unsent_bytes)
-      return peer.stream.end("it has not read for too long");
+      return peer.stream.end("it does not read: more than 8 MiB of control messages wait for it");
     peer.stream.send(bytes);
   }
 

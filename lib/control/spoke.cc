@@ -72,8 +72,8 @@ class Spoke final : public Control {
     if (outlet_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
     return engine::Failure{Errc::deadline_exceeded,
                            "rank 0 at " + hub_ +
-                               " did not say by the deadline of connect() that all ranks are "
-                               "connected: is it stopped, or unreachable?"};
+                               " did not confirm by the deadline of connect() that all ranks are "
+                               "connected: it is stopped, unreachable or too busy"};
   }
   std::optional<engine::Failure> await_failure(base::TimePoint until) override {
     return outlet_.ready().wait_for_failure(until);

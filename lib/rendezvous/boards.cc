@@ -55,7 +55,8 @@ bool write_file(const std::string& path, const std::string& text, Way way) {
   std::string temporary = path + ".XXXXXX";
   const base::FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
   if (!file)
-    refuse(Errc::system, path, "no file can be made beside it: " + base::describe_errno(errno));
+    refuse(Errc::system, path,
+           "no temporary file can be made in its directory: " + base::describe_errno(errno));
   const ssize_t count = ::write(file.get(), text.data(), text.size());
   const bool written = count == static_cast<ssize_t>(text.size());
   if (written && way == Way::create) {
@@ -86,7 +87,7 @@ class FileBoard final : public Board {
       return;
     }
     refuse(Errc::rendezvous, path_,
-           "others make and remove it all the time; take a path of your own");
+           "other processes keep making and removing it: give this job a path of its own");
   }
 
   void withdraw() noexcept override {
@@ -104,7 +105,8 @@ class FileBoard final : public Board {
     const Found found = read_regular(path_, text, problem);
     std::optional<Announcement> announcement;
     if (found == Found::nothing)
-      why = "the file " + path_ + " is not there: rank 0 has not come, or writes another one";
+      why =
+          "the file " + path_ + " does not exist: rank 0 has not started, or it uses another path";
     else if (found == Found::unreadable)
       why = "the file " + path_ + " cannot be read: " + problem;
     else if (announcement = parse_announcement(text); !announcement)
@@ -125,7 +127,7 @@ class FileBoard final : public Board {
       const auto earlier = parse_announcement(text);
       if (!earlier)
         refuse(Errc::invalid_argument, path_,
-               "it holds something else than a rendezvous; take the path of no other file");
+               "it is not a rendezvous file: give the rendezvous a path of its own");
       if (earlier->process != announcement.process && liveness_of(*earlier) == Liveness::alive)
         refuse(Errc::rendezvous, path_,
                "process " + earlier->process.substr(0, earlier->process.find('.')) +

@@ -62,7 +62,7 @@ class Joiner {
     throw Error(Errc::deadline_exceeded,
                 prefix() + " within " +
                     describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
-                    ": rank 0 is not to be found: " + obstacle +
+                    ": rank 0 was not found: " + obstacle +
                     "; start rank 0, or check that this is its address");
   }
 
@@ -215,8 +215,7 @@ class Joiner {
         throw Error(Errc::deadline_exceeded,
                     prefix() + " within " +
                         describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
-                        ": rank 0 at " + stream.peer() +
-                        " took it in and then did not answer any more");
+                        ": rank 0 at " + stream.peer() + " accepted it and then stopped answering");
       }
       if (!message && stream.code() == Errc::authentication)
         refuse(Errc::authentication, "rank 0 at " + stream.peer() + ": " + stream.why());

@@ -46,7 +46,7 @@ TEST_CASE("a weight that would not count is refused") {
     {
       const GradientBuckets::Accumulation accumulation(buckets);
       expect_contains(error_of(Errc::invalid_argument, [&] { buckets.begin_step({.weight = 8}); }),
-                      "the weight 8 of a local step would not count");
+                      "a local step cannot have weight 8");
       for (const double weight : {0.0, 1.0}) {
         buckets.begin_step({.weight = weight});
         all_ready(buckets);

@@ -297,11 +297,10 @@ TEST_CASE("the culprits of a missed deadline are found in order", "[control]") {
   ranks[0].status = standing(41, 40, {3});
   ranks[1].status = standing(41, 40, {0});
   ranks[2].status = standing(41, 40, {1});
-  CHECK(cause() ==
-        "all_reduce #41 did not end within 2.5 s: rank 3 is the one for which the others wait and "
-        "waits for "
-        "nobody: "
-        "rank 0 waits for rank 3, rank 1 waits for rank 0, rank 2 waits for rank 1");
+  CHECK(
+      cause() ==
+      "all_reduce #41 did not end within 2.5 s: rank 3 holds up the others and waits for no other "
+      "rank: rank 0 waits for rank 3, rank 1 waits for rank 0, rank 2 waits for rank 1");
   ranks[3].status = standing(41, 40, {2});
   CHECK_THAT(cause(), Catch::StartsWith(
                           "all_reduce #41 did not end within 2.5 s: rank 0 waits for rank 3") &&

@@ -194,12 +194,12 @@ TEST_CASE("convert: equal types are copied, other pairs and overlaps are refused
   convert(a.data(), DType::f32, a.data(), DType::f32, 3);
   CHECK(a == b);
   CHECK(refused(a.data(), DType::f32, a.data(), DType::f16, 3) ==
-        "convert: 3 f32 at in overlap f16 at out; give them memory of their own");
+        "convert: in (3 f32) and out (f16) overlap: give each its own memory");
   CHECK(refused(a.data(), DType::f32, a.data() + 1, DType::f32, 2) != "");
-  CHECK(refused(a.data(), DType::f16, b.data(), DType::bf16, 3) ==
-        "convert: there is no conversion from f16 to bf16; one of two floating-point types must be "
-        "f32, or "
-        "both the same");
+  CHECK(
+      refused(a.data(), DType::f16, b.data(), DType::bf16, 3) ==
+      "convert: no conversion from f16 to bf16: both must be floating-point types and one of them "
+      "f32, or both must be the same");
   CHECK(refused(a.data(), DType::f32, b.data(), DType::i32, 3) != "");
   CHECK(refused(a.data(), static_cast<DType>(99), b.data(), static_cast<DType>(99), 3) != "");
   CHECK(refused(nullptr, DType::f32, nullptr, DType::f16, 0) == "");
