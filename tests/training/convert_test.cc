@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every instruction set against the scalar conversions, and those against the definition of the
+// Compares every instruction set with the scalar conversions, and those with the definition of the
 // types.
 #include <cmath>
 #include <cstring>
@@ -22,8 +22,8 @@ using namespace reduce_reference;
 
 constexpr DType short_types[] = {DType::f16, DType::bf16, DType::f8e4m3, DType::f8e5m2};
 
-// Random bits, and around every value that a short type has: itself, its neighbours, and the middle
-// to the next.
+// Random bits, and for every value of a short type: the value, its neighbours, and the middle
+// between it and the next one.
 std::vector<float> many_floats(DType type) {
   std::vector<float> values;
   std::mt19937 random(7);
@@ -56,8 +56,8 @@ std::vector<T> with_scalar(DType from, DType to, const void* in, std::size_t cou
   return out;
 }
 
-// The first element that differs from what the scalar kernel gives, any NaN being like any other;
-// count when none does.
+// Returns the first element that differs from the scalar kernel's; any NaN equals any other. count
+// if none differs.
 std::size_t first_difference(base::Isa isa, DType from, DType to, const std::byte* in,
                              std::size_t count) {
   const auto expected = with_scalar<std::uint64_t>(from, to, in, count);
