@@ -18,17 +18,20 @@ enum class Pass : std::uint8_t { forward, backward };
 
 // The collective of one pass of one or several layers. Its payload is f64, summed over ranks, with
 // a section for each layer, one after the other:
-//   section = n, agreement(place), agreement(layer), agreement(history),
-//             first[channels], second[channels]
 //
-// n: the number of elements of a channel on this rank. place: 4 * step + pass (0 forward, 1
-// backward, 2 forward about the mean that the first sums gave). layer: a hash of its name, number,
-// channels and options; so up to the first layer that differs, sections lie at the same places on
-// all ranks. history: a hash of the common point K. first, second: see merge.h; backward: the sums
-// of dy and of dy * (x - mean).
+//     section = n, agreement(place), agreement(layer), agreement(history),
+//               first[channels], second[channels]
 //
-// If an agreement fails, the ranks tell each other where they are (throw_disagreement).
-// Thread-bound; it has no locks.
+//     n:        the number of elements of a channel on this rank
+//     place:    4 * step + pass (0 forward, 1 backward, 2 forward about the mean that the first
+//               sums gave)
+//     layer:    a hash of its name, number, channels and options
+//     history:  a hash of the common point K
+//     first, second:  forward: see merge.h; backward: the sums of dy and of dy * (x - mean)
+//
+// Up to the first layer that differs, sections lie at the same places on all ranks: the hash of a
+// layer covers its channels. If an agreement fails, the ranks tell each other where they are
+// (throw_disagreement). Thread-bound; it has no locks.
 class Exchange {
  public:
   Exchange() = default;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Measures what the links cost while a communicator connects. Rank 0 sends frames to one rank of
-// its own host and to one of another host, over the links that operations will use, before there is
-// an engine. All ranks then use rank 0's figures.
+// Measures what the links cost while a communicator connects, before there is an engine. Rank 0
+// sends frames to one rank of its own host and to one of another host, over the links that
+// operations will use. All ranks then use rank 0's figures.
 #pragma once
 
 #include <vector>

@@ -47,12 +47,13 @@ struct RONDO_API BatchNormOptions {
   std::chrono::milliseconds deadline{0};  // of each collective; 0: that of the communicator
 };
 
-// Computes y = (x - mean) / sqrt(var + epsilon) * gamma + beta. mean and var are those of each
-// channel over all samples and positions of all ranks of a communicator (split() makes groups). The
-// variance is biased in y and unbiased in the running statistics (Ioffe and Szegedy 2015).
+// Computes y = (x - mean) / sqrt(var + epsilon) * gamma + beta. For each channel, mean and var are
+// those over all samples and positions of all ranks of a communicator. split() makes groups of
+// ranks. The variance is biased in y and unbiased in the running statistics (Ioffe and Szegedy
+// 2015).
 //
-// Forward is one collective. It sums counts, x and x^2 in f64 about a common point near the mean,
-// so that the relative error of the variance stays below 1e-11 (1e-5 for f16 and bf16:
+// Forward is one collective. It sums counts, x and x^2 in f64 about a common point near the mean.
+// So the relative error of the variance stays below 1e-11 (1e-5 for f16 and bf16:
 // docs/batch-norm.md). If that point was far from the mean, as in the first step, a second
 // collective follows. A third follows if it was off by more than f64 has digits. Backward is one
 // collective. All of these are urgent: they pass buckets of gradients.

@@ -29,9 +29,13 @@ std::optional<engine::Failure> find_oldest_disagreement(Priority lane,
                                                         const std::vector<Standing>& standings);
 
 // Returns a disagreement, if there is one. Else names the ranks that kept the operation from its
-// end, the first of these that exist: ranks that do not answer, that have left, that wait for each
-// other across lanes, that have not called it, that others wait for. Else returns what the
-// reporting rank itself thinks.
+// end, the first of these that there are:
+//     ranks that do not answer (stopped or unreachable),
+//     ranks that have left,
+//     ranks that wait for each other across lanes,
+//     ranks that have not called the operation, with the last one they finished,
+//     ranks that others wait for.
+// Else returns what the reporting rank itself thinks.
 engine::Failure find_culprits(const DeadlineMessage& deadline, int reporter,
                               const std::vector<Standing>& standings);
 

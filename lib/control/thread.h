@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the hub and the spokes of the control plane have in common: a thread that sleeps until a
-// command or a message comes, and the way from it to the client.
+// The parts that the hub and the spokes of the control plane share: a thread that sleeps until a
+// command or a message comes, and its way to the client.
 #pragma once
 
 #include <condition_variable>
@@ -31,8 +31,9 @@ struct StopCommand {};
 struct ReadyCommand {
   base::TimePoint until;
 };
-// How long a loss waits. A process that ends without a farewell may have finished its operations:
-// its last frames are still under way, and the others should be able to finish them too.
+// How long a loss waits before it is reported. A process that ends without a farewell may have
+// finished its operations. Its last frames are still under way, and the others should be able to
+// finish too.
 inline constexpr milliseconds last_words_time{150};
 struct Loss {
   engine::Failure failure;

@@ -360,7 +360,7 @@ class RankZero {
     std::string when =
         "within " + describe_seconds(std::chrono::duration<double>(connect_deadline_).count());
     if (report_.hopeless()) {
-      when = "and cannot any more";
+      when = "and no longer can";
     } else if (base::Clock::now() < deadline_) {
       const auto first = std::ranges::min_element(joiners_, {}, &Joiner::deadline);
       when = "by the deadline of rank " + std::to_string(first->rank());

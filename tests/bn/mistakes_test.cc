@@ -211,7 +211,7 @@ TEST_CASE("calls in the wrong order are named and do no harm") {
     SyncBatchNorm* const turned[] = {&b, &a};
     SyncBatchNorm* const twice[] = {&a, &a};
     const Activations xs[] = {x, x}, ys[] = {y, y};
-    refused("layer bn0: it is twice", [&] { SyncBatchNorm::begin_forward(twice, xs); });
+    refused("layer bn0: it appears twice", [&] { SyncBatchNorm::begin_forward(twice, xs); });
     refused("there are 2 layers, but activations for 1",
             [&] { SyncBatchNorm::begin_forward(both, std::span(xs).first(1)); });
     refused("no layers", [&] { SyncBatchNorm::begin_forward({}, {}); });

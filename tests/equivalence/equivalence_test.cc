@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data-parallel training equals one process with the whole batch: the example's network with fewer
-// channels, 200 steps (in builds with a sanitizer 24), a batch of 16 pictures dealt evenly and
-// unevenly, one rank without any.
+// Data-parallel training equals one process with the whole batch. The network is the example's with
+// fewer channels, trained for 200 steps (24 in builds with a sanitizer). A batch of 16 pictures is
+// dealt evenly and unevenly, also with one rank without any.
 #include <string>
 #include <vector>
 
