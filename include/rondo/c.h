@@ -112,11 +112,11 @@ RONDO_C_API const char* rondo_message(void);
 /* Bytes of one element; 0 for a number that is no type. */
 RONDO_C_API size_t rondo_size_of(rondo_dtype type);
 
-/* A key-value store of the program. rondo_connect() calls it on its own thread. Keys and values are
- * printable text without zeros. Both functions return 0 for success. put must copy the value. get
- * waits for the key for at most timeout_ms, then writes the value and a final zero into `value`,
- * which has room for `capacity` bytes. If the key does not come in time, get returns
- * RONDO_DEADLINE_EXCEEDED. Any other number is a failure; rondo_connect() fails with
+/* A key-value store of the program. Its functions run on the thread that calls rondo_connect().
+ * Keys and values are printable text without zeros. Both functions return 0 for success. put must
+ * copy the value. get waits for the key for at most timeout_ms. Then it writes the value and a
+ * final zero into `value`, which has room for `capacity` bytes. If the key does not come in time,
+ * get returns RONDO_DEADLINE_EXCEEDED. Any other number is a failure; rondo_connect() fails with
  * RONDO_RENDEZVOUS, and rondo_message() has the number. */
 typedef struct rondo_store {
   void* context;

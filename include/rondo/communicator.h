@@ -110,9 +110,9 @@ class RONDO_API Attachment {
 // collective waits for an earlier one that still writes its memory, or that still reads what it
 // would write. Messages are apart, see send().
 //
-// Arguments are checked at once: Error(invalid_argument), and nothing was started. Every later
-// error arrives through Work. After the first failure the communicator is of no further use: every
-// later operation fails at once with the same first cause.
+// Arguments are checked at once: Error(invalid_argument), or Error(unsupported) for memory of a
+// GPU, and nothing was started. Every later error arrives through Work. After the first failure the
+// communicator is of no further use: every later operation fails at once with the same first cause.
 //
 // Threads: one thread at a time starts operations of one priority, so that their order is the same
 // on all ranks. Messages count as a third priority. Different threads may start different

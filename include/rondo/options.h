@@ -54,12 +54,12 @@ struct RONDO_API Options {
   // Allowed transports ("shm", "tcp"). Empty: all. Each peer is reached over the nearest one that
   // can reach it. All ranks alike.
   std::vector<std::string> transports{};
-  // Interfaces and networks to use: "eth0,10.0.0.0/8". A list that begins with ^ excludes all that
-  // it names ("^docker0,lo"); otherwise ^ before an item excludes that item ("eth*,^eth3"). Empty:
-  // all.
+  // Interfaces and networks that may be used: "eth0,10.0.0.0/8". A list that begins with ^ excludes
+  // all that it names ("^docker0,lo"); otherwise ^ before an item excludes that item
+  // ("eth*,^eth3"). Empty: any. docs/transports.md says which of these are used.
   std::vector<std::string> interfaces{};
-  // TCP connections between two interfaces, 1 to 16. If ranks differ, the smaller number counts. 0:
-  // RONDO_CONNECTIONS, else 1.
+  // TCP connections between two interfaces, within a host between two ranks: 1 to 16. If ranks
+  // differ, the smaller number counts. 0: RONDO_CONNECTIONS, else 1.
   int connections = 0;
   std::uint16_t port_first = 0;  // listening ports; 0: RONDO_PORT_RANGE, else any
   std::uint16_t port_last = 0;
