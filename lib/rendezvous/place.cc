@@ -31,9 +31,10 @@ std::string file_name(const std::string& job, int size) {
   const std::string what = "rank " + std::to_string(place.rank) + " of " +
                            std::to_string(place.size) + " does not know where the ranks meet: ";
   const std::string remedy =
-      "set RONDO_RENDEZVOUS on all ranks to tcp://HOST:PORT, where HOST is the host of rank 0";
+      "set RONDO_RENDEZVOUS=tcp://HOST:PORT on all ranks, where HOST is the host of rank 0";
   if (!launcher)
-    throw Error(Errc::invalid_argument, what + remedy + ", or to file:///PATH on one host");
+    throw Error(Errc::invalid_argument,
+                what + remedy + ", or RONDO_RENDEZVOUS=file:///PATH on one host");
   throw Error(Errc::invalid_argument, what + launcher->name + " runs ranks on several hosts; " +
                                           remedy + ", and RONDO_SECRET to the same text (" +
                                           launcher->carry_by + ")");
