@@ -16,7 +16,7 @@ struct Launcher {
   int rank = 0;
   int size = 1;
   bool several_hosts = false;
-  // Where the ranks meet, if the launcher says it (torchrun; Slurm on several hosts).
+  // Where the ranks join, if the launcher says it (torchrun; Slurm on several hosts).
   std::string url;
   std::string url_problem;  // what is wrong, if torchrun does not say it
   // Without a URL: a name that all ranks of this job on this host know, and that no other job has.

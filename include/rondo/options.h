@@ -40,7 +40,7 @@ class Switch {
 struct RONDO_API Options {
   int rank = -1;  // -1: not set
   int size = 0;   // 0: not set
-  // Where the ranks meet: env:// (RONDO_RENDEZVOUS, else the launcher's variables), tcp://host:port
+  // Where the ranks join: env:// (RONDO_RENDEZVOUS, else the launcher's variables), tcp://host:port
   // (rank 0 listens there) or file:///path (a file that all ranks share).
   std::string rendezvous = "env://";
   Store* store = nullptr;  // if given, used instead of the URL; must outlive connect()
