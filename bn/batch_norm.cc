@@ -44,17 +44,18 @@ std::string_view word_of(Pass pass) {
   throw Error(Errc::invalid_argument, fmt::format("{}: {}", layer.who(), why));
 }
 
-// The layers of one call, after the checks that do not depend on the pass.
+// Checks the list of layers of one call, as far as this does not depend on the pass.
 void check_list(std::span<Layer* const> layers, std::initializer_list<std::size_t> sizes) {
   for (const std::size_t size : sizes)
     if (size != layers.size())
-      throw Error(
-          Errc::invalid_argument,
-          fmt::format("batch norm: {} layers with activations for {}", layers.size(), size));
+      throw Error(Errc::invalid_argument,
+                  fmt::format("batch norm: there are {} layers, but activations for {}",
+                              layers.size(), size));
   for (const Layer* layer : layers)
     if (&layer->communicator() != &layers.front()->communicator())
-      refuse(*layer, fmt::format("its communicator is not that of {}: layers of one call share one",
-                                 layers.front()->title()));
+      refuse(*layer,
+             fmt::format("its communicator is not that of {}: layers of one call must share one",
+                         layers.front()->title()));
 }
 
 void check_free(std::span<Layer* const> layers, Pass pass) {
@@ -65,7 +66,7 @@ void check_free(std::span<Layer* const> layers, Pass pass) {
                          word_of(pass), word_of(layers[i]->exchange()->pass())));
     if (std::find(layers.begin(), layers.begin() + static_cast<std::ptrdiff_t>(i), layers[i]) !=
         layers.begin() + static_cast<std::ptrdiff_t>(i))
-      refuse(*layers[i], "it is twice in the list of layers");
+      refuse(*layers[i], "it appears twice in the list of layers");
   }
 }
 

@@ -27,8 +27,8 @@ std::size_t section_elements(const Layer& layer) {
   return Exchange::head + 2 * layer.channels();
 }
 
-// Every collective brings the point nearer by 50 binary digits, of the 2100 that numbers of f64 may
-// be apart: see merge.h.
+// Most collectives of one pass. Each brings the point nearer by 50 binary digits, and two numbers
+// of f64 are at most 2100 digits apart: see merge.h.
 constexpr int most_rounds = 48;
 
 }  // namespace
@@ -98,16 +98,17 @@ void Exchange::finish() {
     const std::string where = position(0, false);
     release();
     if (!calls_differ) throw;
-    throw Error(error.code(), fmt::format("batch norm: this rank is {}: {}; ranks are at different "
-                                          "layers, or give one different channels "
-                                          "(a layer sends {} + 2 x channels elements)",
-                                          where, error.what(), head));
+    throw Error(
+        error.code(),
+        fmt::format("batch norm: this rank is {}: {}; ranks are at different layers, or a layer "
+                    "has different numbers of channels (it sends {} + 2 x channels elements)",
+                    where, error.what(), head));
   }
   release();
 }
 
-// Whatever a rank does wrong, all ranks see the same sums and so come to the same conclusion here,
-// about the first layer that differs.
+// All ranks see the same sums. So they come to the same conclusion here, about the first layer that
+// differs, whatever a rank did wrong.
 void Exchange::check_agreement() const {
   Communicator& communicator = layers_.front()->communicator();
   std::size_t at = 0;
@@ -168,7 +169,7 @@ void Exchange::dissolve() noexcept {
   try {
     work_.wait();
   } catch (const Error&) {
-    // Whoever ends this pass, or starts the next operation, is told.
+    // The next operation of the communicator throws the failure.
   }
   release();
 }

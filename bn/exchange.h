@@ -16,32 +16,37 @@ class Layer;
 
 enum class Pass : std::uint8_t { forward, backward };
 
-// The collective of one pass of one or several layers. Payload, f64, summed over ranks, for each
-// layer one after the other:
-//   section = n, agreement(place), agreement(layer), agreement(history),
-//             first[channels], second[channels]
-// n: elements of a channel on this rank. place: 4 * step + pass (0 forward, 1 backward, 2 forward
-// about the mean that the first sums gave). layer: hash of its name, number, channels and options;
-// so up to the first layer that differs, sections lie at the same places on all ranks. history:
-// hash of the common point K. first, second: see merge.h; backward: sums of dy and of dy * (x -
-// mean).
-// Where an agreement fails, the ranks tell each other where they are (throw_disagreement).
-// Thread-bound.
+// The collective of one pass of one or several layers. Its payload is f64, summed over ranks, with
+// a section for each layer, one after the other:
+//
+//     section = n, agreement(place), agreement(layer), agreement(history),
+//               first[channels], second[channels]
+//
+//     n:        the number of elements of a channel on this rank
+//     place:    4 * step + pass (0 forward, 1 backward, 2 forward about the mean that the first
+//               sums gave)
+//     layer:    a hash of its name, number, channels and options
+//     history:  a hash of the common point K
+//     first, second:  forward: see merge.h; backward: the sums of dy and of dy * (x - mean)
+//
+// Up to the first layer that differs, sections lie at the same places on all ranks: the hash of a
+// layer covers its channels. If an agreement fails, the ranks tell each other where they are
+// (throw_disagreement). Thread-bound; it has no locks.
 class Exchange {
  public:
   Exchange() = default;
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  // Elements of a section before the sums.
+  // How many elements of a section come before the sums.
   static constexpr std::size_t head = 1 + 3 * agreement_elements;
 
-  // Packs and starts. The layers have begun the pass. Throws Error.
+  // Packs the payload and starts the collective. The layers must have begun the pass. Throws Error.
   void start(std::span<Layer* const> layers, Pass pass);
-  // Waits, and hands the sums to the layers; again if one of them asks for it. Throws Error; in any
-  // case no layer is in it afterwards.
+  // Waits and gives the sums to the layers. Starts another collective if one of them asks for it.
+  // Throws Error. Afterwards no layer is in it, also after an error.
   void finish();
-  // Waits and forgets the layers: one of them goes.
+  // Waits and forgets the layers: for the destructor of one of them.
   void dissolve() noexcept;
 
   std::span<Layer* const> layers() const noexcept { return layers_; }

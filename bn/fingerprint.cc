@@ -13,8 +13,7 @@ namespace {
 
 constexpr std::size_t line_bytes = 64, lines = 64, words = line_bytes / sizeof(std::uint64_t);
 
-// One chain for each word of a line, so that multiplications do not wait for each other, as they
-// would with base::mix_hash.
+// One chain for each word of a line: with base::mix_hash multiplications would wait for each other.
 struct Chains {
   std::uint64_t hashes[words] = {};
 
@@ -50,7 +49,7 @@ std::uint64_t fingerprint(const void* data, std::size_t bytes) noexcept {
     chains.add_all(from, bytes);
     return chains.all();
   }
-  // Fewer than 2^57 bytes (Layer::check_input) times 63 fit 64 bits.
+  // No overflow: fewer than 2^57 bytes (Layer::check_input) times 63 fit 64 bits.
   const std::size_t last = bytes - line_bytes;
   for (std::size_t i = 0; i < lines; ++i) chains.add(from + last * i / (lines - 1), line_bytes);
   return chains.all();

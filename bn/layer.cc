@@ -41,7 +41,7 @@ void check_options(const BatchNormOptions& options) {
   if (options.type != DType::f64 && options.type != DType::f32 && options.type != DType::f16 &&
       options.type != DType::bf16)
     problem =
-        fmt::format("type is {}; activations are f64, f32, f16 or bf16", name_of(options.type));
+        fmt::format("type is {}; activations must be f64, f32, f16 or bf16", name_of(options.type));
   else if (options.layout != TensorLayout::nchw && options.layout != TensorLayout::nhwc)
     problem = "layout is neither nchw nor nhwc";
   else if (!(options.epsilon >= 0 && std::isfinite(options.epsilon)))
@@ -124,7 +124,7 @@ void Layer::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
         (count > 0 && (buffer.type != parameter_type_ || buffer.data == nullptr)) ||
         buffer.device >= 0)
       throw Error(Errc::invalid_argument,
-                  fmt::format("{}: gradients are {} {} in host memory, not {} {}", who(), count,
+                  fmt::format("{}: gradients must be {} {} in host memory, not {} {}", who(), count,
                               name_of(parameter_type_), buffer.count, name_of(buffer.type)));
   gamma_gradient_ = gamma_gradient;
   beta_gradient_ = beta_gradient;

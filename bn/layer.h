@@ -18,8 +18,9 @@
 
 namespace rondo::bn {
 
-// One layer on one rank: its parameters and statistics, and what it computes before and after a
-// collective. The collective itself, of one or several layers, is an Exchange. Thread-bound.
+// One layer on one rank: its parameters and statistics, and the computation before and after a
+// collective. The collective itself, of one or several layers, is an Exchange. Thread-bound,
+// without locks. A failed collective leaves the layer in no pass.
 class Layer {
  public:
   Layer(Communicator& communicator, std::size_t channels, BatchNormOptions options);
@@ -30,11 +31,11 @@ class Layer {
   const BatchNormOptions& options() const noexcept { return options_; }
   // "layer bn3"; "layer bn3 (2nd of this name)"; "unnamed layer 1"
   std::string title() const;
-  // "rank 2: batch norm layer bn3", for what this rank alone does wrong
+  // "rank 2: batch norm layer bn3", for errors of this rank alone
   std::string who() const;
   Shared& shared() const noexcept { return *shared_; }
-  // This layer's collective when it is the first of those in it, and the one under way, if any,
-  // that it takes part in.
+  // own_exchange() is the collective that this layer uses if it is the first of a list. exchange()
+  // is the one under way that it takes part in, or null.
   Exchange& own_exchange() noexcept { return own_; }
   Exchange* exchange() const noexcept { return under_way_; }
   void enter(Exchange* exchange) noexcept { under_way_ = exchange; }
@@ -52,19 +53,19 @@ class Layer {
   void end_backward(const Activations& dx);
   void evaluate(const Activations& x, const Activations& y);
 
-  // What begin would throw for arguments that cannot be, before anything has changed.
+  // Throw what begin would throw for wrong arguments, before anything has changed.
   void check_input(const Activations& x, const char* what) const;
   void check_backward(const Activations& x, const Activations& dy) const;
   void check_output(const Activations& in, const Activations& out, const char* what) const;
   void check_output(const Activations& out, Pass pass) const;  // of the pass under way
 
-  // Elements of this rank in the pass under way.
+  // Elements of a channel on this rank in the pass under way.
   double local_count() const noexcept { return local_.count; }
-  // Of what must be the same on all ranks for the next sums to be about the same thing.
+  // A hash of what must be the same on all ranks, so that the next sums are about the same point.
   std::uint64_t history() const noexcept;
   Buffer point() noexcept { return {global_.point.data(), channels_, DType::f64}; }
-  // Hashes of what makes this the same layer on all ranks: name, number and channels; identity also
-  // covers its options.
+  // Hashes that show whether this is the same layer on all ranks: of name, number and channels;
+  // identity() also covers the options.
   std::uint64_t name_hash() const noexcept { return name_hash_; }
   std::uint64_t identity() const noexcept { return identity_; }
 
@@ -117,13 +118,13 @@ class Layer {
   Memory parameters_, lines_;  // lines_: the Lines of the pass under way
   Buffer gamma_gradient_, beta_gradient_;
   LocalMoments local_;
-  LocalMoments evaluated_;  // what an evaluation goes by
+  LocalMoments evaluated_;  // statistics that an evaluation uses
   GlobalMoments global_;
   std::vector<double> variance_;
-  // Of dy, of dy * (x - mean); then those as gradients of beta, gamma.
+  // First the sums of dy and of dy * (x - mean), then the gradients of beta and gamma.
   std::vector<double> local_sums_, global_sums_;
   std::uint64_t steps_ = 0;   // forward passes begun
-  bool has_forward_ = false;  // that has ended well and whose backward pass has not begun
+  bool has_forward_ = false;  // a forward pass has ended well, and its backward has not begun
   std::size_t samples_ = 0, spatial_ = 0;  // of the last forward pass
   std::uint64_t x_fingerprint_ = 0;        // likewise
   bool in_place_ = false;                  // likewise: y lay over x

@@ -25,8 +25,10 @@ bool overlap_in_part(const void* a, const void* b, std::size_t bytes) noexcept {
 
 void Layer::check_input(const Activations& x, const char* what) const {
   if (x.samples > 0 && (x.data == nullptr || x.spatial == 0))
-    throw Error(Errc::invalid_argument, fmt::format("{}: {} has {} samples of {} positions at {}",
-                                                    who(), what, x.samples, x.spatial, x.data));
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {} has {} samples of {} positions, with data {}: neither the "
+                            "positions nor data may be 0",
+                            who(), what, x.samples, x.spatial, x.data));
   constexpr std::size_t most = std::size_t{1} << 53;  // counts are summed in f64
   if (x.samples > 0 && (x.samples > most / x.spatial || x.samples * x.spatial > most / channels_))
     throw Error(Errc::invalid_argument,
@@ -64,8 +66,9 @@ void Layer::check_output(const Activations& in, const Activations& out, const ch
   if (overlap_in_part(in.data, out.data, bytes_of(in)))
     throw Error(
         Errc::invalid_argument,
-        fmt::format("{}: {} overlaps the input in part; it must be the same memory or other", who(),
-                    what));
+        fmt::format(
+            "{}: {} overlaps the input in part: give it the same memory or memory of its own",
+            who(), what));
 }
 
 void Layer::check_output(const Activations& out, Pass pass) const {
@@ -79,9 +82,9 @@ void Layer::begin_forward(const Activations& x) {
   spatial_ = x.spatial;
   x_fingerprint_ = fingerprint(x.data, bytes_of(x));
   has_forward_ = false;
-  // The sums of a step need only the points of the step before. Where all points are 0 there was no
-  // such step, or it makes no difference. A program may have written infinity or NaN
-  // (SyncBatchNorm::point).
+  // The sums of a step need only the points of the step before. If all points are 0, there was no
+  // such step, or it makes no difference. A program may have written infinity or NaN into the
+  // points (SyncBatchNorm::point).
   bool known = false;
   for (double& point : global_.point) {
     if (!std::isfinite(point)) point = 0;
@@ -106,7 +109,7 @@ std::size_t Layer::bytes_of(const Activations& x) const noexcept {
   return x.samples * x.spatial * channels_ * size_of(options_.type);
 }
 
-// Calls function with a parameter of the type of parameters: P{}.
+// Calls function(P{}), where P is the type of the parameters.
 template <class Function>
 void Layer::with_type(Function function) const {
   if (parameter_type_ == DType::f64)

@@ -4,8 +4,8 @@
 //   y     = gamma inv d + beta
 //   dx    = gamma inv (dy - sum(dy) / N - d inv^2 sum(dy d) / N)
 //   dbeta = sum(dy),  dgamma = inv sum(dy d)
-// (Ioffe and Szegedy 2015, section 3). The center that x is taken from is the mean in the type of
-// the computation. What this rounding loses is part of the shift, so that a mean far larger than
+// (Ioffe and Szegedy 2015, section 3). The center that is subtracted from x is the mean in the type
+// of the computation. What this rounding loses is part of the shift, so that a mean far larger than
 // the deviation costs no digits. The same holds for dy and its mean, sum(dy) / N.
 #include "bn/lines.h"
 

@@ -10,16 +10,16 @@ namespace rondo::bn {
 namespace {
 
 constexpr std::size_t most_tasks = 32;
-// A task this long takes some tens of microseconds, which waking a thread does not.
+// A task of this size takes some tens of microseconds, longer than waking a thread takes.
 constexpr std::size_t task_bytes = std::size_t{512} << 10;
-// Outputs larger than this leave the nearer caches anyway: stored past them, memory need not be
-// read first. That pays where runs of a channel are long, or rows begin at cache lines.
+// Outputs larger than this leave the nearer caches anyway. Stored past the caches, their memory
+// need not be read first. That pays if runs of a channel are long, or rows begin at cache lines.
 constexpr std::size_t streamed_bytes = std::size_t{4} << 20, streamed_run_bytes = 2048,
                       line_bytes = 64;
-// Sums about a point farther from the mean than this, in squared standard deviations, are taken
-// again about the mean.
+// If the point is farther from the mean than this, in squared standard deviations, the sums are
+// taken again about the mean.
 constexpr double far_in_f64 = 64, far_in_f32 = 16;
-// Nearer than some units in the last place of the point there is nothing to be won.
+// Nearer to the point than some units in its last place, another pass gains nothing.
 constexpr double nearest = 0x1p-48;
 
 std::size_t ceiling(std::size_t a, std::size_t b) {
@@ -140,7 +140,7 @@ void Passes::moments(const Activations& x, LocalMoments& local, std::span<const 
   if (!near.empty()) {
     std::transform(near.begin(), near.end(), local.point.begin(),
                    [this](double mean) { return center(mean); });
-    // From very far away not even the mean can be seen.
+    // From a point very far away not even the mean can be computed.
     if (moments_about(x, local) || moments_about_mean(x, local)) return;
   }
   kernels_->elements(x.data, layout_ == TensorLayout::nchw ? x.spatial : 1, channels_,

@@ -14,16 +14,16 @@
 namespace rondo::bn {
 
 // The passes over activations, cut into tasks for threads. Sums are taken in blocks that depend on
-// the shape alone and added in their order, so that the number of threads does not show.
+// the shape alone, and blocks are added in order: the number of threads does not change the result.
 // Thread-bound.
 class Passes {
  public:
   Passes(Pool& pool, int threads, DType type, TensorLayout layout, std::size_t channels);
 
-  // Of one rank; local.count is set, and nothing else without samples. near: where the mean of each
-  // channel is likely to be; empty: nobody knows.
+  // Computes the moments of one rank. Without samples sets only local.count. near: a guess of the
+  // mean of each channel; empty: no guess.
   void moments(const Activations& x, LocalMoments& local, std::span<const double> near);
-  // Sums of dy and of dy * (x - mean).
+  // Computes the sums of dy and of dy * (x - mean).
   void gradient_sums(const Activations& x, const void* dy, std::span<const double> mean,
                      std::span<double> first, std::span<double> second);
   void forward(const Activations& x, void* y, const Coefficients& by_channel);
@@ -37,21 +37,22 @@ class Passes {
   // How activations are cut: `blocks` of rows, each in `bands` of channels.
   struct Grid {
     std::size_t rows, blocks, bands, channels;
-    bool runs;  // of one channel
+    bool runs;  // elements of one channel are contiguous
     std::size_t tasks() const noexcept { return blocks * bands; }
     Part part(std::size_t task) const noexcept;
   };
   Grid grid_of(const Activations& x) const noexcept;
   template <class Task>
   void for_each_part(const Activations& x, const Grid& grid, Task task);
-  // Calls sum(part, first, second) for each part, which adds to its block's sums, and adds the
-  // blocks.
+  // Calls sum(part, first, second) for each part, which adds to the sums of its block. Then adds
+  // the blocks.
   template <class Sum>
   void add_up(const Activations& x, std::span<double> first, std::span<double> second, Sum sum);
-  // About local.point; whether it was near enough to the mean of every channel.
+  // Computes moments about local.point; returns whether it was near enough to the mean of every
+  // channel.
   bool moments_about(const Activations& x, LocalMoments& local);
   bool moments_about_mean(const Activations& x, LocalMoments& local);
-  // The mean, or near it, as the kernels of this type take it.
+  // Returns the mean, or a value near it that the kernels of this type can use.
   double center(double mean) const noexcept;
   bool streams(const Grid& grid, const Activations& x, const void* out) const noexcept;
   std::size_t bytes_of(const Activations& x) const noexcept;
@@ -60,7 +61,7 @@ class Passes {
   Pool* pool_;
   int threads_;
   DType type_;
-  bool in_f32_;  // sums of a few elements
+  bool in_f32_;  // kernels add a few elements in f32
   TensorLayout layout_;
   std::size_t channels_;
   const Kernels* kernels_;

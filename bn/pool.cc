@@ -44,7 +44,7 @@ void Pool::start(int threads, std::size_t tasks, Function function, void* contex
   finished_.wait(lock, [this] { return running_ == 0; });
 }
 
-// A task is long enough that one lock for each does not matter.
+// One lock for each task does not matter: tasks are long.
 void Pool::take_tasks(std::unique_lock<std::mutex>& lock) {
   while (next_ < tasks_) {
     const std::size_t task = next_++;

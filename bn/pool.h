@@ -10,13 +10,14 @@
 
 namespace rondo::bn {
 
-// Threads for loops: they sleep between them and are joined by the destructor. Thread-bound.
+// Threads for loops. They sleep between loops; the destructor joins them. Thread-bound. mutex_
+// protects all members but workers_.
 class Pool {
  public:
   Pool() = default;
   ~Pool();
 
-  // Calls task(i) once for each i below `tasks`, on at most this many threads, this one among them.
+  // Calls task(i) once for each i below `tasks`, on at most `threads` threads, this one among them.
   // Returns when all are done. The task must not throw.
   template <class Task>
   void run(int threads, std::size_t tasks, Task& task) {

@@ -14,8 +14,8 @@ namespace rondo::bn {
 std::uint64_t hash_of_settings(const BatchNormOptions& options) noexcept;
 
 // Collective, on every rank. Returns this rank's values of the options that differ between ranks: "
-// with epsilon 0.001". Empty when `layer` differs, because then ranks are at different layers.
-// Throws Error.
+// with epsilon 0.001". Empty if `layer` differs, because then ranks are at different layers. Throws
+// Error.
 std::string differing_settings(Communicator& communicator, std::uint64_t layer,
                                const BatchNormOptions& options);
 

@@ -12,7 +12,8 @@ namespace rondo::bn {
 
 namespace {
 
-// A rank that is bound to cores has them to itself; ranks that are not bound share the host's.
+// A rank that is bound to some cores uses them alone; ranks that are not bound share the host's
+// cores.
 int share_of_cores(int ranks) noexcept {
   const int usable = base::usable_cores();
   const int online = std::max(usable, static_cast<int>(std::thread::hardware_concurrency()));

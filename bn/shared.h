@@ -17,8 +17,8 @@ namespace rondo::bn {
 
 class Layer;
 
-// Names in use on a communicator. Layers of one name, or without a name, get a number each: the
-// lowest that is free when the layer is made. Ranks that make the same layers in the same order
+// The names in use on a communicator. Layers with the same name, or without one, get a number each:
+// the lowest that is free when the layer is made. Ranks that make the same layers in the same order
 // number them alike. Thread-bound.
 class LayerNames {
  public:
@@ -40,8 +40,8 @@ class LayerNames {
   std::set<std::pair<std::string, std::size_t>> used_;
 };
 
-// What the layers of one communicator share: threads, and a note of what this rank only evaluated.
-// Attached to the communicator by its first layer. Thread-bound.
+// What the layers of one communicator share: threads, names, and a note of the layers that this
+// rank only evaluated. The first layer attaches it to the communicator. Thread-bound.
 class Shared final : public Attachment {
  public:
   static Shared& of(Communicator& communicator);
@@ -56,7 +56,7 @@ class Shared final : public Attachment {
   void note_training() noexcept { evaluations_ = 0; }
   // "it evaluated bn1, bn2 and 3 others since it last trained"; empty when it did not.
   std::string evaluations() const;
-  // Of the call under way, kept so that later ones need no memory.
+  // The layers of the call under way; kept, so that later calls need no memory.
   std::vector<Layer*> list;
 
  private:

@@ -27,7 +27,7 @@ class Failure {
   // Throws the failure if there is one.
   void check() const;
   bool happened() const noexcept { return happened_.load(std::memory_order_acquire); }
-  // Keeps the first and ignores the others. Gives the bulk lane back.
+  // Keeps the first failure and ignores the others. Releases the order of bulk operations.
   void keep(std::error_code code, const std::string& message);
   // Keeps the exception that is being handled. Ends the step on all ranks, unless it is a mismatch:
   // every rank gets that one by itself.

@@ -32,9 +32,11 @@ void SquareSum::add_values(const T* values, std::size_t count) noexcept {
 void SquareSum::add(const void* piece, DType type, std::size_t first, std::size_t count) {
   if (first == 0) *this = SquareSum();
   if (first != elements_)
-    throw Error(Errc::invalid_argument,
-                fmt::format("norm: the piece begins at element {}, but element {} comes next",
-                            first, elements_));
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format(
+            "norm: this part of the gradient begins at element {}, but element {} comes next",
+            first, elements_));
   if (type == DType::f64) return add_values(static_cast<const double*>(piece), count);
   if (type == DType::f32) return add_values(static_cast<const float*>(piece), count);
   if (type != DType::f16 && type != DType::bf16)

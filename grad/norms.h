@@ -14,12 +14,12 @@ namespace rondo::grad {
 
 // The sum of squares of one parameter's gradient, in f64. Element i is added to partial sum i % 8,
 // in rising order, and the partial sums are added as ((0+4)+(2+6)) + ((1+5)+(3+7)). So the bits
-// depend on the elements alone: not on the pieces in which they come, the rank or the processor.
+// depend on the elements alone: not on the parts in which they come, the rank or the processor.
 // Nothing is allocated. Reentrant.
 class SquareSum {
  public:
   // Adds elements [first, first + count) of the parameter: f64, f32, f16 or bf16, aligned as such.
-  // Pieces come in rising order and without gaps; first == 0 begins anew. Throws
+  // Parts come in rising order and without gaps; first == 0 begins anew. Throws
   // Error(invalid_argument) otherwise.
   void add(const void* piece, DType type, std::size_t first, std::size_t count);
   double total() const noexcept;
@@ -44,10 +44,10 @@ class GradientNorms {
       : setup_(setup), squares_(setup.options.norms ? setup.parameters.size() : 0) {}
 
   void begin_step();
-  // A piece that has just arrived. Squares are added in the order of addresses: a piece that comes
+  // A part that has just arrived. Squares are added in the order of addresses: a part that comes
   // too early waits for add_rest().
   void add(std::size_t parameter, const GradientPiece& piece);
-  void add_rest(std::size_t parameter);  // call it after the last piece
+  void add_rest(std::size_t parameter);  // call it after the last part
   // A gradient outside of the buckets.
   void count(const Buffer& gradient);
 

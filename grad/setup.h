@@ -25,7 +25,7 @@ struct Setup {
   Setup(Communicator& communicator, std::vector<Parameter> parameters, GradientOptions options);
   Setup(const Setup&) = delete;
   Setup& operator=(const Setup&) = delete;
-  ~Setup();  // gives the bulk lane back
+  ~Setup();  // releases the order of bulk operations
 
   // Throws Error(invalid_argument) with the name of this rank. Other ranks do not learn of it.
   [[noreturn]] void refuse(const std::string& what) const;

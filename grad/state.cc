@@ -47,10 +47,10 @@ void GradientBuckets::State::check_options(const StepOptions& options) const {
                               options.weight, largest_weight));
   if (accumulations_ > 0 && setup_.options.averaging == Averaging::weighted &&
       options.weight != 0 && options.weight != 1)
-    setup_.refuse(fmt::format(
-        "begin_step(): the weight {} of a local step would not count: leave it out, and give the "
-        "step that travels the weight of all steps that it adds up",
-        options.weight));
+    setup_.refuse(
+        fmt::format("begin_step(): a local step cannot have weight {}: leave the weight out, and "
+                    "give the next step that travels the sum of the weights",
+                    options.weight));
 }
 
 void GradientBuckets::State::begin_step(const StepOptions& options) {

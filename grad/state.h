@@ -20,7 +20,7 @@
 
 namespace rondo {
 
-// What a GradientBuckets is made of, by phase of a step: gradients are collected, buckets are
+// The parts of a GradientBuckets, by phase of a step: gradients are collected, buckets are
 // launched, the step is finished, and the order of readiness is learned for later steps. Each phase
 // is a class with a contract of its own; this one says what follows what.
 //

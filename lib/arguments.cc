@@ -56,7 +56,7 @@ std::size_t CheckedCall::check_counts(std::span<const std::size_t> counts, DType
   std::size_t total = 0;
   for (const std::size_t count : counts) {
     if (count > most_elements - total)
-      refuse(fmt::format("the {} are more {} elements than memory can hold", parameter,
+      refuse(fmt::format("the {} add up to more {} elements than memory can hold", parameter,
                          name_of(type)));
     total += count;
   }
@@ -102,9 +102,8 @@ void check_op(const Arguments& a) {
     refuse(a, fmt::format("op is {}, not a ReduceOp (0 to {})", static_cast<int>(a.op),
                           reduce_op_count - 1));
   if (static_cast<int>(a.in.type) >= dtype_count)
-    refuse(a, fmt::format("{} cannot be reduced, only moved: convert to another type, or name the "
-                          "type that the bits "
-                          "have (f16, bf16)",
+    refuse(a, fmt::format("{} cannot be reduced, only moved: convert the values, or give the type "
+                          "that the bits have (f16, bf16)",
                           name_of(a.in.type)));
   if (!supports(a.in.type, a.op))
     refuse(a,

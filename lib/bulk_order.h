@@ -10,10 +10,11 @@
 namespace rondo::lib {
 
 // Says who may start bulk operations on a communicator: everybody, or the owner that has reserved
-// their order. Thread-safe; a check that passes takes no lock.
+// their order. Thread-safe. A check that passes takes no lock.
 class BulkOrder {
  public:
-  // Throws Error(invalid_argument) when another owner has it. `who` lives until release().
+  // Throws Error(invalid_argument) if another owner has reserved the order. `who` must live until
+  // release().
   void reserve(int rank, const void* owner, std::string_view who);
   void release(const void* owner) noexcept;
   // Throws Error(invalid_argument), which names the owner and what to do instead.
@@ -26,7 +27,7 @@ class BulkOrder {
   [[noreturn]] void refuse(int rank, Collective operation) const;
 
   std::atomic<const void*> owner_{nullptr};
-  mutable std::mutex mutex_;  // of what follows, and of changes of owner_
+  mutable std::mutex mutex_;  // protects who_ and changes of owner_
   std::string_view who_;
 };
 

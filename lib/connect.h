@@ -12,7 +12,8 @@
 
 namespace rondo::lib {
 
-// In order of preference; a peer is reached by the nearest one that can.
+// In order of preference. A peer is reached by the nearest transport that reaches it; of equally
+// near ones, by the first.
 using TransportList = std::vector<std::unique_ptr<transports::Transport>>;
 using TransportFactory = std::function<TransportList(const rendezvous::Place&, const Options&)>;
 

@@ -6,7 +6,7 @@
 namespace rondo::lib {
 namespace {
 
-// Rank 0 answers at once, and where it does not, this rank's own control does within two seconds.
+// Rank 0 answers at once. If it does not, this rank's own control plane decides within two seconds.
 constexpr milliseconds verdict_time{3'000};
 
 engine::Failure failure_of(const std::exception& error) {
@@ -19,7 +19,7 @@ engine::Failure failure_of(const std::exception& error) {
 
 std::string could_not_connect(int rank, const std::string& why) {
   const std::string who = "rank " + std::to_string(rank) + " ";
-  // All ranks find this out together: no rank is to blame.
+  // No rank is to blame for a message that begins so: all ranks find it out together.
   const bool known = why.starts_with(who) || why.starts_with("the ranks ");
   return known ? why : who + "could not connect: " + why;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Makes connect() fail on all ranks or on none, with one cause: a rank that cannot go on tells the
-// others.
+// others. Thread-safe.
 #pragma once
 
 #include <exception>
@@ -15,12 +15,13 @@ namespace rondo::lib {
 // "rank 2 could not connect: WHY".
 std::string could_not_connect(int rank, const std::string& why);
 
-// Before the ranks have met: reports at the rendezvous. Throws Error.
+// For a failure before the ranks have joined: reports it at the rendezvous. Throws Error with the
+// cause that all ranks get.
 [[noreturn]] void fail_before_joining(const rendezvous::Place& place, const Options& options,
                                       const std::exception& error);
 
-// After they have met: reports over the control plane. Throws Error with the communicator's first
-// failure, which may be another rank's.
+// For a failure after that: reports it over the control plane. Throws Error with the communicator's
+// first failure, which may be another rank's.
 [[noreturn]] void fail_together(control::Control& control, int rank, const std::exception& error);
 
 }  // namespace rondo::lib

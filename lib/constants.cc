@@ -69,7 +69,7 @@ std::string read_file(const std::string& path) {
   text.resize(std::fread(text.data(), 1, text.size(), file.get()));
   if (std::ferror(file.get()) != 0) refuse(path, std::generic_category().message(errno));
   if (text.size() > most_file_bytes)
-    refuse(path, fmt::format("more than {} bytes", most_file_bytes));
+    refuse(path, fmt::format("it has more than {} bytes", most_file_bytes));
   return text;
 }
 
@@ -98,8 +98,7 @@ plan::CostConstants parse(const std::string& path, const json& all) {
   const std::size_t known[] = {4, 3, 3};
   const json* const objects[] = {&all, &all["host"], &all["network"]};
   for (int i = 0; i < 3; ++i)
-    if (objects[i]->size() != known[i])
-      refuse(path, "there are members that this version does not know");
+    if (objects[i]->size() != known[i]) refuse(path, "it has keys that this version does not know");
   return constants;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The planner's constants as they come from a file or from another rank: never trusted before
+// The planner's constants as they come from a file or from another rank: not to be trusted before
 // is_sane().
 #pragma once
 
@@ -13,17 +13,17 @@
 
 namespace rondo::lib {
 
-// Every time finite and in its range: latencies to 10 s, bytes to a millisecond each, frames to a
-// second.
+// True if every value is finite and in its range: latencies up to 10 s, bytes up to 1 ms each,
+// frames up to 1 s. Thread-safe, like all functions here.
 bool is_sane(const plan::CostConstants& constants) noexcept;
-// The same with every value moved into its range.
+// Returns the constants with every value moved into its range.
 plan::CostConstants make_sane(const plan::CostConstants& constants) noexcept;
 
 plan::CostConstants to_costs(const PlanConstants& constants) noexcept;
 PlanConstants to_public(const plan::CostConstants& constants) noexcept;
 
-// Seven f64, as their bits.
+// Writes and reads seven f64, as their bits.
 void put_constants(base::Writer& writer, const plan::CostConstants& constants);
-plan::CostConstants get_constants(base::Reader& reader) noexcept;  // may be insane
+plan::CostConstants get_constants(base::Reader& reader) noexcept;  // maybe not sane
 
 }  // namespace rondo::lib

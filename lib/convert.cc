@@ -25,16 +25,14 @@ void convert(const void* in, DType in_type, void* out, DType out_type, std::size
   const bool same = in_type == out_type && is_valid(in_type);
   const kernels::ConvertFunction function = kernels::find_convert(in_type, out_type);
   if (!same && function == nullptr)
-    throw Error(
-        Errc::invalid_argument,
-        fmt::format(
-            "convert: there is no conversion from {} to {}; one of two floating-point types "
-            "must be f32, or both the same",
-            name_of(in_type), name_of(out_type)));
+    throw Error(Errc::invalid_argument,
+                fmt::format("convert: no conversion from {} to {}: both must be floating-point "
+                            "types and one of them f32, or both must be the same",
+                            name_of(in_type), name_of(out_type)));
   if (count == 0 || (same && in == out)) return;
   if (overlap(in, count * size_of(in_type), out, count * size_of(out_type)))
     throw Error(Errc::invalid_argument,
-                fmt::format("convert: {} {} at in overlap {} at out; give them memory of their own",
+                fmt::format("convert: in ({} {}) and out ({}) overlap: give each its own memory",
                             count, name_of(in_type), name_of(out_type)));
   if (same)
     std::memcpy(out, in, count * size_of(in_type));

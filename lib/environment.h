@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Environment variables, read with their bounds. Every error names the variable, its value and what
-// is possible. A variable that is set to nothing counts as not set.
+// Reads environment variables and checks their bounds. An error is Error(invalid_argument), which
+// names the variable, its value and what is possible. A variable whose value is empty or blank
+// counts as not set.
 #pragma once
 
 #include <chrono>
@@ -23,16 +24,16 @@ std::optional<std::chrono::milliseconds> seconds_variable(const char* name);
 std::optional<std::size_t> bytes_variable(const char* name);
 // 0 1 false true no yes off on
 std::optional<bool> switch_variable(const char* name);
-// "a,b,c" without blanks around the parts and without empty parts.
+// "a,b,c": drops blanks around the parts, and empty parts.
 std::optional<std::vector<std::string>> list_variable(const char* name);
 
 // "42000-42099" or one port.
 std::optional<std::pair<std::uint16_t, std::uint16_t>> port_range_variable(const char* name);
 
-// Error(invalid_argument): "NAME is 'value': WHY".
+// Throws Error(invalid_argument): "NAME is 'value': WHY".
 [[noreturn]] void refuse_variable(const char* name, std::string_view value, const std::string& why);
 
-// RONDO_SECRET or the contents of the file RONDO_SECRET_FILE; empty when neither is set.
+// Returns RONDO_SECRET or the contents of the file RONDO_SECRET_FILE; empty if neither is set.
 std::string secret_from_environment();
 
 }  // namespace rondo::lib

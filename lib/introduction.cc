@@ -39,13 +39,13 @@ std::string ranks_by_host(const schedules::Hosts& hosts) {
   return text + (hosts.count() > most_shown ? " | and more)" : ")");
 }
 
-// "2 us + 0.1 ns a byte".
+// "2 us and 10 GB/s".
 std::string link_text(const PlanLinkCosts& link) {
   return fmt::format("{:.3g} us and {:.3g} GB/s", link.latency_s * 1e6,
                      1e-9 / link.seconds_per_byte);
 }
 
-// Peers that are reached in the same way, for the same reason, in one line.
+// One line for all peers that are reached in the same way for the same reason.
 void log_routes(const Introduction& of) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> ways;
   for (std::size_t peer = 0; peer < of.routes.size(); ++peer) {

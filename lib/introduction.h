@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Writes to the log what people look for first when something is slow or wrong. RONDO_LOG=info:
-// where the ranks are, what they use and why; debug: each peer.
+// Writes to the log what people look for first when something is slow or wrong. At RONDO_LOG=info:
+// where the ranks are, what they use and why. At debug: each peer. Thread-safe.
 #pragma once
 
 #include <span>
@@ -33,7 +33,7 @@ struct Introduction {
 // Writes several lines at info, and one for each peer at debug.
 void introduce(const Introduction& introduction);
 
-// Writes what the planner has chosen for a new size: at info on rank 0, at debug on every rank.
+// Writes the planner's choice for a new size: at info on rank 0, at debug on the others.
 void log_plan(const rendezvous::Place& place, Collective operation, std::size_t bytes,
               const plan::Plan& plan, std::string_view transports);
 

@@ -25,14 +25,14 @@ int number(const char* name, std::int64_t least, std::int64_t most, int otherwis
   return static_cast<int>(whole_variable(name, least, most).value_or(otherwise));
 }
 
-// Rank and size from two variables, both of which are there.
+// Reads rank and size from two variables, which are both set.
 void read_ranks(Launcher& launcher, const char* rank, const char* size) {
   launcher.size = number(size, 1, most_ranks, 1);
   launcher.rank = number(rank, 0, launcher.size - 1, 0);
 }
 
-// The process that started all ranks of this host: a known launcher among the ancestors (a rank may
-// sit behind a shell script of its own), else the parent.
+// Names the process that started all ranks of this host: a known launcher among the ancestors, else
+// the parent. A rank may be the child of a shell script that the launcher started.
 std::string ancestor(std::initializer_list<const char*> names) {
   int found = ::getppid(), next = found;
   for (int step = 0; step < 16 && next > 1; ++step) {
@@ -54,6 +54,7 @@ bool is_url(const std::string& rendezvous) {
 }
 
 // Of torchrun.
+// Returns torchrun's URL.
 std::string master_url() {
   const auto address = variable("MASTER_ADDR");
   auto port = whole_variable("MASTER_PORT", 1, 65535);
@@ -63,7 +64,7 @@ std::string master_url() {
         std::string("RANK and WORLD_SIZE are set, but ") +
             (address ? "MASTER_PORT" : "MASTER_ADDR") +
             " is not: set MASTER_ADDR and MASTER_PORT to where rank 0 runs, or RONDO_RENDEZVOUS");
-  // torchrun's own agent listens on MASTER_PORT then.
+  // With TORCHELASTIC_USE_AGENT_STORE torchrun's own agent listens on MASTER_PORT.
   if (variable("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True")
     port = *port == 65535 ? 65534 : *port + 1;
   const bool brackets = address->find(':') != std::string::npos && address->front() != '[';
@@ -78,7 +79,7 @@ std::optional<Launcher> torchrun() {
   launcher.several_hosts = number("LOCAL_WORLD_SIZE", 1, most_ranks, launcher.size) < launcher.size;
   launcher.carry_by = "export both before torchrun on every host";
   if (launcher.size == 1) return launcher;
-  // A mistake here matters only to those who need the URL.
+  // A mistake here matters only if the URL is needed.
   try {
     launcher.url = master_url();
   } catch (const Error& error) {
@@ -105,8 +106,8 @@ std::optional<Launcher> open_mpi() {
   return launcher;
 }
 
-// hydra: started by Hydra itself, which says how many ranks are on this host; otherwise something
-// else speaks its protocol.
+// hydra: true for Hydra itself, which says how many ranks are on this host; false for other
+// launchers that use its protocol.
 std::optional<Launcher> mpich(bool hydra) {
   if (!variable("PMI_RANK") || !variable("PMI_SIZE")) return std::nullopt;
   if (hydra != variable("MPI_LOCALNRANKS").has_value()) return std::nullopt;
@@ -120,7 +121,8 @@ std::optional<Launcher> mpich(bool hydra) {
   return launcher;
 }
 
-// Below the ports that Linux gives to outgoing connections, and equal on all ranks of the step.
+// The port is below those that Linux gives to outgoing connections, and equal on all ranks of the
+// step.
 int slurm_port(std::uint64_t job, std::uint64_t step) {
   constexpr std::uint64_t first = 15'000, count = 17'000;
   return static_cast<int>(first + (job * 31 + step * 7) % count);
@@ -128,7 +130,7 @@ int slurm_port(std::uint64_t job, std::uint64_t step) {
 
 std::optional<Launcher> slurm() {
   const auto hosts = variable("SLURM_STEP_NODELIST");
-  // A batch script has SLURM_PROCID too, but is no task of a step.
+  // A batch script has SLURM_PROCID too, but it is not a task of a step.
   if (!variable("SLURM_PROCID") || !variable("SLURM_NTASKS") ||
       (!hosts && !variable("SLURM_STEP_ID")))
     return std::nullopt;
@@ -151,8 +153,8 @@ std::optional<Launcher> slurm() {
   return launcher;
 }
 
-// Half of what a launcher says is a mistake of its script: such a process would run alone and look
-// well.
+// Refuses a rank without a size, or a size without a rank: a mistake in the job's script. Without
+// this check the process would run alone and look healthy.
 void refuse_halves() {
   constexpr std::pair<const char*, const char*> pairs[] = {
       {"RANK", "WORLD_SIZE"},
@@ -187,8 +189,8 @@ std::string first_host(const std::string& hosts) {
 }
 
 std::optional<Launcher> detect_launcher() {
-  // What speaks for itself comes first. Hydra and mpirun may start their daemons with srun, which
-  // leaves Slurm's variables behind; srun may set PMI_RANK for MPI programs.
+  // Launchers with variables of their own come first. Hydra and mpirun may start their daemons with
+  // srun, which leaves Slurm's variables behind. srun may set PMI_RANK for MPI programs.
   if (auto launcher = torchrun()) return launcher;
   if (auto launcher = open_mpi()) return launcher;
   if (auto launcher = mpich(true)) return launcher;
@@ -200,16 +202,16 @@ std::optional<Launcher> detect_launcher() {
 
 namespace {
 
-// RONDO_RANK or RONDO_SIZE may be left over in a shell, and then all processes of a launcher would
-// be one rank. A process of `rondo run` has RONDO_LOCAL_RANK: there the launcher's variables are
-// left over.
+// RONDO_RANK or RONDO_SIZE may be left over in a shell. Then all processes of a launcher would be
+// one rank. A process of `rondo run` has RONDO_LOCAL_RANK: there the launcher's variables are the
+// ones left over.
 void warn_about_leftovers(const Options& given, std::optional<std::int64_t> rank,
                           std::optional<std::int64_t> size) {
   if (variable("RONDO_LOCAL_RANK") || !(rank || size)) return;
   std::optional<Launcher> launcher;
   try {
     launcher = detect_launcher();
-  } catch (const Error&) {  // of no launcher that counts
+  } catch (const Error&) {  // its variables are not used
   }
   if (!launcher) return;
   std::string text;

@@ -30,10 +30,10 @@ enum class Kind : std::uint8_t { small, large, end };
 constexpr std::uint32_t magic = 0x41454d52;
 constexpr std::size_t small_bytes = 8, large_bytes = transports::eager_bytes;
 constexpr int pings = 15, burst_frames = 24;
-// A link may swallow the first bytes at once (buffers, the bucket of a shaper): they are sent, but
-// not timed.
+// A link may take the first bytes at once, into buffers or a traffic shaper's bucket. So these
+// frames are sent but not timed.
 constexpr int untimed_frames = 8, timed_frames = 16;
-// When one large frame takes longer the link is so slow that this frame is measurement enough.
+// If one large frame takes longer, the link is so slow that this frame is measurement enough.
 constexpr nanoseconds slow_frame{2'500'000};
 constexpr nanoseconds spin_time{300'000};
 
@@ -41,7 +41,8 @@ std::size_t bytes_of(Kind kind) noexcept {
   return kind == Kind::small ? small_bytes : kind == Kind::large ? large_bytes : 0;
 }
 
-// One end of the link that is measured. What other links bring is left where it is.
+// One end of the link that is measured. It leaves frames of other links where they are.
+// Thread-bound; its functions throw Error if the link breaks or time is up.
 class Conversation final : private transports::Sink {
  public:
   Conversation(int peer, transports::Transport& transport, base::TimePoint until)
@@ -60,11 +61,11 @@ class Conversation final : private transports::Sink {
       return result != transports::Send::full;
     });
   }
-  // Until all that was sent is on its way and so many frames have come altogether.
+  // Waits until everything was sent and `frames` frames have arrived in all.
   void wait_for(std::uint64_t frames) {
     drive([&] { return received_ >= frames && under_way_ == 0; });
   }
-  // Answers what asks for it until the end comes.
+  // Answers frames that ask for an answer, until the end frame arrives.
   void answer_until_end() {
     while (!ended_) {
       drive([&] { return owed_ > 0 || ended_; });
@@ -75,8 +76,8 @@ class Conversation final : private transports::Sink {
   std::uint64_t received_frames() const noexcept { return received_; }
 
  private:
-  // Rank 0 may begin with operations before this end has seen that the measurement is over: their
-  // frames come behind its end, or on the links of other lanes at any time.
+  // Rank 0 may start operations before this end sees that the measurement is over. Their frames
+  // come after the end frame, or on the links of other lanes at any time.
   bool is_measured(const transports::Link& link) const noexcept {
     return link.peer() == peer_ && link.lane() == transports::Lane::bulk;
   }
@@ -93,7 +94,7 @@ class Conversation final : private transports::Sink {
     if (!is_measured(link) || ended_) return transports::Header::hold;
     const auto kind = std::to_integer<std::uint8_t>(header[4]);
     if (base::load_little<std::uint32_t>(header.data()) != magic || kind > 2) {
-      problem_ = "it sent a frame that belongs to no measurement";
+      problem_ = "it sent a frame that is not part of the measurement";
       return transports::Header::refuse;
     }
     arriving_ = static_cast<Kind>(kind);
@@ -140,12 +141,10 @@ void Conversation::drive(const Done& done) {
                   fmt::format("measuring the link to rank {} at {}: {}", peer_,
                               transport_.link(peer_, transports::Lane::bulk).describe(), problem_));
     if (now >= until_)
-      throw Error(
-          Errc::deadline_exceeded,
-          fmt::format(
-              "measuring the link to rank {} at {}: no answer before the deadline for joining; "
-              "RONDO_MEASURE=0 leaves it out",
-              peer_, transport_.link(peer_, transports::Lane::bulk).describe()));
+      throw Error(Errc::deadline_exceeded,
+                  fmt::format("measuring the link to rank {} at {}: no answer by the deadline of "
+                              "connect(); RONDO_MEASURE=0 skips the measurement",
+                              peer_, transport_.link(peer_, transports::Lane::bulk).describe()));
     if (now - idle_since < spin_time)
       ::sched_yield();
     else
@@ -187,8 +186,8 @@ plan::LinkCosts measure_link(int peer, transports::Transport& transport, base::T
     time = timed(Kind::large, timed_frames);
   }
   costs.seconds_per_byte = std::max(time - round, time / 10) / bytes;
-  // Until the partner has left the conversation nothing else may be sent: it would come to the
-  // wrong ears.
+  // Nothing else may be sent until the partner has ended: it would take an operation's frame for
+  // one of the measurement.
   talk.send(Kind::end, true);
   talk.wait_for(talk.received_frames() + 1);
   return costs;

@@ -20,7 +20,7 @@ Registration::Registration(Registration&& other) noexcept
       bytes_(std::exchange(other.bytes_, 0)),
       parts_(std::move(other.parts_)) {}
 
-// What this one registered ends here, not whenever `other` is destroyed.
+// The registration that this object had ends here, not when `other` is destroyed.
 Registration& Registration::operator=(Registration&& other) noexcept {
   Registration taken(std::move(other));
   std::swap(data_, taken.data_);

@@ -18,18 +18,19 @@ namespace rondo::lib {
 namespace {
 
 constexpr std::size_t control_thread = 1, engine = 2;
-// epoll, the listener, and the event that interrupts start(); the bell when there is a peer; until
-// all have met the own segment, epoll, and what a peer has just sent.
+// shm_listening: epoll, the listener, and the event that interrupts start(). shm_bell: only if
+// there is a peer. shm_segment, until all ranks have joined: this rank's segment, epoll, and what a
+// peer has just sent.
 constexpr std::size_t shm_listening = 3, shm_bell = 1, shm_segment = 4;
-// epoll, the bell of the set-up thread and three descriptors of Boost.Asio; netlink once it runs.
-// There is a listening socket for each address.
+// tcp_listening: epoll, the bell of the set-up thread and three descriptors of Boost.Asio; a
+// listening socket for each address comes in addition. tcp_netlink: once the transport runs.
 constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
-// While joining rank 0 listens, as a rule at few addresses, and writes or reads a file.
+// While joining: rank 0 listens, as a rule at few addresses, and writes or reads a file.
 constexpr std::size_t rendezvous = 8;
-// Socket and bell of a peer on this host.
+// For each peer on this host: socket and bell.
 constexpr std::size_t met = 2, neighbour = 2;
 
-// Where /proc is missing: those among the first few thousand.
+// Without /proc: counts the open ones among the first 4096.
 std::size_t probe_descriptors(std::size_t limit) {
   std::size_t count = 0;
   for (int descriptor = 0; descriptor < static_cast<int>(std::min<std::size_t>(limit, 4096));
@@ -58,13 +59,13 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
   const std::size_t running = control + control_thread + listening + (shape.tcp ? tcp_netlink : 0);
   const std::size_t peers = count(shape.shm_peers);
   needs.join = control + listening + rendezvous;
-  // The shared memory's listener is closed when all have met.
+  // The listener of shared memory is closed after all ranks have joined.
   const std::size_t sharing = peers != 0 ? shm_bell : 0;
   const std::size_t listener = shape.shm ? 1 : 0;
   needs.connect = std::max(
       needs.join, running + engine + sharing + (peers != 0 ? shm_segment : 0) + met * peers);
   needs.idle = running + engine + sharing + neighbour * peers - listener;
-  // Bulk and messages have all connections, urgent frames one.
+  // Bulk and messages use all connections of a peer, urgent frames one.
   needs.most = needs.idle + count(shape.tcp_peers) * (2 * count(shape.connections) + 1);
   return needs;
 }
@@ -98,8 +99,8 @@ void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::s
   throw Error(
       Errc::system,
       fmt::format(
-          "{} needs {} open files more than the {} that this process has, and the limit is {} "
-          "(hard limit {}): raise it to at least {} (ulimit -n, LimitNOFILE=, --ulimit nofile=)",
+          "{} needs {} more open files: this process has {} open, and its limit is {} (hard limit "
+          "{}). Raise the limit to at least {} (ulimit -n, LimitNOFILE=, --ulimit nofile=)",
           what, necessary, open, limit.rlim_cur, text_of(limit.rlim_max), least));
 }
 
@@ -109,13 +110,11 @@ void warn_when_short_of_descriptors(const std::string& what) {
   if (told || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max == RLIM_INFINITY) return;
   const std::size_t open = open_descriptors();
   if (open <= limit.rlim_max / 2 || told.exchange(true)) return;
-  base::log_line(
-      base::LogLevel::warning,
-      fmt::format(
-          "{}: this process has {} of at most {} files open, and every communicator opens its own. "
-          "Keep "
-          "groups instead of splitting again, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
-          what, open, limit.rlim_max));
+  base::log_line(base::LogLevel::warning,
+                 fmt::format("{}: this process has {} of at most {} files open, and every "
+                             "communicator opens its own. Use the communicators of earlier splits "
+                             "again, or raise the hard limit (ulimit -Hn, LimitNOFILE=)",
+                             what, open, limit.rlim_max));
 }
 
 void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& options) {
@@ -130,13 +129,13 @@ void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& 
   shape.tcp = allowed("tcp");
   shape.connections = std::max(1, options.connections);
   const std::size_t necessary = descriptors_of(shape).join;
-  // It is not known yet which ranks share this host: what they would need in all is wanted, not
-  // necessary.
+  // Nobody knows yet which ranks share this host. So the descriptors for all of them are wanted,
+  // not necessary.
   shape.shm_peers = shape.shm ? place.size - 1 : 0;
   shape.tcp_peers = shape.tcp ? place.size - 1 : 0;
   const DescriptorNeeds all = descriptors_of(shape);
   reserve_descriptors(necessary, std::max(all.connect, all.most),
-                      fmt::format("rank {} of {} to join", place.rank, place.size));
+                      fmt::format("joining as rank {} of {}", place.rank, place.size));
 }
 
 }  // namespace rondo::lib

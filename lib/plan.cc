@@ -33,8 +33,8 @@ schedules::Algorithm check_query(const ScheduleQuery& query, int limit) {
   lib::require_between("root", query.root, 0, query.ranks - 1);
   if (!query.hosts.empty() && query.hosts.size() != static_cast<std::size_t>(query.ranks))
     throw Error(Errc::invalid_argument,
-                fmt::format("hosts are given for {} ranks, and there are {}", query.hosts.size(),
-                            query.ranks));
+                fmt::format("hosts has {} elements, but there are {} ranks: give one for each rank",
+                            query.hosts.size(), query.ranks));
   return lib::find_algorithm(query.algorithm, query.operation);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The calls that move messages between two ranks: their arguments are checked here, and turned into
-// transfers.
+// Calls that move messages between two ranks: checks their arguments and turns them into transfers.
 #include <fmt/format.h>
 
 #include "lib/arguments.h"

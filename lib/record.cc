@@ -2,8 +2,8 @@
 //
 // record := host:string cores:u32 transports:u8 {name:string address:string}* settings costs:u8
 //           constants?
-// settings: lib/settings.h. costs: a CostSource; with `given` seven f64 follow. Only rank 0's
-// count.
+// settings: lib/settings.h. costs: a CostSource; with `given`, seven f64 follow. Ranks other than 0
+// write costs too, but nobody uses theirs.
 #include "lib/record.h"
 
 #include <fmt/format.h>
@@ -43,8 +43,9 @@ Record read_record(int rank, const transports::Blob& bytes) {
       costs > static_cast<int>(CostSource::measured_between_hosts) || !is_sane(record.constants))
     throw Error(
         Errc::rendezvous,
-        fmt::format("the record of rank {} cannot be read: do all ranks run the same version?",
-                    rank));
+        fmt::format(
+            "the record of rank {} cannot be read: run the same version of Rondo on all ranks",
+            rank));
   return record;
 }
 
@@ -87,7 +88,7 @@ schedules::Hosts group_by_host(std::span<const Record> records) {
   return schedules::Hosts(host_of_rank);
 }
 
-// Of the host with the most ranks.
+// The first host with the most ranks counts.
 int cores_of(std::span<const Record> records, const schedules::Hosts& hosts) {
   for (int host = 0; host < hosts.count(); ++host)
     if (const auto on = hosts.on(host); static_cast<int>(on.size()) == hosts.most_on_a_host())

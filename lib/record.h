@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every rank tells all others when it joins, and what follows from it. Every rank has all
-// records, so all ranks come to the same verdict.
+// What every rank tells all others when it joins. Every rank has all records, so all ranks draw the
+// same conclusions. Thread-safe.
 #pragma once
 
 #include <map>
@@ -30,12 +30,12 @@ struct Record {
   plan::CostConstants constants;
 };
 
-// constants: written where the source is `given`.
+// `constants` are written if the source is `given`.
 transports::Blob write_record(const Options& options, const TransportList& transports,
                               CostSource source, const plan::CostConstants& constants);
 
-// Reads the records, by rank. Throws Error(rendezvous) when one cannot be read, and Error(mismatch)
-// when settings differ that all ranks must share.
+// Reads the records, by rank. Throws Error(rendezvous) if one cannot be read, and Error(mismatch)
+// if settings differ that all ranks must share.
 std::vector<Record> read_records(std::span<const transports::Blob> blobs);
 
 schedules::Hosts group_by_host(std::span<const Record> records);

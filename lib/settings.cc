@@ -22,9 +22,8 @@ namespace {
 
 constexpr std::size_t longest_variable = 64, longest_value = 256;
 
-// take: reads the variable when the field is not set, and fills in the default. show: the value as
-// text; empty for the default. otherwise: what holds when nobody sets it, in words; null when ranks
-// may differ.
+// take: reads the variable if the field is not set, and fills in the default. show: the value as
+// text; empty for the default. otherwise: the default in words; null if ranks may differ.
 struct Setting {
   const char* variable;
   const char* otherwise;
@@ -32,8 +31,8 @@ struct Setting {
   std::string (*show)(const Options& options);
 };
 
-// For a field whose initial value means "not set". The variable is read only then, so that a bad
-// one does no harm otherwise.
+// For a field whose initial value means "not set". Reads the variable only then, so that a bad
+// value of an unused variable does no harm.
 template <class T, class Read>
 void take(T& field, const char* variable, const Read& read, T otherwise = T{}) {
   if (field == T{}) field = read(variable).value_or(otherwise);
@@ -57,7 +56,7 @@ std::string show_list(const std::vector<std::string>& list) {
   for (const std::string& item : list) text.append(text.empty() ? "" : ",").append(item);
   return text;
 }
-// In any order; a list of all transports counts as no list.
+// Sorts the list. A list of all transports counts as no list.
 std::string show_transports(const Options& options) {
   if (allows_all_transports(options)) return {};
   std::vector<std::string> names = options.transports;
@@ -90,7 +89,7 @@ constexpr Setting table[] = {
      show_transports},
     {"RONDO_INTERFACE", nullptr,
      [](O& o, const char* n) {
-       // One filter, not one for each comma: a ^ in front of the list is meant for all of it.
+       // One filter, not one for each comma: a ^ before the list belongs to all of it.
        if (auto value = variable(n); value && o.interfaces.empty()) o.interfaces = {*value};
      },
      [](const O& o) { return show_list(o.interfaces); }},
@@ -135,7 +134,7 @@ constexpr Setting table[] = {
      [](const O& o) { return show_switch(o.checksum); }},
 };
 
-// Text from a peer is shown to people.
+// Text from a peer is shown on terminals.
 bool is_printable(std::string_view text) {
   return std::ranges::all_of(text, [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
 }
@@ -147,8 +146,8 @@ std::string value_of(const Settings& settings, std::string_view variable,
   return std::string(otherwise);
 }
 
-// "ring on rank 0, doubling on ranks 1 and 2", in the order of the ranks; empty when all have the
-// same.
+// Returns "RONDO_ALGORITHM: ring on rank 0, doubling on ranks 1, 2", in the order of the ranks;
+// empty if all ranks have the same value.
 std::string differences(std::span<const Settings> by_rank, const Setting& setting) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   std::map<std::string, std::size_t> found;

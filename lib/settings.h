@@ -24,14 +24,14 @@ inline constexpr std::chrono::milliseconds default_connect_deadline{30'000},
 inline constexpr std::size_t default_staging_bytes = std::size_t{16} << 20;
 
 // Fills in every field that is not set, from its variable or with the default. Leaves out rank,
-// size, rendezvous and secret, which resolve_place() takes from the launcher as well. Throws
-// Error(invalid_argument) for the first that cannot be, which stays not set, and only when all
-// others are filled in: telling the other ranks takes them.
+// size, rendezvous and secret, which resolve_place() takes from the launcher as well. If a value
+// cannot be, its field stays not set; all others are filled in, because they are needed to tell the
+// other ranks. Then it throws Error(invalid_argument) for the first of them.
 void fill_from_environment(Options& options);
 Options with_environment(Options options);
 
-// From Options::integrity or RONDO_INTEGRITY. Where ranks differ the greater one counts, connection
-// by connection. Throws Error(invalid_argument).
+// Reads Options::integrity or RONDO_INTEGRITY. If ranks differ, the stronger protection counts,
+// connection by connection. Throws Error(invalid_argument).
 base::Protection protection_of(const Options& options);
 
 // Variable and value of each setting that differs from its default, in the order of the table.
@@ -45,7 +45,7 @@ Settings shared_settings(const Options& options);
 void put_settings(base::Writer& writer, const Settings& settings);
 Settings get_settings(base::Reader& reader);
 
-// Throws Error(mismatch) when ranks differ: "RONDO_ALGORITHM: ring on rank 0, doubling on ranks 1,
+// Throws Error(mismatch) if ranks differ: "RONDO_ALGORITHM: ring on rank 0, doubling on ranks 1,
 // 2". The same settings give the same message on every rank.
 void compare_settings(std::span<const Settings> by_rank);
 

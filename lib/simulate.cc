@@ -50,7 +50,7 @@ void check_stragglers(const SimulatedStragglers& s, const SimulatedHosts& h) {
   require_number("straggler delay", s.delay_s, 0, longest_time);
 }
 
-// The same on every machine, unlike the distributions of <random>.
+// Draws without <random>, whose distributions differ between standard libraries.
 std::vector<int> draw(int count, int from, std::uint64_t seed) {
   base::SplitMix64 random(seed);
   std::vector<int> all(static_cast<std::size_t>(from));
@@ -77,8 +77,8 @@ plan::Fabric fabric_of(const SimulatedHosts& h) {
           .cores = h.cores};
 }
 
-// What ranks would measure on these hosts: a frame from end to end, and the slowest of what its
-// bytes pass.
+// What ranks would measure on these hosts: the time of a frame from end to end, and the slowest
+// thing that its bytes pass.
 plan::CostConstants constants_of(const SimulatedHosts& h) {
   const auto link = [&](double latency_s, double bytes_per_s) {
     return plan::LinkCosts{latency_s + 2 * h.frame_s, std::max(1 / bytes_per_s, 2 * h.byte_s),
@@ -149,7 +149,7 @@ Simulation simulate_plan(const SimulationQuery& query) {
                            .root = query.root,
                            .bytes = query.bytes,
                            .segment_bytes = plan.segment_bytes};
-  // As a communicator does: no more segments in flight than there are.
+  // Like a communicator: no more segments in flight than there are.
   const std::uint64_t segments = query.bytes / std::max<std::size_t>(1, plan.segment_bytes) + 1;
   call.depth = static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::max(1, plan.depth)), 1, segments));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A split takes two all_gathers of the parent and an ordinary join of each group:
-// the first says who belongs together and in which order, the second how a group meets
-// (lib/split_message.h).
+// A split takes two all_gathers of the parent and an ordinary join of each group. The first
+// all_gather says which ranks belong together and in which order. The second one says where a group
+// joins (lib/split_message.h).
 //
-// Every rank takes part in both exactly once, whatever happens to it: so nobody waits in vain, and
-// a group hears why it cannot be.
+// Every rank takes part in both exactly once, even if it fails. So no rank waits in vain, and a
+// group is told why it cannot join.
 #include "lib/split.h"
 
 #include <fmt/format.h>
@@ -29,8 +29,8 @@ namespace {
 
 struct Group {
   int color = 0;
-  std::vector<int> members;  // ranks of the parent, in the order of the new ranks
-  int rank = 0;              // this one's
+  std::vector<int> members;  // ranks of the parent, in the order of their ranks in the group
+  int rank = 0;              // this rank's, in the group
 };
 
 transports::Blob gather(CommunicatorState& parent, const transports::Blob& mine,
@@ -48,7 +48,7 @@ transports::Blob gather(CommunicatorState& parent, const transports::Blob& mine,
   return all;
 }
 
-// What a rank has contributed to a gather.
+// Returns what `rank` gave to a gather.
 template <std::size_t bytes>
 std::span<const std::byte, bytes> record_of(const transports::Blob& all, int rank) {
   return std::span(all).subspan(static_cast<std::size_t>(rank) * bytes).template first<bytes>();
@@ -72,14 +72,13 @@ Group find_group(CommunicatorState& parent, int color, int key) {
   return group;
 }
 
-// The parent failed while a group joined. This is no std::exception, so that no handler on the way
-// takes the parent's deadline for "nothing in the store yet".
+// The parent failed while a group joined. This is no std::exception: a handler on the way must not
+// take the parent's deadline for "the store has no value yet".
 struct ParentFailed {
   std::exception_ptr cause;
 };
 
-// What the join of the group uses as the program's store. One exchange answers both its put and its
-// get.
+// The store that the join of the group uses. One exchange serves both put and get.
 class GroupStore final : public Store {
  public:
   GroupStore(CommunicatorState& parent, const Group& group) : parent_(parent), group_(group) {}
@@ -93,7 +92,7 @@ class GroupStore final : public Store {
   }
 
   bool exchanged() const noexcept { return exchanged_; }
-  // Throws when a rank of the group has failed.
+  // Throws Error if a rank of the group has failed.
   void exchange(const SplitMessage& mine) {
     exchanged_ = true;
     const transports::Blob all = gather_from_all(encode(mine));
@@ -112,7 +111,8 @@ class GroupStore final : public Store {
   void read(int rank, std::span<const std::byte, split_message_bytes> bytes) {
     auto message = decode_split_message(bytes);
     if (!message)
-      fail(Errc::rendezvous, rank, "its message cannot be read: do all ranks run one version?");
+      fail(Errc::rendezvous, rank,
+           "its message cannot be read: run the same version of Rondo on all ranks");
     if (message->kind == SplitMessage::Kind::failure) fail(message->code, rank, message->text);
     if (message->kind == SplitMessage::Kind::announcement && rank == group_.members.front())
       announcement_ = std::move(message->text);

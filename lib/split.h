@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// New communicators out of one that works: its ranks tell each other their colors, and the ranks of
-// a color meet through it.
+// Makes new communicators from one that works: its ranks tell each other their colors, and the
+// ranks of a color join through it.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace rondo::lib {
 
-// Collective over the parent's ranks; null for a negative color. `number` of this split among the
-// parent's, from 1.
+// Collective over the parent's ranks. Returns null for a negative color. `number` counts the
+// parent's splits, from 1. Throws Error: see Communicator::split().
 std::unique_ptr<CommunicatorState> split(CommunicatorState& parent, int color, int key,
                                          std::uint64_t number);
 

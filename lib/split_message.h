@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the ranks of a communicator tell each other when they split. The grammar is in
-// split_message.cc. The bytes come from other ranks: every length and code is checked.
+// What the ranks of a communicator tell each other when they split. split_message.cc has the
+// grammar. The bytes come from other ranks: every length and code is checked. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct SplitMessage {
 inline constexpr std::size_t split_message_bytes = 4 + rendezvous::most_announcement_bytes;
 
 transports::Blob encode(const SplitMessage& message);
-// No value when the kind, the length or the code of a failure is none that a rank writes.
+// No value if the kind, the length or the code of a failure is not one that a rank writes.
 std::optional<SplitMessage> decode_split_message(
     std::span<const std::byte, split_message_bytes> bytes);
 

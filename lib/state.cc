@@ -32,7 +32,7 @@ nanoseconds warn_after() {
   return variable(name) == "0" ? milliseconds{} : seconds_variable(name).value_or(usual_patience);
 }
 
-// Why a transport that this rank allows does not lead to that one.
+// Says why a transport that this rank allows does not reach `rank`.
 std::string allowed_by(int rank, const Record& record) {
   std::string names;
   for (const auto& one : record.addresses) names += (names.empty() ? "" : ",") + one.first;
@@ -52,7 +52,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   const base::TimePoint began = base::Clock::now();
   transports::Blob record;
   try {
-    // A part of a communicator has what that one has.
+    // A group of a split has the options of its parent.
     if (place_.group.empty()) {
       fill_from_environment(options_);
       place_.between_hosts = protection_of(options_);
@@ -170,7 +170,7 @@ CostSource CommunicatorState::find_cost_source() {
   return CostSource::given;
 }
 
-// Rank 0's constants, for everybody.
+// Makes all ranks use rank 0's constants.
 void CommunicatorState::settle_constants(const std::vector<transports::Transport*>& routes,
                                          bool crowded) {
   if (cost_source_ == CostSource::measured_between_hosts && hosts_.count() == 1) return;
@@ -184,7 +184,8 @@ void CommunicatorState::settle_constants(const std::vector<transports::Transport
   }
   if (place_.rank == plan.same_host || place_.rank == plan.other_host)
     answer_measurement(routes, until);
-  // Without an answer the communicator has failed, and the first operation says why.
+  // No answer means that the communicator has failed or time is up. await_ready() then throws the
+  // cause.
   if (const auto agreed = joined_.control->await_constants(until)) constants_ = *agreed;
 }
 
@@ -193,7 +194,7 @@ transports::Blob CommunicatorState::make_record() {
   return write_record(options_, transports_, cost_source_, constants_);
 }
 
-// The nearest transport to each peer; both ends come to the same choice because distance is
+// Chooses the nearest transport to each peer. Both ends make the same choice, because distance is
 // symmetric.
 std::vector<transports::Transport*> CommunicatorState::connect_transports() {
   const std::vector<Record> records = read_records(joined_.records);
@@ -257,7 +258,7 @@ std::string CommunicatorState::address() const {
 plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type) {
   refuse_child();
   if (static_cast<int>(operation) >= collective_count || !is_valid(type))
-    throw Error(Errc::invalid_argument, "there is no such operation or element type");
+    throw Error(Errc::invalid_argument, "the operation or the element type does not exist");
   if (count > most_elements)
     throw Error(Errc::invalid_argument,
                 fmt::format("count is {}, more than memory can hold", count));
@@ -274,7 +275,7 @@ plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DTyp
     return remember(operation, bytes,
                     {.algorithm = schedules::Algorithm::direct,
                      .segment_bytes = std::max<std::size_t>(bytes, 1)});
-  // The wanted algorithm is for the operations that have it.
+  // The wanted algorithm counts only for operations that have it.
   plan::PlanOptions options = plan_options_;
   if (options.algorithm && !schedules::supports(*options.algorithm, operation))
     options.algorithm.reset();
@@ -282,7 +283,7 @@ plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DTyp
                   plan::choose_plan(operation, bytes, topology_, constants_, options));
 }
 
-// A size that is new, or was forgotten.
+// For a size that is new or was forgotten.
 const plan::Plan& CommunicatorState::remember(Collective operation, std::uint64_t bytes,
                                               const plan::Plan& plan) {
   if (place_.size > 1) log_plan(place_, operation, bytes, plan, transport_name_);
@@ -297,7 +298,7 @@ std::uint64_t hash_of(std::span<const std::size_t> counts) noexcept {
   return hash;
 }
 
-// Elements that the segments cut.
+// Returns how many elements the segments cut.
 std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
   if (schedules::has_counts(a.operation))
     return *std::max_element(a.counts.begin(), a.counts.end());
@@ -306,8 +307,8 @@ std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
 
 }  // namespace
 
-// A hash of everything that shapes frames and is not in the arguments, and of all counts: ranks
-// that differ in them must notice.
+// Hashes all counts and everything that shapes frames but is not an argument: ranks that differ in
+// these must notice.
 std::uint64_t CommunicatorState::plan_hash(const schedules::Call& call,
                                            std::uint64_t counts) const noexcept {
   const std::uint64_t settings = static_cast<std::uint64_t>(call.depth) |
@@ -321,8 +322,8 @@ Work CommunicatorState::start(const Arguments& a) {
   check_arguments(a);
   if (a.options->priority == Priority::bulk)
     bulk_order_.check(place_.rank, a.operation, a.options->owner);
-  // The buffer whose count the call is known by: the larger one where ranks have counts of their
-  // own, else the smaller one.
+  // The buffer that gives the call its count: the larger one if each rank has a count of its own,
+  // else the smaller one.
   const base::Traits& traits = a.traits();
   const bool reads = a.reads_in(), writes = a.writes_out(), has_counts = traits.has_counts();
   const bool shape_of_out = !reads || (has_counts ? traits.gathers() : traits.scatters());
@@ -348,7 +349,7 @@ Work CommunicatorState::start(const Arguments& a) {
   const std::size_t blocks = traits.blocks ? static_cast<std::size_t>(place_.size) : 1;
   call.segment_elements =
       std::max<std::size_t>(1, chosen.segment_bytes / blocks / size_of(shape.type));
-  // More segments in flight than there are would only make the order of frames longer to walk.
+  // A depth above the number of segments would only make the order of frames longer to compute.
   const std::uint64_t segments = largest_block(a, shape.count) / call.segment_elements + 1;
   call.depth = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
       static_cast<std::uint64_t>(std::max(1, chosen.depth)), 1, segments));
@@ -363,14 +364,14 @@ void CommunicatorState::abort(std::error_code why, std::string_view text) noexce
   if (in_other_process()) return;
   try {
     text = text.substr(0, longest_abort_text);
-    // The code of an abort without another reason adds nothing to a text.
+    // Errc::aborted adds nothing to a text.
     const std::string cause = text.empty()           ? why.message()
                               : why == Errc::aborted ? std::string(text)
                                                      : fmt::format("{}: {}", why.message(), text);
     const engine::Failure failure{Errc::aborted,
                                   fmt::format("rank {} called abort: {}", place_.rank, cause)};
     engine_->abort(failure);
-  } catch (...) {  // no memory for the message: the deadline remains
+  } catch (...) {  // no memory for the message: operations end at their deadlines
   }
 }
 

@@ -26,9 +26,14 @@
 
 namespace rondo::lib {
 
+// Threads: as Communicator says. The control thread and the thread that drives the engine call the
+// observer functions. Locks: plans_mutex_ for plans_, attachments_mutex_ for attachments_, and
+// starting_mutex_ for events that come before the engine; the engine has its own. A failure ends
+// every operation with one cause on all ranks.
 class CommunicatorState final : private engine::EngineObserver, private control::ControlClient {
  public:
-  // Takes its place, joins the others and chooses the transport to each.
+  // Finds the place of this rank, joins the others and chooses the transport to each. Throws Error:
+  // see Communicator::connect().
   CommunicatorState(const Options& options, const TransportFactory& factory);
   CommunicatorState(const Options& options, const rendezvous::Place& place,
                     const TransportFactory& factory);
@@ -46,7 +51,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   Attachment& attach(const void* key, std::unique_ptr<Attachment> attachment);
   Attachment* attachment(const void* key);
   BulkOrder& bulk_order() noexcept { return bulk_order_; }
-  // Throws Error(unsupported) in a forked child: there the engine has no threads, and its lock may
+  // Throws Error(unsupported) in a forked child, where the engine has no threads and its lock may
   // be held for ever.
   engine::Engine& engine() {
     refuse_child();
@@ -68,8 +73,8 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   plan::Plan plan(Collective operation, std::size_t count, DType type);
   const plan::CostConstants& constants() const noexcept { return constants_; }
   void abort(std::error_code why, std::string_view text) noexcept;
-  // From the first transport that has memory for all of its ranks; else memory of this process
-  // alone. Registered with all of them.
+  // Takes memory from the first transport that shares memory between ranks; else maps memory of
+  // this process alone. Registers it with every transport.
   Memory allocate(std::size_t bytes);
   Registration register_memory(void* data, std::size_t bytes);
 
@@ -81,7 +86,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   void connect_all();
   Work start_transfers(const point::PointShape& shape, const OpOptions& options);
   CostSource find_cost_source();
-  std::string constants_source() const;  // on rank 0, in words
+  std::string constants_source() const;  // in words, for rank 0's log
   const plan::Plan& remember(Collective operation, std::uint64_t bytes, const plan::Plan& plan);
   transports::Blob make_record();
   void settle_constants(const std::vector<transports::Transport*>& routes, bool crowded);
@@ -97,20 +102,19 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   void failed(const engine::Failure& failure) override;
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) override;
 
-  // While this is being made the control plane already reports on other ranks: a failure ends what
-  // waits for them.
+  // Ends the phase in which events of the control plane are kept: gives these to the engine.
   void begin_work();
 
   const unsigned generation_ = base::process_generation();
   Options options_;  // constant after the constructor, as is place_
   rendezvous::Place place_;
-  CostSource cost_source_ = CostSource::defaults;  // rank 0's
+  CostSource cost_source_ = CostSource::defaults;  // once joined: rank 0's
   const TransportFactory factory_;
   std::uint64_t splits_ = 0;
   TransportList transports_;
   std::vector<const transports::Transport*> routes_;  // by rank; null for this one
   std::vector<std::string> passed_over_;  // by rank: why nearer transports do not reach it
-  // What the control plane reported before the engine was there.
+  // A rank that left before the engine was there.
   struct Departure {
     int rank = 0;
     std::uint64_t finished[lane_count] = {};
@@ -119,19 +123,19 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   bool working_ = false;
   std::optional<engine::Failure> early_failure_;
   std::vector<Departure> early_departures_;
-  rendezvous::Joined joined_;  // its thread uses what stands above
+  rendezvous::Joined joined_;  // its thread uses the members above
   std::string transport_name_ = "self";
   schedules::Hosts hosts_;
   std::vector<int> local_ranks_;
   plan::Topology topology_;
   plan::CostConstants constants_;
   plan::PlanOptions plan_options_;
-  std::mutex plans_mutex_;  // lanes may be started by different threads
+  std::mutex plans_mutex_;  // different threads may start operations of different lanes
   std::unordered_map<std::uint64_t, plan::Plan> plans_[collective_count];  // by bytes
-  std::vector<point::PointTransfer> transfers_;  // of the call that is being made
+  std::vector<point::PointTransfer> transfers_;  // of the call that is starting
   BulkOrder bulk_order_;
   std::mutex attachments_mutex_;
-  // They may own memory that operations use, so they go when the engine has gone.
+  // Attachments may own memory that operations use, so they are destroyed after the engine.
   std::map<const void*, std::unique_ptr<Attachment>> attachments_;
   std::unique_ptr<engine::Engine> engine_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Passes events between the engine and the control plane. The control thread runs before there is
-// an engine: events until then are kept, and a failure ends a transport's start() that waits for
-// other ranks.
+// Passes events between the engine and the control plane. The control thread runs before the engine
+// exists. Events that come before it are kept; a failure also ends a transport's start() that waits
+// for other ranks.
 #include <algorithm>
 
 #include <rondo/error.h>

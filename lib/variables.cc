@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view prefix = "RONDO_", for_tests = "RONDO_TEST_";
 
-// Those that are no row of the table of settings.
+// Variables that are not in the table of settings.
 constexpr std::array others{
     std::string_view{"RONDO_RANK"},       std::string_view{"RONDO_SIZE"},
     std::string_view{"RONDO_LOCAL_RANK"}, std::string_view{"RONDO_RENDEZVOUS"},
@@ -34,8 +34,8 @@ std::vector<std::string_view> all_variables() {
   return names;
 }
 
-// Letters to insert, leave out, change or swap with their neighbour (Damerau's distance, restricted
-// form).
+// How many letters to insert, leave out, change or swap with a neighbour (Damerau's distance,
+// restricted form).
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   std::iota(last.begin(), last.end(), std::size_t{0});
@@ -77,7 +77,7 @@ bool is_variable(std::string_view name) {
 std::string nearest_variable(std::string_view name) {
   if (name.size() > 64 || is_variable(name)) return {};
   std::string_view best;
-  // More than three changes are another word, or as many as half of its letters.
+  // With more than three changes, or more changes than half of its letters, it is another word.
   std::size_t least = 4;
   for (const std::string_view one : all_variables())
     if (const std::size_t changes = distance(name, one);

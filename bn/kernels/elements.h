@@ -10,9 +10,9 @@
 //   total(d)                     the sum of the lanes
 //   stream(to, v)                stores an aligned register past the cache
 // (g++ 12 makes two halves and a shuffle of __builtin_convertvector, at half the speed.)
-// Everything here is in an anonymous namespace and instantiates nothing of the standard library: a
-// function that another library also has could be linked in place of that one, with instructions
-// that the processor does not know.
+// Everything here is in an anonymous namespace and instantiates nothing of the standard library:
+// otherwise the linker could use a function from here in place of the same one in another library,
+// with instructions that the processor does not have.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,7 @@ RONDO_INLINE V load(const void* from) {
   return value;
 }
 
-// f16 to f32: the exponent is moved by a multiplication, which also makes subnormal numbers normal.
+// f16 to f32: a multiplication moves the exponent and makes subnormal numbers normal.
 RONDO_INLINE float widen(Half half) {
   const std::uint32_t magnitude = half.bits & 0x7fffu, sign = (half.bits & 0x8000u) << 16;
   const float finite = cast<float>(magnitude << 13) * 0x1p112F;
@@ -99,7 +99,7 @@ RONDO_INLINE void narrow(double value, double& out) {
   out = value;
 }
 
-// What is computed with: `Number` for one element, `Register` for `step` of them.
+// Types of the computation: `Number` for one element, `Register` for `step` of them.
 template <class Machine, class T>
 struct Computing {
   using Number = float;
@@ -137,7 +137,7 @@ struct Registers {
     return Machine::narrow_bits(Machine::where_nan(value, high | 0x40u, rounded));
   }
 
-  // Two registers of f64 from as many elements.
+  // Reads as many elements as two registers of f64 hold.
   template <class T>
   RONDO_INLINE static void read_wide(const T* from, D& first, D& second) {
     const F both = read(from);

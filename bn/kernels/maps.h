@@ -102,8 +102,8 @@ struct Maps {
       store_run(out, count, many, one);
   }
 
-  // A line that is not filled at once would be read again: both ends go through the cache, element
-  // by element.
+  // A cache line that is not filled at once would be read again. So both ends go through the cache,
+  // element by element.
   template <class Many, class One>
   RONDO_INLINE static void stream_run(T* out, std::size_t count, Many many, One one) {
     constexpr std::size_t width = step * sizeof(T);
@@ -114,8 +114,8 @@ struct Maps {
     for (; i < count; ++i) narrow(one(i), out[i]);
   }
 
-  // What does not fill a register at the end is done with one that overlaps its neighbour. It is
-  // computed before anything is stored, so that the output may be the input.
+  // The last elements may not fill a register. A register that overlaps the one before covers them.
+  // It is computed before anything is stored, because the output may be the input.
   template <class Many, class One>
   RONDO_INLINE static void store_run(T* out, std::size_t count, Many many, One one) {
     std::size_t i = 0;

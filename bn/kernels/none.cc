@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Processors of other families: the scalar kernels serve every type.
+// For processors of other families: the scalar kernels serve every type.
 #include "bn/kernels/table.h"
 
 namespace rondo::bn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every processor has: the compiler makes of these short vectors what it can.
+// Kernels for every processor: short vectors, which the compiler compiles to what the target has.
 #include "bn/kernels/pick.h"
 
 namespace rondo::bn {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The two sums of a forward pass (x - point and its square) and of a backward pass (dy and dy * (x
-// - mean)). Elements of 16 bits, which have 11 binary digits at most, are added in f32 for a few at
-// a time and then in f64: converting each would take longer than reading it.
+// - mean)). Elements of 16 bits have at most 11 binary digits. A few at a time are added in f32 and
+// then in f64: converting each to f64 would take longer than reading it.
 #pragma once
 
 #include "bn/kernels/elements.h"
@@ -33,7 +33,7 @@ template <class Machine, class T>
 struct Wide {
   using R = Registers<Machine>;
   using D = typename R::D;
-  // At once, so that the sums in memory are touched less often.
+  // Rows at once, so that the sums in memory are touched less often.
   static constexpr std::size_t rows = 4;
   static constexpr std::size_t steps = 64;  // between two calls of add_to
 

@@ -24,7 +24,7 @@ struct Coefficients {
   const void* gradient_center = nullptr;  // backward only
 };
 
-// Outputs may be the inputs. streamed: outputs pass the cache by.
+// Outputs may be the inputs. streamed: outputs are stored past the cache.
 struct Kernels {
   // Adds the sums of (x - point) and (x - point)^2 to first and second.
   void (*run_moments)(const void* x, std::size_t count, double point, double& first,
@@ -49,12 +49,12 @@ struct Kernels {
   void (*fence)();  // after streamed outputs, on the same thread
 };
 
-// For f64, f32, f16 and bf16; an instruction set that this processor has.
+// Returns the kernels for f64, f32, f16 or bf16. The processor must have the instruction set.
 const Kernels& kernels_of(base::Isa isa, DType type) noexcept;
-// Those of base::best_isa(), which RONDO_ISA lowers.
+// Returns the kernels of base::best_isa(), which RONDO_ISA can lower.
 const Kernels& best_kernels(DType type) noexcept;
 
-// One for each library of kernels.
+// One function for each library of kernels.
 const Kernels& scalar_kernels(DType type) noexcept;
 const Kernels& avx2_kernels(DType type) noexcept;
 const Kernels& avx512_kernels(DType type) noexcept;

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rondo from C99, and from any language that can call C. The C++ headers say more about each
- * operation; what differs is said here.
+ * operation; this header says what differs.
  *
- * Every function that can fail returns a rondo_status, and rondo_message() has the words.
- * Operations take a `request`: NULL waits until the operation is done, on the calling thread and
- * without a hand-off; else the operation is started and *request is a handle to it, which
- * rondo_wait(), rondo_test() or rondo_release() takes back. Buffers stay borrowed until the
- * operation ends.
+ * Every function that can fail returns a rondo_status; rondo_message() has the text. An operation
+ * takes a `request`. With NULL the call returns when the operation is done; the calling thread
+ * drives it. Else the call starts the operation and *request becomes a handle to it. Give each
+ * handle back once: to rondo_wait(), rondo_test() or rondo_release(). Buffers stay borrowed until
+ * the operation ends. Threads: as in C++.
  *
- *   rondo_communicator* c;
- *   if (rondo_connect(NULL, &c) != RONDO_OK) { fprintf(stderr, "%s\n", rondo_message()); exit(1); }
- *   if (rondo_all_reduce(c, in, out, count, RONDO_F32, RONDO_SUM, NULL, NULL) != RONDO_OK)
- * fprintf(stderr, "%s\n", rondo_message()); rondo_destroy(c);
+ *     rondo_communicator* c;
+ *     if (rondo_connect(NULL, &c) != RONDO_OK) {
+ *       fprintf(stderr, "%s\n", rondo_message());
+ *       exit(1);
+ *     }
+ *     if (rondo_all_reduce(c, in, out, count, RONDO_F32, RONDO_SUM, NULL, NULL) != RONDO_OK)
+ *       fprintf(stderr, "%s\n", rondo_message());
+ *     rondo_destroy(c);
  */
 #ifndef RONDO_C_H
 #define RONDO_C_H
@@ -45,7 +49,7 @@ typedef enum rondo_status {
   RONDO_CORRUPT,
   RONDO_UNSUPPORTED,
   RONDO_SYSTEM,
-  RONDO_STATUS_BITS = 0x7fffffff /* no status: it makes any int a possible value */
+  RONDO_STATUS_BITS = 0x7fffffff /* not a status: it makes every int a valid value */
 } rondo_status;
 
 /* As rondo::DType. */
@@ -102,36 +106,37 @@ typedef enum rondo_collective {
 RONDO_C_API const char* rondo_version(void);
 /* "mismatch"; "unknown" for a number that is no status. */
 RONDO_C_API const char* rondo_status_name(rondo_status status);
-/* What the last call that failed on this thread had to say; "" when none has. Valid until the next
- * failure on this thread. */
+/* The message of the last call that failed on this thread, cut after 2047 bytes; "" if none has
+ * failed. Valid until the next failure on this thread. */
 RONDO_C_API const char* rondo_message(void);
 /* Bytes of one element; 0 for a number that is no type. */
 RONDO_C_API size_t rondo_size_of(rondo_dtype type);
 
-/* A key-value store of the program's own, called from rondo_connect() on its thread. Keys and
- * values are printable text without zeros. Both return 0 when all is well. put keeps a copy of the
- * value. get waits for the key for at most timeout_ms and writes value and a zero into `value`,
- * which has room for `capacity` bytes; it returns RONDO_DEADLINE_EXCEEDED when the key does not
- * come in time. Any other number is a failure, which rondo_message() passes on. */
+/* A key-value store of the program. Its functions run on the thread that calls rondo_connect().
+ * Keys and values are printable text without zeros. Both functions return 0 for success. put must
+ * copy the value. get waits for the key for at most timeout_ms. Then it writes the value and a
+ * final zero into `value`, which has room for `capacity` bytes. If the key does not come in time,
+ * get returns RONDO_DEADLINE_EXCEEDED. Any other number is a failure; rondo_connect() fails with
+ * RONDO_RENDEZVOUS, and rondo_message() has the number. */
 typedef struct rondo_store {
   void* context;
   int (*put)(void* context, const char* key, const char* value);
   int (*get)(void* context, const char* key, char* value, size_t capacity, uint64_t timeout_ms);
 } rondo_store;
 
-/* How a communicator is made. rondo_options_init() sets no field. One rule for every field, as with
- * rondo::Options: what is set here comes first, then Rondo's variable, then the launcher's, then
- * the default. Strings are read during rondo_connect() only. */
+/* How a communicator is made. Call rondo_options_init() first: it leaves every field not set. Every
+ * field follows one rule, as in rondo::Options: the value set here comes first, then Rondo's
+ * variable, then the launcher's, then the default. Strings are read during rondo_connect() only. */
 typedef struct rondo_options {
   size_t bytes;             /* sizeof(rondo_options), set by rondo_options_init() */
   int rank;                 /* -1: not set */
   int size;                 /* 0: not set */
   const char* rendezvous;   /* "tcp://host:port", "file:///path" or "env://" */
-  const rondo_store* store; /* used instead of the rendezvous when not NULL */
+  const rondo_store* store; /* if not NULL, used instead of the rendezvous */
   const char* secret;
   uint64_t connect_deadline_ms; /* 0: not set */
-  uint64_t deadline_ms;         /* of an operation, unless its call says otherwise; 0: not set */
-  const char* transports;       /* "shm,tcp": those allowed */
+  uint64_t deadline_ms;         /* of an operation, unless its call has one; 0: not set */
+  const char* transports;       /* allowed ones: "shm,tcp" */
   const char* interfaces;       /* "eth0,10.0.0.0/8" */
   const char* algorithm;
   int reproducible;    /* -1: not set, 0: off, else on */
@@ -144,35 +149,36 @@ typedef struct rondo_options {
   int measure;           /* whether rondo_connect() measures links: -1: not set, 0: no, else yes */
   size_t segment_bytes;  /* unit of pipelining; 0: not set */
   int depth;             /* segments in flight; 0: not set */
-  size_t staging_bytes;  /* bound of staging memory; 0: not set */
+  size_t staging_bytes;  /* most staging memory; 0: not set */
   const char* integrity; /* "headers" or "payload": what the secret protects between hosts */
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
-/* options NULL: all from the environment. */
+/* Joins the other ranks. options NULL: everything comes from the environment. */
 RONDO_C_API rondo_status rondo_connect(const rondo_options* options,
                                        rondo_communicator** communicator);
-/* Ends pending operations with RONDO_ABORTED; bounded. NULL is fine. */
+/* Ends pending operations with RONDO_ABORTED. Returns within two seconds. NULL is allowed. */
 RONDO_C_API void rondo_destroy(rondo_communicator* communicator);
 RONDO_C_API int rondo_rank(const rondo_communicator* communicator);
 RONDO_C_API int rondo_size(const rondo_communicator* communicator);
-/* The ranks on this rank's host, this one among them, ascending. *count becomes how many they are;
- * the first `capacity` of them are written to `ranks`, which may be NULL when capacity is 0. */
+/* Writes the first `capacity` ranks on this rank's host to `ranks`, with this one, ascending.
+ * *count becomes the number of all of them. ranks may be NULL if capacity is 0. */
 RONDO_C_API rondo_status rondo_local_ranks(const rondo_communicator* communicator, int* ranks,
                                            size_t capacity, size_t* count);
-/* A communicator of the ranks with the same color, ordered by key; *part is NULL where the color is
- * negative. Called by all ranks. */
+/* Makes a communicator of the ranks with the same color, ordered by key; *part becomes NULL if the
+ * color is negative. All ranks must call it. */
 RONDO_C_API rondo_status rondo_split(rondo_communicator* communicator, int color, int key,
                                      rondo_communicator** part);
-/* Ends every pending operation on every rank with this cause. From any thread. */
+/* Ends every pending operation on every rank with this cause. Thread-safe. */
 RONDO_C_API void rondo_abort(rondo_communicator* communicator, rondo_status why);
-/* The same with a text of the program, which is part of the message on every rank: its first 1000
- * bytes. NULL: none. */
+/* The same with a text of the program. The message on every rank has its first 1000 bytes. NULL: no
+ * text. */
 RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status why,
                                   const char* text);
 
-/* The next four write text and a final zero into `text`, which has room for `capacity` bytes;
- * longer text is cut. From any thread. */
+/* The next four write text and a final zero into `text`, which has room for `capacity` bytes.
+ * Longer text is cut. Thread-safe. */
+
 /* "ring over tcp, segments of 1 MiB, 4 in flight": what the planner chooses for a call with `count`
  * elements. */
 RONDO_C_API rondo_status rondo_describe(rondo_communicator* communicator,
@@ -217,22 +223,22 @@ typedef struct rondo_constants {
 RONDO_C_API rondo_status rondo_get_constants(rondo_communicator* communicator,
                                              rondo_constants* constants);
 
-/* Memory in a window: ranks of one host work on it without copies. It may outlive the communicator.
- */
+/* Allocates memory in a window: ranks of one host work on it without copies. It may outlive the
+ * communicator. */
 RONDO_C_API rondo_status rondo_allocate(rondo_communicator* communicator, size_t bytes,
                                         rondo_memory** memory);
 RONDO_C_API void* rondo_data(const rondo_memory* memory);
-/* Not while an operation uses it. NULL is fine. */
+/* Not while an operation uses the memory. NULL is allowed. */
 RONDO_C_API void rondo_free(rondo_memory* memory);
 /* Makes memory of the program known to the transports, until rondo_deregister(): see
  * Communicator::register_memory. Memory from rondo_allocate() is registered already. */
 RONDO_C_API rondo_status rondo_register(rondo_communicator* communicator, void* data, size_t bytes,
                                         rondo_registration** registration);
-/* Before the memory is freed, and not while an operation uses it. It may come after
- * rondo_destroy(). NULL is fine. */
+/* Call it before the memory is freed, and not while an operation uses it. It may come after
+ * rondo_destroy(). NULL is allowed. */
 RONDO_C_API void rondo_deregister(rondo_registration* registration);
 
-/* How one operation runs; NULL stands for all zeros. All ranks must agree on urgent and scale. */
+/* How one operation runs. NULL: all zeros. All ranks must give the same urgent and scale. */
 typedef struct rondo_call {
   size_t bytes;         /* sizeof(rondo_call) */
   uint64_t deadline_ms; /* for the whole operation; 0: that of the communicator */
@@ -242,9 +248,9 @@ typedef struct rondo_call {
   const char* tag; /* appears in messages; NULL: none */
 } rondo_call;
 
-/* Collectives. `count` is that of the smaller buffer, the block of one rank, unless said otherwise;
- * the larger buffer has size * count elements. In place as in C++. A buffer that this rank does not
- * use may be NULL. */
+/* Collectives. Unless a comment says otherwise, `count` is that of the smaller buffer, the block of
+ * one rank; the larger buffer has size * count elements. In place as in C++. A buffer that this
+ * rank does not use may be NULL. */
 RONDO_C_API rondo_status rondo_all_reduce(rondo_communicator* communicator, const void* in,
                                           void* out, size_t count, rondo_dtype type, rondo_op op,
                                           const rondo_call* call, rondo_request** request);
@@ -267,11 +273,11 @@ RONDO_C_API rondo_status rondo_gather(rondo_communicator* communicator, const vo
 RONDO_C_API rondo_status rondo_scatter(rondo_communicator* communicator, const void* in, void* out,
                                        size_t count, rondo_dtype type, int root,
                                        const rondo_call* call, rondo_request** request);
-/* count: of one block; both buffers have size * count elements. */
+/* count is that of one block; both buffers have size * count elements. */
 RONDO_C_API rondo_status rondo_all_to_all(rondo_communicator* communicator, const void* in,
                                           void* out, size_t count, rondo_dtype type,
                                           const rondo_call* call, rondo_request** request);
-/* counts: one for each rank, the same on all; not needed after the call. */
+/* counts has one element for each rank, and all ranks give the same. Not needed after the call. */
 RONDO_C_API rondo_status rondo_all_gather_v(rondo_communicator* communicator, const void* in,
                                             void* out, const size_t* counts, rondo_dtype type,
                                             const rondo_call* call, rondo_request** request);
@@ -279,7 +285,7 @@ RONDO_C_API rondo_status rondo_reduce_scatter_v(rondo_communicator* communicator
                                                 void* out, const size_t* counts, rondo_dtype type,
                                                 rondo_op op, const rondo_call* call,
                                                 rondo_request** request);
-/* Of this rank: what it sends to each, what it receives from each. */
+/* Both counts have one element for each rank: what this rank sends to it or receives from it. */
 RONDO_C_API rondo_status rondo_all_to_all_v(rondo_communicator* communicator, const void* in,
                                             const size_t* send_counts, void* out,
                                             const size_t* receive_counts, rondo_dtype type,
@@ -294,7 +300,7 @@ RONDO_C_API rondo_status rondo_send(rondo_communicator* communicator, const void
 RONDO_C_API rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t count,
                                        rondo_dtype type, int peer, uint32_t tag,
                                        const rondo_call* call, rondo_request** request);
-/* Many at once, in any order, with one request. */
+/* Many sends and receives at once, listed in any order, with one request. */
 typedef struct rondo_transfer {
   int receive; /* 0: send */
   void* data;
@@ -307,12 +313,13 @@ RONDO_C_API rondo_status rondo_batch(rondo_communicator* communicator,
                                      const rondo_transfer* transfers, size_t transfer_count,
                                      const rondo_call* call, rondo_request** request);
 
-/* Waits until the operation ends, says how, and frees the request. NULL: RONDO_OK. */
+/* Waits until the operation ends, returns its status and frees the request. NULL: RONDO_OK. */
 RONDO_C_API rondo_status rondo_wait(rondo_request* request);
-/* Waits for at most timeout_ms (0: only looks). When the operation has ended *done is 1 and the
- * request is freed; else *done is 0, the answer is RONDO_OK and the request stays. */
+/* Waits for at most timeout_ms (0: only looks). If the operation has ended, *done becomes 1, the
+ * request is freed and the status is that of the operation. Else *done becomes 0, the status is
+ * RONDO_OK and the request stays. */
 RONDO_C_API rondo_status rondo_test(rondo_request* request, uint64_t timeout_ms, int* done);
-/* Frees the request; the operation runs on, and its buffers stay borrowed until it ends. */
+/* Frees the request. The operation continues; its buffers stay borrowed until it ends. */
 RONDO_C_API void rondo_release(rondo_request* request);
 
 #ifdef __cplusplus

@@ -29,13 +29,13 @@ class Registration;
 
 namespace rondo {
 
-// A program's own memory as the transports of one communicator know it, from
-// Communicator::register_memory(). The destructor ends that; the memory itself belongs to the
-// program and must live until then. It may outlive the communicator, but no operation on the memory
-// may be under way when it ends. Reentrant.
+// Memory of the program that the transports of one communicator know, from
+// Communicator::register_memory(). The destructor ends the registration and leaves the memory
+// alone. The program keeps the memory until then. A registration may outlive its communicator, but
+// no operation may use the memory while it ends. Reentrant.
 class RONDO_API Registration {
  public:
-  Registration() noexcept;  // of nothing
+  Registration() noexcept;  // empty: data() is null, bytes() is 0
   Registration(void* data, std::size_t bytes,
                std::vector<std::unique_ptr<transports::Registration>> parts) noexcept;
   Registration(Registration&& other) noexcept;
@@ -47,18 +47,18 @@ class RONDO_API Registration {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::vector<std::unique_ptr<transports::Registration>> parts_;  // of the transports that have one
+  std::vector<std::unique_ptr<transports::Registration>> parts_;  // of transports that need one
 };
 
-// Host memory that every transport reaches without a copy; page aligned, zeroed, registered with
-// every transport, freed by the destructor. It may outlive the communicator that it is from, but no
-// operation on it may be under way when it is freed.
+// Host memory from Communicator::allocate(): page aligned, zeroed, registered with every transport.
+// Ranks of one host can work on it without copies. The destructor frees it. It may outlive its
+// communicator, but no operation may use it while it is freed. Reentrant.
 class RONDO_API Memory {
  public:
   Memory() noexcept;
-  explicit Memory(std::size_t bytes);  // of this process alone
+  explicit Memory(std::size_t bytes);  // private to this process; throws Error(system)
   explicit Memory(std::unique_ptr<transports::Allocation> allocation) noexcept;
-  // Keeps what makes this memory known to transports; it ends before the memory is freed.
+  // Keeps the registration of this memory: it ends before the memory is freed.
   void keep(Registration registration) noexcept { registration_ = std::move(registration); }
   Memory(Memory&& other) noexcept;
   Memory& operator=(Memory&& other) noexcept;
@@ -69,7 +69,7 @@ class RONDO_API Memory {
  private:
   void* data_ = nullptr;
   std::size_t bytes_ = 0;
-  // Where the memory is from; null: a mapping of its own.
+  // Owner of the memory; null: this object mapped it itself.
   std::unique_ptr<transports::Allocation> allocation_;
   Registration registration_;
 };
@@ -101,24 +101,29 @@ class RONDO_API Attachment {
 
 // A group of ranks that call the same operations in the same order.
 //
-// Every rank must call each operation with the same count (or counts), type, op, root and scale;
-// otherwise every rank gets Error(mismatch), which names both calls. Ranks that give a call
-// different priorities wait for each other until the deadline. An operation is done on a rank only
-// when all ranks have called it. Operations of one priority begin in the order in which they were
-// started and overlap in time; a call whose memory an operation under way still writes, or that
-// would write what one still reads, first waits for that operation (collectives for collectives:
-// messages are apart, see below). Arguments are checked at once (Error(invalid_argument), nothing
-// started); everything later arrives through Work. After the first failure the communicator is of
-// no further use: every later operation fails at once with the same first cause.
+// Every rank must call each operation with the same count (or counts), type, op, root and scale. If
+// they differ, every rank gets Error(mismatch), which names both calls. If ranks give a call
+// different priorities, they wait for each other until the deadline. An operation is done on a rank
+// only when all ranks have called it.
 //
-// Threads: one thread at a time starts operations of one priority (messages count as a third), so
-// that their order is the same on all ranks; different threads may start different priorities at
-// once. describe(), algorithm(), local_ranks(), attach(), attachment(), allocate(),
-// register_memory(), abort() and statistics() may be called from any.
+// Operations of one priority begin in the order in which they were started, and overlap in time. A
+// collective waits for an earlier one that still writes its memory, or that still reads what it
+// would write. Messages are apart, see send().
+//
+// Arguments are checked at once: Error(invalid_argument), or Error(unsupported) for memory of a
+// GPU, and nothing was started. Every later error arrives through Work. After the first failure the
+// communicator is of no further use: every later operation fails at once with the same first cause.
+//
+// Threads: one thread at a time starts operations of one priority, so that their order is the same
+// on all ranks. Messages count as a third priority. Different threads may start different
+// priorities at once. describe(), algorithm(), local_ranks(), attach(), attachment(), allocate(),
+// register_memory(), abort() and statistics() are thread-safe. In a forked child these and all
+// operations throw Error(unsupported), except local_ranks(), and abort() does nothing.
 class RONDO_API Communicator {
  public:
-  // Joins the other ranks. Throws Error: rendezvous, authentication, deadline_exceeded,
-  // invalid_argument, system.
+  // Joins the other ranks. Either it returns on every rank, or it throws on every rank, with one
+  // cause; a rank that cannot find the others throws alone. Error: rendezvous, authentication,
+  // deadline_exceeded, invalid_argument, mismatch (options differ), unsupported, peer_lost, system.
   static Communicator connect(const Options& options = {});
 
   explicit Communicator(std::unique_ptr<lib::CommunicatorState> state);
@@ -129,49 +134,52 @@ class RONDO_API Communicator {
 
   int rank() const noexcept;
   int size() const noexcept;
-  // The ranks on this rank's host, this one among them, ascending. Hosts are told apart as
-  // Options::host says. Valid until the communicator is destroyed.
+  // The ranks on this rank's host, with this one, ascending. Options::host can say which ranks
+  // share a host. Valid until the communicator is destroyed.
   std::span<const int> local_ranks() const noexcept;
-  // Where this rank's data connections from other hosts arrive, as "host:port"; its process where
-  // only shared memory is allowed; empty when alone.
+  // Where this rank accepts data connections from other hosts, as "host:port". If only shared
+  // memory is allowed, the process instead ("process 4711"). Empty if there is one rank.
   std::string address() const;
-  // How rank `peer` is reached: "tcp, 2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 -> 10.2.0.2
-  // (eth1)", and which interfaces were not taken, with the reason. Empty for this rank itself.
-  // Throws Error(invalid_argument) for a rank that does not exist.
+  // How this rank reaches rank `peer`: "tcp, 2 paths: 10.1.0.1 -> 10.1.0.2 (eth0), 10.2.0.1 ->
+  // 10.2.0.2 (eth1)", and which interfaces are not used, with the reason. Empty for this rank
+  // itself. Throws Error(invalid_argument) for a rank that does not exist.
   std::string describe_peer(int peer) const;
-  // "ring over tcp, segments of 1 MiB, 4 in flight": what the planner chooses for a call.
+  // What the planner chooses for a call: "ring over tcp, segments of 1 MiB, 4 in flight". count is
+  // that of the smaller buffer (the block of one rank); for all_gather_v and reduce_scatter_v the
+  // sum of the counts. Throws Error(invalid_argument) for an operation or type that does not exist.
   std::string describe(Collective operation, std::size_t count, DType type) const;
   // The name of the algorithm alone ("ring").
   std::string algorithm(Collective operation, std::size_t count, DType type) const;
   Statistics statistics() const;
-  // What the planner reckons with: the same on all ranks. See Options::measure.
+  // The costs that the planner uses, the same on all ranks. See Options::measure.
   PlanConstants constants() const;
 
-  // out[i] = op over ranks of in[i]. in and out have the same count; in == out is in place, partial
-  // overlap is an error.
+  // out[i] = op over ranks of in[i]. in and out have the same count. In place: in.data == out.data.
+  // Partial overlap is an error.
   Work all_reduce(Buffer in, Buffer out, ReduceOp op, const OpOptions& options = {});
   // As all_reduce, with the result on `root` only; out is ignored elsewhere.
   Work reduce(Buffer in, Buffer out, ReduceOp op, int root, const OpOptions& options = {});
-  // Copies root's buffer to all. in is read on the root only; in == out is in place.
+  // Copies root's buffer to all ranks. in is read on the root only. In place: in.data == out.data.
   Work broadcast(Buffer in, Buffer out, int root, const OpOptions& options = {});
   // out[r * in.count + i] = in[i] of rank r; out.count = size * in.count. In place: in.data ==
-  // out.data + rank * in.count.
+  // out.data + rank * in.count elements.
   Work all_gather(Buffer in, Buffer out, const OpOptions& options = {});
   // out[i] = op over ranks of in[rank * out.count + i]; in.count = size * out.count. In place:
   // out.data == in.data + rank * out.count elements.
   Work reduce_scatter(Buffer in, Buffer out, ReduceOp op, const OpOptions& options = {});
   // As all_gather, with the result on `root` only; out is ignored elsewhere.
   Work gather(Buffer in, Buffer out, int root, const OpOptions& options = {});
-  // out[i] = in[rank * out.count + i] of root; in.count = size * out.count on the root, elsewhere
+  // out[i] = in[rank * out.count + i] of root. On the root in.count = size * out.count; elsewhere
   // in is ignored. In place, on the root: out.data == in.data + root * out.count elements.
   Work scatter(Buffer in, Buffer out, int root, const OpOptions& options = {});
-  // Block j of out is block `rank` of rank j's in, where a block is in.count / size elements:
-  // in.count == out.count, a multiple of size. In place: in.data == out.data; each rank may choose.
+  // Block j of out is block `rank` of rank j's in. A block is in.count / size elements, so in.count
+  // == out.count is a multiple of size. In place: in.data == out.data; each rank may choose.
   Work all_to_all(Buffer in, Buffer out, const OpOptions& options = {});
-  // As all_gather and reduce_scatter, but rank r's block has counts[r] elements, 0 allowed, and
-  // blocks follow each other in the order of ranks. counts, one for each rank and the same on all
-  // of them, is not needed after the call. The buffer of one block has counts[rank] elements, the
-  // other their sum. In place: the block lies where it belongs in the larger buffer.
+  // As all_gather and reduce_scatter, but rank r's block has counts[r] elements; 0 is allowed.
+  // Blocks follow each other in the order of ranks. counts has one element for each rank, and all
+  // ranks give the same; it is not needed after the call. The buffer of one block has counts[rank]
+  // elements, the other one their sum. In place: the block lies where it belongs in the larger
+  // buffer.
   Work all_gather_v(Buffer in, Buffer out, std::span<const std::size_t> counts,
                     const OpOptions& options = {});
   Work reduce_scatter_v(Buffer in, Buffer out, std::span<const std::size_t> counts, ReduceOp op,
@@ -179,19 +187,22 @@ class RONDO_API Communicator {
   // Done when all ranks have called it.
   Work barrier(const OpOptions& options = {});
 
-  // Messages between two ranks. A receive takes the first message from that peer with that tag that
-  // no earlier receive has taken, however the tags of other messages lie; there is no receive from
-  // anybody or of any tag. Count and type must be those of the send: Error(mismatch) names both
-  // calls, also when the receive is the larger one. A send is done when its buffer may be changed;
-  // up to 64 KiB that may be before the receive has been called. Messages have an order of their
-  // own: they neither wait for collectives nor delay them. The peer may be this rank itself.
-  // priority is ignored. The memory of a receive must not be used by another operation until it is
-  // done. See docs/point-to-point.md.
+  // Messages between two ranks. A receive takes the oldest message from that peer with that tag
+  // that no earlier receive has taken. Messages with other tags do not matter. A receive from any
+  // rank or of any tag does not exist. The peer may be this rank itself.
+  //
+  // Count and type must equal those of the send. If not, even if the receive is larger,
+  // Error(mismatch) names both calls. A send is done when its buffer may be changed; for up to 64
+  // KiB that may be before the peer calls the receive. Messages have an order of their own: they
+  // neither wait for collectives nor delay them. OpOptions::priority is ignored. No other operation
+  // may use the memory of a receive until the receive is done. See docs/point-to-point.md.
   Work send(Buffer in, int peer, std::uint32_t tag = 0, const OpOptions& options = {});
   Work receive(Buffer out, int peer, std::uint32_t tag = 0, const OpOptions& options = {});
-  // All of them at once, as though each had been called alone, with one Work that is done when all
-  // are. Ranks may list theirs in any order: wherever every send has its receive, the batches end.
-  // Sends to one peer with one tag are matched in the order of the list. None: done.
+  // Starts all transfers at once, as though each was called alone, with one Work that is done when
+  // all are. Ranks may list them in any order: if every send has its receive, the batches end.
+  // Sends to one peer with one tag are matched in the order of the list. An empty list is done at
+  // once.
+  //
   //   Wrong, on both ranks of a pair, because each waits for the other's send:
   //     c.receive(a, 1).wait();
   //     c.send(b, 1).wait();
@@ -199,56 +210,64 @@ class RONDO_API Communicator {
   //     c.batch(std::array{Transfer{Transfer::Kind::receive, a, 1},
   //                        Transfer{Transfer::Kind::send, b, 1}}).wait();
   Work batch(std::span<const Transfer> transfers, const OpOptions& options = {});
-  // Part r of in, send_counts[r] elements, becomes part `rank` of rank r's out; parts follow each
-  // other in the order of ranks. The counts are those of this rank: what it sends to r must be what
-  // r receives from it, else Error(mismatch) names the two. in and out must not overlap. Done on a
-  // rank only when all ranks have called it. The n-th call on one rank belongs to the n-th on the
-  // others.
+  // Sends part r of in, send_counts[r] elements, to rank r. There it becomes part `rank` of out.
+  // Parts follow each other in the order of ranks. Each rank gives its own counts. What it sends to
+  // r must be what r receives from it, else Error(mismatch) names the two. in and out must not
+  // overlap. Done on a rank only when all ranks have called it. The n-th call on one rank belongs
+  // to the n-th on the others.
   Work all_to_all_v(Buffer in, std::span<const std::size_t> send_counts, Buffer out,
                     std::span<const std::size_t> receive_counts, const OpOptions& options = {});
 
-  // A communicator of the ranks that give the same color, ordered by key and then by rank here;
-  // nothing for a negative color. All ranks call it, in the same order as other operations, and it
-  // returns when those of this color have met. Options are inherited; transports, threads and the
-  // order of operations are the new communicator's own, so different threads may use the two at
-  // once, and either may be destroyed first. Throws Error: the first cause on every rank of the
-  // color when one of them fails before they meet, else as connect().
+  // Makes a communicator of the ranks that give the same color, ordered by key and then by rank
+  // here. Returns nothing for a negative color. All ranks call it, in the same order as other
+  // operations. It returns when the ranks of this color have joined.
+  //
+  // The new communicator inherits the options. It has its own transports, threads and order of
+  // operations: different threads may use the two at once, and either may be destroyed first.
+  // Throws Error: if a rank of the color fails before the ranks have joined, its cause on every
+  // rank of the color; else what connect() throws.
   std::optional<Communicator> split(int color, int key);
 
-  // Memory in a window: ranks of this host work on it directly. After an operation has failed here,
-  // others may read and write it until they have noticed too: do not rely on its contents before
-  // all ranks have destroyed the communicator. Ranks need not allocate the same, but operations run
-  // without copies only where all of them give such memory. From any thread. Throws Error(system).
+  // Allocates memory in a window: ranks of this host work on it directly. Ranks need not allocate
+  // the same, but an operation runs without copies only if all ranks give such memory. After an
+  // operation has failed here, other ranks may read and write the memory until they notice the
+  // failure. Do not rely on its contents before all ranks have destroyed the communicator. Throws
+  // Error(system).
   Memory allocate(std::size_t bytes);
-  // Keeps an object of a library with the communicator, such as threads that all objects of the
+  // Keeps an object of a library with the communicator, for example threads that all objects of the
   // library on this communicator share. `key` is the address of a static variable of the library,
-  // so that libraries do not meet. attach() returns what is kept: the new object, or the one that
-  // has this key already, and then the new one is destroyed. attachment() returns null when there
-  // is none. The destructor of the communicator destroys what is kept after the last operation has
-  // ended, in no order; a split has attachments of its own. From any thread.
+  // so that two libraries never use the same key. attach() returns the kept object: the new one, or
+  // the one that has this key already; the new one is then destroyed. Throws
+  // Error(invalid_argument) if the key or the object is null. attachment() returns null if nothing
+  // has this key.
+  //
+  // The destructor of the communicator destroys the kept objects after the last operation has
+  // ended, in no particular order. A split has attachments of its own.
   Attachment& attach(const void* key, std::unique_ptr<Attachment> attachment);
   Attachment* attachment(const void* key) const;
-  // Makes memory of the program known to every transport, for as long as the returned object lives:
-  // a network card then moves bytes from and to it without copies. Nothing else is registered, so
-  // without it operations work, through staging memory where a transport needs that. It pays for
-  // memory that many operations use; allocate() registers by itself. Ranges may overlap. Local: no
-  // other rank hears of it, and what it does not change is any result. From any thread.
+  // Makes memory of the program known to every transport while the returned object lives. A network
+  // card then reads and writes it without copies. Operations also work on memory that is not
+  // registered; a transport that needs registered memory copies through staging memory. Register
+  // memory that many operations use; allocate() registers by itself. Ranges may overlap. Local:
+  // other ranks are not told, and results do not change.
+  //
   //   Wrong: auto r = c.register_memory(p, n); std::free(p);
   //   Right: r = {}; std::free(p);
-  // Throws Error: invalid_argument when data is null, bytes is 0 or the range wraps around,
-  // unsupported in a forked child, system when the system refuses (RLIMIT_MEMLOCK).
+  //
+  // Throws Error: invalid_argument if data is null, bytes is 0 or the range wraps around;
+  // unsupported in a forked child; system if the system refuses (RLIMIT_MEMLOCK).
   Registration register_memory(void* data, std::size_t bytes);
   // Reserves the order of bulk operations for one owner whose operations start by themselves, as
-  // those of GradientBuckets in a step. Until release_bulk(owner), a bulk operation with another
-  // OpOptions::owner throws Error(invalid_argument), on whatever thread, and so does another
+  // GradientBuckets does in a step. Until release_bulk(owner), a bulk operation with another
+  // OpOptions::owner throws Error(invalid_argument) on every thread. So does another owner's
   // reserve_bulk(). `who` names the owner in messages and must live until then. Local: all ranks
-  // make the same calls. Urgent operations and messages have orders of their own. release_bulk() by
-  // another owner does nothing.
+  // must make the same calls. Urgent operations and messages have orders of their own.
+  // release_bulk() by another owner does nothing.
   void reserve_bulk(const void* owner, std::string_view who);
   void release_bulk(const void* owner) noexcept;
-  // Ends every pending operation on every rank with this cause. From any thread; bounded in time.
-  // The message on every rank has the first 1000 bytes of text: "rank 2 called abort: data from the
-  // wire is damaged: batch 17 has no labels". Errc::aborted with a text adds no words of its own:
+  // Ends every pending operation on every rank with this cause. Returns in bounded time. The
+  // message on every rank has the first 1000 bytes of text: "rank 2 called abort: data from the
+  // wire is damaged: batch 17 has no labels". With Errc::aborted and a text, the text stands alone:
   // "rank 2 called abort: batch 17 has no labels".
   void abort(std::error_code why, std::string_view text = {}) noexcept;
 

@@ -14,18 +14,19 @@ struct PlanLinkCosts {
   double frame_s = 0;           // one more frame, for its sender and for its receiver
 };
 
-// What the planner's formulas stand on (docs/planner.md).
+// The costs in the planner's formulas (docs/planner.md), in seconds.
 struct PlanConstants {
   PlanLinkCosts host;     // between ranks of one host
   PlanLinkCosts network;  // between hosts
   double reduce_seconds_per_byte = 0;
 };
 
-// Those that hold where nothing has been measured.
+// Returns the constants that are used if nothing was measured.
 RONDO_API PlanConstants default_constants() noexcept;
-// From a file that holds what format_constants() gives. Throws Error(invalid_argument) that names
-// the file and what is wrong with it.
+// Reads a file that holds the output of format_constants(). Throws Error(invalid_argument), which
+// names the file and what is wrong with it.
 RONDO_API PlanConstants read_constants(const std::string& path);
+// Returns the constants as JSON, for a file.
 RONDO_API std::string format_constants(const PlanConstants& constants);
 
 }  // namespace rondo

@@ -9,7 +9,7 @@
 namespace rondo {
 
 enum class Errc {
-  // The caller's arguments; nothing was started, the communicator is unharmed.
+  // An argument is wrong. Nothing was started, and the communicator is unharmed.
   invalid_argument = 1,
   mismatch,           // ranks called different operations, counts, types, ops or roots
   deadline_exceeded,  // an operation or a join did not finish in its time
@@ -26,7 +26,8 @@ enum class Errc {
 RONDO_API const std::error_category& error_category() noexcept;
 RONDO_API std::error_code make_error_code(Errc value) noexcept;
 
-// what() is exactly the message: operation and number, ranks, peer address, first cause, remedy.
+// what() is exactly the message: operation and its number, ranks, address of the peer, first cause,
+// remedy.
 class RONDO_API Error : public std::system_error {
  public:
   Error(Errc value, const std::string& message);

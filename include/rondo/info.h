@@ -12,13 +12,13 @@
 
 namespace rondo {
 
-// What Rondo sees of this machine and of its environment: what `rondo info` prints. Plain copies,
-// nothing is kept open.
+// What Rondo sees of this machine and its environment: the output of `rondo info`. Everything is a
+// copy; nothing is kept open.
 
 struct TransportInfo {
   std::string name;
   bool available = false;
-  std::string why;  // why not, or on what it stands
+  std::string why;  // why not; or which ranks it connects
 };
 
 struct InterfaceInfo {
@@ -35,17 +35,18 @@ struct LimitInfo {
 };
 
 struct VariableInfo {
-  std::string name, value;  // the value of a secret is only said to be there
+  std::string name, value;  // of a secret only its length
 };
 
 // What connect() would make of the options and the environment, without connecting.
 struct PlaceInfo {
   int rank = 0;
   int size = 1;
-  std::string rendezvous;  // empty when alone
-  // What said so: "torchrun", "Open MPI", "RONDO_RANK" ...; "alone" when nothing did.
+  std::string rendezvous;  // URL; empty if there is one rank, or a store
+  // Where rank and size come from: "torchrun", "Open MPI", "RONDO_RANK", "options" ...; "alone" if
+  // nothing gives them.
   std::string source;
-  std::string error;  // why it cannot be known; then nothing else is set
+  std::string error;  // why this cannot be known; then nothing else is set
 };
 
 struct SystemInfo {
@@ -57,35 +58,38 @@ struct SystemInfo {
   std::string reduce_kernels;  // instruction set chosen for reductions: "avx512"
   std::vector<TransportInfo> transports;
   std::vector<InterfaceInfo> interfaces;
-  // Why the filters cannot be meant ("interface 'eth9' does not exist ...").
+  // What is wrong with the filters ("interface 'eth9' does not exist ...").
   std::string interface_error;
   std::vector<LimitInfo> limits;
-  std::vector<VariableInfo> variables;  // of Rondo and of the launchers it knows, that are set
+  std::vector<VariableInfo> variables;  // set ones, of Rondo and of known launchers
   PlaceInfo place;
 };
 
 // Never throws for a bad environment or bad filters: the fields say what is wrong.
 RONDO_API SystemInfo gather_info(const Options& options);
 
-// What one rank of a communicator needs of its process and host: the table of docs/limits.md.
+// What one rank of a communicator needs from its process and host: the table of docs/limits.md.
 struct NeedsInfo {
   std::size_t descriptors_to_connect = 0;  // at most, before connect() returns
-  std::size_t descriptors_idle = 0;        // afterwards, while nothing has been sent over tcp
-  // When every link has been used. allocate() adds one for this rank's memory, and one for each
-  // rank of the host that has allocated, however often they do.
+  std::size_t descriptors_idle = 0;        // after connect(), until something is sent over tcp
+  // After every link has been used. allocate() adds one for this rank's memory, and one for each
+  // other rank of the host that has allocated, however often they do.
   std::size_t descriptors_most = 0;
   std::size_t threads = 0;  // of Rondo's own
-  // TCP ports to listen on; rank 0 of a tcp:// or file:// rendezvous one more.
+  // TCP ports that this rank listens on for data. Rank 0 also listens for the other ranks to join:
+  // at the port of tcp://, else at one more port for each address.
   std::size_t ports = 0;
-  std::size_t staging_bytes = 0;  // bound of private memory for data on its way
-  // Shared memory that this rank makes and every rank of the host maps; pages count once used.
+  std::size_t staging_bytes = 0;  // most staging memory, which is private
+  // Shared memory that this rank makes and every rank of its host maps. A page counts once it is
+  // used.
   std::size_t shared_bytes = 0;
 };
-// Computes the needs of rank `rank` of `ranks`, with `ranks_on_host` ranks on its host. Throws
-// Error(invalid_argument).
+// Computes the needs of rank `rank` of `ranks`, with `ranks_on_host` ranks on its host. Reads the
+// environment for options that are not set. Throws Error(invalid_argument).
 RONDO_API NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& options);
 
-// The place alone: cheap.
+// Returns the place alone, which is cheap. Throws nothing for a bad environment: see
+// PlaceInfo::error.
 RONDO_API PlaceInfo gather_place(const Options& options);
 
 }  // namespace rondo

@@ -7,8 +7,9 @@
 
 namespace rondo {
 
-// A mean as numerator and denominator: a loss and its samples, or hits and tries. Adding means is
-// wrong if ranks have different numbers of samples; adding these is right.
+// A mean as numerator and denominator: a loss and its samples, or hits and tries. Do not add means
+// of ranks: that is wrong if ranks have different numbers of samples. Adding numerators and
+// denominators is right.
 struct WeightedMean {
   double sum = 0;
   double weight = 0;

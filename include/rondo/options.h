@@ -16,8 +16,7 @@ namespace rondo {
 
 class Store;
 
-// On or off, and whether the program has set it: a switch that it has not set is left to the
-// environment.
+// On or off, and whether the program has set it. If it has not, the environment decides.
 class Switch {
  public:
   constexpr Switch() noexcept = default;
@@ -29,79 +28,81 @@ class Switch {
   bool on_ = false, set_ = false;
 };
 
-// How a communicator is made. One rule for every field: what the program sets comes first, then
-// Rondo's variable (RONDO_*), then the launcher's variables (rank, size, rendezvous), then the
-// default. A field counts as set when it differs from its initial value below. docs/environment.md
-// lists the variables.
+// How a communicator is made. Every field follows one rule: the value that the program sets comes
+// first, then Rondo's variable (RONDO_*), then the launcher's variables (rank, size, rendezvous),
+// then the default. A field counts as set when it differs from its initial value below.
+// docs/environment.md lists the variables.
+//
 //   connect(Options{.deadline = std::chrono::seconds{20}})  // reads RONDO_*, not RONDO_DEADLINE
-// "All ranks alike": where ranks differ, connect() throws Error(mismatch) with the values on every
+//
+// "All ranks alike": if ranks differ, connect() throws Error(mismatch) with the values of every
 // rank.
 struct RONDO_API Options {
   int rank = -1;  // -1: not set
   int size = 0;   // 0: not set
-  // env:// (the launcher's variables), tcp://host:port (rank 0 listens there) or file:///path (a
-  // file that all ranks share).
+  // Where the ranks join: env:// (RONDO_RENDEZVOUS, else the launcher's variables), tcp://host:port
+  // (rank 0 listens there) or file:///path (a file that all ranks share).
   std::string rendezvous = "env://";
-  Store* store = nullptr;  // when given, used instead of the URL; outlives connect()
-  // Shared by all ranks; empty: only ranks of this user on this host are accepted.
+  Store* store = nullptr;  // if given, used instead of the URL; must outlive connect()
+  // The job secret, the same on all ranks. Empty: RONDO_SECRET or RONDO_SECRET_FILE. If these are
+  // not set either, only ranks of this user on this host can join.
   std::string secret{};
-  // For joining; 0: RONDO_CONNECT_DEADLINE, else 30 s.
+  // Time for connect(). 0: RONDO_CONNECT_DEADLINE, else 30 s.
   std::chrono::milliseconds connect_deadline{0};
-  // For a whole operation, unless OpOptions says otherwise; 0: RONDO_DEADLINE, else 300 s.
+  // Time for a whole operation, unless OpOptions sets its own. 0: RONDO_DEADLINE, else 300 s.
   std::chrono::milliseconds deadline{0};
-  // Allowed transports; empty: all. A peer is reached over the nearest one that can. All ranks
-  // alike.
+  // Allowed transports ("shm", "tcp"). Empty: all. Each peer is reached over the nearest one that
+  // can reach it. All ranks alike.
   std::vector<std::string> transports{};
-  // Interfaces and networks to use: "eth0,10.0.0.0/8". A list that begins with ^ excludes all that
-  // it names ("^docker0,lo"); otherwise ^ before an item excludes that item ("eth*,^eth3"). Empty:
-  // any.
+  // Interfaces and networks that may be used: "eth0,10.0.0.0/8". A list that begins with ^ excludes
+  // all that it names ("^docker0,lo"); otherwise ^ before an item excludes that item
+  // ("eth*,^eth3"). Empty: any. docs/transports.md says which of these are used.
   std::vector<std::string> interfaces{};
-  // TCP connections between two interfaces, 1 to 16; where ranks differ the smaller number counts.
-  // 0: RONDO_CONNECTIONS, else 1.
+  // TCP connections between two interfaces, within a host between two ranks: 1 to 16. If ranks
+  // differ, the smaller number counts. 0: RONDO_CONNECTIONS, else 1.
   int connections = 0;
   std::uint16_t port_first = 0;  // listening ports; 0: RONDO_PORT_RANGE, else any
   std::uint16_t port_last = 0;
-  // Bits depend on the inputs and the number of ranks alone. All ranks alike.
+  // If on, the bits of results depend on the inputs and the number of ranks alone. All ranks alike.
   Switch reproducible{};
   // Ranks with the same text count as ranks of one host when algorithms are chosen and laid out; at
-  // most 16384 bytes. Empty: ranks that share boot and network namespace. It does not change which
-  // transport reaches a peer.
+  // most 16384 bytes. Empty: ranks with the same boot and network namespace share a host. It does
+  // not change which transport reaches a peer.
   std::string host{};
   // What the job secret protects on connections between hosts: "headers" (control messages and
-  // frame headers) or "payload" (payloads as well); where ranks differ, payload. Nothing is
-  // encrypted: docs/security.md. Empty: RONDO_INTEGRITY, else headers.
+  // frame headers) or "payload" (payloads as well). If ranks differ, payload. Nothing is encrypted:
+  // docs/security.md. Empty: RONDO_INTEGRITY, else headers.
   std::string integrity{};
   Switch checksum{};        // CRC32C of every payload, checked by the receiver. All ranks alike.
   std::string algorithm{};  // ring, tree, star ...; empty: the planner chooses. All ranks alike.
   std::size_t segment_bytes = 0;  // unit of pipelining; 0: the planner chooses. All ranks alike.
   int depth = 0;                  // segments in flight; 0: the planner chooses. All ranks alike.
-  // A file of constants for the planner (format_constants() in plan.h, rondo bench
-  // --write-constants); rank 0's file counts for all.
+  // A file of constants for the planner, from format_constants() or `rondo bench
+  // --write-constants`. Rank 0's file counts for all ranks.
   std::string constants{};
-  // Whether connect() measures what links cost, a few milliseconds; rank 0's value counts for all.
-  // No value: it measures where ranks are on several hosts and there is no file of constants.
+  // Whether connect() measures what links cost, which takes a few milliseconds. Rank 0's value
+  // counts for all. No value: it measures if ranks are on several hosts and there is no file of
+  // constants.
   std::optional<bool> measure{};
-  // Bound of staging memory, both lanes together; 0: RONDO_STAGING_BYTES, else 16 MiB. All ranks
-  // alike.
+  // Most staging memory, both lanes together. 0: RONDO_STAGING_BYTES, else 16 MiB. All ranks alike.
   std::size_t staging_bytes = 0;
 
-  // What the environment says, with the defaults filled in: RONDO_* and the variables of torchrun,
-  // Open MPI, MPICH/Hydra, Intel MPI and Slurm. connect() reads them too; this is for programs that
-  // want to see the values. Throws Error(invalid_argument), which names the variable, its value and
-  // what is possible.
+  // Reads the environment, RONDO_* and the variables of torchrun, Open MPI, MPICH/Hydra, Intel MPI
+  // and Slurm, and fills in the defaults. connect() does this too; call it only to see the values.
+  // Throws Error(invalid_argument), which names the variable, its value and what is possible.
   static Options from_environment();
 };
 
 // How one operation runs. All ranks must pass the same priority and scale.
 struct RONDO_API OpOptions {
   void* stream = nullptr;  // CUDA stream that orders the operation; host buffers ignore it
-  // For the whole operation from its start; 0: Options::deadline.
+  // Time for the whole operation from its start. 0: Options::deadline.
   std::chrono::milliseconds deadline{0};
   Priority priority = Priority::bulk;
-  // The result of a reduction is multiplied by it once; floating-point types only.
+  // Factor by which the result of a reduction is multiplied, once. Floating-point types only.
   std::optional<double> scale{};
   std::string_view tag{};       // appears in messages and traces; the first 31 bytes are kept
-  const void* owner = nullptr;  // who holds the bulk order: see Communicator::reserve_bulk
+  const void* owner = nullptr;  // of the bulk order: see Communicator::reserve_bulk
 };
 
 }  // namespace rondo

@@ -9,7 +9,7 @@
 
 namespace rondo {
 
-// What to do when ranks do not divide the samples.
+// What to do if the number of samples is no multiple of the number of ranks.
 enum class Remainder : std::uint8_t {
   pad,   // the first samples of the epoch again, with weight 0, so that every rank has equally many
   drop,  // the last samples of the epoch are left out
@@ -50,7 +50,7 @@ class RONDO_API ShardedSampler {
   // Samples of this rank in the epoch; after resume(), in the rest of it.
   std::size_t size() const noexcept;
   std::size_t remaining() const noexcept;  // of them, those not yet taken
-  // The next `most` samples or what is left. Empty at the end of the epoch.
+  // Returns the next `most` samples or what is left. Empty at the end of the epoch.
   std::vector<Sample> next(std::size_t most);
 
   // How far all ranks together have come: the same on each if all have made the same calls. A

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <rondo/export.h>
-// First, because it says so when the compiler is not set to C++20.
+// First: it reports a compiler that is not set to C++20.
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace rondo {
 
 // Element types. f8e4m3 and f8e5m2 are the OCP 8-bit floats (OFP8 1.0); bf16 is the upper half of
-// an f32. u16 is for moving 16-bit values (broadcast, gather, all_to_all, send ...): reductions
-// refuse it.
+// an f32. u16 only moves 16-bit values (broadcast, gather, all_to_all, send ...): reductions refuse
+// it.
 enum class DType : std::uint8_t {
   f64,
   f32,
@@ -32,12 +32,12 @@ enum class DType : std::uint8_t {
   u8,
   u16
 };
-inline constexpr int dtype_count = 12;        // types that can be reduced: the first so many
+inline constexpr int dtype_count = 12;        // the first 12 can be reduced
 inline constexpr int moved_dtype_count = 13;  // all types
 
-// mean is sum divided once by the number of ranks (integers: truncated towards zero). min and max
-// propagate NaN. Integer sums and products wrap. bit_and, bit_or and bit_xor are defined for
-// integer types only.
+// mean is the sum divided once by the number of ranks (integers: truncated towards zero). min and
+// max propagate NaN. Integer sums and products wrap. bit_and, bit_or and bit_xor exist for integer
+// types only.
 enum class ReduceOp : std::uint8_t { sum, mean, product, min, max, bit_and, bit_or, bit_xor };
 inline constexpr int reduce_op_count = 8;
 
@@ -60,7 +60,7 @@ enum class Collective : std::uint8_t {
 };
 inline constexpr int collective_count = 14;
 
-// bulk: gradients and other large buffers. urgent: small messages that must not queue behind them.
+// bulk: gradients and other large buffers. urgent: small messages that must not queue behind bulk.
 enum class Priority : std::uint8_t { bulk, urgent };
 inline constexpr int lane_count = 2;
 
@@ -82,21 +82,22 @@ RONDO_API bool is_valid(ReduceOp op) noexcept;
 // False for the bit operations on floating-point types, and for u16.
 RONDO_API bool supports(DType type, ReduceOp op) noexcept;
 
-// Names as they are written above ("bf16", "bit_and", "all_reduce"); "unknown" for a value outside
-// the enum.
+// Returns the name as written above ("bf16", "bit_and", "all_reduce"), or "unknown" for a value
+// outside the enum.
 RONDO_API std::string_view name_of(DType type) noexcept;
 RONDO_API std::string_view name_of(ReduceOp op) noexcept;
 RONDO_API std::string_view name_of(Collective operation) noexcept;
 
-// The inverse of name_of; common synonyms (float, half, bfloat16, prod, avg, allreduce) are
-// understood.
+// The inverse of name_of. Understands common synonyms (float, half, bfloat16, prod, avg,
+// allreduce).
 RONDO_API std::optional<DType> parse_dtype(std::string_view text) noexcept;
 RONDO_API std::optional<ReduceOp> parse_reduce_op(std::string_view text) noexcept;
 RONDO_API std::optional<Collective> parse_collective(std::string_view text) noexcept;
 
-// The DType of a C++ type: integers by width and sign, float, double. std::byte and char are u8;
+// The DType of a C++ type: integers by width and sign, float, double. std::byte and char are u8.
 // 16-bit integers are u16, which reductions refuse. Other types have none. A program may add its
 // own half or bfloat16:
+//
 //   template <> struct rondo::DTypeOf<my::half> {
 //     static constexpr rondo::DType value = rondo::DType::f16;
 //   };
@@ -133,9 +134,9 @@ concept HasDType = requires {
   DTypeOf<std::remove_cv_t<T>>::value;
 };
 
-// A host buffer over contiguous elements: a std::vector, std::array, std::span, array, or another
-// contiguous range that is not a temporary. Elements may be const: such a buffer may only be an
-// input ("in").
+// Returns a host buffer over contiguous elements: a std::vector, std::array, std::span, array, or
+// another contiguous range that is not a temporary. Elements may be const; then the buffer may only
+// be an input ("in").
 template <class Range>
 constexpr Buffer buffer_of(Range&& elements) noexcept {
   if constexpr (!std::ranges::contiguous_range<Range> || !std::ranges::sized_range<Range>) {

@@ -16,8 +16,8 @@ namespace rondo {
 
 // A handle to an operation under way. Dropping it neither waits nor cancels: the buffers stay
 // borrowed until the operation ends. A handle may outlive its communicator, whose destructor ends
-// every operation. Reentrant: different handles may be used by different threads at once, one
-// handle by one thread at a time.
+// every operation. Reentrant: different threads may use different handles at once, and one thread
+// at a time may use one handle.
 class [[nodiscard]] RONDO_API Work {
  public:
   Work() noexcept = default;  // already done, without an error
@@ -25,7 +25,8 @@ class [[nodiscard]] RONDO_API Work {
   Work& operator=(Work&& other) noexcept;
   ~Work();
 
-  // Takes over one reference to the operation, or gives it away: for bindings.
+  // For bindings: the constructor takes over one reference to the operation, release() gives it
+  // away.
   explicit Work(engine::Operation* operation) noexcept : operation_(operation) {}
   engine::Operation* release() noexcept {
     engine::Operation* const operation = operation_;
@@ -33,21 +34,21 @@ class [[nodiscard]] RONDO_API Work {
     return operation;
   }
 
-  // Drives progress on this thread until the operation ends. Throws Error with the first cause when
-  // it failed.
+  // Drives progress on this thread until the operation ends. If it failed, throws Error with the
+  // first cause.
   void wait();
-  // As wait(), for at most this long; false when the operation is still running, which it then
-  // continues to do.
+  // As wait(), for at most this long. Returns false if the operation still runs, which it continues
+  // to do.
   bool wait_for(std::chrono::nanoseconds time);
   bool done() const noexcept;
   // No error while running and after success.
   std::error_code error() const noexcept;
-  // The message that wait() would throw; empty while running and after success.
+  // The message that wait() would throw. Empty while running and after success.
   std::string message() const;
-  // Calls the function once when the operation ends, at once if it has: on the thread that ended
-  // it. It must not block and must not start operations. At most one function for each operation;
-  // it must not throw. It may still be running when wait() returns on another thread: what it
-  // refers to must outlive it.
+  // Calls the function once when the operation ends, on the thread that ends it; at once, on this
+  // thread, if it has ended. The function must not block, start operations or throw. At most one
+  // function for each operation. It may still be running when wait() returns on another thread:
+  // what it refers to must outlive it.
   void on_done(std::function<void(std::error_code)> function);
 
  private:

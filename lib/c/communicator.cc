@@ -72,7 +72,8 @@ std::chrono::milliseconds milliseconds_of(std::uint64_t count) {
 Options read_options(const rondo_options& from) {
   if (from.bytes != sizeof(rondo_options))
     throw Error(Errc::invalid_argument,
-                "options were not made by rondo_options_init() of this version");
+                "options.bytes is not that of this version: call rondo_options_init() first, and "
+                "compile with the rondo/c.h of this library");
   Options options;
   if (from.rank >= 0) options.rank = from.rank;
   if (from.size > 0) options.size = from.size;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C API: what a communicator says of itself, and ending it.
+// The C API: what a communicator says about itself, and abort.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -19,7 +19,7 @@ static_assert(static_cast<int>(Collective::all_reduce) == RONDO_ALL_REDUCE &&
               static_cast<int>(Collective::all_to_all) == RONDO_ALL_TO_ALL &&
               static_cast<int>(Collective::receive) == RONDO_RECEIVE);
 
-// What no such operation or type is stays so in a byte.
+// A value outside the enum must not become a valid one when it is cut to a byte.
 template <class Enum>
 Enum narrow(unsigned value) {
   return static_cast<Enum>(std::min<unsigned>(value, std::numeric_limits<std::uint8_t>::max()));
@@ -33,7 +33,7 @@ rondo_status put_text(rondo_communicator* communicator, char* text, std::size_t 
     require(text, "text");
     if (capacity == 0)
       throw Error(Errc::invalid_argument,
-                  "capacity is 0: text needs room for the final zero at least");
+                  "capacity is 0: text needs room at least for the final zero");
     text[0] = '\0';
     const std::string what = describe(communicator->value);
     const std::size_t length = std::min(what.size(), capacity - 1);

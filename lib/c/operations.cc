@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A request is the operation itself: nothing is allocated for it.
+// The C API: operations. A request is the operation itself: nothing is allocated for it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ engine::Operation* operation_of(rondo_request* request) noexcept {
   return reinterpret_cast<engine::Operation*>(request);
 }
 
-// What is outside the enum stays so: it must not become a valid value by being cut.
+// A value outside the enum must not become a valid one when it is cut.
 template <class To, class From>
 To narrow(From value, From last) noexcept {
   return static_cast<To>(static_cast<unsigned>(value) <= static_cast<unsigned>(last)
@@ -28,7 +28,7 @@ To narrow(From value, From last) noexcept {
                              : 255u);
 }
 
-// const is for the caller: inputs are only read.
+// The cast is safe: operations only read inputs.
 Buffer buffer(const void* data, std::size_t count, rondo_dtype type) {
   return {const_cast<void*>(data), count, narrow<DType>(type, RONDO_U16), -1};
 }
@@ -50,7 +50,7 @@ OpOptions options_of(const rondo_call* call) {
   return options;
 }
 
-// Starts by start(communicator, options), and waits where nobody wants the request.
+// Calls start(communicator, options). Without a request waits for the operation.
 template <class Start>
 rondo_status run(rondo_communicator* communicator, const rondo_call* call, rondo_request** request,
                  const Start& start) noexcept {
@@ -67,7 +67,8 @@ std::size_t total(std::span<const std::size_t> counts) {
   std::size_t sum = 0;
   for (const std::size_t count : counts)
     if (__builtin_add_overflow(sum, count, &sum))
-      throw Error(Errc::invalid_argument, "the counts together are more than memory can hold");
+      throw Error(Errc::invalid_argument,
+                  "the counts add up to more elements than memory can hold");
   return sum;
 }
 
@@ -79,13 +80,14 @@ std::span<const std::size_t> counts_of(const Communicator& communicator, const s
   return {counts, static_cast<std::size_t>(communicator.size())};
 }
 
-// count elements for each rank.
+// Returns size * count.
 std::size_t all_blocks(const Communicator& communicator, std::size_t count) {
   std::size_t product = 0;
   if (__builtin_mul_overflow(count, static_cast<std::size_t>(communicator.size()), &product))
     throw Error(
         Errc::invalid_argument,
-        fmt::format("count is {}: as many for each rank are more than memory can hold", count));
+        fmt::format("count is {}: so many elements for each rank are more than memory can hold",
+                    count));
   return product;
 }
 

@@ -11,7 +11,7 @@ namespace rondo::c {
 
 namespace {
 
-// Long messages are cut: telling must not fail for want of memory.
+// Long messages are cut: a fixed buffer cannot run out of memory.
 thread_local std::array<char, 2048> message_text{};
 
 constexpr std::array names = {"ok",

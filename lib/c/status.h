@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How failures cross into C: a status, and a message for each thread.
+// How failures cross into C: a status, and a message for each thread. Thread-safe.
 #pragma once
 
 #include <rondo/c.h>
@@ -16,7 +16,8 @@ namespace rondo::c {
 rondo_status fail(rondo_status status, std::string_view message) noexcept;
 rondo_status status_of(const std::error_code& code) noexcept;
 
-// Calls function(), which may throw and returns nothing.
+// Calls function(), which returns nothing. Turns an exception into a status, with its text as this
+// thread's message.
 template <class Function>
 rondo_status guarded(const Function& function) noexcept {
   try {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane: every rank keeps the connection to rank 0 over which it joined. It carries the
-// first cause of a failure to everybody, answers "where does each rank stand" when a deadline
-// passes, and notices ranks that die or leave. It is served by one thread of its own that sleeps
-// until something comes, so it works while the program computes.
+// The control plane: every rank keeps the connection to rank 0 over which it joined. These
+// connections carry the first cause of a failure to all ranks and show which ranks die or leave.
+// When a deadline passes, rank 0 asks over them where each rank stands. One thread of its own
+// serves them and sleeps until something comes, so it works while the program computes.
 #pragma once
 
 #include <cstdint>
@@ -19,57 +19,59 @@
 
 namespace rondo::control {
 
-// The communicator's side; called on the control thread, must not block for long.
+// The communicator's side. Called on the control thread; must not block for long.
 class ControlClient {
  public:
   virtual ~ControlClient() = default;
   virtual engine::RankStatus status() = 0;
   // The first cause of the whole communicator, at most once.
   virtual void failed(const engine::Failure& failure) = 0;
-  // A rank has destroyed its communicator in order after finishing these operations (by lane): no
-  // harm unless an operation with a greater number needs it.
+  // A rank has destroyed its communicator in order, after it finished these operations (by lane).
+  // That does no harm unless an operation with a greater number needs the rank.
   virtual void peer_left(int rank, const std::uint64_t (&finished)[lane_count]) = 0;
 };
 
+// The report functions and publish() are thread-safe and never block. The thread that makes or
+// destroys the communicator calls the others, which block for a bounded time. Locks: only those of
+// the queue of commands and of the slots in thread.h. A failure of the control plane itself is a
+// failure of the communicator.
 class Control {
  public:
   virtual ~Control() = default;  // stops the thread, closes the connections; bounded
-  // From now on events go to the client (those that came before are delivered first).
+  // From now on the client gets the events; first those that came before.
   virtual void start(ControlClient& client) = 0;
-  // This rank saw a failure first-hand. Rank 0 takes the first report as the cause and sends it to
-  // all; it arrives as ControlClient::failed on every rank, this one included. When rank 0 does not
-  // answer within two seconds, this rank's own control gives the verdict: in the same words on all
-  // ranks, unless it knows the cause first-hand. When the rank Failure::lost has left in order, its
-  // leaving is the cause, whatever the report says. Thread-safe, never blocks.
+  // This rank saw a failure itself. Rank 0 takes the first report as the cause and sends it to all
+  // ranks; each of them, with this one, gets ControlClient::failed.
+  //
+  // If rank 0 does not answer within two seconds, this rank's own control plane gives the verdict.
+  // It is the same text on all ranks, except on a rank that saw the cause itself. If the rank
+  // Failure::lost has left in order, that is the cause, whatever the report says.
   virtual void report(const engine::Failure& failure) = 0;
-  // A deadline passed on this rank in that lane. Rank 0 asks every rank where it stands (a second
-  // at most) and names the culprits: ranks that did not answer (stopped or unreachable), else ranks
-  // that have not called the operation, with the last one they finished, else whom the others wait
-  // for. `what` is this rank's own view, used when nothing better is found out; operation 0:
-  // messages between two ranks, which have no number in common. Thread-safe, never blocks.
+  // A deadline passed on this rank in that lane. Rank 0 asks every rank where it stands, for at
+  // most a second, and names the culprits: see culprits.h. `what` is this rank's own view, which is
+  // used if rank 0 finds nothing better. operation 0: messages between two ranks, which have no
+  // common number.
   virtual void report_deadline(Priority lane, std::uint64_t operation, nanoseconds deadline,
                                const std::string& what) = 0;
-  // Nothing has come for this operation for a while. Rank 0 asks as above, and acts only when ranks
-  // have called different things under this number: then that is the failure. Thread-safe, never
-  // blocks.
+  // Nothing has come for this operation for a while. Rank 0 asks as above. If ranks have called
+  // different operations under this number, that is the failure; else nothing happens.
   virtual void report_stall(Priority lane, std::uint64_t operation) = 0;
-  // An operation has waited for so long. Rank 0 asks as above and writes the answer to standard
-  // error, once for each operation. Thread-safe, never blocks.
+  // An operation has waited for long. Rank 0 asks as above and writes the answer to standard error,
+  // once for each operation.
   virtual void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) = 0;
-  // Rank 0 tells all what links cost. Thread-safe, never blocks.
+  // On rank 0: tells all ranks what links cost.
   virtual void publish(const plan::CostConstants& constants) = 0;
-  // The others wait for it. Nothing when the time is up, or when the communicator has failed: the
-  // client hears of that.
+  // On the others: waits for publish(). No value if time is up or the communicator has failed; the
+  // client is told of the failure.
   virtual std::optional<plan::CostConstants> await_constants(base::TimePoint until) = 0;
-  // This rank's connect() has done its part. Blocks until that of every rank has, and returns
-  // nothing; else returns the communicator's first failure. It is a failure when ranks are not that
-  // far by `until`.
+  // This rank's connect() has done its part. Blocks until that of every rank has, and returns no
+  // value; else returns the communicator's first failure. It is a failure if a rank is not that far
+  // by `until`.
   virtual std::optional<engine::Failure> await_ready(base::TimePoint until) = 0;
-  // Waits for the communicator's first failure, until `until` at most; nothing when there is none.
+  // Waits for the communicator's first failure. No value if there is none by `until`.
   virtual std::optional<engine::Failure> await_failure(base::TimePoint until) = 0;
-  // Tells the others that this rank leaves in order, having finished these operations, and lets
-  // rank 0, the hub, stay until the others have finished as many or `until` has passed. Blocks
-  // until then at most.
+  // Tells the others that this rank leaves in order, after it finished these operations. Rank 0,
+  // the hub, stays until the others have finished as many. Blocks until `until` at most.
   virtual void leave(const std::uint64_t (&finished)[lane_count], base::TimePoint until) = 0;
 };
 

@@ -34,8 +34,8 @@ struct Case {
   }
 };
 
-// "; the last operation TITLE is all_reduce #40 (64 MiB f32 sum)", for one rank or for the first
-// few.
+// Returns "; the last operation TITLE it is all_reduce #40 (64 MiB f32 sum)", for one rank or for
+// the first few.
 std::string last_operations(const Case& of, const std::vector<int>& ranks, const char* title) {
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), most_named); ++i) {
@@ -109,8 +109,8 @@ std::string describe(const Case& of, const Queue& queue) {
                             missing.size() == 1 ? "has" : "have");
 }
 
-// Some wait in this operation for ranks that wait in another lane: neither side can be blamed
-// alone.
+// Some ranks wait in this operation for ranks that wait in another lane: neither side alone is to
+// blame.
 std::string crossed(const Case& of, int reporter) {
   const bool messages = of.deadline.operation == 0;
   Queue here{messages ? lane_count : static_cast<std::size_t>(of.deadline.lane),
@@ -161,7 +161,8 @@ std::string crossed(const Case& of, int reporter) {
   return text;
 }
 
-// A message that takes long is no more than that: nobody has to have called its other end.
+// For a warning about a message: the other end need not have called anything yet, so it is not to
+// blame.
 std::string slow_message(const Case& of, int reporter) {
   if (of.deadline.operation != 0 || !of.deadline.warning || reporter < 0 ||
       static_cast<std::size_t>(reporter) >= of.standings.size())
@@ -187,7 +188,7 @@ std::string waiting(const Case& of) {
            of.lane(rank).finished < of.deadline.operation && !of.lane(rank).waiting_for.empty();
   });
   if (waiters.empty()) return {};
-  // A rank that others wait for and that waits for nobody is where it hangs.
+  // A rank that others wait for, and that waits for nobody itself, is where the operation hangs.
   std::vector<bool> waits(of.standings.size()), awaited(of.standings.size());
   for (const int waiter : waiters) {
     waits[static_cast<std::size_t>(waiter)] = true;
@@ -200,8 +201,8 @@ std::string waiting(const Case& of) {
   });
   std::string text = fmt::format("{} did not end within {}: ", of.operation, of.time);
   if (!roots.empty())
-    text += fmt::format("{} {} the others wait and {} for nobody: ", base::list_of_ranks(roots),
-                        roots.size() == 1 ? "is the one for which" : "are those for which",
+    text += fmt::format("{} {} and {} for no other rank: ", base::list_of_ranks(roots),
+                        roots.size() == 1 ? "holds up the others" : "hold up the others",
                         roots.size() == 1 ? "waits" : "wait");
   for (std::size_t i = 0; i < std::min(waiters.size(), most_named); ++i)
     text += fmt::format("{}rank {} waits for {}", i == 0 ? "" : ", ", waiters[i],

@@ -15,11 +15,12 @@ namespace rondo::control {
 struct Standing {
   enum class State { answered, silent, left };
   State state = State::silent;
-  bool known = false;  // status: of now when it answered, else of an earlier time
+  bool known = false;  // status is known: the present one if it answered, else an earlier one
   engine::RankStatus status;
 };
 
-// Ranks that have called different things as the same operation: a mismatch that names two of them.
+// Looks for ranks that have called different things as the same operation. Returns a mismatch that
+// names two of them. Thread-safe, like all functions here.
 std::optional<engine::Failure> find_disagreement(const DeadlineMessage& deadline,
                                                  const std::vector<Standing>& standings);
 
@@ -27,9 +28,14 @@ std::optional<engine::Failure> find_disagreement(const DeadlineMessage& deadline
 std::optional<engine::Failure> find_oldest_disagreement(Priority lane,
                                                         const std::vector<Standing>& standings);
 
-// A disagreement, if there is one. Else names the ranks that kept the operation from its end: ranks
-// that do not answer, ranks that have left, ranks that wait for each other across lanes, ranks that
-// have not called it, ranks for which others wait; else what the reporting rank itself thinks.
+// Returns a disagreement, if there is one. Else names the ranks that kept the operation from its
+// end, the first of these that there are:
+//     ranks that do not answer (stopped or unreachable),
+//     ranks that have left,
+//     ranks that wait for each other across lanes,
+//     ranks that have not called the operation, with the last one they finished,
+//     ranks that others wait for.
+// Else returns what the reporting rank itself thinks.
 engine::Failure find_culprits(const DeadlineMessage& deadline, int reporter,
                               const std::vector<Standing>& standings);
 

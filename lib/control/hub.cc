@@ -17,7 +17,7 @@ namespace {
 
 constexpr milliseconds query_time{1000};
 constexpr milliseconds first_look{5}, longest_look{100};
-// What a rank that does not read may make rank 0 hold for it.
+// Most bytes that rank 0 keeps for a rank that does not read.
 constexpr std::size_t most_unsent_bytes = std::size_t{8} << 20;
 
 struct Peer {
@@ -27,10 +27,10 @@ struct Peer {
   bool left = false;     // in order
   bool gone = false;     // the connection has ended
   bool ready = false;    // its connect() has done its part
-  std::size_t told = 0;  // bytes of the farewells that it has been sent
+  std::size_t told = 0;  // bytes of farewells_ that were sent to it
   bool known = false;
-  engine::RankStatus status;              // as far as known
-  std::uint64_t asked = 0, answered = 0;  // the newest query put to it, and the newest it answered
+  engine::RankStatus status;              // if known
+  std::uint64_t asked = 0, answered = 0;  // its newest query, and the newest that it answered
 };
 
 class Hub final : public Control {
@@ -167,8 +167,8 @@ class Hub final : public Control {
   }
 
   void hear(std::size_t, const ReportMessage& message) { judge(message.failure); }
-  // Rank 0 did not run for long, and the others did not wait for it: their conclusion counts more
-  // than their reports.
+  // Rank 0 did not run for some time, and the others did not wait for it: their conclusion counts
+  // more than their reports.
   void hear(std::size_t, const AloneMessage& message) { alone_ = message.failure; }
   void hear(std::size_t index, const DeadlineMessage& message) { inquire(message, rank_of(index)); }
   void hear(std::size_t index, const StatusMessage& message) {
@@ -187,7 +187,7 @@ class Hub final : public Control {
     std::ranges::copy(message.finished, left.finished);
     const auto bytes = encode(left);
     farewells_.insert(farewells_.end(), bytes.begin(), bytes.end());
-    // A rank that leaves gets only its own farewell: then it knows that its leave has come through.
+    // A rank that leaves gets only its own farewell, which confirms that its leave has arrived.
     send(peer, bytes);
     outlet_.peer_left(rank_of(index), message.finished);
   }
@@ -233,8 +233,8 @@ class Hub final : public Control {
   void obey(const StopCommand&) { stopped_ = true; }
   void obey(const ConstantsMessage& message) { send_to_all(message); }
 
-  // Ranks tend to leave at about the same time. All farewells are in one list, with an offset for
-  // each rank that stays: n^2 messages would be too many to make and to keep.
+  // Ranks tend to leave at about the same time, and n^2 messages would be too many to make and to
+  // keep. So all farewells are in one list, with an offset for each rank that stays.
   void tell_farewells() {
     for (Peer& peer : peers_) {
       if (peer.left || peer.gone || peer.told == farewells_.size() || peer.stream.has_shared())
@@ -259,11 +259,11 @@ class Hub final : public Control {
       if (!peers_[peer].ready) late.push_back(rank_of(peer));
     judge({Errc::deadline_exceeded,
            base::list_of_ranks(late) +
-               " met the others and then did not finish connect() by its deadline"});
+               " joined the other ranks, but did not finish connect() by its deadline"});
   }
 
-  // The first failure that comes here is the cause for all ranks. Everything that has come from the
-  // others is read before.
+  // The first failure that comes here is the cause for all ranks. pass_sentence() first reads
+  // everything that has come from the others.
   void judge(const engine::Failure& failure) {
     if (!judged_) judged_ = failure;
   }
@@ -277,15 +277,15 @@ class Hub final : public Control {
     outlet_.failed(cause);
   }
 
-  // One inquiry at a time. What comes meanwhile is asked afterwards: the answers to the one under
-  // way may be older than it.
+  // One inquiry at a time. A question that comes meanwhile is asked afterwards: answers to the
+  // inquiry under way may be older than it.
   void inquire(const DeadlineMessage& deadline, int reporter) {
     if (outlet_.has_failed()) return;
     if (inquiry_) {
       const DeadlineMessage& asked = inquiry_->deadline;
       if (asked.lane != deadline.lane || asked.operation != deadline.operation)
         return keep(deadline, reporter);
-      // It is the same question.
+      // The same question: the more serious one counts.
       if (weight(asked) < weight(deadline))
         inquiry_->deadline = deadline, inquiry_->reporter = reporter;
       return;
@@ -324,7 +324,7 @@ class Hub final : public Control {
     }
     const Inquiry inquiry = *std::exchange(inquiry_, std::nullopt);
     auto disagreement = find_disagreement(inquiry.deadline, standings);
-    // The other lane's ranks may disagree as well, and a rank reports each stall only once.
+    // Ranks may disagree in the other lane as well, and a rank reports each stall only once.
     if (!disagreement)
       disagreement = find_oldest_disagreement(other_lane(inquiry.deadline.lane), standings);
     if (disagreement) return judge(*disagreement);
@@ -335,7 +335,7 @@ class Hub final : public Control {
     inquire_kept();
   }
 
-  // The hub stays until nobody can need it any more for an operation that it has finished itself.
+  // The hub stays until no rank can need it any more for an operation that it has finished itself.
   void look_after_leave() {
     if (!leave_) return;
     const base::TimePoint now = base::Clock::now();
@@ -349,7 +349,7 @@ class Hub final : public Control {
     if (now < next_look_) return;
     look_pause_ = std::min(longest_look, look_pause_ * 2);
     next_look_ = std::min(leave_->until, base::after(now, look_pause_));
-    // One question at a time: a rank that does not read must not be sent more and more.
+    // One question at a time: unanswered ones must not pile up for a rank that does not read.
     ++last_query_;
     for (Peer& peer : peers_)
       if (!is_through(peer) && peer.answered >= peer.asked) ask(peer);
@@ -377,15 +377,15 @@ class Hub final : public Control {
   void send(Peer& peer, const std::vector<std::byte>& bytes) {
     if (peer.gone) return;
     if (peer.stream.unsent_bytes() > most_unsent_bytes)
-      return peer.stream.end("it has not read for too long");
+      return peer.stream.end("it does not read: more than 8 MiB of control messages wait for it");
     peer.stream.send(bytes);
   }
 
   CommandQueue queue_;
   Gate left_;
-  // The rest belongs to the thread.
-  const transports::Blob shared_;  // what streams send parts of
-  transports::Blob farewells_;     // likewise: as frames, with room for all from the beginning
+  // Only the control thread uses the members below.
+  const transports::Blob shared_;  // all records; streams send parts of it
+  transports::Blob farewells_;     // likewise, frames; never reallocated: room for all is reserved
   std::vector<Peer> peers_;        // of ranks 1, 2, ...
   Outlet outlet_;
   bool ready_ = false;  // this rank's connect() has done its part
@@ -393,7 +393,7 @@ class Hub final : public Control {
   std::uint64_t last_query_ = 0;
   std::optional<Inquiry> inquiry_;
   std::optional<std::pair<DeadlineMessage, int>> kept_[lane_count];  // with their reporters
-  // What is to be the cause; what others took for it.
+  // The cause that this rank has chosen, and the one that the others concluded without it.
   std::optional<engine::Failure> judged_, alone_;
   std::optional<Loss> loss_;
   std::optional<LeaveCommand> leave_;

@@ -9,11 +9,12 @@
 
 namespace rondo::control {
 
-// Both throw Error(system) when the thread cannot be started; the other ranks hear of it before.
+// Both throw Error(system) if the thread cannot be started, after telling the other ranks.
 //
-// Rank 0, the hub. streams: of ranks 1, 2, ...; shared: what they may still have to send.
+// Makes rank 0's end, the hub. streams: those of ranks 1, 2, ...; shared: the bytes that these may
+// still have to send.
 std::unique_ptr<Control> make_hub(std::vector<rendezvous::Stream> streams, transports::Blob shared);
-// The others. stream: to rank 0.
+// Makes the end of another rank. stream: that to rank 0.
 std::unique_ptr<Control> make_spoke(rendezvous::Stream stream, int rank);
 
 }  // namespace rondo::control

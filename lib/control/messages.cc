@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Payloads of the frames (rendezvous_stream.h) between the other ranks and rank 0, little endian:
+// Payloads of the frames (rendezvous/stream.h) between the other ranks and rank 0, little endian:
 //
 //   text    = length:u32 bytes                 ; at most 4096, cut by the sender;
 //                                              ; control characters become blanks
@@ -13,7 +13,7 @@
 //    3 member    = rank:u32 bytes              ; from rank 0; at most 64 KiB
 //    4 refusal   = failure                     ; from rank 0
 //    5 unable    = failure                     ; to rank 0, instead of a record
-//   16 report    = failure lost:u32            ; to rank 0; the rank that is missed, or 0xffffffff
+//   16 report    = failure lost:u32            ; to rank 0; lost: a rank, or 0xffffffff for none
 //   17 deadline  = lane:u8 operation:u64 deadline_ns:u64 what:text warning:u8  ; to rank 0
 //   18 status    = query:u64 lane lane lane    ; to rank 0; bulk, urgent, messages
 //   19 leaving   = finished:u64 finished:u64   ; to rank 0; bulk, urgent
@@ -22,9 +22,9 @@
 //   22 left      = rank:u32 finished:u64 finished:u64                          ; from rank 0
 //   23 constants = f64 * 7                     ; from rank 0: what links cost (lib/constants.cc)
 //   24 ready     =                             ; to rank 0: this rank's connect() has done its part
-//   25 go        =                             ; from rank 0: that of all ranks has
-//   26 alone     = failure                     ; to rank 0: concluded by this rank, which has had
-//                                              ; no verdict in time
+//   25 go        =                             ; from rank 0: connect() of all ranks has
+//   26 alone     = failure                     ; to rank 0: this rank's own verdict, because none
+//                                              ; came in time
 #include "lib/control/messages.h"
 
 #include <algorithm>
@@ -55,7 +55,7 @@ enum class Type : std::uint16_t {
   alone,
 };
 
-// Cut at the boundary of a UTF-8 character.
+// Cuts at the boundary of a UTF-8 character.
 std::string_view cut(std::string_view text) {
   if (text.size() <= most_text_bytes) return text;
   std::size_t bytes = most_text_bytes;

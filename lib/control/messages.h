@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What ranks tell each other over the connections to rank 0: while they join, and afterwards. Pure
-// functions between structs and frames; the grammar is in control_messages.cc and docs/wire.md.
-// Texts are cut to most_text_bytes when they are sent.
+// What ranks tell each other over the connections to rank 0, while they join and afterwards. Pure
+// functions between structs and frames; messages.cc and docs/wire.md have the grammar. Senders cut
+// texts to most_text_bytes.
 #pragma once
 
 #include <cstdint>
@@ -50,16 +50,16 @@ struct ReadyMessage {};
 struct ReportMessage {
   engine::Failure failure;
 };
-// This rank had no verdict in time, and has concluded this by itself.
+// This rank got no verdict in time and has concluded this by itself.
 struct AloneMessage {
   engine::Failure failure;
 };
 struct DeadlineMessage {
   Priority lane = Priority::bulk;
   std::uint64_t operation = 0;
-  std::uint64_t deadline_ns = 0;  // 0: none has passed, the operation only stalls
+  std::uint64_t deadline_ns = 0;  // 0: no deadline has passed, the operation only stalls
   std::string what;
-  bool warning = false;  // none has passed, but it has waited so long: worth a line
+  bool warning = false;  // no deadline has passed; deadline_ns is how long it has waited
 };
 struct StatusMessage {
   std::uint64_t query = 0;
@@ -90,10 +90,10 @@ using ControlMessage = std::variant<RecordMessage, MembersMessage, MemberMessage
                                     VerdictMessage, QueryMessage, LeftMessage, ConstantsMessage,
                                     UnableMessage, ReadyMessage, GoMessage, AloneMessage>;
 
-// With the text that the others read: bounded, and of one line.
+// Returns the failure with its text as the others get it: bounded, and in one line.
 engine::Failure as_told(engine::Failure failure);
 
-// The bytes of the whole frame.
+// Returns the bytes of the whole frame.
 std::vector<std::byte> encode(const ControlMessage& message);
 // No value for anything that encode() cannot have made.
 std::optional<ControlMessage> decode(std::uint16_t type, std::span<const std::byte> payload);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr milliseconds hub_time{2000};
 
-// Works without a thread: reports the failure and waits, for a bounded time, for rank 0's verdict.
+// Reports the failure and waits for rank 0's verdict, for a bounded time, without a thread.
 engine::Failure report_alone(rendezvous::Stream& stream, const engine::Failure& failure) {
   stream.send(encode(ReportMessage{failure}));
   const base::TimePoint until = base::after(base::Clock::now(), hub_time);
@@ -72,8 +72,8 @@ class Spoke final : public Control {
     if (outlet_.ready().wait_until(base::after(until, ready_grace), failure)) return failure;
     return engine::Failure{Errc::deadline_exceeded,
                            "rank 0 at " + hub_ +
-                               " did not say by the deadline of connect() that all ranks are "
-                               "connected: is it stopped, or unreachable?"};
+                               " did not confirm by the deadline of connect() that all ranks are "
+                               "connected: it is stopped, unreachable or too busy"};
   }
   std::optional<engine::Failure> await_failure(base::TimePoint until) override {
     return outlet_.ready().wait_for_failure(until);
@@ -88,12 +88,12 @@ class Spoke final : public Control {
 
  private:
   void run() {
-    // The verdict may have come right behind the records.
+    // The verdict may have come right after the records.
     listen_to_hub();
     while (!stopped_) {
       pollfd entries[2] = {{queue_.descriptor(), POLLIN, 0},
                            {hub_gone_ ? -1 : stream_.descriptor(), stream_.events(), 0}};
-      // Nothing but a report that waits for its answer has a time.
+      // Only a report that waits for its answer, and the loss of rank 0, have a time.
       const base::TimePoint due = std::min(verdict_due_.value_or(base::TimePoint::max()),
                                            loss_ ? loss_->due : base::TimePoint::max());
       const int timeout =
@@ -146,7 +146,7 @@ class Spoke final : public Control {
     stream_.end("it sent a control message that is not for this rank");
   }
 
-  // Before the client is there nothing is known: the answer waits for it.
+  // Without a client nothing is known: the answer waits for it.
   void answer() {
     if (!query_ || !outlet_.has_client()) return;
     stream_.send(encode(StatusMessage{*query_, outlet_.status()}));
@@ -160,9 +160,9 @@ class Spoke final : public Control {
     if (hub_left_ || leaving_) {
       if (verdict_due_) outlet_.failed(outlet_.true_cause(own_));
     } else {
-      // Every rank must find the same words, since rank 0 cannot send them. Other ranks may be
-      // missed only because rank 0 died, so a loss counts less than this; a first-hand failure of
-      // another kind counts more.
+      // Rank 0 cannot send a verdict, so every rank must find the same words by itself. Other ranks
+      // may be missed only because rank 0 died, so their loss counts less than this. A failure of
+      // another kind that this rank saw itself counts more.
       engine::Failure loss{
           stream_.code(), "lost rank 0 at " + stream_.peer() + ": its control connection has ended",
           0};
@@ -205,7 +205,7 @@ class Spoke final : public Control {
   void tell_hub(const ControlMessage& message, engine::Failure own) {
     if (own.lost >= 0) listen_to_hub();  // it may have said that the rank has left
     if (outlet_.has_failed()) return;
-    // What breaks after rank 0 has gone, breaks because of that.
+    // What breaks after rank 0 has gone breaks because of that.
     if (hub_gone_) return outlet_.failed(loss_ ? loss_->failure : outlet_.true_cause(own));
     stream_.send(encode(message));
     if (verdict_due_) return;
@@ -218,9 +218,9 @@ class Spoke final : public Control {
            failure.code != Errc::peer_left;
   }
 
-  // Rank 0 had its time: it is stopped, unreachable, or too busy. The other ranks conclude the
-  // same, in the same words, and tell rank 0 in case it goes on. What this rank knows first-hand,
-  // also of its way to rank 0, counts more.
+  // Rank 0 did not answer in time: it is stopped, unreachable or too busy. The other ranks conclude
+  // the same, in the same words, and tell rank 0 in case it continues. What this rank saw itself,
+  // also about its connection to rank 0, counts more.
   void judge_alone() {
     verdict_due_.reset();
     static constexpr const char* hub = "rank 0 does not answer (stopped or unreachable)";
@@ -235,7 +235,7 @@ class Spoke final : public Control {
   CommandQueue queue_;
   Gate left_;
   ConstantsSlot constants_;
-  // The rest belongs to the thread.
+  // Only the control thread uses the members below.
   rendezvous::Stream stream_;
   const int rank_;
   const std::string hub_ = stream_.peer();
@@ -244,9 +244,9 @@ class Spoke final : public Control {
   bool hub_gone_ = false;  // the connection has ended
   bool leaving_ = false;
   bool stopped_ = false;
-  std::optional<std::uint64_t> query_;  // of rank 0, not answered yet
+  std::optional<std::uint64_t> query_;  // from rank 0, not answered yet
   std::optional<base::TimePoint> verdict_due_;
-  std::optional<Loss> loss_;  // of rank 0, still to be told
+  std::optional<Loss> loss_;  // of rank 0, to be reported when it is due
   engine::Failure own_;       // what this rank reported, while the verdict is due
   std::thread thread_;        // the last member: it uses all others
 };

@@ -29,7 +29,7 @@ void CommandQueue::post(Command command) {
     commands_.push_back(std::move(command));
   }
   const std::uint64_t one = 1;
-  // Full can only mean that the thread has been woken already.
+  // A full counter can only mean that the thread was woken already.
   [[maybe_unused]] const ssize_t written = ::write(event_.get(), &one, sizeof one);
 }
 
@@ -82,7 +82,8 @@ void ReadySlot::open() {
 void ReadySlot::fail(const engine::Failure& failure) {
   {
     const std::lock_guard lock(mutex_);
-    // Once all ranks are ready connect() returns everywhere, and an operation reports the failure.
+    // Once all ranks are ready, connect() returns on every rank, and an operation reports the
+    // failure.
     if (!failure_ && !open_) failure_ = failure;
   }
   changed_.notify_all();
@@ -91,7 +92,7 @@ void ReadySlot::fail(const engine::Failure& failure) {
 bool ReadySlot::wait_until(base::TimePoint until, std::optional<engine::Failure>& failure) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [this] { return open_ || failure_; });
-  // A failure after all were ready belongs to operations: connect() has succeeded on every rank.
+  // If all were ready before the failure, connect() has succeeded on every rank.
   failure = open_ ? std::nullopt : failure_;
   return open_ || failure_;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the hub and the spokes of the control plane have in common: a thread that sleeps until a
-// command or a message comes, and the way from it to the client.
+// The parts that the hub and the spokes of the control plane share: a thread that sleeps until a
+// command or a message comes, and its way to the client.
 #pragma once
 
 #include <condition_variable>
@@ -31,8 +31,9 @@ struct StopCommand {};
 struct ReadyCommand {
   base::TimePoint until;
 };
-// A process that ends without a farewell may have finished its operations: what it sent last is
-// still on its way to the others, who should be able to finish them too.
+// How long a loss waits before it is reported. A process that ends without a farewell may have
+// finished its operations. Its last frames are still under way, and the others should be able to
+// finish too.
 inline constexpr milliseconds last_words_time{150};
 struct Loss {
   engine::Failure failure;
@@ -42,7 +43,8 @@ struct Loss {
 using Command = std::variant<StartCommand, ReportMessage, DeadlineMessage, LeaveCommand,
                              StopCommand, ConstantsMessage, ReadyCommand>;
 
-// Commands on their way to the thread. Thread-safe; the descriptor is readable while there are any.
+// Commands for the thread. Thread-safe; locks its mutex. The descriptor is readable while there are
+// commands.
 class CommandQueue {
  public:
   CommandQueue();
@@ -56,11 +58,11 @@ class CommandQueue {
   std::vector<Command> commands_;
 };
 
-// Where await_constants() waits for the thread.
+// Where await_constants() waits for the thread. Thread-safe.
 class ConstantsSlot {
  public:
   void put(const plan::CostConstants& constants);
-  void close();  // none will come
+  void close();  // no constants will come
   std::optional<plan::CostConstants> wait_until(base::TimePoint until);
 
  private:
@@ -70,7 +72,7 @@ class ConstantsSlot {
   bool closed_ = false;
 };
 
-// Where leave() waits for the thread.
+// Where leave() waits for the thread. Thread-safe.
 class Gate {
  public:
   void open();
@@ -82,13 +84,13 @@ class Gate {
   bool open_ = false;
 };
 
-// Where connect() waits for the thread: until all ranks are ready, or the communicator has failed.
+// Where connect() waits for the thread: until all ranks are ready or the communicator has failed.
 // Thread-safe.
 class ReadySlot {
  public:
   void open();  // all are ready
   void fail(const engine::Failure& failure);
-  // False when the time is up; else `failure` says whether and how the communicator has failed.
+  // Returns false if time is up; else `failure` says whether and how the communicator has failed.
   bool wait_until(base::TimePoint until, std::optional<engine::Failure>& failure);
   std::optional<engine::Failure> wait_for_failure(base::TimePoint until);
 
@@ -99,7 +101,8 @@ class ReadySlot {
   std::optional<engine::Failure> failure_;
 };
 
-// Keeps what happens before the client is there. Thread-bound to the control thread.
+// Passes events to the client and keeps those that come before it. Thread-bound to the control
+// thread.
 class Outlet {
  public:
   void start(ControlClient& client);
@@ -107,7 +110,7 @@ class Outlet {
   void failed(const engine::Failure& failure);
   bool has_failed() const noexcept { return failure_.has_value(); }
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
-  // The failure, unless the missing rank has left in order: then its leaving.
+  // Returns the failure; if the rank that it misses has left in order, its leaving instead.
   engine::Failure true_cause(const engine::Failure& failure) const;
   bool has_client() const noexcept { return client_ != nullptr; }
   engine::RankStatus status() const {
@@ -122,10 +125,10 @@ class Outlet {
   std::vector<LeftMessage> left_;  // in the order in which they left
 };
 
-// How much longer than its deadline a rank waits for rank 0 to say how connect() ends.
+// How long after its deadline a rank still waits for rank 0 to say how connect() ends.
 inline constexpr milliseconds ready_grace{1'000};
 
-// Sends what the streams still hold, for a short bounded time, and then the end.
+// Sends what the streams still hold, for a short bounded time, and then ends their sending side.
 void flush(const std::vector<rendezvous::Stream*>& streams);
 
 }  // namespace rondo::control

@@ -5,9 +5,9 @@
 //   announcement = "rondo 1 job=" 16 hex digits " host=" text " process=" text
 //                  " at=" address *("," address) LF
 //
-// It tells where rank 0 listens and no secret. An announcement that an earlier job has left behind
-// is recognised by its process being gone, by nobody listening there, or by the job's nonce, which
-// the one who listens compares.
+// It says where rank 0 listens and holds no secret. An announcement that an earlier job has left
+// behind is recognised in three ways: its process is gone, nobody listens there, or the listener
+// refuses the job's nonce.
 #pragma once
 
 #include <cstdint>
@@ -32,33 +32,33 @@ struct Announcement {
   std::vector<std::string> addresses;
 };
 std::string write_announcement(const Announcement& announcement);
-// No value for anything that is not one.
+// No value for anything else.
 std::optional<Announcement> parse_announcement(std::string_view text);
 
-// "4711.831223.4026531836": process, its start time, its process namespace. Never used again while
-// the machine is up.
+// This process: "4711.831223.4026531836", its number, start time and process namespace. No other
+// process has the same text while the machine is up.
 std::string process_identity();
-// Of the process that made the announcement; unknown when it ran on another host or in another
-// process namespace.
+// Whether the process that made the announcement lives. unknown: it runs on another host or in
+// another process namespace, or /proc does not say.
 enum class Liveness { alive, gone, unknown };
 Liveness liveness_of(const Announcement& announcement);
 
-// Where announcements are kept.
+// The board: where announcements are kept. Thread-bound to the thread that connects.
 class Board {
  public:
   virtual ~Board() = default;
-  // Rank 0. Throws Error when it cannot be done, or when a living process other than this one has
-  // announced itself there.
+  // Rank 0: puts the announcement there. Throws Error if that fails. A file board also throws if
+  // another living process has announced itself there.
   virtual void announce(const Announcement& announcement) = 0;
-  // Rank 0: takes back what this object announced, where that is possible.
+  // Rank 0: removes what this object announced, if that is possible.
   virtual void withdraw() noexcept = 0;
-  // The others: what stands there now, if anything; `why` says what was found instead. Waits until
-  // `until` at most.
+  // The others: returns the announcement that is there now. No value if there is none; then `why`
+  // says what was found. Waits until `until` at most.
   virtual std::optional<Announcement> look(base::TimePoint until, std::string& why) = 0;
 };
 
-// path: absolute. The file is replaced as a whole (mode 0600), withdrawn when it still is this
-// announcement.
+// path: absolute. The file (mode 0600) is replaced as a whole. It is removed only if it still has
+// this announcement.
 std::unique_ptr<Board> file_board(std::string path);
 std::unique_ptr<Board> store_board(Store& store);
 

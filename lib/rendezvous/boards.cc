@@ -49,17 +49,19 @@ Found read_regular(const std::string& path, std::string& text, std::string& why)
 
 enum class Way { create, replace };
 
-// Readers see the old file or the new one, never a part. False: it was to be created, and is there.
+// Writes the file as a whole: readers see the old one or the new one. Returns false if it was to be
+// created and exists already.
 bool write_file(const std::string& path, const std::string& text, Way way) {
   std::string temporary = path + ".XXXXXX";
   const base::FileDescriptor file(::mkostemp(temporary.data(), O_CLOEXEC));  // mode 0600
   if (!file)
-    refuse(Errc::system, path, "no file can be made beside it: " + base::describe_errno(errno));
+    refuse(Errc::system, path,
+           "no temporary file can be made in its directory: " + base::describe_errno(errno));
   const ssize_t count = ::write(file.get(), text.data(), text.size());
   const bool written = count == static_cast<ssize_t>(text.size());
   if (written && way == Way::create) {
     const int error = ::link(temporary.c_str(), path.c_str()) == 0 ? 0 : errno;
-    // Some file systems have no hard links: there the last of two that come at once stays.
+    // Without hard links rename() below is used: of two processes at once, the last one wins.
     if (error == 0 || error == EEXIST) {
       ::unlink(temporary.c_str());
       return error == 0;
@@ -78,14 +80,14 @@ class FileBoard final : public Board {
 
   void announce(const Announcement& announcement) override {
     const std::string text = write_announcement(announcement);
-    // Of two that come at once and find nothing, the second finds the first here.
+    // If two processes find nothing at the same time, the second one finds the first one here.
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
       if (!write_file(path_, text, check_place(announcement))) continue;
       announced_ = announcement.job;
       return;
     }
     refuse(Errc::rendezvous, path_,
-           "others make and remove it all the time; take a path of your own");
+           "other processes keep making and removing it: give this job a path of its own");
   }
 
   void withdraw() noexcept override {
@@ -103,7 +105,8 @@ class FileBoard final : public Board {
     const Found found = read_regular(path_, text, problem);
     std::optional<Announcement> announcement;
     if (found == Found::nothing)
-      why = "the file " + path_ + " is not there: rank 0 has not come, or writes another one";
+      why =
+          "the file " + path_ + " does not exist: rank 0 has not started, or it uses another path";
     else if (found == Found::unreadable)
       why = "the file " + path_ + " cannot be read: " + problem;
     else if (announcement = parse_announcement(text); !announcement)
@@ -115,7 +118,7 @@ class FileBoard final : public Board {
   }
 
  private:
-  // Throws when somebody who lives, or something else, has the place.
+  // Throws if a living process or something else has the place.
   Way check_place(const Announcement& announcement) const {
     std::string text, why;
     const Found found = read_regular(path_, text, why);
@@ -124,7 +127,7 @@ class FileBoard final : public Board {
       const auto earlier = parse_announcement(text);
       if (!earlier)
         refuse(Errc::invalid_argument, path_,
-               "it holds something else than a rendezvous; take the path of no other file");
+               "it is not a rendezvous file: give the rendezvous a path of its own");
       if (earlier->process != announcement.process && liveness_of(*earlier) == Liveness::alive)
         refuse(Errc::rendezvous, path_,
                "process " + earlier->process.substr(0, earlier->process.find('.')) +

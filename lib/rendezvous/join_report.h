@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who came to a rendezvous and who did not, in words.
+// Describes which ranks came to a rendezvous and which did not. Thread-safe functions.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct JoinReport {
     std::uint32_t size;
     std::string address;
   };
-  // Somebody who claimed a rank and was turned away, or went away again.
+  // A process that claimed a rank and was turned away, or closed its connection again.
   struct Turned {
     std::uint32_t rank;
     std::string address;
@@ -40,11 +40,11 @@ struct JoinReport {
   std::size_t foreign = 0;  // connections that were not from Rondo
   std::string shortage;  // why rank 0 could not accept connections, the last time, and what to do
 
-  // Nothing that happens later can repair it.
+  // True if nothing that happens later can repair the join.
   bool hopeless() const noexcept { return !doubled.empty() || !disagreeing.empty(); }
 };
 
-// How the join ended for everybody who came. when: "within 30 s".
+// The failure that every rank that came gets. when: "within 30 s".
 engine::Failure describe(const JoinReport& report, const std::string& url, const std::string& when);
 
 }  // namespace rondo::rendezvous

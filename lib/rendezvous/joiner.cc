@@ -23,12 +23,12 @@ namespace {
 constexpr milliseconds connect_time{3'000};    // for one attempt
 constexpr milliseconds handshake_time{5'000};  // likewise
 constexpr milliseconds first_pause{5}, longest_pause{100};
-// How much longer than this rank's deadline it waits for rank 0 to tell everybody how the join
+// How long after its deadline this rank still waits for rank 0 to tell all ranks how the join
 // ended.
 constexpr milliseconds verdict_grace{1'000};
 constexpr milliseconds refusal_time{1'500};
 
-// Something that another attempt may find changed.
+// A problem that may be gone at the next attempt.
 struct Obstacle {
   std::string what;
 };
@@ -44,7 +44,7 @@ class Joiner {
         board_(board_of(place, options)) {}
 
   void fail_with(const engine::Failure& failure) { failure_ = failure; }
-  // Rank 0 has told why nobody can join.
+  // True once rank 0 has said why no rank can join.
   bool has_heard() const noexcept { return heard_; }
 
   JoinResult run() {
@@ -62,7 +62,7 @@ class Joiner {
     throw Error(Errc::deadline_exceeded,
                 prefix() + " within " +
                     describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
-                    ": rank 0 is not to be found: " + obstacle +
+                    ": rank 0 was not found: " + obstacle +
                     "; start rank 0, or check that this is its address");
   }
 
@@ -86,8 +86,8 @@ class Joiner {
       } catch (const Obstacle& obstacle) {
         last = obstacle;
       } catch (const Error& error) {
-        // An announcement that has changed meanwhile was of an earlier job: so may have been who
-        // refused.
+        // If the announcement has changed meanwhile, it was that of an earlier job, and perhaps
+        // that job refused.
         const bool refused =
             error.code() == Errc::authentication || error.code() == Errc::unsupported;
         if (!refused || !board_ || !changed(job)) throw;
@@ -188,7 +188,7 @@ class Joiner {
       case base::Verdict::doubled_rank:
         break;
     }
-    // Rank 0 ends the join for everybody and says why, in the same words to all.
+    // Rank 0 ends the join for all ranks and says why, in the same words to all.
     const base::TimePoint until = base::after(base::Clock::now(), refusal_time);
     std::string why = base::explain(verdict);
     if (const auto message = next_message(stream, until))
@@ -215,8 +215,7 @@ class Joiner {
         throw Error(Errc::deadline_exceeded,
                     prefix() + " within " +
                         describe_seconds(std::chrono::duration<double>(connect_deadline_).count()) +
-                        ": rank 0 at " + stream.peer() +
-                        " took it in and then did not answer any more");
+                        ": rank 0 at " + stream.peer() + " accepted it and then stopped answering");
       }
       if (!message && stream.code() == Errc::authentication)
         refuse(Errc::authentication, "rank 0 at " + stream.peer() + ": " + stream.why());
@@ -248,7 +247,7 @@ class Joiner {
     return true;
   }
 
-  // No value when the time is up or the stream has ended.
+  // No value if time is up or the stream has ended.
   static std::optional<control::ControlMessage> next_message(Stream& stream,
                                                              base::TimePoint until) {
     for (;;) {
@@ -282,7 +281,7 @@ class Joiner {
   const std::chrono::milliseconds connect_deadline_;
   const base::TimePoint deadline_;
   const std::unique_ptr<Board> board_;
-  std::optional<engine::Failure> failure_;  // what this rank has to say instead of its record
+  std::optional<engine::Failure> failure_;  // what this rank sends instead of its record
   bool heard_ = false;
 };
 

@@ -17,8 +17,9 @@ namespace {
 
 constexpr std::size_t most_announced = 32;
 
-// The addresses of this host that the interface filters choose. Loopback comes last, so that a list
-// that is cut loses it first. Link-local addresses mean nothing on another host.
+// Returns the addresses of this host that the interface filters choose. Loopback comes last,
+// because a list that is cut loses its end. Link-local addresses are left out: they mean nothing on
+// another host.
 std::vector<Endpoint> chosen_addresses(const Options& options, std::uint16_t port) {
   std::vector<Endpoint> chosen, loopback;
   for (const InterfaceInfo& interface : lib::describe_interfaces(options.interfaces)) {
@@ -34,8 +35,8 @@ std::vector<Endpoint> chosen_addresses(const Options& options, std::uint16_t por
   return chosen;
 }
 
-// Keeps the endpoints that the filters choose, or all when they choose none: an address in the URL
-// counts more.
+// Keeps the endpoints that the filters choose. If they choose none, keeps all: an address in the
+// URL counts more.
 std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named,
                                     const std::vector<Endpoint>& chosen) {
   const auto left_out = [&](const Endpoint& endpoint) {
@@ -46,9 +47,9 @@ std::vector<Endpoint> prefer_chosen(std::vector<Endpoint> named,
   return named;
 }
 
-// The endpoints that the URL names. For other hosts the name may mean another address of this host
-// (Debian maps a host's own name to 127.0.1.1) or of something in front of it: then the addresses
-// that the interface filters choose.
+// Returns the endpoints that the URL names. For other hosts its name may mean another address of
+// this host (Debian maps a host's own name to 127.0.1.1), or a machine in front of it. Then the
+// addresses that the interface filters choose are used.
 std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options,
                                     const RendezvousUrl& url) {
   std::string why;
@@ -73,7 +74,7 @@ std::vector<Endpoint> tcp_endpoints(const Place& place, const Options& options,
   return chosen;
 }
 
-// Loopback first: ranks of the same host try them in this order.
+// Loopback comes first: ranks of the same host try the addresses in this order.
 std::vector<std::string> addresses_of(const std::vector<base::FileDescriptor>& listeners) {
   std::vector<Endpoint> endpoints;
   endpoints.reserve(listeners.size());

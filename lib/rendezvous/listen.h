@@ -12,20 +12,22 @@
 
 namespace rondo::rendezvous {
 
-// Where rank 0 can be reached while the object lives; the announcement is withdrawn with it.
+// Where rank 0 can be reached while the object lives. The destructor withdraws the announcement.
+// Thread-bound to the thread that connects.
 struct Listening {
   std::vector<base::FileDescriptor> listeners;
   std::unique_ptr<Board> board;  // null for tcp://
-  bool this_host_only = false;   // peers of other hosts are to be turned away
+  bool this_host_only = false;   // turn away peers of other hosts
 };
 
-// Throws Error when the URL is not this rank's to listen on, or needs a secret.
+// Throws Error if this rank cannot listen at the URL, or if that needs a secret.
 Listening start_listening(const Place& place, const Options& options, std::uint64_t job);
 
-// The file or the store, null for tcp://.
+// Returns the board: the file or the store; null for tcp://.
 std::unique_ptr<Board> board_of(const Place& place, const Options& options);
-// The URL or what stands for it, for messages.
+// Returns the URL, or "the program's store", for messages.
 std::string name_of_rendezvous(const Place& place, const Options& options);
+// Throws Error(authentication): `what`, and that a job secret must be set.
 [[noreturn]] void demand_secret(const std::string& what);
 
 }  // namespace rondo::rendezvous

@@ -55,7 +55,7 @@ Found look_up(const std::string& host, std::uint16_t port, int flags) {
   return found;
 }
 
-// What the thread and its caller share: either may be the last to need it.
+// Shared by the thread and its caller: either may be the last to need it.
 struct Answer {
   std::mutex mutex;
   std::condition_variable came;
@@ -68,14 +68,14 @@ struct Lookup {
   std::thread thread;
 };
 
-// Threads whose callers have given up.
+// Threads whose callers have given up. Thread-safe; locks mutex_, then the mutex of an answer.
 class LateLookups {
  public:
   LateLookups() = default;
   LateLookups(const LateLookups&) = delete;
   LateLookups& operator=(const LateLookups&) = delete;
-  // The resolver waits in calls that are cancellation points. The process's end frees what it
-  // holds.
+  // The resolver waits in calls that are cancellation points. What it holds is freed with the
+  // process.
   ~LateLookups() {
     if (::getpid() != process_) {
       leave_behind();
@@ -110,7 +110,7 @@ class LateLookups {
   }
 
  private:
-  // In a child made by fork the threads do not exist: do not join or destroy their handles.
+  // A child made by fork does not have the threads: it must neither join nor destroy their handles.
   void leave_behind() { (void)std::make_unique<std::list<Lookup>>(std::move(lookups_)).release(); }
 
   const pid_t process_ = ::getpid();

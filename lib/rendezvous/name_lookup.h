@@ -10,12 +10,12 @@
 
 namespace rondo::rendezvous {
 
-// The addresses of a name or a number. Empty, with `why` set, when there is none or the system has
-// not found any by `until`. Thread-safe.
+// Returns the addresses of a name or a number. Empty, with `why` set, if there is none or the
+// system has not found any by `until`. Thread-safe.
 //
-// The system's resolver (getaddrinfo) cannot be interrupted, so a name is looked up on a thread of
-// its own. When its caller has given up at its deadline, a later lookup joins that thread, or the
-// end of the process, which does not wait for the resolver.
+// The system's resolver (getaddrinfo) cannot be interrupted, so each name is looked up on a thread
+// of its own. If the caller gives up at its deadline, a later lookup joins the thread once it has
+// ended. The end of the process cancels it and does not wait for the resolver's answer.
 std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, base::TimePoint until,
                               std::string& why);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view no_url = "env://";
 
-// A launcher's name for a job as a file name.
+// Makes a file name from a launcher's name for a job.
 std::string file_name(const std::string& job, int size) {
   std::string name = "job-" + job.substr(0, 150) + "-" + std::to_string(size);
   std::ranges::replace_if(
@@ -31,9 +31,10 @@ std::string file_name(const std::string& job, int size) {
   const std::string what = "rank " + std::to_string(place.rank) + " of " +
                            std::to_string(place.size) + " does not know where the ranks meet: ";
   const std::string remedy =
-      "set RONDO_RENDEZVOUS=tcp://HOST:PORT, HOST being that of rank 0, on all ranks";
+      "set RONDO_RENDEZVOUS=tcp://HOST:PORT on all ranks, where HOST is the host of rank 0";
   if (!launcher)
-    throw Error(Errc::invalid_argument, what + remedy + ", or file:///PATH on one host");
+    throw Error(Errc::invalid_argument,
+                what + remedy + ", or RONDO_RENDEZVOUS=file:///PATH on one host");
   throw Error(Errc::invalid_argument, what + launcher->name + " runs ranks on several hosts; " +
                                           remedy + ", and RONDO_SECRET to the same text (" +
                                           launcher->carry_by + ")");
@@ -50,20 +51,20 @@ void resolve_ranks(Place& place, const Options& options, const lib::EnvironmentR
     place.source = "alone";
   }
   if (place.rank < 0)
-    throw Error(Errc::invalid_argument,
-                "the number of ranks is " + std::to_string(place.size) +
-                    ", but not which one this is: give the rank too (Options::rank or RONDO_RANK)");
+    throw Error(Errc::invalid_argument, "this process is one of " + std::to_string(place.size) +
+                                            " ranks, but it does not know which one: set its rank "
+                                            "too (Options::rank or RONDO_RANK)");
   if (place.size == 0)
-    throw Error(Errc::invalid_argument,
-                "this is rank " + std::to_string(place.rank) +
-                    ", but not of how many: give the size too (Options::size or RONDO_SIZE)");
+    throw Error(Errc::invalid_argument, "this is rank " + std::to_string(place.rank) +
+                                            ", but the number of ranks is not known: set the size "
+                                            "too (Options::size or RONDO_SIZE)");
   if (place.rank >= place.size)
     throw Error(Errc::invalid_argument,
                 "rank " + std::to_string(place.rank) + " of " + std::to_string(place.size) +
-                    " cannot be: ranks go from 0 to " + std::to_string(place.size - 1));
+                    " does not exist: ranks go from 0 to " + std::to_string(place.size - 1));
 }
 
-// The secret of ranks that were given none: processes of one user on one host know it.
+// Gives a secret to ranks that have none: one that only processes of one user on one host know.
 void lend_secret(Place& place, std::string_view name) {
   if (!place.secret.empty()) return;
   place.secret = user_secret(name);
@@ -81,8 +82,8 @@ void resolve_url(Place& place, const Options& options,
     if (launcher->several_hosts && place.secret.empty())
       throw Error(Errc::authentication,
                   launcher->name +
-                      " runs ranks on several hosts, which takes a job secret: set "
-                      "RONDO_SECRET to the same text on all ranks (" +
+                      " runs ranks on several hosts, which needs a job secret: set RONDO_SECRET to "
+                      "the same text on all ranks (" +
                       launcher->carry_by + ")");
   } else if (launcher && !launcher->url_problem.empty()) {
     throw Error(Errc::invalid_argument, launcher->url_problem);
@@ -95,13 +96,14 @@ void resolve_url(Place& place, const Options& options,
     ask_for_rendezvous(place, launcher);
   }
   const RendezvousUrl parsed = parse_rendezvous(place.url, "the rendezvous");
-  // Ranks may name one address in several ways, but its port in one.
+  // Ranks may write one address in several ways, but its port in one way.
   lend_secret(place, parsed.kind == RendezvousUrl::Kind::file
                          ? parsed.path
                          : "port " + std::to_string(parsed.port));
 }
 
-// A variable that cannot be read is told with all other settings, when the ranks have met.
+// A bad value of the variable is reported later, with all other settings, when other ranks can be
+// told.
 milliseconds time_to_join(const Options& options) {
   if (options.connect_deadline.count() > 0) return options.connect_deadline;
   try {

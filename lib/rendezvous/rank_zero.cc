@@ -24,19 +24,19 @@ namespace rondo::rendezvous {
 namespace {
 
 constexpr milliseconds handshake_time{5'000};
-// After a mistake that nothing can repair: how long others may still come and hear of it.
+// After a mistake that nothing can repair: how long rank 0 still waits for ranks, to tell them.
 constexpr milliseconds hopeless_grace{250};
 constexpr milliseconds last_message_time{500};
 constexpr milliseconds accept_pause{10};
 constexpr std::size_t most_turned = 256;
 
 enum class Stage {
-  hello,   // nothing known yet
-  proof,   // has been challenged
+  hello,   // nothing is known yet
+  proof,   // was challenged; its proof is to come
   record,  // has proved the secret; its record is to come
   ready,
-  heard,  // disagrees: waits for the end of the join, to hear why
-  told,   // has been told why nobody can join; is read until it goes
+  heard,  // disagrees about the ranks; is told why when the join ends
+  told,   // was told why no rank can join; is read until it closes
   gone,
 };
 
@@ -93,8 +93,8 @@ class RankZero {
     }
   }
 
-  // The join ends with this cause: ranks that are there, and those that come by `until`, get it at
-  // once.
+  // Ends the join with this cause. Ranks that are there get it at once, and so do those that come
+  // by `until`.
   void end_with(const engine::Failure& failure, base::TimePoint until) {
     if (end_) return;
     end_ = failure;
@@ -111,8 +111,8 @@ class RankZero {
     finish_telling(joiner);
   }
 
-  // Keeps the connection open until the joiner has closed it: a reset because of unread bytes would
-  // destroy what was sent.
+  // Keeps the connection open until the joiner has closed it: unread bytes would cause a reset,
+  // which destroys what was sent.
   void finish_telling(Joiner& joiner) {
     if (!joiner.stream.has_unsent()) joiner.stream.finish_sending();
     while (joiner.stream.take_frame()) {
@@ -174,8 +174,8 @@ class RankZero {
                       ": it is on another host, and no RONDO_SECRET is set");
         continue;
       }
-      // More connections than the ranks can cause are strangers; fewer may be ranks for which there
-      // is no room yet.
+      // More unproved connections than the ranks can cause come from strangers. Fewer may be ranks
+      // that must wait until there is room.
       const std::size_t unproved = count_unproved();
       if (unproved >= std::min(most_unproved_, base::most_unproved_descriptors()) &&
           drop_oldest_unproved() && unproved >= most_unproved_)
@@ -189,7 +189,8 @@ class RankZero {
         std::ranges::count_if(joiners_, [](const Joiner& joiner) { return !joiner.proved(); }));
   }
 
-  // This process is short of something; the connections that it cannot accept are not to blame.
+  // This process is short of descriptors or memory. The connections that it cannot accept are not
+  // to blame.
   void note_shortage(int error) {
     if (!report_.shortage.empty()) return;
     report_.shortage = base::describe_errno(error) + base::remedy_of_shortage(error);
@@ -197,7 +198,8 @@ class RankZero {
               "rank 0 cannot accept connections at " + url_ + ": " + report_.shortage);
   }
 
-  // A rank that is dismissed so tries again; somebody who only holds connections open loses them.
+  // A rank that loses its connection here tries again. A stranger that only holds connections open
+  // loses them.
   bool drop_oldest_unproved() {
     const auto oldest =
         std::ranges::find_if(joiners_, [](const Joiner& joiner) { return !joiner.proved(); });
@@ -244,12 +246,12 @@ class RankZero {
     if (!of_this_join) return refuse(joiner);
     joiner.stream.send(joiner.handshake.output());
     joiner.stream.protect(joiner.handshake.agreement());
-    // A rank that disagrees hears at the end of the join what was wrong with all of them.
+    // A rank that disagrees is told at the end of the join, with everything that was wrong.
     joiner.stage = joiner.handshake.accepted() ? Stage::record : Stage::heard;
     if (end_) tell_end(joiner);
   }
 
-  // Keeps in mind what the claim does to the join.
+  // Decides about the claim and notes in the report what is wrong with it.
   base::Verdict judge(const base::Acceptor& claimed, Joiner& joiner) {
     const base::Claim& claim = claimed.claim();
     const std::uint64_t expected = listening_.board ? job_ : 0;
@@ -290,7 +292,7 @@ class RankZero {
     ++taken_;
   }
 
-  // The joiner cannot take part, and says nothing more: it gets the verdict and the end.
+  // The joiner cannot take part and will send nothing more: it gets the verdict and the end.
   void refuse(Joiner& joiner) {
     joiner.stream.send(joiner.handshake.output());
     joiner.stream.finish_sending();
@@ -324,8 +326,8 @@ class RankZero {
   }
 
   JoinResult finish(const transports::Blob& record) {
-    // Whoever comes for the next communicator must find no listener and no announcement of this
-    // one.
+    // A process that comes for the next communicator must not find a listener or an announcement of
+    // this one.
     listening_ = {};
     std::erase_if(joiners_, [](const Joiner& joiner) { return joiner.stage != Stage::ready; });
     JoinResult result;
@@ -333,8 +335,8 @@ class RankZero {
     result.records.push_back(record);
     for (std::size_t rank = 1; rank < by_rank_.size(); ++rank)
       result.records.push_back(std::move(by_rank_[rank]->record));
-    // Every rank gets all records: n^2 of them are too many to keep. There is one copy, with an
-    // offset in it for each stream.
+    // Every rank gets all records, and n^2 of them are too many to keep. So there is one copy, with
+    // an offset in it for each stream.
     result.members =
         control::encode(control::MembersMessage{job_, static_cast<std::uint32_t>(by_rank_.size())});
     for (std::size_t rank = 0; rank < by_rank_.size(); ++rank) {
@@ -342,8 +344,8 @@ class RankZero {
           control::MemberMessage{static_cast<std::uint32_t>(rank), result.records[rank]});
       result.members.insert(result.members.end(), part.begin(), part.end());
     }
-    // What does not fit into the sockets at once, and a rank that is lost now, are the control
-    // plane's business.
+    // The control plane sends what does not fit into the sockets at once, and notices a rank that
+    // is lost from now on.
     for (std::size_t rank = 1; rank < by_rank_.size(); ++rank) {
       by_rank_[rank]->stream.send_shared(result.members);
       result.streams.push_back(std::move(by_rank_[rank]->stream));
@@ -358,7 +360,7 @@ class RankZero {
     std::string when =
         "within " + describe_seconds(std::chrono::duration<double>(connect_deadline_).count());
     if (report_.hopeless()) {
-      when = "and cannot any more";
+      when = "and no longer can";
     } else if (base::Clock::now() < deadline_) {
       const auto first = std::ranges::min_element(joiners_, {}, &Joiner::deadline);
       when = "by the deadline of rank " + std::to_string(first->rank());
@@ -388,11 +390,11 @@ class RankZero {
   Listening listening_;
   std::list<Joiner> joiners_;     // in the order in which they came
   std::vector<Joiner*> by_rank_;  // by rank, of those that have proved the secret
-  std::size_t taken_ = 0;         // ranks whose record is here
+  std::size_t taken_ = 0;         // ranks whose record has arrived
   const std::size_t most_unproved_;
   base::TimePoint accept_again_ = base::TimePoint::min();
   std::optional<base::TimePoint> hopeless_until_;
-  std::optional<engine::Failure> end_;  // a rank cannot take part
+  std::optional<engine::Failure> end_;  // set once a rank cannot take part
   base::TimePoint end_until_;
   std::set<std::uint32_t> told_;  // ranks that have been told so
   JoinReport report_;

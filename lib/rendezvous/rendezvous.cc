@@ -40,7 +40,7 @@ Joined join(const Place& place, const Options& options, const transports::Blob& 
 
 namespace {
 
-// A filter that chooses nothing cannot say where to listen either.
+// A filter with a mistake cannot say where to listen: listen as if there was none.
 Options without_bad_filter(Options options) {
   try {
     lib::describe_interfaces(options.interfaces);
@@ -54,7 +54,7 @@ Options without_bad_filter(Options options) {
 
 engine::Failure fail_to_join(const Place& place, const Options& options,
                              const engine::Failure& failure) {
-  // The groups of a split have a way of their own to tell it: over the parent.
+  // The groups of a split report failures over the parent instead.
   if (place.size == 1 || !place.group.empty()) return failure;
   engine::Failure told{
       failure.code, "rank " + std::to_string(place.rank) + " cannot take part: " + failure.cause};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How ranks find each other. Rank 0 listens; the others learn its address from a URL, a shared file
-// or the program's store, connect, prove the secret, and hand in a record; when all are there
-// everybody gets all records.
+// How ranks find each other. Rank 0 listens. The others learn its address from a URL, a shared file
+// or the program's store, connect, prove the secret and send a record. When all ranks have come,
+// each gets the records of all. Thread-bound to the thread that connects.
 #pragma once
 
 #include <cstdint>
@@ -26,42 +26,44 @@ struct Joined {
   std::unique_ptr<control::Control> control;  // null when alone
 };
 
-// Options with rank, size, rendezvous and secret resolved (env:// replaced by what the launcher's
-// variables mean).
+// The options rank, size, rendezvous and secret, resolved: env:// is replaced by what the
+// launcher's variables mean.
 struct Place {
   int rank = 0;
   int size = 1;
-  std::string url;     // tcp:// or file://; empty with a store or when alone
-  std::string secret;  // the job's; of ranks that were given none: that of their user on this host
-  bool this_host_only = false;  // the secret is one that other hosts cannot know
+  std::string url;              // tcp:// or file://; empty with a store or when alone
+  std::string secret;           // the job's; if none is set: that of this user on this host
+  bool this_host_only = false;  // other hosts cannot know the secret
   std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
-  // Agreed before, in the communicator that this one is a part of.
+  // The planner's constants of the parent, for a split.
   std::optional<plan::CostConstants> constants;
-  // One point in time for all of connect(): joining, sharing memory and measuring together.
+  // One deadline for all of connect(): to join, share memory and measure.
   base::TimePoint deadline = base::TimePoint::max();
-  std::string group;  // which communicator of the job: empty, or "/1.0/2.7": by splits and colors
+  std::string group;  // empty, or the numbers and colors of splits: "/1.0/2.7"
 
-  // Of data connections: RONDO_INTEGRITY.
+  // Protection of data connections between hosts: RONDO_INTEGRITY.
   base::Protection between_hosts = base::Protection::headers;
-  bool protect_all = false;  // for tests: connections within a host as well
+  bool protect_all = false;  // for tests: protect connections within a host as well
 
-  // Without a job secret only ranks of this host can meet.
+  // Without a job secret only ranks of this host can join.
   bool stays_here() const noexcept { return secret.empty() || this_host_only; }
-  // Terms for the handshake of a connection: a connection that leaves this host is protected.
+  // Terms for the handshake of a connection. One that leaves this host is protected.
   base::Terms terms(bool within_host) const noexcept {
     return {this_host_only ? base::SecretOf::user : base::SecretOf::job,
             within_host && !protect_all ? base::Protection::none : base::Protection::headers};
   }
 };
+// Throws Error: invalid_argument if rank, size or URL cannot be; authentication if a secret is
+// needed; system if the user's directory cannot be used.
 Place resolve_place(const Options& options);
 
 // Joins by place.deadline. Throws Error with the ranks that are missing, came twice or disagree
-// (about size, version or secret), the same on every rank that did come. Records may be up to 64
-// KiB each.
+// (about size, version or secret); every rank that came gets the same. A record may have up to 64
+// KiB.
 Joined join(const Place& place, const Options& options, const transports::Blob& record);
 
-// For a rank that cannot join. Tells the others at the rendezvous, so that they end at once, and
-// returns the cause that all ranks get: "rank 2 cannot take part: WHY". Takes failure_grace at
+// For a rank that cannot join. Tells the others at the rendezvous, so that they end at once.
+// Returns the cause that all ranks get: "rank 2 cannot take part: WHY". Takes failure_grace at
 // most.
 engine::Failure fail_to_join(const Place& place, const Options& options,
                              const engine::Failure& failure);

@@ -23,8 +23,8 @@ namespace {
 using V4 = sockaddr_in;
 using V6 = sockaddr_in6;
 
-// Rank 0 sends the records of all to all, n^2 of them. The kernel would keep some megabytes for
-// each rank that does not read yet: gigabytes for some thousand ranks.
+// Rank 0 sends the records of all ranks to all ranks, n^2 of them. The kernel would keep some
+// megabytes for each rank that does not read yet: gigabytes for some thousand ranks.
 constexpr int send_buffer = 64 << 10;
 
 template <class T>
@@ -59,7 +59,7 @@ base::FileDescriptor new_socket(const Endpoint& endpoint) {
                                        SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP));
 }
 
-// errno in `error` when it does not work.
+// Sets `error` to errno on failure.
 base::FileDescriptor try_listen(const Endpoint& endpoint, int& error) {
   base::FileDescriptor socket = new_socket(endpoint);
   if (socket) {
@@ -83,15 +83,15 @@ base::FileDescriptor try_listen_in_range(Endpoint endpoint, std::uint16_t first,
   for (std::uint32_t port = first; port <= std::max(first, last); ++port) {
     endpoint.set_port(static_cast<std::uint16_t>(port));
     if (base::FileDescriptor socket = try_listen(endpoint, error)) return socket;
-    if (error != EADDRINUSE && error != EACCES) break;  // the next port would not do either
+    if (error != EADDRINUSE && error != EACCES) break;  // the next port would fail too
   }
   return {};
 }
 
 std::string remedy_of(int error, const Endpoint& endpoint) {
-  if (error == EADDRINUSE) return "; another rank 0 or another program has it: take another port";
+  if (error == EADDRINUSE) return "; another rank 0 or another program uses it: take another port";
   if (error == EACCES && endpoint.port() != 0 && endpoint.port() < 1024)
-    return "; ports below 1024 need CAP_NET_BIND_SERVICE: take a greater one";
+    return "; ports below 1024 need CAP_NET_BIND_SERVICE: choose a port from 1024 on";
   return base::remedy_of_shortage(error);
 }
 
@@ -131,7 +131,7 @@ std::uint16_t Endpoint::port() const noexcept {
 }
 
 void Endpoint::set_port(std::uint16_t port) noexcept {
-  // Both families keep it at the same place.
+  // Both families have the port at the same place.
   static_assert(offsetof(V4, sin_port) == offsetof(V6, sin6_port));
   const std::uint16_t big = htons(port);
   std::memcpy(reinterpret_cast<char*>(&storage) + offsetof(V4, sin_port), &big, sizeof big);
@@ -208,8 +208,8 @@ std::vector<base::FileDescriptor> listen_on(const std::vector<Endpoint>& endpoin
       continue;
     }
     why = why_not(endpoint, port_first, port_last, error);
-    // One family of a name may be missing here; a port that somebody else has must not be shared
-    // with him by halves.
+    // One address family of a name may be missing here. But a port that another process has at one
+    // address must not be shared with it.
     if (error == EADDRINUSE && endpoint.port() != 0) throw Error(Errc::system, why);
   }
   if (listeners.empty()) throw Error(Errc::system, why);
@@ -255,7 +255,8 @@ base::FileDescriptor connect_to(const Endpoint& endpoint, base::TimePoint until,
         ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
     }
   }
-  // A port nobody listens on may be chosen for this very socket, which then meets itself.
+  // The kernel may choose the target port, on which nobody listens, as this socket's own port. Then
+  // the socket connects to itself.
   if (error == 0 && own_endpoint(socket.get()).text() == peer_endpoint(socket.get()).text())
     error = ECONNREFUSED;
   if (error != 0) {

@@ -106,7 +106,7 @@ void Stream::append_with_tags(std::span<const std::byte> frames) {
 }
 
 // Makes tags in the order of the wire: first for a few frames of the shared part at a time, then
-// for what was sent behind it.
+// for the frames that were sent after it.
 void Stream::refill() {
   if (!sending_ || shared_.empty() || sent_ < shared_at_) return;
   output_.clear();
@@ -134,8 +134,8 @@ void Stream::write() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
-      // What the peer said last is still to be read: only reading ends the stream, unless nothing
-      // can come any more.
+      // The last bytes from the peer are still to be read. So only reading ends the stream, unless
+      // nothing can come any more.
       const int error = errno;
       read();
       end(base::describe_errno(error));
@@ -175,7 +175,7 @@ std::optional<StreamFrame> Stream::take_frame() {
     receiving_->begin();
     receiving_->add(here.first(frame_prefix_bytes + length));
     if (!receiving_->matches(here.subspan(frame_prefix_bytes + length).first<base::tag_bytes>())) {
-      // The connection may have ended behind this frame already; this cause says more.
+      // The connection may have ended after this frame already; this cause says more.
       why_.clear();
       end(base::wrong_tag, Errc::authentication);
       taken_ = input_.size();

@@ -9,7 +9,7 @@
 // On a connection between two hosts each frame ends with a tag over the rest of it
 // (base/frame_tag.h).
 //
-// The input buffer never grows beyond one frame: a peer that sends more is read no further until
+// The input buffer never grows beyond one frame: from a peer that sends more, nothing is read until
 // the frame has been taken.
 #pragma once
 
@@ -38,7 +38,8 @@ struct StreamFrame {
 
 std::vector<std::byte> make_frame(std::uint16_t type, std::span<const std::byte> payload);
 
-// Thread-bound. After the connection has ended, ended() says why and everything else does nothing.
+// Thread-bound. After the connection has ended, ended() is true, why() says why and everything else
+// does nothing.
 class Stream {
  public:
   explicit Stream(base::FileDescriptor descriptor);
@@ -49,19 +50,19 @@ class Stream {
   // For poll().
   short events() const noexcept;
 
-  // From here on frames have tags in both directions, if that was agreed. Call it at the same point
+  // From now on frames have tags in both directions, if that was agreed. Call it at the same point
   // of the stream on both ends: after the handshake, when only whole frames follow. Throws
-  // Error(system) when OpenSSL has no AES-128-GCM.
+  // Error(system) if OpenSSL has no AES-128-GCM.
   void protect(const base::Agreement& agreed);
 
-  // Reads what has come, as far as there is room. What came before the connection ended can still
-  // be taken.
+  // Reads what has come, as far as there is room. What came before the end of the connection can
+  // still be taken.
   void read();
   // Sends at once as much as the kernel takes and keeps the rest for write(). After protect():
   // whole frames.
   void send(std::span<const std::byte> bytes);
-  // As send(), of whole frames that the caller keeps unchanged as long as the stream lives: what is
-  // not sent at once is not copied. At most one such part at a time; a second one is copied.
+  // As send(), for whole frames that the caller keeps unchanged while the stream lives: what is not
+  // sent at once is not copied. At most one such part at a time; a second one is copied.
   void send_shared(std::span<const std::byte> bytes);
   bool has_shared() const noexcept { return !shared_.empty(); }
   void write();
@@ -69,19 +70,19 @@ class Stream {
   // Memory that this stream uses for unsent bytes.
   std::size_t unsent_bytes() const noexcept { return output_.size() - sent_ + later_.size(); }
 
-  // Exactly that many bytes when they are here.
+  // Takes exactly to.size() bytes; false, and takes none, if they have not all arrived.
   bool take(std::span<std::byte> to);
-  // The next frame when all of it has come. A length beyond the bound and a wrong tag end the
-  // stream.
+  // Takes the next frame; no value if it has not all arrived. A length beyond the bound or a wrong
+  // tag ends the stream.
   std::optional<StreamFrame> take_frame();
 
   bool ended() const noexcept { return !why_.empty(); }
   // "connection reset by peer", "connection closed by peer".
   const std::string& why() const noexcept { return why_; }
-  // peer_lost, or authentication when a frame did not come from the other end of the handshake.
+  // peer_lost; authentication if a frame did not come from the other end of the handshake.
   Errc code() const noexcept { return code_; }
   void end(std::string why, Errc code = Errc::peer_lost);
-  // Lets the peer read what was sent and then the end.
+  // Ends this direction: the peer reads what was sent and then the end.
   void finish_sending() noexcept;
 
  private:
@@ -98,7 +99,7 @@ class Stream {
   std::size_t taken_ = 0;
   std::vector<std::byte> output_;
   std::size_t sent_ = 0;
-  // What is left of it; its place is before output_[shared_at_].
+  // What is left of the shared part; its place is before output_[shared_at_].
   std::span<const std::byte> shared_;
   std::size_t shared_at_ = 0;
   std::vector<std::byte> later_;  // frames behind the shared ones that have no tags yet

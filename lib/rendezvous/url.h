@@ -15,8 +15,9 @@ struct RendezvousUrl {
   std::string path;  // file: absolute
 };
 
-// tcp://host:port, tcp://[IPv6]:port or file:///path. Throws Error(invalid_argument) that says what
-// is possible. `where` is who gave the URL: "RONDO_RENDEZVOUS", "Options::rendezvous".
+// Reads tcp://host:port, tcp://[IPv6]:port or file:///path. Throws Error(invalid_argument), which
+// says what is possible. `where` is who gave the URL: "RONDO_RENDEZVOUS", "Options::rendezvous".
+// Thread-safe.
 RendezvousUrl parse_rendezvous(std::string_view url, std::string_view where);
 
 }  // namespace rondo::rendezvous

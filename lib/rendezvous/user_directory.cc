@@ -31,7 +31,7 @@ using Key = std::array<unsigned char, key_bytes>;
 constexpr const char* remedy =
     "; set RONDO_RENDEZVOUS and RONDO_SECRET, or XDG_RUNTIME_DIR to a directory of your own";
 
-// Empty when the directory is fit for use, else why not.
+// Returns what is wrong with the directory; empty if it can be used.
 std::string examine(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return base::describe_errno(errno);
@@ -41,7 +41,7 @@ std::string examine(const std::string& path) {
   return {};
 }
 
-// The key when it is there and whole.
+// Reads the key; false if there is none. Throws Error if it is damaged or others can read it.
 bool read_key(const std::string& path, Key& key) {
   const base::FileDescriptor file(
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -60,7 +60,7 @@ bool read_key(const std::string& path, Key& key) {
   return true;
 }
 
-// link() lets exactly one of those who come at once put its key there, whole.
+// If several processes come at once, link() lets exactly one of them put its whole key there.
 void make_key(const std::string& path) {
   Key key;
   if (RAND_bytes(key.data(), static_cast<int>(key.size())) != 1)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A directory of this user on this host, and a key in it that no other user can read: what lets the
-// ranks of one user find and trust each other on one host without any configuration.
+// A directory of this user on this host, with a key that no other user can read. So the ranks of
+// one user can find and trust each other on one host without any configuration. Thread-safe.
 #pragma once
 
 #include <string>
@@ -9,13 +9,14 @@
 
 namespace rondo::rendezvous {
 
-// ${XDG_RUNTIME_DIR}/rondo-UID or /tmp/rondo-UID, made when it is not there. Throws Error when it
-// cannot be made, is a symbolic link, belongs to another user or lets others in.
+// Returns ${XDG_RUNTIME_DIR}/rondo-UID or /tmp/rondo-UID, and makes it if it does not exist. Throws
+// Error(system) if it cannot be made, is a symbolic link, belongs to another user or lets others
+// in.
 std::string user_directory();
 
-// HMAC-SHA256 of the name under the user's key, as hex digits: the same for every process of this
-// user on this host, for nobody else. The key (directory/key, 32 random bytes, mode 0600) is made
-// by whoever comes first.
+// Returns HMAC-SHA256 of the name under the user's key, as hex digits: the same for every process
+// of this user on this host, and for no other. The first process makes the key (directory/key, 32
+// random bytes, mode 0600).
 std::string user_secret(std::string_view name);
 
 }  // namespace rondo::rendezvous

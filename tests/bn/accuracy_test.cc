@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The variance merged over ranks against long double, where the usual ways lose their digits.
+// The variance merged over ranks, compared with long double, where the usual ways lose their
+// digits.
 #include "bn/merge.h"
 #include "bn/passes.h"
 #include "bn/reference.h"
@@ -20,7 +21,8 @@ double as(DType type, double value) {
   return type == DType::f64 ? value : static_cast<double>(static_cast<float>(value));
 }
 
-// What each rank has of one channel; ranks of different sizes, some of which have nothing.
+// Draws the elements of one channel for each rank. Ranks have different numbers of elements, some
+// none.
 std::vector<Numbers> draw_ranks(const Row& row, DType type, std::size_t ranks, std::size_t each) {
   std::vector<Numbers> all(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {
@@ -54,7 +56,7 @@ struct Exact {
   }
 };
 
-// The sums over ranks as a chain adds them, each with rounding.
+// Adds over ranks like a chain: each sum is rounded.
 bool merge(const std::vector<bn::LocalMoments>& locals, bn::GlobalMoments& global) {
   double count = 0;
   Numbers sums(2), own(2);
@@ -93,7 +95,7 @@ TEST_CASE("variance merged over 256 ranks keeps its digits") {
       CHECK(exact.error_of(global.variance(0)) <= most);
       CHECK(std::abs(static_cast<double>((static_cast<long double>(global.mean[0]) - exact.mean) +
                                          global.mean_rest[0])) <= 1e-12 * row.deviation + 1e-20);
-      // As the next step does it, from where this one ended.
+      // The next step merges about the point where this one ended.
       CHECK(merge(locals, global));
       CHECK(exact.error_of(global.variance(0)) <= most);
     }
@@ -121,9 +123,9 @@ TEST_CASE("variance over communicators keeps its digits, in the first step and l
   }
 }
 
-// The point of the sums is the mean of the step before. Up to four deviations from there sums of
-// 16-bit elements are not taken again; few different values are the worst, since their rounding
-// errors do not cancel.
+// The point of the sums is the mean of the step before. If the new mean is up to four deviations
+// away, sums of 16-bit elements are not taken again. Few different values are the worst case,
+// because their rounding errors do not cancel.
 TEST_CASE("variance of 16-bit elements whose mean moves keeps its digits") {
   double worst = 0;
   for (const DType type : {DType::f16, DType::bf16}) {
@@ -152,7 +154,7 @@ TEST_CASE("variance of 16-bit elements whose mean moves keeps its digits") {
   CHECK(worst <= 1e-5);
 }
 
-// One batch whose first element lies far from all others, and channels that never vary.
+// One batch whose first element is far from all others, and channels that never vary.
 TEST_CASE("a far first element, constant channels and numbers that are none do no harm") {
   Setup setup;
   setup.size = 3;
@@ -176,7 +178,7 @@ TEST_CASE("a far first element, constant channels and numbers that are none do n
     for (int step = 0; step < 3; ++step) {
       const std::uint64_t before = c.statistics().operations;
       layer.forward({x.data(), samples, 1}, {y.data(), samples, 1});
-      // About the point of the step before there is no need for second sums.
+      // About the point of the step before, second sums are not needed.
       expect(c.statistics().operations - before == (step == 0 ? 2u : 1u), "collectives");
       expect(exact.error_of(layer.variance()[0]) <= 1e-12, "far first element");
       expect(layer.variance()[1] >= 0 && layer.variance()[1] < 1e-30 && std::abs(y[1]) < 1e-12,
@@ -187,7 +189,7 @@ TEST_CASE("a far first element, constant channels and numbers that are none do n
   }));
 }
 
-// sum(y * w) as a function of each element of x on all ranks: central differences against dx.
+// Compares dx with central differences of sum(y * w) over each element of x on all ranks.
 TEST_CASE("dx is the derivative") {
   constexpr std::size_t samples = 4, channels = 2, spatial = 3;
   const Batch whole = draw_batch(2 * samples, channels, spatial, 5),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Backward passes: that x is the one of the forward pass, and gradients whose mean is far from 0.
+// Backward passes: x must be that of the forward pass, and gradients may have a mean far from 0.
 #include <rondo/error.h>
 #include <utility>
 
@@ -27,7 +27,7 @@ std::string refusal_of(SyncBatchNorm& layer, const Activations& x, const Activat
 }
 
 TEST_CASE("backward with the x of another forward pass is refused") {
-  // Of one element, of some, and of more than are compared.
+  // x has one element, some, and more than are compared.
   for (const std::size_t spatial : {1, 50, 40'000}) {
     for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
       CHECK_NOTHROW(run_communicators(ranks(2), "another x", [&](Communicator& c, int rank) {
@@ -46,7 +46,7 @@ TEST_CASE("backward with the x of another forward pass is refused") {
                    "given; keep x unchanged until backward",
                    rank)) != std::string::npos,
                message);
-        // Nothing has happened: the right one is taken, at whatever address.
+        // The refusal changed nothing: the right x is accepted, at any address.
         Tensor elsewhere = two;
         layer.backward(elsewhere.view(), out.view(), out.view());
       }));
@@ -97,7 +97,7 @@ TEST_CASE("an x with numbers that are none is known again") {
   }));
 }
 
-// dy with a mean of a thousand deviations: dx has none of it.
+// dy has a mean of a thousand deviations, which must not appear in dx.
 TEST_CASE("gradients with a large mean cost dx no digits") {
   constexpr std::size_t samples = 6, channels = 5, spatial = 33;
   const auto layout = GENERATE(TensorLayout::nchw, TensorLayout::nhwc);

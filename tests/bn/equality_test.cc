@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks with parts of a batch get what one process gets with the whole: forward, dx, dgamma, dbeta,
-// running statistics.
+// Ranks with parts of a batch get the results of one process with the whole batch: forward, dx,
+// dgamma, dbeta, running statistics.
 #include <numeric>
 
 #include "bn/reference.h"
@@ -16,7 +16,7 @@ struct Shape {
   std::size_t channels, spatial;
 };
 
-// What a type may differ by: in what f64 sums give, in what is stored as a parameter, and in
+// The allowed differences for a type: of f64 sums, of values stored as parameters, and of
 // activations, which are rounded once.
 struct Tolerance {
   double sums, parameters, activations;
@@ -34,7 +34,7 @@ Tolerance tolerance_of(DType type) {
   }
 }
 
-// One number a channel, each by its own scale.
+// Compares one number for each channel, by the scale of that channel.
 void expect_each(std::span<const double> got, const Numbers& wanted, const Numbers& scales,
                  double tolerance, const std::string& what) {
   const double apart = difference_of_scales({got.begin(), got.end()}, wanted, scales);
@@ -50,7 +50,7 @@ std::string describe(const Shape& shape, const std::vector<std::size_t>& split) 
   return text;
 }
 
-// Three training steps; batches[r] of the ranks lie one after the other in the whole.
+// Makes three training steps. The parts of the ranks follow each other in the whole batch.
 void check_equal(const Shape& shape, const std::vector<std::size_t>& split) {
   const std::string what = describe(shape, split);
   const std::size_t total = std::accumulate(split.begin(), split.end(), std::size_t{0});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a step leaves behind, which the sums of the next are taken about, does it no harm: numbers
-// that are none, means from far away, passes that failed.
+// The sums of a step are taken about a point that the step before leaves. NaN, infinity, means from
+// far away and passes that failed must not harm the next step.
 #include <cmath>
 
 #include <rondo/error.h>
@@ -21,7 +21,7 @@ struct Wanted {
   Reference reference{batch, batch, Numbers(channels, 1.0), Numbers(channels), 1e-5};
 };
 
-// A rank's part of a step.
+// One rank's part of a step.
 struct Part {
   Part(DType type, const Batch& batch, int rank)
       : first(first_of[rank]),
@@ -51,7 +51,7 @@ void set(const Activations& x, std::size_t place, double value) {
   static_cast<T*>(x.data)[place] = static_cast<T>(value);
 }
 
-// Writes `odd` to channel 1: all of it, or its first element.
+// Writes `odd` to channel 1: to all its elements, or to the first.
 void spoil(Tensor& tensor, DType type, double odd, bool all) {
   const Activations x = tensor.view();
   for (std::size_t i = 0; i < x.samples * x.spatial; ++i) {
@@ -64,7 +64,7 @@ void spoil(Tensor& tensor, DType type, double odd, bool all) {
 TEST_CASE("a step with odd numbers leaves nothing behind in the statistics of the next") {
   const double odd = GENERATE(std::nan(""), HUGE_VAL, -HUGE_VAL, 3e38, -1e30, 1e20, 1.7e13);
   const DType type = GENERATE(DType::f32, DType::f64);
-  const int where = GENERATE(0, 2, size);  // of one rank, or everywhere
+  const int where = GENERATE(0, 2, size);  // the rank; size: all ranks
   Wanted wanted;
   wanted.batch = stored(wanted.batch, type);
   wanted.reference =

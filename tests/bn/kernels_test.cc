@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The loops of every instruction set that this processor has, beside the same thing written
-// plainly.
+// The loops of every instruction set that this processor has, compared with plain code.
 #include "bn/kernels/table.h"
 
 #include <cstdlib>
@@ -20,7 +19,7 @@ std::vector<base::Isa> sets_here() {
   return sets;
 }
 
-// Elements of one type that begin at an odd place, with others around them that nobody may touch.
+// Elements of one type that begin at an odd address, between others that nobody may change.
 struct Elements {
   Elements(DType type, const Numbers& values)
       : type(type), bytes((values.size() + 2 * margin) * size_of(type), 0x55) {
@@ -68,7 +67,7 @@ Numbers drawn(DType type, std::size_t count, std::uint64_t seed) {
   return batch.values;
 }
 
-// f32 values, so that they are the same in every computation.
+// Draws f32 values, which are the same in every type of computation.
 Numbers coefficients(std::size_t count, std::uint64_t seed) {
   return drawn(DType::f32, count, seed);
 }
@@ -168,7 +167,7 @@ TEST_CASE("kernels of every instruction set compute what is written plainly") {
   }
 }
 
-// Every bit pattern goes in and comes out as it was; every f32 near a boundary between two is
+// Every bit pattern comes out as it went in. Every f32 near a boundary between two values is
 // rounded as the table of values says.
 TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction set") {
   for (const base::Isa isa : sets_here()) {
@@ -191,7 +190,7 @@ TEST_CASE("16-bit elements are converted as IEEE 754 says, by every instruction 
       }
       INFO("set " << static_cast<int>(isa) << ' ' << name_of(type));
       CHECK(wrong == 0);
-      // scale 1 + 2^-12 puts results between two values.
+      // A scale of 1 + 2^-12 puts results between two values.
       const float scale = 1 + 0x1p-12F;
       const bn::Coefficients rounding{&zero, &scale, &zero, &zero, &zero};
       kernels.run_forward(all.data(), out.data(), all.size(), rounding, 0, false);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t samples = 3;
 
-// A rank's layers bn0 ... bn3, and vectors that they all take.
+// One rank's layers bn0 ... bn3, and vectors for all of them.
 struct Model {
   explicit Model(Communicator& communicator, int rank) : c(communicator), rank(rank) {
     for (std::size_t i = 0; i < 4; ++i)
@@ -170,7 +170,7 @@ TEST_CASE("different numbers of channels are named") {
   }
 }
 
-// What a call that cannot be throws, here and without harm.
+// Checks that a wrong call throws an Error with this text on this rank alone, without harm.
 void refused(const std::string& part, const std::function<void()>& call) {
   try {
     call();
@@ -211,8 +211,8 @@ TEST_CASE("calls in the wrong order are named and do no harm") {
     SyncBatchNorm* const turned[] = {&b, &a};
     SyncBatchNorm* const twice[] = {&a, &a};
     const Activations xs[] = {x, x}, ys[] = {y, y};
-    refused("layer bn0: it is twice", [&] { SyncBatchNorm::begin_forward(twice, xs); });
-    refused("2 layers with activations for 1",
+    refused("layer bn0: it appears twice", [&] { SyncBatchNorm::begin_forward(twice, xs); });
+    refused("there are 2 layers, but activations for 1",
             [&] { SyncBatchNorm::begin_forward(both, std::span(xs).first(1)); });
     refused("no layers", [&] { SyncBatchNorm::begin_forward({}, {}); });
     SyncBatchNorm::begin_forward(both, xs);
@@ -262,7 +262,7 @@ TEST_CASE("a rank that never comes is named by the deadline of the layer") {
   setup.size = 2;
   CHECK_NOTHROW(run_communicators(setup, "deadline", [](Communicator& c, int rank) {
     if (rank == 1) {
-      // Here until the other has given up.
+      // This rank waits here until the other has given up.
       std::byte done{};
       try {
         c.broadcast({&done, 1, DType::u8}, {&done, 1, DType::u8}, 0).wait();
@@ -302,7 +302,7 @@ TEST_CASE("layers may go while a pass is under way") {
       refused("end_forward without begin_forward", [&] { layers[1]->end_forward(ys[1]); });
       layers[1]->forward(xs[1], ys[1]);
     }
-    // Moving takes the pass along.
+    // A moved layer continues its pass.
     m.layers[0].begin_forward(m.x());
     SyncBatchNorm moved = std::move(m.layers[0]);
     moved.end_forward(m.y());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Evaluation, averages, layers without this or that, empty batches, groups, several layers at once,
-// threads.
+// Evaluation, averages, layers without optional parts, empty batches, groups, several layers at
+// once, threads.
 #include <optional>
 
 #include "bn/reference.h"
@@ -18,7 +18,7 @@ Setup ranks(int size) {
   return setup;
 }
 
-// What a rank has of a step: its own samples of a batch drawn for all.
+// One rank's part of a step: its own samples of a batch that is drawn for all ranks.
 struct Share {
   Share(std::uint64_t seed, int rank, std::size_t samples, std::size_t spatial = 5,
         DType type = DType::f64)
@@ -72,7 +72,7 @@ TEST_CASE("running statistics: momentum, cumulative, and a checkpoint in between
   }));
 }
 
-// What a checkpoint holds: parameters() and batches().
+// Copies what a checkpoint holds: parameters() and batches().
 void restore(SyncBatchNorm& to, SyncBatchNorm& from) {
   const std::vector<Parameter> have = from.parameters(), want = to.parameters();
   for (std::size_t i = 0; i < have.size(); ++i)
@@ -119,7 +119,7 @@ TEST_CASE("evaluation uses running statistics and no communication") {
     Share share(1, rank, 4);
     layer.forward(share.x.view(), share.y.view());
     const std::uint64_t before = c.statistics().operations;
-    // Only one of the ranks.
+    // Only one of the ranks evaluates.
     if (rank == 1) {
       const Batch x = draw_batch(2, channels, 5, 9);
       Tensor in(DType::f64, TensorLayout::nchw, x, 0, 2);
@@ -222,7 +222,7 @@ TEST_CASE("batches of nothing and of one") {
   CHECK_NOTHROW(run_communicators(ranks(3), "few", [](Communicator& c, int rank) {
     SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64});
     assign(layer.beta(), Numbers(channels, 0.5));
-    // Nobody has samples: nothing changes, and training goes on.
+    // No rank has samples: nothing changes, and training continues.
     for (int i = 0; i < 2; ++i) {
       layer.forward({}, {});
       layer.backward({}, {}, {});
@@ -232,8 +232,8 @@ TEST_CASE("batches of nothing and of one") {
            "nothing");
     expect(numbers(layer.beta_gradient()) == Numbers(channels) && layer.beta_gradient_sum()[0] == 0,
            "gradients");
-    // One sample on one rank: its own mean, so the output is beta; a variance of one element is not
-    // an estimate.
+    // One sample on one rank is its own mean, so the output is beta. One element has no variance,
+    // so the running variance stays.
     Numbers x(channels, 3.25), y(channels), dx(channels, 7.0);
     const std::size_t samples = rank == 1 ? 1 : 0;
     const auto view = [&](Numbers& values) {
@@ -246,7 +246,7 @@ TEST_CASE("batches of nothing and of one") {
     expect(numbers(layer.running_variance()) == Numbers(channels, 1.0), "running variance");
     layer.backward(view(x), view(y), view(dx));
     if (rank == 1) expect_near(dx, Numbers(channels), 1e-12, "dx");
-    // Ranks without samples know the same.
+    // Ranks without samples have the same sums.
     expect(layer.beta_gradient_sum()[2] == 0.5, "sum of dy");
     Share share(3, rank, 2);
     layer.forward(share.x.view(), share.y.view());
@@ -341,7 +341,7 @@ TEST_CASE("the bits do not depend on threads, on memory in place, or on what els
   }));
 }
 
-// What three steps of three ranks end with, on rank 0, after comparing the ranks.
+// Returns the bits of rank 0 after three steps of three ranks, which all must have the same.
 Numbers bits_of(Over over, const std::string& algorithm, bool reproducible) {
   Setup setup = ranks(3);
   setup.over = over;

@@ -25,7 +25,7 @@ TEST_CASE("a pool calls every task once and has ended all of them when it return
 
 TEST_CASE("a pool of several threads works on tasks side by side") {
   Pool pool;
-  // Each of the three ends only when all have begun.
+  // Each of the three tasks ends only when all three have begun.
   std::mutex mutex;
   std::condition_variable changed;
   int begun = 0;

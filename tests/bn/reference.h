@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Batch norm of a whole batch in one process, written down plainly in long double: what ranks
-// together must reach.
+// Batch norm of a whole batch in one process, in plain long double code: ranks together must reach
+// its results.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ struct Batch {
   }
 };
 
-// Between 0 and 1, from a seed.
+// A number between 0 and 1, drawn from a seed.
 inline double uniform(std::uint64_t seed, std::uint64_t i) {
   return (static_cast<double>(mixed(seed, i, 77) >> 11) + 0.5) * 0x1p-53;
 }
@@ -40,7 +40,7 @@ inline double normal(std::uint64_t seed, std::uint64_t i) {
          std::cos(6.283185307179586 * uniform(seed, 2 * i + 1));
 }
 
-// Channel c has mean about c - 1 and deviation about 1 + c / 4.
+// Draws a batch whose channel c has a mean of about c - 1 and a deviation of about 1 + c / 4.
 inline Batch draw_batch(std::size_t samples, std::size_t channels, std::size_t spatial,
                         std::uint64_t seed) {
   Batch batch{samples, channels, spatial, {}};
@@ -53,8 +53,7 @@ inline Batch draw_batch(std::size_t samples, std::size_t channels, std::size_t s
 
 struct Reference {
   Numbers mean, variance, y, dx, dgamma, dbeta;
-  // What rounding of a channel's sums is measured by: its deviation, and the sums of the
-  // magnitudes.
+  // Scales for the rounding errors of a channel's sums: its deviation, and the sums of magnitudes.
   Numbers deviation, dgamma_scale, dbeta_scale;
   Reference(const Batch& x, const Batch& dy, const Numbers& gamma, const Numbers& beta,
             double epsilon)
@@ -121,7 +120,7 @@ class Tensor {
   Activations view() noexcept {
     return {bytes_.empty() ? nullptr : bytes_.data(), shape_.samples, shape_.spatial};
   }
-  // Into the batch, from sample `first` on.
+  // Copies the tensor into the batch, from sample `first` on.
   void unpack(Batch& batch, std::size_t first) const {
     for_each([&](std::size_t n, std::size_t c, std::size_t s, std::size_t place) {
       batch.values[batch.at(first + n, c, s)] = element(place);
@@ -166,14 +165,14 @@ class Tensor {
   std::vector<unsigned char> bytes_;
 };
 
-// The batch as it is once stored in this type.
+// Returns the batch after it was stored in this type.
 inline Batch stored(const Batch& batch, DType type) {
   Batch result = batch;
   Tensor(type, TensorLayout::nchw, batch, 0, batch.samples).unpack(result, 0);
   return result;
 }
 
-// Of a buffer of f64 or f32.
+// Returns the values of a buffer of f64 or f32.
 inline Numbers numbers(const Buffer& buffer) {
   Numbers result;
   for (std::size_t i = 0; i < buffer.count; ++i)
@@ -191,8 +190,8 @@ inline void assign(const Buffer& buffer, const Numbers& values) {
   }
 }
 
-// The largest difference, as a part of the largest value. For numbers of one size: a large channel
-// hides what is wrong in a small one.
+// Returns the largest difference divided by the largest value. Only for numbers of similar size: a
+// large channel would hide errors in a small one.
 inline double difference(const Numbers& got, const Numbers& wanted) {
   double largest = 0, most = 0;
   if (got.size() != wanted.size()) return INFINITY;
@@ -204,7 +203,7 @@ inline double difference(const Numbers& got, const Numbers& wanted) {
   }
   return largest == 0 ? most : most / largest;
 }
-// For batches: each channel by its own largest value, the worst of them.
+// For batches: the worst channel, each measured by its own largest value.
 inline double difference_by_channel(const Batch& got, const Numbers& wanted) {
   double worst = 0;
   if (got.values.size() != wanted.size()) return INFINITY;
@@ -219,8 +218,7 @@ inline double difference_by_channel(const Batch& got, const Numbers& wanted) {
   }
   return worst;
 }
-// For what is one number a channel: each difference as a part of that channel's scale, the worst of
-// them.
+// For one number in each channel: the worst difference, each divided by its channel's scale.
 inline double difference_of_scales(const Numbers& got, const Numbers& wanted,
                                    const Numbers& scales) {
   double worst = 0;

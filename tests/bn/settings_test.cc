@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ranks whose layers are not the same layer, or not made alike, are told in the first step: which
-// rank, and what differs.
+// If ranks use different layers, or made them differently, they are told in the first step which
+// rank differs, and in what.
 #include <functional>
 
 #include <rondo/error.h>
@@ -97,7 +97,7 @@ TEST_CASE("a layer made where another has gone has its number") {
           second(std::in_place, c, channels);
       forward(*first);
       forward(*second);
-      // Which of them goes first does not matter.
+      // The order of destruction does not matter.
       if (rank == 0) first.reset();
     }
     forward(stays);

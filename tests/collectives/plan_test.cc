@@ -63,7 +63,8 @@ TEST_CASE("a schedule on hosts") {
   CHECK(describe_schedule(on_hosts, 0)[0] == "round 0: send slice 0 to 2");
   CHECK(check_schedule(on_hosts).problem == "");
   on_hosts.hosts.pop_back();
-  CHECK_THROWS_WITH(describe_schedule(on_hosts, 0), "hosts are given for 3 ranks, and there are 4");
+  CHECK_THROWS_WITH(describe_schedule(on_hosts, 0),
+                    "hosts has 3 elements, but there are 4 ranks: give one for each rank");
   CHECK_THROWS_AS(explain_plan({.ranks = 4, .hosts = 5, .algorithm = {}}), Error);
 }
 

@@ -30,7 +30,7 @@ Setup setup_of(const Way& way, bool reproducible = true) {
   return setup;
 }
 
-constexpr std::size_t model_bytes = 4000;  // at least, in f32
+constexpr std::size_t model_bytes = 4000;  // the model has at least so many, in f32
 
 template <class T>
 Tensors train_way(const Way& way) {
@@ -52,7 +52,7 @@ void check_ways(const std::vector<Way>& ways) {
   }
 }
 
-// Some sixty buckets, four, and one.
+// For about sixty buckets, four, and one.
 constexpr std::size_t bucket_sizes[] = {64, 1000, 25 << 20};
 constexpr std::size_t segment_sizes[] = {0, 512, 16 << 10};
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Data-parallel training equals one process with the whole batch: the example's network with fewer
-// channels, 200 steps (in builds with a sanitizer 24), a batch of 16 pictures dealt evenly and
-// unevenly, one rank without any.
+// Data-parallel training equals one process with the whole batch. The network is the example's with
+// fewer channels, trained for 200 steps (24 in builds with a sanitizer). A batch of 16 pictures is
+// dealt evenly and unevenly, also with one rank without any.
 #include <string>
 #include <vector>
 
@@ -50,7 +50,7 @@ TEST_CASE("four ranks train as one process: no batch norm, means weighted by sam
 
 TEST_CASE("four ranks train as one process: clipped gradients") {
   check_equal<double>(NormMode::sync, 1e-9, 0.5);
-  // The bound was met: without it the run is another one.
+  // The bound was reached: a run without it differs.
   CHECK(difference(train_with<double>(even, NormMode::sync, 0.5),
                    train_with<double>(even, NormMode::sync))
             .relative > 1e-3);
@@ -61,7 +61,7 @@ TEST_CASE("batch norm of each rank alone is not one process") {
       difference(train_ranks<double>({.split = whole, .steps = 10, .norms = NormMode::none}),
                  train_ranks<double>({.split = even, .steps = 10, .norms = NormMode::none}));
   CHECK(found.relative < 1e-9);
-  // What these tests measure can be seen by them.
+  // The difference that these tests look for is large enough to be found.
   const auto alone = train_ranks<double>({.split = whole, .steps = 10, .norms = NormMode::local});
   const auto dealt = train_ranks<double>({.split = even, .steps = 10, .norms = NormMode::local});
   CHECK(difference(alone, dealt).relative > 1e-3);

@@ -22,10 +22,10 @@ struct Job {
   std::size_t bucket_bytes = 4096;
   double clip = 0;
   std::uint64_t seed = 7;         // of pictures
-  std::size_t least_buckets = 1;  // with fewer the run shows nothing of buckets, and fails
+  std::size_t least_buckets = 1;  // fewer would not test buckets: then the run fails
 };
 
-// A tensor at the end of a run: values, and the bits they have.
+// A tensor at the end of a run: its values and their bits.
 struct Tensor {
   std::string name;
   std::vector<double> values;
@@ -33,16 +33,17 @@ struct Tensor {
 };
 using Tensors = std::vector<Tensor>;
 
-// Trains on this rank. The pictures of a batch and their order are the same however they are dealt.
+// Trains on this rank. The split does not change the pictures of a batch or their order.
 template <class T>
 Tensors train_job(Communicator& communicator, const Job& job);
 
-// On as many ranks as the job's split has, as threads; throws unless all end with the same bits.
+// Trains on one thread for each rank of the job's split. Throws unless all ranks end with the same
+// bits.
 template <class T>
 Tensors train_ranks(const Job& job, Setup setup = {});
 
-// The largest difference of a value, by the largest value of its tensor; and in which tensor. The
-// points about which batch norm sums are no result: they depend on how samples are split.
+// The largest difference of a value, divided by the largest value of its tensor, and the name of
+// that tensor. The points about which batch norm sums are left out: they depend on the split.
 struct Difference {
   double relative = 0;
   std::string tensor;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What one rank alone does wrong, or cannot do, is told to all.
+// All ranks are told what one rank alone does wrong or cannot do.
 #include <stdexcept>
 
 #include "catch.h"
@@ -46,7 +46,7 @@ TEST_CASE("what one rank cannot have is refused on all, and nobody waits") {
 
 TEST_CASE("ranks that take different buckets for the same are told which is where") {
   CHECK_NOTHROW(run_communicators(three(), "two models", [&](Communicator& communicator, int rank) {
-    const Model model = Model::of({100});  // of both: nothing else tells them apart
+    const Model model = Model::of({100});  // for both buckets: only their number differs
     GradientBuckets one(communicator, model.parameters()), other(communicator, model.parameters());
     run_step(one, model, 0, rank);
     run_step(other, model, 0, rank);
@@ -59,7 +59,8 @@ TEST_CASE("ranks that take different buckets for the same are told which is wher
   }));
 }
 
-// Of a step with a mean and weights that differ, in which rank 0 warns.
+// Returns the message of a step in which rank 0 warns about weights that differ, and `fail` is
+// called.
 std::string message_of_failing_warning(Communicator& communicator,
                                        const std::function<void()>& fail) {
   const Model model = Model::of({100});
@@ -88,8 +89,8 @@ TEST_CASE("a failure of one rank alone ends the step on all, with its cause") {
   }));
 }
 
-// As in a backward pass with collectives of its own: the others wait there for this rank, and it
-// for their part of its buckets.
+// As in a backward pass with collectives of its own: the others wait in one of them for this rank,
+// which waits for their part of its buckets.
 TEST_CASE("a rank that leaves a step by an exception ends it on all") {
   const Model model(std::vector<Tensor>(60, {16, DType::f32}));
   CHECK_NOTHROW(run_communicators(three(), "exception", [&](Communicator& communicator, int rank) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What gradients are after finish(), against a plain sum.
+// Gradients after finish(), compared with a plain sum.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -19,7 +19,7 @@ struct Case {
   std::vector<double> weights;  // by rank
 };
 
-// What the sum of weights * gradients is multiplied with.
+// Returns the factor for the sum of weights * gradients.
 double factor_of(const Case& what, std::vector<double>& weights) {
   double sum = 0, active = 0;
   for (double& weight : weights) {
@@ -94,7 +94,7 @@ TEST_CASE("ranks without data keep the others company") {
     options.first_bucket_bytes = options.bucket_bytes = 512;
     GradientBuckets buckets(communicator, model.parameters(), options);
     for (std::size_t step = 0; step < 6; ++step) {
-      std::vector<double> weights;  // rank r has data for r + 1 steps; from step 4 on nobody has
+      std::vector<double> weights;  // rank r has data for r + 1 steps; from step 4 on no rank has
       double sum = 0;
       for (int r = 0; r < 4; ++r)
         sum += weights.emplace_back(step <= static_cast<std::size_t>(r) ? r + 2 : 0);
@@ -107,7 +107,7 @@ TEST_CASE("ranks without data keep the others company") {
   }));
 }
 
-// The bits of all gradients after some steps.
+// Returns the bits of all gradients after some steps.
 using Bits = std::vector<std::vector<std::byte>>;
 
 Bits bits_of(const Setup& setup, const Model& model, GradientOptions options) {
@@ -221,7 +221,7 @@ TEST_CASE("weights that differ under a plain mean give one warning") {
   CHECK(warnings == wanted);
 }
 
-// By less than sums of weights and of their squares can tell.
+// They differ by less than sums of weights and of their squares can show.
 TEST_CASE("weights that differ in their last digits differ") {
   const Model model = Model::of({10});
   int warnings = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models, options, weights, unused gradients and orders of readiness on a seed, over links that
-// delay and split, against a plain sum.
+// Models, options, weights, unused gradients and orders of readiness, drawn from a seed, over links
+// that delay and split, compared with a plain sum.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -41,7 +41,7 @@ struct Drawn {
     constexpr double weights[] = {1, 1, 2, 5, 0};
     return weights[mixed(seed, step, static_cast<std::uint64_t>(rank)) % 5];
   }
-  // In some steps some parameters on some ranks, some of them everywhere.
+  // In some steps some parameters are unused on some ranks, and some of them on all.
   bool unused(std::size_t step, int rank, std::size_t parameter) const {
     if (unused_in == 0 || step % unused_in != 0) return false;
     const std::uint64_t everywhere = mixed(seed + step, parameter, 99) % 4;
@@ -57,7 +57,7 @@ struct Drawn {
   std::size_t unused_in = 0;
 };
 
-// What this rank leaves where it has nothing to give.
+// The value that this rank leaves in a gradient that it does not give.
 constexpr double rest(int rank) {
   return rank + 0.5;
 }
@@ -83,7 +83,7 @@ void run_drawn_step(GradientBuckets& buckets, const Drawn& drawn, std::size_t st
   buckets.finish();
 }
 
-// What each rank's gradient counts in the average.
+// Returns the factor of each rank's gradient in the average.
 std::vector<double> shares_of(const Drawn& drawn, std::size_t step) {
   std::vector<double> shares;
   double sum = 0, active = 0;

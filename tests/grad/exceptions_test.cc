@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An exception that leaves a step ends it on all ranks at once, in every phase. The throwing rank's
-// communicator outlives the step, so that the others cannot learn of it by a rank that has left.
-// The deadline is too long to wait for.
+// communicator outlives the step, so the others do not learn of it from a rank that left. The
+// deadline is too long to wait for.
 #include <latch>
 #include <optional>
 #include <stdexcept>
@@ -27,8 +27,8 @@ Setup ranks() {
 
 using Body = std::function<void(GradientBuckets&, Communicator&, int)>;
 
-// Runs body on all ranks with buckets that die when it throws. Rank 1 must throw "no more batches",
-// the others get an Error that says who left and `said`.
+// Runs body on all ranks. The buckets are destroyed when it throws. Rank 1 must throw "no more
+// batches"; the others must get an Error that says who left and `said`.
 void check_told(const Setup& setup, const std::string& said, const Body& body) {
   const Model model(std::vector<Tensor>(20, {16, DType::f32}));
   std::latch told(size);
@@ -38,7 +38,7 @@ void check_told(const Setup& setup, const std::string& said, const Body& body) {
     std::string message = "no error";
     try {
       GradientBuckets buckets(communicator, model.parameters(), options);
-      communicator.barrier(urgent).wait();  // nobody is in the constructor any more
+      communicator.barrier(urgent).wait();  // all ranks have left the constructor
       body(buckets, communicator, rank);
     } catch (const std::exception& error) {
       message = error.what();
@@ -110,7 +110,7 @@ TEST_CASE("step() tells all ranks what the exception says") {
              });
 }
 
-// As a loop that catches, reports and goes on.
+// Like a training loop that catches, reports and continues.
 TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from then on") {
   const Model model = Model::of({30, 40});
   std::latch stepped(size), told(size);
@@ -136,7 +136,7 @@ TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from th
   }));
 }
 
-// The rank that is mistaken does not wait for the others to begin the step: they wait for it
+// The rank with the mistake does not wait until the others begin the step: they wait for it
 // elsewhere.
 TEST_CASE("a mistake is told also where the others never begin the step") {
   const Model model = Model::of({30, 40});

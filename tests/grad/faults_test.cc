@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mistakes: every rank is told at the end of the same step, with rank and parameter.
+// Mistakes: at the end of the same step every rank gets the rank and the parameter.
 #include <barrier>
 #include <limits>
 #include <thread>
@@ -25,7 +25,7 @@ GradientOptions small_buckets() {
   return options;
 }
 
-// Whatever the code: the message of the Error.
+// Returns the message of the Error, whatever its code.
 std::string message_of(const std::function<void()>& function) {
   try {
     function();
@@ -63,7 +63,7 @@ TEST_CASE("a gradient that is ready twice is named on every rank") {
   const Model model = Model::mixed();
   const bool local = GENERATE(false, true);
   CHECK_NOTHROW(run_communicators(ranks(), "twice", [&](Communicator& communicator, int rank) {
-    // Before the first step has begun the others may still be in their constructor.
+    // The others may still be in their constructor when this rank begins the first step.
     const std::string message = message_of([&] {
       GradientBuckets buckets(communicator, model.parameters(), small_buckets());
       if (local) {
@@ -106,7 +106,7 @@ TEST_CASE("ranks in different steps, or with different checks, are told who is w
   const bool steps = GENERATE(true, false);
   CHECK_NOTHROW(run_communicators(ranks(), "disagree", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), small_buckets());
-    if (steps && rank == 1) {  // one more that travels nowhere
+    if (steps && rank == 1) {  // one more step, which stays local
       const GradientBuckets::Accumulation accumulation(buckets);
       run_step(buckets, model, 0, rank);
     }
@@ -123,7 +123,7 @@ TEST_CASE("ranks in different steps, or with different checks, are told who is w
   }));
 }
 
-// As batch norm does when one rank evaluates: no buckets of this step can bring the ranks together.
+// As when one rank evaluates a batch norm layer: no buckets of this step bring the ranks together.
 TEST_CASE(
     "a rank whose check differs is named also where the others wait for it in an urgent "
     "operation") {
@@ -146,7 +146,7 @@ TEST_CASE(
       }));
 }
 
-// Numbers that differ in bits 20 apart.
+// Pairs of numbers that differ only in bits that are far apart.
 TEST_CASE("checks and options that differ in any bit are noticed") {
   const Model model = Model::of({10});
   using Two = std::pair<std::uint64_t, std::uint64_t>;

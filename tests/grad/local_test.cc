@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which steps stay local is plain, and what would not count there is refused.
+// A step is local or not from its beginning to its end, and a weight that would not count there is
+// refused.
 #include <optional>
 
 #include "catch.h"
@@ -31,7 +32,8 @@ TEST_CASE("an Accumulation lives around whole steps") {
     early.reset();
     expect_contains(error_of(Errc::invalid_argument, [&] { buckets.finish(); }),
                     "finish(): the Accumulation of step 2 was destroyed too early");
-    // Nothing has been harmed: with another one the step ends.
+    // The refused finish() changed nothing: the step still needs its Accumulation, and a late one
+    // is refused.
     expect_contains(error_of(Errc::invalid_argument,
                              [&] { const GradientBuckets::Accumulation late(buckets); }),
                     "an Accumulation was made in the middle of step 2");
@@ -46,7 +48,7 @@ TEST_CASE("a weight that would not count is refused") {
     {
       const GradientBuckets::Accumulation accumulation(buckets);
       expect_contains(error_of(Errc::invalid_argument, [&] { buckets.begin_step({.weight = 8}); }),
-                      "the weight 8 of a local step would not count");
+                      "a local step cannot have weight 8");
       for (const double weight : {0.0, 1.0}) {
         buckets.begin_step({.weight = weight});
         all_ready(buckets);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model whose gradients are drawn, and what must have become of them.
+// A model whose gradients are drawn, and a check of their averages.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class Model {
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
   std::size_t size() const noexcept { return parameters_.size(); }
   std::size_t count(std::size_t parameter) const;
-  // What this rank's backward pass finds, between -1 and 1, exact in every type.
+  // The gradient of this rank's backward pass: between -1 and 1, exact in every type.
   double value(std::size_t step, int rank, std::size_t parameter, std::size_t element) const;
   // Writes it, multiplied by `times`.
   void write(Buffer view, std::size_t step, int rank, std::size_t parameter,
@@ -47,13 +47,13 @@ std::vector<std::vector<std::byte>> all_bytes(const GradientBuckets& buckets);
 void run_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank,
               const StepOptions& options = {});
 
-// Throws std::runtime_error unless each gradient is sum(weights[rank] * value) * factor, as near as
-// its type allows.
+// Throws std::runtime_error unless each gradient is sum(weights[rank] * value) * factor, within the
+// precision of its type.
 void expect_gradients(const GradientBuckets& buckets, const Model& model, std::size_t step,
                       std::span<const double> weights, double factor);
 
-// The text of the rondo::Error that the function throws, which must have this code; "no error" when
-// there is none.
+// Returns the text of the rondo::Error that the function throws, which must have this code; "no
+// error" if it throws nothing.
 std::string error_of(Errc code, const std::function<void()>& function);
 void expect_contains(const std::string& text, std::string_view part);
 

@@ -11,7 +11,7 @@
 namespace rondo::testing {
 namespace {
 
-// One rank alone has the element; in the wire type it may arise by overflow.
+// Only one rank has the infinite element. In the wire type overflow may cause it.
 TEST_CASE(
     "a gradient that is infinite or NaN on one rank is found on all, and the step can be skipped") {
   const double bad = GENERATE(HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// In a step the bulk operations of a communicator belong to the buckets: others are refused every
-// time, and nothing is harmed.
+// In a step the buckets own the order of bulk operations on the communicator. Others are refused
+// every time, without harm.
 #include <optional>
 #include <vector>
 
@@ -27,7 +27,7 @@ void give(GradientBuckets& buckets, const Model& model, std::size_t step, int ra
   buckets.ready(parameter);
 }
 
-// Whether buckets have started yet or not, which differs between ranks.
+// Refused whether or not buckets have started, which differs between ranks.
 TEST_CASE("a bulk operation in a step is refused every time, with the rule") {
   const Model model(std::vector<Tensor>(8, {16, DType::f32}));
   CHECK_NOTHROW(run_communicators(three(), "collective", [&](Communicator& communicator, int rank) {
@@ -106,7 +106,7 @@ TEST_CASE("steps of two gradient buckets do not interleave on one communicator, 
       }));
 }
 
-// A step that fails gives the order back.
+// A step that fails releases the order.
 TEST_CASE("after ranks have differed the communicator can be used again") {
   const Model model = Model::of({100, 30});
   CHECK_NOTHROW(run_communicators(three(), "given back", [&](Communicator& communicator, int rank) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When buckets start, in which order, and what a step leaves behind.
+// When buckets start, in which order, and what a step leaves in the gradients.
 #include <unistd.h>
 
 #include <algorithm>
@@ -120,7 +120,7 @@ TEST_CASE("buckets start in the order that rank 0 has seen, and no gradient move
     const std::string first_order = buckets.describe();
     for (std::size_t step = 0; step < 4; ++step) {
       const auto before = all_bytes(buckets);
-      // A rank 0 without data has seen nothing; the next step tells.
+      // A rank 0 without data has seen no order and sends one in the next step.
       buckets.begin_step({.weight = step == 0 && rank == 0 ? 0.0 : 1.0});
       expect(before == all_bytes(buckets), "contents have changed in begin_step()");
       expect(addresses(buckets) == views, "a gradient has moved");
@@ -163,8 +163,8 @@ TEST_CASE("a layout in the right order stays") {
 
 enum class Told { hint, at_finish };
 
-// Parameter 0 is unused everywhere, 1 on rank 1, 2 on all but rank 2 of weight 0: as though
-// nowhere.
+// Parameter 0 is unused on all ranks, parameter 1 on rank 1. Parameter 2 is used only on rank 2,
+// whose weight is 0: the same as unused on all ranks.
 bool is_unused(int rank, std::size_t parameter) {
   return parameter == 0 || (parameter == 1 && rank == 1) || (parameter == 2 && rank != 2);
 }
@@ -175,7 +175,8 @@ void unused_step(GradientBuckets& buckets, const Model& model, std::size_t step,
   for (std::size_t i = 0; i < model.size(); ++i) {
     const Buffer view = buckets.gradient(i);
     if (is_unused(rank, i)) unused.push_back(i);
-    // Whatever lies there: of each rank another number, and not a number where it must not matter.
+    // Parameter 0 must stay as it is, so each rank has another number there. The others are NaN,
+    // which must not matter.
     for (std::size_t j = 0; j < view.count; ++j)
       set_element(view, j, i == 0 ? rank + 1 : std::numeric_limits<double>::quiet_NaN());
   }
@@ -220,7 +221,7 @@ TEST_CASE("unused gradients count as zero, and stay as they are where no rank ha
       expect(buckets.norm(0) == 0 && buckets.norm(2) == 0 && buckets.norm(1) > 0,
              "norms of what is used");
     }
-    // Where nobody takes part everything becomes zero.
+    // If no rank takes part, all gradients become zero.
     buckets.step_without_data();
     expect(element_of(buckets.gradient(0), 0) == 0, "nobody took part");
   }));
@@ -293,7 +294,7 @@ TEST_CASE("callbacks come in the order of buckets, and the gradients they name a
       } catch (const std::runtime_error& error) {
         thrown = error.what();
       }
-      // What it throws comes out when the step has ended; those after it are not called.
+      // Its exception is thrown after the step has ended; it is not called for later buckets.
       expect(thrown == (step == 1 ? "from a callback" : ""), thrown);
       expect_gradients(buckets, model, step, threes, 1.0 / 3);
       std::sort(seen.begin(), seen.end());
@@ -344,13 +345,13 @@ TEST_CASE("a trace holds the buckets of all ranks") {
     const auto number = [](const auto& event, const char* key) {
       return event["args"][key].template get<std::size_t>();
     };
-    // What each rank has of each step: buckets queued, buckets on the wire, what was exposed.
+    // For each rank and step: buckets queued, buckets on the wire, exposed time.
     std::map<std::tuple<int, std::size_t, std::string>, std::vector<std::string>> seen;
     for (const auto& event : trace["traceEvents"])
       if (event["ph"] == "X")
         seen[{event["pid"].template get<int>(), number(event, "step"), event["cat"]}].push_back(
             event["name"]);
-    // Numbers as in messages: the first step, before keep_trace(), is 1; two are kept.
+    // Steps have the numbers of messages: the first step, before keep_trace(), is 1; two are kept.
     std::vector<std::string> names;
     for (std::size_t i = 0; i < buckets.statistics().size(); ++i)
       names.push_back("bucket " + std::to_string(i));

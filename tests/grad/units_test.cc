@@ -30,8 +30,8 @@ GradientOptions options_of(Averaging averaging, bool feedback) {
   return options;
 }
 
-// One step with gradients of magnitudes[parameter]; throws unless each average is right to f16's
-// digits.
+// Makes one step with gradients of magnitudes[parameter]. Throws unless each average is right to
+// the digits of f16.
 void check_step(GradientBuckets& buckets, const Model& model, std::size_t step, int rank,
                 Averaging averaging, const std::vector<double>& magnitudes) {
   const double weight = averaging == Averaging::weighted ? rank + 1 : 1;
@@ -71,8 +71,8 @@ TEST_CASE("f16 on the wire keeps small and large gradients side by side, from th
   }));
 }
 
-// By more than there is room for: the bucket travels again. Shrinking takes effect in the next
-// step.
+// They grow by more than the power leaves room for, so the bucket travels again. If they shrink,
+// the power changes in the next step.
 TEST_CASE("gradients that grow a million times in a step are right in that step") {
   const bool feedback = GENERATE(false, true);
   const Model model = Model::of({100, 30, 64});
@@ -86,14 +86,14 @@ TEST_CASE("gradients that grow a million times in a step are right in that step"
   }));
 }
 
-// The second parameter grows so much that the bucket travels twice. What rounding took the first
-// time is not to be given back.
+// The second parameter grows so much that the bucket travels twice. The rounding error of the first
+// time must not be added again.
 TEST_CASE("a bucket that travels again counts once in what rounding has taken") {
   const Model model = Model::of({1, 1});
   CHECK_NOTHROW(run_communicators(three(), "again", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::sum, true));
     double wanted = 0, sum = 0;
-    // With nothing more to give, the rest follows.
+    // In the steps without gradients the residuals follow.
     for (const auto [first, second] :
          {std::pair{1.0, 1.0}, {100.3, 1e6}, {0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}}) {
       buckets.begin_step();
@@ -145,12 +145,12 @@ TEST_CASE("a parameter that is first used later keeps its digits then") {
   }));
 }
 
-// Of zeros nothing is known. Once they have been looked at, buckets start without finish() again.
+// Zeros give no size. After one measurement buckets start before finish() again.
 TEST_CASE("a gradient that is always zero does not keep buckets from starting early") {
   const Model model = Model::of({64, 64, 64, 64});
   CHECK_NOTHROW(run_communicators(three(), "zero", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, false));
-    // A slow header may keep the buckets of a step waiting, but not those of every step.
+    // A slow header may delay the buckets of some steps, but not of every step.
     double early = 0;
     for (std::size_t step = 0; step < 1000 && early == 0; ++step) {
       buckets.begin_step();

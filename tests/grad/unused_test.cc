@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Unused parameters where ranks are in different situations.
+// Unused parameters if ranks are in different situations.
 #include <cmath>
 
 #include "catch.h"
@@ -56,8 +56,8 @@ TEST_CASE("a rank without data keeps others company that name unused gradients")
 
 enum class Told { hint, at_finish };
 
-// A part of a model that only some batches reach, as an expert: rank 0 has reached parameter 0 in a
-// local step.
+// A part of a model that only some batches reach, such as an expert: rank 0 has reached parameter 0
+// in a local step.
 TEST_CASE("what a local step has given travels, also when the step that travels does not use it") {
   const Told told = GENERATE(Told::hint, Told::at_finish);
   const bool wire = GENERATE(false, true);
@@ -90,7 +90,7 @@ TEST_CASE("what a local step has given travels, also when the step that travels 
           expect_all(buckets.gradient(0), 2, "a third of what rank 0 has given");
           expect_all(buckets.gradient(1), 3, "what all have given");
         }
-        // It has travelled: what lies there now is nobody's gradient.
+        // It has travelled: the value that lies there now must not travel.
         fill(buckets.gradient(0), rank + 7);
         buckets.begin_step(step);
         buckets.ready(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A view of a gradient that was taken once stays right, whatever order of readiness buckets learn.
+// A view of a gradient stays valid, whatever order of readiness the buckets learn.
 #include <rondo/batch_norm.h>
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace rondo::testing {
 namespace {
 
-// Parameters of a batch norm layer among others. Gradients become ready in an order that is not the
+// Parameters of a batch norm layer between others. Gradients become ready in another order than the
 // reverse of their registration.
 TEST_CASE("gradients of batch norm that are bound once are right in every step") {
   constexpr std::size_t channels = 6, samples = 5;
@@ -65,7 +65,7 @@ TEST_CASE("gradients of batch norm that are bound once are right in every step")
   }));
 }
 
-// Parts of a gradient may arrive in another order than that of their addresses.
+// Parts of a gradient may arrive in another order than their addresses have.
 TEST_CASE("norms do not depend on the order in which buckets start") {
   const Model model = Model::of({100, 77, 300, 5});
   Setup setup;

@@ -85,8 +85,8 @@ TEST_CASE("a sum over f16 may be larger than f16") {
   }));
 }
 
-// The mean over many steps of a gradient that the wire type cannot hold: without feedback each step
-// makes the same error.
+// The mean over many steps of a gradient that the wire type cannot represent: without feedback each
+// step makes the same error.
 double drift(bool feedback) {
   double worst = 0;
   const Model model = Model::of({64});

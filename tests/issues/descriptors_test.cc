@@ -43,9 +43,10 @@ class FewDescriptors {
 
 TEST_CASE("too few descriptors are told with what to set", "[descriptors]") {
   const std::size_t beyond = std::size_t{1} << 40;
-  CHECK_THROWS_WITH(lib::reserve_descriptors(beyond, 0, "rank 0 of 2 to join"),
-                    Contains("rank 0 of 2 to join needs 1099511627776 open files more than") &&
-                        Contains("raise it to at least") && Contains("ulimit -n"));
+  CHECK_THROWS_WITH(
+      lib::reserve_descriptors(beyond, 0, "joining as rank 0 of 2"),
+      Contains("joining as rank 0 of 2 needs 1099511627776 more open files: this process has") &&
+          Contains("Raise the limit to at least") && Contains("ulimit -n"));
 }
 
 TEST_CASE("the soft limit is raised to what is needed, and as far as the hard one allows",

@@ -67,8 +67,8 @@ class LimitsInConnect(unittest.TestCase):
     def test_descriptors(self):
         for culprit in 0, 2:
             with self.subTest(culprit=culprit):
-                self.run_with(4, culprit, f"rank {culprit} cannot take part: ", f"rank {culprit} of 4 to join needs",
-                              "the limit is 12 (hard limit 12)", "ulimit -n", before=limit_files(12))
+                self.run_with(4, culprit, f"rank {culprit} cannot take part: ", f"joining as rank {culprit} of 4 needs",
+                              "its limit is 12 (hard limit 12)", "ulimit -n", before=limit_files(12))
 
     def test_a_soft_limit_is_raised(self):
         port = free_port()
@@ -78,7 +78,7 @@ class LimitsInConnect(unittest.TestCase):
         for rank, process in enumerate(ranks):
             words = process.communicate(timeout=PATIENCE)[1]
             self.assertEqual(process.returncode, 0, words)
-            self.assertIn(f"rank {rank} of 2 to join: raised the limit of open files (RLIMIT_NOFILE) from 12 to", words)
+            self.assertIn(f"joining as rank {rank} of 2: raised the limit of open files (RLIMIT_NOFILE) from 12 to", words)
 
     def test_ports(self):
         with socket.socket() as taken:

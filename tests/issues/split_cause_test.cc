@@ -48,7 +48,7 @@ TEST_CASE("a split that meets its deadline names the rank that did not come", "[
     INFO("rank " << rank);
     CHECK_THAT(causes[static_cast<std::size_t>(rank)],
                Contains("all_gather") && Contains("\"split\"") &&
-                   Contains("rank 2 has not called") && !Contains("rank 0 is not to be found"));
+                   Contains("rank 2 has not called") && !Contains("rank 0 was not found"));
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Meeting by a file or by the program's store, and what earlier jobs have left there.
+// Joining by a file or by the program's store, and what earlier jobs have left there.
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -29,7 +29,7 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 
-// The identity of a process that has ended and been reaped.
+// Returns the identity of a process that has ended and was reaped.
 std::string gone_process() {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
@@ -70,13 +70,13 @@ TEST_CASE("what an earlier job left behind harms nobody", "[rendezvous]") {
   const std::string path = directory.path() + "/meet";
   const std::uint16_t port = free_port();
   const auto foreign =
-      rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);  // says nothing to anybody
+      rendezvous::listen_on(rendezvous::loopback_address(port), 0, 0);  // never answers
   const std::string process =
       GENERATE(std::string("gone"), std::string("alive"), std::string("elsewhere"));
   for (const std::uint16_t stale_port : {free_port(), port}) {
-    // Of a living process it can only be this one: an announcement of another one that lives is
-    // respected. Nobody answers at the foreign port, so that the ranks find out only when their
-    // handshake takes too long.
+    // Only this process can be the living one here: the announcement of another living process
+    // would be respected. At the foreign port nobody answers, so the ranks notice only when the
+    // handshake takes too long: that port is combined with "gone" alone.
     if (process != "gone" && stale_port == port) continue;
     write_file(path,
                announcement_of(process == "gone" ? gone_process() : rendezvous::process_identity(),
@@ -207,7 +207,8 @@ TEST_CASE("ranks meet by the program's store, time and again", "[rendezvous]") {
   MapStore store;
   Options options = with_deadline(milliseconds{20'000});
   options.store = &store;
-  // The second round finds the value of the first, which leads nowhere any more.
+  // From the second round on the store has the value of an earlier round, where nobody listens any
+  // more.
   for (int round = 0; round < 3; ++round)
     CHECK(what_is_wrong(join_all(all_places(4, ""), options)) == "");
   CHECK(what_is_wrong(join_all(all_places(4, "", "secret"), options)) == "");

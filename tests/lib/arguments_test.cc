@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calls that cannot be are refused at once, with what was given and what is possible.
+// Wrong calls are refused at once, with the given value and what is possible.
 #include "lib/arguments.h"
 
 #include <array>

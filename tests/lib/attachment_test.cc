@@ -62,7 +62,7 @@ TEST_CASE("threads that attach under one key get one object") {
   CHECK(alive == 1);
 }
 
-// Owns the memory of an operation that is under way when the communicator ends.
+// Owns the memory of an operation that is under way when the communicator is destroyed.
 struct OperationMemory final : Attachment {
   std::vector<float> values = std::vector<float>(1000, 1.0F);
 };

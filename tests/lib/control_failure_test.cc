@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane when ranks die, hang, or say what they should not.
+// The control plane when ranks die, hang or send wrong messages.
 #include "catch.h"
 #include "lib/control/culprits.h"
 #include "lib/control/messages.h"
@@ -122,7 +122,8 @@ TEST_CASE("a stall in one lane shows that the ranks disagree in the other", "[co
   }
 }
 
-// Rank 2 keeps the first inquiry open for a second; what is asked meanwhile is answered after it.
+// Rank 2 does not answer, so the first inquiry takes a second. A deadline that passes meanwhile is
+// asked about afterwards.
 TEST_CASE("a deadline that passes during an inquiry about something else is not lost",
           "[control]") {
   auto half = without_control_of(2, 3);
@@ -266,7 +267,7 @@ TEST_CASE("nonsense on a control connection ends it and names the sender", "[con
 TEST_CASE("closing is bounded whatever the others do", "[control]") {
   const int raw = GENERATE(0, 1);
   auto half = without_control_of(raw, 3);
-  // More than any socket takes, to somebody who never reads.
+  // More than any socket takes, for a rank that never reads.
   if (raw == 1)
     for (int i = 0; i < 2000; ++i)
       half.ranks[2].control->report_deadline(Priority::bulk, 1, milliseconds{1},
@@ -297,11 +298,10 @@ TEST_CASE("the culprits of a missed deadline are found in order", "[control]") {
   ranks[0].status = standing(41, 40, {3});
   ranks[1].status = standing(41, 40, {0});
   ranks[2].status = standing(41, 40, {1});
-  CHECK(cause() ==
-        "all_reduce #41 did not end within 2.5 s: rank 3 is the one for which the others wait and "
-        "waits for "
-        "nobody: "
-        "rank 0 waits for rank 3, rank 1 waits for rank 0, rank 2 waits for rank 1");
+  CHECK(
+      cause() ==
+      "all_reduce #41 did not end within 2.5 s: rank 3 holds up the others and waits for no other "
+      "rank: rank 0 waits for rank 3, rank 1 waits for rank 0, rank 2 waits for rank 1");
   ranks[3].status = standing(41, 40, {2});
   CHECK_THAT(cause(), Catch::StartsWith(
                           "all_reduce #41 did not end within 2.5 s: rank 0 waits for rank 3") &&
@@ -323,7 +323,7 @@ TEST_CASE("the culprits of a missed deadline are found in order", "[control]") {
              Contains("the last operation known of it is all_reduce #38 (64 MiB f32 sum)"));
 }
 
-// Rank 0 had a batch fewer and has gone on to the metrics; the others wait for it with their
+// Rank 0 had a batch fewer and already reduces metrics; the others wait for it with their
 // gradients.
 TEST_CASE("who waits for whom is told across lanes, the one who is alone first", "[control]") {
   engine::RankStatus ahead, behind;
@@ -357,7 +357,7 @@ TEST_CASE("who waits for whom is told across lanes, the one who is alone first",
         "called; rank 1 has waited for 3 s in receive #3 (8 f32 from rank 0, tag 7) for rank 0");
 }
 
-// What it said of itself last is older than its farewell.
+// The last status of the rank is older than its farewell.
 TEST_CASE("a rank that has left waits for nothing", "[control]") {
   std::vector<control::Standing> ranks(
       3, {control::Standing::State::answered, true, standing(41, 40)});

@@ -62,7 +62,7 @@ TEST_CASE("cut and stretched control messages are refused", "[control]") {
   for (const control::ControlMessage& message : all_messages()) {
     const auto frame = control::encode(message);
     const auto [type, payload] = parts(frame);
-    // A record is whatever is left: only its fixed part can be cut.
+    // A record is everything after the fixed part, so only the fixed part can be too short.
     const bool blob = std::holds_alternative<control::RecordMessage>(message) ||
                       std::holds_alternative<control::MemberMessage>(message);
     const std::size_t fixed = std::holds_alternative<control::RecordMessage>(message) ? 8 : 4;

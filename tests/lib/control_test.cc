@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The control plane while everything goes well: first causes on purpose, leaving, closing, idling.
+// The control plane when nothing breaks: causes that ranks report, leaving, closing, idling.
 #include "lib/control/control.h"
 
 #include <time.h>
@@ -105,7 +105,7 @@ TEST_CASE("rank 0 goes first when the others have finished as much", "[control]"
   ranks[0].control.reset();
   for (std::size_t rank : {1u, 2u}) {
     CHECK(ranks[rank].listener->wait_for_left(0));
-    // Without a hub each rank has its own cause, at once.
+    // Without a hub each rank's own report is its cause, at once.
     ranks[rank].control->report({Errc::peer_left, "rank 0 left"});
     CHECK(ranks[rank].wait_for_failure().cause == "rank 0 left");
     ranks[rank].control->leave(finished, base::after(base::Clock::now(), milliseconds{20'000}));
@@ -159,8 +159,7 @@ TEST_CASE("after the end everything may still be called", "[control]") {
     party.control->leave(none, base::after(base::Clock::now(), milliseconds{50}));
   }
   CHECK(base::Clock::now() < until);
-  // What is reported after the end fails the rank that reports it, once, and nobody else hears of
-  // it.
+  // A report after the end fails the rank that reports it, once, and no other rank.
   for (const Party& party : ranks) {
     CHECK(party.wait_for_failure().cause == "too late");
     CHECK(party.listener->failures() == 1);

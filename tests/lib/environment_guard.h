@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An environment of the test's own.
+// An environment for one test.
 #pragma once
 
 #include <cstdlib>
@@ -59,7 +59,7 @@ inline constexpr const char* known[] = {"RONDO_RANK",
                                         "SLURM_STEP_ID",
                                         "XDG_RUNTIME_DIR"};
 
-// Exactly these variables of those that matter, until the object goes.
+// Of the variables that matter, sets exactly these, until the object is destroyed.
 class Environment {
  public:
   Environment(std::initializer_list<std::pair<const char*, const char*>> variables) {

@@ -32,7 +32,7 @@ TEST_CASE("RONDO_INTEGRITY and Options::integrity say what is protected between 
     CHECK_THROWS_WITH(wanted(),
                       Catch::Contains("RONDO_INTEGRITY is 'all': it must be headers or payload"));
   }
-  // What the program says comes first.
+  // The value that the program sets comes first.
   const Environment environment{{"RONDO_INTEGRITY", "payload"}};
   options.integrity = "headers";
   CHECK(wanted() == base::Protection::headers);
@@ -223,7 +223,7 @@ TEST_CASE("ranks of one user meet without configuration", "[environment][rendezv
     places.push_back(rendezvous::resolve_place(Options{}));
   }
   CHECK(what_is_wrong(join_all(places)) == "");
-  // The key stays, the job's file does not.
+  // The key stays; the job's file is removed.
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(rendezvous::user_directory()))
     files.push_back(entry.path().filename());

@@ -117,11 +117,11 @@ TEST_CASE("Slurm", "[environment]") {
                                 {"SLURM_JOB_ID", "4711"},      {"SLURM_STEP_ID", "3"}};
   CHECK(rendezvous::resolve_place(Options{}).url == user_prefix(environment) + "slurm-4711-3-2");
   CHECK(rendezvous::resolve_place(Options{}).source == "Slurm");
-  // srun for an MPI program that speaks PMI.
+  // srun with an MPI program that uses PMI.
   ::setenv("PMI_RANK", "0", 1);
   ::setenv("PMI_SIZE", "9", 1);
   CHECK(rendezvous::resolve_place(Options{}).source == "Slurm");
-  // Hydra that has started its daemons with srun.
+  // Hydra, which has started its daemons with srun.
   ::setenv("MPI_LOCALNRANKS", "9", 1);
   CHECK(rendezvous::resolve_place(Options{}).source == "MPICH or Intel MPI");
   ::unsetenv("PMI_RANK");

@@ -26,7 +26,7 @@
 
 namespace rondo::tests {
 
-// A port that nobody listens on, below those that the kernel gives to outgoing connections.
+// Returns a port that nobody listens on, below those that the kernel gives to outgoing connections.
 inline std::uint16_t free_port() {
   static std::atomic<std::uint32_t> next{static_cast<std::uint32_t>(::getpid()) * 37};
   for (;;) {
@@ -88,7 +88,7 @@ inline Options with_deadline(milliseconds time) {
   return options;
 }
 
-// All places at once, each on a thread of its own.
+// Joins all places at once, each on its own thread.
 inline std::vector<Outcome> join_all(const std::vector<rendezvous::Place>& places,
                                      const Options& options = with_deadline(milliseconds{20'000})) {
   std::vector<std::future<Outcome>> futures;
@@ -107,7 +107,7 @@ inline std::vector<rendezvous::Place> all_places(int size, const std::string& ur
   return places;
 }
 
-// An empty message when everything is as it should be.
+// Returns what is wrong; empty if nothing is.
 inline std::string what_is_wrong(const std::vector<Outcome>& outcomes) {
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     const Outcome& outcome = outcomes[rank];
@@ -148,7 +148,7 @@ class MapStore final : public Store {
   std::map<std::string, std::string> values_;
 };
 
-// A directory that goes away with the object.
+// A directory that the destructor removes.
 class Directory {
  public:
   Directory() {

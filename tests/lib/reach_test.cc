@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A rank that finds no way to another one, and what the others hear of it.
+// A rank that cannot reach another one, and what the others are told.
 #include <array>
 
 #include "catch.h"
@@ -14,7 +14,7 @@ using Catch::Contains;
 
 namespace {
 
-// mem that reaches nobody.
+// mem that reaches no rank.
 class Blind final : public transports::Transport {
  public:
   explicit Blind(std::unique_ptr<transports::Transport> inner) : inner_(std::move(inner)) {}

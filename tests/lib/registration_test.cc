@@ -17,7 +17,7 @@ namespace rondo::tests {
 
 namespace {
 
-// What is registered with a transport now. Outlives it.
+// The memory that is registered with a transport now. It outlives the transport.
 class Book {
  public:
   void add(std::span<std::byte> memory) {
@@ -47,7 +47,7 @@ class Book {
   std::vector<std::span<std::byte>> entries_;
 };
 
-// mem that writes down what is registered. Where windows are asked for it also gives memory.
+// mem that notes registrations in a Book. With windows it also gives memory.
 class Registrar final : public transports::Transport {
  public:
   Registrar(std::unique_ptr<transports::Transport> inner, std::shared_ptr<Book> book)
@@ -94,7 +94,7 @@ class Registrar final : public transports::Transport {
   std::shared_ptr<Book> book_;
 };
 
-// Rank 0 of two, over two transports, the first of which gives memory if windows is set.
+// Rank 0 of two, over two transports; the first one gives memory if `windows` is set.
 struct Rank {
   explicit Rank(bool windows) : fabrics{fabric(windows), fabric(false)} {
     auto other = std::async(std::launch::async, [&] { return connect(1); });

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rendezvous with peers that are not what they should be: wrong secrets, other versions, other
-// programs, ranks that die.
+// Rendezvous with wrong peers: wrong secrets, other versions, other programs, ranks that die.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -47,7 +46,7 @@ std::array<std::byte, size> receive(rendezvous::Stream& stream) {
   return bytes;
 }
 
-// Plays a rank up to the welcome.
+// Plays a rank until it is welcome.
 rendezvous::Stream welcomed(std::uint16_t port, std::uint32_t rank, std::uint32_t size,
                             std::string_view secret) {
   rendezvous::Stream stream = connected(port);
@@ -139,7 +138,7 @@ TEST_CASE("rank 0 may come late, after another program had its port", "[rendezvo
   REQUIRE(rendezvous::wait_for(listeners.front().get(), POLLIN,
                                base::after(base::Clock::now(), milliseconds{20'000})));
   {
-    // Speaks first and something else, and goes: rank 1 has certainly tried once and failed.
+    // A stranger answers with other words and closes: rank 1 has now tried once and failed.
     rendezvous::Stream stream(rendezvous::accept_from(listeners.front().get()));
     receive<base::hello_bytes>(stream);
     constexpr std::string_view answer = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n";
@@ -165,7 +164,7 @@ TEST_CASE("what listens there and is not Rondo is named at the deadline", "[rend
   stream.send(std::vector<std::byte>(base::challenge_bytes, std::byte{'?'}));
   const Outcome outcome = rank1.get();
   CHECK(outcome.code == Errc::deadline_exceeded);
-  // The last attempt met a listener that says nothing.
+  // At the last attempt the listener sent nothing.
   CHECK_THAT(outcome.message,
              Catch::Contains("no answer to the handshake") || Catch::Contains("is not Rondo"));
   CHECK(outcome.seconds < 10);
@@ -190,7 +189,7 @@ TEST_CASE("garbage, silence and floods do not disturb the join", "[rendezvous]")
         break;
       default:
         stream.send(base::Initiator({base::Purpose::rendezvous, 3, 4, 0, 0, 0}, 0, "").hello());
-        break;  // and no more
+        break;  // only the hello
     }
   }
   const auto outcomes =

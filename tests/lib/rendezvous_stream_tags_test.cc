@@ -13,7 +13,7 @@
 namespace rondo::tests {
 namespace {
 
-// Two ends of one connection whose frames have tags, or not.
+// Two ends of one connection whose frames have tags or have none.
 struct Connection {
   explicit Connection(base::Protection protection) {
     int sockets[2];
@@ -29,7 +29,7 @@ struct Connection {
     far->protect(acceptor.agreement(proof));
   }
 
-  // Moves what can be moved until so many frames have come or the time is up.
+  // Moves bytes until `count` frames have come or time is up.
   std::vector<rendezvous::StreamFrame> receive(std::size_t count) {
     const base::TimePoint until = base::after(base::Clock::now(), milliseconds{20'000});
     std::vector<rendezvous::StreamFrame> frames;
@@ -76,7 +76,7 @@ TEST_CASE("frames come whole and in order, whoever keeps them until they are sen
     CHECK(right);
     CHECK_FALSE(connection.near->has_unsent());
     CHECK(connection.far->why().empty());
-    // Behind it everything is as before.
+    // After the shared part frames have tags as before.
     connection.near->send(frame_of(7));
     CHECK(connection.receive(1).size() == 1);
   }

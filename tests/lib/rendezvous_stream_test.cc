@@ -27,7 +27,7 @@ TEST_CASE("shared bytes are sent in their place and are not copied", "[stream]")
   CHECK(sender.unsent_bytes() == own);
   sender.send(after);
   CHECK(sender.unsent_bytes() == own + after.size());
-  // There is one at a time; the second is kept like any other.
+  // Only one shared part at a time: the second one is copied like other bytes.
   sender.send_shared(second);
   CHECK(sender.unsent_bytes() == own + after.size() + second.size());
 

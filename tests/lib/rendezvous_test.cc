@@ -16,7 +16,7 @@ constexpr double slowness = 8;
 constexpr double slowness = 1;
 #endif
 
-// Every outcome is an error with that code and the same message, which is returned.
+// Checks that every outcome is an error with this code and the same message; returns the message.
 std::string common_message(const std::vector<Outcome>& outcomes, Errc code) {
   for (const Outcome& outcome : outcomes) {
     CHECK_FALSE(outcome.joined);
@@ -144,15 +144,15 @@ TEST_CASE("without rank 0 the others say so and where they looked", "[rendezvous
       join_all({place_of(1, 3, url), place_of(2, 3, url)}, with_deadline(milliseconds{300}));
   for (const Outcome& outcome : outcomes) {
     CHECK(outcome.code == Errc::deadline_exceeded);
-    CHECK_THAT(outcome.message, Catch::Contains("rank 0 is not to be found") &&
-                                    Catch::Contains(url) && Catch::Contains("connection refused") &&
+    CHECK_THAT(outcome.message, Catch::Contains("rank 0 was not found") && Catch::Contains(url) &&
+                                    Catch::Contains("connection refused") &&
                                     Catch::Contains("0.3 s"));
     CHECK(outcome.seconds < 0.3 + slowness);
   }
 }
 
 TEST_CASE("without a secret only this host can be named", "[rendezvous]") {
-  // An address for documentation (RFC 5737): nobody has it.
+  // An address for documentation (RFC 5737), which no host has.
   for (const int rank : {0, 1}) {
     const Outcome outcome =
         join_one(place_of(rank, 2, "tcp://198.51.100.7:29500"), Options{}, record_of(rank));

@@ -24,7 +24,7 @@ Setup setup_of(Over over, int size) {
   return setup;
 }
 
-// The sum over ranks of what each gives, or a complaint.
+// Returns the sum over ranks of their values.
 int sum(Communicator& communicator, int value) {
   std::vector<std::int32_t> one{value};
   const Buffer buffer = buffer_of(std::span(one));
@@ -40,7 +40,7 @@ std::size_t open_descriptors() {
   return count;
 }
 
-// Pages. Sanitizers keep what has been freed.
+// In pages. Sanitizers keep freed memory.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::size_t most_growth = std::size_t{1} << 40;
 #else
@@ -57,7 +57,7 @@ std::size_t resident_pages() {
 TEST_CASE("a split groups by color and orders by key, then by rank") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   CHECK_NOTHROW(run_communicators(setup_of(over, 7), "split", [](Communicator& c, int rank) {
-    // 0 3 6 | 1 4 | 2 5, each in reverse order; then all with equal keys
+    // Groups 0 3 6, 1 4 and 2 5, each in reverse order; then all ranks with equal keys.
     auto third = c.split(rank % 3, -rank);
     expect(third.has_value(), "no communicator");
     const int size = rank % 3 == 0 ? 3 : 2;
@@ -188,7 +188,7 @@ TEST_CASE("splits leave nothing behind") {
       expect(sum(*both, 1) == 2, "sum");
     }
     c.barrier().wait();
-    // Each of the two may still be closing its last one.
+    // Either rank may still be closing its last communicator.
     expect(open_descriptors() <= descriptors + 32, "descriptors left open");
     expect(resident_pages() <= pages + most_growth, "memory grows");
   }));

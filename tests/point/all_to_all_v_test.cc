@@ -72,7 +72,7 @@ TEST_CASE("all_to_all_v: arguments are checked at once") {
     refused(good, good, i, "in and out overlap");
     refused(good, good, {out.data(), 4, DType::i32}, "in is f32 but out is i32");
     refused({std::size_t(-1), 5}, good, o,
-            "the send counts are more f32 elements than memory can hold");
+            "the send counts add up to more f32 elements than memory can hold");
     c.all_to_all_v(i, good, o, good).wait();
   }));
 }

@@ -48,7 +48,7 @@ TEST_CASE("one number that differs shows, on any number of ranks") {
     for (std::size_t i = 0; i < size / 2; ++i) halves[i] = 12;
     CHECK_FALSE(agree(halves));
   }
-  // The mean of all is the number of most: a sum alone would not show it.
+  // Here the mean equals the number of one rank: a plain sum would not show the difference.
   CHECK_FALSE(agree({4, 5, 6}));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every instruction set against the scalar conversions, and those against the definition of the
+// Compares every instruction set with the scalar conversions, and those with the definition of the
 // types.
 #include <cmath>
 #include <cstring>
@@ -22,8 +22,8 @@ using namespace reduce_reference;
 
 constexpr DType short_types[] = {DType::f16, DType::bf16, DType::f8e4m3, DType::f8e5m2};
 
-// Random bits, and around every value that a short type has: itself, its neighbours, and the middle
-// to the next.
+// Random bits, and for every value of a short type: the value, its neighbours, and the middle
+// between it and the next one.
 std::vector<float> many_floats(DType type) {
   std::vector<float> values;
   std::mt19937 random(7);
@@ -56,8 +56,8 @@ std::vector<T> with_scalar(DType from, DType to, const void* in, std::size_t cou
   return out;
 }
 
-// The first element that differs from what the scalar kernel gives, any NaN being like any other;
-// count when none does.
+// Returns the first element that differs from the scalar kernel's; any NaN equals any other. count
+// if none differs.
 std::size_t first_difference(base::Isa isa, DType from, DType to, const std::byte* in,
                              std::size_t count) {
   const auto expected = with_scalar<std::uint64_t>(from, to, in, count);
@@ -194,12 +194,12 @@ TEST_CASE("convert: equal types are copied, other pairs and overlaps are refused
   convert(a.data(), DType::f32, a.data(), DType::f32, 3);
   CHECK(a == b);
   CHECK(refused(a.data(), DType::f32, a.data(), DType::f16, 3) ==
-        "convert: 3 f32 at in overlap f16 at out; give them memory of their own");
+        "convert: in (3 f32) and out (f16) overlap: give each its own memory");
   CHECK(refused(a.data(), DType::f32, a.data() + 1, DType::f32, 2) != "");
-  CHECK(refused(a.data(), DType::f16, b.data(), DType::bf16, 3) ==
-        "convert: there is no conversion from f16 to bf16; one of two floating-point types must be "
-        "f32, or "
-        "both the same");
+  CHECK(
+      refused(a.data(), DType::f16, b.data(), DType::bf16, 3) ==
+      "convert: no conversion from f16 to bf16: both must be floating-point types and one of them "
+      "f32, or both must be the same");
   CHECK(refused(a.data(), DType::f32, b.data(), DType::i32, 3) != "");
   CHECK(refused(a.data(), static_cast<DType>(99), b.data(), static_cast<DType>(99), 3) != "");
   CHECK(refused(nullptr, DType::f32, nullptr, DType::f16, 0) == "");

@@ -15,8 +15,8 @@ inline Setup ranks(int size) {
   return setup;
 }
 
-// What the function throws as an Error with this code; else something that says what happened
-// instead.
+// Returns the text of the Error with this code that the function throws; else a text that says what
+// happened instead.
 template <class Function>
 std::string error_of(Errc code, Function&& function) {
   try {

@@ -36,7 +36,7 @@ std::vector<double> values_of(const std::vector<std::byte>& elements, DType type
   return {values.begin(), values.end()};
 }
 
-// The order that the header promises, word for word.
+// Adds in the order that the header promises.
 double in_promised_order(const std::vector<double>& values) {
   double lane[8] = {};
   for (std::size_t i = 0; i < values.size(); ++i) lane[i % 8] += values[i] * values[i];

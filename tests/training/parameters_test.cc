@@ -21,7 +21,7 @@ std::vector<Parameter> model() {
           {"fc.bias", {10}}};
 }
 
-// On every rank, what check_parameters says where some ranks have changed their model.
+// Returns what check_parameters says, on every rank, if some ranks have changed their model.
 std::string said(int size,
                  const std::map<int, std::function<void(std::vector<Parameter>&)>>& changes,
                  Errc code = Errc::mismatch) {
@@ -109,7 +109,7 @@ TEST_CASE("a list that is wrong in itself is refused on every rank") {
         "on rank 0: two parameters have the name 'fc.bias'; names must be unique");
 }
 
-// Tensors of all sizes and types, whose bytes tell rank and place.
+// Tensors of all sizes and types, whose bytes show rank and place.
 struct Values {
   explicit Values(int rank) {
     const DType types[] = {DType::f32, DType::f64, DType::i64, DType::bf16, DType::u8};

@@ -23,7 +23,8 @@ std::vector<ShardedSampler> samplers(std::size_t samples, int size, const Sample
   return result;
 }
 
-// The next global batch in the order of positions: first of each rank, second of each rank, ...
+// Returns the next global batch in the order of positions: the first sample of each rank, the
+// second of each rank, ...
 Batch global_batch(std::vector<ShardedSampler>& ranks, std::size_t each) {
   std::vector<Batch> parts;
   for (ShardedSampler& rank : ranks) parts.push_back(rank.next(each));
@@ -170,7 +171,7 @@ TEST_CASE("at the end of an epoch all ranks stand at its end, and the next one i
 }
 
 TEST_CASE("the order is the same on every machine") {
-  // Computed by another program from the same definition.
+  // These values are from another program with the same definition.
   CHECK(order_of(10, 0, 0) == std::vector<std::size_t>{1, 2, 5, 7, 0, 8, 4, 3, 9, 6});
   CHECK(order_of(10, 1, 0) == std::vector<std::size_t>{6, 4, 7, 2, 9, 1, 5, 0, 8, 3});
   CHECK(order_of(10, 0, 1) == std::vector<std::size_t>{2, 5, 6, 9, 0, 4, 7, 3, 8, 1});

@@ -19,7 +19,7 @@ namespace {
 using std::chrono::microseconds;
 using Json = nlohmann::json;
 
-// A folder of its own, removed at the end.
+// A new folder, which the destructor removes.
 class Folder {
  public:
   Folder() {
@@ -112,8 +112,8 @@ TEST_CASE(
           Approx(8000 * 4.0 / 3 / 100e3).epsilon(0.01));
     CHECK(track_name(file, first) == "wire");
     CHECK(track_name(file, second) == "wire 2");
-    // All ranks are threads here, so there is one clock: what is found of it must be as good as it
-    // says.
+    // All ranks are threads here, so there is one clock: the clock offset that was found must be
+    // within its stated error.
     const std::string name = events_of(file, rank, "M")[0]["args"]["name"];
     const double off =
         instants[0]["ts"].get<double>() - events_of(file, 0, "i")[0]["ts"].get<double>();
@@ -154,7 +154,7 @@ TEST_CASE("a trace keeps whole steps only, and no more than it was made for") {
     grad::Trace trace(2, 1), nothing;
     keep_steps(nothing, now, 2);
     trace.begin_step(6, now);
-    trace.add(0, 1, now, now, now);  // this step is given up
+    trace.add(0, 1, now, now, now);  // this step never finishes
     keep_steps(trace, now, 3);
     trace.expect(5);
     trace.save(c, folder.file("two"));

@@ -44,7 +44,7 @@ TEST_CASE("ranks with different numbers of batches stop together, and none is lo
 
 TEST_CASE("shadows run in the order in which they were added") {
   CHECK_NOTHROW(run_communicators(ranks(2), "shadow", [](Communicator& c, int rank) {
-    // Rank 1 has nothing; its shadows meet the operations of rank 0's steps.
+    // Rank 1 has no batch; its shadows take part in the operations of rank 0's steps.
     UnevenInputs inputs(c);
     std::vector<float> first(3, 0.0f), second(5, 0.0f);
     const auto sum = [&c](std::vector<float>& values) {
