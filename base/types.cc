@@ -10,26 +10,9 @@ namespace rondo {
 
 namespace {
 
-struct TypeFacts {
-  std::string_view name;
-  std::size_t bytes;
-  bool integer;
-};
-
 // In the order of the enums.
-constexpr std::array<TypeFacts, moved_dtype_count> type_facts{{{"f64", 8, false},
-                                                               {"f32", 4, false},
-                                                               {"f16", 2, false},
-                                                               {"bf16", 2, false},
-                                                               {"f8e4m3", 1, false},
-                                                               {"f8e5m2", 1, false},
-                                                               {"i64", 8, true},
-                                                               {"u64", 8, true},
-                                                               {"i32", 4, true},
-                                                               {"u32", 4, true},
-                                                               {"i8", 1, true},
-                                                               {"u8", 1, true},
-                                                               {"u16", 2, true}}};
+constexpr std::array<std::string_view, moved_dtype_count> type_names{
+    "f64", "f32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "u64", "i32", "u32", "i8", "u8", "u16"};
 constexpr std::array<std::string_view, reduce_op_count> op_names{
     "sum", "mean", "product", "min", "max", "bit_and", "bit_or", "bit_xor"};
 
@@ -82,29 +65,8 @@ std::optional<Enum> find(std::string_view text,
 
 }  // namespace
 
-bool is_valid(DType type) noexcept {
-  return static_cast<std::size_t>(type) < type_facts.size();
-}
-bool is_valid(ReduceOp op) noexcept {
-  return static_cast<std::size_t>(op) < op_names.size();
-}
-
-std::size_t size_of(DType type) noexcept {
-  return is_valid(type) ? type_facts[static_cast<std::size_t>(type)].bytes : 0;
-}
-
-bool is_integer(DType type) noexcept {
-  return is_valid(type) && type_facts[static_cast<std::size_t>(type)].integer;
-}
-
-bool supports(DType type, ReduceOp op) noexcept {
-  if (static_cast<int>(type) >= dtype_count || !is_valid(op)) return false;
-  const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
-  return !bits || is_integer(type);
-}
-
 std::string_view name_of(DType type) noexcept {
-  return is_valid(type) ? type_facts[static_cast<std::size_t>(type)].name : "unknown";
+  return is_valid(type) ? type_names[static_cast<std::size_t>(type)] : "unknown";
 }
 
 std::string_view name_of(ReduceOp op) noexcept {

@@ -24,7 +24,7 @@ enum class DType : std::uint8_t {
   bf16,
   f8e4m3,
   f8e5m2,
-  i64,
+  i64,  // the first integer type: see is_integer
   u64,
   i32,
   u32,
@@ -74,13 +74,47 @@ struct Buffer {
   int device = -1;
 };
 
-// Bytes of one element.
-RONDO_API std::size_t size_of(DType type) noexcept;
-RONDO_API bool is_integer(DType type) noexcept;
-RONDO_API bool is_valid(DType type) noexcept;
-RONDO_API bool is_valid(ReduceOp op) noexcept;
+constexpr bool is_valid(DType type) noexcept {
+  return static_cast<int>(type) < moved_dtype_count;
+}
+constexpr bool is_valid(ReduceOp op) noexcept {
+  return static_cast<int>(op) < reduce_op_count;
+}
+
+// Bytes of one element; 0 for a value outside the enum.
+constexpr std::size_t size_of(DType type) noexcept {
+  switch (type) {
+    case DType::f64:
+    case DType::i64:
+    case DType::u64:
+      return 8;
+    case DType::f32:
+    case DType::i32:
+    case DType::u32:
+      return 4;
+    case DType::f16:
+    case DType::bf16:
+    case DType::u16:
+      return 2;
+    case DType::f8e4m3:
+    case DType::f8e5m2:
+    case DType::i8:
+    case DType::u8:
+      return 1;
+  }
+  return 0;
+}
+
+constexpr bool is_integer(DType type) noexcept {
+  return type >= DType::i64 && is_valid(type);
+}
+
 // False for the bit operations on floating-point types, and for u16.
-RONDO_API bool supports(DType type, ReduceOp op) noexcept;
+constexpr bool supports(DType type, ReduceOp op) noexcept {
+  if (static_cast<int>(type) >= dtype_count || !is_valid(op)) return false;
+  const bool bits = op == ReduceOp::bit_and || op == ReduceOp::bit_or || op == ReduceOp::bit_xor;
+  return !bits || is_integer(type);
+}
 
 // Returns the name as written above ("bf16", "bit_and", "all_reduce"), or "unknown" for a value
 // outside the enum.

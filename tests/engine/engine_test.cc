@@ -243,6 +243,26 @@ TEST_CASE("fail ends what is pending and what comes with the first cause") {
   CHECK(contains(failure_of(work), "all_reduce #1 (1000 f32 sum, ring over mem): first"));
 }
 
+TEST_CASE("no peer writes into the memory of an operation that has failed") {
+  mem::MemFaults faults;
+  faults.grants = 4;
+  faults.late = 20'000;
+  Cluster cluster(2, faults);
+  Buffers a, b;
+  const auto start = [&](int rank, Buffers& buffers) {
+    return Work(cluster[rank].start(make_call(Collective::broadcast, schedules::Algorithm::star,
+                                              buffers.in, buffers.out, count)));
+  };
+  Work receiver = start(1, b);  // grants its memory to rank 0
+  Work sender = start(0, a);    // takes it at its word, and writes later
+  cluster[1].fail({Errc::aborted, "given up"});
+  CHECK(contains(failure_of(receiver), "given up"));
+  const std::vector<float> used_again(count, 7);
+  b.out = used_again;
+  sender.wait();  // rank 0 has heard of no failure
+  CHECK(b.out == used_again);
+}
+
 TEST_CASE("a flipped bit is never summed when checksums are on") {
   mem::MemFaults faults;
   faults.flips.push_back({0, 1, transports::Lane::bulk, 2, false, 12345});

@@ -19,6 +19,8 @@ mem::MemFaults draw_faults(Draw& draw, int size, Scenario::Kind kind) {
   faults.delay = static_cast<std::uint32_t>(draw(2) * draw(12));
   faults.stall = static_cast<std::uint32_t>(draw(2) * draw(12));
   faults.split = draw(2) * draw(200);
+  faults.grants = static_cast<std::uint32_t>(draw(2) * draw(6));
+  faults.late = static_cast<std::uint32_t>(draw(30));
   const int from = static_cast<int>(draw(n)),
             to = static_cast<int>((static_cast<std::uint64_t>(from) + 1 + draw(n - 1)) % n);
   const transports::Lane lane = draw(4) == 0 ? transports::Lane::urgent : transports::Lane::bulk;
@@ -111,7 +113,8 @@ std::string Scenario::describe() const {
                      std::to_string(setup.options.depth) + ", in flight " +
                      std::to_string(in_flight) + ", capacity " + std::to_string(f.capacity) +
                      ", queue " + std::to_string(f.queue) + ", delay " + std::to_string(f.delay) +
-                     ", stall " + std::to_string(f.stall) + ", split " + std::to_string(f.split);
+                     ", stall " + std::to_string(f.stall) + ", split " + std::to_string(f.split) +
+                     ", grants " + std::to_string(f.grants) + ", late " + std::to_string(f.late);
   const auto route = [](const auto& fault) {
     return std::to_string(fault.from) + "->" + std::to_string(fault.to) +
            (fault.lane == transports::Lane::urgent ? " urgent" : " bulk");

@@ -23,14 +23,11 @@ struct SegmentHead {
   std::atomic<std::uint32_t> extents;  // mask of those that its memory file has (extent.h)
 };
 
-// In SegmentPair::extents: the other rank has got the descriptor of this rank's memory file.
-inline constexpr std::uint64_t descriptor_sent = std::uint64_t{1} << 63;
-
 struct alignas(64) SegmentPair {
   std::atomic<std::uint64_t> changes;                                // of all that follows
   std::atomic<std::uint64_t> produced[transports::link_lane_count];  // bytes since the start
   std::atomic<std::uint64_t> consumed[transports::link_lane_count];
-  // Mask of the other rank's that this one has mapped, and descriptor_sent.
+  // Mask of the other rank's that this one has mapped, and host::descriptor_sent.
   std::atomic<std::uint64_t> extents;
 };
 static_assert(sizeof(SegmentPair) == 64 && std::atomic<std::uint64_t>::is_always_lock_free);

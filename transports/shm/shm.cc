@@ -21,8 +21,8 @@
 #include "base/clock.h"
 #include "transports/host/address.h"
 #include "transports/host/exchange_all.h"
+#include "transports/host/exports.h"
 #include "transports/host/listener.h"
-#include "transports/shm/exports.h"
 #include "transports/shm/link.h"
 #include "transports/shm/neighbour.h"
 #include "transports/shm/windows.h"
@@ -91,7 +91,7 @@ class Shm final : public transports::Transport {
   transports::Link& link(int peer, transports::Lane lane) override;
   transports::Windows* windows() noexcept override { return windows_ ? &*windows_ : nullptr; }
   std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
-    return exports_ && bytes != 0 ? ShmExports::allocate(exports_, bytes) : nullptr;
+    return exports_ && bytes != 0 ? host::Exports::allocate(exports_, bytes) : nullptr;
   }
   bool progress(transports::Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
@@ -124,7 +124,7 @@ class Shm final : public transports::Transport {
   std::vector<std::unique_ptr<ShmNeighbourState>> peers_;  // in order of ranks
   std::vector<Links> links_;                               // in order of ranks
   std::vector<std::size_t> turn_;  // indices of the peers that progress() has to serve
-  std::shared_ptr<ShmExports> exports_;
+  std::shared_ptr<host::Exports> exports_;
   std::optional<ShmWindows> windows_;
   std::uint64_t sleeps_ = 0;
   bool asleep_ = false;
@@ -198,9 +198,10 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
     adopt(std::move(met[i]), std::move(received.at(rank)), i < own_index_ ? i : i + 1, layout);
   }
   turn_.reserve(peers_.size());
-  std::vector<ShmNeighbourState*> peers;
-  for (const auto& peer : peers_) peers.push_back(peer.get());
-  exports_ = std::make_shared<ShmExports>(own_->head(), peers);
+  std::vector<host::ExportPeer> peers;
+  for (const auto& peer : peers_)
+    peers.push_back({peer->socket.get(), &peer->mine.extents, &peer->other.extents});
+  exports_ = std::make_shared<host::Exports>(own_->head().extents, peers);
   windows_.emplace(options_.rank, *own_, peers_, exports_);
 }
 

@@ -39,7 +39,7 @@ void ShmImports::take_messages() {
 }
 
 void ShmImports::learn(host::Packet packet, std::span<const std::byte> bytes) {
-  const auto magic = std::as_bytes(std::span(memory_magic.data(), memory_magic.size()));
+  const auto magic = std::as_bytes(std::span(host::memory_magic.data(), host::memory_magic.size()));
   if (!std::ranges::equal(bytes, magic) || !packet.descriptors[0])
     return complain("it sent an invalid message");
   if (!memory_) memory_ = std::move(packet.descriptors[0]);
@@ -86,7 +86,7 @@ std::byte* ShmImports::map(transports::WindowPlace place, std::size_t bytes) con
 
 ShmWindows::ShmWindows(int rank, const Segment& own,
                        std::span<const std::unique_ptr<ShmNeighbourState>> peers,
-                       std::shared_ptr<ShmExports> exports)
+                       std::shared_ptr<host::Exports> exports)
     : rank_(rank), own_(own), peers_(peers), exports_(std::move(exports)), ranks_{rank} {
   for (const auto& peer : peers_) {
     ranks_.push_back(peer->rank);

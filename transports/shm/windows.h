@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/quota_log.h"
-#include "transports/shm/exports.h"
+#include "transports/host/exports.h"
 #include "transports/shm/neighbour.h"
 #include "transports/shm/segment.h"
 #include "transports/transport.h"
@@ -19,7 +19,7 @@ namespace rondo::shm {
 // Maps the memory that one peer has allocated, by extents (extent.h), as soon as the peer has sent
 // its descriptor. Everything from the peer is checked. Thread-bound (the driver of the transport),
 // without locks. If an extent cannot be mapped, it logs a warning and tries again every 100 ms;
-// meanwhile operations use slots (ShmExports).
+// meanwhile operations use slots (host::Exports).
 class ShmImports {
  public:
   explicit ShmImports(ShmNeighbourState& peer) noexcept : peer_(peer) {}
@@ -28,7 +28,7 @@ class ShmImports {
   // Maps extents of the peer that this rank has not mapped, once the descriptor is there.
   void catch_up() {
     if ((peer_.theirs.head().extents.load(std::memory_order_acquire) & ~mapped_) != 0 &&
-        (peer_.other.extents.load(std::memory_order_acquire) & descriptor_sent) != 0)
+        (peer_.other.extents.load(std::memory_order_acquire) & host::descriptor_sent) != 0)
       map_more();
   }
   std::byte* map(transports::WindowPlace place, std::size_t bytes) const noexcept;
@@ -47,13 +47,13 @@ class ShmImports {
 };
 
 // The windows of the shm transport: areas in the segments, and allocated memory. Thread-bound (the
-// driver of the transport). It takes no lock of its own; find() may take that of ShmExports.
+// driver of the transport). It takes no lock of its own; find() may take that of host::Exports.
 class ShmWindows final : public transports::Windows {
  public:
   // peers: in order of ranks; they and `own` outlive the object.
   ShmWindows(int rank, const Segment& own,
              std::span<const std::unique_ptr<ShmNeighbourState>> peers,
-             std::shared_ptr<ShmExports> exports);
+             std::shared_ptr<host::Exports> exports);
   std::span<const int> ranks() const noexcept override { return ranks_; }
   std::byte* area(int rank) const noexcept override;
   transports::WindowPlace find(const void* data, std::size_t bytes) noexcept override {
@@ -75,7 +75,7 @@ class ShmWindows final : public transports::Windows {
   const int rank_;
   const Segment& own_;
   std::span<const std::unique_ptr<ShmNeighbourState>> peers_;
-  std::shared_ptr<ShmExports> exports_;
+  std::shared_ptr<host::Exports> exports_;
   std::vector<int> ranks_;
   std::vector<ShmImports> imports_;  // by peer
 };

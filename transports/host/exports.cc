@@ -2,7 +2,7 @@
 //
 // Each peer gets this rank's memory file once, in one packet with one descriptor:
 //   memory = "rondomem"
-#include "transports/shm/exports.h"
+#include "transports/host/exports.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@
 
 #include "transports/host/packet.h"
 
-namespace rondo::shm {
+namespace rondo::host {
 namespace {
 
 constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
@@ -33,9 +33,9 @@ constexpr std::size_t alignment_of(std::size_t bytes) noexcept {
 
 }  // namespace
 
-class ShmExports::Owned final : public transports::Allocation {
+class Exports::Owned final : public transports::Allocation {
  public:
-  Owned(std::shared_ptr<ShmExports> exports, std::byte* data, std::size_t bytes)
+  Owned(std::shared_ptr<Exports> exports, std::byte* data, std::size_t bytes)
       : exports_(std::move(exports)), data_(data), bytes_(bytes) {}
   // A child that was forked has a copy of this object, and no say in the memory.
   ~Owned() override {
@@ -44,19 +44,19 @@ class ShmExports::Owned final : public transports::Allocation {
   std::span<std::byte> memory() const noexcept override { return {data_, bytes_}; }
 
  private:
-  std::shared_ptr<ShmExports> exports_;
+  std::shared_ptr<Exports> exports_;
   std::byte* data_;
   std::size_t bytes_;
   pid_t process_ = ::getpid();
 };
 
-ShmExports::ShmExports(SegmentHead& head, const std::vector<ShmNeighbourState*>& peers)
-    : head_(&head) {
-  for (ShmNeighbourState* peer : peers) peers_.push_back({peer, false});
+Exports::Exports(std::atomic<std::uint32_t>& opened, std::span<const ExportPeer> peers)
+    : opened_(&opened) {
+  for (const ExportPeer& peer : peers) peers_.push_back({peer, false});
 }
 
-std::unique_ptr<transports::Allocation> ShmExports::allocate(
-    const std::shared_ptr<ShmExports>& exports, std::size_t bytes) {
+std::unique_ptr<transports::Allocation> Exports::allocate(const std::shared_ptr<Exports>& exports,
+                                                          std::size_t bytes) {
   std::byte* const data = exports->insert(bytes);
   if (data == nullptr) return nullptr;
   try {
@@ -67,9 +67,9 @@ std::unique_ptr<transports::Allocation> ShmExports::allocate(
   }
 }
 
-void ShmExports::close() noexcept {
+void Exports::close() noexcept {
   const std::lock_guard lock(mutex_);
-  head_ = nullptr;
+  opened_ = nullptr;
   peers_.clear();
   memory_.reset();
   halted_ = true;
@@ -77,13 +77,13 @@ void ShmExports::close() noexcept {
 }
 
 // Null when no extent has room, and none may be opened.
-std::byte* ShmExports::insert(std::size_t bytes) {
+std::byte* Exports::insert(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
-  if (head_ == nullptr || bytes > host::Extent(host::Extent::count - 1).bytes()) return nullptr;
+  if (opened_ == nullptr || bytes > Extent(Extent::count - 1).bytes()) return nullptr;
   const std::size_t room = round_up(bytes, page);
   live_.reserve(live_.size() + 1);  // all that can throw comes first
-  for (std::uint32_t i = 0; i < host::Extent::count; ++i) {
-    if (host::Extent(i).bytes() < room) continue;
+  for (std::uint32_t i = 0; i < Extent::count; ++i) {
+    if (Extent(i).bytes() < room) continue;
     if (!extents_[i] && !open(i)) return nullptr;
     const std::size_t offset = take_range(free_[i], room);
     if (offset == SIZE_MAX) continue;
@@ -98,22 +98,21 @@ std::byte* ShmExports::insert(std::size_t bytes) {
 }
 
 // False when the limit of file sizes forbids it.
-bool ShmExports::open(std::uint32_t index) {
-  const host::Extent extent(index);
-  if (!host::fits_file_limit(extent.end())) return false;
-  if (!memory_) memory_ = host::make_growing_memory();
-  if (file_bytes_ < extent.end()) host::grow_memory(memory_.get(), extent.end());
+bool Exports::open(std::uint32_t index) {
+  const Extent extent(index);
+  if (!fits_file_limit(extent.end())) return false;
+  if (!memory_) memory_ = make_growing_memory();
+  if (file_bytes_ < extent.end()) grow_memory(memory_.get(), extent.end());
   file_bytes_ = std::max(file_bytes_, extent.end());
-  host::Mapping mapping(memory_.get(), extent.bytes(), host::Mapping::Access::write,
-                        extent.offset());
+  Mapping mapping(memory_.get(), extent.bytes(), Mapping::Access::write, extent.offset());
   free_[index].emplace(0, extent.bytes());
   extents_[index] = std::move(mapping);
-  head_->extents.fetch_or(extent.bit(), std::memory_order_release);
+  opened_->fetch_or(extent.bit(), std::memory_order_release);
   return true;
 }
 
 // The first range with room; SIZE_MAX when there is none.
-std::size_t ShmExports::take_range(Ranges& free, std::size_t bytes) {
+std::size_t Exports::take_range(Ranges& free, std::size_t bytes) {
   for (auto one = free.begin(); one != free.end(); ++one) {
     const auto [begin, length] = *one;
     const std::size_t offset = round_up(begin, alignment_of(bytes));
@@ -130,7 +129,7 @@ std::size_t ShmExports::take_range(Ranges& free, std::size_t bytes) {
   return SIZE_MAX;
 }
 
-void ShmExports::give_range(Ranges& free, std::size_t offset, std::size_t bytes) {
+void Exports::give_range(Ranges& free, std::size_t offset, std::size_t bytes) {
   auto next = free.lower_bound(offset);
   if (next != free.end() && next->first == offset + bytes) {
     bytes += next->second;
@@ -145,7 +144,7 @@ void ShmExports::give_range(Ranges& free, std::size_t offset, std::size_t bytes)
 }
 
 // The pages go back to the system before the range may be used again.
-void ShmExports::remove(std::uintptr_t begin) noexcept {
+void Exports::remove(std::uintptr_t begin) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::lower_bound(live_, begin, {}, &Live::begin);
   const Live one = *found;
@@ -163,40 +162,36 @@ void ShmExports::remove(std::uintptr_t begin) noexcept {
   }
 }
 
-bool ShmExports::is_everywhere(std::uint32_t extent) noexcept {
-  const std::uint32_t bit = host::Extent(extent).bit();
+bool Exports::is_everywhere(std::uint32_t extent) noexcept {
+  const std::uint32_t bit = Extent(extent).bit();
   if ((everywhere_ & bit) != 0) return true;
   std::uint32_t mapped = UINT32_MAX;
-  for (const Peer& peer : peers_)
-    mapped &= static_cast<std::uint32_t>(peer.state->other.extents.load(std::memory_order_acquire));
+  for (const Peer& peer : peers_) mapped &= peer.mapped();
   everywhere_ |= mapped;
   return (everywhere_ & bit) != 0;
 }
 
 // Sends the descriptor to peers that do not have it, a few at a time: the next ones get it when
 // these have mapped an extent.
-void ShmExports::tell() noexcept {
+void Exports::tell() noexcept {
   std::size_t may_send = std::max<std::size_t>(1, most_in_flight / (peers_.size() + 1));
   for (const Peer& peer : peers_)
-    if (const auto mapped =
-            static_cast<std::uint32_t>(peer.state->other.extents.load(std::memory_order_relaxed));
-        peer.told && mapped == 0 && may_send > 0)
-      --may_send;
+    if (peer.told && peer.mapped() == 0 && may_send > 0) --may_send;
   const std::array<int, 1> descriptor{memory_.get()};
   const auto message = std::as_bytes(std::span(memory_magic.data(), memory_magic.size()));
   for (Peer& peer : peers_) {
     if (peer.told) continue;
     if (may_send == 0) return;
-    const int error = host::send_packet(peer.state->socket.get(), message, descriptor);
+    const int error = send_packet(peer.shared.socket, message, descriptor);
     // Whatever failed, it is tried again when the memory is next used.
     if (error != 0 && error != EPIPE && error != ECONNRESET && error != ENOTCONN) return;
     peer.told = true;
-    peer.state->mine.extents.fetch_or(descriptor_sent, std::memory_order_release);
+    peer.shared.mine->fetch_or(descriptor_sent, std::memory_order_release);
     --may_send;
   }
 }
 
-ShmExports::Known ShmExports::look_up(std::uintptr_t begin, std::uintptr_t end) noexcept {
+Exports::Known Exports::look_up(std::uintptr_t begin, std::uintptr_t end) noexcept {
   const std::lock_guard lock(mutex_);
   const std::uint64_t version = version_.load();
   const auto after = std::ranges::upper_bound(live_, begin, {}, &Live::begin);
@@ -212,7 +207,7 @@ ShmExports::Known ShmExports::look_up(std::uintptr_t begin, std::uintptr_t end) 
 }
 
 // The answers of the last few times hold until something is allocated or freed.
-transports::WindowPlace ShmExports::find(const void* data, std::size_t bytes) noexcept {
+transports::WindowPlace Exports::find(const void* data, std::size_t bytes) noexcept {
   const auto begin = reinterpret_cast<std::uintptr_t>(data), end = begin + bytes;
   if (data == nullptr || end < begin || live_count_.load(std::memory_order_acquire) == 0) return {};
   Known& known = known_[(begin >> 12) * 0x9e3779b97f4a7c15u >> 61];
@@ -224,4 +219,4 @@ transports::WindowPlace ShmExports::find(const void* data, std::size_t bytes) no
   return {known.extent, 1, known.offset + (begin - known.begin)};
 }
 
-}  // namespace rondo::shm
+}  // namespace rondo::host
