@@ -8,6 +8,7 @@
 
 #include "catch.h"
 #include "equivalence/job.h"
+#include "support/effort.h"
 
 namespace rondo::testing {
 namespace {
@@ -35,7 +36,7 @@ constexpr std::size_t model_bytes = 4000;  // the model has at least so many, in
 template <class T>
 Tensors train_way(const Way& way) {
   const Job job{.split = {5, 3, 8, 0},
-                .steps = effort() < 100 ? 4u : 20u,
+                .steps = few_cases() ? 4u : 20u,
                 .bucket_bytes = way.bucket_bytes,
                 .least_buckets = std::max<std::size_t>(1, model_bytes / way.bucket_bytes)};
   return train_ranks<T>(job, setup_of(way));

@@ -8,6 +8,7 @@
 
 #include "catch.h"
 #include "equivalence/job.h"
+#include "support/effort.h"
 
 namespace rondo::testing {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using train::NormMode;
 
 std::size_t steps(std::size_t most) {
-  return effort() < 100 ? most * 12 / 100 : most;
+  return few_cases() ? most * 12 / 100 : most;
 }
 
 const std::vector<std::size_t> whole = {16}, even = {4, 4, 4, 4}, uneven = {5, 3, 8, 0};

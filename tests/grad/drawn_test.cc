@@ -9,6 +9,7 @@
 #include "catch.h"
 #include "grad/model.h"
 #include "support/draw.h"
+#include "support/effort.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {

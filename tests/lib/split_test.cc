@@ -11,6 +11,7 @@
 
 #include "catch.h"
 #include "lib/connect.h"
+#include "support/effort.h"
 #include "support/ranks.h"
 #include "transports/tcp/tcp.h"
 

@@ -10,6 +10,7 @@
 #include "catch.h"
 #include "point/messages.h"
 #include "support/draw.h"
+#include "support/effort.h"
 #include "transports/transport.h"
 
 namespace rondo::testing {

@@ -5,6 +5,7 @@
 
 #include "catch.h"
 #include "point/messages.h"
+#include "support/effort.h"
 
 namespace rondo::testing {
 namespace {

@@ -15,6 +15,7 @@
 #include "collectives/schedules/schedule.h"
 #include "reproducible/inputs.h"
 #include "support/draw.h"
+#include "support/effort.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "catch.h"
 #include "seeds/scenario.h"
+#include "support/effort.h"
 
 namespace rondo::testing {
 namespace {

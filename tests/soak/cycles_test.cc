@@ -11,6 +11,7 @@
 
 #include "catch.h"
 #include "soak/footprint.h"
+#include "support/effort.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {

@@ -18,6 +18,7 @@
 #include "catch.h"
 #include "soak/calls.h"
 #include "soak/footprint.h"
+#include "support/effort.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {

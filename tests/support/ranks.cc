@@ -154,10 +154,4 @@ void run_communicators(const Setup& setup, std::string_view what,
   run_ranks(setup.size, what, rank_main, limit);
 }
 
-int effort() {
-  const char* text = std::getenv("RONDO_TEST_EFFORT");
-  const int percent = text == nullptr ? 100 : std::atoi(text);
-  return percent < 1 || percent > 100 ? 100 : percent;
-}
-
 }  // namespace rondo::testing

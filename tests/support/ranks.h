@@ -64,8 +64,4 @@ void run_communicators(const Setup& setup, std::string_view what,
                        const std::function<void(Communicator&, int)>& function,
                        std::chrono::seconds limit = std::chrono::seconds{120});
 
-// Returns the percentage of a large test to run: RONDO_TEST_EFFORT, or 100. Builds with a sanitizer
-// set it lower.
-int effort();
-
 }  // namespace rondo::testing

@@ -11,6 +11,7 @@
 #include "collectives/kernels/reduce.h"
 #include "collectives/schedules/call.h"
 #include "collectives/schedules/schedule.h"
+#include "support/effort.h"
 #include "support/ranks.h"
 #include "support/trial.h"
 #include "support/values.h"
