@@ -248,9 +248,9 @@ TEST_CASE("options and arguments that cannot be are refused") {
     SyncBatchNorm layer(c, 4, {.name = "bn"});
     std::vector<float> few(3), four(4);
     std::vector<double> wide(4);
-    refused("are 4 f32 in host memory, not 3 f32",
+    refused("must be 4 f32 in host memory, not 3 f32",
             [&] { layer.bind_gradients(buffer_of(std::span(four)), buffer_of(std::span(few))); });
-    refused("are 4 f32 in host memory, not 4 f64",
+    refused("must be 4 f32 in host memory, not 4 f64",
             [&] { layer.bind_gradients(buffer_of(std::span(wide)), buffer_of(std::span(four))); });
     refused("x has 2 samples of 1 positions", [&] { layer.begin_forward({nullptr, 2, 1}); });
     refused("2^53", [&] { layer.begin_forward({four.data(), std::size_t{1} << 60, 1}); });
