@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a transfer waits for. The test plays the link and the peer,
+// What a transfer waits for, and when it counts as moving. The test plays the link and the peer,
 // frame by frame.
 #include <memory>
 #include <string>
@@ -78,7 +78,7 @@ struct Bench final : engine::OwnerHost {
   std::shared_ptr<engine::OperationPool> pool = std::make_shared<engine::OperationPool>();
   engine::LaneCalls calls{0, transports::Lane::messages};
   PlayedLink out;
-  point::Point point{{0, 2, false}, *this};
+  point::Point point{{0, 2, false}, calls, *this};
 };
 
 const std::string late = "not done within 2 s on rank 0: ";
@@ -133,6 +133,54 @@ TEST_CASE("a send that the link has taken waits for the peer to read it") {
   CHECK(bench.awaited(*send) == std::vector<int>{1});
   bench.point.sent(bench.out);
   CHECK(Bench::done(*send));
+}
+
+TEST_CASE("the oldest call of the lane moves with each of its frames") {
+  Bench bench;
+  Bytes large(2 * point::point_piece_bytes), small(100);
+  const auto receive = bench.start(false, large);
+  bench.arrive(point::PointKind::announce, 1, large.size());
+  bench.complete();
+  bench.point.advance();
+  bench.calls.stands_still();
+  CHECK(bench.calls.stands_still());
+  bench.arrive(point::PointKind::piece, 1, large.size());
+  CHECK(bench.calls.stands_still());
+  bench.complete();
+  CHECK_FALSE(bench.calls.stands_still());
+  // Another call sends, and ends. The oldest one has nothing of that.
+  const auto other = bench.start(true, small, 8);
+  bench.point.advance();
+  REQUIRE(Bench::done(*other));
+  CHECK(bench.calls.stands_still());
+  bench.arrive(point::PointKind::piece, 1, large.size(), point::point_piece_bytes);
+  bench.complete();
+  REQUIRE(Bench::done(*receive));
+  CHECK_FALSE(bench.calls.stands_still());
+}
+
+TEST_CASE("a send moves when the link takes a frame, and when it has sent the last one") {
+  Bench bench;
+  Bytes large(2 * point::point_piece_bytes);
+  bench.out.answer = transports::Send::full;
+  const auto send = bench.start(true, large);
+  bench.point.advance();
+  CHECK(bench.calls.stands_still());
+  bench.out.answer = transports::Send::queued;
+  bench.point.advance();
+  CHECK_FALSE(bench.calls.stands_still());
+  bench.arrive(point::PointKind::grant, 1);
+  bench.complete();
+  CHECK(bench.calls.stands_still());
+  bench.point.advance();
+  CHECK_FALSE(bench.calls.stands_still());
+  REQUIRE(bench.out.frames == 3);
+  for (int frame = 0; frame < bench.out.frames; ++frame) {
+    CHECK_FALSE(Bench::done(*send));
+    bench.point.sent(bench.out);
+  }
+  REQUIRE(Bench::done(*send));
+  CHECK_FALSE(bench.calls.stands_still());
 }
 
 }  // namespace rondo::testing
