@@ -42,9 +42,8 @@ class MemIncoming {
   bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
   // What this program has done wrong, for the message; empty: nothing.
   std::string_view misuse() const noexcept {
-    return broken_promise_     ? "a frame was not taken where its memory had been announced"
-           : frames_.misused() ? transports::Assembler::misuse
-                               : std::string_view();
+    return broken_promise_ ? "a frame was not taken where its memory had been announced"
+                           : frames_.misuse();
   }
   // Whether pump() has something to do. Asked after the bell has been told that this rank lies
   // down.
