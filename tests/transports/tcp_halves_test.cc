@@ -13,6 +13,7 @@
 #include "transports/tcp/frame_receiver.h"
 #include "transports/tcp/piece.h"
 #include "transports/tcp/striped_receiver.h"
+#include "transports/tcp/striped_sender.h"
 
 namespace rondo::testing {
 namespace {
@@ -64,6 +65,16 @@ struct Wire {
   void write(std::span<const std::byte> bytes) const {
     REQUIRE(::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
             static_cast<ssize_t>(bytes.size()));
+  }
+  // Takes all that has come, and says how much that was.
+  std::size_t drain() const {
+    std::array<std::byte, 65536> scratch;
+    std::size_t bytes = 0;
+    for (;;) {
+      const ssize_t count = ::recv(peer.get(), scratch.data(), scratch.size(), 0);
+      if (count <= 0) return bytes;
+      bytes += static_cast<std::size_t>(count);
+    }
   }
   base::FileDescriptor own, peer;
 };
@@ -130,6 +141,33 @@ TEST_CASE("a sink that accepts a frame and does not announce it ends a link of s
   CHECK(receiver.end()->what == "a frame has been accepted and not announced");
   CHECK(receiver.end()->path == path);
   CHECK(receiver.end()->code == Errc::system);
+}
+
+TEST_CASE("after a failure of one path nothing is written on the others") {
+  std::array<Wire, 2> wires;
+  tcp::StripedSender sender(wires.size());
+  for (std::size_t path = 0; path < wires.size(); ++path)
+    sender.attach(path, wires[path].own.get(), 0, {});
+  NoLink link;
+  LearningSink sink;
+  const transports::Blob payload(256 * tcp::piece_bytes);
+  REQUIRE(sender.send(header_of(7), payload, 0) == transports::Send::queued);
+  CHECK(wires[0].drain() > 0);
+  wires[1].peer.reset();
+  // Before the failure, path 0 ends the piece that is under way there, or it does not.
+  const bool ends_piece = GENERATE(true, false);
+  if (ends_piece) sender.flag_room(0);
+  sender.flag_room(1);
+  CHECK(sender.has_work());
+  CHECK(sender.resume(link, sink) == ends_piece);
+  REQUIRE(sender.failure());
+  CHECK(sender.failure()->path == 1);
+  wires[0].drain();
+  sender.flag_room(0);
+  CHECK_FALSE(sender.has_work());
+  CHECK_FALSE(sender.resume(link, sink));
+  CHECK(wires[0].drain() == 0);
+  CHECK(sender.send(header_of(8), {}, 0) == transports::Send::full);
 }
 
 }  // namespace rondo::testing
