@@ -47,7 +47,7 @@ class MemIncoming {
   }
   // Whether pump() has something to do. Asked after the bell has been told that this rank lies
   // down.
-  bool ready() const noexcept { return !stuck() && !ring_.view().empty(); }
+  bool ready() const noexcept { return !stuck() && !held_.load() && !ring_.view().empty(); }
 
  private:
   void grant_ahead(transports::Sink& sink, transports::Link& link);
@@ -62,6 +62,7 @@ class MemIncoming {
   MemRing& ring_;
   MemGrants& grants_;
   std::atomic<bool>& room_wanted_;
+  const std::atomic<bool>& held_;
   MemBell& writer_;
   const MemFaults& faults_;
   MemDice dice_;
