@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -133,17 +134,25 @@ std::vector<HostFlags> checked_hosts(const PlanFlags& flags, const std::string& 
   return {{"", "4", "blocks"}, {"3", "0", "turns"}};
 }
 
+// With few ranks every root is tried; beyond, the first, the middle and the last rank.
+std::vector<int> checked_roots(int ranks) {
+  constexpr int few = 9;
+  if (ranks > few) return {0, ranks / 2, ranks - 1};
+  std::vector<int> roots(static_cast<std::size_t>(ranks));
+  std::iota(roots.begin(), roots.end(), 0);
+  return roots;
+}
+
 void check_one(CheckRun& run, ScheduleQuery query, const std::vector<int>& sizes) {
-  // Up to this many ranks every root is tried. Beyond, three: rank 0, one in the middle, and the
-  // last rank or the one before it.
-  constexpr int all_roots = 9;
   const bool rooted = is_rooted(query.operation);
   const std::uint64_t before = run.proved, wrong = run.wrong;
   for (const int ranks : sizes) {
     query.ranks = ranks;
     run.progress(query);
-    const int step = ranks <= all_roots ? 1 : std::max(1, (ranks - 1) / 2);
-    for (query.root = 0; query.root < (rooted ? ranks : 1); query.root += step) run.prove(query);
+    for (const int root : rooted ? checked_roots(ranks) : std::vector<int>{0}) {
+      query.root = root;
+      run.prove(query);
+    }
   }
   run.clear_progress();
   print("{:<9} {:<14} {}\n", query.algorithm, name_of(query.operation),

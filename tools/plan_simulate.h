@@ -13,7 +13,7 @@ namespace rondo::tools {
 
 // The flags of `rondo plan --simulate`, as the user typed them.
 struct SimulateFlags {
-  std::string hosts, ranks_per_host, placement = "blocks";
+  std::string hosts, placement = "blocks";
   std::string link_latency = "20us", link_rate = "10gbit", link_burst = "0";
   std::string host_latency = "2us", host_rate = "8GB";
   std::string frame_cost = "3us", byte_cost = "0.3ns", reduce_rate = "20GB";

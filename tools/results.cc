@@ -89,7 +89,8 @@ void Results::update(std::optional<Document>& document, std::string_view end, bo
   document->ended = last;
 }
 
-// Writes the second file also when the first one fails.
+// Writes the second file also when the first one fails. Throws the first failure. If both fail, it
+// says the second one here.
 void Results::write(std::string_view missing, bool last) {
   std::exception_ptr lost;
   try {
@@ -97,7 +98,12 @@ void Results::write(std::string_view missing, bool last) {
   } catch (const std::exception&) {
     lost = std::current_exception();
   }
-  update(csv_, csv_end(missing), last);
+  try {
+    update(csv_, csv_end(missing), last);
+  } catch (const std::exception& error) {
+    if (!lost) throw;
+    say("rondo bench: {}\n", error.what());
+  }
   if (lost) std::rethrow_exception(lost);
 }
 

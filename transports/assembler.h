@@ -31,7 +31,6 @@ class Assembler {
   static constexpr std::size_t most_trailer_bytes = 16;
   // A sink may leave fewer than this many bytes unused.
   static constexpr std::size_t most_left_over = 16;
-  static constexpr std::string_view misuse = "received bytes have been left unused";
 
   // A trailer of this size follows every header. Call it before the first frame.
   void expect_trailer(std::size_t bytes) noexcept { head_bytes_ = frame_header_bytes + bytes; }
@@ -42,9 +41,9 @@ class Assembler {
   bool accepted() const noexcept { return state_ == State::payload; }
   // True for good once a header was refused, halt() was called or the sink misused the link.
   bool closed() const noexcept { return state_ == State::closed; }
-  // The sink left too many bytes unused, or accepted a frame that it did not announce: a defect in
-  // this program.
-  bool misused() const noexcept { return misused_; }
+  // What the sink did wrong, a defect in this program: it left too many bytes unused, or accepted a
+  // frame that it did not announce. Empty: nothing.
+  std::string_view misuse() const noexcept { return misuse_; }
   bool collecting() const noexcept { return state_ == State::head; }
   // No byte of the next frame has arrived.
   bool at_boundary() const noexcept { return collecting() && head_come_ == 0; }
@@ -81,7 +80,7 @@ class Assembler {
     }
     if (!announced_) announce(sink.expected(link, 0));
     state_ = announced_ ? State::payload : State::closed;
-    misused_ = !announced_;  // a sink that accepts a frame announces it
+    if (!announced_) misuse_ = "a frame has been accepted and not announced";
     return announced_;
   }
 
@@ -138,7 +137,7 @@ class Assembler {
   };
 
   void close_misused() noexcept {
-    misused_ = true;
+    misuse_ = "received bytes have been left unused";
     left_over_bytes_ = 0;
     state_ = State::closed;
   }
@@ -158,7 +157,8 @@ class Assembler {
   }
 
   State state_ = State::head;
-  bool announced_ = false, misused_ = false;
+  bool announced_ = false;
+  std::string_view misuse_;
   Receive receive_;
   std::size_t head_come_ = 0, head_bytes_ = frame_header_bytes;
   std::size_t come_ = 0;  // bytes of the payload that have arrived

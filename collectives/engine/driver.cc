@@ -106,7 +106,7 @@ bool Driver::drive(const Operation* operation, base::TimePoint until) {
     const base::TimePoint now = base::Clock::now();
     driven_.check_time(now);
     driven_.deliver();
-    if (now >= until) return true;
+    if (now >= until || !wanted(operation)) return true;
     if (moved) continue;
     if (idle++ == 0) idle_since = now;
     const bool contended = now < contended_until_;

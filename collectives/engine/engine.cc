@@ -27,7 +27,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
              LaneCalls(options.rank, transports::Lane::messages)},
       scheduled_{{{options.rank, options.size, options.checksum}, calls_[0], *this},
                  {{options.rank, options.size, options.checksum}, calls_[1], *this}},
-      point_({options.rank, options.size, options.checksum}, *this),
+      point_({options.rank, options.size, options.checksum}, calls_[2], *this),
       owners_{&scheduled_[0], &scheduled_[1], &point_},
       scheduled_pool_(std::make_shared<OperationPool>()),
       direct_pool_(std::make_shared<OperationPool>()),

@@ -36,7 +36,7 @@ class LaneCalls {
 
   // A collective has succeeded: status() names the newest.
   void ended(const CollectiveOperation& operation) noexcept;
-  // Something has moved for a collective of this lane. Messages do not call it.
+  // Something has moved: for any collective of this lane, or for the oldest call of messages.
   void moved() noexcept { ++moves_; }
 
   // Whether nothing has moved since the last call of this function.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <set>
 #include <utility>
 
@@ -20,6 +21,37 @@ constexpr std::size_t most_named = 8;
 std::string progress_text(const Parcel& parcel) {
   return fmt::format("{} of {}", base::describe_bytes(parcel.offset),
                      base::describe_bytes(parcel.bytes));
+}
+
+// The receive whose message is arriving as one frame. Null when there is none, or when the message
+// has no receive yet.
+const Parcel* arriving_receive(const PointPeer& peer) {
+  if (!peer.arriving || peer.frame.kind != PointKind::message) return nullptr;
+  return peer.parcel != nullptr ? peer.parcel : peer.arrival->receiver;
+}
+
+// Calls the function once with each transfer of the operation that has not ended.
+template <class Function>
+void for_each_open(const PointPeer& peer, const engine::Operation& operation, Function function) {
+  const auto look = [&](const Parcel* parcel) {
+    if (parcel != nullptr && parcel->operation == &operation) function(*parcel);
+  };
+  const auto look_at_all = [&](const Chain<Parcel>& chain) {
+    for (const Parcel* parcel = chain.first(); parcel != nullptr; parcel = parcel->next)
+      look(parcel);
+  };
+  for (const Chain<Parcel>& chain : peer.posted) look_at_all(chain);
+  for (const Chain<Parcel>* chain :
+       {&peer.waiting, &peer.announced, &peer.flowing, &peer.matched, &peer.granted})
+    look_at_all(*chain);
+  look(arriving_receive(peer));
+  // What the link has taken whole is in no chain. It may have several frames under way.
+  for (auto frame = peer.flying.begin(); frame != peer.flying.end(); ++frame)
+    if (*frame != nullptr && (*frame)->handed &&
+        std::find(peer.flying.begin(), frame, *frame) == frame)
+      look(*frame);
+  for (const Chain<Arrival>& chain : peer.arrivals)  // messages to this rank itself
+    for (const Arrival* a = chain.first(); a != nullptr; a = a->next) look(a->sender);
 }
 
 }  // namespace
@@ -81,40 +113,21 @@ engine::Traffic Point::traffic() const noexcept {
 std::string Point::missing(const engine::Operation& operation) const {
   std::string text;
   std::size_t named = 0;
-  const auto add = [&](const PointPeer& peer, const Chain<Parcel>& chain) {
-    for (const Parcel* parcel = chain.first(); parcel != nullptr; parcel = parcel->next) {
-      if (parcel->operation != &operation || named++ >= most_named) continue;
-      text += (text.empty() ? "" : "; ") + missing(peer, *parcel);
-    }
-  };
   for (const auto& p : peers_) {
     if (!p) continue;
-    for (const Chain<Parcel>& chain : p->posted) add(*p, chain);
-    for (const Chain<Parcel>* chain :
-         {&p->waiting, &p->announced, &p->flowing, &p->matched, &p->granted})
-      add(*p, *chain);
-    for (const Chain<Arrival>& chain : p->arrivals)  // messages to this rank itself
-      for (const Arrival* a = chain.first(); a != nullptr; a = a->next)
-        if (a->sender != nullptr && a->sender->operation == &operation && named++ < most_named)
-          text += (text.empty() ? "" : "; ") + missing(*p, *a->sender);
+    for_each_open(*p, operation, [&](const Parcel& parcel) {
+      if (named++ < most_named) text += (text.empty() ? "" : "; ") + missing(*p, parcel);
+    });
   }
-  if (text.empty()) return fmt::format("rank {} has not sent all of it", options_.rank);
   if (named > most_named) text += fmt::format("; and {} more", named - most_named);
   return text;
 }
 
 void Point::append_awaited(const engine::Operation& operation, std::vector<int>& ranks) const {
-  const auto is_its = [&](const Chain<Parcel>& chain) {
-    for (const Parcel* parcel = chain.first(); parcel != nullptr; parcel = parcel->next)
-      if (parcel->operation == &operation) return true;
-    return false;
-  };
   for (const auto& p : peers_) {
     if (!p || p->rank == options_.rank) continue;
-    bool awaited = std::ranges::any_of(p->posted, is_its);
-    for (const Chain<Parcel>* chain :
-         {&p->waiting, &p->announced, &p->flowing, &p->matched, &p->granted})
-      awaited = awaited || is_its(*chain);
+    bool awaited = false;
+    for_each_open(*p, operation, [&](const Parcel&) { awaited = true; });
     if (awaited) ranks.push_back(p->rank);
   }
 }
@@ -124,6 +137,12 @@ std::string Point::missing(const PointPeer& peer, const Parcel& parcel) const {
       parcel.key.space != 0
           ? "all_to_all_v"
           : fmt::format("{} with tag {}", parcel.sending ? "receive" : "send", parcel.key.tag);
+  if (parcel.handed)
+    return fmt::format("rank {} has not read all that rank {} has sent for {}", peer.rank,
+                       options_.rank, other);
+  if (&parcel == arriving_receive(peer))
+    return fmt::format("rank {} has sent the header of {}, and not yet all of its {}", peer.rank,
+                       other, base::describe_bytes(parcel.bytes));
   if (parcel.sending && (parcel.offset > 0 || peer.flowing.contains(parcel)))
     return fmt::format("rank {} has taken {} of {}", peer.rank, progress_text(parcel), other);
   if (parcel.sending && peer.waiting.contains(parcel))

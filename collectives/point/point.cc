@@ -30,8 +30,9 @@ PointFrame frame_of(const Parcel& parcel) noexcept {
 
 }  // namespace
 
-Point::Point(const Options& options, engine::OwnerHost& host)
+Point::Point(const Options& options, engine::LaneCalls& calls, engine::OwnerHost& host)
     : options_(options),
+      calls_(calls),
       host_(host),
       peers_(static_cast<std::size_t>(options.size)),
       losses_(options.rank, options.size) {}
@@ -88,8 +89,15 @@ void Point::begin(MessageOperation& operation, const PointCall& call) {
     }
 }
 
+// Only the oldest call counts. The others do not wait for it, so what they move would hide that it
+// stands still.
+void Point::moved(const Parcel& parcel) noexcept {
+  if (parcel.operation == calls_.first()) calls_.moved();
+}
+
 void Point::end(Parcel& parcel) {
   MessageOperation& operation = *parcel.operation;
+  moved(parcel);
   --peer(parcel.peer).pending;
   parcels_.give(parcel);
   if (--operation.transfers_left == 0) host_.finished(operation);

@@ -17,6 +17,7 @@
 #include <system_error>
 #include <vector>
 
+#include "collectives/engine/lane_calls.h"
 #include "collectives/engine/losses.h"
 #include "collectives/engine/owner.h"
 #include "collectives/point/call.h"
@@ -32,8 +33,8 @@ class Point final : public engine::LinkOwner {
     int rank = 0, size = 1;
     bool checksum = false;
   };
-  // host outlives the object.
-  Point(const Options& options, engine::OwnerHost& host);
+  // calls and host outlive the object.
+  Point(const Options& options, engine::LaneCalls& calls, engine::OwnerHost& host);
 
   // Allocates what begin() needs of transfers and peers. It comes before the number is taken,
   // because a number must be used.
@@ -69,6 +70,7 @@ class Point final : public engine::LinkOwner {
  private:
   PointPeer& peer(int rank);
   void activate(PointPeer& peer);
+  void moved(const Parcel& parcel) noexcept;
   void end(Parcel& parcel);
   void post(PointPeer& peer, Parcel& parcel);
   void send_to_self(PointPeer& peer, Parcel& parcel);
@@ -106,6 +108,7 @@ class Point final : public engine::LinkOwner {
   std::string tags_at_hand(const PointPeer& peer) const;
 
   const Options options_;
+  engine::LaneCalls& calls_;
   engine::OwnerHost& host_;
   std::vector<std::unique_ptr<PointPeer>> peers_;  // made when first used
   std::vector<PointPeer*> active_;

@@ -167,7 +167,7 @@ void Point::received_message(PointPeer& peer) {
 void Point::received_piece(PointPeer& peer) {
   Parcel& parcel = *peer.parcel;
   parcel.offset += peer.receive.bytes;
-  if (parcel.offset < parcel.bytes) return;
+  if (parcel.offset < parcel.bytes) return moved(parcel);
   peer.granted.take([&](const Parcel& p) { return &p == &parcel; });
   --peer.granted_count;
   if (!peer.matched.empty()) activate(peer);

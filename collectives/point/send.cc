@@ -80,6 +80,7 @@ bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
   peer.cost_reported = peer.cost_consumed;
   ++traffic_.frames_sent;
   traffic_.bytes_sent += payload.size();
+  if (parcel != nullptr) moved(*parcel);
   if (result == transports::Send::done) return true;
   peer.flying.push_back(parcel);
   if (parcel != nullptr) ++parcel->flying;

@@ -40,6 +40,7 @@ class Cluster {
     }
   }
 
+  mem::MemFabric& fabric() { return fabric_; }
   transports::Transport& transport(int rank) {
     return *transports_[static_cast<std::size_t>(rank)];
   }

@@ -37,8 +37,7 @@ mem::MemFaults with_windows() {
 // Elements of f32, in a window or not.
 class Floats {
  public:
-  Floats(transports::Transport& transport, bool window, std::size_t count, float value)
-      : count_(count) {
+  Floats(transports::Transport& transport, bool window, std::size_t count, float value) {
     if (window && count != 0) allocation_ = transport.allocate(count * sizeof(float));
     if (!allocation_) own_.resize(count);
     std::fill_n(data(), count, value);
@@ -46,13 +45,10 @@ class Floats {
   float* data() {
     return allocation_ ? reinterpret_cast<float*>(allocation_->memory().data()) : own_.data();
   }
-  float& operator[](std::size_t i) { return data()[i]; }
-  std::size_t count() const { return count_; }
 
  private:
   std::unique_ptr<transports::Allocation> allocation_;
   std::vector<float> own_;
-  std::size_t count_;
 };
 
 // Element i of a rank's input. Sums over ranks are exact.

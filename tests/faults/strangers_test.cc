@@ -38,9 +38,9 @@ TEST_CASE("a foreign client that sends garbage disturbs nobody") {
   Group group(3);
   group.start_all({"run", "run", "run"}, 300, 0, 100'000);
   boost::asio::io_context context;
-  std::vector<std::vector<tcp::socket>> guests;
+  std::vector<std::vector<tcp::socket>> strangers;
   for (const std::string& address : group.addresses)
-    guests.push_back(disturb(context, address, random));
+    strangers.push_back(disturb(context, address, random));
   for (int rank = 0; rank < 3; ++rank) {
     const Ending ending = group.ending(rank);
     INFO("rank " << rank << ": " << ending.code << " " << ending.message);

@@ -96,11 +96,14 @@ Input make_input(std::uint64_t seed, const std::vector<Input>& corpus) {
   return input;
 }
 
+// Sorted, because the order of a folder differs between file systems: a seed chooses a file by its
+// place.
 std::vector<std::filesystem::path> list_files(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) return {path};
   std::vector<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(path))
     if (entry.is_regular_file()) files.push_back(entry.path());
+  std::ranges::sort(files);
   return files;
 }
 

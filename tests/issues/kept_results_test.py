@@ -108,6 +108,12 @@ class KeptResults(unittest.TestCase):
         *table, last = self.csv.read_text().splitlines()
         self.assertRegex(last, "^# incomplete: .*No space left on device")
         self.assertEqual(len(list(csv.DictReader(table))), 2)
+        # When both fail, both are told.
+        full = self.folder / "full.csv"
+        full.symlink_to("/dev/full")
+        result = self.bench("--json", "/dev/full", "--csv", full, status=3)
+        for name in "/dev/full", full:
+            self.assertIn(f"cannot write {name}: No space left on device", result.stderr)
         # A complete file stays complete when a later file fails.
         self.bench("--json", self.json, "--write-constants", "/dev/full", status=3)
         self.assertTrue(json.loads(self.json.read_text())["complete"])

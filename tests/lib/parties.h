@@ -82,16 +82,16 @@ inline std::vector<Party> parties(int size, bool start = true) {
 
 // Joined ranks of which rank `raw` has no control plane: the test holds its connections and plays
 // its part.
-struct HalfCompany {
+struct PartlyPlayed {
   std::map<int, Party> ranks;
   std::vector<rendezvous::Stream> streams;
 };
 
-inline HalfCompany without_control_of(int raw, int size) {
+inline PartlyPlayed without_control_of(int raw, int size) {
   const auto places = all_places(size, free_url(), "secret");
   const Options options = with_deadline(milliseconds{20'000});
-  HalfCompany half;
-  auto company = std::async(std::launch::async, [&] {
+  PartlyPlayed result;
+  auto played = std::async(std::launch::async, [&] {
     const rendezvous::Place& place = places[static_cast<std::size_t>(raw)];
     return raw == 0 ? rendezvous::accept_all_ranks(place, options, {})
                     : rendezvous::join_rank_zero(place, options, {});
@@ -99,14 +99,14 @@ inline HalfCompany without_control_of(int raw, int size) {
   std::vector<rendezvous::Place> others = places;
   others.erase(others.begin() + raw);
   auto outcomes = join_all(others, options);
-  half.streams = std::move(company.get().streams);
+  result.streams = std::move(played.get().streams);
   for (std::size_t i = 0; i < others.size(); ++i) {
     if (!outcomes[i].joined) throw std::runtime_error(outcomes[i].message);
-    Party& party = half.ranks[others[i].rank];
+    Party& party = result.ranks[others[i].rank];
     party.control = std::move(outcomes[i].joined->control);
     party.control->start(*party.listener);
   }
-  return half;
+  return result;
 }
 
 inline engine::RankStatus standing(std::uint64_t started, std::uint64_t finished,

@@ -75,9 +75,11 @@ std::string cause_of(const std::string& message) {
 Ended play_rank(const Play& play, Communicator& c, int rank) {
   std::vector<Bytes> memory(play.messages.size() * 2);
   std::vector<std::vector<Transfer>> lists(play.batches);
+  std::vector<std::ptrdiff_t> in_front(play.batches);  // receives before all sends
   for (const Message& m : play.messages) {
-    // All ranks list transfers in the order of the messages, because they match in that order. Each
-    // rank divides them into batches in its own way.
+    // All ranks list sends and receives each in the order of the messages, because they match in
+    // that order. Each rank divides them into batches in its own way, and every third puts the
+    // receives of a batch before its sends.
     const std::size_t list = m.number * play.batches / play.messages.size();
     if (m.from == rank) {
       Bytes& out = memory[2 * m.number] = content(m.from, m.to, m.number, m.bytes);
@@ -86,10 +88,8 @@ Ended play_rank(const Play& play, Communicator& c, int rank) {
     if (m.to == rank) {
       Bytes& in = memory[2 * m.number + 1] = Bytes(m.bytes);
       const std::size_t its = static_cast<std::size_t>(rank) % 2 == 0 ? list : play.batches - 1;
-      lists[its].insert(rank % 3 == 0 && its == list ? lists[its].begin() : lists[its].end(),
-                        receive_of(bytes_of(in), m.from, m.tag));
-      if (rank % 3 == 0 && its == list)
-        std::rotate(lists[its].begin(), lists[its].begin() + 1, lists[its].end());
+      const auto place = rank % 3 == 0 ? lists[its].begin() + in_front[its]++ : lists[its].end();
+      lists[its].insert(place, receive_of(bytes_of(in), m.from, m.tag));
     }
   }
   return ended([&] {

@@ -101,8 +101,8 @@ int be_rank_0(int ranks, const std::string& url, int pipe) {
 }
 
 // One of the other ranks, with one connection to rank 0. Its functions do not block.
-struct Guest {
-  Guest(base::FileDescriptor socket, int rank, int ranks)
+struct Joiner {
+  Joiner(base::FileDescriptor socket, int rank, int ranks)
       : stream(std::move(socket)),
         initiator({base::Purpose::rendezvous, static_cast<std::uint32_t>(rank),
                    static_cast<std::uint32_t>(ranks), 0, 0, 0},
@@ -169,20 +169,20 @@ struct Guest {
   std::size_t drained = 0;
 };
 
-using Guests = std::vector<std::unique_ptr<Guest>>;
+using Joiners = std::vector<std::unique_ptr<Joiner>>;
 
-// Calls step(guest) on those with something to read, until it has returned true for each.
+// Calls step(joiner) on those with something to read, until it has returned true for each.
 template <class Step>
-void until_all(Guests& guests, const Step& step) {
+void until_all(Joiners& joiners, const Step& step) {
   const base::TimePoint until = base::after(base::Clock::now(), limit);
-  std::vector<Guest*> open;
-  for (const auto& guest : guests) open.push_back(guest.get());
+  std::vector<Joiner*> open;
+  for (const auto& joiner : joiners) open.push_back(joiner.get());
   while (!open.empty()) {
     std::vector<pollfd> entries;
-    for (const Guest* guest : open) entries.push_back({guest->stream.descriptor(), POLLIN, 0});
+    for (const Joiner* joiner : open) entries.push_back({joiner->stream.descriptor(), POLLIN, 0});
     if (base::Clock::now() >= until) fail("a phase takes too long");
     ::poll(entries.data(), entries.size(), 1000);
-    std::vector<Guest*> still;
+    std::vector<Joiner*> still;
     for (std::size_t i = 0; i < open.size(); ++i)
       if (entries[i].revents == 0 || !step(*open[i])) still.push_back(open[i]);
     open = std::move(still);
@@ -197,24 +197,24 @@ void read_whole(int pipe, void* to, std::size_t bytes) {
   }
 }
 
-Guests connect_guests(int ranks, const std::string& address) {
+Joiners connect_joiners(int ranks, const std::string& address) {
   const rendezvous::Endpoint endpoint = rendezvous::parse_endpoint(address).front();
   const base::TimePoint until = base::after(base::Clock::now(), limit);
-  Guests guests;
+  Joiners joiners;
   for (int rank = 1; rank < ranks; ++rank)
     for (;;) {
       std::string why;
       if (base::FileDescriptor socket = rendezvous::connect_to(endpoint, until, why)) {
-        guests.push_back(std::make_unique<Guest>(std::move(socket), rank, ranks));
+        joiners.push_back(std::make_unique<Joiner>(std::move(socket), rank, ranks));
         // Rank 0 waits only a short time for a handshake that has begun, and limits their number.
         if (rank % 32 == 0)
-          for (const auto& guest : guests) guest->shake_hands();
+          for (const auto& joiner : joiners) joiner->shake_hands();
         break;
       }
       if (base::Clock::now() >= until) fail(why);
       rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{2}));
     }
-  return guests;
+  return joiners;
 }
 
 std::string free_address() {
@@ -234,23 +234,24 @@ Report measure(int ranks, std::size_t& sent, double& drained) {
   base::FileDescriptor(ends[1]).reset();
   if (child < 0) fail("fork");
 
-  Guests guests = connect_guests(ranks, address);
-  until_all(guests, [](Guest& guest) { return guest.shake_hands(); });
+  Joiners joiners = connect_joiners(ranks, address);
+  until_all(joiners, [](Joiner& joiner) { return joiner.shake_hands(); });
   char joined = 0;
   read_whole(reading.get(), &joined, 1);
   std::size_t expected = control::encode(control::MembersMessage{1, 1}).size();
   expected +=
       static_cast<std::size_t>(ranks) * control::encode(control::MemberMessage{0, record()}).size();
-  until_all(guests, [&](Guest& guest) { return guest.drain(expected); });
+  until_all(joiners, [&](Joiner& joiner) { return joiner.drain(expected); });
   drained = seconds_since(start);
-  sent = expected * guests.size();
-  for (const auto& guest : guests) guest->stream.send(control::encode(control::ReadyMessage{}));
-  until_all(guests, [](Guest& guest) { return guest.hear<control::GoMessage>(); });
-  for (const auto& guest : guests) guest->stream.send(control::encode(control::LeavingMessage{}));
+  sent = expected * joiners.size();
+  for (const auto& joiner : joiners) joiner->stream.send(control::encode(control::ReadyMessage{}));
+  until_all(joiners, [](Joiner& joiner) { return joiner.hear<control::GoMessage>(); });
+  for (const auto& joiner : joiners)
+    joiner->stream.send(control::encode(control::LeavingMessage{}));
   // A rank that got its LeftMessage closes its side.
-  until_all(guests, [](Guest& guest) {
-    if (!guest.hear<control::LeftMessage>()) return false;
-    guest.stream.finish_sending();
+  until_all(joiners, [](Joiner& joiner) {
+    if (!joiner.hear<control::LeftMessage>()) return false;
+    joiner.stream.finish_sending();
     return true;
   });
   Report report;
@@ -276,8 +277,8 @@ int run(int count, char** arguments) {
     const int ranks = std::atoi(arguments[i]);
     if (ranks < 2) fail("RANKS is 2 or more");
     try {
-      const auto guests = static_cast<std::size_t>(ranks);
-      lib::reserve_descriptors(guests + 32, 4 * guests, std::to_string(ranks) + " played ranks");
+      const auto joiners = static_cast<std::size_t>(ranks);
+      lib::reserve_descriptors(joiners + 32, 4 * joiners, std::to_string(ranks) + " played ranks");
     } catch (const Error& error) {
       std::printf("skipped: %s\n", error.what());
       return 77;

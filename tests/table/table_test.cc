@@ -30,15 +30,14 @@ constexpr std::size_t in_flight = 4;
 struct Shape {
   const char* name;
   std::size_t segment_bytes;
-  int depth;  // not read: run_table() chooses one of 1, 2, 3, 5, 8, or leaves it to the planner
   std::vector<std::size_t> counts;
 };
 
 std::vector<Shape> shapes(int size) {
   const auto n = static_cast<std::size_t>(size);
-  return {{"tiny segments", 64, 0, {0, 1, n - 1, n, n + 1, 1000}},
-          {"small segments", 4096, 0, {1000, 10'007}},
-          {"the planner's segments", 0, 0, {0, n + 1, 10'007, 300'000}}};
+  return {{"tiny segments", 64, {0, 1, n - 1, n, n + 1, 1000}},
+          {"small segments", 4096, {1000, 10'007}},
+          {"the planner's segments", 0, {0, n + 1, 10'007, 300'000}}};
 }
 
 bool exists(const std::string& algorithm, Collective operation) {
@@ -135,7 +134,7 @@ void run_list(Communicator& communicator, const std::vector<Case>& cases) {
 
 void run_table(Over over, int size, const std::string& algorithm,
                const std::vector<int>& hosts = {}) {
-  constexpr int depths[] = {1, 2, 3, 5, 8};
+  constexpr int depths[] = {1, 2, 3, 5, 8};  // where segments are given; else the planner's
   for (const Shape& shape : shapes(size)) {
     Setup setup;
     setup.size = size;

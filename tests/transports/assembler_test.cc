@@ -119,7 +119,7 @@ TEST_CASE("a frame is put together from pieces of any size", "[assembler]") {
         CHECK(bench.sink.frames == frame);
         CHECK(bench.sink.buffer == payload);
       }
-      CHECK_FALSE(bench.frames.misused());
+      CHECK(bench.frames.misuse().empty());
     }
 }
 
@@ -183,7 +183,7 @@ TEST_CASE("after a refusal nothing comes any more", "[assembler]") {
   bench.head();
   CHECK_FALSE(bench.frames.show(bench.link, bench.sink));
   CHECK(bench.frames.closed());
-  CHECK_FALSE(bench.frames.misused());
+  CHECK(bench.frames.misuse().empty());
   bench.frames.finish(bench.link, bench.sink);
   CHECK(bench.sink.frames == 0);
 }
@@ -225,9 +225,19 @@ TEST_CASE("a sink that leaves too much has made a mistake", "[assembler]") {
     REQUIRE(bench.frames.left() == 0);
     bench.frames.finish(bench.link, bench.sink);
   }
-  CHECK(bench.frames.misused());
+  CHECK(bench.frames.misuse() == "received bytes have been left unused");
   CHECK(bench.frames.closed());
   CHECK(bench.sink.frames == 0);
+}
+
+TEST_CASE("a sink that accepts a frame and does not announce it has made a mistake",
+          "[assembler]") {
+  Bench bench;
+  bench.sink.known = false;
+  bench.head();
+  CHECK_FALSE(bench.frames.show(bench.link, bench.sink));
+  CHECK(bench.frames.misuse() == "a frame has been accepted and not announced");
+  CHECK(bench.frames.closed());
 }
 
 }  // namespace rondo::testing

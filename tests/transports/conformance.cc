@@ -248,15 +248,15 @@ void stalled_link_lets_sleep(const MakeTransports& make) {
 
 const std::vector<Check>& conformance() {
   static const std::vector<Check> checks{
-      {"placed frames of all sizes, both lanes, both directions", placed},
+      {"placed frames of all sizes, all lanes, both directions", placed},
       {"borrowed frames of all sizes and odd elements", borrowed},
       {"placed and borrowed mixed, in order", mixed},
       {"large frames in both directions at once", large},
       {"many frames without payload", tokens},
       {"held, then accepted", held_then_accepted},
-      {"a held frame does not stop the other lane", hold_does_not_stop_others},
+      {"a held frame does not stop another lane", hold_does_not_stop_others},
       {"refused", refused},
-      {"all pairs of seven ranks, both lanes", many_links},
+      {"all pairs of seven ranks, all lanes", many_links},
       {"closed in order", clean_close},
       {"cut within a frame", cut_within_a_frame},
       {"a receiver that halts writes nothing more", halted_receiver},

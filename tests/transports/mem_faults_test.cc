@@ -50,6 +50,31 @@ TEST_CASE("a clean cut falls on the end of a frame") {
   CHECK(pair.sender.clean);
 }
 
+TEST_CASE("what is held back arrives after its release, and wakes its receiver") {
+  Pair pair;
+  pair.fabric.hold(0, 1, transports::Lane::bulk);
+  pair.run({8, 100});
+  CHECK(pair.sink.arrivals == 0);
+  CHECK(pair.ends[1]->prepare_sleep());
+  pollfd bell{pair.ends[1]->wait_descriptor(), POLLIN, 0};
+  CHECK(::poll(&bell, 1, 0) == 0);
+  pair.fabric.release(0, 1, transports::Lane::bulk);
+  CHECK(::poll(&bell, 1, 0) == 1);
+  CHECK_FALSE(pair.ends[1]->prepare_sleep());
+  pair.settle();
+  pair.check_frames(2);
+  CHECK_THROWS_AS(pair.fabric.hold(0, 0, transports::Lane::bulk), Error);
+  CHECK_THROWS_AS(pair.fabric.release(0, 2, transports::Lane::bulk), Error);
+}
+
+TEST_CASE("a hold concerns one direction and one lane") {
+  Pair pair;
+  pair.fabric.hold(1, 0, transports::Lane::bulk);
+  pair.fabric.hold(0, 1, transports::Lane::urgent);
+  pair.run({8, 100});
+  pair.check_frames(2);
+}
+
 TEST_CASE("an endpoint that goes away closes its links in order") {
   Pair pair;
   pair.run({8, 100});

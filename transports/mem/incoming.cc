@@ -16,12 +16,14 @@ MemIncoming::MemIncoming(MemPipe& pipe, int direction, MemBell& writer, const Me
     : ring_(pipe.rings[direction]),
       grants_(pipe.grants[direction]),
       room_wanted_(pipe.room_wanted[direction]),
+      held_(pipe.held[direction]),
       writer_(writer),
       faults_(faults),
       dice_(dice),
       granted_(faults.grants) {}
 
 bool MemIncoming::pump(transports::Sink& sink, transports::Link& link) {
+  if (held_.load()) return false;
   bool moved = false;
   budget_ = bytes_at_once;
   for (;;) {

@@ -42,13 +42,12 @@ class MemIncoming {
   bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
   // What this program has done wrong, for the message; empty: nothing.
   std::string_view misuse() const noexcept {
-    return broken_promise_     ? "a frame was not taken where its memory had been announced"
-           : frames_.misused() ? transports::Assembler::misuse
-                               : std::string_view();
+    return broken_promise_ ? "a frame was not taken where its memory had been announced"
+                           : frames_.misuse();
   }
   // Whether pump() has something to do. Asked after the bell has been told that this rank lies
   // down.
-  bool ready() const noexcept { return !stuck() && !ring_.view().empty(); }
+  bool ready() const noexcept { return !stuck() && !held_.load() && !ring_.view().empty(); }
 
  private:
   void grant_ahead(transports::Sink& sink, transports::Link& link);
@@ -63,6 +62,7 @@ class MemIncoming {
   MemRing& ring_;
   MemGrants& grants_;
   std::atomic<bool>& room_wanted_;
+  const std::atomic<bool>& held_;
   MemBell& writer_;
   const MemFaults& faults_;
   MemDice dice_;

@@ -7,21 +7,16 @@
 
 namespace rondo::mem {
 
-namespace {
-int direction(int from, int to) noexcept {
-  return from < to ? 0 : 1;
-}
-}  // namespace
-
 MemLink::MemLink(int rank, int peer, transports::Lane lane, MemPipe& pipe, MemBell& other,
                  const MemFaults& faults, std::uint64_t seed)
     : peer_(peer),
       lane_(lane),
       pipe_(pipe),
       other_(other),
-      outgoing_({rank, peer, lane, direction(rank, peer)}, pipe, other, faults,
+      outgoing_({rank, peer, lane, MemPipe::direction(rank, peer)}, pipe, other, faults,
                 MemDice(seed, rank, peer, lane)),
-      incoming_(pipe, direction(peer, rank), other, faults, MemDice(seed, peer, rank, lane)) {}
+      incoming_(pipe, MemPipe::direction(peer, rank), other, faults,
+                MemDice(seed, peer, rank, lane)) {}
 
 MemLink::~MemLink() {
   incoming_.halt();

@@ -144,12 +144,10 @@ void require(bool good, const std::string& message) {
   if (!good) throw Error(Errc::invalid_argument, message);
 }
 
-template <class Fault>
-void check_route(const Fault& fault, int size, const char* name) {
+void check_route(int from, int to, int size, const std::string& name) {
   const auto is_rank = [size](int rank) { return rank >= 0 && rank < size; };
-  require(is_rank(fault.from) && is_rank(fault.to) && fault.from != fault.to,
-          std::string("MemFaults: a ") + name + " from rank " + std::to_string(fault.from) +
-              " to rank " + std::to_string(fault.to) +
+  require(is_rank(from) && is_rank(to) && from != to,
+          name + " from rank " + std::to_string(from) + " to rank " + std::to_string(to) +
               " is not possible: give two different ranks of 0 to " + std::to_string(size - 1));
 }
 
@@ -163,12 +161,23 @@ MemFabric::MemFabric(int size, MemFaults faults, std::uint64_t seed) {
   require(faults.grants <= most_grants, "MemFaults: grants for " + std::to_string(faults.grants) +
                                             " frames are too many: give at most " +
                                             std::to_string(most_grants));
-  for (const auto& cut : faults.cuts) check_route(cut, size, "cut");
-  for (const auto& flip : faults.flips) check_route(flip, size, "flip");
+  for (const auto& cut : faults.cuts) check_route(cut.from, cut.to, size, "MemFaults: a cut");
+  for (const auto& flip : faults.flips) check_route(flip.from, flip.to, size, "MemFaults: a flip");
   state_ = std::make_unique<State>(size, std::move(faults), seed);
 }
 
 MemFabric::~MemFabric() = default;
+
+void MemFabric::hold(int from, int to, transports::Lane lane) {
+  check_route(from, to, state_->size, "MemFabric: a hold");
+  state_->pipe(from, to, static_cast<int>(lane)).held[MemPipe::direction(from, to)].store(true);
+}
+
+void MemFabric::release(int from, int to, transports::Lane lane) {
+  check_route(from, to, state_->size, "MemFabric: a release");
+  state_->pipe(from, to, static_cast<int>(lane)).held[MemPipe::direction(from, to)].store(false);
+  state_->bell(to).ring();
+}
 
 std::unique_ptr<transports::Transport> MemFabric::endpoint(int rank) {
   require(rank >= 0 && rank < state_->size, "MemFabric: there is no rank " + std::to_string(rank) +

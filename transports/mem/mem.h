@@ -82,6 +82,12 @@ class MemFabric {
   // The transport of a rank; once for each rank, or Error(invalid_argument).
   std::unique_ptr<transports::Transport> endpoint(int rank);
 
+  // Holds back what `from` sends to `to` in this lane, until release(): it fills the link and does
+  // not arrive. What `to` is just reading still does. Granted memory is written all the same. Both
+  // are thread-safe, and throw Error(invalid_argument) for ranks that cannot be.
+  void hold(int from, int to, transports::Lane lane);
+  void release(int from, int to, transports::Lane lane);
+
   struct State;
 
  private:

@@ -114,8 +114,11 @@ struct MemPipe {
   enum State : int { open, closed, cut };
   explicit MemPipe(std::size_t capacity) : rings{MemRing(capacity), MemRing(capacity)} {}
 
+  static int direction(int from, int to) noexcept { return from < to ? 0 : 1; }
+
   MemRing rings[2];
-  MemGrants grants[2];  // of the reader of that direction, to its writer
+  MemGrants grants[2];                         // of the reader of that direction, to its writer
+  std::atomic<bool> held[2] = {false, false};  // nothing of that direction arrives
   std::atomic<bool> room_wanted[2] = {false, false};  // by the writer of that direction
   std::atomic<int> state{open};
   static constexpr std::uint64_t not_cut = UINT64_MAX;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "transports/assembler.h"
 #include "transports/shm/neighbour.h"
@@ -37,7 +38,7 @@ class ShmIncoming {
   bool ready() const noexcept { return !stuck() && !corrupt_ && available() != 0; }
   // The peer's counters are impossible.
   bool corrupt() const noexcept { return corrupt_; }
-  bool misused() const noexcept { return frames_.misused(); }
+  std::string_view misuse() const noexcept { return frames_.misuse(); }
 
  private:
   std::uint64_t available() const noexcept;

@@ -23,8 +23,8 @@ bool ShmLink::progress(transports::Sink& sink) {
     break_off(sink, Errc::corrupt, "its counters in shared memory are not possible", false);
     return true;
   }
-  if (incoming_.misused()) {
-    break_off(sink, Errc::system, transports::Assembler::misuse, false);
+  if (!incoming_.misuse().empty()) {
+    break_off(sink, Errc::system, incoming_.misuse(), false);
     return true;
   }
   if (!ended || !over()) return moved;

@@ -86,7 +86,10 @@ bool FrameReceiver::is_genuine() {
 }
 
 bool FrameReceiver::show_header(transports::Link& link, transports::Sink& sink) {
-  return is_genuine() && frames_.show(link, sink);
+  if (!is_genuine()) return false;
+  const bool accepted = frames_.show(link, sink);
+  settle();
+  return accepted;
 }
 
 // Reads the rest of the header, the payload and its tag in one system call.
@@ -163,10 +166,9 @@ bool FrameReceiver::read_frame(transports::Link& link, transports::Sink& sink) {
   return settle();
 }
 
-// Always true: something has been read.
+// Ends the link if the sink has misused it. Always true: something has been read.
 bool FrameReceiver::settle() {
-  if (frames_.misused())
-    end_ = End{std::string(transports::Assembler::misuse), false, Errc::system};
+  if (!frames_.misuse().empty()) end_ = End{std::string(frames_.misuse()), false, Errc::system};
   return true;
 }
 

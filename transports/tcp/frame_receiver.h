@@ -64,7 +64,8 @@ class FrameReceiver {
   bool read_header(transports::Link& link, transports::Sink& sink);
   bool read_frame(transports::Link& link, transports::Sink& sink);
   ssize_t read(std::span<std::byte> payload, std::span<std::byte> tail) noexcept;
-  // False when the header was held or refused, or has a wrong tag.
+  // False when the header was held or refused or has a wrong tag, or when the sink misused the
+  // link.
   bool show_header(transports::Link& link, transports::Sink& sink);
   bool is_genuine();
   bool settle();

@@ -76,8 +76,7 @@ bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bo
       // A peer that sends little mostly uses the first path. epoll flags the others soon enough.
       const bool ask = direct && (i == 0 || pieces_ > 1 || elsewhere_ > 0);
       if (drain(paths_[i], link, sink, ask)) any = moved = true;
-      if (frames_.misused() && !end_)
-        end_ = End{i, std::string(transports::Assembler::misuse), false, Errc::system};
+      note_misuse(i);
       if (frames_.closed() || end_) return true;
       if (frames_.accepted() && finished_ == pieces_) return finish_frame(link, sink);
     }
@@ -97,6 +96,7 @@ bool StripedReceiver::look(transports::Link& link, transports::Sink& sink, bool 
     if (path.piece.sequence != sequence_) continue;
     frames_.set_header(path.piece.header);
     frames_.show(link, sink);
+    note_misuse(static_cast<std::size_t>(&path - paths_.data()));
     return true;
   }
   return moved;
@@ -273,9 +273,13 @@ bool StripedReceiver::finish_frame(transports::Link& link, transports::Sink& sin
   elsewhere_ -= std::min<std::size_t>(elsewhere_, 1);
   finished_ = next_index_ = 0;
   frames_.finish(link, sink);
-  if (frames_.misused())
-    end_ = End{0, std::string(transports::Assembler::misuse), false, Errc::system};
+  note_misuse(0);
   return true;
+}
+
+void StripedReceiver::note_misuse(std::size_t path) {
+  if (!frames_.misuse().empty() && !end_)
+    end_ = End{path, std::string(frames_.misuse()), false, Errc::system};
 }
 
 // Notes what a failed read means. Always false, so that callers can return it.

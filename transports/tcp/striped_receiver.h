@@ -91,6 +91,8 @@ class StripedReceiver {
   ssize_t read(Path& path, std::span<std::byte> to, bool all) noexcept;
   void finish_piece(Path& path);
   bool finish_frame(transports::Link& link, transports::Sink& sink);
+  // Ends the link if the sink has misused it. path: where that was noticed.
+  void note_misuse(std::size_t path);
   bool ended(Path& path, ssize_t result);
   void damaged(const Path& path, std::string_view what);
   // Ends the link because of a wrong tag.

@@ -71,11 +71,13 @@ transports::Send StripedSender::send(const transports::HeaderBytes& header,
   return transports::Send::copied;
 }
 
+// After a failure the other paths are left alone too: the peer can use no frame that lacks a piece,
+// and a link that still moves puts off the report of its failure.
 bool StripedSender::resume(transports::Link& link, transports::Sink& sink) {
   bool moved = false;
-  for (std::size_t i = 0; i < paths_.size(); ++i)
+  for (std::size_t i = 0; i < paths_.size() && !failure_; ++i)
     if (paths_[i].frame != nullptr && paths_[i].room && write(i)) moved = true;
-  if (unbegun() && distribute()) moved = true;
+  if (distribute()) moved = true;
   while (count_ > 0 && frames_[first_].written == frames_[first_].pieces) {
     const std::uint64_t cookie = frames_[first_].cookie;
     frames_[first_].payload = {};
@@ -113,7 +115,7 @@ std::optional<std::size_t> StripedSender::earliest(base::TimePoint now) const no
 
 bool StripedSender::distribute() {
   bool moved = false;
-  while (unbegun()) {
+  while (unbegun() && !failure_) {
     const base::TimePoint now = base::Clock::now();
     if (now - looked_ >= look_interval) look_at_queues(now);
     const auto path = earliest(now);

@@ -21,7 +21,7 @@ namespace rondo::tcp {
 // deliver it first, judged by what is queued on each and how fast each has been. So frames of a
 // single piece are spread over the paths too. The next frame is taken once every piece of the
 // previous one has been begun. Thread-bound (the driver of the transport), without locks. A failure
-// sets failure(), and no new frame is taken.
+// sets failure(); from then on no frame is taken and nothing is written, on any path.
 class StripedSender {
  public:
   struct Failure {
@@ -39,7 +39,7 @@ class StripedSender {
   }
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie);
-  // Continues the frames under way. Returns whether anything moved.
+  // Continues the frames under way, until there is a failure. Returns whether anything moved.
   bool resume(transports::Link& link, transports::Sink& sink);
 
   void flag_room(std::size_t path) noexcept { paths_[path].room = true; }

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/driver.h"
+
+#include <memory>
+#include <thread>
+
+#include "base/mutex.h"
+#include "catch.h"
+#include "collectives/engine/engine.h"
+
+using namespace rondo;
+
+namespace {
+
+// Work that never moves. The deadline of its only operation passes while a pass runs.
+class LateWork final : public engine::Driven {
+ public:
+  explicit LateWork(engine::Operation& operation) : operation_(operation) {}
+
+  bool pass() override {
+    // The driver counts from the first pass that moves nothing. This outlasts all of its spinning.
+    if (++passes == 2) std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    return false;
+  }
+  void check_time(base::TimePoint) override {
+    if (passes == 2) operation_.end(engine::Operation::State::failed, Errc::deadline_exceeded, {});
+  }
+  base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
+  void deliver() override {}
+  bool pending() const noexcept override {
+    return operation_.state() == engine::Operation::State::running;
+  }
+  bool prepare_sleep(engine::WakeDescriptors&) override {
+    ++sleeps;
+    return false;
+  }
+
+  int passes = 0, sleeps = 0;
+
+ private:
+  engine::Operation& operation_;
+};
+
+}  // namespace
+
+TEST_CASE("a driver whose operation ends at its deadline does not sleep first", "[driver]") {
+  engine::Engine engine({}, {nullptr}, {}, nullptr);  // only what the operation refers to
+  const auto pool = std::make_shared<engine::OperationPool>();
+  const engine::Taken<point::MessageOperation> operation(new point::MessageOperation(engine, pool));
+  pool->close();
+  const point::PointTransfer transfer;
+  operation->start({{&transfer, 1}, {}, std::chrono::seconds{1}, ""}, 1, base::Clock::now());
+  LateWork work(*operation);
+  engine::Driver driver(work, false);
+  {
+    const base::Locked lock(driver.mutex());
+    driver.wait(*operation, base::TimePoint::max());
+  }
+  CHECK(operation->code == Errc::deadline_exceeded);
+  CHECK(work.passes == 2);
+  CHECK(work.sleeps == 0);
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The halves of tcp links, apart from their links: the test holds the other end of each socket.
+#include <sys/socket.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "base/file_descriptor.h"
+#include "catch.h"
+#include "conformance.h"
+#include "transports/tcp/frame_receiver.h"
+#include "transports/tcp/piece.h"
+#include "transports/tcp/striped_receiver.h"
+#include "transports/tcp/striped_sender.h"
+
+namespace rondo::testing {
+namespace {
+
+class NoLink final : public transports::Link {
+ public:
+  int peer() const noexcept override { return 1; }
+  transports::Lane lane() const noexcept override { return transports::Lane::messages; }
+  transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>,
+                        std::uint64_t) override {
+    return transports::Send::full;
+  }
+  std::string describe() const override { return {}; }
+};
+
+// Learns from the header what follows, as the lane of messages does.
+class LearningSink final : public transports::Sink {
+ public:
+  bool announces = true;
+  transports::Blob buffer;
+  int arrivals = 0, frames = 0;
+
+  std::optional<transports::Receive> expected(transports::Link&, std::size_t) override {
+    if (arrivals == frames || !announces) return std::nullopt;
+    return transports::Receive{buffer.data(), buffer.size()};
+  }
+  bool awaits_header(transports::Link&) override { return arrivals == frames; }
+  transports::Header arrived(transports::Link&, const transports::HeaderBytes& header) override {
+    CHECK(header == header_of(7));
+    ++arrivals;
+    return transports::Header::accept;
+  }
+  std::size_t data(transports::Link&, std::span<const std::byte> view) override {
+    return view.size();
+  }
+  void received(transports::Link&) override { ++frames; }
+  void sent(transports::Link&, std::uint64_t) override {}
+  void broken(transports::Link&, std::error_code, std::string_view, bool) override {}
+};
+
+// A connection between a half under test and the test.
+struct Wire {
+  Wire() {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    own = base::FileDescriptor(ends[0]);
+    peer = base::FileDescriptor(ends[1]);
+  }
+  void write(std::span<const std::byte> bytes) const {
+    REQUIRE(::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes.size()));
+  }
+  // Takes all that has come, and says how much that was.
+  std::size_t drain() const {
+    std::array<std::byte, 65536> scratch;
+    std::size_t bytes = 0;
+    for (;;) {
+      const ssize_t count = ::recv(peer.get(), scratch.data(), scratch.size(), 0);
+      if (count <= 0) return bytes;
+      bytes += static_cast<std::size_t>(count);
+    }
+  }
+  base::FileDescriptor own, peer;
+};
+
+}  // namespace
+
+TEST_CASE("a frame accepted by its header has work again when its rest has come") {
+  const Wire wire;
+  const auto slot = std::make_unique<tcp::BorrowSlot>();
+  tcp::FrameReceiver receiver(*slot);
+  receiver.attach(wire.own.get(), {});
+  NoLink link;
+  LearningSink sink;
+  const transports::Blob payload = payload_of(7, 1000);
+  sink.buffer.resize(payload.size());
+  wire.write(header_of(7));
+  wire.write(std::span(payload).first(500));
+  receiver.flag_readable();
+  REQUIRE(receiver.has_work());
+  while (receiver.receive(link, sink, false)) {
+  }
+  CHECK(sink.arrivals == 1);
+  CHECK_FALSE(receiver.has_work());
+  wire.write(std::span(payload).subspan(500));
+  CHECK_FALSE(receiver.has_work());
+  receiver.flag_readable();
+  CHECK(receiver.has_work());
+  CHECK(receiver.receive(link, sink, false));
+  CHECK(sink.frames == 1);
+  CHECK(sink.buffer == payload);
+  CHECK_FALSE(receiver.end());
+}
+
+TEST_CASE("a sink that accepts a frame and does not announce it ends a link of one connection") {
+  const Wire wire;
+  const auto slot = std::make_unique<tcp::BorrowSlot>();
+  tcp::FrameReceiver receiver(*slot);
+  receiver.attach(wire.own.get(), {});
+  NoLink link;
+  LearningSink sink;
+  sink.announces = false;
+  wire.write(header_of(7));
+  receiver.flag_readable();
+  CHECK(receiver.receive(link, sink, false));
+  REQUIRE(receiver.end());
+  CHECK(receiver.end()->what == "a frame has been accepted and not announced");
+  CHECK(receiver.end()->code == Errc::system);
+}
+
+TEST_CASE("a sink that accepts a frame and does not announce it ends a link of several paths") {
+  const std::array<Wire, 2> wires;
+  const auto slot = std::make_unique<tcp::BorrowSlot>();
+  tcp::StripedReceiver receiver(*slot, wires.size());
+  for (std::size_t path = 0; path < wires.size(); ++path)
+    receiver.attach(path, wires[path].own.get(), {});
+  NoLink link;
+  LearningSink sink;
+  sink.announces = false;
+  const std::size_t path = GENERATE(0, 1);
+  wires[path].write(tcp::encode(tcp::Piece{0, 0, header_of(7)}));
+  receiver.flag_readable(path);
+  CHECK(receiver.receive(link, sink, false));
+  REQUIRE(receiver.end());
+  CHECK(receiver.end()->what == "a frame has been accepted and not announced");
+  CHECK(receiver.end()->path == path);
+  CHECK(receiver.end()->code == Errc::system);
+}
+
+TEST_CASE("after a failure of one path nothing is written on the others") {
+  std::array<Wire, 2> wires;
+  tcp::StripedSender sender(wires.size());
+  for (std::size_t path = 0; path < wires.size(); ++path)
+    sender.attach(path, wires[path].own.get(), 0, {});
+  NoLink link;
+  LearningSink sink;
+  const transports::Blob payload(256 * tcp::piece_bytes);
+  REQUIRE(sender.send(header_of(7), payload, 0) == transports::Send::queued);
+  CHECK(wires[0].drain() > 0);
+  wires[1].peer.reset();
+  // Before the failure, path 0 ends the piece that is under way there, or it does not.
+  const bool ends_piece = GENERATE(true, false);
+  if (ends_piece) sender.flag_room(0);
+  sender.flag_room(1);
+  CHECK(sender.has_work());
+  CHECK(sender.resume(link, sink) == ends_piece);
+  REQUIRE(sender.failure());
+  CHECK(sender.failure()->path == 1);
+  wires[0].drain();
+  sender.flag_room(0);
+  CHECK_FALSE(sender.has_work());
+  CHECK_FALSE(sender.resume(link, sink));
+  CHECK(wires[0].drain() == 0);
+  CHECK(sender.send(header_of(8), {}, 0) == transports::Send::full);
+}
+
+}  // namespace rondo::testing
