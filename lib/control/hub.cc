@@ -67,12 +67,10 @@ class Hub final : public Control {
     queue_.post(
         DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
   }
-  void publish(const plan::CostConstants& constants) override {
+  void publish(const PlanConstants& constants) override {
     queue_.post(ConstantsMessage{constants});
   }
-  std::optional<plan::CostConstants> await_constants(base::TimePoint) override {
-    return std::nullopt;
-  }
+  std::optional<PlanConstants> await_constants(base::TimePoint) override { return std::nullopt; }
   std::optional<engine::Failure> await_ready(base::TimePoint until) override {
     queue_.post(ReadyCommand{until});
     std::optional<engine::Failure> failure;
