@@ -11,8 +11,8 @@
 
 #include <rondo/error.h>
 
+#include "base/traits.h"
 #include "tools/commands.h"
-#include "tools/operations.h"
 #include "tools/output.h"
 #include "tools/plan_explain.h"
 #include "tools/plan_hosts.h"
@@ -137,7 +137,7 @@ void check_one(CheckRun& run, ScheduleQuery query, const std::vector<int>& sizes
   // Up to this many ranks every root is tried. Beyond, three: rank 0, one in the middle, and the
   // last rank or the one before it.
   constexpr int all_roots = 9;
-  const bool rooted = is_rooted(query.operation);
+  const bool rooted = base::traits_of(query.operation).rooted();
   const std::uint64_t before = run.proved, wrong = run.wrong;
   for (const int ranks : sizes) {
     query.ranks = ranks;
