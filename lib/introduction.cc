@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/processor.h"
-#include "base/rank_list.h"
 #include "base/text.h"
 #include "collectives/schedules/call.h"
 #include "lib/rendezvous/join_report.h"

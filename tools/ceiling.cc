@@ -15,6 +15,7 @@
 #include "base/traits.h"
 #include "tools/agree.h"
 #include "tools/socket.h"
+#include "tools/traffic.h"
 
 namespace rondo::tools {
 namespace {

@@ -31,21 +31,6 @@ double percentile(const std::vector<double>& sorted, double share) {
 
 }  // namespace
 
-double bus_factor(Collective operation, int ranks) {
-  const double n = ranks;
-  switch (operation) {
-    case Collective::all_reduce:
-      return 2 * (n - 1) / n;
-    case Collective::barrier:
-      return 0;
-    case Collective::reduce:
-    case Collective::broadcast:
-      return 1;
-    default:
-      return (n - 1) / n;
-  }
-}
-
 Measurement::Measurement(Communicator& communicator, const BenchOptions& options,
                          IterationHook hook)
     : communicator_(communicator),

@@ -90,8 +90,4 @@ class Measurement {
   std::uint64_t iteration_ = 0;
 };
 
-// Bus bandwidth over algorithm bandwidth: what crosses the busiest link of an optimal algorithm, as
-// nccl-tests counts it.
-double bus_factor(Collective operation, int ranks);
-
 }  // namespace rondo::tools

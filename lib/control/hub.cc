@@ -3,13 +3,12 @@
 
 #include <algorithm>
 
-#include "base/rank_list.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "lib/connect_failure.h"
 #include "lib/control/culprits.h"
 #include "lib/control/hub_and_spoke.h"
 #include "lib/control/thread.h"
-#include "lib/long_waits.h"
 #include "lib/rendezvous/join_report.h"
 
 namespace rondo::control {
@@ -395,7 +394,7 @@ class Hub final : public Control {
   std::optional<engine::Failure> judged_, alone_;
   std::optional<Loss> loss_;
   std::optional<LeaveCommand> leave_;
-  lib::LongWaits long_waits_;
+  LongWaits long_waits_;
   base::TimePoint next_look_;
   milliseconds look_pause_ = first_look;
   bool stopped_ = false;
