@@ -8,11 +8,16 @@
 #include <cerrno>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 namespace rondo::base {
 namespace {
 
 constexpr std::array<std::string_view, 5> names{"off", "error", "warning", "info", "debug"};
+
+// What QuotaLog lets through: so many lines at once, then one after each pause.
+constexpr int free_lines = 10;
+constexpr std::chrono::minutes pause{1};
 
 // One writev for the whole line: the kernel does not mix short writes of several processes.
 void write_line(std::string_view level, std::string_view text) noexcept {
@@ -48,6 +53,29 @@ bool log_enabled(LogLevel level) noexcept {
 void log_line(LogLevel level, std::string_view text) noexcept {
   if (!log_enabled(level)) return;
   write_line(names[static_cast<std::size_t>(level)], text);
+}
+
+std::optional<std::uint64_t> QuotaLog::admit(TimePoint now) {
+  if (first_lines_ < free_lines) {
+    ++first_lines_;
+    next_ = now + pause;
+    return 0;
+  }
+  if (now < next_) {
+    ++left_out_;
+    return std::nullopt;
+  }
+  next_ = now + pause;
+  return std::exchange(left_out_, 0);
+}
+
+void QuotaLog::line(LogLevel level, const std::string& text) {
+  if (!log_enabled(level)) return;
+  const auto left_out = admit(Clock::now());
+  if (!left_out) return;
+  log_line(level, *left_out == 0 ? text
+                                 : text + " (" + std::to_string(*left_out) +
+                                       " such lines before it were left out)");
 }
 
 }  // namespace rondo::base

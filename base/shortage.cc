@@ -3,7 +3,9 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <limits>
 
 namespace rondo::base {
 
@@ -24,6 +26,13 @@ std::string remedy_of_shortage(int error) {
   if (error == ENFILE) return "; raise the system's limit of open files (fs.file-max)";
   if (error == ENOBUFS || error == ENOMEM) return "; the system is short of memory";
   return {};
+}
+
+std::size_t most_unproved_descriptors() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return std::numeric_limits<std::size_t>::max();
+  return std::max<std::size_t>(1, static_cast<std::size_t>(limit.rlim_cur) / 4);
 }
 
 }  // namespace rondo::base

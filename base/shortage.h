@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace rondo::base {
@@ -11,5 +12,11 @@ bool is_shortage(int error) noexcept;
 // The remedy for such an errno, with the limit where it is known: "; this process may have 64 open
 // files: raise the limit (ulimit -n)". Empty for other errors.
 std::string remedy_of_shortage(int error);
+
+// How many connections a listener may hold before they prove the secret: a quarter of the
+// descriptors that this process may have (RLIMIT_NOFILE as it is now), at least one. So strangers
+// cannot use up the descriptors that the job needs. Without a limit the result is the largest
+// number. Thread-safe.
+std::size_t most_unproved_descriptors() noexcept;
 
 }  // namespace rondo::base

@@ -3,9 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstddef>
+#include <iterator>
 
 namespace rondo::base {
 
@@ -32,6 +34,24 @@ std::string_view trim(std::string_view text) noexcept {
   const auto begin = text.find_first_not_of(blanks);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
+}
+
+std::string list_of_ranks(std::vector<int> ranks) {
+  constexpr std::size_t most_parts = 16, shortest_row = 3;
+  std::ranges::sort(ranks);
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  std::size_t parts = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++parts) {
+    if (parts == most_parts) return text + fmt::format(" and {} more", ranks.size() - i);
+    std::size_t row = 1;
+    while (i + row < ranks.size() && ranks[i + row] == ranks[i] + static_cast<int>(row)) ++row;
+    if (row < shortest_row) row = 1;
+    fmt::format_to(std::back_inserter(text), "{}{}", i == 0 ? "" : ", ", ranks[i]);
+    if (row > 1) fmt::format_to(std::back_inserter(text), "-{}", ranks[i + row - 1]);
+    i += row;
+  }
+  return text;
 }
 
 }  // namespace rondo::base

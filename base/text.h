@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 namespace rondo::base {
 
@@ -27,5 +28,9 @@ std::optional<T> parse_whole(std::string_view text) noexcept {
   if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
 }
+// Names ranks in a message: "rank 3", "ranks 1, 2, 5", and three or more in a row as
+// "ranks 1, 4-6". After 16 such parts it ends with the number of ranks left: " and 40 more". Order
+// and repetition of `ranks` do not matter.
+std::string list_of_ranks(std::vector<int> ranks);
 
 }  // namespace rondo::base

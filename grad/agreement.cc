@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/rank_list.h"
+#include "base/text.h"
 
 namespace rondo {
 

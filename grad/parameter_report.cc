@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/rank_list.h"
+#include "base/text.h"
 
 namespace rondo::grad {
 

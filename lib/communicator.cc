@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "lib/constants.h"
 #include "lib/split.h"
 #include "lib/state.h"
 #include "lib/variables.h"
@@ -62,13 +61,11 @@ std::string Communicator::describe(Collective operation, std::size_t count, DTyp
 }
 
 Statistics Communicator::statistics() const {
-  const engine::EngineStatistics s = state_->engine().statistics();
-  return {s.operations, s.frames_sent,    s.frames_received,
-          s.bytes_sent, s.bytes_received, s.staging_bytes};
+  return state_->engine().statistics();
 }
 
 PlanConstants Communicator::constants() const {
-  return lib::to_public(state_->constants());
+  return state_->constants();
 }
 
 Work Communicator::all_reduce(Buffer in, Buffer out, ReduceOp op, const OpOptions& options) {

@@ -28,34 +28,31 @@ constexpr std::size_t most_file_bytes = 65536;
 
 struct Field {
   const char *group, *name;  // group: null at the top
-  double plan::CostConstants::*top;
-  plan::LinkCosts plan::CostConstants::*link;
-  double plan::LinkCosts::*member;
+  double PlanConstants::*top;
+  PlanLinkCosts PlanConstants::*link;
+  double PlanLinkCosts::*member;
   double least, most;
 
-  double& of(plan::CostConstants& c) const { return link == nullptr ? c.*top : c.*link.*member; }
-  double of(const plan::CostConstants& c) const {
-    return link == nullptr ? c.*top : c.*link.*member;
-  }
+  double& of(PlanConstants& c) const { return link == nullptr ? c.*top : c.*link.*member; }
+  double of(const PlanConstants& c) const { return link == nullptr ? c.*top : c.*link.*member; }
   std::string path() const { return group == nullptr ? name : fmt::format("{}.{}", group, name); }
 };
 
-constexpr Field link_field(const char* group, plan::LinkCosts plan::CostConstants::*link,
-                           const char* name, double plan::LinkCosts::*member, double most) {
+constexpr Field link_field(const char* group, PlanLinkCosts PlanConstants::*link, const char* name,
+                           double PlanLinkCosts::*member, double most) {
   return {group, name, nullptr, link, member, 0, most};
 }
 constexpr std::array<Field, 7> fields{
-    link_field("host", &plan::CostConstants::host, "latency_s", &plan::LinkCosts::latency_s, 10),
-    link_field("host", &plan::CostConstants::host, "seconds_per_byte",
-               &plan::LinkCosts::seconds_per_byte, 1e-3),
-    link_field("host", &plan::CostConstants::host, "frame_s", &plan::LinkCosts::frame_s, 1),
-    link_field("network", &plan::CostConstants::network, "latency_s", &plan::LinkCosts::latency_s,
-               10),
-    link_field("network", &plan::CostConstants::network, "seconds_per_byte",
-               &plan::LinkCosts::seconds_per_byte, 1e-3),
-    link_field("network", &plan::CostConstants::network, "frame_s", &plan::LinkCosts::frame_s, 1),
-    Field{nullptr, "reduce_seconds_per_byte", &plan::CostConstants::reduce_seconds_per_byte,
-          nullptr, nullptr, 0, 1e-3}};
+    link_field("host", &PlanConstants::host, "latency_s", &PlanLinkCosts::latency_s, 10),
+    link_field("host", &PlanConstants::host, "seconds_per_byte", &PlanLinkCosts::seconds_per_byte,
+               1e-3),
+    link_field("host", &PlanConstants::host, "frame_s", &PlanLinkCosts::frame_s, 1),
+    link_field("network", &PlanConstants::network, "latency_s", &PlanLinkCosts::latency_s, 10),
+    link_field("network", &PlanConstants::network, "seconds_per_byte",
+               &PlanLinkCosts::seconds_per_byte, 1e-3),
+    link_field("network", &PlanConstants::network, "frame_s", &PlanLinkCosts::frame_s, 1),
+    Field{nullptr, "reduce_seconds_per_byte", &PlanConstants::reduce_seconds_per_byte, nullptr,
+          nullptr, 0, 1e-3}};
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw Error(Errc::invalid_argument,
@@ -81,11 +78,11 @@ const json& member(const std::string& path, const json& object, const char* grou
   return object[name];
 }
 
-plan::CostConstants parse(const std::string& path, const json& all) {
+PlanConstants parse(const std::string& path, const json& all) {
   const json& version = member(path, all, nullptr, "rondo_constants");
   if (version != 1)
     refuse(path, fmt::format("rondo_constants is {}, this version reads 1", version.dump()));
-  plan::CostConstants constants;
+  PlanConstants constants;
   for (const Field& f : fields) {
     const json& object = f.group == nullptr ? all : member(path, all, nullptr, f.group);
     const json& value = member(path, object, f.group, f.name);
@@ -104,15 +101,15 @@ plan::CostConstants parse(const std::string& path, const json& all) {
 
 }  // namespace
 
-bool lib::is_sane(const plan::CostConstants& constants) noexcept {
+bool lib::is_sane(const PlanConstants& constants) noexcept {
   return std::all_of(fields.begin(), fields.end(), [&](const Field& f) {
     const double value = f.of(constants);
     return value >= f.least && value <= f.most;
   });
 }
 
-plan::CostConstants lib::make_sane(const plan::CostConstants& constants) noexcept {
-  plan::CostConstants sane = constants;
+PlanConstants lib::make_sane(const PlanConstants& constants) noexcept {
+  PlanConstants sane = constants;
   for (const Field& f : fields) {
     double& value = f.of(sane);
     value = value >= f.least ? std::min(value, f.most) : f.least;
@@ -120,43 +117,30 @@ plan::CostConstants lib::make_sane(const plan::CostConstants& constants) noexcep
   return sane;
 }
 
-plan::CostConstants lib::to_costs(const PlanConstants& c) noexcept {
-  return {.host = {c.host.latency_s, c.host.seconds_per_byte, c.host.frame_s},
-          .network = {c.network.latency_s, c.network.seconds_per_byte, c.network.frame_s},
-          .reduce_seconds_per_byte = c.reduce_seconds_per_byte};
-}
-
-PlanConstants lib::to_public(const plan::CostConstants& c) noexcept {
-  return {.host = {c.host.latency_s, c.host.seconds_per_byte, c.host.frame_s},
-          .network = {c.network.latency_s, c.network.seconds_per_byte, c.network.frame_s},
-          .reduce_seconds_per_byte = c.reduce_seconds_per_byte};
-}
-
-void lib::put_constants(base::Writer& writer, const plan::CostConstants& constants) {
+void lib::put_constants(base::Writer& writer, const PlanConstants& constants) {
   for (const Field& f : fields) writer.put(std::bit_cast<std::uint64_t>(f.of(constants)));
 }
 
-plan::CostConstants lib::get_constants(base::Reader& reader) noexcept {
-  plan::CostConstants constants;
+PlanConstants lib::get_constants(base::Reader& reader) noexcept {
+  PlanConstants constants;
   for (const Field& f : fields)
     f.of(constants) = std::bit_cast<double>(reader.get<std::uint64_t>());
   return constants;
 }
 
 PlanConstants default_constants() noexcept {
-  return lib::to_public({});
+  return {};
 }
 
 PlanConstants read_constants(const std::string& path) {
   const json all = json::parse(read_file(path), nullptr, false);
   if (all.is_discarded()) refuse(path, "it is not JSON");
-  return lib::to_public(parse(path, all));
+  return parse(path, all);
 }
 
 std::string format_constants(const PlanConstants& constants) {
   json all = {{"rondo_constants", 1}};
-  const plan::CostConstants costs = lib::to_costs(constants);
-  for (const Field& f : fields) (f.group == nullptr ? all : all[f.group])[f.name] = f.of(costs);
+  for (const Field& f : fields) (f.group == nullptr ? all : all[f.group])[f.name] = f.of(constants);
   return all.dump(2) + "\n";
 }
 

@@ -15,15 +15,12 @@ namespace rondo::lib {
 
 // True if every value is finite and in its range: latencies up to 10 s, bytes up to 1 ms each,
 // frames up to 1 s. Thread-safe, like all functions here.
-bool is_sane(const plan::CostConstants& constants) noexcept;
+bool is_sane(const PlanConstants& constants) noexcept;
 // Returns the constants with every value moved into its range.
-plan::CostConstants make_sane(const plan::CostConstants& constants) noexcept;
-
-plan::CostConstants to_costs(const PlanConstants& constants) noexcept;
-PlanConstants to_public(const plan::CostConstants& constants) noexcept;
+PlanConstants make_sane(const PlanConstants& constants) noexcept;
 
 // Writes and reads seven f64, as their bits.
-void put_constants(base::Writer& writer, const plan::CostConstants& constants);
-plan::CostConstants get_constants(base::Reader& reader) noexcept;  // maybe not sane
+void put_constants(base::Writer& writer, const PlanConstants& constants);
+PlanConstants get_constants(base::Reader& reader) noexcept;  // maybe not sane
 
 }  // namespace rondo::lib

@@ -13,10 +13,8 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/processor.h"
-#include "base/rank_list.h"
 #include "base/text.h"
 #include "collectives/schedules/call.h"
-#include "lib/constants.h"
 #include "lib/rendezvous/join_report.h"
 #include "lib/settings.h"
 
@@ -76,10 +74,10 @@ void log_place(const Introduction& of) {
       fmt::format("Rondo {}: {} ranks on {}; met at {}, as {} says; joined in {:.3f} s", version(),
                   place.size, ranks_by_host(of.hosts), place.url.empty() ? "a store" : place.url,
                   place.source, std::chrono::duration<double>(of.took).count()));
-  const PlanConstants costs = to_public(of.constants);
   base::log_line(base::LogLevel::info,
                  fmt::format("planner's constants are {}: {} within a host, {} between hosts",
-                             of.constants_from, link_text(costs.host), link_text(costs.network)));
+                             of.constants_from, link_text(of.constants.host),
+                             link_text(of.constants.network)));
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct Introduction {
   std::span<const transports::Transport* const> routes;  // by rank; null for this one
   std::span<const std::string> passed_over;  // by rank: why nearer transports do not reach it
   std::string constants_from;                // "measured", "a file" ...
-  const plan::CostConstants& constants;
+  const PlanConstants& constants;
   nanoseconds took;
 };
 

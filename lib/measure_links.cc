@@ -162,7 +162,7 @@ double seconds_since(base::TimePoint start) {
   return std::chrono::duration<double>(base::Clock::now() - start).count();
 }
 
-plan::LinkCosts measure_link(int peer, transports::Transport& transport, base::TimePoint until) {
+PlanLinkCosts measure_link(int peer, transports::Transport& transport, base::TimePoint until) {
   Conversation talk(peer, transport, until);
   const auto timed = [&](Kind kind, int frames) {
     const base::TimePoint start = base::Clock::now();
@@ -177,8 +177,8 @@ plan::LinkCosts measure_link(int peer, transports::Transport& transport, base::T
   std::nth_element(rounds.begin(), rounds.begin() + pings / 2, rounds.end());
   const double round = rounds[pings / 2];
   const double burst = timed(Kind::small, burst_frames);
-  plan::LinkCosts costs{.latency_s = round / 2,
-                        .frame_s = std::max(0.0, burst - round) / (burst_frames - 1)};
+  PlanLinkCosts costs{.latency_s = round / 2,
+                      .frame_s = std::max(0.0, burst - round) / (burst_frames - 1)};
   double bytes = large_bytes, time = timed(Kind::large, 1);
   if (time < std::chrono::duration<double>(slow_frame).count()) {
     timed(Kind::large, untimed_frames);
@@ -206,11 +206,11 @@ MeasurePlan plan_measurement(const schedules::Hosts& hosts, int ranks, bool crow
   return plan;
 }
 
-plan::CostConstants measure_links(const MeasurePlan& plan,
-                                  const std::vector<transports::Transport*>& routes,
-                                  const plan::CostConstants& otherwise, base::TimePoint until) {
-  plan::CostConstants constants = otherwise;
-  const auto measure = [&](int partner, plan::LinkCosts& costs) {
+PlanConstants measure_links(const MeasurePlan& plan,
+                            const std::vector<transports::Transport*>& routes,
+                            const PlanConstants& otherwise, base::TimePoint until) {
+  PlanConstants constants = otherwise;
+  const auto measure = [&](int partner, PlanLinkCosts& costs) {
     if (partner != schedules::no_rank)
       costs = measure_link(partner, *routes[static_cast<std::size_t>(partner)], until);
   };

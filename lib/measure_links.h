@@ -25,9 +25,9 @@ MeasurePlan plan_measurement(const schedules::Hosts& hosts, int ranks, bool crow
 // On rank 0: measures and returns the constants, with those of `otherwise` for links without a
 // partner. Sends about 1.6 MiB to each partner, and far less over a slow link. Throws Error if the
 // link breaks or time is up.
-plan::CostConstants measure_links(const MeasurePlan& plan,
-                                  const std::vector<transports::Transport*>& routes,
-                                  const plan::CostConstants& otherwise, base::TimePoint until);
+PlanConstants measure_links(const MeasurePlan& plan,
+                            const std::vector<transports::Transport*>& routes,
+                            const PlanConstants& otherwise, base::TimePoint until);
 // On a partner: answers until rank 0 ends the measurement. Throws like measure_links().
 void answer_measurement(const std::vector<transports::Transport*>& routes, base::TimePoint until);
 

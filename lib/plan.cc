@@ -38,7 +38,7 @@ schedules::Algorithm check_query(const ScheduleQuery& query, int limit) {
   return lib::find_algorithm(query.algorithm, query.operation);
 }
 
-plan::CostConstants without_links(plan::CostConstants constants, double plan::LinkCosts::*cost) {
+PlanConstants without_links(PlanConstants constants, double PlanLinkCosts::*cost) {
   constants.host.*cost = constants.network.*cost = 0;
   return constants;
 }
@@ -138,19 +138,19 @@ std::vector<PlanCandidate> explain_plan(const PlanQuery& query) {
                             .reproducible = query.reproducible};
   if (!query.algorithm.empty())
     options.algorithm = lib::find_algorithm(query.algorithm, query.operation);
-  const plan::CostConstants constants = lib::to_costs(query.constants);
+  const PlanConstants& constants = query.constants;
   if (!lib::is_sane(constants))
     throw Error(Errc::invalid_argument,
-                "the constants are out of range: " + format_constants(query.constants));
+                "the constants are out of range: " + format_constants(constants));
   std::vector<PlanCandidate> candidates;
   for (const plan::Plan& plan :
        plan::list_plans(query.operation, query.bytes, topology, constants, options)) {
-    const auto saved = [&](const plan::CostConstants& without) {
+    const auto saved = [&](const PlanConstants& without) {
       plan::PlanOptions same = options;
       same.algorithm = plan.algorithm;
       same.segment_bytes = plan.segment_bytes;
       same.depth = plan.depth;
-      const auto seconds = [&](const plan::CostConstants& c) {
+      const auto seconds = [&](const PlanConstants& c) {
         return plan::choose_plan(query.operation, query.bytes, topology, c, same).seconds;
       };
       return seconds(constants) - seconds(without);
@@ -160,9 +160,9 @@ std::vector<PlanCandidate> explain_plan(const PlanQuery& query) {
          .segment_bytes = plan.segment_bytes,
          .depth = plan.depth,
          .seconds = plan.seconds,
-         .latency_seconds = saved(without_links(constants, &plan::LinkCosts::latency_s)),
-         .byte_seconds = saved(without_links(constants, &plan::LinkCosts::seconds_per_byte)),
-         .frame_seconds = saved(without_links(constants, &plan::LinkCosts::frame_s)),
+         .latency_seconds = saved(without_links(constants, &PlanLinkCosts::latency_s)),
+         .byte_seconds = saved(without_links(constants, &PlanLinkCosts::seconds_per_byte)),
+         .frame_seconds = saved(without_links(constants, &PlanLinkCosts::frame_s)),
          .reduce_seconds = saved({constants.host, constants.network, 0})});
   }
   return candidates;

@@ -52,7 +52,7 @@ Record read_record(int rank, const transports::Blob& bytes) {
 }  // namespace
 
 transports::Blob write_record(const Options& options, const TransportList& transports,
-                              CostSource source, const plan::CostConstants& constants) {
+                              CostSource source, const PlanConstants& constants) {
   base::Writer writer;
   writer.put_string(options.host.empty() ? base::host_identity() : options.host);
   writer.put(static_cast<std::uint32_t>(base::usable_cores()));

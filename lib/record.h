@@ -27,12 +27,12 @@ struct Record {
   std::map<std::string, transports::Blob, std::less<>> addresses;
   Settings settings;
   CostSource costs = CostSource::defaults;
-  plan::CostConstants constants;
+  PlanConstants constants;
 };
 
 // `constants` are written if the source is `given`.
 transports::Blob write_record(const Options& options, const TransportList& transports,
-                              CostSource source, const plan::CostConstants& constants);
+                              CostSource source, const PlanConstants& constants);
 
 // Reads the records, by rank. Throws Error(rendezvous) if one cannot be read, and Error(mismatch)
 // if settings differ that all ranks must share.

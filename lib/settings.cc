@@ -12,7 +12,7 @@
 
 #include <rondo/error.h>
 
-#include "base/rank_list.h"
+#include "base/text.h"
 #include "lib/connect.h"
 #include "lib/environment.h"
 #include "lib/rendezvous/join_report.h"

@@ -79,10 +79,10 @@ plan::Fabric fabric_of(const SimulatedHosts& h) {
 
 // What ranks would measure on these hosts: the time of a frame from end to end, and the slowest
 // thing that its bytes pass.
-plan::CostConstants constants_of(const SimulatedHosts& h) {
+PlanConstants constants_of(const SimulatedHosts& h) {
   const auto link = [&](double latency_s, double bytes_per_s) {
-    return plan::LinkCosts{latency_s + 2 * h.frame_s, std::max(1 / bytes_per_s, 2 * h.byte_s),
-                           h.frame_s};
+    return PlanLinkCosts{latency_s + 2 * h.frame_s, std::max(1 / bytes_per_s, 2 * h.byte_s),
+                         h.frame_s};
   };
   return {.host = link(h.host_latency_s, h.host_bytes_per_s),
           .network = link(h.link_latency_s, h.link_bytes_per_s),
@@ -105,31 +105,6 @@ plan::Plan plan_of(const SimulationQuery& query) {
   if (!query.algorithm.empty())
     options.algorithm = lib::find_algorithm(query.algorithm, query.operation);
   return plan::choose_plan(query.operation, query.bytes, topology, constants_of(h), options);
-}
-
-Simulation result_of(const plan::Plan& plan, const plan::SimulatedCall& call,
-                     const plan::SimulatedRun& run) {
-  return {.algorithm = std::string(schedules::name_of(plan.algorithm)),
-          .segment_bytes = call.segment_bytes,
-          .depth = static_cast<int>(call.depth),
-          .segments = run.segments,
-          .seconds = run.seconds,
-          .predicted_seconds = plan.seconds,
-          .first_done_seconds = run.first_done_seconds,
-          .last_rank = run.last_rank,
-          .critical_rank = run.critical_rank,
-          .critical_seconds = run.critical_seconds,
-          .frames = run.frames,
-          .bytes = run.bytes,
-          .link_bytes = run.link_bytes,
-          .busiest_link_bytes = run.busiest_link_bytes,
-          .busiest_host = run.busiest_host,
-          .busiest_link_share = run.busiest_link_share,
-          .mean_link_share = run.mean_link_share,
-          .busiest_rank_share = run.busiest_rank_share,
-          .mean_rank_share = run.mean_rank_share,
-          .stragglers = {},
-          .one_host = run.one_host};
 }
 
 }  // namespace
@@ -162,10 +137,12 @@ Simulation simulate_plan(const SimulationQuery& query) {
                           .host = s.hosts ? one : -1,
                           .factor = s.factor,
                           .delay_s = s.delay_s});
-  Simulation result =
-      result_of(plan, call, plan::simulate(call, fabric_of(query.hosts), stragglers));
-  result.stragglers = slow;
-  return result;
+  return {plan::simulate(call, fabric_of(query.hosts), stragglers),
+          std::string(schedules::name_of(plan.algorithm)),
+          call.segment_bytes,
+          static_cast<int>(call.depth),
+          plan.seconds,
+          slow};
 }
 
 }  // namespace rondo

@@ -162,7 +162,7 @@ CostSource CommunicatorState::find_cost_source() {
   if (place_.constants)
     constants_ = *place_.constants;
   else if (!options_.constants.empty())
-    constants_ = to_costs(read_constants(options_.constants));
+    constants_ = read_constants(options_.constants);
   else if (!options_.measure)
     return CostSource::measured_between_hosts;
   else

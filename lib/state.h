@@ -71,7 +71,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
                           const Buffer& out, std::span<const std::size_t> receive_counts,
                           const OpOptions& options);
   plan::Plan plan(Collective operation, std::size_t count, DType type);
-  const plan::CostConstants& constants() const noexcept { return constants_; }
+  const PlanConstants& constants() const noexcept { return constants_; }
   void abort(std::error_code why, std::string_view text) noexcept;
   // Takes memory from the first transport that shares memory between ranks; else maps memory of
   // this process alone. Registers it with every transport.
@@ -128,7 +128,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   schedules::Hosts hosts_;
   std::vector<int> local_ranks_;
   plan::Topology topology_;
-  plan::CostConstants constants_;
+  PlanConstants constants_;
   plan::PlanOptions plan_options_;
   std::mutex plans_mutex_;  // different threads may start operations of different lanes
   std::unordered_map<std::uint64_t, plan::Plan> plans_[collective_count];  // by bytes

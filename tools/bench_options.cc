@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/text.h"
-#include "tools/operations.h"
+#include "base/traits.h"
 #include "tools/result_file.h"
 #include "tools/spawn.h"
 #include "tools/text.h"
@@ -184,7 +184,7 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
 }  // namespace
 
 bool BenchOptions::reduces() const {
-  return tools::reduces(operation);
+  return base::traits_of(operation).reduces;
 }
 
 bool BenchOptions::shows_table() const {
@@ -192,7 +192,7 @@ bool BenchOptions::shows_table() const {
 }
 
 bool BenchOptions::rooted() const {
-  return is_rooted(operation);
+  return base::traits_of(operation).rooted();
 }
 
 void add_bench_flags(CLI::App& command, BenchFlags& flags) {

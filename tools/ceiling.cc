@@ -12,9 +12,10 @@
 #include <stdexcept>
 #include <vector>
 
+#include "base/traits.h"
 #include "tools/agree.h"
-#include "tools/operations.h"
 #include "tools/socket.h"
+#include "tools/traffic.h"
 
 namespace rondo::tools {
 namespace {
@@ -90,12 +91,10 @@ SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options,
       adapting_(std::make_unique<Ring>()),
       bounded_(std::make_unique<Ring>()) {
   const int rank = communicator.rank();
-  if (operation == Collective::broadcast || operation == Collective::reduce) {
-    sends_ = rank + 1 < communicator.size();
-    receives_ = rank > 0;
-  } else if (is_rooted(operation)) {
-    sends_ = rank == 0;
-    receives_ = rank == 1;
+  const base::Traits& traits = base::traits_of(operation);
+  if (traits.rooted()) {
+    sends_ = traits.blocks ? rank == 0 : rank + 1 < communicator.size();
+    receives_ = traits.blocks ? rank == 1 : rank > 0;
   }
   if (communicator.size() < 2) return;
   usable_ = connect(*adapting_, options) && connect(*bounded_, options);

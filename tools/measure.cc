@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "tools/agree.h"
-#include "tools/operations.h"
 #include "tools/traffic.h"
 
 namespace rondo::tools {
@@ -32,21 +31,6 @@ double percentile(const std::vector<double>& sorted, double share) {
 
 }  // namespace
 
-double bus_factor(Collective operation, int ranks) {
-  const double n = ranks;
-  switch (operation) {
-    case Collective::all_reduce:
-      return 2 * (n - 1) / n;
-    case Collective::barrier:
-      return 0;
-    case Collective::reduce:
-    case Collective::broadcast:
-      return 1;
-    default:
-      return (n - 1) / n;
-  }
-}
-
 Measurement::Measurement(Communicator& communicator, const BenchOptions& options,
                          IterationHook hook)
     : communicator_(communicator),
@@ -68,10 +52,8 @@ void Measurement::choose(DType type, ReduceOp op, int root) {
 // of ranks 0 to i together are about ((i + 1) / n)^2 of the whole.
 void Measurement::cut(std::size_t count) {
   const auto ranks = static_cast<std::size_t>(call_.size);
-  std::size_t block = counts_one_block(call_.operation) ? count : 0;
-  if (call_.operation == Collective::all_to_all) block = count / ranks;
-  counts_.assign(ranks, block);
-  if (has_counts(call_.operation)) {
+  counts_.assign(ranks, traits().counts_one_block() ? count : traits().blocks ? count / ranks : 0);
+  if (traits().has_counts()) {
     const auto end = [&](std::size_t rank) { return count / ranks * rank * rank / ranks; };
     for (std::size_t rank = 0; rank < ranks; ++rank) counts_[rank] = end(rank + 1) - end(rank);
     counts_.back() += count - end(ranks);
@@ -83,33 +65,21 @@ Measurement::Operands Measurement::place(std::size_t count, bool in_place) const
   const std::size_t own = counts_[static_cast<std::size_t>(call_.rank)];
   const std::size_t all = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0});
   Buffer in{in_.data(), count, call_.type, -1}, out{out_.data(), count, call_.type, -1};
-  if (gathers(call_.operation)) in.count = own, out.count = all;
-  if (scatters(call_.operation)) in.count = all, out.count = own;
+  if (traits().gathers()) in.count = own, out.count = all;
+  if (traits().scatters()) in.count = all, out.count = own;
   if (!in_place) return {in, out};
   const std::size_t mine = before_ * size_of(call_.type);
-  in.data = gathers(call_.operation) ? bytes_of(out) + mine : out.data;
-  if (scatters(call_.operation)) out.data = bytes_of(in) + mine;
+  in.data = traits().gathers() ? bytes_of(out) + mine : out.data;
+  if (traits().scatters()) out.data = bytes_of(in) + mine;
   return {in, out};
-}
-
-bool Measurement::reads() const {
-  const bool root_only =
-      call_.operation == Collective::broadcast || call_.operation == Collective::scatter;
-  return !root_only || call_.rank == call_.root;
-}
-
-bool Measurement::writes() const {
-  const bool root_only =
-      call_.operation == Collective::reduce || call_.operation == Collective::gather;
-  return !root_only || call_.rank == call_.root;
 }
 
 template <class Function>
 void Measurement::for_each_part(const Operands& operands, Function function) const {
   std::byte* to = bytes_of(operands.out);
-  const bool several = gathers(call_.operation) || call_.operation == Collective::all_to_all;
-  const std::size_t first = gathers(call_.operation) ? 0 : before_;
-  if (!several) return function(Part{to, first, operands.out.count, 0});
+  const std::size_t first = traits().gathers() ? 0 : before_;
+  if (!traits().blocks || traits().scatters())
+    return function(Part{to, first, operands.out.count, 0});
   for (int rank = 0; rank < call_.size; ++rank) {
     const std::size_t count = counts_[static_cast<std::size_t>(rank)];
     function(Part{to, first, count, rank});
@@ -121,7 +91,7 @@ void Measurement::for_each_part(const Operands& operands, Function function) con
 // output that lies within the input is only overwritten by the input.
 void Measurement::prepare(const Operands& operands, bool in_place) {
   ++iteration_;
-  if (writes() && !(in_place && reads() && !gathers(call_.operation)))
+  if (writes() && !(in_place && reads() && !traits().gathers()))
     for_each_part(operands, [&](const Part& part) {
       pattern_.poison(part.data, part.first, part.count, iteration_, part.block);
     });
@@ -194,7 +164,7 @@ std::uint64_t Measurement::choose_iterations(const Operands& operands, bool in_p
 Row Measurement::describe(std::uint64_t bytes, bool in_place) const {
   const std::size_t width = size_of(call_.type);
   const std::size_t ranks = static_cast<std::size_t>(call_.size);
-  const std::size_t parts = counts_one_block(call_.operation) ? ranks : 1;
+  const std::size_t parts = traits().counts_one_block() ? ranks : 1;
   Row row;
   row.count = bytes / width / parts;
   if (call_.operation == Collective::all_to_all) row.count -= row.count % ranks;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/traits.h"
 #include "tools/bench_options.h"
 #include "tools/pattern.h"
 
@@ -65,8 +66,9 @@ class Measurement {
   };
   void cut(std::size_t count);
   Operands place(std::size_t count, bool in_place) const;
-  bool reads() const;
-  bool writes() const;
+  const base::Traits& traits() const { return base::traits_of(call_.operation); }
+  bool reads() const { return base::holds_some(traits().in, call_.rank == call_.root); }
+  bool writes() const { return base::holds_some(traits().out, call_.rank == call_.root); }
   template <class Function>
   void for_each_part(const Operands& operands, Function function) const;
   void prepare(const Operands& operands, bool in_place);
@@ -87,9 +89,5 @@ class Measurement {
   // Counts through all rows, so that every iteration of every row has its own data.
   std::uint64_t iteration_ = 0;
 };
-
-// Bus bandwidth over algorithm bandwidth: what crosses the busiest link of an optimal algorithm, as
-// nccl-tests counts it.
-double bus_factor(Collective operation, int ranks);
 
 }  // namespace rondo::tools

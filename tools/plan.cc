@@ -12,8 +12,8 @@
 
 #include <rondo/error.h>
 
+#include "base/traits.h"
 #include "tools/commands.h"
-#include "tools/operations.h"
 #include "tools/output.h"
 #include "tools/plan_explain.h"
 #include "tools/plan_hosts.h"
@@ -144,7 +144,7 @@ std::vector<int> checked_roots(int ranks) {
 }
 
 void check_one(CheckRun& run, ScheduleQuery query, const std::vector<int>& sizes) {
-  const bool rooted = is_rooted(query.operation);
+  const bool rooted = base::traits_of(query.operation).rooted();
   const std::uint64_t before = run.proved, wrong = run.wrong;
   for (const int ranks : sizes) {
     query.ranks = ranks;

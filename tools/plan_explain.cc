@@ -12,7 +12,6 @@
 
 #include "base/text.h"
 #include "tools/output.h"
-#include "tools/quantity.h"
 #include "tools/result_file.h"
 #include "tools/text.h"
 

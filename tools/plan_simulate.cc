@@ -11,7 +11,6 @@
 
 #include "base/text.h"
 #include "tools/output.h"
-#include "tools/quantity.h"
 #include "tools/result_file.h"
 #include "tools/text.h"
 

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -12,12 +13,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <system_error>
 
-#include "base/rank_list.h"
+#include "base/text.h"
 #include "tools/child.h"
-#include "tools/descriptor_limit.h"
 #include "tools/label.h"
 #include "tools/output.h"
 #include "tools/private_directory.h"
@@ -272,6 +273,21 @@ int Job::run() {
 
 int spawn_ranks(const SpawnOptions& options) {
   return Job(options).run();
+}
+
+std::vector<std::string> own_command_line(int argc, char** argv) {
+  std::vector<std::string> words(argv, argv + argc);
+  if (words.empty()) words.emplace_back("rondo");
+  std::error_code unknown;
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (!unknown) {
+    words.front() = here.string();
+  } else if (const auto given = ::getauxval(AT_EXECFN); given != 0) {
+    // The path that execve was given; the kernel hands over its address as a number.
+    const auto* path = reinterpret_cast<const char*>(given);  // NOLINT(performance-no-int-to-ptr)
+    words.front() = std::filesystem::absolute(path, unknown).string();
+  }
+  return words;
 }
 
 }  // namespace rondo::tools

@@ -34,4 +34,8 @@ inline constexpr int most_ranks = 1024;
 // with no other thread running. Throws std::system_error when a system call fails.
 int spawn_ranks(const SpawnOptions& options);
 
+// The command that starts this process again: its arguments, with the path of its executable in
+// front. Works without /proc. Call it before the working directory changes.
+std::vector<std::string> own_command_line(int argc, char** argv);
+
 }  // namespace rondo::tools

@@ -32,4 +32,14 @@ std::string join(const std::vector<std::string>& words, std::string_view between
 // "; did you mean bench?" when one of the names differs by few letters, else nothing.
 std::string suggest(std::string_view word, const std::vector<std::string>& names);
 
+// Reads "50us", "1.5ms", "2s", "300ns" or "0". Returns seconds. Throws UsageError that names the
+// flag.
+double parse_seconds(std::string_view flag, std::string_view text);
+// Reads a rate above zero: "953mbit", "1gbit" in bits per second, "119MB", "1.25GB" in bytes per
+// second, with powers of 1000. Returns bytes per second. Throws UsageError that names the flag.
+double parse_rate(std::string_view flag, std::string_view text);
+
+// "12.5 us", "3.2 ms"
+std::string format_seconds(double seconds);
+
 }  // namespace rondo::tools

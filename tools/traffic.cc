@@ -3,6 +3,21 @@
 
 namespace rondo::tools {
 
+double bus_factor(Collective operation, int ranks) {
+  const double n = ranks;
+  switch (operation) {
+    case Collective::all_reduce:
+      return 2 * (n - 1) / n;
+    case Collective::barrier:
+      return 0;
+    case Collective::reduce:
+    case Collective::broadcast:
+      return 1;
+    default:
+      return (n - 1) / n;
+  }
+}
+
 double traffic_of(Collective operation, int ranks, std::uint64_t bytes, bool in_place) {
   const double n = ranks, size = static_cast<double>(bytes);
   const double own = in_place ? 0 : 2 * size;  // a whole output from this rank's input

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// How many bytes an operation has to move: a formula for each.
 #pragma once
 
 #include <rondo/types.h>
@@ -12,5 +14,9 @@ namespace rondo::tools {
 // output is stored once. What an algorithm moves beyond that, into slots and out of them, does not
 // count. `bytes` is the size of the larger buffer. Returns 0 for a barrier.
 double traffic_of(Collective operation, int ranks, std::uint64_t bytes, bool in_place);
+
+// Bus bandwidth over algorithm bandwidth: what crosses the busiest link of an optimal algorithm, as
+// nccl-tests counts it.
+double bus_factor(Collective operation, int ranks);
 
 }  // namespace rondo::tools

@@ -17,21 +17,15 @@ constexpr std::size_t block_bytes = std::size_t{8} << 10;
 
 // Bytes of a rank's input that others may read.
 std::size_t DirectLane::in_bytes(std::size_t rank) const noexcept {
-  const bool one_block =
-      roles_.plain() == Collective::all_gather || roles_.plain() == Collective::gather;
-  return (one_block ? shape_.block_count(rank) : shape_.total()) * element_;
+  return (roles_.gathers() ? shape_.block_count(rank) : shape_.total()) * element_;
 }
 
 std::size_t DirectLane::most_in_bytes() const noexcept {
-  const bool one_block =
-      roles_.plain() == Collective::all_gather || roles_.plain() == Collective::gather;
-  return (one_block ? shape_.most() : shape_.total()) * element_;
+  return (roles_.gathers() ? shape_.most() : shape_.total()) * element_;
 }
 
 std::size_t DirectLane::in_offset(const DirectPart& part) const noexcept {
-  const bool one_block =
-      roles_.plain() == Collective::all_gather || roles_.plain() == Collective::gather;
-  return (one_block ? part.block : part.buffer) * element_;
+  return (roles_.gathers() ? part.block : part.buffer) * element_;
 }
 
 // Where a peer's input can be read.
@@ -72,16 +66,14 @@ void DirectLane::finish_value(std::uint64_t sequence) {
   for (std::size_t peer = 0; peer < size_; ++peer) {
     if (!roles_.takes_from(peer)) continue;
     // Both blocks of an all_to_all are of one size.
-    const bool scatter = roles_.plain() == Collective::scatter;
-    const bool own_block = scatter || roles_.plain() == Collective::all_to_all;
-    const bool whole_value =
-        roles_.plain() == Collective::all_gather || roles_.plain() == Collective::gather;
+    const bool own_block = roles_.scatters() || roles_.plain() == Collective::all_to_all;
     const std::size_t theirs = roles_.part_of(peer);
     const std::size_t bytes = shape_.block_count(own_block ? rank_ : theirs) * element_;
     const std::byte* const from =
         value_of(peer, sequence) +
-        (whole_value ? 0 : shape_.block_offset(own_block ? rank_ : 0) * element_);
-    std::byte* const to = first_->out + (scatter ? 0 : shape_.block_offset(theirs) * element_);
+        (roles_.gathers() ? 0 : shape_.block_offset(own_block ? rank_ : 0) * element_);
+    std::byte* const to =
+        first_->out + (roles_.scatters() ? 0 : shape_.block_offset(theirs) * element_);
     if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
     if (peer != rank_) bytes_loaded_ += bytes;
   }
@@ -90,7 +82,7 @@ void DirectLane::finish_value(std::uint64_t sequence) {
 void DirectLane::reduce_values(std::uint64_t sequence) {
   const schedules::Signature& s = first_->signature;
   if (roles_.plain() == Collective::reduce && s.root != rank_) return;
-  const bool scatter = roles_.plain() == Collective::reduce_scatter;
+  const bool scatter = roles_.scatters();
   const std::size_t count = scatter ? shape_.block_count(rank_) : s.count;
   if (count == 0) return;
   const std::size_t own = scatter ? shape_.block_offset(rank_) * element_ : 0;
@@ -120,8 +112,7 @@ void DirectLane::combine(std::uint64_t chunk) {
 
 // Combines sources_ into the places of the result, a block at a time.
 void DirectLane::store_result(const DirectPart& part, std::byte* slot) {
-  const bool scatter = roles_.plain() == Collective::reduce_scatter;
-  const std::size_t offset = (scatter ? part.block : part.buffer) * element_;
+  const std::size_t offset = (roles_.scatters() ? part.block : part.buffer) * element_;
   const ResultPlaces places = roles_.result_places(protocol_.ways());
   std::byte* const first = places.first == ResultPlaces::First::own_out ? first_->out + offset
                            : places.first == ResultPlaces::First::root_out
@@ -153,7 +144,7 @@ void DirectLane::take(std::size_t peer, std::uint64_t chunk) {
   const std::byte* const from = peer == rank_       ? first_->in + in_offset(part)
                                 : roles_.reducing() ? slot(peer, chunk, part)
                                                     : given(peer, chunk, part);
-  const std::size_t offset = roles_.plain() == Collective::scatter ? part.block : theirs.buffer;
+  const std::size_t offset = roles_.scatters() ? part.block : theirs.buffer;
   std::byte* const to = first_->out + offset * element_;
   if (to == from) return;
   std::memcpy(to, from, part.count * element_);

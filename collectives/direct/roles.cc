@@ -3,11 +3,6 @@
 
 namespace rondo::direct {
 
-bool Roles::reducing() const noexcept {
-  return plain_ == Collective::all_reduce || plain_ == Collective::reduce ||
-         plain_ == Collective::reduce_scatter;
-}
-
 bool Roles::gives(std::size_t part) const noexcept {
   const bool root = root_ == rank_;
   switch (plain_) {

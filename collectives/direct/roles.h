@@ -9,6 +9,8 @@
 
 #include <rondo/types.h>
 
+#include "base/traits.h"
+
 namespace rondo::direct {
 
 // Which of a rank's buffers the others can reach where they lie.
@@ -39,10 +41,13 @@ class Roles {
   Roles() = default;
   // plain: the operation as schedules::without_counts() gives it.
   Roles(Collective plain, std::size_t root, std::size_t rank, std::size_t size) noexcept
-      : plain_(plain), root_(root), rank_(rank), size_(size) {}
+      : plain_(plain), traits_(&base::traits_of(plain)), root_(root), rank_(rank), size_(size) {}
 
   Collective plain() const noexcept { return plain_; }
-  bool reducing() const noexcept;
+  bool reducing() const noexcept { return traits_->reduces; }
+  // A rank's input, or its output, is one block.
+  bool gathers() const noexcept { return traits_->gathers(); }
+  bool scatters() const noexcept { return traits_->scatters(); }
   std::size_t parts() const noexcept { return plain_ == Collective::broadcast ? 1 : size_; }
   // The index of the part that belongs to a rank.
   std::size_t part_of(std::size_t rank) const noexcept { return parts() == 1 ? 0 : rank; }
@@ -69,7 +74,7 @@ class Roles {
   // windowed(rank): what that rank's post says.
   template <class WindowedOf>
   Ways ways(const WindowedOf& windowed) const {
-    bool in = true, out = reducing() && plain_ != Collective::reduce_scatter;
+    bool in = true, out = reducing() && !scatters();
     const bool results_are_shared = out;
     for (std::size_t rank = 0; rank < size_; ++rank) {
       const Windowed theirs = windowed(rank);
@@ -82,6 +87,7 @@ class Roles {
 
  private:
   Collective plain_ = Collective::barrier;
+  const base::Traits* traits_ = &base::traits_of(Collective::barrier);
   std::size_t root_ = 0, rank_ = 0, size_ = 1;
 };
 

@@ -17,15 +17,13 @@ std::size_t round_up(std::size_t value, std::size_t step) noexcept {
 
 DirectShape::DirectShape(const schedules::Signature& s, std::size_t ranks,
                          std::span<const std::size_t> offsets, std::size_t most_bytes) noexcept
-    : count_(s.count),
+    : count_(schedules::cut_elements(s.operation, s.count, ranks)),
       element_(size_of(s.type)),
       parts_(ranks),
       blocked_(schedules::is_blocked(s.operation)),
+      own_slot_(base::traits_of(s.operation).gathers()),
       offsets_(offsets) {
-  const Collective plain = schedules::without_counts(s.operation);
-  if (plain == Collective::broadcast) parts_ = 1;
-  if (plain == Collective::all_to_all) count_ /= ranks;
-  own_slot_ = plain == Collective::all_gather || plain == Collective::gather;
+  if (s.operation == Collective::broadcast) parts_ = 1;
   if (!offsets_.empty()) {
     count_ = 0;
     for (std::size_t i = 0; i < parts_; ++i) count_ = std::max(count_, block_count(i));

@@ -12,7 +12,7 @@
 
 #include <rondo/error.h>
 
-#include "base/pause.h"
+#include "base/processor.h"
 #include "base/thread.h"
 
 namespace rondo::engine {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <rondo/communicator.h>
+
 #include "base/mutex.h"
 
 namespace rondo::engine {
@@ -511,9 +513,9 @@ RankStatus Engine::status() {
   return status;
 }
 
-EngineStatistics Engine::statistics() {
+Statistics Engine::statistics() {
   const base::Locked lock(driver_.mutex());
-  EngineStatistics result;
+  Statistics result;
   result.operations = started_;
   for (const OperationOwner* owner : turns_) {
     const Traffic traffic = owner->traffic();

@@ -31,6 +31,10 @@
 #include "collectives/point/point.h"
 #include "transports/transport.h"
 
+namespace rondo {
+struct Statistics;  // rondo/communicator.h
+}
+
 namespace rondo::engine {
 
 struct EngineOptions {
@@ -42,12 +46,6 @@ struct EngineOptions {
   std::string transport = "self";  // for messages: "tcp"
   schedules::Hosts hosts = {};     // which ranks share one; the same on all ranks
   nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never
-};
-
-struct EngineStatistics {
-  std::uint64_t operations = 0, frames_sent = 0, frames_received = 0, bytes_sent = 0,
-                bytes_received = 0;
-  std::size_t staging_bytes = 0;
 };
 
 // Threads: one thread at a time starts operations of a lane, and one calls stop() at the end; the
@@ -92,7 +90,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
 
   RankStatus status();
-  EngineStatistics statistics();
+  Statistics statistics();
 
  private:
   struct Left {

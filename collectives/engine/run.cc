@@ -9,15 +9,16 @@ namespace rondo::engine {
 void Run::begin(const schedules::Program& program, const schedules::Call& call, int rank, int size,
                 Room& room) {
   signature_ = call.signature;
+  traits_ = &base::traits_of(signature_.operation);
   in_ = call.in;
   out_ = call.out;
   rank_ = static_cast<std::uint32_t>(rank);
   element_ = size_of(signature_.type);
   lay_out(call, program.slices(), size);
-  reducing_ = schedules::is_reducing(signature_.operation);
-  pair_ = reducing_ ? kernels::PairReduction(signature_.type, signature_.op, signature_.scale,
-                                             static_cast<std::size_t>(size))
-                    : kernels::PairReduction();
+  pair_ = traits_->reduces
+              ? kernels::PairReduction(signature_.type, signature_.op, signature_.scale,
+                                       static_cast<std::size_t>(size))
+              : kernels::PairReduction();
   progress_.begin(program, layout_.segments(), room);
   const bool staged = std::any_of(
       program.steps().begin(), program.steps().end(), [&](const schedules::ProgramStep& s) {
@@ -31,31 +32,19 @@ void Run::begin(const schedules::Program& program, const schedules::Call& call, 
 }
 
 void Run::lay_out(const schedules::Call& call, std::uint32_t slices, int size) {
-  const Collective operation = signature_.operation;
-  if (schedules::has_counts(operation)) {
+  if (traits_->has_counts()) {
     offsets_.assign(1, 0);
     for (const std::size_t count : call.counts) offsets_.push_back(offsets_.back() + count);
     layout_ = schedules::Layout(offsets_, call.segment_elements);
     return;
   }
-  const bool whole = operation == Collective::all_to_all;  // the count is of all blocks
-  const std::size_t count =
-      whole ? signature_.count / static_cast<std::size_t>(size) : signature_.count;
-  layout_ =
-      schedules::Layout(count, call.segment_elements, slices, schedules::is_blocked(operation));
+  const std::size_t count = schedules::cut_elements(signature_.operation, signature_.count,
+                                                    static_cast<std::size_t>(size));
+  layout_ = schedules::Layout(count, call.segment_elements, slices, traits_->blocks);
 }
 
 bool Run::out_covers(std::uint32_t slice) const noexcept {
-  switch (schedules::without_counts(signature_.operation)) {
-    case Collective::reduce:
-    case Collective::gather:
-      return signature_.root == rank_;
-    case Collective::reduce_scatter:
-    case Collective::scatter:
-      return slice == rank_;
-    default:
-      return true;
-  }
+  return base::holds(traits_->out, signature_.root == rank_, slice == rank_);
 }
 
 std::size_t Run::count(std::uint64_t segment, std::uint32_t slice) const noexcept {
@@ -63,11 +52,9 @@ std::size_t Run::count(std::uint64_t segment, std::uint32_t slice) const noexcep
 }
 
 const std::byte* Run::input(std::uint64_t segment, std::uint32_t slice) const noexcept {
-  const Collective plain = schedules::without_counts(signature_.operation);
-  const bool own_block = plain == Collective::all_gather || plain == Collective::gather;
-  return in_ +
-         (own_block ? layout_.in_block(segment, slice) : layout_.in_buffer(segment, slice).offset) *
-             element_;
+  return in_ + (traits_->gathers() ? layout_.in_block(segment, slice)
+                                   : layout_.in_buffer(segment, slice).offset) *
+                   element_;
 }
 
 std::byte* Run::value(std::uint64_t segment, std::uint32_t slice) const noexcept {
@@ -75,11 +62,9 @@ std::byte* Run::value(std::uint64_t segment, std::uint32_t slice) const noexcept
     const std::size_t start = segment % progress_.window() * layout_.segment_span();
     return staging_ + (start + layout_.in_staging(segment, slice).offset) * element_;
   }
-  const Collective plain = schedules::without_counts(signature_.operation);
-  const bool own_block = plain == Collective::reduce_scatter || plain == Collective::scatter;
-  return out_ +
-         (own_block ? layout_.in_block(segment, slice) : layout_.in_buffer(segment, slice).offset) *
-             element_;
+  return out_ + (traits_->scatters() ? layout_.in_block(segment, slice)
+                                     : layout_.in_buffer(segment, slice).offset) *
+                    element_;
 }
 
 // Runs a step that keeps without receiving: its value is ready at once.
@@ -88,7 +73,7 @@ void Run::keep_local(std::uint64_t segment, const schedules::ProgramStep& step) 
   if (elements == 0) return;
   std::byte* to = value(segment, step.slice);
   const std::byte* from = step.written ? to : input(segment, step.slice);
-  if (reducing_ && pair_.finishes()) {
+  if (traits_->reduces && pair_.finishes()) {
     pair_.finish(to, {from, !step.written}, elements);
   } else if (from != to) {
     std::memcpy(to, from, elements * element_);

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "base/traits.h"
 #include "collectives/kernels/pair.h"
 #include "collectives/schedules/call.h"
 #include "collectives/schedules/layout.h"
@@ -85,9 +86,9 @@ class Run {
 
   schedules::Progress progress_;
   schedules::Signature signature_;
+  const base::Traits* traits_ = nullptr;  // of its operation
   schedules::Layout layout_;
   std::vector<std::size_t> offsets_;  // of the blocks, where each rank has a count of its own
-  bool reducing_ = false;
   kernels::PairReduction pair_;
   const std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;

@@ -10,21 +10,6 @@
 
 namespace rondo::plan {
 
-// Measured or default costs of a kind of link, with the letters of docs/planner.md.
-struct LinkCosts {
-  double latency_s = 8e-6;  // a: one frame, end to end
-  // b: one direction of a link; between hosts, of all links of a host together.
-  double seconds_per_byte = 4e-10;
-  // f: what one more frame costs on the sender and the receiver, not overlapped.
-  double frame_s = 3e-6;
-};
-
-struct CostConstants {
-  LinkCosts host = {};  // between ranks of one host; the default is tcp over loopback
-  LinkCosts network = {5e-5, 8.4e-9, 5e-6};  // between hosts; the default is Ethernet of 1 Gbit/s
-  double reduce_seconds_per_byte = 5e-11;    // g: combining two sources
-};
-
 struct Topology {
   int ranks = 1;
   int hosts = 1;

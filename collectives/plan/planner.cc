@@ -68,7 +68,7 @@ struct Candidates {
 
 class Estimator {
  public:
-  Estimator(Collective operation, const Topology& topology, const CostConstants& constants,
+  Estimator(Collective operation, const Topology& topology, const PlanConstants& constants,
             const PlanOptions& options)
       : operation_(operation), topology_(topology), costs_(constants), options_(options) {
     topology_.ranks = std::max(1, topology.ranks);
@@ -99,7 +99,7 @@ class Estimator {
 
   Collective operation_;
   Topology topology_;
-  const CostConstants& costs_;
+  const PlanConstants& costs_;
   const PlanOptions& options_;
   // The part of all ranks' work that one core of the fullest host does; 0: a core for every rank.
   double share_ = 0;
@@ -118,7 +118,7 @@ std::size_t Estimator::bounded_segment(std::size_t wanted, std::size_t grain, st
   return std::max(wanted / grain * grain, grain);
 }
 
-double waiting(const Traffic& traffic, const LinkCosts& costs) {
+double waiting(const Traffic& traffic, const PlanLinkCosts& costs) {
   return traffic.hops * costs.latency_s + traffic.path_frames * costs.frame_s;
 }
 
@@ -210,7 +210,7 @@ bool worth_trying(const CostRow& row, const Topology& topology) {
                           options.reproducible ? " with reproducible results" : "", possible));
 }
 
-Candidates collect(Collective operation, const Topology& topology, const CostConstants& constants,
+Candidates collect(Collective operation, const Topology& topology, const PlanConstants& constants,
                    const PlanOptions& options) {
   const Estimator estimator(operation, topology, constants, options);
   Candidates candidates;
@@ -283,13 +283,13 @@ bool is_reproducible(schedules::Algorithm algorithm, Collective operation) noexc
 }
 
 Plan choose_plan(Collective operation, std::size_t bytes, const Topology& topology,
-                 const CostConstants& constants, const PlanOptions& options) {
+                 const PlanConstants& constants, const PlanOptions& options) {
   const Candidates candidates = collect(operation, topology, constants, options);
   return make_plan(walk(candidates, static_cast<double>(bytes)), bytes);
 }
 
 std::vector<Plan> list_plans(Collective operation, std::size_t bytes, const Topology& topology,
-                             const CostConstants& constants, const PlanOptions& options) {
+                             const PlanConstants& constants, const PlanOptions& options) {
   const Candidates candidates = collect(operation, topology, constants, options);
   const schedules::Algorithm chosen = walk(candidates, static_cast<double>(bytes)).algorithm;
   std::vector<Plan> plans;

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <rondo/constants.h>
+
 #include "collectives/plan/costs.h"
 #include "collectives/schedules/schedule.h"
 
@@ -34,7 +36,7 @@ struct Plan {
 // Throws Error(unsupported) when the wanted algorithm does not exist for the operation; the message
 // lists the algorithms that exist. Allocates nothing unless it throws.
 Plan choose_plan(Collective operation, std::size_t bytes, const Topology& topology,
-                 const CostConstants& constants, const PlanOptions& options = {});
+                 const PlanConstants& constants, const PlanOptions& options = {});
 
 // Whether the result has the bits of a sum in rank order, or nothing is summed.
 bool is_reproducible(schedules::Algorithm algorithm, Collective operation) noexcept;
@@ -42,6 +44,6 @@ bool is_reproducible(schedules::Algorithm algorithm, Collective operation) noexc
 // Every candidate with its predicted time: first the chosen one, then the others from fast to slow.
 // Throws as choose_plan does.
 std::vector<Plan> list_plans(Collective operation, std::size_t bytes, const Topology& topology,
-                             const CostConstants& constants, const PlanOptions& options = {});
+                             const PlanConstants& constants, const PlanOptions& options = {});
 
 }  // namespace rondo::plan

@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include <rondo/plan.h>
+
 #include "collectives/schedules/hosts.h"
 #include "collectives/schedules/schedule.h"
 #include "transports/transport.h"
@@ -22,6 +24,7 @@ struct LinkModel {
   double seconds_per_byte = 0;  // of payload
 };
 
+// SimulatedHosts (rondo/plan.h) in the units of the model: the time of a byte, not a rate.
 struct Fabric {
   int hosts = 1, ranks_per_host = 1;
   bool in_turns = false;  // rank r is on host r % hosts; otherwise on host r / ranks_per_host
@@ -69,26 +72,6 @@ struct SimulationLimits {
   SimulatedScope scope = SimulatedScope::automatic;
   std::uint64_t frames = 40'000'000;  // as counted before the run; the run may need twice as many
   std::uint64_t memory_bytes = std::uint64_t{3} << 30;
-};
-
-struct SimulatedRun {
-  double seconds = 0;             // from the start of the first rank to the end of the last
-  double first_done_seconds = 0;  // to the end of the first
-  int last_rank = 0;              // the rank that is done last
-  int critical_rank = 0;          // where the critical path stays longest without a break
-  double critical_seconds = 0;    // how long it stays there
-  std::uint64_t segments = 1;
-  std::uint64_t frames = 0;              // of all ranks
-  std::uint64_t bytes = 0;               // payload sent by all ranks
-  std::uint64_t link_bytes = 0;          // the part of `bytes` that went between hosts
-  std::uint64_t busiest_link_bytes = 0;  // in the busier direction of the busiest host
-  int busiest_host = 0;
-  // Shares: the part of the run in which a link or a processor was busy.
-  double busiest_link_share = 0;  // the largest of all hosts and directions
-  double mean_link_share = 0;     // over both directions of all hosts
-  double busiest_rank_share = 0;
-  double mean_rank_share = 0;
-  bool one_host = false;  // one host stood for all
 };
 
 // Frames of all ranks and segments, as the planner counts them. With a root: for the root that

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The planner's numbers that are measured or chosen, not derived. The costs of links are in
-// costs.h.
+// rondo/constants.h.
 #pragma once
 
 #include <array>

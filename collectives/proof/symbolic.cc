@@ -51,6 +51,7 @@ Symbolic::Symbolic(const std::vector<schedules::Schedule>& schedules, Collective
                    int root, std::size_t frames, bool in_place)
     : schedules_(&schedules),
       operation_(schedules::without_counts(operation)),
+      traits_(&base::traits_of(operation)),
       root_(root),
       size_(static_cast<int>(schedules.size())),
       slices_(schedules.front().slices),
@@ -65,38 +66,6 @@ Symbolic::Symbolic(const std::vector<schedules::Schedule>& schedules, Collective
   for (int rank = 0; rank < size_; ++rank)
     for (std::uint32_t slice = 0; slice <= slices_; ++slice)
       insert(begun_.of(place(rank, slice)), rank);
-}
-
-bool Symbolic::reduces() const noexcept {
-  return operation_ == Collective::all_reduce || operation_ == Collective::reduce ||
-         operation_ == Collective::reduce_scatter;
-}
-
-bool Symbolic::has_input(int rank, std::uint32_t slice) const noexcept {
-  if (operation_ == Collective::broadcast || operation_ == Collective::scatter)
-    return rank == root_;
-  if (operation_ == Collective::all_gather || operation_ == Collective::gather)
-    return slice == static_cast<std::uint32_t>(rank);
-  return reduces() || operation_ == Collective::all_to_all;
-}
-
-bool Symbolic::promises(int rank, std::uint32_t slice) const noexcept {
-  switch (operation_) {
-    case Collective::all_reduce:
-    case Collective::broadcast:
-    case Collective::all_gather:
-    case Collective::all_to_all:
-      return true;
-    case Collective::reduce:
-    case Collective::gather:
-      return rank == root_;
-    case Collective::reduce_scatter:
-    case Collective::scatter:
-      return slice == static_cast<std::uint32_t>(rank);
-    default:
-      break;
-  }
-  return false;
 }
 
 void Symbolic::fail(int rank, std::size_t step, const std::string& text) {

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/traits.h"
 #include "collectives/schedules/schedule.h"
 
 namespace rondo::proof {
@@ -72,7 +73,7 @@ class Symbolic {
   std::size_t place(int rank, std::uint32_t slice) const noexcept {
     return static_cast<std::size_t>(rank) * (slices_ + 1) + slice;
   }
-  bool reduces() const noexcept;
+  bool reduces() const noexcept { return traits_->reduces; }
   // Only inputs arrive, so values need no finishing.
   bool moves_inputs() const noexcept {
     return operation_ == Collective::gather || operation_ == Collective::scatter ||
@@ -82,8 +83,12 @@ class Symbolic {
   std::uint32_t input_of(int rank, std::uint32_t slice) const noexcept {
     return 1 + static_cast<std::uint32_t>(rank) * slices_ + slice;
   }
-  bool has_input(int rank, std::uint32_t slice) const noexcept;
-  bool promises(int rank, std::uint32_t slice) const noexcept;
+  bool has_input(int rank, std::uint32_t slice) const noexcept {
+    return base::holds(traits_->in, rank == root_, slice == static_cast<std::uint32_t>(rank));
+  }
+  bool promises(int rank, std::uint32_t slice) const noexcept {
+    return base::holds(traits_->out, rank == root_, slice == static_cast<std::uint32_t>(rank));
+  }
   bool touch(int rank, std::size_t step, std::uint32_t slice);
   std::uint32_t combine(std::uint32_t a, std::uint32_t b);
   std::string write(std::uint32_t expression) const;
@@ -102,7 +107,8 @@ class Symbolic {
   }
 
   const std::vector<schedules::Schedule>* schedules_;
-  Collective operation_;
+  Collective operation_;  // with equal counts
+  const base::Traits* traits_;
   int root_, size_;
   std::uint32_t slices_;
   bool in_place_;

@@ -7,21 +7,24 @@
 
 namespace rondo {
 
-// What a kind of link costs, in seconds.
+// What a kind of link costs, in seconds, with the letters of docs/planner.md. The default is tcp
+// over loopback.
 struct PlanLinkCosts {
-  double latency_s = 0;         // one frame, end to end
-  double seconds_per_byte = 0;  // in one direction
-  double frame_s = 0;           // one more frame, for its sender and for its receiver
+  double latency_s = 8e-6;  // a: one frame, end to end
+  // b: one direction of a link; between hosts, of all links of a host together.
+  double seconds_per_byte = 4e-10;
+  // f: one more frame, for its sender and for its receiver, not overlapped.
+  double frame_s = 3e-6;
 };
 
-// The costs in the planner's formulas (docs/planner.md), in seconds.
+// The costs in the planner's formulas, in seconds. The default holds if nothing was measured.
 struct PlanConstants {
-  PlanLinkCosts host;     // between ranks of one host
-  PlanLinkCosts network;  // between hosts
-  double reduce_seconds_per_byte = 0;
+  PlanLinkCosts host = {};                       // between ranks of one host
+  PlanLinkCosts network = {5e-5, 8.4e-9, 5e-6};  // between hosts; the default: Ethernet, 1 Gbit/s
+  double reduce_seconds_per_byte = 5e-11;        // g: combining two sources
 };
 
-// Returns the constants that are used if nothing was measured.
+// Returns the default constants of the library, which may be newer than this header.
 RONDO_API PlanConstants default_constants() noexcept;
 // Reads a file that holds the output of format_constants(). Throws Error(invalid_argument), which
 // names the file and what is wrong with it.

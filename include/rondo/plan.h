@@ -121,14 +121,11 @@ struct SimulationQuery {
   SimulatedStragglers stragglers;
 };
 
-struct Simulation {
-  std::string algorithm;
-  std::size_t segment_bytes = 0;
-  int depth = 1;
+// What the model says of one run.
+struct SimulatedRun {
   std::uint64_t segments = 1;
-  double seconds = 0;            // from the call on the first rank to the end on the last
-  double predicted_seconds = 0;  // by the planner's formula
-  double first_done_seconds = 0;
+  double seconds = 0;                    // from the call on the first rank to the end on the last
+  double first_done_seconds = 0;         // to the end on the first
   int last_rank = 0;                     // the rank that ends last
   int critical_rank = 0;                 // where the critical path stays longest at a time
   double critical_seconds = 0;           // how long it stays there
@@ -141,10 +138,18 @@ struct Simulation {
   double mean_link_share = 0;     // likewise, mean of all links and both directions
   double busiest_rank_share = 0;  // share of the time that a rank's processor was busy
   double mean_rank_share = 0;
-  std::vector<int> stragglers;  // ranks, or hosts
   // One host was simulated for all, because all do the same at the same time. Then all slices of a
   // segment count as equally long.
   bool one_host = false;
+};
+
+// A run, and the plan and the stragglers that it had.
+struct Simulation : SimulatedRun {
+  std::string algorithm;
+  std::size_t segment_bytes = 0;
+  int depth = 1;
+  double predicted_seconds = 0;  // by the planner's formula
+  std::vector<int> stragglers;   // ranks, or hosts
 };
 
 // Runs the real schedules in the order of the engine against a model of hosts and links

@@ -60,10 +60,10 @@ class Control {
   // once for each operation.
   virtual void report_slow(Priority lane, std::uint64_t operation, nanoseconds waited) = 0;
   // On rank 0: tells all ranks what links cost.
-  virtual void publish(const plan::CostConstants& constants) = 0;
+  virtual void publish(const PlanConstants& constants) = 0;
   // On the others: waits for publish(). No value if time is up or the communicator has failed; the
   // client is told of the failure.
-  virtual std::optional<plan::CostConstants> await_constants(base::TimePoint until) = 0;
+  virtual std::optional<PlanConstants> await_constants(base::TimePoint until) = 0;
   // This rank's connect() has done its part. Blocks until that of every rank has, and returns no
   // value; else returns the communicator's first failure. It is a failure if a rank is not that far
   // by `until`.

@@ -7,7 +7,8 @@
 #include <cmath>
 #include <functional>
 
-#include "base/rank_list.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "lib/rendezvous/join_report.h"
 
 namespace rondo::control {
@@ -268,6 +269,28 @@ engine::Failure find_culprits(const DeadlineMessage& deadline, int reporter,
   const std::string fallback =
       fmt::format("{} did not end within {} on rank {}", of.operation, of.time, reporter);
   return {Errc::deadline_exceeded, deadline.what.empty() ? fallback : deadline.what};
+}
+
+void LongWaits::tell(const DeadlineMessage& slow, int reporter,
+                     const std::vector<Standing>& standings) {
+  const auto lane = static_cast<std::size_t>(slow.lane);
+  if (slow.operation != 0 && slow.operation <= told_[lane]) return;
+  const auto still_waits = [&](const Standing& standing) {
+    return standing.status.lanes[lane].finished < slow.operation;
+  };
+  if (slow.operation != 0 && std::ranges::none_of(standings, still_waits)) return;
+  if (slow.operation == 0 &&
+      standings[static_cast<std::size_t>(reporter)].status.messages.current.empty())
+    return;
+  std::string text = find_culprits(slow, reporter, standings).cause;
+  if (slow.operation == 0 && text == last_) return;
+  base::log_line(base::LogLevel::warning, text);
+  last_ = std::move(text);
+  told_[lane] = std::max(told_[lane], slow.operation);
+  for (const Standing& standing : standings)
+    for (std::size_t i = 0; i < lane_count; ++i)
+      if (const engine::LaneStatus& status = standing.status.lanes[i]; !status.current.empty())
+        told_[i] = std::max(told_[i], status.finished + 1);
 }
 
 }  // namespace rondo::control

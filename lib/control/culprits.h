@@ -39,4 +39,17 @@ std::optional<engine::Failure> find_oldest_disagreement(Priority lane,
 engine::Failure find_culprits(const DeadlineMessage& deadline, int reporter,
                               const std::vector<Standing>& standings);
 
+// Writes rank 0's warnings about operations that wait for long, in the words of a missed deadline.
+// They go to the log, which is standard error. Thread-bound to the control thread.
+class LongWaits {
+ public:
+  // Writes once for each operation, whichever rank asks and in whichever lane it waits: one line
+  // names all operations that wait.
+  void tell(const DeadlineMessage& slow, int reporter, const std::vector<Standing>& standings);
+
+ private:
+  std::uint64_t told_[lane_count] = {};  // the newest operation that was written about, by lane
+  std::string last_;  // the last line: messages between two ranks have no common number
+};
+
 }  // namespace rondo::control

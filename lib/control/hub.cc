@@ -3,13 +3,12 @@
 
 #include <algorithm>
 
-#include "base/rank_list.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "lib/connect_failure.h"
 #include "lib/control/culprits.h"
 #include "lib/control/hub_and_spoke.h"
 #include "lib/control/thread.h"
-#include "lib/long_waits.h"
 #include "lib/rendezvous/join_report.h"
 
 namespace rondo::control {
@@ -67,12 +66,10 @@ class Hub final : public Control {
     queue_.post(
         DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
   }
-  void publish(const plan::CostConstants& constants) override {
+  void publish(const PlanConstants& constants) override {
     queue_.post(ConstantsMessage{constants});
   }
-  std::optional<plan::CostConstants> await_constants(base::TimePoint) override {
-    return std::nullopt;
-  }
+  std::optional<PlanConstants> await_constants(base::TimePoint) override { return std::nullopt; }
   std::optional<engine::Failure> await_ready(base::TimePoint until) override {
     queue_.post(ReadyCommand{until});
     std::optional<engine::Failure> failure;
@@ -397,7 +394,7 @@ class Hub final : public Control {
   std::optional<engine::Failure> judged_, alone_;
   std::optional<Loss> loss_;
   std::optional<LeaveCommand> leave_;
-  lib::LongWaits long_waits_;
+  LongWaits long_waits_;
   base::TimePoint next_look_;
   milliseconds look_pause_ = first_look;
   bool stopped_ = false;

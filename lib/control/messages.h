@@ -78,7 +78,7 @@ struct QueryMessage {
   std::uint64_t query = 0;
 };
 struct ConstantsMessage {
-  plan::CostConstants constants;
+  PlanConstants constants;
 };
 struct LeftMessage {
   std::uint32_t rank = 0;

@@ -62,8 +62,8 @@ class Spoke final : public Control {
     queue_.post(
         DeadlineMessage{lane, operation, static_cast<std::uint64_t>(waited.count()), {}, true});
   }
-  void publish(const plan::CostConstants&) override {}
-  std::optional<plan::CostConstants> await_constants(base::TimePoint until) override {
+  void publish(const PlanConstants&) override {}
+  std::optional<PlanConstants> await_constants(base::TimePoint until) override {
     return constants_.wait_until(until);
   }
   std::optional<engine::Failure> await_ready(base::TimePoint until) override {

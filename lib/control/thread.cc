@@ -40,7 +40,7 @@ std::vector<Command> CommandQueue::take_all() {
   return std::exchange(commands_, {});
 }
 
-void ConstantsSlot::put(const plan::CostConstants& constants) {
+void ConstantsSlot::put(const PlanConstants& constants) {
   const std::lock_guard lock(mutex_);
   constants_ = constants;
   changed_.notify_all();
@@ -52,7 +52,7 @@ void ConstantsSlot::close() {
   changed_.notify_all();
 }
 
-std::optional<plan::CostConstants> ConstantsSlot::wait_until(base::TimePoint until) {
+std::optional<PlanConstants> ConstantsSlot::wait_until(base::TimePoint until) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, until, [&] { return constants_ || closed_; });
   return constants_;

@@ -61,14 +61,14 @@ class CommandQueue {
 // Where await_constants() waits for the thread. Thread-safe.
 class ConstantsSlot {
  public:
-  void put(const plan::CostConstants& constants);
+  void put(const PlanConstants& constants);
   void close();  // no constants will come
-  std::optional<plan::CostConstants> wait_until(base::TimePoint until);
+  std::optional<PlanConstants> wait_until(base::TimePoint until);
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<plan::CostConstants> constants_;
+  std::optional<PlanConstants> constants_;
   bool closed_ = false;
 };
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/rank_list.h"
+#include "base/text.h"
 
 namespace rondo::rendezvous {
 namespace {

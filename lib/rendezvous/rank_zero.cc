@@ -10,9 +10,8 @@
 
 #include <rondo/error.h>
 
-#include "base/descriptor_share.h"
 #include "base/handshake_driver.h"
-#include "base/quota_log.h"
+#include "base/log.h"
 #include "base/shortage.h"
 #include "base/text.h"
 #include "lib/control/messages.h"

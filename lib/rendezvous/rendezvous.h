@@ -36,7 +36,7 @@ struct Place {
   bool this_host_only = false;  // other hosts cannot know the secret
   std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
   // The planner's constants of the parent, for a split.
-  std::optional<plan::CostConstants> constants;
+  std::optional<PlanConstants> constants;
   // One deadline for all of connect(): to join, share memory and measure.
   base::TimePoint deadline = base::TimePoint::max();
   std::string group;  // empty, or the numbers and colors of splits: "/1.0/2.7"

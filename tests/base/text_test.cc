@@ -5,7 +5,6 @@
 #include <numeric>
 #include <vector>
 
-#include "base/rank_list.h"
 #include "catch.h"
 
 namespace rondo::testing {

@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include "base/quota_log.h"
+#include "base/log.h"
 #include "catch.h"
 
 using namespace rondo;

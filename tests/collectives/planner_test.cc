@@ -17,13 +17,13 @@ using Catch::Matchers::Contains;
 
 namespace {
 
-std::vector<plan::CostConstants> several_constants() {
-  std::vector<plan::CostConstants> all = {plan::CostConstants{}};
-  for (const auto& [link, reduce] : {std::pair{plan::LinkCosts{1e-6, 8e-11, 5e-7}, 5e-11},
-                                     {plan::LinkCosts{5e-5, 1e-8, 3e-6}, 5e-11},
-                                     {plan::LinkCosts{1e-5, 1e-9, 0}, 1e-9},
-                                     {plan::LinkCosts{0, 1e-9, 0}, 0.0},
-                                     {plan::LinkCosts{2e-5, 1e-10, 2e-5}, 1e-9}})
+std::vector<PlanConstants> several_constants() {
+  std::vector<PlanConstants> all = {PlanConstants{}};
+  for (const auto& [link, reduce] : {std::pair{PlanLinkCosts{1e-6, 8e-11, 5e-7}, 5e-11},
+                                     {PlanLinkCosts{5e-5, 1e-8, 3e-6}, 5e-11},
+                                     {PlanLinkCosts{1e-5, 1e-9, 0}, 1e-9},
+                                     {PlanLinkCosts{0, 1e-9, 0}, 0.0},
+                                     {PlanLinkCosts{2e-5, 1e-10, 2e-5}, 1e-9}})
     all.push_back({link, link, reduce});
   return all;
 }
@@ -41,7 +41,7 @@ plan::Topology together(int ranks, int cores) {
 }
 
 void require_monotone(Collective operation, const plan::Topology& topology,
-                      const plan::CostConstants& constants, const plan::PlanOptions& options,
+                      const PlanConstants& constants, const plan::PlanOptions& options,
                       const std::vector<std::size_t>& sizes) {
   std::set<schedules::Algorithm> left;
   std::optional<schedules::Algorithm> present;
@@ -63,7 +63,7 @@ TEST_CASE("an algorithm once left does not come back") {
   const auto sizes = fine_grid();
   for (int o = 0; o < collective_count; ++o)
     for (const int ranks : {2, 3, 4, 5, 7, 8, 12, 16, 33, 64})
-      for (const plan::CostConstants& constants : several_constants())
+      for (const PlanConstants& constants : several_constants())
         for (const int cores : {2, 64})
           if (schedules::has_schedules(static_cast<Collective>(o)))
             require_monotone(static_cast<Collective>(o), together(ranks, cores), constants, {},
@@ -150,16 +150,16 @@ TEST_CASE("no algorithm comes back on several hosts either") {
     for (const plan::Topology& topology :
          {plan::Topology{8, 2, 4, 2, true}, plan::Topology{8, 2, 4, 64, false},
           plan::Topology{4, 4, 1, 2, true}, plan::Topology{24, 5, 7, 4, false}})
-      for (const plan::CostConstants& constants : several_constants())
+      for (const PlanConstants& constants : several_constants())
         require_monotone(static_cast<Collective>(o), topology, constants, {}, sizes);
-    plan::CostConstants mixed;
+    PlanConstants mixed;
     mixed.host = {1e-6, 5e-11, 2e-7};
     require_monotone(static_cast<Collective>(o), {16, 4, 4, 4, true}, mixed, {}, sizes);
   }
 }
 
 TEST_CASE("a large ring takes about the least time that its bytes need") {
-  const plan::CostConstants constants;
+  const PlanConstants constants;
   const double bytes = 0x1p30;
   const plan::Plan plan =
       plan::choose_plan(Collective::all_reduce, 1u << 30, together(8, 64), constants);

@@ -124,7 +124,7 @@ TEST_CASE("simulated bytes are those that the checker counts") {
                                        .bytes = operation == Collective::barrier ? 0 : 3 * segment,
                                        .segment_bytes = segment,
                                        .depth = 2};
-        const plan::SimulatedRun run = plan::simulate(call, ideal(n), {});
+        const SimulatedRun run = plan::simulate(call, ideal(n), {});
         std::uint64_t sent = 0;
         for (const std::uint64_t slices : proof.slices_sent) sent += slices;
         INFO(schedules::name_of(algorithm) << " " << name_of(operation) << " over " << n);
@@ -141,11 +141,11 @@ TEST_CASE("a ring in host order crosses each link 2(n-1)/n times, however the ra
   const std::uint64_t bytes = 8'000'000;
   plan::SimulatedCall call = one_segment(Collective::all_reduce, schedules::Algorithm::ring, bytes);
   plan::Fabric fabric = ideal(2, 4);
-  const plan::SimulatedRun blocks = plan::simulate(call, fabric, {});
+  const SimulatedRun blocks = plan::simulate(call, fabric, {});
   CHECK(blocks.busiest_link_bytes == 2 * 7 * bytes / 8);
   CHECK(blocks.link_bytes == 2 * blocks.busiest_link_bytes);
   fabric.in_turns = true;
-  const plan::SimulatedRun turns = plan::simulate(call, fabric, {});
+  const SimulatedRun turns = plan::simulate(call, fabric, {});
   CHECK(turns.busiest_link_bytes == blocks.busiest_link_bytes);
   CHECK(turns.seconds == Approx(blocks.seconds));
 }
@@ -163,9 +163,9 @@ TEST_CASE("one host stands for all where all do the same") {
                                      .segment_bytes = 36'000u * static_cast<unsigned>(per_host),
                                      .depth = 3};
       plan::SimulationLimits limits{.scope = plan::SimulatedScope::all_hosts};
-      const plan::SimulatedRun all = plan::simulate(call, fabric, {}, limits);
+      const SimulatedRun all = plan::simulate(call, fabric, {}, limits);
       limits.scope = plan::SimulatedScope::one_host;
-      const plan::SimulatedRun one = plan::simulate(call, fabric, {}, limits);
+      const SimulatedRun one = plan::simulate(call, fabric, {}, limits);
       CHECK_FALSE(all.one_host);
       CHECK(one.one_host);
       CHECK(one.seconds == all.seconds);
@@ -195,16 +195,16 @@ TEST_CASE("a straggler is found on the critical path, and slows the operation") 
       one_segment(Collective::all_reduce, schedules::Algorithm::ring, 800'000);
   const double usual = plan::simulate(call, fabric, {}).seconds;
   for (const int slow : {0, 3, 7}) {
-    const plan::SimulatedRun late =
+    const SimulatedRun late =
         plan::simulate(call, fabric, std::vector<plan::Straggler>{{.rank = slow, .delay_s = 5e-3}});
     CHECK(late.critical_rank == slow);
     CHECK(late.seconds == Approx(usual + 5e-3).epsilon(0.2));
-    const plan::SimulatedRun slower =
+    const SimulatedRun slower =
         plan::simulate(call, fabric, std::vector<plan::Straggler>{{.rank = slow, .factor = 5}});
     CHECK(slower.critical_rank == slow);
     CHECK(slower.seconds > usual * 1.5);
     // A host with one rank: its link is five times as slow, too.
-    const plan::SimulatedRun host =
+    const SimulatedRun host =
         plan::simulate(call, fabric, std::vector<plan::Straggler>{{.host = slow, .factor = 5}});
     CHECK(host.seconds >= slower.seconds);
     CHECK(host.busiest_link_share > 0.4);
@@ -219,7 +219,7 @@ TEST_CASE("cores that all ranks share are not used twice") {
   fabric.cores = 2;
   const plan::SimulatedCall call =
       one_segment(Collective::all_reduce, schedules::Algorithm::ring, 4'000'000);
-  const plan::SimulatedRun run = plan::simulate(call, fabric, {});
+  const SimulatedRun run = plan::simulate(call, fabric, {});
   const double work = 2 * static_cast<double>(run.bytes) * 1e-9;
   CHECK(run.seconds >= work / 2);
   CHECK(run.seconds <= work / 2 * 1.1);

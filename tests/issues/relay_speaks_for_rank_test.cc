@@ -132,7 +132,7 @@ TEST_CASE("a relay cannot speak as rank 0 once the ranks have joined") {
   outcomes[0].joined->control->start(zero);
   outcomes[1].joined->control->start(one);
   // Rank 0 sends something, and the relay puts its own message in front of it.
-  outcomes[0].joined->control->publish(plan::CostConstants{});
+  outcomes[0].joined->control->publish(PlanConstants{});
   const engine::Failure failure = one.wait_for_failure();
   CHECK(failure.code == Errc::authentication);
   INFO(failure.cause);

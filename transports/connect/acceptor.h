@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/file_descriptor.h"
 #include "base/handshake_driver.h"
-#include "base/quota_log.h"
+#include "base/log.h"
 #include "transports/connect/options.h"
 
 namespace rondo::connect {

@@ -15,8 +15,8 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
-#include "base/descriptor_share.h"
 #include "base/log.h"
+#include "base/shortage.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "transports/connect/socket.h"

@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file_descriptor.h"
-#include "base/quota_log.h"
+#include "base/log.h"
 #include "transports/connect/address.h"
 #include "transports/connect/interfaces.h"
 #include "transports/connect/options.h"

@@ -20,8 +20,8 @@
 #include <map>
 #include <utility>
 
-#include "base/descriptor_share.h"
-#include "base/quota_log.h"
+#include "base/log.h"
+#include "base/shortage.h"
 
 namespace rondo::host {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/quota_log.h"
+#include "base/log.h"
 #include "transports/host/exports.h"
 #include "transports/shm/neighbour.h"
 #include "transports/shm/segment.h"
