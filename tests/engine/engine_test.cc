@@ -50,11 +50,11 @@ TEST_CASE("an operation that is dropped still runs") {
   Cluster cluster(2);
   Buffers a, b, c, d;
   {
-    Work(cluster[0].start(
+    const Work dropped(cluster[0].start(
         make_call(Collective::all_reduce, schedules::Algorithm::star, a.in, a.out, count)));
   }
   {
-    Work(cluster[1].start(
+    const Work dropped(cluster[1].start(
         make_call(Collective::all_reduce, schedules::Algorithm::star, b.in, b.out, count)));
   }
   Work last0(cluster[0].start(
