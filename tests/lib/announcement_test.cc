@@ -181,8 +181,8 @@ TEST_CASE("a file that never comes is named at the deadline", "[rendezvous]") {
   const Outcome outcome =
       join_one(place_of(1, 2, url, "s"), with_deadline(milliseconds{200}), record_of(1));
   CHECK(outcome.code == Errc::deadline_exceeded);
-  CHECK_THAT(outcome.message,
-             Catch::Contains(directory.path() + "/meet does not exist") && Catch::Contains("rank 0"));
+  CHECK_THAT(outcome.message, Catch::Contains(directory.path() + "/meet does not exist") &&
+                                  Catch::Contains("rank 0"));
 }
 
 TEST_CASE("rank 0 takes its file back when the join fails", "[rendezvous]") {
