@@ -6,6 +6,7 @@ functions of only one of them. A type in an unnamed namespace or in a function b
 and may have any name.
 """
 
+import functools
 import re
 
 # Comments, literals (raw strings first), and directives with their continued lines. Nothing in them
@@ -41,7 +42,12 @@ def without_template_heads(text):
     return text
 
 
+@functools.lru_cache(maxsize=None)
 def types_of(text):
+    return list(find_types(text))
+
+
+def find_types(text):
     """Yields (qualified name, line) for each type of the text that other files may see."""
     text = NOISE.sub(blank, text)
     scopes = [""]  # the qualified name of each open brace; None in functions and unnamed namespaces

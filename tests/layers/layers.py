@@ -158,7 +158,7 @@ def source_files(root):
 def check_tree(root):
     """Returns all violations and all advice for the tree below root, a pathlib.Path."""
     folders = ORDER + PUBLIC_AND_BASE + PUBLIC_ONLY + EVERYTHING
-    problems, advice, texts = [], [], []
+    problems, advice, texts, test_texts = [], [], [], []
     for name, path in source_files(root):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         if not any(SPDX in line for line in lines[:2]):
@@ -171,11 +171,18 @@ def check_tree(root):
             problems.append(f"{name}:1: there is no folder {folder_of(name)} in the design; the folders are {', '.join(folders)}")
             continue
         problems += check_includes(name, lines, folders)
-        if folder_of(name) not in EVERYTHING:
+        if folder_of(name) == "tests":
+            test_texts.append((name, "\n".join(lines)))
+        elif folder_of(name) not in EVERYTHING:
             texts.append((name, "\n".join(lines)))
         if folder_of(name) not in EVERYTHING + PUBLIC_ONLY:
             problems += check_namespaces(name, texts[-1][1])
-    return problems + list(definitions.twice(texts)), advice
+    problems += definitions.twice(texts)
+    # A test program is the library, tests/support and the files of one folder.
+    for folder in {name.rsplit("/", 1)[0] for name, _ in test_texts} - {"tests/support"}:
+        own = [pair for pair in test_texts if pair[0].rsplit("/", 1)[0] in ("tests/support", folder)]
+        problems += [p for p in definitions.twice(texts + own) if p not in problems]
+    return problems, advice
 
 
 if __name__ == "__main__":

@@ -162,9 +162,14 @@ class LayersTest(unittest.TestCase):
                       "struct Other { Frame f; } frame;", "friend class Frame; void g() {}"):
             self.assertEqual(self.problems({"include/rondo/a.h": f"namespace rondo {{ {frame} }}",
                                             "include/rondo/b.h": f"namespace rondo {{ {other} }}"}), [], other)
-        # Tests may define a type twice, because each test is a separate program.
-        for folder in layers.EVERYTHING:
-            self.assertEqual(self.problems({f"{folder}/a.h": frame, f"{folder}/b.h": frame}), [])
+        # Two folders of tests may define a type, because each is a program. One folder may not, nor may
+        # it define a type of the library.
+        self.assertEqual(self.problems({"tests/a/a.h": frame, "tests/b/b.h": frame}), [])
+        self.assertEqual(self.problems({"bench/a.h": frame, "bench/b.h": frame}), [])
+        for other in ("tests/a/b.h", "tests/support/b.h"):
+            self.assertIn("Frame is defined in", self.problems({"tests/a/a.h": frame, other: frame})[0])
+        space = f"namespace rondo {{ {frame} }}"
+        self.assertIn("Frame is defined in", self.problems({"base/a.h": space, "tests/a/a.h": space})[0])
 
     def test_unknown_folder(self):
         self.assertIn("no folder misc", self.problems({"misc/x.cc": ""})[0])

@@ -6,14 +6,14 @@
 
 namespace rondo::testing {
 
-// The percentage of their cases that large tests run: RONDO_TEST_EFFORT, which builds with a
-// sanitizer set to less; else 100 with RONDO_EVERY_TEST=1, and half of them without.
+// The percentage of their cases that large tests run: RONDO_TEST_EFFORT, which tests/meson.build
+// sets to less in builds with a sanitizer; else 100 with RONDO_TEST_ALL=1, and half of them without.
 inline int effort() {
   if (const char* text = std::getenv("RONDO_TEST_EFFORT")) {
     const int percent = std::atoi(text);
     if (percent >= 1 && percent <= 100) return percent;
   }
-  const char* every = std::getenv("RONDO_EVERY_TEST");
+  const char* every = std::getenv("RONDO_TEST_ALL");
   return every != nullptr && std::string_view(every) == "1" ? 100 : 50;
 }
 // Builds with a sanitizer run few cases, and small ones.
