@@ -169,7 +169,7 @@ class LayersTest(unittest.TestCase):
         for other in ("tests/a/b.h", "tests/support/b.h"):
             self.assertIn("Frame is defined in", self.problems({"tests/a/a.h": frame, other: frame})[0])
         space = f"namespace rondo {{ {frame} }}"
-        self.assertIn("Frame is defined in", self.problems({"base/a.h": space, "tests/a/a.h": space})[0])
+        self.assertIn("Frame is defined in", self.problems({"include/rondo/a.h": space, "tests/a/a.h": space})[0])
 
     def test_unknown_folder(self):
         self.assertIn("no folder misc", self.problems({"misc/x.cc": ""})[0])
