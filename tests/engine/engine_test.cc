@@ -252,7 +252,9 @@ TEST_CASE("no peer writes into the memory of an operation that has failed") {
                                               buffers.in, buffers.out, few)));
   };
   Work receiver = start(1, b);  // grants its memory to rank 0
-  Work sender = start(0, a);    // takes it at its word, and writes later
+  // No header arrives, so the operation cannot end before fail().
+  cluster.fabric().hold(0, 1, transports::Lane::bulk);
+  Work sender = start(0, a);  // takes it at its word, and writes later
   cluster[1].fail({Errc::aborted, "given up"});
   CHECK(contains(failure_of(receiver), "given up"));
   const std::vector<float> used_again(count, 7);

@@ -61,6 +61,10 @@ struct Wire {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
     own = base::FileDescriptor(ends[0]);
     peer = base::FileDescriptor(ends[1]);
+    // Room for one piece and a part of the next, whatever the system's default is: the kernel
+    // doubles the number.
+    const int bytes = 48 << 10;
+    REQUIRE(::setsockopt(own.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
   }
   void write(std::span<const std::byte> bytes) const {
     REQUIRE(::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
