@@ -83,15 +83,22 @@ struct Wire {
   base::FileDescriptor own, peer;
 };
 
+// The receiver of a link of one connection, and what it tells.
+struct SoleReceiver {
+  SoleReceiver() { receiver.attach(wire.own.get(), {}); }
+
+  const Wire wire;
+  const std::unique_ptr<tcp::BorrowSlot> slot = std::make_unique<tcp::BorrowSlot>();
+  tcp::FrameReceiver receiver{*slot};
+  NoLink link;
+  LearningSink sink;
+};
+
 }  // namespace
 
 TEST_CASE("a frame accepted by its header has work again when its rest has come") {
-  const Wire wire;
-  const auto slot = std::make_unique<tcp::BorrowSlot>();
-  tcp::FrameReceiver receiver(*slot);
-  receiver.attach(wire.own.get(), {});
-  NoLink link;
-  LearningSink sink;
+  SoleReceiver bench;
+  auto& [wire, slot, receiver, link, sink] = bench;
   const transports::Blob payload = payload_of(7, 1000);
   sink.buffer.resize(payload.size());
   wire.write(header_of(7));
@@ -113,12 +120,8 @@ TEST_CASE("a frame accepted by its header has work again when its rest has come"
 }
 
 TEST_CASE("a sink that accepts a frame and does not announce it ends a link of one connection") {
-  const Wire wire;
-  const auto slot = std::make_unique<tcp::BorrowSlot>();
-  tcp::FrameReceiver receiver(*slot);
-  receiver.attach(wire.own.get(), {});
-  NoLink link;
-  LearningSink sink;
+  SoleReceiver bench;
+  auto& [wire, slot, receiver, link, sink] = bench;
   sink.announces = false;
   wire.write(header_of(7));
   receiver.flag_readable();

@@ -14,8 +14,8 @@
 namespace rondo::mem {
 
 // The memory that the receiver of one direction of a link has granted to its sender, frame by
-// frame. The sender writes payloads there by itself, as an RDMA writer does: at a time
-// of its own, in any order, and before the header has come.
+// frame. The sender writes payloads there by itself, as an RDMA writer does: at a time of its own,
+// in any order, and before the header has come.
 //
 // Threads: thread-safe; the two ends call it from threads of their own. Locks: one mutex, held
 // during the copy of a payload, so that close() returns when no write is under way. Failures: none;

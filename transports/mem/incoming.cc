@@ -72,7 +72,7 @@ bool MemIncoming::collect_header() {
 
 void MemIncoming::show(transports::Sink& sink, transports::Link& link) {
   if (!frames_.show(link, sink)) return;
-  if (const auto grant = grants_.take(frame_)) {
+  if (const auto grant = granted_.empty() ? std::nullopt : grants_.take(frame_)) {
     const transports::Receive& taken = frames_.receive();
     broken_promise_ =
         taken.destination != grant->destination.data() || taken.bytes != grant->destination.size();
