@@ -194,8 +194,8 @@ TEST_CASE("direct operations that are started together end in order with the rig
 }
 
 TEST_CASE("different direct calls are a mismatch that names both") {
-  Cluster cluster(2, with_windows());
   std::vector<float> a(10, 1), b(20, 1), out(20);
+  Cluster cluster(2, with_windows());
   Work first(cluster[0].start(
       make_call(Collective::all_reduce, schedules::Algorithm::direct, a, out, 10)));
   Work second(
@@ -255,8 +255,8 @@ TEST_CASE("a direct call on windows ends when everybody has read this rank's inp
 // DirectLane keeps the hash and the details of one call for the next.
 TEST_CASE(
     "a direct call that differs from the equal ones before it is a mismatch that names both") {
-  Cluster cluster(2, with_windows());
   std::vector<float> a(20, 1), b(20, 1), out(20);
+  Cluster cluster(2, with_windows());
   const auto call = [](std::vector<float>& in, std::vector<float>& to, std::size_t count) {
     return make_call(Collective::all_reduce, schedules::Algorithm::direct, in, to, count);
   };
@@ -286,8 +286,8 @@ TEST_CASE("a rank that has reported a failure posts nothing more") {
     void slow(Priority, std::uint64_t, nanoseconds) override {}
     void deadline(Priority, std::uint64_t, nanoseconds, const std::string&) override {}
   } silent;
-  Cluster cluster(2, with_windows(), false, false, &silent);
   std::vector<float> in(10, 1), out(10);
+  Cluster cluster(2, with_windows(), false, false, &silent);
   cluster[0].abort({Errc::aborted, "rank 0 called abort"});
   Work other(
       cluster[0].start(make_call(Collective::barrier, schedules::Algorithm::direct, in, out, 0)));
@@ -305,8 +305,8 @@ TEST_CASE("a rank that has reported a failure posts nothing more") {
 }
 
 TEST_CASE("a rank that never posts is named at the deadline") {
-  Cluster cluster(3, with_windows());
   std::vector<float> in(10, 1), out(10);
+  Cluster cluster(3, with_windows());
   schedules::Call call =
       make_call(Collective::all_reduce, schedules::Algorithm::direct, in, out, 10);
   call.time_limit = std::chrono::milliseconds{50};

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t count = 1000;
 
+// Stands before its cluster: an operation that nobody waits for uses it until the cluster is gone.
 struct Buffers {
   std::vector<float> in = std::vector<float>(count, 1), out = std::vector<float>(count, -1);
 };
@@ -34,8 +35,8 @@ bool contains(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("operations of one thread run while nobody waits") {
-  Cluster cluster(3);
   std::vector<Buffers> buffers(3);
+  Cluster cluster(3);
   std::vector<Work> works;
   for (int rank = 0; rank < 3; ++rank) {
     auto& b = buffers[static_cast<std::size_t>(rank)];
@@ -47,8 +48,8 @@ TEST_CASE("operations of one thread run while nobody waits") {
 }
 
 TEST_CASE("an operation that is dropped still runs") {
-  Cluster cluster(2);
   Buffers a, b, c, d;
+  Cluster cluster(2);
   {
     const Work dropped(cluster[0].start(
         make_call(Collective::all_reduce, schedules::Algorithm::star, a.in, a.out, count)));
@@ -70,8 +71,8 @@ TEST_CASE("an operation that is dropped still runs") {
 TEST_CASE("operations that follow one which ended before an earlier one run too") {
   constexpr int ranks = 3, operations = 4;
   constexpr std::size_t large = 3 * 64;  // all segments are in flight at once
-  Cluster cluster(ranks);
   std::vector<float> in(large, 1), out[ranks][operations];
+  Cluster cluster(ranks);
   // Rank 0 gets a large buffer from rank 1 and sends a small one to rank 2, and once more. The
   // large ones are held back, so the small ones end first.
   cluster.fabric().hold(1, 0, transports::Lane::bulk);
@@ -100,8 +101,8 @@ TEST_CASE("operations that follow one which ended before an earlier one run too"
 }
 
 TEST_CASE("a function given to on_done runs once, also after the end") {
-  Cluster cluster(2);
   Buffers a, b;
+  Cluster cluster(2);
   std::atomic<int> calls{0};
   Work first(cluster[0].start(
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
@@ -119,8 +120,8 @@ TEST_CASE("a function given to on_done runs once, also after the end") {
 }
 
 TEST_CASE("different calls are a mismatch that names both") {
-  Cluster cluster(2);
   Buffers a, b;
+  Cluster cluster(2);
   Work first(cluster[0].start(
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   Work second(cluster[1].start(
@@ -135,8 +136,8 @@ TEST_CASE("different calls are a mismatch that names both") {
 }
 
 TEST_CASE("a frame that comes before its operation waits for it") {
-  Cluster cluster(2);
   Buffers a, b;
+  Cluster cluster(2);
   Work first(cluster[0].start(
       make_call(Collective::all_reduce, schedules::Algorithm::doubling, a.in, a.out, 10)));
   CHECK_FALSE(first.wait_for(std::chrono::milliseconds{20}));
@@ -148,8 +149,8 @@ TEST_CASE("a frame that comes before its operation waits for it") {
 }
 
 TEST_CASE("a held frame of another algorithm is a mismatch when its operation starts") {
-  Cluster cluster(3);
   Buffers a, b;
+  Cluster cluster(3);
   Work first(cluster[0].start(
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   CHECK_FALSE(first.wait_for(std::chrono::milliseconds{20}));
@@ -159,8 +160,8 @@ TEST_CASE("a held frame of another algorithm is a mismatch when its operation st
 }
 
 TEST_CASE("a rank that never calls trips the deadline of the whole operation") {
-  Cluster cluster(2);
   Buffers a;
+  Cluster cluster(2);
   schedules::Call call =
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count);
   call.time_limit = std::chrono::milliseconds{50};
@@ -174,8 +175,8 @@ TEST_CASE("a rank that never calls trips the deadline of the whole operation") {
 }
 
 TEST_CASE("the deadline passes while nobody waits") {
-  Cluster cluster(2);
   Buffers a;
+  Cluster cluster(2);
   std::atomic<bool> ended{false};
   schedules::Call call =
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count);
@@ -187,8 +188,8 @@ TEST_CASE("the deadline passes while nobody waits") {
 }
 
 TEST_CASE("a rank that left fails later operations at once, and earlier ones not at all") {
-  Cluster cluster(2);
   Buffers a, b;
+  Cluster cluster(2);
   Work first(cluster[0].start(
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   Work second(cluster[1].start(
@@ -203,8 +204,8 @@ TEST_CASE("a rank that left fails later operations at once, and earlier ones not
 }
 
 TEST_CASE("a rank that left after its last operation is in that one, whenever this rank calls it") {
-  Cluster cluster(2);
   Buffers a, b;
+  Cluster cluster(2);
   Work last(cluster[1].start(
       make_call(Collective::all_reduce, schedules::Algorithm::ring, b.in, b.out, count)));
   cluster[0].peer_left(1, {1, 0});
@@ -215,8 +216,8 @@ TEST_CASE("a rank that left after its last operation is in that one, whenever th
 }
 
 TEST_CASE("of several ranks that left the one that has done too little is named, not the first") {
-  Cluster cluster(3);
   Buffers a;
+  Cluster cluster(3);
   cluster[0].peer_left(1, {100, 0});
   cluster[0].peer_left(2, {0, 0});
   schedules::Call call =
@@ -230,8 +231,8 @@ TEST_CASE("of several ranks that left the one that has done too little is named,
 }
 
 TEST_CASE("fail ends what is pending and what comes with the first cause") {
-  Cluster cluster(2);
   Buffers a;
+  Cluster cluster(2);
   Work work(cluster[0].start(
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   cluster[0].fail({Errc::aborted, "first"});
@@ -243,8 +244,8 @@ TEST_CASE("no peer writes into the memory of an operation that has failed") {
   mem::MemFaults faults;
   faults.grants = 4;
   faults.late = 20'000;
-  Cluster cluster(2, faults);
   Buffers a, b;
+  Cluster cluster(2, faults);
   // All segments are in flight at once: rank 0 needs nothing more of rank 1 once that has started.
   constexpr std::size_t few = 3 * 64;
   const auto start = [&](int rank, Buffers& buffers) {
@@ -266,8 +267,8 @@ TEST_CASE("no peer writes into the memory of an operation that has failed") {
 TEST_CASE("a flipped bit is never summed when checksums are on") {
   mem::MemFaults faults;
   faults.flips.push_back({0, 1, transports::Lane::bulk, 2, false, 12345});
-  Cluster cluster(2, faults, true);
   Buffers a, b;
+  Cluster cluster(2, faults, true);
   Work first(cluster[0].start(
       make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   Work second(cluster[1].start(
@@ -279,8 +280,8 @@ TEST_CASE("a flipped bit is never summed when checksums are on") {
 TEST_CASE("handles outlive their engine") {
   Work work;
   {
-    Cluster cluster(2);
     Buffers a;
+    Cluster cluster(2);
     work = Work(cluster[0].start(
         make_call(Collective::all_reduce, schedules::Algorithm::ring, a.in, a.out, count)));
   }
@@ -289,8 +290,8 @@ TEST_CASE("handles outlive their engine") {
 }
 
 TEST_CASE("operations on the same memory follow each other") {
-  Cluster cluster(2);
   std::vector<float> a(count, 1), b(count, 1);
+  Cluster cluster(2);
   std::vector<Work> works;
   std::thread other([&] {
     Work first(cluster[1].start(
