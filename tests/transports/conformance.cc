@@ -4,8 +4,10 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "catch.h"
+#include "support/effort.h"
 
 namespace rondo::testing {
 namespace {
@@ -18,6 +20,12 @@ const std::vector<std::size_t> sizes{0,       1,       7,         16,   63,   64
 bool readable(int descriptor, int milliseconds) {
   pollfd one{descriptor, POLLIN, 0};
   return ::poll(&one, 1, milliseconds) == 1;
+}
+
+// By memcmp, which is fast in every build.
+bool holds_only(const transports::Blob& bytes, std::byte value) {
+  return bytes.front() == value &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
 }
 
 void all_sizes(const MakeTransports& make, bool placed, std::size_t element) {
@@ -40,7 +48,9 @@ void placed(const MakeTransports& make) {
 }
 
 void borrowed(const MakeTransports& make) {
-  for (const std::size_t element : {1, 2, 3, 4, 8, 12, 15, 16}) all_sizes(make, false, element);
+  for (const std::size_t element : {1, 3, 8, 15}) all_sizes(make, false, element);
+  if (few_cases()) return;
+  for (const std::size_t element : {2, 4, 12, 16}) all_sizes(make, false, element);
 }
 
 void mixed(const MakeTransports& make) {
@@ -55,7 +65,7 @@ void mixed(const MakeTransports& make) {
 
 void large(const MakeTransports& make) {
   Group group(make, 2);
-  const std::size_t bytes = std::size_t{64} << 20;
+  const std::size_t bytes = std::size_t{few_cases() ? 16u : 64u} << 20;
   for (const int from : {0, 1}) {
     group[from].send(1 - from, transports::Lane::bulk, 1, bytes);
     group[1 - from].expect(from, transports::Lane::bulk, {1, bytes, from == 0, 8});
@@ -187,8 +197,7 @@ void halted(const MakeTransports& make, int who) {
     CHECK(!(group[1].turn() && who == 1));
   }
   for (const transports::Lane lane : transports::link_lanes)
-    CHECK((who == 0 || std::ranges::count(group[1].buffer(0, lane), std::byte{0x55}) ==
-                           static_cast<std::ptrdiff_t>(bytes)));
+    CHECK((who == 0 || holds_only(group[1].buffer(0, lane), std::byte{0x55})));
   CHECK(group[1].frames == 0);
   CHECK(group[who].broken_links.empty());
   CHECK(group[who].sent_later == 0);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <thread>
 
 #include "base/bytes.h"
@@ -19,9 +21,11 @@ transports::HeaderBytes header_of(std::uint64_t number) {
 transports::Blob payload_of(std::uint64_t number, std::size_t bytes) {
   transports::Blob payload(bytes);
   std::uint64_t state = number * 0x9e3779b97f4a7c15u + 1;
-  for (std::size_t i = 0; i < bytes; ++i) {
-    if (i % 8 == 0) state = state * 6364136223846793005u + 1442695040888963407u;
-    payload[i] = static_cast<std::byte>(state >> (8 * (i % 8)));
+  std::array<std::byte, 8> next;
+  for (std::size_t at = 0; at < bytes; at += next.size()) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    base::store_little(next.data(), state);
+    std::memcpy(payload.data() + at, next.data(), std::min(next.size(), bytes - at));
   }
   return payload;
 }
