@@ -3,6 +3,9 @@
 
     summary.py [--also-failed=N] [--also-passed=N] TESTLOG.json...
 
+Above that line it names each program that failed, with the end of its output: a machine that runs
+the tests may keep only the last lines that they print.
+
 A Catch2 program counts as its test cases, any other test as one. A program that fails counts at
 least one failure, whatever it printed (a crash after the last case, a leak, a timeout). So does a
 log that is missing. The options add what was counted elsewhere. The exit status is 1 when anything
@@ -45,6 +48,12 @@ def read_log(path):
         return [json.loads(line) for line in log if line.strip()]
 
 
+def end_of(test, most_lines=40):
+    """The last lines of what the test printed, indented."""
+    lines = [line for stream in ("stdout", "stderr") for line in (test.get(stream) or "").splitlines()]
+    return "".join(f"    {line}\n" for line in lines[-most_lines:])
+
+
 def main(arguments):
     passed = failed = skipped = 0
     for argument in arguments:
@@ -65,6 +74,7 @@ def main(arguments):
             passed, failed, skipped = (a + b for a, b in zip((passed, failed, skipped), counts))
             if counts[1]:
                 print(f"FAILED: {test['name']} ({test['result'].lower()}, {test['duration']:.1f} s): see {argument}")
+                print(end_of(test), end="")
             elif counts[2]:
                 print(f"skipped: {test['name']}")
     print(f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""))

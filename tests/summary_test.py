@@ -16,16 +16,19 @@ def log_line(result, stdout=""):
 
 
 class SummaryTest(unittest.TestCase):
-    def closing_line(self, tests, *options):
+    def printed(self, tests, *options):
         with tempfile.TemporaryDirectory() as folder:
             log = pathlib.Path(folder) / "testlog.json"
             log.write_text("".join(json.dumps(test) + "\n" for test in tests))
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
                 status = summary.main([*options, str(log)])
-        line = printed.getvalue().splitlines()[-1]
-        self.assertEqual(status, 0 if " 0 failed" in line else 1)
-        return line
+        lines = printed.getvalue().splitlines()
+        self.assertEqual(status, 0 if " 0 failed" in lines[-1] else 1)
+        return lines
+
+    def closing_line(self, tests, *options):
+        return self.printed(tests, *options)[-1]
 
     def test_programs(self):
         self.assertEqual(self.closing_line([log_line("OK"), log_line("OK")]), "2 passed, 0 failed")
@@ -47,6 +50,12 @@ class SummaryTest(unittest.TestCase):
     def test_a_bad_end_is_a_failure_whatever_was_printed(self):
         good = "All tests passed (120 assertions in 14 test cases)\n"
         self.assertEqual(self.closing_line([log_line("FAIL", good)]), "0 passed, 1 failed")
+
+    def test_a_failure_is_named_with_the_end_of_its_output(self):
+        output = "".join(f"line {number}\n" for number in range(100))
+        lines = self.printed([log_line("OK", output), {**log_line("FAIL", output), "stderr": "why\n"}])
+        self.assertIn("FAILED: rondo / made up (fail, 0.1 s)", lines[0])
+        self.assertEqual([line.strip() for line in lines[1:-1]], [f"line {number}" for number in range(61, 100)] + ["why"])
 
     def test_counted_elsewhere(self):
         self.assertEqual(self.closing_line([log_line("OK")], "--also-passed=2"), "3 passed, 0 failed")
