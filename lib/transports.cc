@@ -85,10 +85,7 @@ std::size_t shared_segment_bytes(int ranks_on_host) noexcept {
 }
 
 std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters) {
-  std::vector<InterfaceInfo> result;
-  for (const connect::InterfaceAddress& one : connect::list_interfaces(filters))
-    result.push_back({one.interface, one.address, one.loopback, one.chosen, one.why});
-  return result;
+  return connect::list_interfaces(filters);
 }
 
 }  // namespace rondo::lib

@@ -89,7 +89,7 @@ TEST_CASE("interface filters") {
 TEST_CASE("the interfaces of this machine are listed") {
   const auto all = connect::list_interfaces({"^lo"});
   const auto lo = std::ranges::find_if(
-      all, [](const connect::InterfaceAddress& one) { return one.address == "127.0.0.1"; });
+      all, [](const InterfaceInfo& one) { return one.address == "127.0.0.1"; });
   REQUIRE(lo != all.end());
   CHECK(lo->loopback);
   CHECK_FALSE(lo->chosen);

@@ -217,10 +217,10 @@ std::string use_of(const LocalAddress& one, const InterfaceFilter& filter) {
 
 }  // namespace
 
-std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& filters) {
+std::vector<InterfaceInfo> list_interfaces(const std::vector<std::string>& filters) {
   const auto existing = local_addresses();
   const InterfaceFilter filter(filters, existing);
-  std::vector<InterfaceAddress> result;
+  std::vector<InterfaceInfo> result;
   for (const LocalAddress& one : existing) {
     std::string why = filter.refusal(one);
     const bool chosen = why.empty();

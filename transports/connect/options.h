@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <rondo/info.h>
+
 #include "base/handshake.h"
 
 namespace rondo::connect {
@@ -29,13 +31,8 @@ struct Options {
   std::chrono::milliseconds peer_timeout{20'000};  // TCP_USER_TIMEOUT, and the bound of keepalive
 };
 
-// One address of a network interface of this machine, for `rondo info`. why: what it is used for if
-// the filters choose it, else why they do not.
-struct InterfaceAddress {
-  std::string interface, address;
-  bool loopback = false, chosen = false;
-  std::string why;
-};
-std::vector<InterfaceAddress> list_interfaces(const std::vector<std::string>& filters);
+// The addresses of the network interfaces of this machine, for `rondo info`. Throws
+// Error(invalid_argument) for a filter that names an interface that does not exist.
+std::vector<InterfaceInfo> list_interfaces(const std::vector<std::string>& filters);
 
 }  // namespace rondo::connect
