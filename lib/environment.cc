@@ -109,9 +109,10 @@ std::optional<std::size_t> lib::bytes_variable(const char* name) {
   const unsigned shift =
       letter == std::string_view::npos ? 0 : 10 * (static_cast<unsigned>(letter) + 1);
   if (!number || !unit_known || *number == 0 || *number > (std::uint64_t{1} << (62 - shift)))
-    lib::refuse_variable(name, *text,
-                         "it must be a number of bytes above 0, with K, M, G or T after it for powers "
-                         "of 1024, for instance 256K");
+    lib::refuse_variable(
+        name, *text,
+        "it must be a number of bytes above 0, with K, M, G or T after it for powers "
+        "of 1024, for instance 256K");
   return static_cast<std::size_t>(*number << shift);
 }
 

@@ -7,7 +7,8 @@
 namespace rondo::testing {
 
 // The percentage of their cases that large tests run: RONDO_TEST_EFFORT, which tests/meson.build
-// sets to less in builds with a sanitizer; else 100 with RONDO_TEST_ALL=1, and half of them without.
+// sets to less in builds with a sanitizer; else 100 with RONDO_TEST_ALL=1, and half of them
+// without.
 inline int effort() {
   if (const char* text = std::getenv("RONDO_TEST_EFFORT")) {
     const int percent = std::atoi(text);
