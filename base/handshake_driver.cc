@@ -6,10 +6,11 @@
 namespace rondo::base {
 namespace {
 
+// bytes: at least as many as Message has.
 template <class Message>
 Message copy(std::span<const std::byte> bytes) {
   Message message;
-  std::ranges::copy(bytes, message.begin());
+  std::ranges::copy(bytes.first(message.size()), message.begin());
   return message;
 }
 
