@@ -5,7 +5,6 @@
 #include <cstring>
 #include <future>
 #include <memory>
-#include <numeric>
 #include <random>
 #include <string>
 
@@ -70,9 +69,9 @@ class Caller {
     counts_.assign(size_, count);
     if (schedules::has_counts(operation))
       for (std::size_t rank = 0; rank < size_; ++rank) counts_[rank] = count * (rank % 3) / 2;
-    const std::size_t all = std::accumulate(counts_.begin(), counts_.end(), std::size_t{0}),
-                      own = counts_[rank_];
-    const std::size_t before = offset(rank_);
+    offsets_.assign(1, 0);
+    for (const std::size_t one : counts_) offsets_.push_back(offsets_.back() + one);
+    const std::size_t all = offsets_.back(), own = counts_[rank_], before = offsets_[rank_];
     const bool all_in = plain == Collective::reduce_scatter || plain == Collective::scatter ||
                         plain == Collective::all_to_all;
     const bool all_out = plain == Collective::all_gather || plain == Collective::gather ||
@@ -118,27 +117,23 @@ class Caller {
   }
 
  private:
-  std::size_t offset(std::size_t rank) const {
-    return std::accumulate(counts_.begin(), counts_.begin() + static_cast<std::ptrdiff_t>(rank),
-                           std::size_t{0});
-  }
   float wanted(Collective plain, int root, std::size_t i) const {
     if (plain == Collective::broadcast) return given(root, i);
-    if (plain == Collective::scatter) return given(root, offset(rank_) + i);
+    if (plain == Collective::scatter) return given(root, offsets_[rank_] + i);
     if (plain == Collective::all_gather || plain == Collective::gather ||
         plain == Collective::all_to_all) {
       std::size_t from = 0;
-      while (offset(from + 1) <= i) ++from;
+      while (offsets_[from + 1] <= i) ++from;
       return given(static_cast<int>(from),
-                   i - offset(from) + (plain == Collective::all_to_all ? offset(rank_) : 0));
+                   i - offsets_[from] + (plain == Collective::all_to_all ? offsets_[rank_] : 0));
     }
-    const std::size_t place = plain == Collective::reduce_scatter ? offset(rank_) + i : i;
+    const std::size_t place = plain == Collective::reduce_scatter ? offsets_[rank_] + i : i;
     float sum = 0;
     for (int rank = 0; rank < static_cast<int>(size_); ++rank) sum += given(rank, place);
     return sum;
   }
 
-  std::vector<std::size_t> counts_;
+  std::vector<std::size_t> counts_, offsets_;  // offsets_: of the blocks, and their end
   Cluster& cluster_;
   std::size_t rank_, size_;
   Where where_;
