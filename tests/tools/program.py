@@ -4,6 +4,7 @@ variables."""
 
 import atexit
 import os
+import random
 import re
 import shutil
 import socket
@@ -42,9 +43,16 @@ def rondo_for_every_user():
 
 
 def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """A port that no connection gets by itself: those that the system gives out begin at 32768, and
+    a rank that connects before rank 0 listens could get the very port that it calls."""
+    while True:
+        port = random.randrange(15000, 30000)
+        with socket.socket() as one:
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def rows(table):

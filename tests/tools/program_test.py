@@ -9,12 +9,11 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import unittest
 
-from program import COLUMNS, QUICK, RONDO, clean_environment, main, rondo, rows
+from program import COLUMNS, QUICK, RONDO, clean_environment, free_port, main, rondo, rows
 
 
 class Bench(unittest.TestCase):
@@ -204,9 +203,7 @@ class Launchers(unittest.TestCase):
         self.assertIn(f"{len(environments)} ranks", results[0][0])
 
     def test_torchrun(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
+        port = str(free_port())
         self.together([{"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
                         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port} for rank in range(2)])
 
