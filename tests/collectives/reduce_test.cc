@@ -131,7 +131,7 @@ void check(base::Isa isa, DType type, ReduceOp op) {
     return;
   }
   const std::vector<kernels::Finish> all = finishes(type);
-  // 3 meets every remainder of the elements of a vector.
+  // Every third length still leaves remainders of all kinds: 3 is prime to the length of a vector.
   const std::size_t step = testing::few_cases() ? 3 : 1;
   std::size_t turn = 0;
   const auto run = [&](std::size_t sources, std::size_t count, std::size_t shift, int alias,
