@@ -44,11 +44,10 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
       const auto index = static_cast<std::size_t>(priority);
       direct_[index].emplace(*windows, direct::DirectOptions{options_.rank, options_.reproducible},
                              priority, calls_[index], host);
-      turns_.push_back(&*direct_[index]);
+      all_owners_.push_back(&*direct_[index]);
     }
   }
-  for (const transports::Lane lane : transports::link_lanes)
-    turns_.push_back(owners_[static_cast<std::size_t>(lane)]);
+  all_owners_.insert(all_owners_.end(), owners_.begin(), owners_.end());
   if (options_.size > 1) driver_.start_background();
 }
 
@@ -235,18 +234,30 @@ bool Engine::pass() {
 bool Engine::move() {
   if (verdict_.stopped()) return false;
   bool moved = false;
-  for (OperationOwner* owner : turns_) {
-    moved = owner->advance() || moved;
-    if (verdict_.stopped()) return moved;  // nothing leaves a rank that suspects a failure
-  }
+  for (const Priority priority : {Priority::urgent, Priority::bulk})
+    if (auto& direct = direct_[static_cast<std::size_t>(priority)])
+      moved = advance(*direct) || moved;
+  moved = advance_links() || moved;
+  if (verdict_.stopped()) return moved;
   bool arrived = false;
   for (transports::Transport* transport : transports_)
     arrived = transport->progress(*this) || arrived;
   // What has arrived may have made other frames ready: they leave in the same pass.
-  if (arrived && !verdict_.stopped())
-    for (const transports::Lane lane : transports::link_lanes)
-      owners_[static_cast<std::size_t>(lane)]->advance();
+  if (arrived) advance_links();
   return moved || arrived;
+}
+
+// Owners of known types: most are idle, and to see that then takes no call.
+bool Engine::advance_links() {
+  bool moved = advance(scheduled_[static_cast<std::size_t>(Priority::urgent)]);
+  moved = advance(point_) || moved;
+  return advance(scheduled_[static_cast<std::size_t>(Priority::bulk)]) || moved;
+}
+
+// Nothing leaves a rank that suspects a failure.
+template <class Owner>
+bool Engine::advance(Owner& owner) {
+  return !verdict_.stopped() && owner.advance();
 }
 
 void Engine::give_up(const std::exception& error) {
@@ -367,7 +378,7 @@ void Engine::suspect(Failure failure) {
 void Engine::end_all() {
   const Failure failure = *verdict_.failure();
   for (transports::Transport* transport : transports_) transport->halt();
-  for (OperationOwner* owner : turns_) owner->clear();
+  for (OperationOwner* owner : all_owners_) owner->clear();
   for (LaneCalls& calls : calls_) {
     for (Operation* operation = calls.clear(); operation != nullptr;) {
       Operation* const next = operation->later;
@@ -517,7 +528,7 @@ Statistics Engine::statistics() {
   const base::Locked lock(driver_.mutex());
   Statistics result;
   result.operations = started_;
-  for (const OperationOwner* owner : turns_) {
+  for (const OperationOwner* owner : all_owners_) {
     const Traffic traffic = owner->traffic();
     result.frames_sent += traffic.frames_sent;
     result.frames_received += traffic.frames_received;

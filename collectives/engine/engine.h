@@ -140,6 +140,9 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   void watch(const Operation& operation, base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
   void go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
+  bool advance_links() RONDO_REQUIRES(driver_.mutex());
+  template <class Owner>
+  bool advance(Owner& owner) RONDO_REQUIRES(driver_.mutex());
   void give_up(const std::exception& error) RONDO_REQUIRES(driver_.mutex());
   void end(Operation& operation, Operation::State state, std::error_code code, std::string message)
       RONDO_REQUIRES(driver_.mutex());
@@ -163,8 +166,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   point::Point point_ RONDO_GUARDED_BY(driver_.mutex());
   // By lane: who gets what happens on its links.
   const std::array<LinkOwner*, transports::link_lane_count> owners_;
-  // All owners, in the order in which a pass calls them.
-  std::vector<OperationOwner*> turns_ RONDO_GUARDED_BY(driver_.mutex());
+  std::vector<OperationOwner*> all_owners_ RONDO_GUARDED_BY(driver_.mutex());
 
   std::vector<std::unique_ptr<schedules::Program>> programs_ RONDO_GUARDED_BY(driver_.mutex());
   const std::shared_ptr<OperationPool> scheduled_pool_, direct_pool_, message_pool_;

@@ -40,8 +40,4 @@ bool Verdict::settle(const Failure& failure) {
   return true;
 }
 
-bool Verdict::check(base::TimePoint now) {
-  return suspicion_ && now >= suspicion_until_ && settle(Failure(*suspicion_));
-}
-
 }  // namespace rondo::engine

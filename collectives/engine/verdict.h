@@ -64,7 +64,9 @@ class Verdict {
                             std::string view, base::TimePoint now);
   [[nodiscard]] bool settle(const Failure& failure);
   // Makes the suspicion the cause when no answer has come within verdict_time.
-  [[nodiscard]] bool check(base::TimePoint now);
+  [[nodiscard]] bool check(base::TimePoint now) {
+    return now >= suspicion_until_ && settle(Failure(*suspicion_));
+  }
   base::TimePoint next_check() const noexcept { return suspicion_until_; }
 
   // Null when there is none. It outlives the engine and is called without the lock.
