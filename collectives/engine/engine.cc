@@ -233,10 +233,7 @@ bool Engine::pass() {
 
 bool Engine::move() {
   if (verdict_.stopped()) return false;
-  bool moved = false;
-  for (const Priority priority : {Priority::urgent, Priority::bulk})
-    if (auto& direct = direct_[static_cast<std::size_t>(priority)])
-      moved = advance(*direct) || moved;
+  bool moved = advance_direct();
   moved = advance_links() || moved;
   if (verdict_.stopped()) return moved;
   bool arrived = false;
@@ -247,14 +244,24 @@ bool Engine::move() {
   return moved || arrived;
 }
 
-// Owners of known types: most are idle, and to see that then takes no call.
+bool Engine::advance_direct() {
+  bool moved = false;
+  for (const Priority priority : {Priority::urgent, Priority::bulk})
+    if (auto& direct = direct_[static_cast<std::size_t>(priority)])
+      moved = advance(*direct) || moved;
+  return moved;
+}
+
 bool Engine::advance_links() {
+  using transports::Lane;
+  static_assert(transports::link_lanes == std::array{Lane::urgent, Lane::messages, Lane::bulk});
   bool moved = advance(scheduled_[static_cast<std::size_t>(Priority::urgent)]);
   moved = advance(point_) || moved;
   return advance(scheduled_[static_cast<std::size_t>(Priority::bulk)]) || moved;
 }
 
-// Nothing leaves a rank that suspects a failure.
+// Nothing leaves a rank that suspects a failure. Owner: its own type, because most owners are idle,
+// and to see that then takes no call.
 template <class Owner>
 bool Engine::advance(Owner& owner) {
   return !verdict_.stopped() && owner.advance();
@@ -320,8 +327,7 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
   // From now on others wake this rank; what they stored before must be seen here.
   bool moved = false;
   try {
-    for (std::optional<DirectOwner>& direct : direct_)
-      if (direct) moved = direct->advance() || moved;
+    moved = advance_direct();
   } catch (const std::exception& error) {
     give_up(error);
   }

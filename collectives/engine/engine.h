@@ -140,6 +140,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   void watch(const Operation& operation, base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
   void go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
+  bool advance_direct() RONDO_REQUIRES(driver_.mutex());
   bool advance_links() RONDO_REQUIRES(driver_.mutex());
   template <class Owner>
   bool advance(Owner& owner) RONDO_REQUIRES(driver_.mutex());

@@ -33,6 +33,14 @@ mem::MemFaults with_windows() {
   return faults;
 }
 
+// Hears of failures and gives no verdict, as while the control plane has not answered yet.
+struct Silent : engine::EngineObserver {
+  void failure(const engine::Failure&) override {}
+  void stalled(Priority, std::uint64_t) override {}
+  void slow(Priority, std::uint64_t, nanoseconds) override {}
+  void deadline(Priority, std::uint64_t, nanoseconds, const std::string&) override {}
+};
+
 // Elements of f32, in a window or not.
 class Floats {
  public:
@@ -273,14 +281,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a rank that has reported a failure posts nothing more") {
-  // Hears of the failure and gives no verdict, as while the control plane has not answered yet.
-  class Silent final : public engine::EngineObserver {
-   public:
-    void failure(const engine::Failure&) override {}
-    void stalled(Priority, std::uint64_t) override {}
-    void slow(Priority, std::uint64_t, nanoseconds) override {}
-    void deadline(Priority, std::uint64_t, nanoseconds, const std::string&) override {}
-  } silent;
+  Silent silent;
   std::vector<float> in(10, 1), out(10);
   Cluster cluster(2, with_windows(), false, false, &silent);
   cluster[0].abort({Errc::aborted, "rank 0 called abort"});
@@ -297,6 +298,38 @@ TEST_CASE("a rank that has reported a failure posts nothing more") {
     message = error.what();
   }
   CHECK(message.find("rank 0 called abort") != std::string::npos);
+}
+
+// A callback holds rank 0 until both posts of rank 1 are there, one of them for another call. Rank
+// 0 then sees both in one pass.
+TEST_CASE("a rank that sees a failure finishes nothing more in the same pass") {
+  struct Judge final : Silent {
+    void failure(const engine::Failure& failure) override { engine->fail(failure); }
+    engine::Engine* engine = nullptr;
+  } judge;
+  std::promise<void> held, go;
+  std::vector<float> in(20, 1), out(20);
+  Cluster cluster(2, with_windows(), false, false, &judge);
+  judge.engine = &cluster[0];
+  const auto start = [&](int rank, Collective operation, std::size_t count, Priority lane) {
+    schedules::Call call = make_call(operation, schedules::Algorithm::direct, in, out, count);
+    call.priority = lane;
+    return Work(cluster[rank].start(call));
+  };
+  Work before0 = start(0, Collective::barrier, 0, Priority::bulk);
+  before0.on_done([&](std::error_code) {
+    held.set_value();
+    go.get_future().wait();
+  });
+  Work before1 = start(1, Collective::barrier, 0, Priority::bulk);
+  held.get_future().wait();
+  Work other0 = start(0, Collective::barrier, 0, Priority::bulk);
+  Work mine0 = start(0, Collective::all_reduce, 10, Priority::urgent);
+  Work other1 = start(1, Collective::barrier, 0, Priority::bulk);
+  Work mine1 = start(1, Collective::all_reduce, 20, Priority::urgent);
+  go.set_value();
+  CHECK_THROWS_AS(mine0.wait(), Error);
+  CHECK_THROWS_AS(other0.wait(), Error);
 }
 
 TEST_CASE("a rank that never posts is named at the deadline") {
