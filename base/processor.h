@@ -20,9 +20,6 @@ Isa best_isa() noexcept;
 // Detects what processor_isa() returns. Each family of processors has a source of its own.
 Isa detect_isa() noexcept;
 
-// The number of cores that this process may run on, at least 1.
-int usable_cores() noexcept;
-
 // Tells the processor that this thread spins. Does nothing on other processors than x86-64.
 inline void pause_processor() noexcept {
 #if defined(__x86_64__)

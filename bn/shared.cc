@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "base/processor.h"
+#include "base/cores.h"
 
 namespace rondo::bn {
 

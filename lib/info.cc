@@ -15,6 +15,7 @@
 #include <rondo/error.h>
 #include <rondo/version.h>
 
+#include "base/cores.h"
 #include "base/process.h"
 #include "base/processor.h"
 #include "collectives/kernels/reduce.h"
@@ -36,6 +37,8 @@ constexpr std::array launcher_prefixes{std::string_view{"RONDO_"},
                                        std::string_view{"SLURM_STEP_ID"},
                                        std::string_view{"SLURM_NODELIST"},
                                        std::string_view{"SLURM_STEP_NODELIST"},
+                                       std::string_view{"SLURM_STEP_TASKS_PER_NODE"},
+                                       std::string_view{"SLURM_NODEID"},
                                        std::string_view{"SLURM_JOB_NODELIST"},
                                        std::string_view{"SLURM_LAUNCH_NODE_IPADDR"},
                                        std::string_view{"SLURM_SRUN_COMM_HOST"},
@@ -95,7 +98,14 @@ SystemInfo gather_info(const Options& options) {
   info.version = version();
   info.host = base::host_name();
   info.host_identity = base::host_identity();
-  info.cores = static_cast<unsigned>(base::usable_cores());
+  const base::UsableCores cores = base::find_usable_cores();
+  info.cores = static_cast<unsigned>(cores.count());
+  info.mask_cores = static_cast<unsigned>(cores.mask.count());
+  if (cores.quota) {
+    info.quota_cores = cores.quota->processors;
+    info.quota_file = cores.quota->file;
+  }
+  info.quota_risk = base::describe_quota_risk(cores);
   info.memory_bytes = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
                       static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGE_SIZE)));
   info.reduce_kernels = base::name_of(base::best_isa());

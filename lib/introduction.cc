@@ -43,6 +43,15 @@ std::string link_text(const PlanLinkCosts& link) {
                      1e-9 / link.seconds_per_byte);
 }
 
+// "4 ranks share 2 cores".
+std::string cores_text(const HostCores& cores) {
+  return fmt::format("{} {} {} {}", cores.ranks,
+                     cores.ranks == 1 ? "rank uses"
+                     : cores.crowded  ? "ranks share"
+                                      : "ranks use",
+                     cores.cores, cores.cores == 1 ? "core" : "cores");
+}
+
 // One line for all peers that are reached in the same way for the same reason.
 void log_routes(const Introduction& of) {
   std::map<std::pair<std::string, std::string>, std::vector<int>> ways;
@@ -89,8 +98,9 @@ void introduce(const Introduction& of) {
   for (const auto& [variable, value] : settings_in_force(of.options))
     settings += fmt::format("{}{}={}", settings.empty() ? "; settings " : " ", variable, value);
   base::log_line(base::LogLevel::info,
-                 fmt::format("{}: process {} on {}, kernels {}{}", who(of.place), ::getpid(),
-                             base::host_name(), base::name_of(base::best_isa()), settings));
+                 fmt::format("{}: process {} on {}, {}, kernels {}{}", who(of.place), ::getpid(),
+                             base::host_name(), cores_text(of.cores),
+                             base::name_of(base::best_isa()), settings));
   log_routes(of);
 }
 

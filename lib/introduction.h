@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "collectives/plan/planner.h"
 #include "collectives/schedules/hosts.h"
+#include "lib/core_share.h"
 #include "lib/rendezvous/rendezvous.h"
 #include "transports/transport.h"
 
@@ -27,6 +28,7 @@ struct Introduction {
   std::span<const std::string> passed_over;  // by rank: why nearer transports do not reach it
   std::string constants_from;                // "measured", "a file" ...
   const PlanConstants& constants;
+  const HostCores& cores;  // of this rank's host
   nanoseconds took;
 };
 

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/process.h"
+#include "base/text.h"
 #include "lib/environment.h"
 
 namespace rondo::lib {
@@ -29,6 +30,12 @@ int number(const char* name, std::int64_t least, std::int64_t most, int otherwis
 void read_ranks(Launcher& launcher, const char* rank, const char* size) {
   launcher.size = number(size, 1, most_ranks, 1);
   launcher.rank = number(rank, 0, launcher.size - 1, 0);
+}
+
+// Reads how many ranks are on this host. Without the variable all are.
+void read_local_size(Launcher& launcher, const char* name) {
+  launcher.local_size = number(name, 1, most_ranks, 0);
+  launcher.several_hosts = launcher.local_size > 0 && launcher.local_size < launcher.size;
 }
 
 // Names the process that started all ranks of this host: a known launcher among the ancestors, else
@@ -53,7 +60,6 @@ bool is_url(const std::string& rendezvous) {
   return !rendezvous.empty() && rendezvous != "env://";
 }
 
-// Of torchrun.
 // Returns torchrun's URL.
 std::string master_url() {
   const auto address = variable("MASTER_ADDR");
@@ -76,7 +82,7 @@ std::optional<Launcher> torchrun() {
   Launcher launcher;
   launcher.name = "torchrun";
   read_ranks(launcher, "RANK", "WORLD_SIZE");
-  launcher.several_hosts = number("LOCAL_WORLD_SIZE", 1, most_ranks, launcher.size) < launcher.size;
+  read_local_size(launcher, "LOCAL_WORLD_SIZE");
   launcher.carry_by = "export both before torchrun on every host";
   if (launcher.size == 1) return launcher;
   // A mistake here matters only if the URL is needed.
@@ -93,8 +99,7 @@ std::optional<Launcher> open_mpi() {
   Launcher launcher;
   launcher.name = "Open MPI";
   read_ranks(launcher, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  launcher.several_hosts =
-      number("OMPI_COMM_WORLD_LOCAL_SIZE", 1, most_ranks, launcher.size) < launcher.size;
+  read_local_size(launcher, "OMPI_COMM_WORLD_LOCAL_SIZE");
   launcher.carry_by = "mpirun -x RONDO_RENDEZVOUS -x RONDO_SECRET";
   for (const char* name :
        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_precondition_transports"})
@@ -114,7 +119,7 @@ std::optional<Launcher> mpich(bool hydra) {
   Launcher launcher;
   launcher.name = "MPICH or Intel MPI";
   read_ranks(launcher, "PMI_RANK", "PMI_SIZE");
-  launcher.several_hosts = number("MPI_LOCALNRANKS", 1, most_ranks, launcher.size) < launcher.size;
+  read_local_size(launcher, "MPI_LOCALNRANKS");
   launcher.carry_by = "mpiexec -genvlist RONDO_RENDEZVOUS,RONDO_SECRET";
   launcher.job =
       "hydra-" + ancestor({"hydra_pmi_proxy", "pmi_proxy", "mpiexec", "mpirun", "hydra"});
@@ -140,6 +145,8 @@ std::optional<Launcher> slurm() {
              variable("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
   const bool list = hosts && hosts->find_first_of(",[") != std::string::npos;
   launcher.several_hosts = number("SLURM_STEP_NUM_NODES", 1, most_ranks, list ? 2 : 1) > 1;
+  launcher.local_size = tasks_on_node(variable("SLURM_STEP_TASKS_PER_NODE").value_or(""),
+                                      number("SLURM_NODEID", 0, most_ranks, 0));
   launcher.carry_by = "srun --export=ALL";
   constexpr std::int64_t most_id = std::numeric_limits<std::uint32_t>::max();
   const auto job =
@@ -186,6 +193,36 @@ std::string first_host(const std::string& hosts) {
     i = close;
   }
   return host;
+}
+
+int tasks_on_node(std::string_view tasks, std::int64_t node) {
+  while (!tasks.empty()) {
+    const auto comma = std::min(tasks.find(','), tasks.size());
+    const std::string_view part = tasks.substr(0, comma);
+    const auto open = std::min(part.find("(x"), part.size());
+    const auto count = base::parse_whole<std::int32_t>(part.substr(0, open));
+    std::optional<std::int64_t> nodes = 1;
+    if (open < part.size())
+      nodes = part.ends_with(')')
+                  ? base::parse_whole<std::int64_t>(part.substr(open + 2, part.size() - open - 3))
+                  : std::nullopt;
+    if (!count || *count < 0 || !nodes || *nodes < 1) return 0;
+    if (node < *nodes) return *count;
+    node -= *nodes;
+    tasks.remove_prefix(std::min(comma + 1, tasks.size()));
+  }
+  return 0;
+}
+
+int ranks_on_host_from_launcher() {
+  if (const auto size = whole_variable("RONDO_LOCAL_SIZE", 1, most_ranks))
+    return static_cast<int>(*size);
+  try {
+    const auto launcher = detect_launcher();
+    return launcher ? launcher->local_size : 0;
+  } catch (const Error&) {  // left over from another job, or else resolve_place() has thrown it
+    return 0;
+  }
 }
 
 std::optional<Launcher> detect_launcher() {

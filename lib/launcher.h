@@ -4,8 +4,10 @@
 // process.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <rondo/options.h>
 
@@ -16,6 +18,7 @@ struct Launcher {
   int rank = 0;
   int size = 1;
   bool several_hosts = false;
+  int local_size = 0;  // ranks on this host; 0: it does not say
   // Where the ranks join, if the launcher says it (torchrun; Slurm on several hosts).
   std::string url;
   std::string url_problem;  // what is wrong, if torchrun does not say it
@@ -38,6 +41,14 @@ struct EnvironmentRanks {
   std::optional<Launcher> launcher;
 };
 EnvironmentRanks ranks_from_environment(const Options& given);
+
+// Returns how many ranks of all communicators are on this host: RONDO_LOCAL_SIZE, else what the
+// launcher says. 0 if nobody does. Throws Error(invalid_argument) if RONDO_LOCAL_SIZE cannot be;
+// other variables with mistakes are ignored here.
+int ranks_on_host_from_launcher();
+// Returns the number of tasks on a node, counted from 0, of Slurm's "4(x2),3"; 0 if the text does
+// not say it.
+int tasks_on_node(std::string_view tasks, std::int64_t node);
 
 // Returns the first host of "node[003-007,9],other": "node003".
 std::string first_host(const std::string& hosts);

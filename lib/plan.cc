@@ -6,7 +6,7 @@
 #include <rondo/error.h>
 #include <rondo/options.h>
 
-#include "base/processor.h"
+#include "base/cores.h"
 #include "collectives/plan/planner.h"
 #include "collectives/proof/checker.h"
 #include "collectives/schedules/schedule.h"

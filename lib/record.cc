@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// record := host:string cores:u32 transports:u8 {name:string address:string}* settings costs:u8
+// record := host:string share transports:u8 {name:string address:string}* settings costs:u8
 //           constants?
-// settings: lib/settings.h. costs: a CostSource; with `given`, seven f64 follow. Ranks other than 0
-// write costs too, but nobody uses theirs.
+// share: lib/core_share.h. settings: lib/settings.h. costs: a CostSource; with `given`, seven f64
+// follow. Ranks other than 0 write costs too, but nobody uses theirs.
 #include "lib/record.h"
 
 #include <fmt/format.h>
-
-#include <algorithm>
 
 #include <rondo/error.h>
 
 #include "base/bytes.h"
 #include "base/process.h"
-#include "base/processor.h"
 #include "lib/constants.h"
 
 namespace rondo::lib {
@@ -26,8 +23,7 @@ Record read_record(int rank, const transports::Blob& bytes) {
   base::Reader reader(bytes);
   Record record;
   record.host = reader.get_string(longest_address);
-  record.cores =
-      static_cast<int>(std::clamp<std::uint32_t>(reader.get<std::uint32_t>(), 1, 1 << 20));
+  record.cores = get_core_share(reader);
   const int count = reader.get<std::uint8_t>();
   for (int i = 0; i < count && reader.ok(); ++i) {
     std::string name = reader.get_string(longest_name);
@@ -51,11 +47,12 @@ Record read_record(int rank, const transports::Blob& bytes) {
 
 }  // namespace
 
-transports::Blob write_record(const Options& options, const TransportList& transports,
-                              CostSource source, const PlanConstants& constants) {
+transports::Blob write_record(const Options& options, const CoreShare& cores,
+                              const TransportList& transports, CostSource source,
+                              const PlanConstants& constants) {
   base::Writer writer;
   writer.put_string(options.host.empty() ? base::host_identity() : options.host);
-  writer.put(static_cast<std::uint32_t>(base::usable_cores()));
+  put_core_share(writer, cores);
   writer.put(static_cast<std::uint8_t>(transports.size()));
   for (const auto& t : transports) {
     const transports::Blob address = t->address();
@@ -88,11 +85,17 @@ schedules::Hosts group_by_host(std::span<const Record> records) {
   return schedules::Hosts(host_of_rank);
 }
 
-// The first host with the most ranks counts.
+HostCores cores_on(std::span<const Record> records, std::span<const int> ranks_of_one_host) {
+  std::vector<CoreShare> shares;
+  for (const int rank : ranks_of_one_host)
+    shares.push_back(records[static_cast<std::size_t>(rank)].cores);
+  return cores_of_host(shares);
+}
+
 int cores_of(std::span<const Record> records, const schedules::Hosts& hosts) {
   for (int host = 0; host < hosts.count(); ++host)
     if (const auto on = hosts.on(host); static_cast<int>(on.size()) == hosts.most_on_a_host())
-      return records[static_cast<std::size_t>(on.front())].cores;
+      return cores_on(records, on).cores;
   return 1;
 }
 

@@ -14,6 +14,7 @@
 #include "collectives/plan/planner.h"
 #include "collectives/schedules/hosts.h"
 #include "lib/connect.h"
+#include "lib/core_share.h"
 #include "lib/settings.h"
 
 namespace rondo::lib {
@@ -23,7 +24,7 @@ enum class CostSource : std::uint8_t { defaults, given, measured, measured_betwe
 
 struct Record {
   std::string host;
-  int cores = 1;
+  CoreShare cores;
   std::map<std::string, transports::Blob, std::less<>> addresses;
   Settings settings;
   CostSource costs = CostSource::defaults;
@@ -31,15 +32,17 @@ struct Record {
 };
 
 // `constants` are written if the source is `given`.
-transports::Blob write_record(const Options& options, const TransportList& transports,
-                              CostSource source, const PlanConstants& constants);
+transports::Blob write_record(const Options& options, const CoreShare& cores,
+                              const TransportList& transports, CostSource source,
+                              const PlanConstants& constants);
 
 // Reads the records, by rank. Throws Error(rendezvous) if one cannot be read, and Error(mismatch)
 // if settings differ that all ranks must share.
 std::vector<Record> read_records(std::span<const transports::Blob> blobs);
 
 schedules::Hosts group_by_host(std::span<const Record> records);
-// The cores of the host with the most ranks.
+HostCores cores_on(std::span<const Record> records, std::span<const int> ranks_of_one_host);
+// The cores of the host with the most ranks, the first of them.
 int cores_of(std::span<const Record> records, const schedules::Hosts& hosts);
 
 }  // namespace rondo::lib

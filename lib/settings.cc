@@ -21,6 +21,7 @@ namespace rondo::lib {
 namespace {
 
 constexpr std::size_t longest_variable = 64, longest_value = 256;
+constexpr std::int64_t most_on_host = 1 << 20;
 
 // take: reads the variable if the field is not set, and fills in the default. show: the value as
 // text; empty for the default. otherwise: the default in words; null if ranks may differ.
@@ -108,6 +109,11 @@ constexpr Setting table[] = {
      [](const O& o) { return o.algorithm; }},
     {"RONDO_HOST", nullptr, [](O& o, const char* n) { take(o.host, n, variable); },
      [](const O& o) { return o.host; }},
+    {"RONDO_RANKS_ON_HOST", nullptr,
+     [](O& o, const char* n) {
+       take(o.ranks_on_host, n, [](const char* v) { return small_variable(v, 1, most_on_host); });
+     },
+     [](const O& o) { return show_number(static_cast<std::size_t>(o.ranks_on_host), 0); }},
     {"RONDO_SEGMENT_BYTES", "the planner's choice",
      [](O& o, const char* n) { take(o.segment_bytes, n, bytes_variable); },
      [](const O& o) { return show_number(o.segment_bytes, 0); }},

@@ -135,6 +135,7 @@ std::unique_ptr<CommunicatorState> join_group(CommunicatorState& parent, const G
   options.size = static_cast<int>(group.members.size());
   options.rendezvous.clear();
   options.store = &store;
+  options.ranks_on_host = parent.host_cores().ranks;
   rendezvous::Place place = parent.place();
   place.rank = options.rank;
   place.size = options.size;
@@ -142,6 +143,7 @@ std::unique_ptr<CommunicatorState> join_group(CommunicatorState& parent, const G
   place.source = "split";
   place.deadline = base::after(base::Clock::now(), options.connect_deadline);
   place.constants = parent.constants();
+  place.host_processors = parent.host_cores().processors;
   place.group = fmt::format("{}/{}.{}", parent.place().group, number, group.color);
   return std::make_unique<CommunicatorState>(options, place, parent.factory());
 }

@@ -81,8 +81,9 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   if (const auto failure = joined_.control->await_ready(place_.deadline))
     throw Error(failure->code, failure->cause);
   begin_work();
+  warn_about_quota(host_cores_.ranks);
   introduce({place_, options_, hosts_, routes_, passed_over_, constants_source(), constants_,
-             base::Clock::now() - began});
+             host_cores_, base::Clock::now() - began});
 }
 
 void CommunicatorState::check_options() const {
@@ -96,6 +97,9 @@ void CommunicatorState::check_options() const {
   if (options_.depth < 0 || options_.depth > most_depth)
     throw Error(Errc::invalid_argument,
                 fmt::format("depth is {}, it must be from 0 to {}", options_.depth, most_depth));
+  if (options_.ranks_on_host < 0)
+    throw Error(Errc::invalid_argument,
+                fmt::format("ranks_on_host is {}, it must be at least 0", options_.ranks_on_host));
 }
 
 void CommunicatorState::connect_all() {
@@ -105,12 +109,10 @@ void CommunicatorState::connect_all() {
       options_.reproducible};
   topology_.ranks = place_.size;
   std::vector<transports::Transport*> routes(static_cast<std::size_t>(place_.size), nullptr), all;
-  bool crowded = false;
   if (place_.size > 1) {
     routes = connect_transports();
     routes_.assign(routes.begin(), routes.end());
-    crowded = topology_.ranks_per_host > topology_.cores_per_host;
-    settle_constants(routes, crowded);
+    settle_constants(routes);
     for (const auto& t : transports_) all.push_back(t.get());
   }
   const std::span<const int> local = hosts_.on(hosts_.host(place_.rank));
@@ -118,7 +120,7 @@ void CommunicatorState::connect_all() {
   if (place_.size == 1) local_ranks_ = {place_.rank};
   engine::EngineObserver* const observer = place_.size > 1 ? this : nullptr;
   engine_ = std::make_unique<engine::Engine>(
-      engine::EngineOptions{place_.rank, place_.size, crowded, options_.checksum,
+      engine::EngineOptions{place_.rank, place_.size, host_cores_.crowded, options_.checksum,
                             options_.reproducible, transport_name_, hosts_, warn_after()},
       std::move(routes), std::move(all), observer);
   if (plan_options_.algorithm == schedules::Algorithm::direct && place_.size > 1 &&
@@ -171,12 +173,11 @@ CostSource CommunicatorState::find_cost_source() {
 }
 
 // Makes all ranks use rank 0's constants.
-void CommunicatorState::settle_constants(const std::vector<transports::Transport*>& routes,
-                                         bool crowded) {
+void CommunicatorState::settle_constants(const std::vector<transports::Transport*>& routes) {
   if (cost_source_ == CostSource::measured_between_hosts && hosts_.count() == 1) return;
   if (cost_source_ == CostSource::defaults || cost_source_ == CostSource::given) return;
   const base::TimePoint until = place_.deadline;
-  const MeasurePlan plan = plan_measurement(hosts_, place_.size, crowded);
+  const MeasurePlan plan = plan_measurement(hosts_, place_.size, first_host_crowded_);
   if (place_.rank == 0) {
     constants_ = make_sane(measure_links(plan, routes, {}, until));
     joined_.control->publish(constants_);
@@ -191,7 +192,9 @@ void CommunicatorState::settle_constants(const std::vector<transports::Transport
 
 transports::Blob CommunicatorState::make_record() {
   cost_source_ = find_cost_source();
-  return write_record(options_, transports_, cost_source_, constants_);
+  CoreShare cores = find_core_share(options_);
+  if (place_.host_processors) cores.host = *place_.host_processors;
+  return write_record(options_, cores, transports_, cost_source_, constants_);
 }
 
 // Chooses the nearest transport to each peer. Both ends make the same choice, because distance is
@@ -202,6 +205,8 @@ std::vector<transports::Transport*> CommunicatorState::connect_transports() {
   cost_source_ = records.front().costs;
   if (cost_source_ == CostSource::given) constants_ = records.front().constants;
   topology_ = plan::topology_of(hosts_, place_.size, cores_of(records, hosts_));
+  host_cores_ = cores_on(records, hosts_.on(hosts_.host(place_.rank)));
+  first_host_crowded_ = cores_on(records, hosts_.on(0)).crowded;
   std::vector<transports::Transport*> routes(records.size(), nullptr);
   passed_over_.resize(records.size());
   std::set<std::string> names;

@@ -47,6 +47,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::uint64_t next_split() noexcept { return ++splits_; }
   std::string address() const;
   std::string describe_peer(int peer) const;
+  const HostCores& host_cores() const noexcept { return host_cores_; }
   std::span<const int> local_ranks() const noexcept { return local_ranks_; }
   Attachment& attach(const void* key, std::unique_ptr<Attachment> attachment);
   Attachment* attachment(const void* key);
@@ -89,7 +90,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::string constants_source() const;  // in words, for rank 0's log
   const plan::Plan& remember(Collective operation, std::uint64_t bytes, const plan::Plan& plan);
   transports::Blob make_record();
-  void settle_constants(const std::vector<transports::Transport*>& routes, bool crowded);
+  void settle_constants(const std::vector<transports::Transport*>& routes);
   std::vector<transports::Transport*> connect_transports();
   std::uint64_t plan_hash(const schedules::Call& call, std::uint64_t counts) const noexcept;
 
@@ -128,6 +129,8 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   schedules::Hosts hosts_;
   std::vector<int> local_ranks_;
   plan::Topology topology_;
+  HostCores host_cores_;             // of this rank's host
+  bool first_host_crowded_ = false;  // that of rank 0
   PlanConstants constants_;
   plan::PlanOptions plan_options_;
   std::mutex plans_mutex_;  // different threads may start operations of different lanes

@@ -22,11 +22,12 @@ constexpr std::string_view prefix = "RONDO_", for_tests = "RONDO_TEST_";
 
 // Variables that are not in the table of settings.
 constexpr std::array others{
-    std::string_view{"RONDO_RANK"},       std::string_view{"RONDO_SIZE"},
-    std::string_view{"RONDO_LOCAL_RANK"}, std::string_view{"RONDO_RENDEZVOUS"},
-    std::string_view{"RONDO_SECRET"},     std::string_view{"RONDO_SECRET_FILE"},
-    std::string_view{"RONDO_WARN_AFTER"}, std::string_view{"RONDO_INTEGRITY"},
-    std::string_view{"RONDO_LOG"},        std::string_view{"RONDO_ISA"}};
+    std::string_view{"RONDO_RANK"},        std::string_view{"RONDO_SIZE"},
+    std::string_view{"RONDO_LOCAL_RANK"},  std::string_view{"RONDO_LOCAL_SIZE"},
+    std::string_view{"RONDO_RENDEZVOUS"},  std::string_view{"RONDO_SECRET"},
+    std::string_view{"RONDO_SECRET_FILE"}, std::string_view{"RONDO_WARN_AFTER"},
+    std::string_view{"RONDO_INTEGRITY"},   std::string_view{"RONDO_LOG"},
+    std::string_view{"RONDO_ISA"}};
 
 std::vector<std::string_view> all_variables() {
   std::vector<std::string_view> names = variables_of_settings();

@@ -151,6 +151,7 @@ typedef struct rondo_options {
   int depth;             /* segments in flight; 0: not set */
   size_t staging_bytes;  /* most staging memory; 0: not set */
   const char* integrity; /* "headers" or "payload": what the secret protects between hosts */
+  int ranks_on_host;     /* that share this host's cores, over all communicators; 0: not set */
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);

@@ -69,6 +69,11 @@ struct RONDO_API Options {
   // most 16384 bytes. Empty: ranks with the same boot and network namespace share a host. It does
   // not change which transport reaches a peer.
   std::string host{};
+  // How many ranks share the cores of this host, over all communicators. Where they outnumber the
+  // cores, ranks that wait give their core away early. 0: RONDO_RANKS_ON_HOST, else what the
+  // launcher says, else the ranks of this communicator on this host, which always count at least.
+  // If ranks of a host differ, the largest number counts.
+  int ranks_on_host = 0;
   // What the job secret protects on connections between hosts: "headers" (control messages and
   // frame headers) or "payload" (payloads as well). If ranks differ, payload. Nothing is encrypted:
   // docs/security.md. Empty: RONDO_INTEGRITY, else headers.

@@ -97,6 +97,7 @@ Options read_options(const rondo_options& from) {
   options.depth = from.depth;
   options.staging_bytes = from.staging_bytes;
   if (from.integrity != nullptr) options.integrity = from.integrity;
+  options.ranks_on_host = from.ranks_on_host;
   return options;
 }
 

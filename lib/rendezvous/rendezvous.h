@@ -13,6 +13,7 @@
 
 #include <rondo/options.h>
 
+#include "base/cores.h"
 #include "base/handshake.h"
 #include "collectives/engine/failure.h"
 #include "lib/control/control.h"
@@ -37,6 +38,8 @@ struct Place {
   std::string source;  // "torchrun", "Open MPI", "options" ... for messages and `rondo info`
   // The planner's constants of the parent, for a split.
   std::optional<PlanConstants> constants;
+  // Where the parent's ranks of this host may run, for a split.
+  std::optional<base::ProcessorSet> host_processors;
   // One deadline for all of connect(): to join, share memory and measure.
   base::TimePoint deadline = base::TimePoint::max();
   std::string group;  // empty, or the numbers and colors of splits: "/1.0/2.7"

@@ -74,7 +74,7 @@ int main() {
   transports.push_back(tcp::make_tcp(tcp_options));
   const transports::Transport& transport = *transports.front();
   rendezvous::Joined joined = rendezvous::join(
-      place, options, lib::write_record(options, transports, lib::CostSource::defaults, {}));
+      place, options, lib::write_record(options, {}, transports, lib::CostSource::defaults, {}));
   Busy busy;
   joined.control->start(busy);
   if (const auto failure = joined.control->await_ready(place.deadline))

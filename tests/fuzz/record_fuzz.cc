@@ -16,6 +16,9 @@ using namespace rondo;
 
 namespace {
 
+// Of a CoreShare without processors (lib/core_share.h).
+constexpr std::size_t share_bytes = 2 + 2 + 4 + 8 + 4;
+
 void read(const transports::Blob& record) {
   try {
     const std::vector<transports::Blob> blobs(2, record);
@@ -37,8 +40,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const transports::Blob head = [] {
     Options options;
     options.host = "host";
-    transports::Blob whole = lib::write_record(options, {}, lib::CostSource::defaults, {});
-    whole.resize(4 + options.host.size() + 4 + 1);
+    transports::Blob whole = lib::write_record(options, {}, {}, lib::CostSource::defaults, {});
+    whole.resize(4 + options.host.size() + share_bytes + 1);
     return whole;
   }();
   transports::Blob record = head;

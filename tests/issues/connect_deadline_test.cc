@@ -97,8 +97,8 @@ TEST_CASE("joining and sharing memory have one deadline together", "[deadline]")
     rendezvous::pause_until(base::after(start, late));
     Options same = with_deadline(limit);
     same.transports = {"shm"};
-    const transports::Blob record =
-        lib::write_record(lib::with_environment(same), listening, lib::CostSource::defaults, {});
+    const transports::Blob record = lib::write_record(lib::with_environment(same), {}, listening,
+                                                      lib::CostSource::defaults, {});
     const Outcome joined =
         join_one(place_of(1, 2, url, "secret"), with_deadline(milliseconds{60'000}), record);
     if (!joined.joined) return joined.message;

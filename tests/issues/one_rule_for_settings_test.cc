@@ -89,7 +89,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
                                 {"RONDO_SEGMENT_BYTES", "4K"}, {"RONDO_DEPTH", "7"},
                                 {"RONDO_CONSTANTS", "/file"},  {"RONDO_MEASURE", "1"},
                                 {"RONDO_STAGING_BYTES", "1M"}, {"RONDO_REPRODUCIBLE", "1"},
-                                {"RONDO_CHECKSUM", "1"}};
+                                {"RONDO_CHECKSUM", "1"},       {"RONDO_RANKS_ON_HOST", "9"}};
   const Options variables = lib::with_environment({});
   CHECK(variables.deadline == std::chrono::seconds{5});
   CHECK(variables.connect_deadline == std::chrono::seconds{6});
@@ -105,6 +105,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
   CHECK(variables.measure == true);
   CHECK(variables.staging_bytes == std::size_t{1} << 20);
   CHECK((variables.reproducible && variables.checksum));
+  CHECK(variables.ranks_on_host == 9);
 
   const Options own{.connect_deadline = std::chrono::seconds{1},
                     .deadline = std::chrono::seconds{2},
@@ -115,6 +116,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
                     .port_last = 60,
                     .reproducible = false,
                     .host = "b",
+                    .ranks_on_host = 3,
                     .checksum = false,
                     .algorithm = "ring",
                     .segment_bytes = 1,
@@ -126,6 +128,7 @@ TEST_CASE("every field comes before its variable, and that before the default",
   CHECK(fields.deadline == own.deadline);
   CHECK(fields.connect_deadline == own.connect_deadline);
   CHECK(fields.transports == own.transports);
+  CHECK(fields.ranks_on_host == 3);
   CHECK(fields.interfaces == own.interfaces);
   CHECK(fields.connections == 1);
   CHECK((fields.port_first == 50 && fields.port_last == 60));

@@ -33,6 +33,8 @@ inline constexpr const char* known[] = {"RONDO_RANK",
                                         "RONDO_STAGING_BYTES",
                                         "RONDO_REPRODUCIBLE",
                                         "RONDO_CHECKSUM",
+                                        "RONDO_LOCAL_SIZE",
+                                        "RONDO_RANKS_ON_HOST",
                                         "RONDO_INTEGRITY",
                                         "RANK",
                                         "WORLD_SIZE",
@@ -57,6 +59,8 @@ inline constexpr const char* known[] = {"RONDO_RANK",
                                         "SLURM_STEP_NUM_NODES",
                                         "SLURM_JOB_ID",
                                         "SLURM_STEP_ID",
+                                        "SLURM_STEP_TASKS_PER_NODE",
+                                        "SLURM_NODEID",
                                         "XDG_RUNTIME_DIR"};
 
 // Of the variables that matter, sets exactly these, until the object is destroyed.
