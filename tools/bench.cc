@@ -8,12 +8,14 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
 #include "tools/agree.h"
 #include "tools/bench_options.h"
+#include "tools/bind.h"
 #include "tools/ceiling.h"
 #include "tools/commands.h"
 #include "tools/copy_ceiling.h"
@@ -56,6 +58,7 @@ class Bench {
   void deliver(Function function);
   bool delivered();
   void find_transports();
+  void find_binding();
   void describe();
   void describe_peers();
   bool measure_all(Measurement& measurement);
@@ -124,6 +127,17 @@ void Bench::find_transports() {
   setting_.shared_memory = setting_.transport == "shm";
 }
 
+// Sets what the affinity mask of this rank means. A machine that hwloc cannot read has no cores to
+// be bound to.
+void Bench::find_binding() {
+  setting_.processors = base::affinity_mask();
+  try {
+    setting_.bound = classify(load_topology(), setting_.processors);
+  } catch (const std::system_error&) {
+    setting_.bound = Bound::none;
+  }
+}
+
 // Prints how rank 0 reaches the first peers to which it has several paths. Most peers are reached
 // in the same way, so a few lines are enough.
 void Bench::describe_peers() {
@@ -158,6 +172,7 @@ void Bench::describe() {
       hosts[first].back() = 0;
       print("# ranks {} to {} on {}\n", first, end - 1, hosts[first].data());
     }
+    print("# rank 0 is {}\n", tools::describe(setting_.bound, setting_.processors));
     describe_peers();
   });
 }
@@ -262,6 +277,7 @@ void Bench::measure() {
 int Bench::run() {
   open_files();
   find_transports();
+  if (is_first()) find_binding();
   deliver([&] { results_->begin(setting_); });
   try {
     describe();
@@ -285,6 +301,12 @@ int run_rank(BenchOptions& options, const PlaceInfo& place) {
     throw UsageError(
         fmt::format("--ranks {}: {} says that the number of ranks is {}; leave --ranks out",
                     *options.ranks, place.source, place.size));
+  // Ranks of rondo bench itself have its flags.
+  if (options.binding && place.source != "RONDO_RANK")
+    throw UsageError(
+        fmt::format("--bind: {} has started the ranks, so it binds them; leave --bind out, and "
+                    "tell {} (mpirun --bind-to, srun --cpu-bind)",
+                    place.source, place.source));
   settle(options, place.size);
   if (place.size == 1)
     say("rondo bench: {}: nothing will cross a link, so there is no bus bandwidth. {}\n",
@@ -329,6 +351,7 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
   spawn.command = command;
   spawn.name = "rondo bench";
   spawn.explained = true;
+  spawn.binding = options.binding;
   return spawn_ranks(spawn);
 }
 

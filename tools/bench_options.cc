@@ -225,6 +225,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("-r,--root", flags.root, "Root of reduce, broadcast, gather and scatter, or all (default 0)");
   add("--ranks", flags.ranks,
       "Ranks to start on this host when no launcher has done it (default 4)");
+  add("--bind", flags.bind,
+      "Of the ranks that it starts, core: each runs on a core of its own; numa: on the cores of a "
+      "NUMA node; none: where it likes (default: core while there are enough, else numa)");
   add("--transport", flags.transport,
       "Transports that may be used: shm, tcp (default: shm within a host, tcp between hosts)");
   add("--algorithm", flags.algorithm,
@@ -268,6 +271,7 @@ BenchOptions interpret(const BenchFlags& flags) {
     options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
   if (!flags.ranks.empty())
     options.ranks = static_cast<int>(parse_number("--ranks", flags.ranks, 1, most_ranks));
+  options.binding = parse_binding(flags.bind);
   if (!flags.min_bandwidth.empty())
     options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);
   if (options.min_bandwidth && options.operation == Collective::barrier)

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/bind.h"
 #include "tools/commands.h"
 
 namespace rondo::tools {
@@ -21,7 +22,7 @@ struct BenchFlags {
   std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, check,
       type = "f32", op = "sum", root = "0";
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
-      deadline;
+      deadline, bind;
   bool no_ceiling = false, allocate = false;
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
@@ -39,6 +40,7 @@ struct BenchOptions {
   bool ceiling = true;
   bool allocate = false;                // buffers from Communicator::allocate
   std::optional<int> ranks;             // of --ranks
+  std::optional<Binding> binding;       // of --bind
   std::string json, csv, constants;     // files; empty: none; - is the standard output
   std::optional<double> min_bandwidth;  // GB/s
   Options connect;

@@ -2,6 +2,7 @@
 #include "tools/child.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <span>
 #include <string_view>
 #include <system_error>
 
@@ -60,7 +62,8 @@ struct ChildSetup {
   char* const* environment;
   pid_t parent;
   const rlimit* descriptors;
-  int error_pipe, out, error;  // out and error: -1 to keep those of the parent
+  std::span<const unsigned long> processors;  // as the kernel takes them; empty: not bound
+  int error_pipe, out, error;                 // out and error: -1 to keep those of the parent
 };
 
 // Runs in the child between fork and exec. It must not allocate or take a lock: another thread of
@@ -72,6 +75,9 @@ struct ChildSetup {
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::setrlimit(RLIMIT_NOFILE, setup.descriptors);
+  if (!setup.processors.empty())
+    ::sched_setaffinity(0, setup.processors.size_bytes(),
+                        reinterpret_cast<const cpu_set_t*>(setup.processors.data()));
   if (setup.out >= 0) ::dup2(setup.out, STDOUT_FILENO);
   if (setup.error >= 0) ::dup2(setup.error, STDERR_FILENO);
   ::execvpe(setup.arguments[0], setup.arguments, setup.environment);
@@ -102,13 +108,15 @@ std::string random_secret() {
 
 Child start_child(const std::vector<std::string>& command,
                   const std::vector<std::pair<std::string, std::string>>& changes, bool capture,
-                  const rlimit& descriptors) {
+                  const rlimit& descriptors, const base::ProcessorSet& processors) {
   const std::vector<std::string> environment = changed_environment(changes);
   const std::vector<char*> arguments = pointers(command), variables = pointers(environment);
+  const std::vector<unsigned long> mask = base::kernel_mask(processors);
   Pipe failure = make_pipe();
   Pipe out = capture ? make_pipe() : Pipe{}, error = capture ? make_pipe() : Pipe{};
-  const ChildSetup setup{arguments.data(),    variables.data(), ::getpid(),       &descriptors,
-                         failure.write.get(), out.write.get(),  error.write.get()};
+  const ChildSetup setup{
+      arguments.data(),    variables.data(), ::getpid(),       &descriptors, mask,
+      failure.write.get(), out.write.get(),  error.write.get()};
   for (base::FileDescriptor* const end : {&failure.write, &out.write, &error.write})
     end->keep_in_child();
   Child child;

@@ -5,8 +5,10 @@
 
 #include <memory>
 #include <string>
+#include <system_error>
 
 #include "base/text.h"
+#include "tools/bind.h"
 #include "tools/commands.h"
 #include "tools/output.h"
 #include "tools/text.h"
@@ -30,11 +32,27 @@ void print_place(const PlaceInfo& place) {
                             place.rendezvous.empty() ? "" : ", rendezvous " + place.rendezvous));
 }
 
+// "8 (16 in the affinity mask, quota 8.0 of /sys/fs/cgroup/job/cpu.max)".
+void print_cores(const SystemInfo& info) {
+  std::string cores = std::to_string(info.cores);
+  if (info.quota_cores)
+    cores += fmt::format(" ({} in the affinity mask, quota {:.1f} of {})", info.mask_cores,
+                         *info.quota_cores, info.quota_file);
+  line("cores", cores);
+  const base::ProcessorSet mask = base::affinity_mask();
+  try {
+    line("binding", describe(classify(load_topology(), mask), mask));
+  } catch (const std::system_error& error) {
+    line("binding", fmt::format("hwloc cannot read this machine: {}", error.what()));
+  }
+  if (!info.quota_risk.empty()) line("warning", info.quota_risk);
+}
+
 void print_info(const SystemInfo& info) {
   line("version", info.version);
   line("host", info.host);
   line("host identity", info.host_identity);
-  line("cores", std::to_string(info.cores));
+  print_cores(info);
   line("memory", base::describe_bytes(info.memory_bytes));
   line("reduce kernels", info.reduce_kernels);
   for (const TransportInfo& transport : info.transports)

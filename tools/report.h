@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/bind.h"
 #include "tools/measure.h"
 
 namespace rondo::tools {
@@ -17,6 +18,8 @@ struct Setting {
   Collective operation = Collective::all_reduce;
   std::string transport;
   int ranks = 1;
+  Bound bound = Bound::none;      // rank 0, as its affinity mask shows it
+  base::ProcessorSet processors;  // of that mask
   bool reduces = true;
   bool checked = true;
   bool allocated = false;

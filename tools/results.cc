@@ -51,10 +51,11 @@ std::string json_row(const Setting& setting, const Row& row) {
 
 std::string csv_row(const Setting& setting, const Row& row) {
   return fmt::format(
-      "{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{:.2f}\n",
-      name_of(setting.operation), setting.transport, setting.ranks, row.bytes, row.count,
-      name_of(row.type), op_name(setting, row), row.in_place, row.algorithm, row.min_us, row.p50_us,
-      row.p99_us, row.algbw, row.busbw, row.wrong, row.ceiling, percent_of_ceiling(setting, row));
+      "{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{:.2f}\n",
+      name_of(setting.operation), setting.transport, setting.ranks, name_of(setting.bound),
+      row.bytes, row.count, name_of(row.type), op_name(setting, row), row.in_place, row.algorithm,
+      row.min_us, row.p50_us, row.p99_us, row.algbw, row.busbw, row.wrong, row.ceiling,
+      percent_of_ceiling(setting, row));
 }
 
 }  // namespace
@@ -68,11 +69,14 @@ void Results::begin(const Setting& setting) {
   begun_ = true;
   if (json_)
     json_->text = fmt::format(
-        "{{\n  \"operation\": \"{}\",\n  \"transport\": {},\n  \"ranks\": {},\n  \"results\": [",
-        name_of(setting.operation), one_line(setting.transport), setting.ranks);
+        "{{\n  \"operation\": \"{}\",\n  \"transport\": {},\n  \"ranks\": {},\n"
+        "  \"binding\": \"{}\",\n  \"processors\": \"{}\",\n  \"results\": [",
+        name_of(setting.operation), one_line(setting.transport), setting.ranks,
+        name_of(setting.bound), base::describe_processors(setting.processors));
   if (csv_)
     csv_->text =
-        "operation,transport,ranks,bytes,count,type,op,in_place,algorithm,min_us,p50_us,p99_us,"
+        "operation,transport,ranks,binding,bytes,count,type,op,in_place,algorithm,min_us,p50_us,"
+        "p99_us,"
         "algbw,busbw,"
         "wrong,ceiling,ceiling_percent\n";
 }

@@ -13,11 +13,11 @@ namespace rondo::tools {
 namespace {
 
 struct RunFlags {
-  std::string ranks, grace = "10";
+  std::string ranks, grace = "10", bind;
   bool label = false;
 };
 
-const std::vector<std::string> run_flags{"-n", "--ranks", "-l", "--label", "--grace"};
+const std::vector<std::string> run_flags{"-n", "--ranks", "-l", "--label", "--grace", "--bind"};
 
 }  // namespace
 
@@ -32,11 +32,15 @@ void add_run(CLI::App& app, int& exit_code) {
                       "Seconds that the other ranks get to end by themselves after one has failed; "
                       "then SIGTERM,\n"
                       "three seconds later SIGKILL (default 10)");
+  command->add_option("--bind", flags->bind,
+                      "core: each rank runs on a core of its own; numa: on the cores of a NUMA "
+                      "node; none: where it\n"
+                      "likes (default: core while there are enough, else numa)");
   command->footer(
       "rondo run -n RANKS [flags] [--] PROGRAM [ARGUMENTS]\n\n"
-      "Each rank gets RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_RENDEZVOUS and "
-      "RONDO_SECRET,\n"
-      "and RONDO_INTERFACE=lo unless it is set: the ranks listen on loopback only.\n"
+      "Each rank gets RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_LOCAL_SIZE,\n"
+      "RONDO_RENDEZVOUS and RONDO_SECRET, and RONDO_INTERFACE=lo unless it is set: the ranks\n"
+      "listen on loopback only.\n"
       "The exit status is that of the first rank that failed, 128 + signal when a signal killed "
       "it.\n"
       "For several hosts use mpirun, srun or torchrun.\n");
@@ -48,6 +52,7 @@ void add_run(CLI::App& app, int& exit_code) {
     options.grace =
         std::chrono::milliseconds(1000 * parse_number("--grace", flags->grace, 0, 86'400));
     options.label = flags->label;
+    options.binding = parse_binding(flags->bind);
     options.command = command->remaining();
     if (!options.command.empty() && options.command.front().starts_with('-'))
       throw UsageError(fmt::format("unknown flag {}{}\nflags: {}", options.command.front(),

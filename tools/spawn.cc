@@ -47,11 +47,25 @@ std::string signal_name(int signal) {
                          : fmt::format("signal {} (SIG{})", signal, name);
 }
 
+// Without a wish a machine that hwloc cannot read is no reason to fail: then nobody is bound.
+std::vector<base::ProcessorSet> choose_processors(const SpawnOptions& options) {
+  try {
+    return bind_ranks(load_topology(), base::affinity_mask(), options.ranks, options.binding);
+  } catch (const std::system_error& error) {
+    if (!options.binding) return {};
+    throw UsageError(
+        fmt::format("--bind: hwloc cannot read what processors there are: {}; give "
+                    "--bind none",
+                    error.what()));
+  }
+}
+
 // The ranks of one job. The main thread calls run() once, and no other thread runs. A system call
 // that fails while ranks are started throws. Failures of ranks are printed and set the exit status.
 class Job {
  public:
-  explicit Job(const SpawnOptions& options) : options_(options) {}
+  explicit Job(const SpawnOptions& options)
+      : options_(options), processors_(choose_processors(options)) {}
   int run();
 
  private:
@@ -74,6 +88,7 @@ class Job {
   std::string running_names() const;
 
   const SpawnOptions& options_;
+  const std::vector<base::ProcessorSet> processors_;  // by rank; empty: nobody is bound
   SignalQueue signals_;
   DescriptorLimit descriptors_;
   PrivateDirectory directory_;
@@ -95,16 +110,18 @@ bool Job::start_all() {
   const char* chosen = std::getenv("RONDO_INTERFACE");
   const std::string interface = chosen != nullptr && *chosen != 0 ? chosen : "lo";
   for (int rank = 0; rank < options_.ranks; ++rank) {
-    Child child =
-        start_child(options_.command,
-                    {{"RONDO_RANK", std::to_string(rank)},
-                     {"RONDO_SIZE", std::to_string(options_.ranks)},
-                     {"RONDO_LOCAL_RANK", std::to_string(rank)},
-                     {"RONDO_RENDEZVOUS", "file://" + (directory_.path() / "rendezvous").string()},
-                     {"RONDO_INTERFACE", interface},
-                     {"RONDO_SECRET", secret},
-                     {"RONDO_SECRET_FILE", ""}},
-                    options_.label, descriptors_.before());
+    Child child = start_child(
+        options_.command,
+        {{"RONDO_RANK", std::to_string(rank)},
+         {"RONDO_SIZE", std::to_string(options_.ranks)},
+         {"RONDO_LOCAL_RANK", std::to_string(rank)},
+         {"RONDO_LOCAL_SIZE", std::to_string(options_.ranks)},
+         {"RONDO_RENDEZVOUS", "file://" + (directory_.path() / "rendezvous").string()},
+         {"RONDO_INTERFACE", interface},
+         {"RONDO_SECRET", secret},
+         {"RONDO_SECRET_FILE", ""}},
+        options_.label, descriptors_.before(),
+        processors_.empty() ? base::ProcessorSet{} : processors_[static_cast<std::size_t>(rank)]);
     if (child.exec_error != 0) {
       say("{}: cannot start '{}': {}\n", options_.name, options_.command[0],
           std::generic_category().message(child.exec_error));

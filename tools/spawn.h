@@ -5,8 +5,11 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "tools/bind.h"
 
 namespace rondo::tools {
 
@@ -15,8 +18,9 @@ struct SpawnOptions {
   std::vector<std::string> command;  // program, which is looked for in PATH, and arguments
   std::string name;                  // of the command that starts them ("rondo run"), for messages
   std::chrono::milliseconds grace{
-      10'000};         // time for the others after one rank failed; then SIGTERM and SIGKILL
-  bool label = false;  // every line of output starts with [rank]
+      10'000};  // time for the others after one rank failed; then SIGTERM and SIGKILL
+  std::optional<Binding> binding;  // of --bind
+  bool label = false;              // every line of output starts with [rank]
   // True: a rank that fails prints the cause itself, so only a rank that a signal killed is
   // reported.
   bool explained = false;
@@ -31,7 +35,8 @@ inline constexpr int most_ranks = 1024;
 // SIGINT, SIGTERM and SIGHUP go on to the ranks, and a second signal kills them. The same signal
 // again within a second counts once. Signals that this process was started to ignore stay ignored,
 // in the ranks too. The ranks die with this process, whatever kills it. Call it in the main thread,
-// with no other thread running. Throws std::system_error when a system call fails.
+// with no other thread running. Throws std::system_error when a system call fails, and UsageError
+// as bind_ranks() does.
 int spawn_ranks(const SpawnOptions& options);
 
 // The command that starts this process again: its arguments, with the path of its executable in

@@ -83,7 +83,7 @@ std::string explain_kind(const CLI::App& app, const CLI::App& place, const CLI::
 
 // Whether the value of this flag of `rondo run` is the next argument.
 bool takes_next(std::string_view flag) {
-  if (flag == "--ranks" || flag == "--grace") return true;
+  if (flag == "--ranks" || flag == "--grace" || flag == "--bind") return true;
   return flag.size() > 1 && flag[1] != '-' && flag.back() == 'n';
 }
 
