@@ -31,6 +31,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CUDA = re.compile(r"^(cuda|cu[A-Z]|cub/|thrust/|cooperative_groups|nvml|device_launch_parameters|nvtx)")
 VERBS = re.compile(r"^(infiniband|rdma)/")
 ASIO = re.compile(r"^boost/asio")
+HWLOC = re.compile(r"^hwloc(\.h|/)")
 
 
 def folder_of(path):
@@ -49,6 +50,10 @@ def may_use_cuda(path):
     return path.startswith("device/") or path.endswith((".cu", ".cuh"))
 
 
+def may_use_hwloc(path):
+    return path == "tools/bind.cc"
+
+
 # The standard headers that rondo/c.h, the header for C, needs.
 C_LIBRARY = ("stddef.h", "stdint.h")
 
@@ -59,6 +64,8 @@ def foreign_include(path, target):
         return None
     if ASIO.match(target) and not may_use_asio(path):
         return f"<{target}>: Boost.Asio stays inside transports/connect, transports/tcp, lib/rendezvous and lib/control"
+    if HWLOC.match(target) and not may_use_hwloc(path):
+        return f"<{target}>: hwloc stays inside tools/bind.cc; the library needs none"
     if VERBS.match(target) and not may_use_verbs(path):
         return f"<{target}>: verbs headers stay inside transports/rdma"
     if CUDA.match(target) and not may_use_cuda(path):

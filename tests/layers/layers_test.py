@@ -95,6 +95,12 @@ class LayersTest(unittest.TestCase):
         for path in ("base/clock.h", "transports/transport.h", "transports/mem/mem.cc", "lib/communicator.cc", "tools/main.cc"):
             self.forbidden(path, "<boost/asio/ip/tcp.hpp>", "Boost.Asio stays inside")
 
+    def test_hwloc(self):
+        self.allowed("tools/bind.cc", "<hwloc.h>")
+        for path in ("tools/spawn.cc", "base/cores.cc", "lib/core_share.cc"):
+            for target in ("<hwloc.h>", "<hwloc/bitmap.h>"):
+                self.forbidden(path, target, "hwloc stays inside tools/bind.cc")
+
     def test_verbs(self):
         self.allowed("transports/rdma/queue.cc", "<infiniband/verbs.h>")
         for path in ("transports/tcp/tcp.cc", "lib/transports.cc"):

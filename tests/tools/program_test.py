@@ -104,7 +104,7 @@ class Bench(unittest.TestCase):
             path.write_text("something longer than nothing" * 1000)
             self.bench("-b", "1K", "-e", "2K", "-i", "1K", "--ranks", 2, "--json", path, "--csv", table, *QUICK)
             document = json.loads(path.read_text())
-            self.assertEqual(list(document), ["operation", "transport", "ranks", "results", "complete"])
+            self.assertEqual(list(document), ["operation", "transport", "ranks", "binding", "processors", "results", "complete"])
             self.assertEqual((document["operation"], document["transport"], document["ranks"]), ("all_reduce", "shm", 2))
             self.assertEqual([row["bytes"] for row in document["results"]], [1024, 1024, 2048, 2048])
             self.assertEqual([row["in_place"] for row in document["results"]], [False, True] * 2)
@@ -114,9 +114,33 @@ class Bench(unittest.TestCase):
                 self.assertLessEqual(row["p50_us"], row["p99_us"])
             with table.open() as file:
                 lines = list(csv.DictReader(file))
-            self.assertEqual(list(lines[0]), ["operation", "transport", "ranks"] + COLUMNS)
+            self.assertEqual(list(lines[0]), ["operation", "transport", "ranks", "binding"] + COLUMNS)
             self.assertEqual([int(line["bytes"]) for line in lines], [1024, 1024, 2048, 2048])
             self.assertEqual(lines[1]["in_place"], "true")
+
+    def test_binding_is_shown(self):
+        cores = sorted(os.sched_getaffinity(0))
+        flags = ["-b", 64, "-e", 64, *QUICK]
+        bound = self.bench("--ranks", 1, *flags).stdout
+        if len(cores) > 1:
+            self.assertRegex(bound, rf"(?m)^# rank 0 is bound to a core \({cores[0]}\b")
+            document = json.loads(self.bench("--ranks", 1, *flags, "--json", "-").stdout)
+            self.assertEqual(document["binding"], "core")
+            self.assertEqual(document["processors"].split("-")[0].split(",")[0], str(cores[0]))
+            line = self.bench("--ranks", 1, *flags, "--csv", "-").stdout.splitlines()[1]
+            self.assertTrue(line.startswith("all_reduce,none,1,core,64,"), line)
+        if os.cpu_count() == len(cores):
+            self.assertIn("# rank 0 is not bound\n", self.bench("--ranks", 1, "--bind", "none", *flags).stdout)
+
+    def test_binding_that_cannot_be(self):
+        result = self.bench("--bind", "socket", status=2)
+        self.assertIn("--bind socket: unknown; possible: core, numa, none", result.stderr)
+        result = self.bench("--ranks", 1000, "-b", 8, "-e", 8, "--bind", "core", status=2)
+        self.assertRegex(result.stderr, r"--bind core: there are 1000 ranks, and this process may use \d+ cores?; start at most \d+, "
+                                        "or give --bind numa or --bind none")
+        launched = dict(RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="4711")
+        result = self.bench("--bind", "core", status=2, **launched)
+        self.assertIn("--bind: torchrun has started the ranks, so it binds them; leave --bind out", result.stderr)
 
     def test_one_rank_of_its_own(self):
         self.assertEqual(len(rows(self.bench("--ranks", 1, "-b", 64, "-e", 64, *QUICK).stdout)), 1)
@@ -238,7 +262,7 @@ class Info(unittest.TestCase):
     def test_info(self):
         result = rondo("info", RONDO_SECRET="not-for-you", RONDO_DEADLINE="7")
         self.assertEqual(result.returncode, 0, result.stderr)
-        for line in ("version ", "host identity ", "cores ", "memory ", "reduce kernels ", "transport tcp ", "interface lo ",
+        for line in ("version ", "host identity ", "cores ", "binding ", "memory ", "reduce kernels ", "transport tcp ", "interface lo ",
                      "limit ", "place "):
             self.assertRegex(result.stdout, rf"(?m)^{line} *\S")
         self.assertIn("RONDO_DEADLINE=7", result.stdout)

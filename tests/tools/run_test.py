@@ -26,14 +26,47 @@ class Run(unittest.TestCase):
 
     def test_environment(self):
         with tempfile.TemporaryDirectory() as folder:
-            result = self.shell('d=$(dirname "${RONDO_RENDEZVOUS#file://}"); echo "$RONDO_RANK $RONDO_SIZE $RONDO_LOCAL_RANK '
+            result = self.shell('d=$(dirname "${RONDO_RENDEZVOUS#file://}"); echo "$RONDO_RANK $RONDO_SIZE $RONDO_LOCAL_RANK $RONDO_LOCAL_SIZE '
                                 '$RONDO_RENDEZVOUS ${#RONDO_SECRET} $(stat -c %a "$d")"', TMPDIR=folder)
             self.assertEqual(result.returncode, 0, result.stderr)
             lines = sorted(result.stdout.split("\n")[:-1])
             self.assertEqual(len(lines), 3)
             for rank, line in enumerate(lines):
-                self.assertRegex(line, rf"^{rank} 3 {rank} file://{folder}/rondo-run-\w{{6}}/rendezvous 64 700$")
+                self.assertRegex(line, rf"^{rank} 3 {rank} 3 file://{folder}/rondo-run-\w{{6}}/rendezvous 64 700$")
             self.assertEqual(os.listdir(folder), [], "the private directory is gone")
+
+    def test_binding(self):
+        mine = os.sched_getaffinity(0)
+
+        def masks(ranks, *flags):
+            script = "import os; print(*sorted(os.sched_getaffinity(0)))"
+            result = rondo("run", "-n", ranks, "--label", *flags, "--", sys.executable, "-c", script)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            lines = sorted([int(word.strip("[]")) for word in line.split()] for line in result.stdout.splitlines())
+            self.assertEqual([line[0] for line in lines], list(range(ranks)))
+            return [set(line[1:]) for line in lines]
+
+        self.assertEqual(masks(2, "--bind", "none"), [mine, mine])
+        for mask in masks(3, "--bind", "numa") + masks(len(mine) + 1):
+            self.assertTrue(mask and mask <= mine)
+        (alone,) = masks(1)
+        (named,) = masks(1, "--bind=core")
+        self.assertEqual(alone, named)
+        siblings = pathlib.Path(f"/sys/devices/system/cpu/cpu{min(mine)}/topology/thread_siblings_list")
+        if siblings.exists():
+            parts = [part.split("-") for part in siblings.read_text().strip().split(",")]
+            core = {processor for part in parts for processor in range(int(part[0]), int(part[-1]) + 1)}
+            self.assertEqual(alone, core & mine)
+        if len(mine) > len(alone):
+            first, second = masks(2)
+            self.assertEqual(first & second, set())
+
+    def test_binding_that_cannot_be(self):
+        for flags, words in ((["--bind", "socket"], "--bind socket: unknown; possible: core, numa, none"),
+                             (["--bind", "core"], "--bind core: there are 1000 ranks, and this process may use ")):
+            result = rondo("run", "-n", 1000, *flags, "--", "true")
+            self.assertEqual((result.returncode, result.stdout), (2, ""))
+            self.assertIn(words, result.stderr)
 
     def test_ranks_listen_on_loopback_only(self):
         # Rank 1 lists the listening sockets of rank 0 before it joins itself.
