@@ -169,8 +169,8 @@ std::string describe_processors(const ProcessorSet& processors) {
     if (!processors[first]) continue;
     std::size_t last = first;
     while (last + 1 < most_processors && processors[last + 1]) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(first);
-    if (last > first) text += "-" + std::to_string(last);
+    text += fmt::format("{}{}", text.empty() ? "" : ",", first);
+    if (last > first) text += fmt::format("-{}", last);
     first = last;
   }
   return text;
@@ -260,8 +260,8 @@ int usable_cores() noexcept {
 std::string describe_quota_risk(const UsableCores& cores) {
   if (!cores.quota_is_smaller()) return {};
   return fmt::format(
-      "the CPU quota of {} is {:.2f} cores, fewer than the {} of the affinity mask: threads that "
-      "spin empty it, and then no rank runs until the next period. Set RONDO_WAIT=sleep, or give "
+      "the CPU quota of {} is {:.2f} cores, fewer than the {} of the affinity mask: ranks that "
+      "spin use it up, and then no rank runs until the next period. Set RONDO_WAIT=sleep, or give "
       "the job a quota of as many CPUs as it has ranks on this host",
       cores.quota->file, cores.quota->processors, cores.mask.count());
 }

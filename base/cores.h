@@ -59,6 +59,7 @@ UsableCores find_usable_cores();
 int usable_cores() noexcept;
 
 // Says that the quota is smaller than the mask, what that does to ranks that spin, and what to do.
+// The mask may be that of several ranks together.
 // Empty unless cores.quota_is_smaller().
 std::string describe_quota_risk(const UsableCores& cores);
 

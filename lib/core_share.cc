@@ -2,8 +2,8 @@
 #include "lib/core_share.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
-#include <set>
 
 #include "base/log.h"
 #include "lib/launcher.h"
@@ -13,7 +13,8 @@ namespace rondo::lib {
 namespace {
 
 constexpr std::size_t word_bits = 64, most_words = base::most_processors / word_bits;
-constexpr std::uint32_t most_ranks = 1 << 20;
+constexpr std::uint32_t most_ranks = 1 << 20, thousandths = 1000,
+                        most_quota = thousandths * base::most_processors;
 
 void put_set(base::Writer& writer, const base::ProcessorSet& set) {
   std::vector<std::uint64_t> words(most_words);
@@ -37,20 +38,36 @@ base::ProcessorSet get_set(base::Reader& reader) {
   return set;
 }
 
-int get_count(base::Reader& reader) {
-  return static_cast<int>(std::min(reader.get<std::uint32_t>(), most_ranks));
+int get_count(base::Reader& reader, std::uint32_t most) {
+  return static_cast<int>(std::min(reader.get<std::uint32_t>(), most));
 }
 
-// The quotas of all control groups together; those of `processors` where a rank has none.
+struct Quota {
+  std::size_t thousandths = 0;
+  std::size_t ranks = 0;  // that share it
+};
+
+// By control group.
+std::map<std::uint64_t, Quota> quotas_of(std::span<const CoreShare> shares) {
+  std::map<std::uint64_t, Quota> quotas;
+  for (const CoreShare& share : shares) {
+    if (share.quota == 0) continue;
+    Quota& quota = quotas[share.quota_group];
+    quota.thousandths = static_cast<std::size_t>(share.quota);
+    ++quota.ranks;
+  }
+  return quotas;
+}
+
+// The quotas of all control groups together, in whole cores, but no more than the processors; all
+// of these if a rank has no quota.
 int limit_of(std::span<const CoreShare> shares, const base::ProcessorSet& processors) {
   const std::size_t all = std::max<std::size_t>(processors.count(), 1);
-  std::size_t limit = 0;
-  std::set<std::uint64_t> groups;
-  for (const CoreShare& share : shares) {
-    if (share.quota == 0) return static_cast<int>(all);
-    if (groups.insert(share.quota_group).second) limit += static_cast<std::size_t>(share.quota);
-  }
-  return static_cast<int>(std::min(all, limit));
+  if (std::ranges::any_of(shares, [](const CoreShare& share) { return share.quota == 0; }))
+    return static_cast<int>(all);
+  std::size_t sum = 0;
+  for (const auto& [group, quota] : quotas_of(shares)) sum += quota.thousandths;
+  return static_cast<int>(std::min(all, (sum + thousandths - 1) / thousandths));
 }
 
 }  // namespace
@@ -61,7 +78,8 @@ CoreShare find_core_share(const Options& options) {
   share.mask = usable.mask;
   share.host = base::allowed_processors();
   if (usable.quota) {
-    share.quota = usable.quota->rounded_up();
+    share.quota = static_cast<int>(
+        std::clamp(usable.quota->processors * thousandths, 1.0, double{most_quota}));
     share.quota_group = usable.quota->group;
   }
   share.ranks_on_host =
@@ -81,9 +99,9 @@ CoreShare get_core_share(base::Reader& reader) {
   CoreShare share;
   share.mask = get_set(reader);
   share.host = get_set(reader);
-  share.quota = get_count(reader);
+  share.quota = get_count(reader, most_quota);
   share.quota_group = reader.get<std::uint64_t>();
-  share.ranks_on_host = get_count(reader);
+  share.ranks_on_host = get_count(reader, most_ranks);
   return share;
 }
 
@@ -100,16 +118,22 @@ HostCores cores_of_host(std::span<const CoreShare> shares) {
   // Ranks of other communicators may be bound to other cores than these.
   if (cores.ranks > here) cores.processors |= others;
   cores.crowded = here > cores.cores || cores.ranks > limit_of(shares, cores.processors);
+  const auto unknown = static_cast<std::size_t>(cores.ranks - here);
+  for (const auto& [group, quota] : quotas_of(shares)) {
+    const std::size_t spinning = std::min(cores.processors.count(), quota.ranks + unknown);
+    if (quota.thousandths < spinning * thousandths) cores.short_of_quota = true;
+  }
   return cores;
 }
 
-void warn_about_quota(int ranks_on_host) {
-  if (!base::log_enabled(base::LogLevel::warning) || is_not_first_here()) return;
-  static std::once_flag looked;
-  std::call_once(looked, [&] {
-    const base::UsableCores usable = base::find_usable_cores();
-    if (usable.quota_is_smaller() && usable.quota->processors < ranks_on_host)
-      base::log_line(base::LogLevel::warning, base::describe_quota_risk(usable));
+void warn_about_quota(const HostCores& cores) {
+  if (!cores.short_of_quota || !base::log_enabled(base::LogLevel::warning) || is_not_first_here())
+    return;
+  static std::once_flag told;
+  std::call_once(told, [&] {
+    // A rank that is bound has fewer processors than the ranks of its host together.
+    const std::string risk = base::describe_quota_risk({cores.processors, base::read_cpu_quota()});
+    if (!risk.empty()) base::log_line(base::LogLevel::warning, risk);
   });
 }
 

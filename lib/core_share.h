@@ -20,7 +20,7 @@ struct CoreShare {
   // Where ranks of this host may run that are not in this communicator: what the host or its
   // container has.
   base::ProcessorSet host;
-  int quota = 0;                  // of its control group, in cores; 0: none
+  int quota = 0;                  // of its control group, in thousandths of a core; 0: none
   std::uint64_t quota_group = 0;  // equal for ranks that share the quota
   int ranks_on_host = 0;          // over all communicators; 0: it knows only this one
 };
@@ -42,12 +42,14 @@ struct HostCores {
   // A rank that spins may keep another one from running: there are fewer cores than ranks, counting
   // those of this communicator alone, or all.
   bool crowded = false;
+  // Ranks that spin use up a quota: it is smaller than the number of its ranks, and than that of
+  // the processors on which these may run.
+  bool short_of_quota = false;
 };
 // shares: of the ranks of one host, at least one.
 HostCores cores_of_host(std::span<const CoreShare> shares);
 
-// Warns, once in a process and on the first rank of a host only, if a quota is smaller than the
-// affinity mask and than `ranks_on_host`: then ranks that spin use it up.
-void warn_about_quota(int ranks_on_host);
+// Warns, once in a process and on the first rank of a host only, if the host is short of quota.
+void warn_about_quota(const HostCores& cores);
 
 }  // namespace rondo::lib

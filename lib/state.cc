@@ -81,7 +81,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   if (const auto failure = joined_.control->await_ready(place_.deadline))
     throw Error(failure->code, failure->cause);
   begin_work();
-  warn_about_quota(host_cores_.ranks);
+  warn_about_quota(host_cores_);
   introduce({place_, options_, hosts_, routes_, passed_over_, constants_source(), constants_,
              host_cores_, base::Clock::now() - began});
 }

@@ -35,7 +35,7 @@ lib::CoreShare with_quota(int quota, std::uint64_t group, int ranks_on_host = 0)
 std::string summary(const std::vector<lib::CoreShare>& shares) {
   const lib::HostCores cores = lib::cores_of_host(shares);
   return std::to_string(cores.cores) + " cores, " + std::to_string(cores.ranks) + " ranks" +
-         (cores.crowded ? ", crowded" : "");
+         (cores.crowded ? ", crowded" : "") + (cores.short_of_quota ? ", short of quota" : "");
 }
 
 void bind_this_thread(std::size_t processor) {
@@ -81,12 +81,24 @@ TEST_CASE("ranks of other communicators count, on the cores of the host") {
 }
 
 TEST_CASE("quotas limit the cores: once for ranks that share one, each for the others") {
-  CHECK(summary({with_quota(2, 7), with_quota(2, 7)}) == "2 cores, 2 ranks");
-  CHECK(summary({with_quota(1, 7), with_quota(1, 7)}) == "1 cores, 2 ranks, crowded");
-  CHECK(summary({with_quota(1, 7), with_quota(1, 8)}) == "2 cores, 2 ranks");
-  CHECK(summary({with_quota(1, 7), with_quota(0, 0)}) == "16 cores, 2 ranks");
-  CHECK(summary({with_quota(99, 7), with_quota(99, 7)}) == "16 cores, 2 ranks");
-  CHECK(summary({with_quota(3, 7, 4), with_quota(3, 7, 4)}) == "3 cores, 4 ranks, crowded");
+  CHECK(summary({with_quota(2000, 7), with_quota(2000, 7)}) == "2 cores, 2 ranks");
+  CHECK(summary({with_quota(1000, 7), with_quota(1000, 7)}) ==
+        "1 cores, 2 ranks, crowded, short of quota");
+  CHECK(summary({with_quota(1000, 7), with_quota(1000, 8)}) == "2 cores, 2 ranks");
+  CHECK(summary({with_quota(500, 7), with_quota(500, 8)}) ==
+        "1 cores, 2 ranks, crowded, short of quota");
+  CHECK(summary({with_quota(1500, 7), with_quota(1500, 7)}) == "2 cores, 2 ranks, short of quota");
+  CHECK(summary({with_quota(1000, 7), with_quota(0, 0)}) == "16 cores, 2 ranks");
+  CHECK(summary({with_quota(99'000, 7), with_quota(99'000, 7)}) == "16 cores, 2 ranks");
+  CHECK(summary({with_quota(3000, 7, 4), with_quota(3000, 7, 4)}) ==
+        "3 cores, 4 ranks, crowded, short of quota");
+  CHECK(summary({with_quota(4000, 7, 4), with_quota(4000, 7, 4)}) == "4 cores, 4 ranks");
+  // More ranks than processors spin on all of these at most.
+  CHECK(summary({with_quota(16'000, 7, 99)}) == "16 cores, 99 ranks, crowded");
+  // Ranks that are bound to a core each spin on several cores together.
+  lib::CoreShare first = bound_to("0"), second = bound_to("1");
+  first.quota = second.quota = 1000;
+  CHECK(summary({first, second}) == "1 cores, 2 ranks, crowded, short of quota");
 }
 
 TEST_CASE("a share arrives as it was sent, and nothing else is taken for one") {
@@ -114,11 +126,12 @@ TEST_CASE("a share arrives as it was sent, and nothing else is taken for one") {
   lib::get_core_share(too_many);
   CHECK_FALSE(too_many.ok());
   large[0] = std::byte{128};
-  for (std::size_t i = 0; i < 8; ++i) large[1 + 1 + 128 * 8 + 2 + i] = std::byte{0xff};
+  for (std::size_t i = 0; i < 4; ++i) large[2 + 128 * 8 + 2 + i] = std::byte{0xff};
+  for (std::size_t i = 0; i < 4; ++i) large[2 + 128 * 8 + 2 + 4 + 8 + i] = std::byte{0xff};
   base::Reader huge(large);
   const lib::CoreShare most = lib::get_core_share(huge);
   CHECK(huge.ok());
-  CHECK((most.quota > 0 && most.ranks_on_host >= 0));
+  CHECK((most.quota > 0 && most.ranks_on_host > 0));
 }
 
 TEST_CASE("options come before the variable, and that before the launcher") {
