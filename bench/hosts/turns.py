@@ -95,7 +95,7 @@ def counted_turn(network: Network, candidate: Candidate, size: int, seconds: flo
     operation and the barrier before it."""
     operations = candidate.iterations + warm_ups(candidate.iterations)
     before = [sent(host, network) for host in network.hosts]
-    p50 = candidate.turn(size, seconds)
+    p50 = candidate.turn(size, seconds).p50
     return p50, max(sent(host, network) - was for host, was in zip(network.hosts, before)) / operations
 
 

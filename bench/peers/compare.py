@@ -15,11 +15,11 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 
+from compare_table import SUFFIXES, Table, has_ceiling, in_words
 from group import Failure, Group
-from launch import BEFORE, PEERS, RONDO, TRANSPORTS, Missing, has, launches
+from launch import BEFORE, CEILING, PEERS, RONDO, TRANSPORTS, Job, Missing, has, launches
 from rounds import Candidate, Row, Samples, measure, row_of
-
-SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+from strangers import Ended, strangers
 
 
 def bytes_of(text: str) -> int:
@@ -41,6 +41,12 @@ def list_of(convert, what: str):
 def ranks_of(text: str) -> int:
     if not text.isdigit() or not 2 <= int(text) <= 512:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of ranks: give 2 to 512")
+    return int(text)
+
+
+def count_of(text: str) -> int:
+    if not text.isdigit() or int(text) > 1024:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of processes: give 0 to 1024")
     return int(text)
 
 
@@ -80,6 +86,10 @@ def parse_arguments() -> argparse.Namespace:
                         help="a library that takes longer for one turn is left out; default %(default)s")
     parser.add_argument("--transport", type=list_of(transport_of, "transports"), metavar="NAMES",
                         help="tcp (over the loopback interface), shm (shared memory), or both: a table for each; default both")
+    parser.add_argument("--strangers", type=count_of, default=0, metavar="K",
+                        help="busy processes beside every library; default %(default)s")
+    parser.add_argument("--pin", action="store_true", help="bind rank r of every library to core r, modulo the number of cores")
+    parser.add_argument("--fresh", action="store_true", help="write each input anew before every iteration, outside the timed part")
     parser.add_argument("--peers", type=list_of(peer_of, "peers"), help=f"default {','.join(PEERS)}")
     parser.add_argument("--build", type=Path, default=Path("build"), metavar="FOLDER",
                         help="where Rondo was built; default %(default)s")
@@ -109,7 +119,7 @@ def started(names: list[str], transport: str, ranks: int, arguments: argparse.Na
             group = Group(name, ranks, folder / name, arguments.timeout)
             try:
                 build = arguments.before if name in BEFORE.values() else arguments.build
-                launch = launches(name, transport, build.resolve(), ranks, group.control, folder / name)
+                launch = launches(name, build.resolve(), Job(transport, ranks, group.control, folder / name, arguments.pin))
             except Missing as reason:
                 missing[name] = str(reason)
                 continue
@@ -141,13 +151,6 @@ def end_on_signals() -> None:
         signal.signal(number, end)
 
 
-def in_words(count: int) -> str:
-    for suffix, factor in reversed(SUFFIXES.items()):
-        if count % factor == 0:
-            return f"{count // factor} {suffix}iB"
-    return f"{count} B"
-
-
 def warn_when_busy() -> None:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > cores / 2:
@@ -160,32 +163,16 @@ def progress(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def width(column: str) -> int:
-    return max(11, len(column) + 2)
-
-
-def print_header(transport: str, ranks: int, peers: list[str], rounds: int) -> None:
+def title(transport: str, ranks: int, arguments: argparse.Namespace) -> str:
     where = {"tcp": "tcp over loopback", "shm": "shared memory"}[transport]
-    print(f"\nall_reduce, f32 sum, {where}, {ranks} ranks: p50 in us, median of {rounds} rounds")
-    ours = [name.removeprefix("rondo_") for name in RONDO[transport]]
-    columns = "".join(f"{name:>{width(name)}}" for name in [*ours, *peers])
-    ratios = "".join(f"{'ratio' if name == 'rondo' else name:>10}  (least - most)  " for name in ours)
-    print(f"{'size':>8}{columns}  {'best peer':<22}{ratios.rstrip()}", flush=True)
-
-
-def print_row(row: Row, transport: str, peers: list[str]) -> None:
-    def time(name: str, value: float | None) -> str:
-        return f"{'-' if value is None else format(value, '.1f'):>{width(name)}}"
-
-    def ratio(name: str) -> str:
-        value, all_values = row.ratio(name), row.ratios.get(name)
-        spread = f"({min(all_values):.2f} - {max(all_values):.2f})" if all_values else ""
-        return f"{'-' if value is None else format(value, '.2f'):>10}  {spread:<16}"
-
-    times = "".join(time(name, row.rondo_us.get(name)) for name in RONDO[transport])
-    times += "".join(time(name, row.peers_us.get(name)) for name in peers)
-    ratios = "".join(ratio(name) for name in RONDO[transport])
-    print(f"{in_words(row.bytes):>8}{times}  {row.best or '-':<22}{ratios.rstrip()}", flush=True)
+    told = [f"all_reduce, f32 sum, {where}, {ranks} ranks"]
+    if arguments.strangers:
+        told.append(f"{arguments.strangers} stranger{'s' if arguments.strangers > 1 else ''}")
+    if arguments.pin:
+        told.append("ranks bound to cores")
+    if arguments.fresh:
+        told.append("inputs written anew")
+    return f"{', '.join(told)}: p50 and mean in us, medians of {arguments.starts * arguments.rounds} rounds"
 
 
 def compare(transport: str, ranks: int, arguments: argparse.Namespace) -> list[Row]:
@@ -193,16 +180,18 @@ def compare(transport: str, ranks: int, arguments: argparse.Namespace) -> list[R
     missing: dict[str, str] = {}
     peers = [BEFORE[name] for name in RONDO[transport] if arguments.before]
     peers += [name for name in arguments.peers if has(name, transport)]
-    print_header(transport, ranks, peers, arguments.starts * arguments.rounds)
+    table = Table(transport, peers)
+    table.print_header(title(transport, ranks, arguments))
     samples = [Samples(size) for size in arguments.sizes]
-    names = [*RONDO[transport], *peers]
+    names = [*RONDO[transport], *peers, *([CEILING] if has_ceiling(transport, peers) else [])]
     for start in range(arguments.starts):
         present = [name for name in names if name not in missing]
         # The library that starts first may get other cores than the last, so every other start is
         # in reverse order.
         order = present if start % 2 == 0 else present[::-1]
         with started(order, transport, ranks, arguments, missing) as groups:
-            candidates = [Candidate(groups[name], algorithm) for name in names if name in groups
+            command = "fresh" if arguments.fresh else "turn"
+            candidates = [Candidate(groups[name], algorithm, command) for name in names if name in groups
                           for algorithm in groups[name].algorithms]
             for of_size in samples:
                 where = f"{transport}, {ranks} ranks, start {start + 1} of {arguments.starts}, {in_words(of_size.bytes)}"
@@ -211,7 +200,7 @@ def compare(transport: str, ranks: int, arguments: argparse.Namespace) -> list[R
                 if start + 1 == arguments.starts:
                     progress("")
                     rows.append(row_of(of_size, candidates))
-                    print_row(rows[-1], transport, peers)
+                    table.print_row(rows[-1])
     for name, reason in missing.items():
         print(f"{name}: {reason}")
     return rows
@@ -222,9 +211,15 @@ def main() -> int:
     end_on_signals()
     warn_when_busy()
     rows: list[dict] = []
-    for transport in arguments.transport:
-        for ranks in arguments.ranks:
-            rows += [row.as_json(transport, ranks) for row in compare(transport, ranks, arguments)]
+    told = {name: getattr(arguments, name) for name in ("strangers", "pin", "fresh")}
+    with strangers(arguments.strangers) as beside:
+        for transport in arguments.transport:
+            for ranks in arguments.ranks:
+                rows += [row.as_json(transport, ranks) | told for row in compare(transport, ranks, arguments)]
+                try:
+                    beside.check()
+                except Ended as reason:
+                    sys.exit(f"compare: {reason}, so the last table is not what was asked for")
     if arguments.json:
         arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     return 0 if all(row[name] is not None for row in rows for name in ("ratio", "ratio_allocated") if name in row) else 1

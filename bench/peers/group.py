@@ -18,6 +18,20 @@ class Failure(Exception):
     """The library did not do what it was told. The text gives the reason for the table's end."""
 
 
+@contextlib.contextmanager
+def _confined_to(processors: set[int] | None):
+    """Processes that are started within this may use these processors only."""
+    if processors is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, processors)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class Rank:
     """The connection to one rank and a descriptor of its process, which may be a child of a
     launcher."""
@@ -59,9 +73,10 @@ class Group:
         with self._log.open("wb") as log:
             for launch in launches:
                 environment = os.environ | launch.environment
-                self._launchers.append(
-                    subprocess.Popen(launch.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                     start_new_session=True))
+                with _confined_to(launch.processors):
+                    self._launchers.append(
+                        subprocess.Popen(launch.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                         start_new_session=True))
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + self._seconds

@@ -6,6 +6,9 @@
 //   check ALGORITHM BYTES                       right | wrong EXPLANATION
 //   turn ALGORITHM BYTES WARM_UP ITERATIONS     times NANOSECONDS...
 //                                               (this rank's time for every iteration)
+//   fresh ALGORITHM BYTES WARM_UP ITERATIONS    times NANOSECONDS...
+//                                               (as turn, and the input is written anew before
+//                                               every iteration, as gradients are)
 //   rest                                        (nothing: the rank sleeps until the next line)
 //   quit                                        (nothing: the rank ends)
 //
@@ -57,7 +60,7 @@ class Measurer {
     return "right";
   }
 
-  std::string turn(std::istringstream& arguments) {
+  std::string turn(std::istringstream& arguments, bool fresh) {
     prepare(arguments);
     std::size_t warm_up = 0;
     std::size_t iterations = 0;
@@ -67,6 +70,7 @@ class Measurer {
     if (in_place_) std::fill(output_.begin(), output_.end(), 0.0F);
     std::ostringstream reply("times", std::ios::ate);
     for (std::size_t i = 0; i < warm_up + iterations; ++i) {
+      if (fresh) std::ranges::fill(in_place_ ? output_ : std::span(input_), element(i, 0));
       library_.barrier();
       const auto start = std::chrono::steady_clock::now();
       library_.all_reduce();
@@ -120,8 +124,8 @@ void obey(Control& control, Library& library) {
     if (command == "rest") continue;
     if (command == "check") {
       control.write_line(measurer.check(arguments));
-    } else if (command == "turn") {
-      control.write_line(measurer.turn(arguments));
+    } else if (command == "turn" || command == "fresh") {
+      control.write_line(measurer.turn(arguments, command == "fresh"));
     } else {
       throw std::invalid_argument("unknown command: " + *line);
     }

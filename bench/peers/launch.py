@@ -2,17 +2,20 @@
 """How the ranks of each library are started. docs/compare.md gives the reasons for every option."""
 
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PEERS = ("gloo", "openmpi", "mpich")
+PEERS = ("gloo", "openmpi", "openmpi-nocma", "mpich")
 TRANSPORTS = ("tcp", "shm")
 # Rondo's candidates by transport: one of them uses memory from Communicator::allocate.
 RONDO = {"tcp": ("rondo",), "shm": ("rondo", "rondo_allocated")}
 # The names of an earlier build (--before): a peer for each kind of memory, compared with Rondo on
 # the same kind.
 BEFORE = {name: name.replace("rondo", "before") for name in RONDO["shm"]}
+# What an all-reduce over shared memory must do, and nothing else (peer_ceiling.cc): no peer.
+CEILING = "ceiling"
 INTERFACE = "lo"
 
 
@@ -24,59 +27,101 @@ class Missing(Exception):
 class Launch:
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
+    # The processors that the process may use. None: those of the driver.
+    processors: set[int] | None = None
+
+
+@dataclass
+class Job:
+    """What is started: `ranks` ranks will connect to `control`. No other job uses `folder`."""
+
+    transport: str
+    ranks: int
+    control: Path
+    folder: Path
+    pin: bool  # binds rank r to core r, and starts again at core 0 when there are no more
 
 
 def has(name: str, transport: str) -> bool:
-    """Whether the library has this transport."""
-    return transport == "tcp" or name != "gloo"
+    """Whether the library, started in this way, has this transport."""
+    only = {"gloo": "tcp", "openmpi-nocma": "shm"}
+    return only.get(name, transport) == transport
 
 
-def launches(name: str, transport: str, build: Path, ranks: int, control: Path, folder: Path) -> list[Launch]:
-    """The processes to start: `ranks` ranks of the library will connect to `control`. No other
-    job uses `folder`."""
-    library = name.partition("_")[0].replace("before", "rondo")
+def cores() -> list[set[int]]:
+    """The processors of each core that this process may use."""
+    allowed = os.sched_getaffinity(0)
+    found: dict[int, set[int]] = {}
+    for processor in sorted(allowed):
+        siblings = Path(f"/sys/devices/system/cpu/cpu{processor}/topology/core_cpus_list")
+        first = re.match(r"\d+", siblings.read_text()) if siblings.exists() else None
+        found.setdefault(int(first[0]) if first else processor, set()).add(processor)
+    return list(found.values())
+
+
+def launches(name: str, build: Path, job: Job) -> list[Launch]:
+    """The processes to start."""
+    library = name.partition("_")[0].partition("-")[0].replace("before", "rondo")
     program = build / "bench" / "peers" / f"peer_{library}"
     if not program.exists():
         raise Missing(f"not installed ({program} was not built)")
-    rank_command = [str(program), str(control)]
-    return _LAUNCHERS[name](rank_command, transport, ranks, folder)
+    return _LAUNCHERS[name]([str(program), str(job.control)], job)
 
 
-def _rondo(rank_command: list[str], transport: str, ranks: int, folder: Path) -> list[Launch]:
+def _bound(launches_of_ranks: list[Launch], job: Job) -> list[Launch]:
+    """Binds the processes, one for each rank, if the job is pinned."""
+    if job.pin:
+        places = cores()
+        for rank, launch in enumerate(launches_of_ranks):
+            launch.processors = places[rank % len(places)]
+    return launches_of_ranks
+
+
+def _rondo(rank_command: list[str], job: Job) -> list[Launch]:
     common = {
-        "RONDO_SIZE": str(ranks),
-        "RONDO_RENDEZVOUS": f"file://{folder / 'rendezvous'}",
-        "RONDO_TRANSPORT": transport,
+        "RONDO_SIZE": str(job.ranks),
+        "RONDO_RENDEZVOUS": f"file://{job.folder / 'rendezvous'}",
+        "RONDO_TRANSPORT": job.transport,
         "RONDO_INTERFACE": INTERFACE,
     }
-    return [Launch(rank_command, common | {"RONDO_RANK": str(rank)}) for rank in range(ranks)]
+    return _bound([Launch(rank_command, common | {"RONDO_RANK": str(rank)}) for rank in range(job.ranks)], job)
 
 
-def _rondo_allocated(rank_command: list[str], transport: str, ranks: int, folder: Path) -> list[Launch]:
-    return _rondo([*rank_command, "allocate"], transport, ranks, folder)
+def _rondo_allocated(rank_command: list[str], job: Job) -> list[Launch]:
+    return _rondo([*rank_command, "allocate"], job)
 
 
-def _gloo(rank_command: list[str], _transport: str, ranks: int, folder: Path) -> list[Launch]:
-    store = folder / "store"
+def _gloo(rank_command: list[str], job: Job) -> list[Launch]:
+    store = job.folder / "store"
     store.mkdir()
-    return [Launch([*rank_command, str(rank), str(ranks), str(store), INTERFACE]) for rank in range(ranks)]
+    return _bound([Launch([*rank_command, str(rank), str(job.ranks), str(store), INTERFACE]) for rank in range(job.ranks)], job)
 
 
-def _openmpi(rank_command: list[str], transport: str, ranks: int, _folder: Path) -> list[Launch]:
+def _openmpi(rank_command: list[str], job: Job, *more: str) -> list[Launch]:
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     tcp = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", INTERFACE]
-    network = tcp if transport == "tcp" else ["--mca", "btl", "vader,self"]
-    launcher = [_tool("mpirun.openmpi"), *as_root, "--oversubscribe", "-n", str(ranks), "--mca", "pml", "ob1", *network]
+    network = tcp if job.transport == "tcp" else ["--mca", "btl", "vader,self"]
+    pin = ["--map-by", "core", "--bind-to", "core:overload-allowed"] if job.pin else []
+    launcher = [_tool("mpirun.openmpi"), *as_root, "--oversubscribe", *pin, "-n", str(job.ranks), "--mca", "pml", "ob1", *network, *more]
     return [Launch(launcher + rank_command)]
 
 
-def _mpich(rank_command: list[str], transport: str, ranks: int, _folder: Path) -> list[Launch]:
+def _openmpi_nocma(rank_command: list[str], job: Job) -> list[Launch]:
+    return _openmpi(rank_command, job, "--mca", "btl_vader_single_copy_mechanism", "none")
+
+
+def _mpich(rank_command: list[str], job: Job) -> list[Launch]:
     network = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": INTERFACE}
-    if transport == "shm":
-        if ranks > len(os.sched_getaffinity(0)):
+    if job.transport == "shm":
+        if job.ranks > len(os.sched_getaffinity(0)):
             raise Missing("spins without yielding: over shared memory it does not finish with more ranks than cores")
         network = {"MPIR_CVAR_NOLOCAL": "0"}
-    return [Launch([_tool("mpirun.mpich"), "-n", str(ranks), *rank_command], network)]
+    pin = ["-bind-to", "core"] if job.pin else []
+    return [Launch([_tool("mpirun.mpich"), *pin, "-n", str(job.ranks), *rank_command], network)]
+
+
+def _ceiling(rank_command: list[str], job: Job) -> list[Launch]:
+    return _bound([Launch([*rank_command, str(rank), str(job.ranks), str(job.folder)]) for rank in range(job.ranks)], job)
 
 
 def _tool(name: str) -> str:
@@ -87,4 +132,4 @@ def _tool(name: str) -> str:
 
 
 _LAUNCHERS = {"rondo": _rondo, "rondo_allocated": _rondo_allocated, "before": _rondo, "before_allocated": _rondo_allocated,
-              "gloo": _gloo, "openmpi": _openmpi, "mpich": _mpich}
+              "gloo": _gloo, "openmpi": _openmpi, "openmpi-nocma": _openmpi_nocma, "mpich": _mpich, CEILING: _ceiling}

@@ -3,16 +3,31 @@
 peer."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from statistics import median
+from math import ceil
+from statistics import fmean, median
+from typing import NamedTuple
 
 from group import Failure, Group
-from launch import BEFORE, RONDO
+from launch import BEFORE, CEILING, RONDO
 
 ITERATIONS = range(5, 1001)
 WARM_UPS = range(1, 51)
 PROBES = 3
+
+
+class Turn(NamedTuple):
+    """Median and mean over the iterations of the slowest rank's time, in microseconds."""
+
+    p50: float
+    mean: float
+
+
+def figures_of(ranks: list[list[int]]) -> Turn:
+    """The figures of one turn, from each rank's nanoseconds for every iteration."""
+    slowest = list(map(max, zip(*ranks)))
+    return Turn(median(slowest) / 1e3, fmean(slowest) / 1e3)
 
 
 @dataclass
@@ -21,6 +36,7 @@ class Candidate:
 
     group: Group
     algorithm: str
+    command: str = "turn"  # or "fresh": see harness.cc
     iterations: int = 0
 
     @property
@@ -36,48 +52,77 @@ class Candidate:
         self.iterations = PROBES
         self.turn(size, seconds)
 
-    def turn(self, size: int, seconds: float) -> float:
-        """Returns the p50 in microseconds: the median over iterations of the slowest rank's
-        time. Sets the next turn's iterations."""
+    def turn(self, size: int, seconds: float) -> Turn:
+        """Measures one turn. Sets the next turn's iterations."""
         warm_up = warm_ups(self.iterations)
-        answers = self.group.command(f"turn {self.algorithm} {size} {warm_up} {self.iterations}")
+        answers = self.group.command(f"{self.command} {self.algorithm} {size} {warm_up} {self.iterations}")
         ranks = [[int(time) for time in answer.split()[1:]] for answer in answers]
         if any(len(times) != self.iterations for times in ranks):
             raise Failure("answers with a wrong number of times")
-        p50 = median(map(max, zip(*ranks))) / 1e3
-        self.iterations = _clamp(seconds * 1e6 / p50, ITERATIONS)
-        return p50
+        figures = figures_of(ranks)
+        self.iterations = _clamp(seconds * 1e6 / figures.p50, ITERATIONS)
+        return figures
 
 
 @dataclass
-class Row:
-    """The medians of one size. Keys of `rondo_us` and `ratios`: names in launch.RONDO. Keys of
-    `peers_us`: peers and their algorithms."""
+class Statistic:
+    """The medians over the rounds, of the turns' p50 or of their means. Keys of `us`: names of
+    candidates. Keys of `ratios`: names in launch.RONDO."""
 
-    bytes: int
-    rondo_us: dict[str, float] = field(default_factory=dict)
-    peers_us: dict[str, float] = field(default_factory=dict)
-    best: str | None = None
-    ratios: dict[str, list[float]] = field(default_factory=dict)
+    us: dict[str, float]
+    best: str | None
+    ratios: dict[str, list[float]]
 
     def ratio(self, name: str) -> float | None:
         return median(self.ratios[name]) if self.ratios.get(name) else None
 
+
+@dataclass
+class Row:
+    """The figures of one size. Keys of `rounds`, the p50 of each turn: names in launch.RONDO."""
+
+    bytes: int
+    p50: Statistic
+    mean: Statistic
+    rounds: dict[str, list[float]]
+    ceilings: list[float]  # p50 of the ceiling / p50 of Rondo, of each round
+
+    def p90(self, name: str) -> float | None:
+        """The p90 of the rounds' p50 by nearest rank: of less than ten, the largest."""
+        rounds = sorted(self.rounds.get(name, []))
+        return rounds[ceil(0.9 * len(rounds)) - 1] if rounds else None
+
+    def p90_over_median(self, name: str) -> float | None:
+        return self.p90(name) / median(self.rounds[name]) if self.rounds.get(name) else None
+
+    def percent_of_ceiling(self) -> float | None:
+        return 100 * median(self.ceilings) if self.ceilings else None
+
     def as_json(self, transport: str, ranks: int) -> dict:
+        def of_peers(statistic: Statistic) -> dict[str, float]:
+            return {name: us for name, us in statistic.us.items() if name not in (*RONDO[transport], CEILING)}
+
         row = {"operation": "all_reduce", "transport": transport, "ranks": ranks, "bytes": self.bytes,
-               "rondo_us": self.rondo_us.get("rondo"), "peers_us": self.peers_us, "ratio": self.ratio("rondo")}
-        if "rondo_allocated" in RONDO[transport]:
-            row |= {"rondo_allocated_us": self.rondo_us.get("rondo_allocated"), "ratio_allocated": self.ratio("rondo_allocated")}
+               "peers_us": of_peers(self.p50), "peers_mean_us": of_peers(self.mean), "best": self.p50.best, "best_mean": self.mean.best}
+        for name in RONDO[transport]:
+            of = name.removeprefix("rondo")
+            row |= {f"{name}_us": self.p50.us.get(name), f"{name}_mean_us": self.mean.us.get(name), f"{name}_p90_us": self.p90(name),
+                    f"p90_over_median{of}": self.p90_over_median(name), f"rounds{of}": self.rounds.get(name, []),
+                    f"ratio{of}": self.p50.ratio(name), f"ratio_mean{of}": self.mean.ratio(name)}
+        if transport == "shm":
+            row |= {"ceiling_us": self.p50.us.get(CEILING), "ceiling_mean_us": self.mean.us.get(CEILING),
+                    "percent_of_ceiling": self.percent_of_ceiling()}
         return row
 
 
 class Samples:
-    """The figures of all rounds of one size, over all starts of the libraries."""
+    """The turns of all rounds of one size, over all starts of the libraries."""
 
     def __init__(self, size: int):
         self.bytes = size
-        self.times: dict[str, list[float]] = defaultdict(list)
-        self.ratios: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.turns: dict[str, list[Turn]] = defaultdict(list)
+        # By names of Rondo and of a peer: the peer's turns, and those of Rondo just before.
+        self.pairs: dict[tuple[str, str], list[tuple[Turn, Turn]]] = defaultdict(list)
 
 
 def measure(candidates: list[Candidate], samples: Samples, rounds: int, seconds: float, missing: dict[str, str], progress) -> None:
@@ -106,12 +151,12 @@ def measure(candidates: list[Candidate], samples: Samples, rounds: int, seconds:
             progress(f"round {number + 1} of {rounds}, {peer.name if peer else 'no peer'}")
             turn = {candidate.name: attempt(candidate, partial(candidate.turn, size, seconds))
                     for candidate in [*ours, peer] if candidate}
-            for name, time in turn.items():
-                if time:
-                    samples.times[name].append(time)
+            for name, figures in turn.items():
+                if figures:
+                    samples.turns[name].append(figures)
             for rondo in ours:
                 if peer and turn[rondo.name] and turn[peer.name]:
-                    samples.ratios[rondo.name][peer.name].append(turn[peer.name] / turn[rondo.name])
+                    samples.pairs[rondo.name, peer.name].append((turn[peer.name], turn[rondo.name]))
 
 
 def ours_and_peers(candidates: list[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
@@ -128,19 +173,25 @@ def row_of(samples: Samples, candidates: list[Candidate]) -> Row:
     """Returns the medians. A library that failed in any start is no candidate any more, and gets
     no figure."""
     ours, peers = ours_and_peers(candidates)
-    times, ratios = samples.times, samples.ratios
-    row = Row(samples.bytes)
-    row.rondo_us = {rondo.name: median(times[rondo.name]) for rondo in ours if times[rondo.name]}
-    row.peers_us = {peer.name: median(times[peer.name]) for peer in peers}
-    if row.peers_us:
-        row.best = min(row.peers_us, key=row.peers_us.get)
-        if BEFORE["rondo"] in row.peers_us:
-            row.best = BEFORE["rondo"]
-        row.ratios = {rondo.name: ratios[rondo.name][BEFORE[rondo.name] if BEFORE[rondo.name] in row.peers_us else row.best] for rondo in ours}
+    rounds = {rondo.name: [turn.p50 for turn in samples.turns[rondo.name]] for rondo in ours}
+    present = {one.name for one in candidates}
+    ceilings = [ceiling.p50 / rondo.p50 for ceiling, rondo in samples.pairs["rondo", CEILING] if {"rondo", CEILING} <= present]
+    return Row(samples.bytes, *(_statistic(samples, kind, ours, peers) for kind in Turn._fields), rounds, ceilings)
+
+
+def _statistic(samples: Samples, kind: str, ours: list[Candidate], peers: list[Candidate]) -> Statistic:
+    us = {one.name: median(getattr(turn, kind) for turn in samples.turns[one.name]) for one in [*ours, *peers] if samples.turns[one.name]}
+    rivals = [peer.name for peer in peers if peer.name in us and peer.name != CEILING]
+    best = BEFORE["rondo"] if BEFORE["rondo"] in rivals else min(rivals, key=us.get, default=None)
+
+    def ratios(name: str) -> list[float]:
+        against = BEFORE[name] if BEFORE[name] in rivals else best
+        return [getattr(peer, kind) / getattr(rondo, kind) for peer, rondo in samples.pairs[name, against]]
+
     # A library with several algorithms is as fast as the best of them.
-    for group in {peer.group.name for peer in peers} - set(row.peers_us):
-        row.peers_us[group] = min(row.peers_us[peer.name] for peer in peers if peer.group.name == group)
-    return row
+    for group in {peer.group.name for peer in peers} - set(us):
+        us[group] = min(us[peer.name] for peer in peers if peer.group.name == group)
+    return Statistic(us, best, {rondo.name: ratios(rondo.name) for rondo in ours})
 
 
 def _clamp(value: float, limits: range) -> int:

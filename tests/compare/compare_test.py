@@ -18,6 +18,28 @@ COMPARE = Path(sys.argv.pop(1)).resolve()
 FAKE_RANK = Path(__file__).resolve().parent / "fake_rank.py"
 FAKE_MPIRUN = FAKE_RANK.with_name("fake_mpirun.py")
 DEADLINE = 20
+KEYS = {"operation", "transport", "ranks", "bytes", "rondo_us", "rondo_mean_us", "rondo_p90_us", "p90_over_median", "rounds",
+        "peers_us", "peers_mean_us", "best", "best_mean", "ratio", "ratio_mean", "strangers", "pin", "fresh"}
+KEYS_SHM = KEYS | {"rondo_allocated_us", "rondo_allocated_mean_us", "rondo_allocated_p90_us", "p90_over_median_allocated",
+                   "rounds_allocated", "ratio_allocated", "ratio_mean_allocated", "ceiling_us", "ceiling_mean_us", "percent_of_ceiling"}
+
+
+def all_processes() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+
+
+def command_of(process: int) -> bytes:
+    """Empty when the process has ended, even if nobody has waited for it."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+def stat_of(process: int) -> list[str]:
+    """The fields from the state on; empty when the process has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return []
 
 
 class Compare(unittest.TestCase):
@@ -26,7 +48,7 @@ class Compare(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         programs = self.folder / "bench" / "peers"
         programs.mkdir(parents=True)
-        for name in ("gloo", "rondo"):
+        for name in ("gloo", "rondo", "ceiling"):
             shutil.copy(FAKE_RANK, programs / f"peer_{name}")
             (programs / f"peer_{name}").chmod(0o755)
 
@@ -57,12 +79,7 @@ class Compare(unittest.TestCase):
 
     def processes(self) -> list[int]:
         """The process ids of the ranks of this test that run."""
-        found = []
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if str(self.folder / "bench").encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-        return found
+        return [one for one in all_processes() if str(self.folder / "bench").encode() in command_of(one)]
 
     def assert_nothing_is_left(self):
         deadline = time.monotonic() + DEADLINE
@@ -76,7 +93,7 @@ class Compare(unittest.TestCase):
         self.assertEqual(status, 0, output)
         self.assertEqual([row["bytes"] for row in rows], [8, 65536])
         for row in rows:
-            self.assertEqual(set(row), {"operation", "transport", "ranks", "bytes", "rondo_us", "peers_us", "ratio"})
+            self.assertEqual(set(row), KEYS)
             self.assertEqual((row["operation"], row["transport"], row["ranks"]), ("all_reduce", "tcp", 2))
             self.assertEqual(row["rondo_us"], 400)  # the slower rank
             self.assertEqual(row["peers_us"], {"gloo_slow": 900, "gloo_fast": 600, "gloo": 600})
@@ -86,11 +103,14 @@ class Compare(unittest.TestCase):
     def test_shared_memory_with_memory_of_the_library_and_of_the_user(self):
         self.add_mpi("openmpi")
         status, output, rows = self.compare("--transport", "shm", "--peers", "gloo,openmpi", "--sizes", "8", OPENMPI_US="300",
-                                            RONDO_US="200", RONDO_ALLOCATED_US="100")
+                                            RONDO_US="200", RONDO_ALLOCATED_US="100", CEILING_US="50")
         self.assertEqual(status, 0, output)
-        self.assertEqual(rows, [{"operation": "all_reduce", "transport": "shm", "ranks": 2, "bytes": 8, "rondo_us": 400,
-                                 "peers_us": {"openmpi": 600}, "ratio": 1.5, "rondo_allocated_us": 200, "ratio_allocated": 3}])
-        self.assertRegex(output, r"8 B +400\.0 +200\.0 +600\.0 +openmpi +1\.50 +\(1\.50 - 1\.50\) +3\.00 +\(3\.00 - 3\.00\)")
+        self.assertEqual(set(rows[0]), KEYS_SHM)
+        for key, value in {"rondo_us": 400, "rondo_mean_us": 400, "peers_us": {"openmpi": 600}, "peers_mean_us": {"openmpi": 600},
+                           "ratio": 1.5, "ratio_mean": 1.5, "rondo_allocated_us": 200, "ratio_allocated": 3, "ratio_mean_allocated": 3,
+                           "rounds": [400] * 6, "ceiling_us": 100, "percent_of_ceiling": 25, "best": "openmpi"}.items():
+            self.assertEqual(rows[0][key], value, key)
+        self.assertRegex(output, r"8 B +400 +400 +200 +200 +600 +600 +100 +100 +1\.00 +openmpi +1\.50 +1\.50 +\(1\.50-1\.50\) +3\.00 +3\.00 +25\n")
         self.assertNotIn("gloo", output)  # Gloo has no shared memory transport
         self.assertIn("--mca btl vader,self ", self.told("openmpi"))
 
@@ -117,8 +137,8 @@ class Compare(unittest.TestCase):
         self.assertEqual(len(counted.read_text().split()), 3)
         self.assertEqual(rows[0]["rondo_us"], 800)  # 400, 800, 1200
         self.assertEqual(rows[0]["ratio"], 0.75)
-        self.assertIn("(0.50 - 1.50)", output)
-        self.assertIn("median of 9 rounds", output)
+        self.assertIn("(0.50-1.50)", output)
+        self.assertIn("medians of 9 rounds", output)
 
     def test_a_library_that_fails_in_one_start_is_not_started_again(self):
         status, output, rows = self.compare("--peers", "gloo", "--transport", "tcp", "--sizes", "8", "--starts", "2", GLOO="die")
@@ -140,7 +160,7 @@ class Compare(unittest.TestCase):
         self.addCleanup(os.sched_setaffinity, 0, cores)
         status, output, rows = self.compare("--transport", "shm", "--sizes", "8")
         self.assertEqual(status, 0, output)
-        self.assertEqual(list(rows[0]["peers_us"]), ["openmpi"])
+        self.assertEqual(list(rows[0]["peers_us"]), ["openmpi", "openmpi-nocma"])
         self.assertIn("mpich: spins without yielding", output)
 
     def test_a_fault_with_allocated_memory_leaves_the_other_ratio(self):
@@ -192,9 +212,110 @@ class Compare(unittest.TestCase):
                 self.assertEqual(process.returncode, 128 + number, output)
                 self.assert_nothing_is_left()
 
+    def test_means_and_the_spread_of_rounds_are_computed(self):
+        self.add_mpi("openmpi")
+        counted = self.folder / "starts"
+        status, output, rows = self.compare("--peers", "openmpi,gloo", "--transport", "tcp", "--sizes", "8", "--starts", "3", "--rounds", "1",
+                                            OPENMPI="outlier", OPENMPI_US="40", GLOO_US="100", RONDO_US="200", RONDO_STARTS=str(counted))
+        self.assertEqual(status, 0, output)
+        row = rows[0]
+        # 12 iterations of 80 us, of which the first takes 40 ms because of the faster rank.
+        self.assertEqual((row["peers_us"]["openmpi"], row["best"], row["best_mean"]), (80, "openmpi", "gloo_fast"))
+        self.assertAlmostEqual(row["peers_mean_us"]["openmpi"], (40000 + 11 * 80) / 12)
+        self.assertEqual((row["peers_mean_us"]["gloo_fast"], row["peers_mean_us"]["gloo"]), (200, 200))
+        # Rondo's rank 0 takes 2, 4, 6 times 200 us in the three starts, before each of three peers.
+        self.assertEqual(row["rounds"], [400] * 3 + [800] * 3 + [1200] * 3)
+        self.assertEqual((row["rondo_us"], row["rondo_p90_us"], row["p90_over_median"]), (800, 1200, 1.5))
+        self.assertEqual((row["ratio"], row["ratio_mean"]), (0.1, 0.25))
+        self.assertIn(" 1.50  openmpi", output)
+
+    def test_open_mpi_without_single_copies_is_a_peer_of_its_own(self):
+        self.add_mpi("openmpi")
+        status, output, rows = self.compare("--transport", "shm", "--peers", "openmpi,openmpi-nocma", "--sizes", "8")
+        self.assertEqual(status, 0, output)
+        self.assertEqual(set(rows[0]["peers_us"]), {"openmpi", "openmpi-nocma"})
+        self.assertEqual(self.told("openmpi").count("--mca btl_vader_single_copy_mechanism none"), 1)
+        status, output, _ = self.compare("--transport", "tcp", "--peers", "openmpi-nocma", "--sizes", "8")
+        self.assertIn("nothing to compare with over tcp", output)
+
+    def test_the_ceiling_is_no_peer(self):
+        self.add_mpi("openmpi")
+        status, output, rows = self.compare("--transport", "shm", "--peers", "openmpi", "--sizes", "8", CEILING_US="1")
+        self.assertEqual(status, 0, output)
+        self.assertEqual((rows[0]["best"], rows[0]["peers_us"], rows[0]["ceiling_us"]), ("openmpi", {"openmpi": 200}, 2))
+        status, output, rows = self.compare("--transport", "shm", "--peers", "openmpi", "--sizes", "8", CEILING="wrong")
+        self.assertEqual(status, 0, output)
+        self.assertEqual((rows[0]["ceiling_us"], rows[0]["percent_of_ceiling"]), (None, None))
+
+    def test_pinned_ranks_have_a_core_each(self):
+        self.add_mpi("openmpi", "mpich")
+        told = self.folder / "told"
+        status, output, rows = self.compare("--pin", "--transport", "tcp", "--ranks", "3", "--sizes", "8", TOLD=str(told))
+        self.assertEqual((status, rows[0]["pin"]), (0, True), output)
+        self.assertIn("ranks bound to cores", output)
+        allowed = os.sched_getaffinity(0)
+        places = {tuple(line.split("|")) for line in told.read_text().splitlines()}
+        for name in ("rondo", "gloo"):
+            of_rank = {int(rank): set(json.loads(cores)) for which, _, rank, cores in places if which == name}
+            self.assertEqual(set(of_rank), {0, 1, 2})
+            for cores in of_rank.values():
+                self.assertLess(cores, allowed) if len(allowed) > 1 else self.assertEqual(cores, allowed)
+            self.assertEqual(of_rank[0] & of_rank[1], set() if len(allowed) > 1 else allowed)
+        self.assertIn("--bind-to core:overload-allowed", self.told("openmpi"))
+        self.assertIn("-bind-to core", self.told("mpich"))
+
+    def test_fresh_buffers_are_asked_of_every_library(self):
+        told = self.folder / "told"
+        for arguments, command in (("--fresh",), "fresh"), ((), "turn"):
+            told.write_text("")
+            status, output, rows = self.compare(*arguments, "--peers", "gloo", "--sizes", "8", TOLD=str(told))
+            self.assertEqual((status, rows[0]["fresh"]), (0, bool(arguments)), output)
+            self.assertEqual("inputs written anew" in output, bool(arguments))
+            commands = {tuple(line.split("|")[:2]) for line in told.read_text().splitlines()}
+            self.assertLessEqual({("rondo", command), ("gloo", command)}, commands)
+            # The first turn only finds the number of iterations.
+            self.assertEqual({said for _, said in commands}, {command})
+
+    def strangers(self, driver: int) -> list[int]:
+        """The busy processes that the driver has started."""
+        return [one for one in all_processes() if b"strangers.py" in command_of(one) and stat_of(one)[1:2] == [str(driver)]]
+
+    def wait_for(self, condition) -> bool:
+        deadline = time.monotonic() + DEADLINE
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return condition()
+
+    def test_strangers_compute_beside_the_libraries_and_end_with_the_driver(self):
+        status, output, rows = self.compare("--peers", "gloo", "--sizes", "8", "--strangers", "2")
+        self.assertEqual((status, rows[0]["strangers"]), (0, 2), output)
+        self.assertIn("2 ranks, 2 strangers:", output)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(number):
+                process = self.start("--peers", "gloo", "--timeout", "1000", "--strangers", "2", GLOO="hang")
+                self.assertTrue(self.wait_for(lambda: len(self.strangers(process.pid)) == 2 and len(self.processes()) == 4))
+                running = self.strangers(process.pid)
+                busy = lambda one: int(stat_of(one)[11]) > 10  # hundredths of a second in user mode
+                self.assertTrue(self.wait_for(lambda: all(map(busy, running))))
+                process.send_signal(number)
+                process.communicate(timeout=DEADLINE)
+                self.assertTrue(self.wait_for(lambda: not any(map(command_of, running))))
+                for rank in self.processes():  # scripts that hang do not watch their driver
+                    os.kill(rank, signal.SIGKILL)
+                for folder in self.folder.glob("rondo-compare-*"):
+                    shutil.rmtree(folder)
+
+    def test_a_stranger_that_ends_spoils_the_run(self):
+        process = self.start("--peers", "gloo", "--timeout", "3", "--strangers", "1", GLOO="hang")
+        self.assertTrue(self.wait_for(lambda: self.strangers(process.pid)))
+        os.kill(self.strangers(process.pid)[0], signal.SIGKILL)
+        output, _ = process.communicate(timeout=DEADLINE)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("a stranger ended with status -9", output)
+
     def test_bad_arguments_say_what_is_possible(self):
         for arguments, said in {
-            ("--peers", "nccl"): "there are gloo, openmpi, mpich",
+            ("--peers", "nccl"): "there are gloo, openmpi, openmpi-nocma, mpich",
             ("--sizes", "10"): "multiple of 4",
             ("--sizes", "8,x"): "no size",
             ("--ranks", "1"): "give 2 to 512",
@@ -202,6 +323,8 @@ class Compare(unittest.TestCase):
             ("--transport", "shm", "--peers", "gloo"): "nothing to compare with over shm",
             ("--before", "/nowhere"): "has no bench/peers/peer_rondo",
             ("--rounds", "0"): "--rounds",
+            ("--strangers", "-1"): "--strangers",
+            ("--strangers", "many"): "give 0 to 1024",
             ("--timeout", "-1"): "--timeout",
         }.items():
             with self.subTest(arguments):

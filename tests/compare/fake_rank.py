@@ -16,7 +16,7 @@ if "/before/" in sys.argv[0]:
 fault = os.environ.get(f"FAKE_{name.upper()}", "")
 microseconds = int(os.environ.get(f"FAKE_{name.upper()}_US", "100"))
 launcher = "RONDO" if name.startswith(("rondo", "before")) else "FAKE"  # see fake_mpirun.py
-rank, size = map(int, sys.argv[2:4] if name == "gloo" else (os.environ[f"{launcher}_RANK"], os.environ[f"{launcher}_SIZE"]))
+rank, size = map(int, sys.argv[2:4] if name in ("gloo", "ceiling") else (os.environ[f"{launcher}_RANK"], os.environ[f"{launcher}_SIZE"]))
 
 if fault == "no_start" and rank == 1:
     sys.exit("cannot find the network")
@@ -45,7 +45,10 @@ for line in lines:
         sys.exit(0)
     if command == "check":
         say("wrong element 3: 1 instead of 2" if fault == "wrong" and rank == 1 else "right")
-    if command == "turn":
+    if command in ("turn", "fresh"):
+        if told := os.environ.get("FAKE_TOLD"):
+            with open(told, "a") as file:
+                print(name, command, rank, sorted(os.sched_getaffinity(0)), sep="|", file=file)
         if fault == "hang" and rank == 1:
             time.sleep(1000)
         if fault == "die" and rank == 1:
@@ -53,4 +56,7 @@ for line in lines:
         if fault == "fail" and rank == 1:
             say("failed rank 1 lost rank 0")
         slower = starts * (1 + (arguments[0] == "slow") + rank)
-        say("times" + f" {microseconds * 1000 * slower}" * int(arguments[3]))
+        times = [microseconds * 1000 * slower] * int(arguments[3])
+        if fault == "outlier" and rank == 0:
+            times[0] *= 1000
+        say(" ".join(map(str, ["times", *times])))
