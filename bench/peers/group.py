@@ -76,7 +76,9 @@ class Group:
                 with _confined_to(launch.processors):
                     self._launchers.append(
                         subprocess.Popen(launch.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                         start_new_session=True))
+                                         start_new_session=True, pass_fds=launch.descriptors))
+        for descriptor in {one for launch in launches for one in launch.descriptors}:
+            os.close(descriptor)
 
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + self._seconds

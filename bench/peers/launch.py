@@ -29,6 +29,8 @@ class Launch:
     environment: dict[str, str] = field(default_factory=dict)
     # The processors that the process may use. None: those of the driver.
     processors: set[int] | None = None
+    # Descriptors that the process inherits. Group.start() closes them here.
+    descriptors: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -121,7 +123,9 @@ def _mpich(rank_command: list[str], job: Job) -> list[Launch]:
 
 
 def _ceiling(rank_command: list[str], job: Job) -> list[Launch]:
-    return _bound([Launch([*rank_command, str(rank), str(job.ranks), str(job.folder)]) for rank in range(job.ranks)], job)
+    # It has no name, so nothing is left of it, however the run ends.
+    memory = os.memfd_create("rondo-ceiling")
+    return _bound([Launch([*rank_command, str(rank), str(job.ranks), str(memory)], descriptors=[memory]) for rank in range(job.ranks)], job)
 
 
 def _tool(name: str) -> str:
