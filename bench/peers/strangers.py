@@ -19,7 +19,8 @@ class Strangers:
     however it ends: their standard input is a pipe of which it alone has the other end."""
 
     def __init__(self, count: int):
-        self._processes = [subprocess.Popen([sys.executable, "-B", __file__], stdin=subprocess.PIPE, start_new_session=True)
+        command = [sys.executable, "-B", __file__]
+        self._processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
                            for _ in range(count)]
 
     def check(self) -> None:
