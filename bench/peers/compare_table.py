@@ -16,9 +16,11 @@ def in_words(count: int) -> str:
 
 
 def short(value: float | None) -> str:
-    """At least three digits of a time in microseconds."""
+    """A time in microseconds in at most five characters; 233k is 233,000."""
     if value is None:
         return "-"
+    if value > 99999:
+        return f"{value / 1000:.0f}k"
     return format(value, ".2f" if value < 9.995 else ".1f" if value < 99.95 else ".0f")
 
 
@@ -53,7 +55,7 @@ class Table:
         spread = decimals(row.p90_over_median("rondo"), 2)
         ratios = "".join(self._ratios(row, name) for name in self._ours)
         percent = f"{decimals(row.percent_of_ceiling(), 0):>6}" if self._ceiling else ""
-        print(f"{in_words(row.bytes):>8}{times}{spread:>8}  {row.p50.best or '-':<{self._best}}{ratios}{percent}", flush=True)
+        print(f"{in_words(row.bytes):>8}{times}{spread:>8}  {row.p50.best or '-':<{self._best}}{ratios}{percent}".rstrip(), flush=True)
 
     @staticmethod
     def _ratios(row: Row, name: str) -> str:
