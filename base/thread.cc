@@ -51,4 +51,10 @@ std::thread start_thread(const char* name, std::function<void()> body) {
   return thread;
 }
 
+long involuntary_switches() noexcept {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
+
 }  // namespace rondo::base

@@ -12,4 +12,8 @@ namespace rondo::base {
 // cause. Thread-safe.
 std::thread start_thread(const char* name, std::function<void()> body);
 
+// How often the calling thread has lost its core although it wanted to go on: to another thread at
+// the end of a time slice, or by a yield. A system call.
+long involuntary_switches() noexcept;
+
 }  // namespace rondo::base

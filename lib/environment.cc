@@ -184,6 +184,7 @@ Options Options::from_environment() {
   options.secret = lib::secret_from_environment();
   lib::warn_about_variables();
   static_cast<void>(lib::protection_of(options));
+  static_cast<void>(lib::wait_mode_of(options));
   return lib::with_environment(std::move(options));
 }
 

@@ -209,6 +209,15 @@ base::Protection protection_of(const Options& options) {
   return base::Protection::payload;
 }
 
+engine::WaitMode wait_mode_of(const Options& options) {
+  const char* const name = options.wait.empty() ? "RONDO_WAIT" : "Options::wait";
+  const std::string value = options.wait.empty() ? variable(name).value_or("auto") : options.wait;
+  if (value == "auto") return engine::WaitMode::automatic;
+  if (value == "spin") return engine::WaitMode::spin;
+  if (value != "sleep") refuse_variable(name, value, "it must be auto, spin or sleep");
+  return engine::WaitMode::sleep;
+}
+
 Settings settings_in_force(const Options& options) {
   Settings settings;
   for (const Setting& setting : table)

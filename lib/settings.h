@@ -16,6 +16,7 @@
 
 #include "base/bytes.h"
 #include "base/handshake.h"
+#include "collectives/engine/waiting.h"
 
 namespace rondo::lib {
 
@@ -33,6 +34,9 @@ Options with_environment(Options options);
 // Reads Options::integrity or RONDO_INTEGRITY. If ranks differ, the stronger protection counts,
 // connection by connection. Throws Error(invalid_argument).
 base::Protection protection_of(const Options& options);
+
+// Reads Options::wait or RONDO_WAIT. Throws Error(invalid_argument).
+engine::WaitMode wait_mode_of(const Options& options);
 
 // Variable and value of each setting that differs from its default, in the order of the table.
 using Settings = std::vector<std::pair<std::string, std::string>>;

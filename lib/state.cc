@@ -120,8 +120,9 @@ void CommunicatorState::connect_all() {
   if (place_.size == 1) local_ranks_ = {place_.rank};
   engine::EngineObserver* const observer = place_.size > 1 ? this : nullptr;
   engine_ = std::make_unique<engine::Engine>(
-      engine::EngineOptions{place_.rank, place_.size, host_cores_.crowded, options_.checksum,
-                            options_.reproducible, transport_name_, hosts_, warn_after()},
+      engine::EngineOptions{place_.rank, place_.size, host_cores_.crowded, wait_mode_of(options_),
+                            options_.checksum, options_.reproducible, transport_name_, hosts_,
+                            warn_after()},
       std::move(routes), std::move(all), observer);
   if (plan_options_.algorithm == schedules::Algorithm::direct && place_.size > 1 &&
       !engine_->has_direct())

@@ -27,7 +27,7 @@ constexpr std::array others{
     std::string_view{"RONDO_RENDEZVOUS"},  std::string_view{"RONDO_SECRET"},
     std::string_view{"RONDO_SECRET_FILE"}, std::string_view{"RONDO_WARN_AFTER"},
     std::string_view{"RONDO_INTEGRITY"},   std::string_view{"RONDO_LOG"},
-    std::string_view{"RONDO_ISA"}};
+    std::string_view{"RONDO_WAIT"},        std::string_view{"RONDO_ISA"}};
 
 std::vector<std::string_view> all_variables() {
   std::vector<std::string_view> names = variables_of_settings();

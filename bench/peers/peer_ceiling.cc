@@ -20,6 +20,7 @@
 #include <iostream>
 #include <system_error>
 
+#include "base/cores.h"
 #include "base/processor.h"
 #include "collectives/kernels/reduce.h"
 #include "library.h"

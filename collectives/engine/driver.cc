@@ -19,18 +19,6 @@ namespace rondo::engine {
 
 namespace {
 
-// How long the driver yields without progress before it sleeps, counted from the first idle pass.
-constexpr microseconds spin_time{1000};
-// How long it spins before that. With a core for every rank an answer comes within this time,
-// unless the machine has other work too: then yield.
-constexpr microseconds pause_time{20};
-// The same while the machine has other work: an answer that comes at once is still worth a spin.
-constexpr microseconds short_pause_time{4};
-// Where ranks outnumber cores a yield lets another rank run. Only a yield of a whole time slice
-// shows a program that computes.
-constexpr microseconds long_yield{1000};
-// How long other work is taken for granted after a yield that took too long.
-constexpr milliseconds contention_time{20};
 constexpr int passes_between_time_checks = 256;
 // How long after a start the background thread looks whether anybody drives. Setting a timer costs
 // 10 us and more in a virtual machine. So one timer serves all operations of that time, and it is
@@ -45,9 +33,9 @@ base::FileDescriptor checked(int descriptor, const char* call) {
 
 }  // namespace
 
-Driver::Driver(Driven& driven, bool crowded)
+Driver::Driver(Driven& driven, WaitMode mode, nanoseconds wake)
     : driven_(driven),
-      crowded_(crowded),
+      waiting_(mode, wake),
       wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {}
 
@@ -94,44 +82,42 @@ bool Driver::wanted(const Operation* operation) const {
 // background thread: until somebody waits or nothing is pending. False when another thread has
 // taken the driver's role meanwhile.
 bool Driver::drive(const Operation* operation, base::TimePoint until) {
-  int idle = 0, passes = 0;
-  base::TimePoint idle_since;
+  int passes = 0;
+  waiting_.moved();
   while (wanted(operation)) {
     const bool moved = driven_.pass();
     driven_.deliver();
     if (!wanted(operation)) return true;
     let_in();
-    if (moved) idle = 0;
-    if (moved && ++passes % passes_between_time_checks != 0) continue;
+    if (moved) {
+      waiting_.moved();
+      if (++passes % passes_between_time_checks != 0) continue;
+    }
     const base::TimePoint now = base::Clock::now();
     driven_.check_time(now);
     driven_.deliver();
     if (now >= until || !wanted(operation)) return true;
     if (moved) continue;
-    if (idle++ == 0) idle_since = now;
-    const bool contended = now < contended_until_;
-    if (!crowded_ && now - idle_since <= (contended ? short_pause_time : pause_time)) {
-      base::pause_processor();
-    } else if (!contended && now - idle_since < spin_time) {
-      give_way(now);
-    } else {
-      if (!sleep(until, operation == nullptr)) return false;
-      idle = 0;
+    switch (waiting_.next(now, driven_.shares_core())) {
+      case Waiting::Next::spin:
+        base::pause_processor();
+        break;
+      case Waiting::Next::yield:
+        give_way(now);
+        break;
+      case Waiting::Next::sleep:
+        if (!sleep(until, operation == nullptr)) return false;
+        waiting_.moved();
     }
   }
   return true;
 }
 
-// A yield that takes long has handed the core to a thread that computes or spins. Then sleeping is
-// better: a thread that sleeps gets its core back as soon as it is woken. A thread that yields
-// waits for the end of a time slice, on newer kernels at every yield. With a core for every rank of
-// this host no other thread should have wanted this one.
 void Driver::give_way(base::TimePoint now) {
   mutex_.unlock();
   ::sched_yield();
   mutex_.lock_again();
-  const base::TimePoint back = base::Clock::now();
-  if (back - now > (crowded_ ? long_yield : pause_time)) contended_until_ = back + contention_time;
+  waiting_.yielded(base::Clock::now() - now);
 }
 
 void Driver::let_in() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decides which thread makes progress, how long it spins, and when it sleeps. A thread that waits
+// Decides which thread makes progress, and lets it wait as waiting.h says. A thread that waits
 // for an operation drives. The background thread drives only while operations are pending and
 // nobody waits. One thread at a time is the driver. It holds the engine's lock for one pass at a
 // time, and never while it sleeps.
@@ -20,6 +20,7 @@
 #include "base/mutex.h"
 #include "base/thread_annotations.h"
 #include "collectives/engine/operation.h"
+#include "collectives/engine/waiting.h"
 
 namespace rondo::engine {
 
@@ -80,6 +81,9 @@ class Driven {
   // Makes callbacks and reports. The lock is released meanwhile.
   virtual void deliver() = 0;
   virtual bool pending() const noexcept = 0;
+  // Whether another rank that is awake was last seen on the calling thread's core. Tells the others
+  // that this rank waits there.
+  virtual bool shares_core() = 0;
   // Adds the descriptors to sleep on. False: there is work, do not sleep.
   virtual bool prepare_sleep(WakeDescriptors& descriptors) = 0;
 };
@@ -90,8 +94,8 @@ class Driven {
 // wake-up of the driver costs at most a second, since each of its sleeps has an end.
 class Driver {
  public:
-  // crowded: ranks outnumber the cores of this host, so yield and do not spin.
-  Driver(Driven& driven, bool crowded);
+  // wake: how long this machine needs to wake a thread (wake_time()).
+  Driver(Driven& driven, WaitMode mode, nanoseconds wake);
   ~Driver();  // after stop()
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -133,14 +137,12 @@ class Driver {
 
   mutable EngineLock mutex_;
   Driven& driven_;
-  const bool crowded_;
+  Waiting waiting_ RONDO_GUARDED_BY(mutex_);
   int waiters_ RONDO_GUARDED_BY(mutex_) = 0;
   int sleeping_ RONDO_GUARDED_BY(mutex_) = 0;
   bool driving_ RONDO_GUARDED_BY(mutex_) = false;
   bool stopping_ RONDO_GUARDED_BY(mutex_) = false;
   bool armed_ RONDO_GUARDED_BY(mutex_) = false;  // the timer
-  // Until then other programs want the cores, so do not spin.
-  base::TimePoint contended_until_ RONDO_GUARDED_BY(mutex_){};
 
   // Waiters that do not drive sleep on this mutex. If they slept on the engine's lock, the driver
   // would never let them back in. Lock order: the engine's lock first, then this one.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/engine.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -22,7 +24,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
     : options_(options),
       routes_(std::move(routes)),
       transports_(std::move(transports)),
-      driver_(*this, options.crowded),
+      driver_(*this, options.wait, options.size > 1 ? wake_time() : nanoseconds{}),
       verdict_(observer),
       calls_{LaneCalls(options.rank, transports::Lane::bulk),
              LaneCalls(options.rank, transports::Lane::urgent),
@@ -315,6 +317,18 @@ transports::Link& Engine::link(int peer, transports::Lane lane) {
 bool Engine::pending() const noexcept {
   driver_.mutex().assert_held();
   return pending_ > 0;
+}
+
+// Ranks that no transport sees are taken to share the core when there are more ranks than cores.
+bool Engine::shares_core() {
+  const int core = ::sched_getcpu();
+  bool seen = false;
+  for (transports::Transport* transport : transports_) {
+    const std::optional<bool> shared = transport->shares_core(core);
+    if (shared == true) return true;
+    seen = seen || shared;
+  }
+  return !seen && options_.crowded;
 }
 
 bool Engine::prepare_sleep(WakeDescriptors& descriptors) {

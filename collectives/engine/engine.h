@@ -40,7 +40,8 @@ namespace rondo::engine {
 struct EngineOptions {
   int rank = 0;
   int size = 1;
-  bool crowded = false;            // ranks outnumber the cores of this host: yield, do not spin
+  bool crowded = false;  // ranks outnumber the cores of this host
+  WaitMode wait = WaitMode::automatic;
   bool checksum = false;           // of every payload
   bool reproducible = false;       // direct algorithms round as a chain of ranks does
   std::string transport = "self";  // for messages: "tcp"
@@ -120,6 +121,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   base::TimePoint next_check() const noexcept override;
   void deliver() override;
   bool pending() const noexcept override;
+  bool shares_core() override;
   bool prepare_sleep(WakeDescriptors& descriptors) override;
 
   LinkOwner& owner(const transports::Link& link) const RONDO_REQUIRES(driver_.mutex()) {

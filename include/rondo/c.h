@@ -152,6 +152,7 @@ typedef struct rondo_options {
   size_t staging_bytes;  /* most staging memory; 0: not set */
   const char* integrity; /* "headers" or "payload": what the secret protects between hosts */
   int ranks_on_host;     /* that share this host's cores, over all communicators; 0: not set */
+  const char* wait;      /* "auto", "spin" or "sleep": how this rank waits for others */
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);

@@ -78,6 +78,10 @@ struct RONDO_API Options {
   // frame headers) or "payload" (payloads as well). If ranks differ, payload. Nothing is encrypted:
   // docs/security.md. Empty: RONDO_INTEGRITY, else headers.
   std::string integrity{};
+  // How this rank waits for others: "auto" (spins on a core of its own, yields a core that ranks
+  // share, then sleeps), "spin" (never sleeps) or "sleep" (at once). docs/waiting.md gives the
+  // rules. Empty: RONDO_WAIT, else auto.
+  std::string wait{};
   Switch checksum{};        // CRC32C of every payload, checked by the receiver. All ranks alike.
   std::string algorithm{};  // ring, tree, star ...; empty: the planner chooses. All ranks alike.
   std::size_t segment_bytes = 0;  // unit of pipelining; 0: the planner chooses. All ranks alike.

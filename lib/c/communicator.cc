@@ -98,6 +98,7 @@ Options read_options(const rondo_options& from) {
   options.staging_bytes = from.staging_bytes;
   if (from.integrity != nullptr) options.integrity = from.integrity;
   options.ranks_on_host = from.ranks_on_host;
+  if (from.wait != nullptr) options.wait = from.wait;
   return options;
 }
 

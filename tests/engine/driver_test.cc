@@ -30,6 +30,7 @@ class LateWork final : public engine::Driven {
   bool pending() const noexcept override {
     return operation_.state() == engine::Operation::State::running;
   }
+  bool shares_core() override { return false; }
   bool prepare_sleep(engine::WakeDescriptors&) override {
     ++sleeps;
     return false;
@@ -51,7 +52,7 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
   const point::PointTransfer transfer;
   operation->start({{&transfer, 1}, {}, std::chrono::seconds{1}, ""}, 1, base::Clock::now());
   LateWork work(*operation);
-  engine::Driver driver(work, false);
+  engine::Driver driver(work, engine::WaitMode::automatic, std::chrono::microseconds{20});
   {
     const base::Locked lock(driver.mutex());
     driver.wait(*operation, base::TimePoint::max());

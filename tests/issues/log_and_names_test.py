@@ -53,8 +53,8 @@ class Log(unittest.TestCase):
         for wanted in (
                 r"^rondo info: Rondo \d+\.\d+\.\d+: 2 ranks on 1 host \(ranks 0, 1\); met at file://\S+, as RONDO_RANK says; joined in [\d.]+ s$",
                 r"^rondo info: planner's constants are the defaults \(RONDO_MEASURE=1 measures within a host too\): .* GB/s between hosts$",
-                r"^rondo info: rank 0 of 2: process \d+ on \S+, kernels \w+; settings .*RONDO_TRANSPORT=tcp .*RONDO_ALGORITHM=ring",
-                r"^rondo info: rank 1 of 2: process \d+ on \S+, kernels \w+; settings ",
+                r"^rondo info: rank 0 of 2: process \d+ on \S+, 2 ranks (?:use|share) \d+ cores?, kernels \w+; settings .*RONDO_TRANSPORT=tcp .*RONDO_ALGORITHM=ring",
+                r"^rondo info: rank 1 of 2: process \d+ on \S+, 2 ranks (?:use|share) \d+ cores?, kernels \w+; settings ",
                 r"^rondo info: rank 0 of 2: tcp to rank 1, the nearest; to rank 1: 1 path to 127\.0\.0\.1:\d+$",
                 r"^rondo info: rank 0 of 2: all_reduce of 1 KiB: ring over tcp, segments of .*, \d+ in flight$"):
             self.assertEqual(len(re.findall(wanted, text, re.M)), 1, f"{wanted}\n{text}")

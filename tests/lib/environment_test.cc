@@ -40,6 +40,30 @@ TEST_CASE("RONDO_INTEGRITY and Options::integrity say what is protected between 
   CHECK_THROWS_WITH(wanted(), Catch::Contains("Options::integrity is 'none'"));
 }
 
+TEST_CASE("RONDO_WAIT and Options::wait say how a rank waits", "[environment]") {
+  Options options;
+  const auto wanted = [&] { return lib::wait_mode_of(options); };
+  {
+    const Environment environment{};
+    CHECK(wanted() == engine::WaitMode::automatic);
+  }
+  {
+    const Environment environment{{"RONDO_WAIT", "spin"}};
+    CHECK(wanted() == engine::WaitMode::spin);
+  }
+  {
+    const Environment environment{{"RONDO_WAIT", "yield"}};
+    CHECK_THROWS_WITH(wanted(), Contains("RONDO_WAIT is 'yield': it must be auto, spin or sleep"));
+    CHECK_THROWS_WITH(Options::from_environment(), Contains("RONDO_WAIT is 'yield'"));
+  }
+  // The value that the program sets comes first.
+  const Environment environment{{"RONDO_WAIT", "spin"}};
+  options.wait = "sleep";
+  CHECK(wanted() == engine::WaitMode::sleep);
+  options.wait = "never";
+  CHECK_THROWS_WITH(wanted(), Contains("Options::wait is 'never'"));
+}
+
 TEST_CASE("every variable of Rondo reaches its option", "[environment]") {
   const Environment environment{{"RONDO_RANK", "3"},
                                 {"RONDO_SIZE", "8"},

@@ -57,6 +57,13 @@ class ShmNeighbourState {
     while (::write(bell_.get(), &one, sizeof one) < 0 && errno == EINTR) {
     }
   }
+  // Whether it waited last on this core (plus 1) and may run now.
+  bool runs_on(std::uint32_t core) const noexcept {
+    const SegmentHead& head = theirs.head();
+    if (head.core.load(std::memory_order_relaxed) != core) return false;
+    const std::uint64_t sleep = head.sleeping.load(std::memory_order_relaxed);
+    return sleep == 0 || sleep == rung_;
+  }
   // Counts the changes of the rank's pair for this rank; see `seen`.
   std::uint64_t changes() const noexcept { return other.changes.load(std::memory_order_acquire); }
   bool left() const noexcept { return theirs.head().left.load(std::memory_order_acquire) != 0; }

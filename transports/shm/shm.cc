@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include <rondo/error.h>
 
@@ -93,6 +94,7 @@ class Shm final : public transports::Transport {
   std::unique_ptr<transports::Allocation> allocate(std::size_t bytes) override {
     return exports_ && bytes != 0 ? host::Exports::allocate(exports_, bytes) : nullptr;
   }
+  std::optional<bool> shares_core(int core) noexcept override;
   bool progress(transports::Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
@@ -128,6 +130,7 @@ class Shm final : public transports::Transport {
   std::optional<ShmWindows> windows_;
   std::uint64_t sleeps_ = 0;
   bool asleep_ = false;
+  std::uint32_t core_ = 0;  // as the others know it
   unsigned calls_ = 0;
   base::TimePoint next_look_{};
 };
@@ -304,6 +307,13 @@ bool Shm::progress(transports::Sink& sink) {
   for (const std::size_t i : turn_)
     peers_[i]->busy = std::ranges::any_of(links_[i], &ShmLink::busy, to_link);
   return moved;
+}
+
+std::optional<bool> Shm::shares_core(int core) noexcept {
+  if (!windows_) return {};
+  const std::uint32_t here = static_cast<std::uint32_t>(core) + 1;
+  if (std::exchange(core_, here) != here) own_->head().core.store(here, std::memory_order_relaxed);
+  return std::ranges::any_of(peers_, [here](const auto& peer) { return peer->runs_on(here); });
 }
 
 bool Shm::prepare_sleep() {

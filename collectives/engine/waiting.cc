@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/waiting.h"
+
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#include "base/file_descriptor.h"
+#include "base/thread.h"
+
+namespace rondo::engine {
+namespace {
+
+// How long a wait goes on without sleep. A rank that waits longer waits for a peer that computes.
+constexpr microseconds patience{1000};
+// A yield between ranks comes back after the turns of the other ranks on that core. A thread that
+// computes keeps the core for a slice, which is milliseconds.
+constexpr microseconds long_yield{500};
+// Yields stop when long ones have cost this much more than sleeps: a slice or two.
+constexpr milliseconds most_debt{5};
+// A yield of a thread that nobody else wants to replace.
+constexpr microseconds lone_yield{20};
+
+constexpr int wake_samples = 7;
+constexpr microseconds sample_sleep{100};
+constexpr microseconds least_wake{5}, most_wake{60};
+
+// How much later than it should a thread runs again after a sleep.
+nanoseconds oversleep(int timer) noexcept {
+  const base::TimePoint until = base::Clock::now() + sample_sleep;
+  const auto at = std::chrono::duration_cast<nanoseconds>(until.time_since_epoch()).count();
+  const itimerspec time{{0, 0}, {at / 1'000'000'000, at % 1'000'000'000}};
+  std::uint64_t expirations = 0;
+  if (::timerfd_settime(timer, TFD_TIMER_ABSTIME, &time, nullptr) != 0) return least_wake;
+  [[maybe_unused]] const auto got = ::read(timer, &expirations, sizeof expirations);
+  return base::Clock::now() - until;
+}
+
+nanoseconds measure_wake_time() noexcept {
+  const base::FileDescriptor timer(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
+  if (timer.get() < 0) return least_wake;
+  std::array<nanoseconds, wake_samples> samples;
+  for (nanoseconds& sample : samples) sample = oversleep(timer.get());
+  std::ranges::nth_element(samples, samples.begin() + wake_samples / 2);
+  return std::clamp<nanoseconds>(samples[wake_samples / 2], least_wake, most_wake);
+}
+
+}  // namespace
+
+nanoseconds wake_time() noexcept {
+  static const nanoseconds time = measure_wake_time();
+  return time;
+}
+
+Waiting::Next Waiting::next(base::TimePoint now, bool shared) noexcept {
+  if (!waiting_) {
+    waiting_ = true;
+    since_ = now;
+    lost_ = {};
+    company_ = Company::unknown;
+    debt_ = std::max(debt_ - wake_, nanoseconds{});
+  }
+  shared_ = shared;
+  if (mode_ == WaitMode::sleep) return Next::sleep;
+  if (mode_ == WaitMode::spin) return shared ? Next::yield : Next::spin;
+  const nanoseconds waited = now - since_ - lost_;
+  if (waited >= patience) return Next::sleep;
+  if (shared) return debt_ > most_debt ? Next::sleep : Next::yield;
+  if (waited < spin_time_) return Next::spin;
+  return has_company() ? Next::sleep : Next::yield;
+}
+
+// Whether a thread that is no rank has wanted this one's core since the last wait that asked.
+bool Waiting::has_company() noexcept {
+  thread_local long seen = 0;
+  if (company_ == Company::unknown) {
+    const long before = std::exchange(seen, base::involuntary_switches());
+    company_ = seen == before || gave_way_ ? Company::none : Company::some;
+    gave_way_ = false;
+  }
+  return company_ == Company::some;
+}
+
+void Waiting::yielded(nanoseconds time) noexcept {
+  if (shared_)
+    gave_way_ = true;
+  else if (time > lone_yield)
+    company_ = Company::some;
+  if (time < long_yield) return;
+  lost_ += time;
+  debt_ += time;
+}
+
+}  // namespace rondo::engine

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a driver does when a pass has moved nothing: spin, yield its core, or sleep. docs/waiting.md
+// gives the reasons and the measurements.
+#pragma once
+
+#include "base/clock.h"
+
+namespace rondo::engine {
+
+// RONDO_WAIT. spin: never sleep. sleep: sleep at once.
+enum class WaitMode { automatic, spin, sleep };
+
+// How long a thread that sleeps needs to run again, on a core that nobody else uses: the median of
+// some sleeps, measured once in a process. It takes a millisecond.
+nanoseconds wake_time() noexcept;
+
+// One wait after another of one driver. Thread-bound to whoever holds the driver's lock. It reads
+// no clock and makes no system call but one (involuntary_switches), in a wait that outlasts
+// its spin.
+class Waiting {
+ public:
+  enum class Next { spin, yield, sleep };
+
+  Waiting(WaitMode mode, nanoseconds wake) noexcept
+      : mode_(mode), wake_(wake), spin_time_(3 * wake) {}
+
+  // A pass has moved something: the wait is over.
+  void moved() noexcept { waiting_ = false; }
+  // What to do after a pass that has moved nothing. shared: a rank that is awake was last seen on
+  // this thread's core, so it cannot run while this thread does.
+  Next next(base::TimePoint now, bool shared) noexcept;
+  // The yield that next() wanted took this time.
+  void yielded(nanoseconds time) noexcept;
+
+ private:
+  bool has_company() noexcept;
+
+  const WaitMode mode_;
+  const nanoseconds wake_, spin_time_;
+  bool waiting_ = false;
+  // Of this wait:
+  base::TimePoint since_{};
+  nanoseconds lost_{};  // in long yields
+  bool shared_ = false;
+  enum class Company { unknown, none, some } company_ = Company::unknown;
+  // Of all waits:
+  nanoseconds debt_{};     // what long yields have cost more than sleeps would have
+  bool gave_way_ = false;  // yields to other ranks have been counted as switches
+};
+
+}  // namespace rondo::engine
