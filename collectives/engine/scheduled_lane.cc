@@ -92,6 +92,7 @@ void ScheduledLane::clear() noexcept {
   for (Channel& c : channels_) {
     c.receiving = c.sending = nullptr;
     c.queued.clear();
+    c.refused.reset();
     c.arriving.reset();
   }
   losses_.begin_check();
@@ -139,6 +140,14 @@ bool ScheduledLane::run() {
   return moved;
 }
 
+transports::HeaderBytes ScheduledLane::header_of(const ScheduledOperation& operation,
+                                                 const Outgoing& outgoing) const {
+  Frame frame = frame_of(operation, outgoing.place, outgoing.payload.size());
+  if (options_.checksum && !outgoing.payload.empty())
+    frame.checksum = base::crc32c(outgoing.payload);
+  return encode(frame);
+}
+
 bool ScheduledLane::send_ready(Channel& c) {
   bool moved = false;
   for (int i = 0; i < frames_in_a_row && c.sending != nullptr && !c.lost; ++i) {
@@ -147,11 +156,10 @@ bool ScheduledLane::send_ready(Channel& c) {
     const auto outgoing = operation.run.sendable(index);
     if (!outgoing) break;
     if (c.link == nullptr) c.link = &host_.link(c.peer, calls_.lane());
-    Frame frame = frame_of(operation, outgoing->place, outgoing->payload.size());
-    if (options_.checksum && !outgoing->payload.empty())
-      frame.checksum = base::crc32c(outgoing->payload);
-    const transports::Send result = c.link->send(encode(frame), outgoing->payload, 0);
+    if (!c.refused) c.refused = header_of(operation, *outgoing);
+    const transports::Send result = c.link->send(*c.refused, outgoing->payload, 0);
     if (result == transports::Send::full) break;
+    c.refused.reset();
     moved = true;
     ++traffic_.frames_sent;
     traffic_.bytes_sent += outgoing->payload.size();

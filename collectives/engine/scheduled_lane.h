@@ -71,15 +71,20 @@ class ScheduledLane final : public LinkOwner {
     // The oldest operation that still needs frames from the peer, and the oldest that owes it some.
     ScheduledOperation *receiving = nullptr, *sending = nullptr;
     int receiving_index = 0, sending_index = 0;  // of the peer in those operations' programs
-    std::vector<QueuedSend> queued;              // frames under way on the link, oldest first
-    std::optional<Frame> arriving;               // header accepted, payload under way
-    std::uint32_t checksum = 0;                  // of the borrowed bytes so far
-    std::optional<Frame> held;  // header of an operation that has not been started here
+    // The header of the next frame, if the link had no room for it. A payload that may be sent no
+    // longer changes, so its checksum is computed once.
+    std::optional<transports::HeaderBytes> refused;
+    std::vector<QueuedSend> queued;  // frames under way on the link, oldest first
+    std::optional<Frame> arriving;   // header accepted, payload under way
+    std::uint32_t checksum = 0;      // of the borrowed bytes so far
+    std::optional<Frame> held;       // header of an operation that has not been started here
   };
 
   Channel& channel(int peer) noexcept { return channels_[static_cast<std::size_t>(peer)]; }
   Channel& channel(transports::Link& link) noexcept;
   bool send_ready(Channel& channel);
+  transports::HeaderBytes header_of(const ScheduledOperation& operation,
+                                    const Outgoing& outgoing) const;
   void remove(ScheduledOperation& operation) noexcept;
   void finish(ScheduledOperation& operation);
   // Go on to the next operation when the present one has no more frames for this channel.

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/point/frame.h"
@@ -136,7 +137,9 @@ struct Parcel {
   std::uint64_t count = 0;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
-  std::size_t offset = 0;     // bytes handed to the link, or received
+  std::size_t offset = 0;  // bytes handed to the link, or received
+  // Of the next payload to send, if the link had no room for it.
+  std::optional<std::uint32_t> checksum;
   std::uint64_t message = 0;  // number
   std::uint32_t flying = 0;   // frames under way: the link has taken them, sent() has not come
   bool handed = false;        // the link has taken everything

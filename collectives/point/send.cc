@@ -69,18 +69,24 @@ bool Point::send_next(PointPeer& peer) {
 }
 
 // False when the link has no room. parcel: may end only when the link has sent the frame; null for
-// grants and credit.
+// grants and credit, which have no payload.
 bool Point::hand_over(PointPeer& peer, PointFrame& frame, Parcel* parcel,
                       std::span<const std::byte> payload) {
   if (peer.link == nullptr) peer.link = &host_.link(peer.rank, transports::Lane::messages);
   frame.returned = peer.cost_consumed;
-  if (options_.checksum && !payload.empty()) frame.checksum = base::crc32c(payload);
+  if (options_.checksum && !payload.empty()) {
+    if (!parcel->checksum) parcel->checksum = base::crc32c(payload);
+    frame.checksum = *parcel->checksum;
+  }
   const transports::Send result = peer.link->send(encode(frame), payload, 0);
   if (result == transports::Send::full) return false;
   peer.cost_reported = peer.cost_consumed;
   ++traffic_.frames_sent;
   traffic_.bytes_sent += payload.size();
-  if (parcel != nullptr) moved(*parcel);
+  if (parcel != nullptr) {
+    moved(*parcel);
+    parcel->checksum.reset();
+  }
   if (result == transports::Send::done) return true;
   peer.flying.push_back(parcel);
   if (parcel != nullptr) ++parcel->flying;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/crc32c.h"
 #include "catch.h"
 #include "collectives/engine/engine.h"
 #include "collectives/point/point.h"
@@ -19,11 +20,13 @@ class PlayedLink final : public transports::Link {
  public:
   transports::Send answer = transports::Send::done;
   int frames = 0;
+  point::PointFrame last;  // what the last call of send() was given
 
   int peer() const noexcept override { return 1; }
   transports::Lane lane() const noexcept override { return transports::Lane::messages; }
-  transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>,
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte>,
                         std::uint64_t) override {
+    last = point::decode_point(header).value();
     frames += answer == transports::Send::full ? 0 : 1;
     return answer;
   }
@@ -32,6 +35,7 @@ class PlayedLink final : public transports::Link {
 
 // Rank 0 of 2. Rank 1 is played.
 struct Bench final : engine::OwnerHost {
+  explicit Bench(bool checksum = false) : point({0, 2, checksum}, calls, *this) {}
   ~Bench() override { pool->close(); }
 
   transports::Link& link(int, transports::Lane) override { return out; }
@@ -78,7 +82,7 @@ struct Bench final : engine::OwnerHost {
   std::shared_ptr<engine::OperationPool> pool = std::make_shared<engine::OperationPool>();
   engine::LaneCalls calls{0, transports::Lane::messages};
   PlayedLink out;
-  point::Point point{{0, 2, false}, calls, *this};
+  point::Point point;
 };
 
 const std::string late = "not done within 2 s on rank 0: ";
@@ -181,6 +185,47 @@ TEST_CASE("a send moves when the link takes a frame, and when it has sent the la
   }
   REQUIRE(Bench::done(*send));
   CHECK_FALSE(bench.calls.stands_still());
+}
+
+// A second look at the memory would show the bytes that the test has written meanwhile.
+TEST_CASE("the checksum of a payload is computed once, however often the link has no room") {
+  Bench bench(true);
+  bench.out.answer = transports::Send::full;
+  Bytes first(1000, std::byte{1}), second(1000, std::byte{2});
+  const std::uint32_t of_first = base::crc32c(first), of_second = base::crc32c(second);
+  const auto send = bench.start(true, first);
+  bench.point.advance();
+  CHECK(bench.out.last.checksum == of_first);
+  first[0] = std::byte{9};
+  bench.point.advance();
+  CHECK(bench.out.last.checksum == of_first);
+  bench.out.answer = transports::Send::done;
+  bench.point.advance();
+  CHECK(bench.out.last.checksum == of_first);
+  REQUIRE(Bench::done(*send));
+  const auto next = bench.start(true, second);
+  bench.point.advance();
+  CHECK(bench.out.last.checksum == of_second);
+  REQUIRE(Bench::done(*next));
+}
+
+// Every piece has a checksum of its own.
+TEST_CASE("each piece of a message has the checksum of its bytes") {
+  Bench bench(true);
+  Bytes large(2 * point::point_piece_bytes, std::byte{1});
+  large.back() = std::byte{2};
+  const std::span<const std::byte> bytes(large);
+  const auto send = bench.start(true, large);
+  bench.point.advance();
+  bench.arrive(point::PointKind::grant, 1);
+  bench.complete();
+  bench.out.answer = transports::Send::full;
+  bench.point.advance();
+  CHECK(bench.out.last.checksum == base::crc32c(bytes.first(point::point_piece_bytes)));
+  bench.out.answer = transports::Send::done;
+  bench.point.advance();
+  REQUIRE(Bench::done(*send));
+  CHECK(bench.out.last.checksum == base::crc32c(bytes.subspan(point::point_piece_bytes)));
 }
 
 }  // namespace rondo::testing

@@ -17,6 +17,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -281,7 +282,10 @@ void Tcp::refresh_flags() {
   } while (count == static_cast<int>(events.size()));
 }
 
+// Without an open link epoll has nothing to tell: connections that are being made report through
+// connections_.pending().
 bool Tcp::refresh_due() noexcept {
+  if (std::ranges::all_of(open_, [](const auto& links) { return links.empty(); })) return false;
   if (++calls_ < refresh_interval && expecting_ <= direct_links && waiting_ == 0) return false;
   calls_ = 0;
   return true;

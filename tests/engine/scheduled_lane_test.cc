@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a lane gives to its links. The test plays the link and the peer.
+#include "collectives/engine/scheduled_lane.h"
+
+#include <vector>
+
+#include "base/crc32c.h"
+#include "catch.h"
+#include "cluster.h"
+#include "collectives/engine/engine.h"
+
+using namespace rondo;
+
+namespace {
+
+class PlayedLink final : public transports::Link {
+ public:
+  transports::Send answer = transports::Send::full;
+  engine::Frame last;  // what the last call of send() was given
+
+  int peer() const noexcept override { return 1; }
+  transports::Lane lane() const noexcept override { return transports::Lane::bulk; }
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte>,
+                        std::uint64_t) override {
+    last = engine::decode(header).value();
+    return answer;
+  }
+  std::string describe() const override { return "the played rank"; }
+};
+
+// Rank 0 of 2, which sends its block of an all_gather in two segments. Rank 1 is played.
+struct Sender final : engine::OwnerHost {
+  Sender() {
+    const schedules::Call call =
+        make_call(Collective::all_gather, schedules::Algorithm::ring, in, out, in.size());
+    operation->run.begin(program, call, 0, 2, room);
+    operation->start(call, calls.take_number(), base::Clock::now());
+    lane.begin(*operation);
+  }
+  ~Sender() override {
+    lane.clear();
+    pool->close();
+  }
+
+  transports::Link& link(int, transports::Lane) override { return rank_1; }
+  void finished(engine::Operation&) override {}
+  void suspect(engine::Failure failure) override { FAIL(failure.cause); }
+
+  // Frames are sent from the output, which has a copy of the block.
+  static constexpr std::size_t segment = 64;  // elements, as make_call() cuts them
+  std::uint32_t checksum_of(std::size_t number) const {
+    return base::crc32c(std::as_bytes(std::span(out).subspan(number * segment, segment)));
+  }
+
+  std::vector<float> in = std::vector<float>(2 * segment, 1), out = std::vector<float>(4 * segment);
+  schedules::Program program{Collective::all_gather, schedules::Algorithm::ring, 0, 0, 2, 2};
+  engine::Run::Room room;
+  engine::Engine engine{{}, {nullptr}, {}, nullptr};  // only what operations refer to
+  std::shared_ptr<engine::OperationPool> pool = std::make_shared<engine::OperationPool>();
+  engine::Taken<engine::ScheduledOperation> operation{new engine::ScheduledOperation(engine, pool)};
+  engine::LaneCalls calls{0, transports::Lane::bulk};
+  PlayedLink rank_1;
+  engine::ScheduledLane lane{{0, 2, true}, calls, *this};
+};
+
+}  // namespace
+
+// A second look at the memory would show the values that the test has written meanwhile.
+TEST_CASE("the checksum of a frame is computed once, however often the link has no room") {
+  Sender sender;
+  sender.out[Sender::segment] = 2;
+  const std::uint32_t first = sender.checksum_of(0), second = sender.checksum_of(1);
+  CHECK_FALSE(sender.lane.advance());
+  CHECK(sender.rank_1.last.segment == 0);
+  CHECK(sender.rank_1.last.checksum == first);
+  sender.out[0] = 9;
+  CHECK_FALSE(sender.lane.advance());
+  CHECK(sender.rank_1.last.checksum == first);
+  sender.rank_1.answer = transports::Send::done;
+  CHECK(sender.lane.advance());
+  CHECK(sender.rank_1.last.segment == 1);
+  CHECK(sender.rank_1.last.checksum == second);
+}
