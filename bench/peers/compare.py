@@ -17,7 +17,7 @@ sys.dont_write_bytecode = True
 
 from compare_table import SUFFIXES, Table, has_ceiling, in_words
 from group import Failure, Group
-from launch import BEFORE, CEILING, PEERS, RONDO, TRANSPORTS, Job, Missing, has, launches
+from launch import BEFORE, CEILING, PEERS, RONDO, TRANSPORTS, Job, Missing, has, launch_of
 from rounds import Candidate, Row, Samples, measure, row_of
 from strangers import Ended, strangers
 
@@ -119,12 +119,14 @@ def started(names: list[str], transport: str, ranks: int, arguments: argparse.Na
             group = Group(name, ranks, folder / name, arguments.timeout)
             try:
                 build = arguments.before if name in BEFORE.values() else arguments.build
-                launch = launches(name, build.resolve(), Job(transport, ranks, group.control, folder / name, arguments.pin))
+                # This build's `rondo run` starts both builds, so they are placed alike.
+                run = arguments.build.resolve() / "tools" / "rondo"
+                launch = launch_of(name, build.resolve(), Job(transport, ranks, group.control, folder / name, arguments.pin, run))
             except Missing as reason:
                 missing[name] = str(reason)
                 continue
             groups[name] = group
-            group.start(launch)
+            group.start([launch])
         for name, group in list(groups.items()):
             try:
                 group.wait_until_ready()

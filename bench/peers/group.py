@@ -18,20 +18,6 @@ class Failure(Exception):
     """The library did not do what it was told. The text gives the reason for the table's end."""
 
 
-@contextlib.contextmanager
-def _confined_to(processors: set[int] | None):
-    """Processes that are started within this may use these processors only."""
-    if processors is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, processors)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 class Rank:
     """The connection to one rank and a descriptor of its process, which may be a child of a
     launcher."""
@@ -69,14 +55,14 @@ class Group:
         self._listener.listen(ranks)
 
     def start(self, launches: list[Launch]) -> None:
-        """Starts the processes without waiting for them."""
+        """Starts the processes without waiting for them, each in a session of its own: Linux
+        shares the processors out by session (autogroup) before it does by process."""
         with self._log.open("wb") as log:
             for launch in launches:
                 environment = os.environ | launch.environment
-                with _confined_to(launch.processors):
-                    self._launchers.append(
-                        subprocess.Popen(launch.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                         start_new_session=True, pass_fds=launch.descriptors))
+                self._launchers.append(
+                    subprocess.Popen(launch.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                     start_new_session=True, pass_fds=launch.descriptors))
         for descriptor in {one for launch in launches for one in launch.descriptors}:
             os.close(descriptor)
 
@@ -187,6 +173,7 @@ class Group:
         lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines()]
         said = [line for line in lines if any(c.isalnum() for c in line)]
         if said:
-            return said[-1]
+            # The launcher repeats that a rank has ended, and not why.
+            return next((line for line in reversed(said) if not line.startswith("rondo run: ")), said[-1])
         statuses = [launcher.poll() for launcher in self._launchers]
         return next((f"exit status {status}" for status in statuses if status), "without a message")

@@ -68,17 +68,21 @@ class Measurer {
       throw std::invalid_argument("turn: bad number of iterations");
     // Otherwise values that are reduced in place would grow without limit.
     if (in_place_) std::fill(output_.begin(), output_.end(), 0.0F);
-    std::ostringstream reply("times", std::ios::ate);
+    // Written once before, so that no page is new while a rank measures.
+    std::vector<std::chrono::steady_clock::duration> times(iterations);
     for (std::size_t i = 0; i < warm_up + iterations; ++i) {
       if (fresh) std::ranges::fill(in_place_ ? output_ : std::span(input_), element(i, 0));
       library_.barrier();
       const auto start = std::chrono::steady_clock::now();
       library_.all_reduce();
       const auto time = std::chrono::steady_clock::now() - start;
-      if (i >= warm_up) reply << ' ' << std::chrono::nanoseconds(time).count();
+      if (i >= warm_up) times[i - warm_up] = time;
     }
     library_.barrier();  // so that no answer wakes the driver while a rank is still measuring
-    return reply.str();
+    std::string reply = "times";
+    for (const auto time : times)
+      reply += ' ' + std::to_string(std::chrono::nanoseconds(time).count());
+    return reply;
   }
 
  private:

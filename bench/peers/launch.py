@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the ranks of each library are started. docs/compare.md gives the reasons for every option."""
 
+import json
 import os
 import re
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,8 +29,6 @@ class Missing(Exception):
 class Launch:
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
-    # The processors that the process may use. None: those of the driver.
-    processors: set[int] | None = None
     # Descriptors that the process inherits. Group.start() closes them here.
     descriptors: list[int] = field(default_factory=list)
 
@@ -42,6 +42,7 @@ class Job:
     control: Path
     folder: Path
     pin: bool  # binds rank r to core r, and starts again at core 0 when there are no more
+    run: Path  # the `rondo` program that starts the ranks of libraries without an mpirun
 
 
 def has(name: str, transport: str) -> bool:
@@ -61,8 +62,8 @@ def cores() -> list[set[int]]:
     return list(found.values())
 
 
-def launches(name: str, build: Path, job: Job) -> list[Launch]:
-    """The processes to start."""
+def launch_of(name: str, build: Path, job: Job) -> Launch:
+    """The launcher of all ranks. They are in its session, or in sessions that it makes."""
     library = name.partition("_")[0].partition("-")[0].replace("before", "rondo")
     program = build / "bench" / "peers" / f"peer_{library}"
     if not program.exists():
@@ -70,62 +71,60 @@ def launches(name: str, build: Path, job: Job) -> list[Launch]:
     return _LAUNCHERS[name]([str(program), str(job.control)], job)
 
 
-def _bound(launches_of_ranks: list[Launch], job: Job) -> list[Launch]:
-    """Binds the processes, one for each rank, if the job is pinned."""
-    if job.pin:
-        places = cores()
-        for rank, launch in enumerate(launches_of_ranks):
-            launch.processors = places[rank % len(places)]
-    return launches_of_ranks
+def _rondo_run(rank_command: list[str], job: Job, *, binds: bool = True) -> list[str]:
+    """The command that starts the ranks with `rondo run`, which binds them unless `binds` is false
+    or the job's own places replace its choice."""
+    if not job.run.exists():
+        raise Missing(f"not installed ({job.run} was not built)")
+    bind = [] if binds and not job.pin else ["--bind", "none"]
+    if job.pin or "{rank}" in rank_command:
+        places = [sorted(core) for core in cores()] if job.pin else []
+        rank_command = [sys.executable, "-B", str(Path(__file__).with_name("as_rank.py")), json.dumps(places), *rank_command]
+    # No grace: a job of which one rank has failed is not measured.
+    return [str(job.run), "run", *bind, "--grace", "0", "-n", str(job.ranks), "--", *rank_command]
 
 
-def _rondo(rank_command: list[str], job: Job) -> list[Launch]:
-    common = {
-        "RONDO_SIZE": str(job.ranks),
-        "RONDO_RENDEZVOUS": f"file://{job.folder / 'rendezvous'}",
-        "RONDO_TRANSPORT": job.transport,
-        "RONDO_INTERFACE": INTERFACE,
-    }
-    return _bound([Launch(rank_command, common | {"RONDO_RANK": str(rank)}) for rank in range(job.ranks)], job)
+def _rondo(rank_command: list[str], job: Job) -> Launch:
+    return Launch(_rondo_run(rank_command, job), {"RONDO_TRANSPORT": job.transport, "RONDO_INTERFACE": INTERFACE})
 
 
-def _rondo_allocated(rank_command: list[str], job: Job) -> list[Launch]:
+def _rondo_allocated(rank_command: list[str], job: Job) -> Launch:
     return _rondo([*rank_command, "allocate"], job)
 
 
-def _gloo(rank_command: list[str], job: Job) -> list[Launch]:
+def _gloo(rank_command: list[str], job: Job) -> Launch:
     store = job.folder / "store"
     store.mkdir()
-    return _bound([Launch([*rank_command, str(rank), str(job.ranks), str(store), INTERFACE]) for rank in range(job.ranks)], job)
+    return Launch(_rondo_run([*rank_command, "{rank}", "{size}", str(store), INTERFACE], job, binds=False))
 
 
-def _openmpi(rank_command: list[str], job: Job, *more: str) -> list[Launch]:
+def _openmpi(rank_command: list[str], job: Job, *more: str) -> Launch:
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     tcp = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", INTERFACE]
     network = tcp if job.transport == "tcp" else ["--mca", "btl", "vader,self"]
     pin = ["--map-by", "core", "--bind-to", "core:overload-allowed"] if job.pin else []
     launcher = [_tool("mpirun.openmpi"), *as_root, "--oversubscribe", *pin, "-n", str(job.ranks), "--mca", "pml", "ob1", *network, *more]
-    return [Launch(launcher + rank_command)]
+    return Launch(launcher + rank_command)
 
 
-def _openmpi_nocma(rank_command: list[str], job: Job) -> list[Launch]:
+def _openmpi_nocma(rank_command: list[str], job: Job) -> Launch:
     return _openmpi(rank_command, job, "--mca", "btl_vader_single_copy_mechanism", "none")
 
 
-def _mpich(rank_command: list[str], job: Job) -> list[Launch]:
+def _mpich(rank_command: list[str], job: Job) -> Launch:
     network = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": INTERFACE}
     if job.transport == "shm":
         if job.ranks > len(os.sched_getaffinity(0)):
             raise Missing("spins without yielding: over shared memory it does not finish with more ranks than cores")
         network = {"MPIR_CVAR_NOLOCAL": "0"}
     pin = ["-bind-to", "core"] if job.pin else []
-    return [Launch([_tool("mpirun.mpich"), *pin, "-n", str(job.ranks), *rank_command], network)]
+    return Launch([_tool("mpirun.mpich"), *pin, "-n", str(job.ranks), *rank_command], network)
 
 
-def _ceiling(rank_command: list[str], job: Job) -> list[Launch]:
+def _ceiling(rank_command: list[str], job: Job) -> Launch:
     # It has no name, so nothing is left of it, however the run ends.
     memory = os.memfd_create("rondo-ceiling")
-    return _bound([Launch([*rank_command, str(rank), str(job.ranks), str(memory)], descriptors=[memory]) for rank in range(job.ranks)], job)
+    return Launch(_rondo_run([*rank_command, "{rank}", "{size}", str(memory)], job), descriptors=[memory])
 
 
 def _tool(name: str) -> str:

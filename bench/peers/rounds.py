@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from statistics import fmean, median
+from time import monotonic
 from typing import NamedTuple
 
 from group import Failure, Group
 from launch import BEFORE, CEILING, RONDO
 
-ITERATIONS = range(5, 1001)
+# More would only cost memory and time between the turns.
+ITERATIONS = range(5, 200_001)
 WARM_UPS = range(1, 51)
 PROBES = 3
 
@@ -49,19 +51,23 @@ class Candidate:
         for answer in self.group.command(f"check {self.algorithm} {size}"):
             if answer != "right":
                 raise Failure(answer)
-        self.iterations = PROBES
-        self.turn(size, seconds)
+        self.iterations, tried = PROBES, 0
+        # A turn begins and ends with wake-ups, so a short one shows too few iterations.
+        while self.iterations > 2 * tried:
+            tried = self.iterations
+            self.turn(size, seconds)
 
     def turn(self, size: int, seconds: float) -> Turn:
-        """Measures one turn. Sets the next turn's iterations."""
+        """Measures one turn. Sets the iterations of the next one, that it may last `seconds`."""
         warm_up = warm_ups(self.iterations)
+        start = monotonic()
         answers = self.group.command(f"{self.command} {self.algorithm} {size} {warm_up} {self.iterations}")
+        lasted = monotonic() - start
         ranks = [[int(time) for time in answer.split()[1:]] for answer in answers]
         if any(len(times) != self.iterations for times in ranks):
             raise Failure("answers with a wrong number of times")
-        figures = figures_of(ranks)
-        self.iterations = _clamp(seconds * 1e6 / figures.p50, ITERATIONS)
-        return figures
+        self.iterations = _clamp(self.iterations * seconds / lasted, ITERATIONS)
+        return figures_of(ranks)
 
 
 @dataclass
