@@ -44,10 +44,10 @@ class Group:
     def __init__(self, name: str, ranks: int, folder: Path, seconds: float):
         self.name = name
         self.algorithms: list[str] = []
+        self.seconds = seconds
         self.control = folder / "control"
         self._log = folder / "log"
         self._size = ranks
-        self._seconds = seconds
         self._ranks: list[Rank] = []
         self._launchers: list[subprocess.Popen] = []
         self._listener = socket.socket(socket.AF_UNIX)
@@ -67,15 +67,15 @@ class Group:
             os.close(descriptor)
 
     def wait_until_ready(self) -> None:
-        deadline = time.monotonic() + self._seconds
+        deadline = time.monotonic() + self.seconds
         while len(self._ranks) < self._size:
             if any(launcher.poll() not in (None, 0) for launcher in self._launchers):
                 raise Failure(f"does not start: {self._last_words()}")
             self._listener.settimeout(0.1)
             with contextlib.suppress(TimeoutError):
-                self._ranks.append(Rank(self._listener.accept()[0], self._seconds))
+                self._ranks.append(Rank(self._listener.accept()[0], self.seconds))
             if time.monotonic() > deadline:
-                raise Failure(f"does not start in {self._seconds:g} s")
+                raise Failure(f"does not start in {self.seconds:g} s")
         answers = [answer.split() for answer in self._answers(deadline, "start")]
         if sorted(int(words[1]) for words in answers) != list(range(self._size)):
             raise Failure(f"started as something else than {self._size} ranks of one job")
@@ -84,7 +84,7 @@ class Group:
     def command(self, line: str) -> list[str]:
         """Sends the line to all ranks and returns their answers, in any order. Then sends
         "rest"."""
-        deadline = time.monotonic() + self._seconds
+        deadline = time.monotonic() + self.seconds
         self._tell(line)
         answers = self._answers(deadline, "finish")
         self._tell("rest")
@@ -129,7 +129,7 @@ class Group:
             while len(answers) < self._size:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
-                    raise Failure(f"does not {what} in {self._seconds:g} s")
+                    raise Failure(f"does not {what} in {self.seconds:g} s")
                 for key, _ in ready:
                     answer = self._receive(key.data)
                     if answer is not None:

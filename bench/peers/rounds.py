@@ -58,7 +58,8 @@ class Candidate:
             self.turn(size, seconds)
 
     def turn(self, size: int, seconds: float) -> Turn:
-        """Measures one turn. Sets the iterations of the next one, that it may last `seconds`."""
+        """Measures one turn. Sets the iterations of the next one: as many as fill `seconds`, but at
+        least five unless these would take half of the group's deadline."""
         warm_up = warm_ups(self.iterations)
         start = monotonic()
         answers = self.group.command(f"{self.command} {self.algorithm} {size} {warm_up} {self.iterations}")
@@ -66,7 +67,8 @@ class Candidate:
         ranks = [[int(time) for time in answer.split()[1:]] for answer in answers]
         if any(len(times) != self.iterations for times in ranks):
             raise Failure("answers with a wrong number of times")
-        self.iterations = _clamp(self.iterations * seconds / lasted, ITERATIONS)
+        rate = self.iterations / lasted
+        self.iterations = max(1, min(_clamp(rate * seconds, ITERATIONS), int(rate * self.group.seconds / 2)))
         return figures_of(ranks)
 
 

@@ -11,7 +11,7 @@ build = Path(sys.argv.pop())
 sys.path.insert(0, sys.argv.pop())
 
 from group import Group
-from launch import CEILING, Job, launches
+from launch import CEILING, Job, launch_of
 
 SIZES = (4, 8, 56, 60, 64, 68, 1000, 16384, 65540, 262144, 262148, 1_500_004)
 
@@ -22,7 +22,8 @@ class Ceiling(unittest.TestCase):
             with self.subTest(ranks=ranks), tempfile.TemporaryDirectory() as folder:
                 group = Group(CEILING, ranks, Path(folder), 60)
                 try:
-                    group.start(launches(CEILING, build, Job("shm", ranks, group.control, Path(folder), False)))
+                    job = Job("shm", ranks, group.control, Path(folder), False, build / "tools" / "rondo")
+                    group.start([launch_of(CEILING, build, job)])
                     group.wait_until_ready()
                     for size in SIZES:
                         self.assertEqual(group.command(f"check default {size}"), ["right"] * ranks, size)

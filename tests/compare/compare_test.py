@@ -14,7 +14,7 @@ import time
 import unittest
 from pathlib import Path
 
-COMPARE = Path(sys.argv.pop(1)).resolve()
+COMPARE, RONDO = Path(sys.argv.pop(1)).resolve(), Path(sys.argv.pop(1)).resolve()
 FAKE_RANK = Path(__file__).resolve().parent / "fake_rank.py"
 FAKE_MPIRUN = FAKE_RANK.with_name("fake_mpirun.py")
 DEADLINE = 20
@@ -51,6 +51,8 @@ class Compare(unittest.TestCase):
         for name in ("gloo", "rondo", "ceiling"):
             shutil.copy(FAKE_RANK, programs / f"peer_{name}")
             (programs / f"peer_{name}").chmod(0o755)
+        (self.folder / "tools").mkdir()
+        (self.folder / "tools" / "rondo").symlink_to(RONDO)
 
     def add_mpi(self, *names: str) -> None:
         """Adds fake peers, each with its own mpirun."""
@@ -78,8 +80,12 @@ class Compare(unittest.TestCase):
         return process.returncode, output, json.loads(file.read_text())["rows"] if file.exists() else []
 
     def processes(self) -> list[int]:
-        """The process ids of the ranks of this test that run."""
+        """The process ids of the ranks of this test that run, and of their launchers."""
         return [one for one in all_processes() if str(self.folder / "bench").encode() in command_of(one)]
+
+    def ranks(self) -> list[int]:
+        launchers = (str(self.folder / "tools").encode(), str(self.folder / "bin").encode())
+        return [one for one in self.processes() if not any(launcher in command_of(one) for launcher in launchers)]
 
     def assert_nothing_is_left(self):
         deadline = time.monotonic() + DEADLINE
@@ -205,7 +211,7 @@ class Compare(unittest.TestCase):
             with self.subTest(number):
                 process = self.start("--peers", "gloo", "--timeout", "1000", GLOO="hang")
                 deadline = time.monotonic() + DEADLINE
-                while len(self.processes()) < 4 and time.monotonic() < deadline:
+                while len(self.ranks()) < 4 and time.monotonic() < deadline:
                     time.sleep(0.05)
                 process.send_signal(number)
                 output, _ = process.communicate(timeout=DEADLINE)
@@ -219,9 +225,9 @@ class Compare(unittest.TestCase):
                                             OPENMPI="outlier", OPENMPI_US="40", GLOO_US="100", RONDO_US="200", RONDO_STARTS=str(counted))
         self.assertEqual(status, 0, output)
         row = rows[0]
-        # 12 iterations of 80 us, of which the first takes 40 ms because of the faster rank.
+        # All iterations take 80 us but the first, which is slow because of the faster rank.
         self.assertEqual((row["peers_us"]["openmpi"], row["best"], row["best_mean"]), (80, "openmpi", "gloo_fast"))
-        self.assertAlmostEqual(row["peers_mean_us"]["openmpi"], (40000 + 11 * 80) / 12)
+        self.assertAlmostEqual(row["peers_mean_us"]["openmpi"], 6 * 80)
         self.assertEqual((row["peers_mean_us"]["gloo_fast"], row["peers_mean_us"]["gloo"]), (200, 200))
         # Rondo's rank 0 takes 2, 4, 6 times 200 us in the three starts, before each of three peers.
         self.assertEqual(row["rounds"], [400] * 3 + [800] * 3 + [1200] * 3)
@@ -254,7 +260,7 @@ class Compare(unittest.TestCase):
         self.assertEqual((status, rows[0]["pin"]), (0, True), output)
         self.assertIn("ranks bound to cores", output)
         allowed = os.sched_getaffinity(0)
-        places = {tuple(line.split("|")) for line in told.read_text().splitlines()}
+        places = {tuple(line.split("|")[:4]) for line in told.read_text().splitlines()}
         for name in ("rondo", "gloo"):
             of_rank = {int(rank): set(json.loads(cores)) for which, _, rank, cores in places if which == name}
             self.assertEqual(set(of_rank), {0, 1, 2})
@@ -263,6 +269,41 @@ class Compare(unittest.TestCase):
             self.assertEqual(of_rank[0] & of_rank[1], set() if len(allowed) > 1 else allowed)
         self.assertIn("--bind-to core:overload-allowed", self.told("openmpi"))
         self.assertIn("-bind-to core", self.told("mpich"))
+
+    def test_the_ranks_of_a_library_share_a_session_without_strangers(self):
+        self.add_mpi("openmpi")
+        told = self.folder / "told"
+        before = self.folder / "before"
+        shutil.copytree(self.folder / "bench", before / "bench")  # without a `rondo run` of its own
+        for arguments in (), ("--pin",):
+            told.write_text("")
+            status, output, _ = self.compare(*arguments, "--before", str(before), "--peers", "gloo,openmpi", "--sizes", "8",
+                                             "--rounds", "1", TOLD=str(told))
+            self.assertEqual(status, 0, output)
+            sessions: dict[str, set[tuple[str, str]]] = {}
+            for line in told.read_text().splitlines():
+                name, _, rank, _, session = line.split("|")
+                sessions.setdefault(name, set()).add((rank, session))
+            self.assertEqual(set(sessions), {"rondo", "rondo_allocated", "before", "before_allocated", "gloo", "openmpi", "ceiling"})
+            jobs = {"rondo": 2, "before": 2, "openmpi": 2}  # tcp and shm; the others are started once
+            for name, found in sessions.items():
+                self.assertEqual(len({session for _, session in found}), jobs.get(name, 1), name)
+                self.assertEqual({rank for rank, _ in found}, {"0", "1"}, name)
+            everyone = [session for found in sessions.values() for session in {one for _, one in found}]
+            self.assertEqual(len(set(everyone)), len(everyone))
+
+    def test_rondo_is_bound_as_rondo_run_binds_and_gloo_is_not(self):
+        told = self.folder / "told"
+        allowed = sorted(os.sched_getaffinity(0))
+        status, output, _ = self.compare("--transport", "tcp", "--peers", "gloo", "--sizes", "8", "--rounds", "1", TOLD=str(told))
+        self.assertEqual(status, 0, output)
+        places: dict[str, set[str]] = {}
+        for line in told.read_text().splitlines():
+            places.setdefault(line.split("|")[0], set()).add(line.split("|")[3])
+        self.assertEqual(places["gloo"], {str(allowed)})
+        bound = subprocess.run([RONDO, "run", "-n", "2", "--", sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"],
+                               capture_output=True, text=True, check=True)
+        self.assertEqual(places["rondo"], set(bound.stdout.splitlines()))
 
     def test_fresh_buffers_are_asked_of_every_library(self):
         told = self.folder / "told"
@@ -293,7 +334,7 @@ class Compare(unittest.TestCase):
         for number in (signal.SIGTERM, signal.SIGKILL):
             with self.subTest(number):
                 process = self.start("--peers", "gloo", "--timeout", "1000", "--strangers", "2", GLOO="hang")
-                self.assertTrue(self.wait_for(lambda: len(self.strangers(process.pid)) == 2 and len(self.processes()) == 4))
+                self.assertTrue(self.wait_for(lambda: len(self.strangers(process.pid)) == 2 and len(self.ranks()) == 4))
                 running = self.strangers(process.pid)
                 busy = lambda one: int(stat_of(one)[11]) > 10  # hundredths of a second in user mode
                 self.assertTrue(self.wait_for(lambda: all(map(busy, running))))
