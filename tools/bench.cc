@@ -47,6 +47,7 @@ class Bench {
     setting_.ranks = communicator_.size();
     setting_.reduces = options.reduces();
     setting_.checked = options.check;
+    setting_.in_a_row = options.in_a_row;
     setting_.allocated = options.allocate;
   }
   int run();
@@ -164,8 +165,9 @@ void Bench::describe() {
       .wait();
   if (!setting_.table) return;
   deliver([&] {
-    print("# rondo {}: {} over {}, {} {}{}\n", version(), name_of(options_.operation),
+    print("# rondo {}: {} over {}, {} {}{}{}\n", version(), name_of(options_.operation),
           setting_.transport, setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks",
+          setting_.in_a_row > 1 ? fmt::format(", {} calls in a row", setting_.in_a_row) : "",
           setting_.allocated ? ", buffers from Communicator::allocate" : "");
     for (std::size_t first = 0, end; first < hosts.size(); first = end) {
       for (end = first + 1; end < hosts.size() && hosts[end] == hosts[first];) ++end;
@@ -339,11 +341,14 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
     ranks_options.interfaces = {"lo"};  // as spawn_ranks() sets it
   const SystemInfo info = gather_info(ranks_options);
   if (!info.interface_error.empty()) throw UsageError(info.interface_error);
-  const double needed = 2.0 * static_cast<double>(options.sizes.back()) * ranks;
+  const double needed = 2.0 * static_cast<double>(options.sizes.back()) *
+                        static_cast<double>(options.in_a_row) * ranks;
   if (info.memory_bytes > 0 && needed > static_cast<double>(info.memory_bytes))
     throw UsageError(
-        fmt::format("--maxbytes {}: {} ranks need {} for their buffers, this machine has {}",
-                    base::describe_bytes(options.sizes.back()), ranks,
+        fmt::format("--maxbytes {}{}: {} ranks need {} for their buffers, this machine has {}",
+                    base::describe_bytes(options.sizes.back()),
+                    options.in_a_row > 1 ? fmt::format(", --agg_iters {}", options.in_a_row) : "",
+                    ranks,
                     base::describe_bytes(static_cast<std::uint64_t>(needed)),
                     base::describe_bytes(info.memory_bytes)));
   SpawnOptions spawn;

@@ -24,6 +24,7 @@ namespace {
 constexpr std::uint64_t default_min = 8, default_max = std::uint64_t{64} << 20, default_factor = 4,
                         default_step = std::uint64_t{1} << 20;
 constexpr std::size_t most_rows = 100'000;
+constexpr std::uint64_t most_in_a_row = 100'000;
 
 template <class T>
 std::vector<std::string> all_names(int count) {
@@ -213,6 +214,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("-n,--iters", flags.iterations,
       "Timed iterations (default: as many as fit into a second, at least 10, at most 200)");
   add("-w,--warmup_iters", flags.warmups, "Untimed iterations before those (default 2)");
+  add("-m,--agg_iters", flags.in_a_row,
+      "Calls of one iteration: all are started, then waited for; times are those of one call "
+      "(default 1)");
   add("-c,--check", flags.check,
       "Check every result of the timed iterations; 0 switches the check off (default 1)");
   add("-d,--datatype", flags.type,
@@ -267,6 +271,13 @@ BenchOptions interpret(const BenchFlags& flags) {
     options.iterations = parse_number("--iters", flags.iterations, 1, 1'000'000'000);
   if (!flags.warmups.empty())
     options.warmups = parse_number("--warmup_iters", flags.warmups, 0, 1'000'000);
+  if (!flags.in_a_row.empty())
+    options.in_a_row = parse_number("--agg_iters", flags.in_a_row, 1, most_in_a_row);
+  if (options.in_a_row > 1 &&
+      options.sizes.back() > std::numeric_limits<std::uint64_t>::max() / 2 / options.in_a_row)
+    throw UsageError(fmt::format("--agg_iters {}: so many buffers of --maxbytes {} do not fit into "
+                                 "any memory",
+                                 options.in_a_row, base::describe_bytes(options.sizes.back())));
   if (!flags.check.empty())
     options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
   if (!flags.ranks.empty())

@@ -19,7 +19,7 @@ namespace rondo::tools {
 // the messages.
 struct BenchFlags {
   std::string operation = "all_reduce";
-  std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, check,
+  std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row, check,
       type = "f32", op = "sum", root = "0";
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
       deadline, bind;
@@ -36,6 +36,7 @@ struct BenchOptions {
   std::vector<int> roots;        // one unused entry without a root; until settle() -1: all ranks
   std::uint64_t iterations = 0;  // 0: by time
   std::uint64_t warmups = 2;
+  std::uint64_t in_a_row = 1;  // calls of one iteration, started before the first is waited for
   bool check = true;
   bool ceiling = true;
   bool allocate = false;                // buffers from Communicator::allocate

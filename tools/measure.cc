@@ -22,6 +22,11 @@ std::byte* bytes_of(const Buffer& buffer) {
   return static_cast<std::byte*>(buffer.data);
 }
 
+// Calls of one iteration lie that far apart, so that they share no cache line.
+std::size_t distance_of(std::size_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}
+
 // The smallest time that at least this share of the sorted times does not exceed.
 double percentile(const std::vector<double>& sorted, double share) {
   const auto place =
@@ -37,10 +42,13 @@ Measurement::Measurement(Communicator& communicator, const BenchOptions& options
       options_(options),
       hook_(std::move(hook)),
       pattern_(Call{Collective::barrier}) {
+  works_.resize(options.in_a_row);
   const std::size_t largest = options.sizes.back();
   if (largest == 0) return;
-  in_ = options.allocate ? communicator.allocate(largest) : Memory(largest);
-  out_ = options.allocate ? communicator.allocate(largest) : Memory(largest);
+  const std::size_t bytes =
+      options.in_a_row == 1 ? largest : distance_of(largest) * options.in_a_row;
+  in_ = options.allocate ? communicator.allocate(bytes) : Memory(bytes);
+  out_ = options.allocate ? communicator.allocate(bytes) : Memory(bytes);
 }
 
 void Measurement::choose(DType type, ReduceOp op, int root) {
@@ -87,15 +95,22 @@ void Measurement::for_each_part(const Operands& operands, Function function) con
   }
 }
 
-// Fills the output with values that are all wrong, then writes the input of this iteration. An
-// output that lies within the input is only overwritten by the input.
-void Measurement::prepare(const Operands& operands, bool in_place) {
-  ++iteration_;
+// The operands of one call of an iteration.
+Measurement::Operands Measurement::operands_of(std::size_t call, const Operands& first) const {
+  Operands operands = first;
+  if (operands.in.data != nullptr) operands.in.data = bytes_of(first.in) + call * distance_;
+  if (operands.out.data != nullptr) operands.out.data = bytes_of(first.out) + call * distance_;
+  return operands;
+}
+
+// Fills the output with values that are all wrong, then writes the input. An output that lies
+// within the input is only overwritten by the input. data: says which values.
+void Measurement::prepare(const Operands& operands, bool in_place, std::uint64_t data) {
   if (writes() && !(in_place && reads() && !traits().gathers()))
     for_each_part(operands, [&](const Part& part) {
-      pattern_.poison(part.data, part.first, part.count, iteration_, part.block);
+      pattern_.poison(part.data, part.first, part.count, data, part.block);
     });
-  if (reads()) pattern_.fill_input(bytes_of(operands.in), 0, operands.in.count, iteration_);
+  if (reads()) pattern_.fill_input(bytes_of(operands.in), 0, operands.in.count, data);
 }
 
 Work Measurement::start(const Operands& operands) {
@@ -126,32 +141,48 @@ Work Measurement::start(const Operands& operands) {
   }
 }
 
-std::uint64_t Measurement::check(const Operands& operands) const {
+std::uint64_t Measurement::check(const Operands& operands, std::uint64_t data) const {
   std::uint64_t wrong = 0;
   if (!writes()) return wrong;
   for_each_part(operands, [&](const Part& part) {
-    wrong += pattern_.count_wrong(part.data, part.first, part.count, iteration_, part.block);
+    wrong += pattern_.count_wrong(part.data, part.first, part.count, data, part.block);
   });
   return wrong;
 }
 
-// Runs one iteration. Returns the microseconds of its call on this rank.
-double Measurement::iterate(const Operands& operands, bool in_place) {
-  if (checked_) prepare(operands, in_place);
+void Measurement::prepare_all(const Operands& first, bool in_place) {
+  for (std::size_t call = 0; call < works_.size(); ++call)
+    prepare(operands_of(call, first), in_place, ++calls_);
+}
+
+// Returns the wrong elements of the calls that prepare_all() has prepared.
+std::uint64_t Measurement::check_all(const Operands& first) const {
+  std::uint64_t wrong = 0;
+  for (std::size_t call = 0; call < works_.size(); ++call)
+    wrong += check(operands_of(call, first), calls_ - works_.size() + call + 1);
+  return wrong;
+}
+
+// Runs one iteration. Returns the microseconds of a call on this rank.
+double Measurement::iterate(const Operands& first, bool in_place) {
+  if (checked_) prepare_all(first, in_place);
   communicator_.barrier().wait();
   const auto begin = Clock::now();
-  start(operands).wait();
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+  for (std::size_t call = 0; call < works_.size(); ++call)
+    works_[call] = start(operands_of(call, first));
+  for (Work& work : works_) work.wait();
+  const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
+  return time.count() / static_cast<double>(works_.size());
 }
 
 // Runs the warmup iterations. Returns how many timed iterations to run: what was asked for, or as
 // many as fit into a second, judged by the last warmup. All ranks get the same number.
-std::uint64_t Measurement::choose_iterations(const Operands& operands, bool in_place) {
+std::uint64_t Measurement::choose_iterations(const Operands& first, bool in_place) {
   double seconds = 0;
   for (std::uint64_t i = 0; i < options_.warmups; ++i) {
     const auto begin = Clock::now();
-    iterate(operands, in_place);
-    if (checked_) check(operands);
+    iterate(first, in_place);
+    if (checked_) check_all(first);
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   }
   if (options_.iterations > 0) return options_.iterations;
@@ -183,12 +214,13 @@ Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   cut(row.count);
   const Operands operands = place(row.count, in_place);
   checked_ = options_.check && row.bytes > 0;
-  if (!options_.check && row.bytes > 0) prepare(operands, in_place);
+  distance_ = distance_of(row.bytes);
+  if (!options_.check && row.bytes > 0) prepare_all(operands, in_place);
   std::vector<double> times(choose_iterations(operands, in_place));
   for (std::size_t i = 0; i < times.size(); ++i) {
     hook_(i, times.size());
     times[i] = iterate(operands, in_place);
-    if (checked_) row.wrong += check(operands);
+    if (checked_) row.wrong += check_all(operands);
   }
   maximum_over_ranks(communicator_, times);
   if (checked_) row.wrong = sum_over_ranks(communicator_, row.wrong);

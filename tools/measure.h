@@ -16,7 +16,7 @@
 namespace rondo::tools {
 
 // One result: the out-of-place or the in-place half of a table row. The time of an iteration is
-// that of its slowest rank.
+// that of its slowest rank, divided by the number of its calls.
 struct Row {
   std::uint64_t bytes = 0;  // of the larger buffer
   // Elements that the operation is called with; for all_gather, reduce_scatter, gather and scatter
@@ -71,11 +71,14 @@ class Measurement {
   bool writes() const { return base::holds_some(traits().out, call_.rank == call_.root); }
   template <class Function>
   void for_each_part(const Operands& operands, Function function) const;
-  void prepare(const Operands& operands, bool in_place);
+  Operands operands_of(std::size_t call, const Operands& first) const;
+  void prepare(const Operands& operands, bool in_place, std::uint64_t data);
   Work start(const Operands& operands);
-  std::uint64_t check(const Operands& operands) const;
-  double iterate(const Operands& operands, bool in_place);
-  std::uint64_t choose_iterations(const Operands& operands, bool in_place);
+  std::uint64_t check(const Operands& operands, std::uint64_t data) const;
+  void prepare_all(const Operands& first, bool in_place);
+  std::uint64_t check_all(const Operands& first) const;
+  double iterate(const Operands& first, bool in_place);
+  std::uint64_t choose_iterations(const Operands& first, bool in_place);
 
   Communicator& communicator_;
   const BenchOptions& options_;
@@ -86,8 +89,10 @@ class Measurement {
   std::vector<std::size_t> counts_;  // of the blocks of the row that is being measured
   std::size_t before_ = 0;           // elements in the blocks before this rank's
   bool checked_ = false;
-  // Counts through all rows, so that every iteration of every row has its own data.
-  std::uint64_t iteration_ = 0;
+  std::size_t distance_ = 0;  // bytes from a call's buffers to those of the next in its iteration
+  std::vector<Work> works_;   // the calls of an iteration
+  // Counts calls through all rows, so that each has its own data.
+  std::uint64_t calls_ = 0;
 };
 
 }  // namespace rondo::tools
