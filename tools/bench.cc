@@ -48,6 +48,7 @@ class Bench {
     setting_.reduces = options.reduces();
     setting_.checked = options.check;
     setting_.in_a_row = options.in_a_row;
+    setting_.fresh = options.writes_anew();
     setting_.allocated = options.allocate;
   }
   int run();
@@ -165,9 +166,10 @@ void Bench::describe() {
       .wait();
   if (!setting_.table) return;
   deliver([&] {
-    print("# rondo {}: {} over {}, {} {}{}{}\n", version(), name_of(options_.operation),
+    print("# rondo {}: {} over {}, {} {}{}{}{}\n", version(), name_of(options_.operation),
           setting_.transport, setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks",
           setting_.in_a_row > 1 ? fmt::format(", {} calls in a row", setting_.in_a_row) : "",
+          setting_.fresh ? ", inputs written anew" : ", inputs used again",
           setting_.allocated ? ", buffers from Communicator::allocate" : "");
     for (std::size_t first = 0, end; first < hosts.size(); first = end) {
       for (end = first + 1; end < hosts.size() && hosts[end] == hosts[first];) ++end;
@@ -348,8 +350,7 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
         fmt::format("--maxbytes {}{}: {} ranks need {} for their buffers, this machine has {}",
                     base::describe_bytes(options.sizes.back()),
                     options.in_a_row > 1 ? fmt::format(", --agg_iters {}", options.in_a_row) : "",
-                    ranks,
-                    base::describe_bytes(static_cast<std::uint64_t>(needed)),
+                    ranks, base::describe_bytes(static_cast<std::uint64_t>(needed)),
                     base::describe_bytes(info.memory_bytes)));
   SpawnOptions spawn;
   spawn.ranks = ranks;

@@ -258,6 +258,9 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "--allocate", flags.allocate,
       "Take the buffers from Communicator::allocate: ranks that share memory work on them in one "
       "pass");
+  command.add_flag("--fresh", flags.fresh,
+                   "Write the inputs anew before every iteration, untimed, as a backward pass does "
+                   "with gradients; the check always does, so this is for -c 0");
 }
 
 BenchOptions interpret(const BenchFlags& flags) {
@@ -273,11 +276,13 @@ BenchOptions interpret(const BenchFlags& flags) {
     options.warmups = parse_number("--warmup_iters", flags.warmups, 0, 1'000'000);
   if (!flags.in_a_row.empty())
     options.in_a_row = parse_number("--agg_iters", flags.in_a_row, 1, most_in_a_row);
-  if (options.in_a_row > 1 &&
-      options.sizes.back() > std::numeric_limits<std::uint64_t>::max() / 2 / options.in_a_row)
-    throw UsageError(fmt::format("--agg_iters {}: so many buffers of --maxbytes {} do not fit into "
-                                 "any memory",
-                                 options.in_a_row, base::describe_bytes(options.sizes.back())));
+  // Beyond that the bytes of all ranks, for which start_ranks() finds memory, overflow 64 bits.
+  if (options.sizes.back() >
+      std::numeric_limits<std::uint64_t>::max() / (2 * most_ranks) / options.in_a_row)
+    throw UsageError(
+        fmt::format("--maxbytes {}, --agg_iters {}: so many buffers of that size fit "
+                    "into no memory; give a smaller size or fewer calls",
+                    base::describe_bytes(options.sizes.back()), options.in_a_row));
   if (!flags.check.empty())
     options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
   if (!flags.ranks.empty())
@@ -290,6 +295,7 @@ BenchOptions interpret(const BenchFlags& flags) {
         "--min-bandwidth: a barrier moves no data, so it has no bandwidth; leave the flag out");
   options.ceiling = !flags.no_ceiling && options.operation != Collective::barrier;
   options.allocate = flags.allocate;
+  options.fresh = flags.fresh;
   refuse_one_file(flags);
   options.json = flags.json;
   options.csv = flags.csv;

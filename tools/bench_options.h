@@ -23,7 +23,7 @@ struct BenchFlags {
       type = "f32", op = "sum", root = "0";
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
       deadline, bind;
-  bool no_ceiling = false, allocate = false;
+  bool no_ceiling = false, allocate = false, fresh = false;
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
 
@@ -38,6 +38,7 @@ struct BenchOptions {
   std::uint64_t warmups = 2;
   std::uint64_t in_a_row = 1;  // calls of one iteration, started before the first is waited for
   bool check = true;
+  bool fresh = false;
   bool ceiling = true;
   bool allocate = false;                // buffers from Communicator::allocate
   std::optional<int> ranks;             // of --ranks
@@ -48,6 +49,8 @@ struct BenchOptions {
 
   bool reduces() const;
   bool rooted() const;
+  // Whether inputs are written before every iteration: with a check they always are.
+  bool writes_anew() const { return check || fresh; }
   // False when the standard output is one of the files.
   bool shows_table() const;
 };

@@ -103,14 +103,13 @@ Measurement::Operands Measurement::operands_of(std::size_t call, const Operands&
   return operands;
 }
 
-// Fills the output with values that are all wrong, then writes the input. An output that lies
-// within the input is only overwritten by the input. data: says which values.
-void Measurement::prepare(const Operands& operands, bool in_place, std::uint64_t data) {
-  if (writes() && !(in_place && reads() && !traits().gathers()))
-    for_each_part(operands, [&](const Part& part) {
-      pattern_.poison(part.data, part.first, part.count, data, part.block);
-    });
-  if (reads()) pattern_.fill_input(bytes_of(operands.in), 0, operands.in.count, data);
+// Fills the output with values that are all wrong. An output that lies within the input is left to
+// the input. data: says which values.
+void Measurement::poison(const Operands& operands, bool in_place, std::uint64_t data) {
+  if (!writes() || (in_place && reads() && !traits().gathers())) return;
+  for_each_part(operands, [&](const Part& part) {
+    pattern_.poison(part.data, part.first, part.count, data, part.block);
+  });
 }
 
 Work Measurement::start(const Operands& operands) {
@@ -150,12 +149,18 @@ std::uint64_t Measurement::check(const Operands& operands, std::uint64_t data) c
   return wrong;
 }
 
-void Measurement::prepare_all(const Operands& first, bool in_place) {
-  for (std::size_t call = 0; call < works_.size(); ++call)
-    prepare(operands_of(call, first), in_place, ++calls_);
+// Writes the inputs of an iteration, after the outputs where they are checked: in place both may
+// overlap.
+void Measurement::write_all(const Operands& first, bool in_place) {
+  for (std::size_t call = 0; call < works_.size(); ++call) {
+    const Operands operands = operands_of(call, first);
+    ++calls_;
+    if (checked_) poison(operands, in_place, calls_);
+    if (reads()) pattern_.fill_input(bytes_of(operands.in), 0, operands.in.count, calls_);
+  }
 }
 
-// Returns the wrong elements of the calls that prepare_all() has prepared.
+// Returns the wrong elements of the calls that write_all() has prepared.
 std::uint64_t Measurement::check_all(const Operands& first) const {
   std::uint64_t wrong = 0;
   for (std::size_t call = 0; call < works_.size(); ++call)
@@ -165,7 +170,7 @@ std::uint64_t Measurement::check_all(const Operands& first) const {
 
 // Runs one iteration. Returns the microseconds of a call on this rank.
 double Measurement::iterate(const Operands& first, bool in_place) {
-  if (checked_) prepare_all(first, in_place);
+  if (fresh_) write_all(first, in_place);
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   for (std::size_t call = 0; call < works_.size(); ++call)
@@ -202,7 +207,7 @@ Row Measurement::describe(std::uint64_t bytes, bool in_place) const {
   row.bytes = row.count * width * parts;
   row.type = call_.type;
   row.op = call_.op;
-  row.root = options_.rooted() ? call_.root : -1;
+  row.root = traits().rooted() ? call_.root : -1;
   row.in_place = in_place;
   row.algorithm = communicator_.algorithm(call_.operation, row.count, call_.type);
   row.traffic = traffic_of(call_.operation, call_.size, row.bytes, in_place);
@@ -215,7 +220,8 @@ Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   const Operands operands = place(row.count, in_place);
   checked_ = options_.check && row.bytes > 0;
   distance_ = distance_of(row.bytes);
-  if (!options_.check && row.bytes > 0) prepare_all(operands, in_place);
+  fresh_ = options_.writes_anew() && row.bytes > 0;
+  if (!fresh_ && row.bytes > 0) write_all(operands, in_place);
   std::vector<double> times(choose_iterations(operands, in_place));
   for (std::size_t i = 0; i < times.size(); ++i) {
     hook_(i, times.size());

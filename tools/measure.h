@@ -72,10 +72,10 @@ class Measurement {
   template <class Function>
   void for_each_part(const Operands& operands, Function function) const;
   Operands operands_of(std::size_t call, const Operands& first) const;
-  void prepare(const Operands& operands, bool in_place, std::uint64_t data);
+  void poison(const Operands& operands, bool in_place, std::uint64_t data);
   Work start(const Operands& operands);
   std::uint64_t check(const Operands& operands, std::uint64_t data) const;
-  void prepare_all(const Operands& first, bool in_place);
+  void write_all(const Operands& first, bool in_place);
   std::uint64_t check_all(const Operands& first) const;
   double iterate(const Operands& first, bool in_place);
   std::uint64_t choose_iterations(const Operands& first, bool in_place);
@@ -89,6 +89,7 @@ class Measurement {
   std::vector<std::size_t> counts_;  // of the blocks of the row that is being measured
   std::size_t before_ = 0;           // elements in the blocks before this rank's
   bool checked_ = false;
+  bool fresh_ = false;  // inputs are written before every iteration, not only before the first
   std::size_t distance_ = 0;  // bytes from a call's buffers to those of the next in its iteration
   std::vector<Work> works_;   // the calls of an iteration
   // Counts calls through all rows, so that each has its own data.

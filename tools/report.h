@@ -23,6 +23,7 @@ struct Setting {
   bool reduces = true;
   bool checked = true;
   std::uint64_t in_a_row = 1;  // calls of one iteration
+  bool fresh = true;           // inputs are written before every iteration
   bool allocated = false;
   bool shared_memory = false;  // ceilings are for memory traffic, otherwise for bus bandwidth
   bool has_ceiling = false;

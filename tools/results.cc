@@ -51,11 +51,11 @@ std::string json_row(const Setting& setting, const Row& row) {
 
 std::string csv_row(const Setting& setting, const Row& row) {
   return fmt::format(
-      "{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{:.2f}\n",
+      "{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{:.2f}\n",
       name_of(setting.operation), setting.transport, setting.ranks, name_of(setting.bound),
-      row.bytes, row.count, name_of(row.type), op_name(setting, row), row.in_place, row.algorithm,
-      row.min_us, row.p50_us, row.p99_us, row.algbw, row.busbw, row.wrong, row.ceiling,
-      percent_of_ceiling(setting, row));
+      setting.in_a_row, setting.fresh, row.bytes, row.count, name_of(row.type),
+      op_name(setting, row), row.in_place, row.algorithm, row.min_us, row.p50_us, row.p99_us,
+      row.algbw, row.busbw, row.wrong, row.ceiling, percent_of_ceiling(setting, row));
 }
 
 }  // namespace
@@ -70,12 +70,15 @@ void Results::begin(const Setting& setting) {
   if (json_)
     json_->text = fmt::format(
         "{{\n  \"operation\": \"{}\",\n  \"transport\": {},\n  \"ranks\": {},\n"
-        "  \"binding\": \"{}\",\n  \"processors\": \"{}\",\n  \"results\": [",
+        "  \"binding\": \"{}\",\n  \"processors\": \"{}\",\n  \"agg_iters\": {},\n"
+        "  \"fresh\": {},\n  \"results\": [",
         name_of(setting.operation), one_line(setting.transport), setting.ranks,
-        name_of(setting.bound), base::describe_processors(setting.processors));
+        name_of(setting.bound), base::describe_processors(setting.processors), setting.in_a_row,
+        setting.fresh);
   if (csv_)
     csv_->text =
-        "operation,transport,ranks,binding,bytes,count,type,op,in_place,algorithm,min_us,p50_us,"
+        "operation,transport,ranks,binding,agg_iters,fresh,bytes,count,type,op,in_place,algorithm,"
+        "min_us,p50_us,"
         "p99_us,"
         "algbw,busbw,"
         "wrong,ceiling,ceiling_percent\n";

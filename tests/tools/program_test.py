@@ -44,7 +44,7 @@ class Bench(unittest.TestCase):
     def test_title(self):
         for flags in [], ["--allocate"]:
             result = self.bench("--ranks", 2, "-b", "1K", "-e", "1K", *QUICK, *flags)
-            self.assertIn("all_reduce over shm, 2 ranks" + (", buffers from Communicator::allocate\n" if flags else "\n"), result.stdout)
+            self.assertIn("all_reduce over shm, 2 ranks, inputs written anew" + (", buffers from Communicator::allocate\n" if flags else "\n"), result.stdout)
             self.assertEqual((rows(result.stdout)[0][10], rows(result.stdout)[0][17]), ("-", "-"))
 
     def test_own_steps_end_with_the_largest_size(self):
@@ -98,13 +98,30 @@ class Bench(unittest.TestCase):
         result = self.bench("-c", 0, "--ranks", 2, "-b", "1K", "-e", "1K", *QUICK)
         self.assertEqual(rows(result.stdout)[0][11], "N/A")
 
+    def test_fresh_is_shown(self):
+        flags = ["--ranks", 2, "-b", "1K", "-e", "1K", *QUICK]
+        for more, fresh in ([], True), (["--fresh"], True), (["-c", 0], False), (["-c", 0, "--fresh"], True):
+            with self.subTest(flags=more):
+                title = "inputs written anew" if fresh else "inputs used again"
+                self.assertIn(f"all_reduce over shm, 2 ranks, {title}\n", self.bench(*flags, *more).stdout)
+                self.assertIs(json.loads(self.bench(*flags, *more, "--json", "-").stdout)["fresh"], fresh)
+
+    def test_every_operation_with_calls_in_a_row(self):
+        for operation in ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter",
+                          "all_to_all", "all_gather_v", "reduce_scatter_v", "barrier"):
+            for more in ["--fresh"], ["--fresh", "-c", 0], ["--allocate"]:
+                with self.subTest(operation=operation, flags=more):
+                    result = self.bench(operation, "--ranks", 3, "-b", 12, "-e", "120K", "-f", 100, "-m", 5, *more, *QUICK)
+                    self.assertIn(", 5 calls in a row", result.stdout)
+                    self.assertIn("not checked" if "-c" in more else " 0 OK", result.stdout)
+
     def test_json_and_csv(self):
         with tempfile.TemporaryDirectory() as folder:
             path, table = pathlib.Path(folder) / "out.json", pathlib.Path(folder) / "out.csv"
             path.write_text("something longer than nothing" * 1000)
             self.bench("-b", "1K", "-e", "2K", "-i", "1K", "--ranks", 2, "--json", path, "--csv", table, *QUICK)
             document = json.loads(path.read_text())
-            self.assertEqual(list(document), ["operation", "transport", "ranks", "binding", "processors", "results", "complete"])
+            self.assertEqual(list(document), ["operation", "transport", "ranks", "binding", "processors", "agg_iters", "fresh", "results", "complete"])
             self.assertEqual((document["operation"], document["transport"], document["ranks"]), ("all_reduce", "shm", 2))
             self.assertEqual([row["bytes"] for row in document["results"]], [1024, 1024, 2048, 2048])
             self.assertEqual([row["in_place"] for row in document["results"]], [False, True] * 2)
@@ -114,7 +131,7 @@ class Bench(unittest.TestCase):
                 self.assertLessEqual(row["p50_us"], row["p99_us"])
             with table.open() as file:
                 lines = list(csv.DictReader(file))
-            self.assertEqual(list(lines[0]), ["operation", "transport", "ranks", "binding"] + COLUMNS)
+            self.assertEqual(list(lines[0]), ["operation", "transport", "ranks", "binding", "agg_iters", "fresh"] + COLUMNS)
             self.assertEqual([int(line["bytes"]) for line in lines], [1024, 1024, 2048, 2048])
             self.assertEqual(lines[1]["in_place"], "true")
 
@@ -128,7 +145,7 @@ class Bench(unittest.TestCase):
             self.assertEqual(document["binding"], "core")
             self.assertEqual(document["processors"].split("-")[0].split(",")[0], str(cores[0]))
             line = self.bench("--ranks", 1, *flags, "--csv", "-").stdout.splitlines()[1]
-            self.assertTrue(line.startswith("all_reduce,none,1,core,64,"), line)
+            self.assertTrue(line.startswith("all_reduce,none,1,core,1,true,64,"), line)
         if os.cpu_count() == len(cores):
             self.assertIn("# rank 0 is not bound\n", self.bench("--ranks", 1, "--bind", "none", *flags).stdout)
 
@@ -172,6 +189,9 @@ class Bench(unittest.TestCase):
             ("-f", "0"): ["--stepfactor 0"],
             ("-i", "0"): ["--stepbytes 0"],
             ("-n", "0"): ["--iters 0"],
+            ("-m", "0"): ["--agg_iters 0"],
+            ("-m", "100000", "-e", "60T"): ["--maxbytes 60 TiB, --agg_iters 100000", "fit into no memory"],
+            ("-m", "100000", "-e", "1G"): ["--maxbytes 1 GiB, --agg_iters 100000", "this machine has"],
             ("-b", "many"): ["--minbytes many", "K, M, G"],
             ("-r", "-1"): ["--root -1"],
             ("-r", "4"): ["--root 4", "0 to 3"],
