@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What lies in a rank's area (Windows::area) for the direct algorithms, for each lane: posts,
-// counters, small values, and slots. The rank writes its own area, and all ranks read it. Numbers
+// counters, values, and slots. The rank writes its own area, and all ranks read it. Numbers
 // only grow; a reader compares them and never computes an address from them. protocol.h says when
 // each part may be written and read.
 #pragma once
@@ -19,12 +19,38 @@
 
 namespace rondo::direct {
 
-// Says "I have called the direct operation `sequence` of this lane". Two posts take turns.
+// Says "I have called the direct operation `sequence` of this lane".
 struct alignas(64) DirectPost {
   std::uint64_t sequence = 0;         // stored last
   std::uint64_t check = 0;            // hash of the call and its number
-  std::array<std::byte, 48> value{};  // a larger one lies in DirectArea::eager()
+  std::array<std::byte, 48> value{};  // a larger one lies in DirectArea::value()
 };
+
+// The rings: how many calls of each may be under way, and the room for one value. A ring has twice
+// as many places as calls. A row of calls that are waited for one by one goes through all of them,
+// so the rings of larger values are small enough for a cache.
+struct RingShape {
+  std::uint64_t depth;
+  std::size_t value_bytes;
+  constexpr std::uint64_t places() const noexcept { return 2 * depth; }  // a power of two
+  constexpr std::uint64_t place(std::uint64_t number) const noexcept {
+    return number & (places() - 1);
+  }
+  constexpr std::size_t bytes() const noexcept { return places() * value_bytes; }
+};
+inline constexpr std::array<RingShape, ring_kinds> direct_rings{
+    {{64, sizeof(DirectPost::value)}, {16, std::size_t{1} << 10}, {4, std::size_t{16} << 10}}};
+constexpr const RingShape& shape_of(Ring ring) noexcept {
+  return direct_rings[static_cast<std::size_t>(ring)];
+}
+inline constexpr std::size_t direct_posts = shape_of(Ring::posts).places();
+// The largest value that every rank reads in full. Beyond it the ranks share the work.
+inline constexpr std::size_t most_eager_bytes = shape_of(Ring::long_values).value_bytes;
+// Requires bytes <= most_eager_bytes.
+constexpr Ring ring_for(std::size_t bytes) noexcept {
+  if (bytes <= shape_of(Ring::posts).value_bytes) return Ring::posts;
+  return bytes <= shape_of(Ring::short_values).value_bytes ? Ring::short_values : Ring::long_values;
+}
 
 // Chunks done, counted over all operations of the lane.
 struct alignas(64) DirectCounters {
@@ -38,13 +64,12 @@ struct alignas(64) DirectDetails {
 };
 
 struct DirectControl {
-  DirectPost posts[2];
+  DirectPost posts[direct_posts];
   DirectCounters counters;
-  DirectDetails details[2];
+  DirectDetails details[direct_posts];
 };
 
-inline constexpr std::size_t direct_control_bytes = 4096;
-inline constexpr std::size_t direct_eager_bytes = std::size_t{32} << 10;  // room for one value
+inline constexpr std::size_t direct_control_bytes = std::size_t{32} << 10;
 inline constexpr std::uint32_t direct_slots = 8;
 inline constexpr std::size_t direct_bulk_slot_bytes = std::size_t{64} << 10;
 inline constexpr std::size_t direct_urgent_slot_bytes = std::size_t{32} << 10;
@@ -56,7 +81,8 @@ constexpr std::size_t direct_slot_bytes(Priority lane) noexcept {
   return lane == Priority::bulk ? direct_bulk_slot_bytes : direct_urgent_slot_bytes;
 }
 constexpr std::size_t direct_lane_bytes(Priority lane) noexcept {
-  return direct_control_bytes + 2 * direct_eager_bytes + direct_slots * direct_slot_bytes(lane);
+  return direct_control_bytes + shape_of(Ring::short_values).bytes() +
+         shape_of(Ring::long_values).bytes() + direct_slots * direct_slot_bytes(lane);
 }
 static_assert(direct_lane_bytes(Priority::bulk) + direct_lane_bytes(Priority::urgent) <=
               transports::window_area_bytes);
@@ -69,15 +95,29 @@ class DirectArea {
         slot_bytes_(direct_slot_bytes(lane)) {}
 
   DirectControl& control() const noexcept { return *reinterpret_cast<DirectControl*>(base_); }
-  std::byte* eager(std::uint64_t sequence) const noexcept {
-    return base_ + direct_control_bytes + sequence % 2 * direct_eager_bytes;
+  DirectPost& post(std::uint64_t sequence) const noexcept {
+    return control().posts[sequence % direct_posts];
+  }
+  DirectDetails& details(std::uint64_t sequence) const noexcept {
+    return control().details[sequence % direct_posts];
+  }
+  // The value of the ring's call of that number.
+  std::byte* value(Ring ring, std::uint64_t number) const noexcept {
+    if (ring == Ring::posts) return post(number).value.data();
+    const RingShape& shape = shape_of(ring);
+    return values(ring) + shape.place(number) * shape.value_bytes;
   }
   std::byte* slot(std::uint64_t chunk) const noexcept {
-    return base_ + direct_control_bytes + 2 * direct_eager_bytes +
+    return values(Ring::long_values) + shape_of(Ring::long_values).bytes() +
            chunk % direct_slots * slot_bytes_;
   }
 
  private:
+  std::byte* values(Ring ring) const noexcept {
+    return base_ + direct_control_bytes +
+           (ring == Ring::long_values ? shape_of(Ring::short_values).bytes() : 0);
+  }
+
   std::byte* base_;
   std::size_t slot_bytes_;
 };
@@ -102,16 +142,17 @@ class DirectFlags {
   std::size_t rank() const noexcept { return rank_; }
   std::size_t size() const noexcept { return areas_.size(); }
   static constexpr std::uint64_t slots() noexcept { return direct_slots; }
+  static constexpr std::uint64_t depth(Ring ring) noexcept { return shape_of(ring).depth; }
   const DirectArea& area(std::size_t rank) const noexcept { return areas_[rank]; }
 
   bool posted(std::size_t rank, std::uint64_t sequence) const noexcept {
-    return load_acquire(post_of(rank, sequence).sequence) == sequence;
+    return load_acquire(areas_[rank].post(sequence).sequence) == sequence;
   }
-  bool agrees(std::size_t rank, std::uint64_t sequence, std::uint64_t check) const noexcept {
-    return post_of(rank, sequence).check == check;
+  bool agrees(std::size_t rank, std::uint64_t sequence) const noexcept {
+    return areas_[rank].post(sequence).check == areas_[rank_].post(sequence).check;
   }
   void post(std::uint64_t sequence, std::uint64_t check) const {
-    DirectPost& mine = post_of(rank_, sequence);
+    DirectPost& mine = areas_[rank_].post(sequence);
     mine.check = check;
     store_release(mine.sequence, sequence);
     windows_.notify();
@@ -125,9 +166,6 @@ class DirectFlags {
   }
 
  private:
-  DirectPost& post_of(std::size_t rank, std::uint64_t sequence) const noexcept {
-    return areas_[rank].control().posts[sequence % 2];
-  }
   std::uint64_t& counter_of(std::size_t rank, Counter counter) const noexcept {
     return areas_[rank].control().counters.done[static_cast<std::size_t>(counter)];
   }

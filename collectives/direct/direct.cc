@@ -15,9 +15,6 @@ namespace rondo::direct {
 
 namespace {
 
-// The largest value that every rank reads in full. Beyond it the ranks share the work.
-constexpr std::size_t most_eager_bytes = std::size_t{16} << 10;
-static_assert(most_eager_bytes <= direct_eager_bytes);
 // The chunk of buffers in windows, which grows where a rank's part would be less than the second
 // number. It bounds the time of one advance().
 constexpr std::size_t window_chunk_bytes = std::size_t{512} << 10,
@@ -49,74 +46,93 @@ DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& option
 
 void DirectLane::begin(engine::DirectOperation& operation) {
   operation.next_direct = nullptr;
-  (last_ == nullptr || first_ == nullptr ? first_ : last_->next_direct) = &operation;
+  (first_ == nullptr ? first_ : last_->next_direct) = &operation;
   last_ = &operation;
-  if (first_ == &operation) post();
+  if (next_ != nullptr) return;
+  next_ = &operation;
+  post_more();
 }
 
-void DirectLane::post() {
-  const CallRules rules = prepare();
+// Posts what waits, in order, until one has to wait on.
+void DirectLane::post_more() {
   Bytes bytes{*this};
-  protocol_.post(flags_, bytes, rules);
+  while (next_ != nullptr && !protocol_.is_alone()) {
+    if (!next_rules_) next_rules_ = rules_of(*next_);
+    if (!protocol_.may_post(flags_, *next_rules_)) return;
+    protocol_.post(flags_, bytes, *next_rules_);
+    next_rules_.reset();
+    next_ = next_->next_direct;
+  }
 }
 
-CallRules DirectLane::prepare() {
-  const engine::DirectOperation& operation = *first_;
+const DirectLane::Form& DirectLane::form(const engine::DirectOperation& operation) {
+  if (form_.number == operation.number) return form_;
+  if (!form_.lasts || !operation.offsets().empty() || form_.signature != operation.signature)
+    make_form(operation);
+  form_.number = operation.number;
+  return form_;
+}
+
+void DirectLane::make_form(const engine::DirectOperation& operation) {
   const schedules::Signature& s = operation.signature;
-  roles_ = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
-  element_ = size_of(s.type);
-  shape_ = DirectShape(s, size_, operation.offsets(), direct_slot_bytes(lane_));
-  if (signature_hash_ == 0 || s != hashed_) {
-    hashed_ = s;
-    signature_hash_ = hash_of(s);
-  }
-  eager_ = roles_.plain() == Collective::barrier || most_in_bytes() <= most_eager_bytes;
-  const bool reducing = roles_.reducing();
-  reduce_ = reducing ? kernels::find_reduce(s.type, s.op) : nullptr;
-  if (in_steps_ && reducing) pair_ = kernels::PairReduction(s.type, s.op, s.scale, size_);
-  finish_ = kernels::Finish{s.scale,
-                            s.op == ReduceOp::mean && reducing ? static_cast<double>(size_) : 1.0};
-  own_ = {};
+  if (form_.hash == 0 || s != form_.signature) form_.hash = hash_of(s);
+  form_.signature = s;
+  form_.lasts = operation.offsets().empty();
+  form_.roles = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
+  form_.element = size_of(s.type);
+  form_.shape = DirectShape(s, size_, operation.offsets(), direct_slot_bytes(lane_));
+  const bool reducing = form_.roles.reducing();
+  const bool barrier = form_.roles.plain() == Collective::barrier;
+  const std::size_t most = barrier ? 0 : most_in_bytes();
+  form_.eager = most <= most_eager_bytes;
+  form_.ring = form_.eager ? ring_for(most) : Ring::posts;
+  form_.reduce = reducing ? kernels::find_reduce(s.type, s.op) : nullptr;
+  if (in_steps_ && reducing) form_.pair = kernels::PairReduction(s.type, s.op, s.scale, size_);
+  form_.finish = kernels::Finish{
+      s.scale, s.op == ReduceOp::mean && reducing ? static_cast<double>(size_) : 1.0};
+}
+
+CallRules DirectLane::rules_of(const engine::DirectOperation& operation) {
+  const Form& form = this->form(operation);
   CallRules rules;
-  rules.check = base::mix_hash(signature_hash_, operation.number);
-  rules.chunks = shape_.chunks();
-  rules.eager = eager_;
-  rules.reducing = reducing;
-  if (eager_) return rules;
-  if (roles_.may_show_in(operation.in == operation.out))
+  rules.check = base::mix_hash(form.hash, operation.number);
+  rules.chunks = form.shape.chunks();
+  rules.eager = form.eager;
+  rules.ring = form.ring;
+  rules.reducing = form.roles.reducing();
+  if (form.eager) return rules;
+  const Roles& roles = form.roles;
+  own_ = {};
+  if (roles.may_show_in(operation.in == operation.out))
     own_.in = windows_.find(operation.in, operation.in_bytes);
-  if (roles_.gets_out(rank_)) own_.out = windows_.find(operation.out, operation.out_bytes);
-  rules.gives = roles_.gives_any();
-  rules.takes = roles_.takes_any();
-  rules.early = roles_.needs_in(rank_) && own_.in.generation == 0;
+  if (roles.gets_out(rank_)) own_.out = windows_.find(operation.out, operation.out_bytes);
+  rules.gives = roles.gives_any();
+  rules.takes = roles.takes_any();
+  rules.early = roles.needs_in(rank_) && own_.in.generation == 0;
   return rules;
 }
 
-void DirectLane::write_post(std::uint64_t sequence) {
-  const engine::DirectOperation& operation = *first_;
-  const std::size_t bytes = operation.in_bytes;
-  if (eager_ && bytes != 0) {
-    DirectPost& mine = flags_.area(rank_).control().posts[sequence % 2];
-    std::memcpy(bytes <= mine.value.size() ? mine.value.data() : flags_.area(rank_).eager(sequence),
-                operation.in, bytes);
-  }
+void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
+  const Form& form = this->form(*next_);
+  if (form.eager && next_->in_bytes != 0)
+    std::memcpy(flags_.area(rank_).value(form.ring, number), next_->in, next_->in_bytes);
   write_details(sequence);
 }
 
-// Writes only what is new: most calls are like those before.
+// Writes only what is new: most calls are like those before. Only calls with chunks have places.
 void DirectLane::write_details(std::uint64_t sequence) {
-  DirectDetails& details = flags_.area(rank_).control().details[sequence % 2];
-  const engine::Frame frame{first_->signature, 0, 0, 0, 0, 0};
-  Told& told = told_[sequence % 2];
-  if (!told.known || told.signature != frame.signature) details.header = engine::encode(frame);
-  if (!told.known || told.places.in != own_.in) details.in = own_.in;
-  if (!told.known || told.places.out != own_.out) details.out = own_.out;
-  told = {true, frame.signature, own_};
+  DirectDetails& details = flags_.area(rank_).details(sequence);
+  std::uint64_t& told = told_[sequence % direct_posts];
+  if (told != form_.hash) details.header = engine::encode({form_.signature, 0, 0, 0, 0, 0});
+  told = form_.hash;
+  if (form_.eager) return;
+  if (details.in != own_.in) details.in = own_.in;
+  if (details.out != own_.out) details.out = own_.out;
 }
 
 std::optional<engine::Frame> DirectLane::offence() const {
-  const DirectControl& control = flags_.area(protocol_.offender()).control();
-  const transports::HeaderBytes header = control.details[protocol_.sequence() % 2].header;
+  const transports::HeaderBytes header =
+      flags_.area(protocol_.offender()).details(protocol_.first()).header;
   auto frame = engine::decode(header);
   if (frame) frame->number = first_->number;
   return frame;
@@ -128,10 +144,10 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   // Copies the places once: the decision and the maps must be about the same ones, whatever a peer
   // writes meanwhile.
   for (std::size_t rank = 0; rank < size_; ++rank) {
-    const DirectDetails& details = flags_.area(rank).control().details[sequence % 2];
+    const DirectDetails& details = flags_.area(rank).details(sequence);
     places_[rank] = {details.in, details.out};
   }
-  const Ways ways = roles_.ways([&](std::size_t rank) {
+  const Ways ways = form_.roles.ways([&](std::size_t rank) {
     return Windowed{places_[rank].in.generation != 0, places_[rank].out.generation != 0};
   });
   for (std::size_t rank = 0; rank < size_; ++rank) {
@@ -144,16 +160,18 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
                                       "process on memory and maps");
       return data;
     };
-    if (ways.in_windows && roles_.needs_in(rank))
+    if (ways.in_windows && form_.roles.needs_in(rank))
       ins_[rank] = open(places_[rank].in, in_bytes(rank));
-    if (ways.out_windows && roles_.gets_out(rank))
-      outs_[rank] = open(places_[rank].out, operation.signature.count * element_);
+    if (ways.out_windows && form_.roles.gets_out(rank))
+      outs_[rank] = open(places_[rank].out, operation.signature.count * form_.element);
   }
   outs_[rank_] = operation.out;
-  if (!ways.slots)
-    shape_ = DirectShape(operation.signature, size_, operation.offsets(),
-                         std::max(window_chunk_bytes, least_window_part * size_));
-  return {ways, shape_.chunks()};
+  if (!ways.slots) {
+    form_.lasts = false;
+    form_.shape = DirectShape(operation.signature, size_, operation.offsets(),
+                              std::max(window_chunk_bytes, least_window_part * size_));
+  }
+  return {ways, form_.shape.chunks()};
 }
 
 DirectLane::Step DirectLane::advance() {
@@ -161,7 +179,7 @@ DirectLane::Step DirectLane::advance() {
   const Step step = protocol_.advance(flags_, bytes);
   if (step != Step::done) return step;
   first_ = first_->next_direct;
-  if (first_ != nullptr) post();
+  post_more();
   return step;
 }
 

@@ -8,6 +8,7 @@
 // and says whether anything was.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -28,7 +29,8 @@ struct DirectOptions {
   bool in_steps = false;  // short floats are rounded after every source, as in a chain of ranks
 };
 
-// Runs the operations of one lane, one after the other.
+// Runs the operations of one lane. Several that fit into posts may be under way; all end in the
+// order of their start.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: advance() throws
 // Error(system) when a peer's memory cannot be mapped. After that, or after `refused`, only
@@ -39,14 +41,14 @@ class DirectLane {
 
   DirectLane(transports::Windows& windows, const DirectOptions& options, Priority lane);
 
-  // Posts the operation at once when it is the only one.
+  // Posts the operation at once, unless it has to wait for those before it.
   void begin(engine::DirectOperation& operation);
   bool idle() const noexcept { return first_ == nullptr; }
   engine::DirectOperation& first() const noexcept { return *first_; }
   // Does a bounded part of the work of the first operation. done: that operation is done and no
   // longer the first.
   Step advance();
-  void clear() noexcept { first_ = last_ = nullptr; }
+  void clear() noexcept { first_ = next_ = last_ = nullptr; }
 
   // After `refused`: the rank whose post does not agree with the first operation, and its call if
   // it can be read.
@@ -61,26 +63,49 @@ class DirectLane {
   // What the protocol calls. move.cc moves the bytes.
   struct Bytes {
     DirectLane& lane;
-    void write_post(std::uint64_t sequence) const { lane.write_post(sequence); }
-    void finish_value(std::uint64_t sequence) const { lane.finish_value(sequence); }
+    void write_post(std::uint64_t sequence, std::uint64_t number) const {
+      lane.write_post(sequence, number);
+    }
+    Ring ring() const { return lane.form(*lane.first_).ring; }
+    void finish_value(std::uint64_t, std::uint64_t number) const { lane.finish_value(number); }
     Agreement agree(std::uint64_t sequence) const { return lane.agree(sequence); }
     void copy_in(std::uint64_t chunk) const { lane.copy_in(chunk); }
     void combine(std::uint64_t chunk) const { lane.combine(chunk); }
     void copy_out(std::uint64_t chunk) const { lane.copy_out(chunk); }
   };
 
-  void post();
-  CallRules prepare();
-  void write_post(std::uint64_t sequence);
+  // What follows from the signature of a call and the counts of its blocks. It serves for the next
+  // call too: most are like those before.
+  struct Form {
+    std::uint64_t number = 0;  // of the operation for which it was asked last
+    bool lasts = false;        // it is the same for all operations of this signature
+    schedules::Signature signature;
+    std::uint64_t hash = 0;  // of the signature
+    Roles roles;
+    std::size_t element = 1;  // bytes
+    DirectShape shape;
+    bool eager = false;
+    Ring ring = Ring::posts;
+    kernels::Finish finish;
+    kernels::ReduceFunction reduce = nullptr;
+    kernels::PairReduction pair;  // used when sums are rounded after every source
+  };
+
+  // Sets form_.
+  const Form& form(const engine::DirectOperation& operation);
+  void make_form(const engine::DirectOperation& operation);
+  void post_more();
+  CallRules rules_of(const engine::DirectOperation& operation);
+  void write_post(std::uint64_t sequence, std::uint64_t number);
   void write_details(std::uint64_t sequence);
   Agreement agree(std::uint64_t sequence);
-  void finish_value(std::uint64_t sequence);
+  void finish_value(std::uint64_t number);
   void copy_in(std::uint64_t chunk);
   void combine(std::uint64_t chunk);
   void copy_out(std::uint64_t chunk);
 
   void take(std::size_t peer, std::uint64_t chunk);
-  void reduce_values(std::uint64_t sequence);
+  void reduce_values(std::uint64_t number);
   std::size_t in_bytes(std::size_t rank) const noexcept;
   std::size_t most_in_bytes() const noexcept;
   std::size_t in_offset(const DirectPart& part) const noexcept;
@@ -89,19 +114,13 @@ class DirectLane {
   }
   const std::byte* given(std::size_t peer, std::uint64_t chunk,
                          const DirectPart& part) const noexcept;
-  const std::byte* value_of(std::size_t peer, std::uint64_t sequence) const noexcept;
+  const std::byte* value_of(std::size_t peer, std::uint64_t number) const noexcept;
   void reduce(std::byte* out, std::size_t count);
   void store_result(const DirectPart& part, std::byte* slot);
 
   // Where a rank's buffers lie, if in windows.
   struct Places {
     transports::WindowPlace in, out;
-  };
-  // What the details of this rank's post say now.
-  struct Told {
-    bool known = false;
-    schedules::Signature signature;
-    Places places;
   };
 
   transports::Windows& windows_;
@@ -112,20 +131,14 @@ class DirectLane {
   Protocol<DirectFlags> protocol_;
 
   engine::DirectOperation* first_ = nullptr;
+  engine::DirectOperation* next_ = nullptr;  // the first that is not posted
   engine::DirectOperation* last_ = nullptr;
+  std::optional<CallRules> next_rules_;
   std::uint64_t bytes_loaded_ = 0;
-  Told told_[2];
+  Form form_;
+  std::array<std::uint64_t, direct_posts> told_{};  // which signatures the details tell; hashes
 
-  // Of the first operation:
-  Roles roles_;
-  std::size_t element_ = 1;
-  schedules::Signature hashed_;  // of signature_hash_: most calls are like the one before
-  std::uint64_t signature_hash_ = 0;
-  bool eager_ = false;
-  DirectShape shape_;
-  kernels::Finish finish_;
-  kernels::ReduceFunction reduce_ = nullptr;
-  kernels::PairReduction pair_;  // used when sums are rounded after every source
+  // Of the first operation, if it has chunks:
   Places own_;
   std::vector<Places> places_;  // by rank
   std::vector<const std::byte*> ins_, sources_;

@@ -6,9 +6,15 @@
 // every interleaving.
 //
 // One rank writes each flag. A post's sequence and the counters only grow.
-//   post       A rank posts call k when it has left k - 1, so after it has seen everybody's k - 1.
-//              Two posts take turns: post k overwrites k - 2, which nobody reads any more.
-//   agree      A rank works with others' memory after it has seen everybody's post k, all alike.
+//   post       A ring of depth d has 2d places, which its calls use in turn. A rank posts the
+//   ring's
+//              call i when it has left the ring's call i - d, so after it has seen everybody's post
+//              i - d. Before that post everybody had left i - 2d, so nobody reads any more what the
+//              place of i holds. All calls use the ring of posts; a call whose value does not fit
+//              into its post uses a ring of values too. A call with chunks is posted when the call
+//              before is left, and the call behind it when it is left.
+//   agree      A rank looks at calls in their order. It works with others' memory after it has seen
+//              everybody's post k, all alike.
 //   copy in    Chunk c goes into slot c % slots when everybody has copied out chunk c - slots.
 //              Chunks are counted over all calls. It may happen before the ranks agree.
 //   combine    A rank combines its part of a chunk that everybody has copied in.
@@ -35,11 +41,16 @@ enum class Counter : std::uint32_t {
 };
 inline constexpr std::size_t counter_kinds = 3;
 
+// The rings that calls use. Each counts its own calls, from 1.
+enum class Ring : std::uint32_t { posts, short_values, long_values };
+inline constexpr std::size_t ring_kinds = 3;
+
 // What the rules know of a call, seen from one rank.
 struct CallRules {
   std::uint64_t check = 0;   // a hash of the call and its number, the same on all ranks
   std::uint64_t chunks = 0;  // if slots are used
-  bool eager = false;        // the value is in the post
+  bool eager = false;        // the value is in the post, or in a ring of values
+  Ring ring = Ring::posts;   // where the value is, if eager
   bool reducing = false;
   bool gives = false;  // others read this rank's slot
   bool takes = false;  // this rank copies parts out
@@ -55,30 +66,43 @@ struct Agreement {
 // One lane of one rank. Reentrant. Nothing in it waits, and only what `bytes` throws fails.
 //
 // Flags, the shared memory:                        Bytes, who moves them:
-//   rank(), size(), slots()                          write_post(sequence)
-//   posted(rank, sequence): loads, acquire           finish_value(sequence)
-//   agrees(rank, sequence, check), after posted()    agree(sequence) -> Agreement
-//   post(sequence, check): stores, release           copy_in, combine, copy_out(chunk of the call)
-//   reached(rank, counter, value): loads, acquire
+//   rank(), size(), slots(), depth(ring)             write_post(sequence, number in its ring)
+//   posted(rank, sequence): loads, acquire           ring(): of the value of the first call
+//   agrees(rank, sequence), after posted()           finish_value(sequence, number in its ring)
+//   post(sequence, check): stores, release           agree(sequence) -> Agreement
+//   reached(rank, counter, value): loads, acquire    copy_in, combine, copy_out(chunk of the call)
 //   publish(counter, value): stores, release
+//
+// The first call is the oldest that is posted and not left.
 template <class Flags>
 class Protocol {
  public:
   enum class Step { none, moved, done, refused };
 
-  // Requires that the call before is done.
+  // Whether a call is under way that lets no other be posted.
+  bool is_alone() const noexcept { return !idle() && !call_.eager; }
+  bool may_post(const Flags& flags, const CallRules& call) const noexcept {
+    if (!idle() && !(call_.eager && call.eager)) return false;
+    return has_room(flags, Ring::posts) && has_room(flags, call.ring);
+  }
+  // Requires may_post().
   template <class Bytes>
   void post(Flags& flags, Bytes& bytes, const CallRules& call) {
     call_ = call;
-    ways_ = {};
-    agreed_ = false;
-    seen_ = copied_in_ = combined_ = copied_out_ = 0;
-    in_cursor_ = out_cursor_ = free_cursor_ = 0;
-    bytes.write_post(++sequence_);
-    flags.post(sequence_, call.check);
+    if (!call.eager) {
+      ways_ = {};
+      copied_in_ = combined_ = copied_out_ = 0;
+      in_cursor_ = out_cursor_ = free_cursor_ = 0;
+    }
+    const std::uint64_t sequence = ++turns(Ring::posts).posted;
+    if (call.ring != Ring::posts) ++turns(call.ring).posted;
+    bytes.write_post(sequence, turns(call.ring).posted);
+    flags.post(sequence, call.check);
   }
 
-  // Moves at most one chunk. refused: the post of offender() differs, and the call cannot go on.
+  // Requires a call that is posted and not left. Works on the first one and moves at most one
+  // chunk. done: the rank has left it. refused: the post of offender() differs, and no call can go
+  // on.
   template <class Bytes>
   Step advance(Flags& flags, Bytes& bytes) {
     bool moved = false;
@@ -88,26 +112,29 @@ class Protocol {
       moved = step == Step::moved;
       if (!agreed_) return (call_.early && copy_in(flags, bytes)) || moved ? Step::moved : step;
       if (call_.eager) {
-        bytes.finish_value(sequence_);
-        return Step::done;
+        const Ring ring = bytes.ring();
+        bytes.finish_value(first(), turns(ring).left + 1);
+        return leave(ring);
       }
-      const Agreement agreement = bytes.agree(sequence_);
+      const Agreement agreement = bytes.agree(first());
       ways_ = agreement.ways;
       call_.chunks = agreement.chunks;
     }
     moved |= copy_out(flags, bytes) || combine(flags, bytes) || copy_in(flags, bytes);
     if (!may_leave(flags)) return moved ? Step::moved : Step::none;
     base_ += call_.chunks;
-    return Step::done;
+    return leave(Ring::posts);
   }
 
-  std::uint64_t sequence() const noexcept { return sequence_; }  // of the newest post
-  std::uint64_t base() const noexcept { return base_; }          // chunks of all calls before
+  // Whether no call is posted and not left.
+  bool idle() const noexcept { return turns_[0].posted == turns_[0].left; }
+  std::uint64_t first() const noexcept { return turns_[0].left + 1; }  // sequence of the first call
+  std::uint64_t base() const noexcept { return base_; }                // chunks of all calls before
   const Ways& ways() const noexcept { return ways_; }
   std::size_t offender() const noexcept { return seen_; }
-  // Whether the call waits for that rank.
+  // Whether the first call waits for that rank.
   bool awaits(const Flags& flags, std::size_t rank) const {
-    if (!agreed_) return !flags.posted(rank, sequence_);
+    if (!agreed_) return !flags.posted(rank, first());
     const std::uint64_t end = base_ + call_.chunks;
     return !flags.reached(rank, Counter::copied_in, end) ||
            !flags.reached(rank, Counter::combined, end) ||
@@ -115,21 +142,42 @@ class Protocol {
   }
 
   // All that decides what comes next. The proof uses it to know which states it has visited.
-  std::array<std::uint64_t, 12> state() const noexcept {
+  std::array<std::uint64_t, 14> state() const noexcept {
     const std::uint64_t bits = call_.eager | call_.reducing << 1 | call_.gives << 2 |
                                call_.takes << 3 | call_.early << 4 | ways_.in_windows << 5 |
                                ways_.out_windows << 6 | ways_.slots << 7 | agreed_ << 8;
-    return {call_.check, call_.chunks, bits,        sequence_,  base_,       seen_,
-            copied_in_,  combined_,    copied_out_, in_cursor_, out_cursor_, free_cursor_};
+    const auto both = [](const Turns& turns) { return turns.posted << 8 | turns.left; };
+    return {call_.check,     call_.chunks, bits,        both(turns_[0]), both(turns_[1]),
+            both(turns_[2]), base_,        seen_,       copied_in_,      combined_,
+            copied_out_,     in_cursor_,   out_cursor_, free_cursor_};
   }
 
  private:
+  // Calls of one ring.
+  struct Turns {
+    std::uint64_t posted = 0, left = 0;
+  };
+
+  Turns& turns(Ring ring) noexcept { return turns_[static_cast<std::size_t>(ring)]; }
+  bool has_room(const Flags& flags, Ring ring) const noexcept {
+    const Turns& turns = turns_[static_cast<std::size_t>(ring)];
+    return turns.posted - turns.left < flags.depth(ring);
+  }
+  Step leave(Ring ring) noexcept {
+    ++turns(Ring::posts).left;
+    if (ring != Ring::posts) ++turns(ring).left;
+    agreed_ = false;
+    seen_ = 0;
+    return Step::done;
+  }
+
   Step see_posts(Flags& flags) {
+    const std::uint64_t sequence = first();
     const std::size_t before = seen_;
     for (; seen_ < flags.size(); ++seen_) {
       if (seen_ == flags.rank()) continue;
-      if (!flags.posted(seen_, sequence_)) return seen_ != before ? Step::moved : Step::none;
-      if (!flags.agrees(seen_, sequence_, call_.check)) return Step::refused;
+      if (!flags.posted(seen_, sequence)) return seen_ != before ? Step::moved : Step::none;
+      if (!flags.agrees(seen_, sequence)) return Step::refused;
     }
     agreed_ = true;
     return Step::moved;
@@ -207,10 +255,11 @@ class Protocol {
     return true;
   }
 
-  CallRules call_;
+  CallRules call_;  // of the newest post; all under way are eager if it is
+  std::array<Turns, ring_kinds> turns_;
   Ways ways_;
-  bool agreed_ = false;
-  std::uint64_t sequence_ = 0, base_ = 0;
+  bool agreed_ = false;  // all posts of the first call agree
+  std::uint64_t base_ = 0;
   std::uint64_t copied_in_ = 0, combined_ = 0, copied_out_ = 0;  // chunks of this call
   std::size_t seen_ = 0;  // ranks whose posts agree, in rank order
   std::size_t in_cursor_ = 0, out_cursor_ = 0, free_cursor_ = 0;

@@ -7,7 +7,8 @@ namespace rondo::engine {
 
 namespace {
 
-constexpr int steps_in_a_row = 4;
+// In one pass: calls that end, and chunks of an urgent call.
+constexpr int steps_in_a_row = 16, chunks_in_a_row = 4;
 
 }  // namespace
 
@@ -18,6 +19,7 @@ DirectOwner::DirectOwner(transports::Windows& windows, const direct::DirectOptio
 bool DirectOwner::run() {
   using Step = direct::DirectLane::Step;
   bool moved = false;
+  int chunks = 0;
   for (int i = 0; i < steps_in_a_row && !lane_.idle(); ++i) {
     DirectOperation& operation = lane_.first();
     const Step step = lane_.advance();
@@ -29,7 +31,7 @@ bool DirectOwner::run() {
       host_.finished(operation);
     }
     // A large operation has moved a chunk: the urgent lane gets its turn first.
-    if (step == Step::moved && priority_ == Priority::bulk) break;
+    if (step == Step::moved && (priority_ == Priority::bulk || ++chunks == chunks_in_a_row)) break;
     if (step == Step::refused) {
       refuse();
       break;

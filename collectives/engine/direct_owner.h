@@ -23,7 +23,7 @@ class DirectOwner final : public OperationOwner {
   DirectOwner(const DirectOwner&) = delete;
   DirectOwner& operator=(const DirectOwner&) = delete;
 
-  // Posts the operation at once when it is the only one.
+  // Posts the operation at once, unless it has to wait for those before it.
   void begin(DirectOperation& operation) { lane_.begin(operation); }
 
   bool advance() override { return !lane_.idle() && run(); }

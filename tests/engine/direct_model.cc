@@ -68,34 +68,37 @@ bool Actor::posted(std::size_t rank, std::uint64_t sequence) {
                 [](std::uint64_t) { return true; }) != 0;
 }
 
-bool Actor::agrees(std::size_t rank, std::uint64_t sequence, std::uint64_t expected) {
+bool Actor::agrees(std::size_t rank, std::uint64_t sequence) {
   if (is(Break::all_agree)) return true;
   const auto load = [&] {
     const ModelPost& theirs = post_of(rank, sequence);
     check(theirs.call == call_tag(), "compares itself with another call's post");
-    return theirs.check == expected ? 1U : 0U;
+    return theirs.check == post_of(rank_, sequence).check ? 1U : 0U;
   };
   return answer(load, [](std::uint64_t) { return true; }) != 0;
 }
 
-void Actor::write_post(std::uint64_t sequence) {
-  if (!is(Break::flag_before_post)) fill_post(sequence);
+void Actor::write_post(std::uint64_t sequence, std::uint64_t number) {
+  if (!is(Break::flag_before_post)) fill_post(sequence, number);
 }
 
-void Actor::fill_post(std::uint64_t sequence) {
+void Actor::fill_post(std::uint64_t sequence, std::uint64_t number) {
   if (!act_on_bytes()) return;
-  const bool kept = roles().may_show_in(call().in_place);
-  const Windowed own = call().windowed[rank_];
+  const ModelCall& next = next_call();
+  const direct::Roles roles = roles_of(next);
+  const bool kept = roles.may_show_in(next.in_place);
+  const Windowed own = next.windowed[rank_];
   ModelPost& mine = post_of(rank_, sequence);
   mine.check = rules().check;
-  mine.call = call_tag();
-  mine.windowed = {kept && own.in, roles().gets_out(rank_) && own.out};
+  mine.call = static_cast<std::uint8_t>(self_.posted + 1);
+  mine.windowed = {kept && own.in, roles.gets_out(rank_) && own.out};
+  if (next.chunks == 0) value_of(rank_, next.ring, number) = mine.call;
 }
 
 void Actor::post(std::uint64_t sequence, std::uint64_t) {
   moving_ = false;
   if (act()) post_of(rank_, sequence).sequence = sequence;
-  if (is(Break::flag_before_post)) fill_post(sequence);
+  if (is(Break::flag_before_post)) fill_post(sequence, sequence);
 }
 
 bool Actor::reached(std::size_t rank, Counter counter, std::uint64_t value) {
@@ -123,13 +126,13 @@ void Actor::publish(Counter counter, std::uint64_t value) {
   mine = value;
 }
 
-void Actor::finish_value(std::uint64_t sequence) {
+void Actor::finish_value(std::uint64_t, std::uint64_t number) {
   if (!act_on_bytes()) return;
   const direct::Roles roles = this->roles();
   const bool needs_all = roles.reducing() && wanted(roles, call().root, rank_, size()) != 0;
   for (std::size_t peer = 0; peer < size(); ++peer) {
     if (peer == rank_ || (!needs_all && (roles.reducing() || !roles.takes_from(peer)))) continue;
-    check(post_of(peer, sequence).call == call_tag(), "reads the value of another call");
+    check(value_of(peer, call().ring, number) == call_tag(), "reads the value of another call");
   }
 }
 
@@ -229,24 +232,26 @@ void Actor::copy_out(std::uint64_t chunk) {
 }
 
 direct::CallRules Actor::rules() const {
-  const direct::Roles roles = this->roles();
+  const ModelCall& next = next_call();
+  const direct::Roles roles = roles_of(next);
   direct::CallRules rules;
-  rules.check = static_cast<std::uint64_t>(call_tag()) << 8 | call().differs[rank_];
-  rules.chunks = call().chunks;
-  rules.eager = call().chunks == 0;
+  rules.check = static_cast<std::uint64_t>(self_.posted + 1) << 8 | next.differs[rank_];
+  rules.chunks = next.chunks;
+  rules.eager = next.chunks == 0;
+  rules.ring = next.ring;
   rules.reducing = roles.reducing();
   if (rules.eager) return rules;
   rules.gives = roles.gives_any();
   rules.takes = roles.takes_any();
   rules.early =
-      roles.needs_in(rank_) && !(roles.may_show_in(call().in_place) && call().windowed[rank_].in);
+      roles.needs_in(rank_) && !(roles.may_show_in(next.in_place) && next.windowed[rank_].in);
   return rules;
 }
 
 void Actor::leave() {
   for (std::size_t rank = 0; rank < size(); ++rank) {
     const ModelRank& other = world_.ranks[rank];
-    check(rank == rank_ || other.calls > self_.calls || in_this_call(rank),
+    check(rank == rank_ || other.posted > self_.calls,
           "ends a call that another rank has not begun");
     check(call().differs[rank] == call().differs[rank_],
           "ends a call that another rank differs in");
@@ -257,15 +262,20 @@ void Actor::leave() {
     check(area.out[chunk] == wanted(roles(), call().root, rank_, size()),
           "ends a call whose output is incomplete");
   ++self_.calls;
-  self_.posted = false;
   area.in.fill(0xff);
   area.out.fill(0);
 }
 
-bool Actor::run() {
-  if (!self_.posted) {
+bool Actor::can(Run run) const {
+  if (run == Run::advance) return self_.posted > self_.calls;
+  if (self_.posted == scenario_.calls.size()) return false;
+  return is(Break::with_chunks) || self_.protocol.may_post(*this, rules());
+}
+
+bool Actor::run(Run run) {
+  if (run == Run::post) {
     self_.protocol.post(*this, *this, rules());
-    if (!stopped_) self_.posted = true;
+    if (!stopped_) ++self_.posted;
     return !stopped_;
   }
   const Step step = self_.protocol.advance(*this, *this);
@@ -275,10 +285,16 @@ bool Actor::run() {
   return true;
 }
 
-const char* step(const Scenario& scenario, World& world, std::size_t rank, bool whole) {
+bool possible(const Scenario& scenario, World& world, std::size_t rank, Run run) {
+  ModelRank& self = world.ranks[rank];
+  if (finished(scenario, self)) return false;
+  return self.accesses != 0 ? self.run == run : Actor(scenario, world, rank, self, false).can(run);
+}
+
+const char* step(const Scenario& scenario, World& world, std::size_t rank, Run run, bool whole) {
   ModelRank self = world.ranks[rank];
   Actor actor(scenario, world, rank, self, whole);
-  const bool ended = actor.run();
+  const bool ended = actor.run(run);
   ModelRank& real = world.ranks[rank];
   if (ended) {
     self.answers = self.accesses = 0;
@@ -286,6 +302,7 @@ const char* step(const Scenario& scenario, World& world, std::size_t rank, bool 
   } else {
     real.answers = actor.answers();
     real.accesses = actor.accesses();
+    real.run = run;
   }
   return actor.violation();
 }
@@ -302,8 +319,11 @@ std::uint64_t hash_of(const Scenario& scenario, const World& world) {
     digest.add<64>(rank.answers);
     digest.add<8>(rank.accesses);
     digest.add<8>(rank.calls);
-    digest.add<8>(rank.posted | rank.refused << 1);
+    digest.add<8>(rank.posted);
+    digest.add<8>(rank.refused | (rank.accesses != 0 && rank.run == Run::advance) << 1);
     const ModelArea& area = world.areas[i];
+    for (const auto& ring : area.values)
+      for (const std::uint8_t call : ring) digest.add<8>(call);
     for (const ModelPost& post : area.posts) {
       digest.add<8>(post.sequence);
       digest.add<16>(post.check);

@@ -26,7 +26,8 @@
 
 namespace rondo::testing {
 
-inline constexpr std::size_t most_model_ranks = 3, most_model_slots = 3, most_model_chunks = 5;
+inline constexpr std::size_t most_model_ranks = 3, most_model_slots = 3, most_model_chunks = 5,
+                             most_model_depth = 3;
 
 // One call of all ranks. Where no slot is used the chunks are half as many.
 struct ModelCall {
@@ -36,6 +37,7 @@ struct ModelCall {
   bool in_place = false;
   std::array<direct::Windowed, most_model_ranks> windowed{};
   std::array<std::uint8_t, most_model_ranks> differs{};  // ranks whose call is another one
+  direct::Ring ring = direct::Ring::posts;               // where a value lies
 };
 
 // The rule that is broken on purpose, to see that the proof notices.
@@ -43,7 +45,11 @@ enum class Break {
   nothing,
   one_slot_less,     // the protocol believes in one slot more than there is
   endless_slots,     // it never waits for a slot
-  one_post,          // the posts do not take turns
+  one_place_less,    // a ring of posts has one place less than twice its depth
+  one_value_less,    // a ring of values likewise
+  endless_posts,     // a rank posts however many calls are under way
+  endless_values,    // likewise with values
+  with_chunks,       // values are posted beside calls with chunks
   all_have_posted,   // it believes that all have posted
   all_agree,         // it believes that all posts agree
   all_copied_in,     // it believes that everybody is past any chunk
@@ -61,6 +67,7 @@ struct Scenario {
   std::vector<ModelCall> calls;
   Break broken = Break::nothing;
   bool every_load_alone = false;  // the second simplification is not made
+  std::array<std::uint64_t, direct::ring_kinds> depth{1, 1, 1};  // of the rings
 };
 
 // What lies in a part of a slot.
@@ -75,21 +82,28 @@ class Actor;
 
 struct ModelPost {
   std::uint64_t sequence = 0, check = 0;
-  std::uint8_t call = 0;  // whose value and places lie here
+  std::uint8_t call = 0;  // whose places lie here
   direct::Windowed windowed;
 };
+
+// The two runs of the protocol. A rank that may do both chooses: a program may start a call as soon
+// as it is possible, or wait for those before it.
+enum class Run { post, advance };
 
 // A rank's protocol as it was when the current run began, and the accesses that the run has made.
 struct ModelRank {
   direct::Protocol<Actor> protocol;
   std::uint64_t answers = 0;  // two bits each
   std::uint8_t accesses = 0;
-  std::uint8_t calls = 0;  // done
-  bool posted = false, refused = false;
+  Run run = Run::post;                 // the current one
+  std::uint8_t posted = 0, calls = 0;  // calls that are posted, and that are done
+  bool refused = false;
 };
 
 struct ModelArea {
-  std::array<ModelPost, 2> posts;
+  std::array<ModelPost, 2 * most_model_depth> posts;
+  // By ring: which call's value lies in each place.
+  std::array<std::array<std::uint8_t, 2 * most_model_depth>, direct::ring_kinds> values{};
   std::array<std::uint64_t, direct::counter_kinds> counters{};
   std::array<std::array<Tag, most_model_ranks>, most_model_slots> slots{};
   // For each chunk of the current call, a bit for each part. in: the part still is the caller's
@@ -112,8 +126,10 @@ class Actor {
 
   // What the rank saw or did that it must not, or null.
   const char* violation() const noexcept { return violation_; }
+  // Whether the rank can begin that run now.
+  bool can(Run run) const;
   // Runs the protocol. False: it stopped before its end.
-  bool run();
+  bool run(Run run);
   std::uint64_t answers() const noexcept { return answers_; }
   std::uint8_t accesses() const noexcept { return at_; }
 
@@ -123,15 +139,21 @@ class Actor {
   std::uint64_t slots() const noexcept {
     return is(Break::endless_slots) ? 1000 : scenario_.slots + is(Break::one_slot_less);
   }
+  std::uint64_t depth(direct::Ring ring) const noexcept {
+    const bool endless =
+        is(ring == direct::Ring::posts ? Break::endless_posts : Break::endless_values);
+    return endless ? 1000 : scenario_.depth[static_cast<std::size_t>(ring)];
+  }
   bool posted(std::size_t rank, std::uint64_t sequence);
-  bool agrees(std::size_t rank, std::uint64_t sequence, std::uint64_t check);
+  bool agrees(std::size_t rank, std::uint64_t sequence);
   void post(std::uint64_t sequence, std::uint64_t check);
   bool reached(std::size_t rank, direct::Counter counter, std::uint64_t value);
   void publish(direct::Counter counter, std::uint64_t value);
 
   // Bytes.
-  void write_post(std::uint64_t sequence);
-  void finish_value(std::uint64_t sequence);
+  void write_post(std::uint64_t sequence, std::uint64_t number);
+  direct::Ring ring() const noexcept { return call().ring; }
+  void finish_value(std::uint64_t sequence, std::uint64_t number);
   direct::Agreement agree(std::uint64_t sequence);
   void copy_in(std::uint64_t chunk);
   void combine(std::uint64_t chunk);
@@ -141,19 +163,28 @@ class Actor {
   using Step = direct::Protocol<Actor>::Step;
 
   bool is(Break broken) const noexcept { return scenario_.broken == broken; }
+  // The first call that is not done, and the one after the newest that is posted.
   const ModelCall& call() const noexcept { return scenario_.calls[self_.calls]; }
-  direct::Roles roles() const noexcept {
-    return {call().operation, call().root, rank_, scenario_.ranks};
+  const ModelCall& next_call() const noexcept { return scenario_.calls[self_.posted]; }
+  direct::Roles roles() const noexcept { return roles_of(call()); }
+  direct::Roles roles_of(const ModelCall& call) const noexcept {
+    return {call.operation, call.root, rank_, scenario_.ranks};
   }
   std::uint8_t call_tag() const noexcept { return static_cast<std::uint8_t>(self_.calls + 1); }
   ModelPost& post_of(std::size_t rank, std::uint64_t sequence) noexcept {
-    return world_.areas[rank].posts[is(Break::one_post) ? 0 : sequence % 2];
+    return world_.areas[rank]
+        .posts[sequence % (2 * scenario_.depth[0] - is(Break::one_place_less))];
+  }
+  std::uint8_t& value_of(std::size_t rank, direct::Ring ring, std::uint64_t number) noexcept {
+    const auto index = static_cast<std::size_t>(ring);
+    return world_.areas[rank]
+        .values[index][number % (2 * scenario_.depth[index] - is(Break::one_value_less))];
   }
   std::uint64_t chunks(const direct::Ways& ways) const noexcept {
     return ways.slots ? call().chunks : (call().chunks + 1) / 2;
   }
-  direct::CallRules rules() const;
-  void fill_post(std::uint64_t sequence);
+  direct::CallRules rules() const;  // of next_call()
+  void fill_post(std::uint64_t sequence, std::uint64_t number);
   Tag& slot(std::size_t rank, std::uint64_t chunk, std::size_t part) noexcept {
     return world_.areas[rank].slots[(self_.protocol.base() + chunk) % scenario_.slots][part];
   }
@@ -202,7 +233,8 @@ class Actor {
 
   // Whether others may touch that rank's buffers now.
   bool in_this_call(std::size_t rank) const noexcept {
-    return world_.ranks[rank].calls == self_.calls && world_.ranks[rank].posted;
+    const ModelRank& other = world_.ranks[rank];
+    return other.calls == self_.calls && other.posted > other.calls;
   }
   void read_in(std::size_t owner, std::uint64_t chunk, std::size_t part);
   void read_slot(std::size_t owner, std::uint64_t chunk, std::size_t part, bool result);
@@ -221,9 +253,11 @@ class Actor {
   bool acted_ = false, stopped_ = false, moving_ = false, moves_now_ = false;
 };
 
-// Lets a rank make its next access or, if `whole`, go to the end of its current run. Returns what
-// is wrong, or null.
-const char* step(const Scenario& scenario, World& world, std::size_t rank, bool whole);
+// Whether the rank can go on with that run, or begin it.
+bool possible(const Scenario& scenario, World& world, std::size_t rank, Run run);
+// Lets a rank make its next access or, if `whole`, go to the end of the run. Requires possible().
+// Returns what is wrong, or null.
+const char* step(const Scenario& scenario, World& world, std::size_t rank, Run run, bool whole);
 bool finished(const Scenario& scenario, const ModelRank& rank);
 std::uint64_t hash_of(const Scenario& scenario, const World& world);
 

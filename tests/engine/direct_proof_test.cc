@@ -9,6 +9,7 @@
 //   - the ranks never wait for each other in a circle.
 // A hash of 64 bits stands for each visited state. Among a million states two share a hash with a
 // probability of about 1 in 40 million; the hashes are the same in every run.
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 
@@ -67,14 +68,15 @@ class Explorer {
     enter({});
     while (!path_.empty() && result_.violation.empty()) {
       Place& place = path_.back();
-      if (place.next == scenario_.ranks) {
+      if (place.next == 2 * scenario_.ranks) {
         path_.pop_back();
         continue;
       }
-      const std::size_t rank = place.next++;
-      if (finished(scenario_, place.world.ranks[rank])) continue;
+      const std::size_t rank = place.next / 2;
+      const Run run = place.next++ % 2 == 0 ? Run::post : Run::advance;
+      if (!possible(scenario_, place.world, rank, run)) continue;
       World world = place.world;
-      if (const char* const violation = step(scenario_, world, rank, false))
+      if (const char* const violation = step(scenario_, world, rank, run, false))
         result_.violation = "rank " + std::to_string(rank) + " " + violation + told_path();
       else
         enter(world);
@@ -86,7 +88,7 @@ class Explorer {
  private:
   struct Place {
     World world;
-    std::size_t next = 0;  // rank
+    std::size_t next = 0;  // 2 * rank, or 1 more for its second run
   };
 
   void enter(const World& world) {
@@ -105,14 +107,17 @@ class Explorer {
     }
   }
 
-  // Whether no rank changes anything when it goes to the end of its run. It is enough to ask when
-  // each rank is before its first access: ranks that only look in a circle come there too.
+  // Whether no rank changes anything when it goes to the end of a run, and ranks post only when no
+  // call of theirs is under way: a program may wait for each call before it starts the next. It is
+  // enough to ask when each rank is before its first access: ranks that only look in a circle come
+  // there too.
   bool stuck(const World& world) const {
     const std::uint64_t before = hash_of(scenario_, world);
     for (std::size_t rank = 0; rank < scenario_.ranks; ++rank) {
       if (finished(scenario_, world.ranks[rank])) continue;
       World after = world;
-      step(scenario_, after, rank, true);
+      const bool waits = world.ranks[rank].posted > world.ranks[rank].calls;
+      step(scenario_, after, rank, waits ? Run::advance : Run::post, true);
       if (hash_of(scenario_, after) != before) return false;
     }
     return true;
@@ -133,13 +138,13 @@ class Explorer {
         result_.violation = "rank " + std::to_string(i) + " ends wrongly" + told_path();
   }
 
-  // Who made the steps that led here: "0x3 1" are three of rank 0 and one of rank 1.
+  // Who made the steps that led here: "0x3 1p" are three of rank 0 and a part of a post of rank 1.
   std::string told_path() const {
     std::string text = " after";
     for (std::size_t at = 0; at < path_.size() && path_[at].next != 0;) {
       std::size_t end = at;
       while (end < path_.size() && path_[end].next == path_[at].next) ++end;
-      text += " " + std::to_string(path_[at].next - 1);
+      text += " " + std::to_string((path_[at].next - 1) / 2) + (path_[at].next % 2 != 0 ? "p" : "");
       if (end - at > 1) text += "x" + std::to_string(end - at);
       at = end;
     }
@@ -167,8 +172,8 @@ constexpr Collective with_chunks[] = {Collective::all_reduce,     Collective::re
                                       Collective::gather,         Collective::scatter,
                                       Collective::reduce_scatter, Collective::all_to_all};
 
-ModelCall value(std::uint32_t root = 0) {
-  return {Collective::reduce, 0, root, true, {}, {}};
+ModelCall value(std::uint32_t root = 0, direct::Ring ring = direct::Ring::posts) {
+  return {Collective::reduce, 0, root, true, {}, {}, ring};
 }
 
 class Proof {
@@ -200,6 +205,7 @@ struct Mutant {
   Break broken;
   std::vector<ModelCall> calls;
   const char* finding;
+  std::uint64_t depth = 1;  // of the ring of posts
 };
 
 }  // namespace
@@ -242,6 +248,45 @@ TEST_CASE("three ranks keep the protocol of direct algorithms in every interleav
                     {operation, 1, 1, in_place, windowed, {}}}});
     }
   CHECK(proof.states("3 ranks") > 1'000'000);
+}
+
+// Values in posts and beside them, calls with chunks between them, and rings of every depth up to
+// three. The rows are long enough that each place is used at least twice.
+TEST_CASE("ranks keep the protocol when several values are under way", "[proof]") {
+  using direct::Ring;
+  const ModelCall in_post = value(), beside = value(1, Ring::short_values),
+                  large = value(0, Ring::long_values),
+                  everywhere{Collective::all_gather, 0, 0, false, {}, {}},
+                  chunk{Collective::all_reduce, 1, 0, true, elsewhere, {}},
+                  show{Collective::broadcast, 1, 1, false, windows, {}};
+  const std::vector<ModelCall> rows[] = {
+      {in_post, everywhere, in_post, in_post, in_post, in_post, in_post, in_post, in_post},
+      {beside, in_post, beside, in_post, in_post, beside, in_post, beside, beside},
+      {large, in_post, beside, large, beside, in_post, large, beside},
+      {in_post, in_post, chunk, in_post, beside, in_post, show, in_post, in_post}};
+  Proof proof;
+  for (const std::size_t ranks : {2, 3})
+    for (std::uint64_t depth = 1; depth <= (ranks == 2 ? 3 : 2); ++depth)
+      for (std::size_t i = 0; i < std::size(rows); ++i) {
+        Scenario scenario{"row " + std::to_string(i), ranks, 2, rows[i]};
+        if (ranks == 3) scenario.calls.resize(6);
+        scenario.depth = {depth, std::max<std::uint64_t>(1, depth - 1), 1};
+        proof.prove(scenario);
+      }
+  CHECK(proof.states("rows of values") > 100'000);
+}
+
+TEST_CASE("a call in a row that differs is seen by all ranks, and nobody ends it", "[proof]") {
+  Proof proof;
+  for (const std::size_t ranks : {2, 3})
+    for (const direct::Ring ring : {direct::Ring::posts, direct::Ring::short_values}) {
+      ModelCall wrong = value(0, ring);
+      wrong.differs[ranks - 1] = 1;
+      Scenario scenario{"a row", ranks, 2, {value(), value(), wrong, value(), value()}};
+      scenario.depth = {2, 1, 1};
+      proof.prove(scenario);
+    }
+  CHECK(proof.states("rows that differ") > 1000);
 }
 
 // A rank that neither gives nor takes runs ahead of the others.
@@ -289,8 +334,10 @@ TEST_CASE("the proof of the direct protocol finds rules that are broken", "[proo
       short_gather{Collective::all_gather, 1, 0, false, elsewhere, {}},
       reduce_windows{Collective::all_reduce, 2, 0, false, windows, {}},
       gather_windows{Collective::all_gather, 2, 0, false, windows, {}};
+  const ModelCall beside = value(0, direct::Ring::short_values);
   ModelCall differs = value();
   differs.differs[1] = 1;
+  const char* const another_value = "reads the value of another call";
   const char* const another_post = "compares itself with another call's post";
   const char* const another_chunk = "reads a slot that holds something else";
   const char* const circle = "the ranks wait for each other";
@@ -298,8 +345,12 @@ TEST_CASE("the proof of the direct protocol finds rules that are broken", "[proo
       {Break::one_slot_less, {gather}, another_chunk},
       {Break::endless_slots, {gather}, another_chunk},
       {Break::endless_slots, {reduce}, another_chunk},
-      {Break::one_post, {value(), value(), value()}, circle},
-      {Break::one_post, {short_gather, value()}, "places of another call's buffers"},
+      {Break::one_place_less, {value(), value(), value()}, circle},
+      {Break::one_place_less, {short_gather, value()}, "places of another call's buffers"},
+      {Break::endless_posts, {value(), value(), value(), value()}, circle},
+      {Break::one_value_less, {beside, beside, beside}, another_value},
+      {Break::endless_values, {beside, beside, beside, beside}, another_value, 3},
+      {Break::with_chunks, {short_gather, value()}, another_value},
       {Break::all_have_posted, {value()}, another_post},
       {Break::all_have_posted, {gather_windows}, another_post},
       {Break::flag_before_post, {value()}, another_post},
@@ -318,7 +369,8 @@ TEST_CASE("the proof of the direct protocol finds rules that are broken", "[proo
   };
   for (const std::size_t ranks : {2, 3})
     for (const Mutant& mutant : mutants) {
-      const Scenario scenario{"mutant", ranks, 2, mutant.calls, mutant.broken};
+      Scenario scenario{"mutant", ranks, 2, mutant.calls, mutant.broken};
+      scenario.depth[0] = mutant.depth;
       const Result result = Explorer(scenario).run();
       INFO("broken rule " << static_cast<int>(mutant.broken) << ", " << ranks
                           << " ranks: " << result.violation);

@@ -10,6 +10,7 @@
 
 #include "catch.h"
 #include "cluster.h"
+#include "collectives/direct/area.h"
 #include "support/effort.h"
 #include "support/ranks.h"
 
@@ -194,6 +195,114 @@ TEST_CASE("direct operations that are started together end in order with the rig
     for (const auto& values : out)
       expect(values == std::vector<float>(values.size(), 6), "a sum is wrong");
   }));
+}
+
+// Small all-reduces in a row, all started before the first is waited for. `mixed`: values of every
+// ring and buffers with chunks, barriers and broadcasts among them, in both lanes.
+class Row {
+ public:
+  Row(Cluster& cluster, int rank, int size, std::size_t calls, bool mixed)
+      : engine_(cluster[rank]), rank_(rank), size_(size), mixed_(mixed), in_(calls), out_(calls) {}
+
+  void run() {
+    std::vector<Work> works;
+    for (std::size_t i = 0; i < in_.size(); ++i) works.push_back(start(i));
+    for (Work& work : works) work.wait();
+    for (std::size_t i = 0; i < in_.size(); ++i) {
+      const float last = static_cast<float>(i);
+      const float sum =
+          static_cast<float>(size_ * (size_ - 1) / 2) + static_cast<float>(size_) * last;
+      const float wanted = broadcasts(i) ? last + static_cast<float>(i % 2) : sum;
+      if (!waits_only(i))
+        expect(out_[i] == std::vector<float>(count(i), wanted), "call " + std::to_string(i));
+    }
+  }
+
+ private:
+  std::size_t count(std::size_t i) const {
+    if (!mixed_) return 2;
+    return i % 37 == 36 ? 40'000 : std::array<std::size_t, 5>{2, 13, 200, 1, 3000}[i % 5];
+  }
+  bool broadcasts(std::size_t i) const { return mixed_ && i % 7 == 3; }
+  bool waits_only(std::size_t i) const { return mixed_ && i % 11 == 5 && !broadcasts(i); }
+
+  Work start(std::size_t i) {
+    in_[i].assign(count(i), static_cast<float>(rank_) + static_cast<float>(i));
+    out_[i].assign(count(i), -1);
+    const int root = static_cast<int>(i % 2);
+    const Collective operation = broadcasts(i)   ? Collective::broadcast
+                                 : waits_only(i) ? Collective::barrier
+                                                 : Collective::all_reduce;
+    schedules::Call call = make_call(operation, schedules::Algorithm::direct, in_[i], out_[i],
+                                     waits_only(i) ? 0 : count(i), broadcasts(i) ? root : 0);
+    if (broadcasts(i) && root != rank_) call.in = nullptr, call.in_bytes = 0;
+    if (mixed_ && i % 3 == 1) call.priority = Priority::urgent;
+    call.time_limit = std::chrono::seconds{60};
+    return Work(engine_.start(call));
+  }
+
+  engine::Engine& engine_;
+  int rank_, size_;
+  bool mixed_;
+  std::vector<std::vector<float>> in_, out_;
+};
+
+TEST_CASE("small direct calls in a row give the right values") {
+  const int size = GENERATE(2, 4);
+  const std::size_t calls = GENERATE(as<std::size_t>{}, 64, 1000);
+  const bool mixed = GENERATE(false, true);
+  Cluster cluster(size, with_windows());
+  CHECK_NOTHROW(run_ranks(size, "row", [&](int rank) {
+    for (int turn = 0; turn < 3; ++turn) Row(cluster, rank, size, calls, mixed).run();
+  }));
+}
+
+// Rank 1 calls nothing meanwhile.
+TEST_CASE("64 direct calls are posted before the first is answered, and no more") {
+  Cluster cluster(2, with_windows());
+  const Priority lane = GENERATE(Priority::bulk, Priority::urgent);
+  std::vector<float> in(1, 1);
+  std::vector<std::vector<float>> outs(2 * 70, std::vector<float>(1));
+  std::vector<Work> works;
+  const auto start = [&](int rank) {
+    schedules::Call call =
+        make_call(Collective::all_reduce, schedules::Algorithm::direct, in, outs[works.size()], 1);
+    call.priority = lane;
+    works.emplace_back(cluster[rank].start(call));
+  };
+  for (int i = 0; i < 70; ++i) start(0);
+  const direct::DirectArea area(cluster.transport(0).windows()->area(0), lane);
+  for (std::uint64_t sequence = 1; sequence <= 70; ++sequence)
+    CHECK(area.post(sequence).sequence == (sequence <= 64 ? sequence : 0));
+  for (int i = 0; i < 70; ++i) start(1);
+  for (Work& work : works) CHECK_NOTHROW(work.wait());
+  for (const auto& out : outs) CHECK(out[0] == 2);
+}
+
+TEST_CASE("a direct call in a row that differs is reported with its number") {
+  std::vector<float> in(20, 1);
+  std::vector<std::vector<float>> outs(2 * 64, std::vector<float>(20));
+  Cluster cluster(2, with_windows());
+  std::vector<Work> works[2];
+  for (const int rank : {0, 1})
+    for (std::size_t i = 0; i < 64; ++i)
+      works[rank].emplace_back(cluster[rank].start(make_call(
+          Collective::all_reduce, schedules::Algorithm::direct, in,
+          outs[static_cast<std::size_t>(rank) * 64 + i], rank == 1 && i == 39 ? 20 : 10)));
+  for (std::size_t i = 0; i < 64; ++i) {
+    std::string message;
+    try {
+      works[1][i].wait();
+    } catch (const Error& error) {
+      message = error.what();
+      CHECK(error.code() == Errc::mismatch);
+    }
+    INFO(i << ": " << message);
+    CHECK(message.empty() == (i < 39));
+    if (i >= 39)
+      CHECK(message.find("rank 0 called all_reduce #40 (10 f32 sum) where rank 1 called all_reduce "
+                         "#40 (20 f32 sum)") != std::string::npos);
+  }
 }
 
 TEST_CASE("different direct calls are a mismatch that names both") {

@@ -212,6 +212,35 @@ TEST_CASE(
   CHECK(after - before == 0);
 }
 
+TEST_CASE("nothing is allocated for small calls in a row") {
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();
+  std::barrier ready(2), done(2);
+  run_communicators(setup_of(over, 2), "row", [&](Communicator& c, int rank) {
+    std::vector<float> values(300);
+    std::vector<Work> works(values.size() / 2);
+    const auto row = [&] {
+      for (std::size_t i = 0; i < works.size(); ++i) {
+        const Buffer both{values.data() + 2 * i, 2, DType::f32};
+        works[i] = c.all_reduce(both, both, ReduceOp::sum);
+      }
+      for (Work& work : works) work.wait();
+    };
+    for (int i = 0; i < 3; ++i) row();
+    for (int attempt = 0; attempt < 3 && least != 0; ++attempt) {
+      ready.arrive_and_wait();
+      if (rank == 0) before = allocations();
+      ready.arrive_and_wait();
+      for (int i = 0; i < 20; ++i) row();
+      done.arrive_and_wait();
+      if (rank == 0) least = std::min(least, allocations() - before);
+      done.arrive_and_wait();
+    }
+  });
+  INFO(name_of(over));
+  CHECK(least == 0);
+}
+
 TEST_CASE("nothing is allocated while a hundred handles of operations that have ended are held") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   std::uint64_t before = 0, least = std::numeric_limits<std::uint64_t>::max();

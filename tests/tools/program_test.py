@@ -47,6 +47,11 @@ class Bench(unittest.TestCase):
             self.assertIn("all_reduce over shm, 2 ranks, inputs written anew" + (", buffers from Communicator::allocate\n" if flags else "\n"), result.stdout)
             self.assertEqual((rows(result.stdout)[0][10], rows(result.stdout)[0][17]), ("-", "-"))
 
+    def test_calls_in_a_row(self):
+        result = self.bench("--ranks", 2, "-b", 8, "-e", "8K", "-f", 32, "-m", 70, *QUICK)
+        self.assertIn("all_reduce over shm, 2 ranks, 70 calls in a row, inputs written anew\n", result.stdout)
+        self.assertEqual([(row[0], row[11], row[18]) for row in rows(result.stdout)], [("8", "0", "0"), ("256", "0", "0"), ("8192", "0", "0")])
+
     def test_own_steps_end_with_the_largest_size(self):
         result = self.bench("-b", 8, "-e", 100, "--ranks", 2, *QUICK)
         self.assertEqual([row[0] for row in rows(result.stdout)], ["8", "32", "100"])
