@@ -37,7 +37,7 @@ class Mpirun(unittest.TestCase):
                     self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
                     # Only one table, not one for each rank: the ranks have joined.
                     self.assertEqual(result.stdout.count("# rondo "), 1, result.stdout)
-                    self.assertIn(f": {operation} over tcp, {ranks} ranks\n", result.stdout)
+                    self.assertIn(f": {operation} over tcp, {ranks} ranks, ", result.stdout)
                     self.assertIn("# Wrong elements       : 0 OK", result.stdout)
                     self.assertGreaterEqual(len(rows(result.stdout)), 2)
 
