@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <rondo/types.h>
@@ -84,14 +85,20 @@ constexpr std::size_t direct_lane_bytes(Priority lane) noexcept {
   return direct_control_bytes + shape_of(Ring::short_values).bytes() +
          shape_of(Ring::long_values).bytes() + direct_slots * direct_slot_bytes(lane);
 }
-static_assert(direct_lane_bytes(Priority::bulk) + direct_lane_bytes(Priority::urgent) <=
-              transports::window_area_bytes);
+// An area has room for three users of direct algorithms, which do not wait for each other: each has
+// both lanes. `all` are the direct collectives of all ranks; `sums` and `copies` are the two parts
+// of a two-level operation inside a host.
+enum class DirectUse : std::uint8_t { all, sums, copies };
+constexpr std::size_t direct_use_bytes =
+    direct_lane_bytes(Priority::bulk) + direct_lane_bytes(Priority::urgent);
+static_assert(3 * direct_use_bytes <= transports::window_area_bytes);
 
 // One lane of one rank's area.
 class DirectArea {
  public:
-  DirectArea(std::byte* area, Priority lane) noexcept
-      : base_(area + (lane == Priority::bulk ? 0 : direct_lane_bytes(Priority::bulk))),
+  DirectArea(std::byte* area, DirectUse use, Priority lane) noexcept
+      : base_(area + static_cast<std::size_t>(use) * direct_use_bytes +
+              (lane == Priority::bulk ? 0 : direct_lane_bytes(Priority::bulk))),
         slot_bytes_(direct_slot_bytes(lane)) {}
 
   DirectControl& control() const noexcept { return *reinterpret_cast<DirectControl*>(base_); }
@@ -134,9 +141,11 @@ inline void store_release(std::uint64_t& word, std::uint64_t value) noexcept {
 // Reentrant; nothing fails after the constructor.
 class DirectFlags {
  public:
-  DirectFlags(transports::Windows& windows, int rank, Priority lane)
-      : windows_(windows), rank_(static_cast<std::size_t>(rank)) {
-    for (const int other : windows.ranks()) areas_.emplace_back(windows.area(other), lane);
+  // ranks: those that take part. rank: the place of this one among them.
+  DirectFlags(transports::Windows& windows, std::span<const int> ranks, std::size_t rank,
+              DirectUse use, Priority lane)
+      : windows_(windows), rank_(rank) {
+    for (const int other : ranks) areas_.emplace_back(windows.area(other), use, lane);
   }
 
   std::size_t rank() const noexcept { return rank_; }

@@ -35,16 +35,19 @@ std::uint64_t hash_of(const schedules::Signature& s) noexcept {
 DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& options, Priority lane)
     : windows_(windows),
       lane_(lane),
-      rank_(static_cast<std::size_t>(options.rank)),
-      size_(windows.ranks().size()),
+      ranks_(options.ranks.begin(), options.ranks.end()),
+      size_(ranks_.size()),
+      rank_(static_cast<std::size_t>(std::ranges::lower_bound(ranks_, options.rank) -
+                                     ranks_.begin())),
       in_steps_(options.in_steps),
-      flags_(windows, options.rank, lane),
+      flags_(windows, ranks_, rank_, options.use, lane),
       places_(size_),
       ins_(size_),
       sources_(size_),
       outs_(size_) {}
 
 void DirectLane::begin(engine::DirectOperation& operation) {
+  operation.turn = ++begun_;
   operation.next_direct = nullptr;
   (first_ == nullptr ? first_ : last_->next_direct) = &operation;
   last_ = &operation;
@@ -66,16 +69,18 @@ void DirectLane::post_more() {
 }
 
 const DirectLane::Form& DirectLane::form(const engine::DirectOperation& operation) {
-  if (form_.number == operation.number) return form_;
-  if (!form_.lasts || !operation.offsets().empty() || form_.signature != operation.signature)
+  if (form_.turn == operation.turn) return form_;
+  if (!form_.lasts || !operation.offsets().empty() || form_.signature != operation.signature ||
+      form_.posted != operation.posted)
     make_form(operation);
-  form_.number = operation.number;
+  form_.turn = operation.turn;
   return form_;
 }
 
 void DirectLane::make_form(const engine::DirectOperation& operation) {
   const schedules::Signature& s = operation.signature;
-  if (form_.hash == 0 || s != form_.signature) form_.hash = hash_of(s);
+  if (form_.hash == 0 || operation.posted != form_.posted) form_.hash = hash_of(operation.posted);
+  form_.posted = operation.posted;
   form_.signature = s;
   form_.lasts = operation.offsets().empty();
   form_.roles = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
@@ -123,7 +128,7 @@ void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
 void DirectLane::write_details(std::uint64_t sequence) {
   DirectDetails& details = flags_.area(rank_).details(sequence);
   std::uint64_t& told = told_[sequence % direct_posts];
-  if (told != form_.hash) details.header = engine::encode({form_.signature, 0, 0, 0, 0, 0});
+  if (told != form_.hash) details.header = engine::encode({form_.posted, 0, 0, 0, 0, 0});
   told = form_.hash;
   if (form_.eager) return;
   if (details.in != own_.in) details.in = own_.in;
@@ -153,9 +158,9 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   for (std::size_t rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
     const auto open = [&](transports::WindowPlace place, std::size_t length) {
-      std::byte* const data = windows_.map(static_cast<int>(rank), place, length);
+      std::byte* const data = windows_.map(ranks_[rank], place, length);
       if (data == nullptr)
-        throw Error(Errc::system, "the memory that rank " + std::to_string(rank) +
+        throw Error(Errc::system, "the memory that rank " + std::to_string(ranks_[rank]) +
                                       " has allocated cannot be mapped: see the limits of this "
                                       "process on memory and maps");
       return data;
@@ -186,7 +191,7 @@ DirectLane::Step DirectLane::advance() {
 void DirectLane::append_awaited(std::vector<int>& ranks) const {
   if (first_ == nullptr) return;
   for (std::size_t rank = 0; rank < size_; ++rank)
-    if (rank != rank_ && protocol_.awaits(flags_, rank)) ranks.push_back(static_cast<int>(rank));
+    if (rank != rank_ && protocol_.awaits(flags_, rank)) ranks.push_back(ranks_[rank]);
 }
 
 }  // namespace rondo::direct

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collectives/direct/area.h"
@@ -26,6 +27,8 @@ namespace rondo::direct {
 
 struct DirectOptions {
   int rank = 0;
+  std::span<const int> ranks = {};  // that take part, ascending: all have windows for each other
+  DirectUse use = DirectUse::all;
   bool in_steps = false;  // short floats are rounded after every source, as in a chain of ranks
 };
 
@@ -52,7 +55,7 @@ class DirectLane {
 
   // After `refused`: the rank whose post does not agree with the first operation, and its call if
   // it can be read.
-  int offender() const noexcept { return static_cast<int>(protocol_.offender()); }
+  int offender() const noexcept { return ranks_[protocol_.offender()]; }
   std::optional<engine::Frame> offence() const;
   // The ranks that the first operation waits for.
   void append_awaited(std::vector<int>& ranks) const;
@@ -77,10 +80,10 @@ class DirectLane {
   // What follows from the signature of a call and the counts of its blocks. It serves for the next
   // call too: most are like those before.
   struct Form {
-    std::uint64_t number = 0;  // of the operation for which it was asked last
-    bool lasts = false;        // it is the same for all operations of this signature
-    schedules::Signature signature;
-    std::uint64_t hash = 0;  // of the signature
+    std::uint64_t turn = 0;  // of the operation for which it was asked last
+    bool lasts = false;      // it is the same for all operations of this signature
+    schedules::Signature signature, posted;
+    std::uint64_t hash = 0;  // of the posted signature
     Roles roles;
     std::size_t element = 1;  // bytes
     DirectShape shape;
@@ -125,11 +128,13 @@ class DirectLane {
 
   transports::Windows& windows_;
   const Priority lane_;
-  const std::size_t rank_, size_;
+  const std::vector<int> ranks_;
+  const std::size_t size_, rank_;  // rank_: the place of this rank in ranks_
   const bool in_steps_;
   DirectFlags flags_;
   Protocol<DirectFlags> protocol_;
 
+  std::uint64_t begun_ = 0;  // operations
   engine::DirectOperation* first_ = nullptr;
   engine::DirectOperation* next_ = nullptr;  // the first that is not posted
   engine::DirectOperation* last_ = nullptr;

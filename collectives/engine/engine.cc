@@ -36,19 +36,8 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
       scheduled_pool_(std::make_shared<OperationPool>()),
       direct_pool_(std::make_shared<OperationPool>()),
       message_pool_(std::make_shared<OperationPool>()) {
-  OwnerHost& host = *this;
-  for (transports::Transport* transport : transports_) {
-    transports::Windows* const windows = transport->windows();
-    if (windows == nullptr || windows->ranks().size() != routes_.size() || has_direct_) continue;
-    if (routes_.size() > direct::most_direct_ranks) continue;
-    has_direct_ = true;
-    for (const Priority priority : {Priority::urgent, Priority::bulk}) {
-      const auto index = static_cast<std::size_t>(priority);
-      direct_[index].emplace(*windows, direct::DirectOptions{options_.rank, options_.reproducible},
-                             priority, calls_[index], host);
-      all_owners_.push_back(&*direct_[index]);
-    }
-  }
+  for (transports::Transport* transport : transports_)
+    if (transports::Windows* const windows = transport->windows()) share_memory(*windows);
   all_owners_.insert(all_owners_.end(), owners_.begin(), owners_.end());
   if (options_.size > 1) driver_.start_background();
 }
@@ -56,6 +45,38 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
 Engine::~Engine() {
   stop();
   for (const auto& pool : {scheduled_pool_, direct_pool_, message_pool_}) pool->close();
+}
+
+// Uses the windows for direct operations if all ranks have them, and for the inside of two-level
+// operations if all ranks of this host have them.
+void Engine::share_memory(transports::Windows& windows) {
+  OwnerHost& host = *this;
+  const std::span<const int> ranks = windows.ranks();
+  const bool all = ranks.size() == routes_.size() && ranks.size() <= direct::most_direct_ranks;
+  const std::span<const int> local = options_.hosts.on(options_.hosts.host(options_.rank));
+  const bool beside = options_.hosts.count() > 1 && local.size() > 1 &&
+                      local.size() <= direct::most_direct_ranks &&
+                      std::ranges::includes(ranks, local);
+  for (const Priority priority : {Priority::urgent, Priority::bulk}) {
+    const auto index = static_cast<std::size_t>(priority);
+    if (all && !direct_[index]) {
+      const direct::DirectOptions options{.rank = options_.rank,
+                                          .ranks = ranks,
+                                          .use = direct::DirectUse::all,
+                                          .in_steps = options_.reproducible};
+      direct_[index].emplace(windows, options, priority, calls_[index], host);
+      all_owners_.push_back(&*direct_[index]);
+      has_direct_ = true;
+    }
+    if (beside && !two_level_[index]) {
+      two_level_[index].emplace(windows,
+                                TwoLevelOwner::Options{options_.rank, priority, options_.hosts},
+                                TwoLevelOwner::Parts{take<DirectOperation>(direct_pool_),
+                                                     take<DirectOperation>(direct_pool_)},
+                                calls_[index], scheduled_[index], host);
+      all_owners_.push_back(&*two_level_[index]);
+    }
+  }
 }
 
 // Starting.
@@ -66,8 +87,15 @@ const schedules::Program& Engine::program(const schedules::Call& call) {
   for (const auto& p : programs_)
     if (p->is(s.operation, s.algorithm, root, call.depth)) return *p;
   programs_.push_back(std::make_unique<schedules::Program>(
-      s.operation, s.algorithm, root, options_.rank, options_.size, call.depth, options_.hosts));
+      s.operation, s.algorithm, root, options_.rank, options_.size, call.depth, options_.hosts,
+      two_level(call) != nullptr ? schedules::Inside::memory : schedules::Inside::links));
   return *programs_.back();
+}
+
+// Null where the links do all of it.
+TwoLevelOwner* Engine::two_level(const schedules::Call& call) {
+  auto& owner = two_level_[static_cast<std::size_t>(call.priority)];
+  return owner && TwoLevelOwner::runs(call.signature) ? &*owner : nullptr;
 }
 
 // The result has one reference: the engine's, until the operation has ended.
@@ -119,8 +147,11 @@ Operation& Engine::start_scheduled(const schedules::Call& call) {
   if (verdict_.failure() == nullptr)
     operation.run.begin(program(call), call, options_.rank, options_.size, room_);
   operation.start(call, its_calls.take_number(), now);
+  TwoLevelOwner* const inside = two_level(call);
+  operation.two_level = inside != nullptr;
   static_cast<void>(taken.release());
-  if (!enlist(operation, owner)) return operation;
+  if (!enlist(operation, inside != nullptr ? static_cast<OperationOwner&>(*inside) : owner))
+    return operation;
   if (operation.run.complete()) {
     its_calls.ended(operation);
     finished(operation);
@@ -128,7 +159,10 @@ Operation& Engine::start_scheduled(const schedules::Call& call) {
   }
   watch(operation, now);
   check_left(operation);
-  if (operation.state() == Operation::State::running) owner.begin(operation);
+  if (operation.state() == Operation::State::running) {
+    if (inside != nullptr) inside->begin(operation);
+    owner.begin(operation);
+  }
   owner.check_held();
   go(operation);
   return operation;
@@ -235,7 +269,7 @@ bool Engine::pass() {
 
 bool Engine::move() {
   if (verdict_.stopped()) return false;
-  bool moved = advance_direct();
+  bool moved = advance_memory();
   moved = advance_links() || moved;
   if (verdict_.stopped()) return moved;
   bool arrived = false;
@@ -246,11 +280,13 @@ bool Engine::move() {
   return moved || arrived;
 }
 
-bool Engine::advance_direct() {
+bool Engine::advance_memory() {
   bool moved = false;
-  for (const Priority priority : {Priority::urgent, Priority::bulk})
-    if (auto& direct = direct_[static_cast<std::size_t>(priority)])
-      moved = advance(*direct) || moved;
+  for (const Priority priority : {Priority::urgent, Priority::bulk}) {
+    const auto index = static_cast<std::size_t>(priority);
+    if (direct_[index]) moved = advance(*direct_[index]) || moved;
+    if (two_level_[index]) moved = advance(*two_level_[index]) || moved;
+  }
   return moved;
 }
 
@@ -341,7 +377,7 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
   // From now on others wake this rank; what they stored before must be seen here.
   bool moved = false;
   try {
-    moved = advance_direct();
+    moved = advance_memory();
   } catch (const std::exception& error) {
     give_up(error);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Starts operations and routes what happens on links to the owner of each link. The parts:
-//   owner.h           the interface of those who run operations: ScheduledLane, DirectOwner and
-//                     point::Point
+//   owner.h           the interface of those who run operations: ScheduledLane, DirectOwner,
+//                     TwoLevelOwner and point::Point
 //   lane_calls.h      the calls of a lane: numbers, order, progress
 //   verdict.h         suspicion, cause and reports
 //   driver.h          which thread makes progress, and when it sleeps
@@ -27,6 +27,7 @@
 #include "collectives/engine/operation_pool.h"
 #include "collectives/engine/owner.h"
 #include "collectives/engine/scheduled_lane.h"
+#include "collectives/engine/two_level_owner.h"
 #include "collectives/engine/verdict.h"
 #include "collectives/point/point.h"
 #include "transports/transport.h"
@@ -131,9 +132,11 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
     return calls_[static_cast<std::size_t>(lane)];
   }
 
+  void share_memory(transports::Windows& windows) RONDO_REQUIRES(driver_.mutex());
   template <class Kind>
   Taken<Kind> take(const std::shared_ptr<OperationPool>& pool) RONDO_REQUIRES(driver_.mutex());
   const schedules::Program& program(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
+  TwoLevelOwner* two_level(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
   void wait_for_buffers(std::span<const std::byte> reads, std::span<const std::byte> writes)
       RONDO_REQUIRES(driver_.mutex());
   Operation& start_scheduled(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
@@ -142,7 +145,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   void watch(const Operation& operation, base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
   void go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
-  bool advance_direct() RONDO_REQUIRES(driver_.mutex());
+  bool advance_memory() RONDO_REQUIRES(driver_.mutex());
   bool advance_links() RONDO_REQUIRES(driver_.mutex());
   template <class Owner>
   bool advance(Owner& owner) RONDO_REQUIRES(driver_.mutex());
@@ -166,6 +169,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   std::array<LaneCalls, transports::link_lane_count> calls_ RONDO_GUARDED_BY(driver_.mutex());
   ScheduledLane scheduled_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
   std::optional<DirectOwner> direct_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
+  // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
+  std::optional<TwoLevelOwner> two_level_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
   point::Point point_ RONDO_GUARDED_BY(driver_.mutex());
   // By lane: who gets what happens on its links.
   const std::array<LinkOwner*, transports::link_lane_count> owners_;

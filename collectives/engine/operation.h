@@ -11,6 +11,7 @@
 // its lock, while the operation runs; `code` and `message` do not change after that.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -128,20 +129,39 @@ class ScheduledOperation final : public CollectiveOperation {
 
   Run run;
   ScheduledOperation* next = nullptr;  // in ScheduledLane
+  // The links carry a part of it only: TwoLevelOwner does the rest.
+  bool two_level = false;
+  // For TwoLevelOwner, for each of its stages: segments done, and the next operation there.
+  struct Stage {
+    std::uint64_t done = 0;
+    ScheduledOperation* next = nullptr;
+  };
+  std::array<Stage, 2> stages;
 };
 
 // Runs without links, between ranks that load and store each other's memory.
 class DirectOperation final : public CollectiveOperation {
  public:
   using CollectiveOperation::CollectiveOperation;
-  using CollectiveOperation::start;
 
+  void start(const schedules::Call& call, std::uint64_t its_number, base::TimePoint now) {
+    start_part(call, call.signature, its_number, now);
+  }
+  // whole: the call that this one is a part of, as its ranks compare it.
+  void start_part(const schedules::Call& call, const schedules::Signature& whole,
+                  std::uint64_t its_number, base::TimePoint now) {
+    CollectiveOperation::start(call, its_number, now);
+    posted = whole;
+  }
   // Comes before start(): it can throw.
   void keep_counts(const schedules::Call& call);
   // Where each rank's block starts, and where the last one ends. Empty where all counts are alike.
   std::span<const std::size_t> offsets() const noexcept { return offsets_; }
 
-  DirectOperation* next_direct = nullptr;  // in direct::DirectLane
+  schedules::Signature posted;  // what the posts compare
+  // In direct::DirectLane:
+  std::uint64_t turn = 0;
+  DirectOperation* next_direct = nullptr;
 
  private:
   std::vector<std::size_t> offsets_;

@@ -7,7 +7,9 @@
 // no memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -40,6 +42,22 @@ class Run {
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept { staging_ = staging; }
 
+  // Nothing is sent or received of segments from `segments` on: their first values are not there
+  // yet. begin() sets no limit.
+  void limit(std::uint64_t segments) noexcept { limit_ = segments; }
+  std::uint64_t segments() const noexcept { return layout_.segments(); }
+  // The segments whose steps are done, and those that have been opened.
+  std::uint64_t segments_done() const noexcept { return progress_.base(); }
+  std::uint64_t segments_open() const noexcept {
+    return std::min(progress_.base() + progress_.window(), layout_.segments());
+  }
+  // Elements of the buffer.
+  schedules::Range place(std::uint64_t segment, std::uint32_t slice) const noexcept {
+    return layout_.in_buffer(segment, slice);
+  }
+  // The factor by which inputs are multiplied before they are combined.
+  double input_factor() const noexcept { return pair_.input_factor(); }
+
   bool complete() const noexcept { return progress_.complete(); }
   const schedules::Program& program() const noexcept { return progress_.program(); }
   const schedules::Progress::Peer& peer(int index) const noexcept { return progress_.peer(index); }
@@ -68,6 +86,8 @@ class Run {
   void send_finished(const FramePlace& place) noexcept;
 
  private:
+  static constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
+
   const schedules::ProgramStep& step(const FramePlace& place) const noexcept {
     return progress_.step(place);
   }
@@ -96,6 +116,7 @@ class Run {
   std::size_t staging_needed_ = 0;
   std::size_t element_ = 1;
   std::uint32_t rank_ = 0;
+  std::uint64_t limit_ = no_limit;
   std::vector<std::size_t> consumed_;  // by peer: bytes combined of the frame that is arriving
 };
 

@@ -81,6 +81,7 @@ void ScheduledLane::remove(ScheduledOperation& operation) noexcept {
 
 void ScheduledLane::finish(ScheduledOperation& operation) {
   remove(operation);
+  if (operation.two_level) return;
   calls_.ended(operation);
   host_.finished(operation);
 }

@@ -5,19 +5,23 @@
 #include <utility>
 
 #include "collectives/schedules/call.h"
+#include "collectives/schedules/schedules.h"
 
 namespace rondo::schedules {
 
 Program::Program(Collective operation, Algorithm algorithm, int root, int rank, int size,
-                 std::uint32_t depth, const Hosts& hosts)
+                 std::uint32_t depth, const Hosts& hosts, Inside inside)
     : operation_(operation),
       algorithm_(algorithm),
       root_(root),
       depth_(depth),
       index_(static_cast<std::size_t>(size), no_peer) {
-  const Schedule schedule = make_schedule(algorithm, operation, rank, size, root, hosts);
+  Schedule schedule = make_schedule(algorithm, operation, rank, size, root, hosts);
+  if (inside == Inside::memory) schedule = between_hosts(schedule, rank, hosts);
   tables_ = std::make_unique<FrameTables>(schedule.rounds, depth);
   build(schedule, *tables_);
+  if (inside == Inside::memory)
+    for (ProgramStep& step : steps_) step.written = true;
   for (std::size_t i = 0; i < peers_.size(); ++i)
     index_[static_cast<std::size_t>(peers_[i].rank)] = static_cast<int>(i);
   if (is_reducing(operation)) find_inputs(rank, size, hosts);

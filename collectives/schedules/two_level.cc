@@ -2,9 +2,11 @@
 //
 // Ranks of a host exchange directly, and between hosts each rank has rails of its own. So the bytes
 // that cross the network do not depend on the number of ranks on a host. There are as many rails as
-// ranks on the fullest host. On a host with L ranks, rail r belongs to local rank r % L. Between
-// hosts the slices of a rail go round as in a ring. Hop t of that ring travels in round t + 1. The
-// host's sum that it needs is made in round max(1, t): a sum that is needed late is sent late.
+// ranks on the fullest host. An all-reduce deals the R rails to the L ranks of a host in order:
+// rail r belongs to local rank r * L / R. With blocks rail r belongs to local rank r % L, so that
+// each rank has the rail of its own block. Between hosts the slices of a rail go round as in a
+// ring. Hop t of that ring travels in round t + 1. The host's sum that it needs is made in round
+// max(1, t): a sum that is needed late is sent late.
 #include <algorithm>
 
 #include "collectives/schedules/schedules.h"
@@ -16,7 +18,11 @@ namespace {
 // Hosts and rails as one rank sees them.
 class Place {
  public:
-  Place(int rank, const Hosts& hosts) : hosts_(hosts), rank_(rank), host_(hosts.host(rank)) {}
+  // How rails are dealt to the ranks of a host.
+  enum class Deal { in_order, by_block };
+
+  Place(int rank, const Hosts& hosts, Deal deal)
+      : hosts_(hosts), rank_(rank), host_(hosts.host(rank)), deal_(deal) {}
 
   int hosts() const { return hosts_.count(); }
   int rails() const { return hosts_.most_on_a_host(); }
@@ -24,7 +30,9 @@ class Place {
   int before(int hops) const { return wrap(host_ - hops, hosts()); }
   int owner(int host, int rail) const {
     const auto on = hosts_.on(host);
-    return on[static_cast<std::size_t>(rail) % on.size()];
+    const int ranks = static_cast<int>(on.size());
+    return on[static_cast<std::size_t>(deal_ == Deal::in_order ? rail * ranks / rails()
+                                                               : rail % ranks)];
   }
   int owner(int rail) const { return owner(host_, rail); }
   int next(int rail) const { return owner(before(-1), rail); }
@@ -40,6 +48,7 @@ class Place {
  private:
   const Hosts& hosts_;
   int rank_, host_;
+  Deal deal_;
 };
 
 // Sums the slice of this host's ranks at the owner, in time for hop `hop`: then the owner combines
@@ -81,7 +90,7 @@ void sort_steps(std::vector<Step>& steps) {
 // Slices: each rail has one part for each host.
 Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts) {
   if (hosts.count() == 1) return two_shot_all_reduce(rank, size);
-  const Place place(rank, hosts);
+  const Place place(rank, hosts, Place::Deal::in_order);
   const int ring = place.hosts(), last = ring - 1;
   Schedule schedule{
       .slices = number(place.rails() * ring), .rounds = number(2 * ring), .steps = {}};
@@ -119,7 +128,7 @@ Schedule two_level_all_reduce(int rank, int size, const Hosts& hosts) {
 // last.
 Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts) {
   if (hosts.count() == 1) return two_shot_reduce_scatter(rank, size);
-  const Place place(rank, hosts);
+  const Place place(rank, hosts, Place::Deal::by_block);
   const int last = place.hosts() - 1;
   Schedule schedule{.slices = number(size), .rounds = number(last + 1), .steps = {}};
   auto& steps = schedule.steps;
@@ -145,7 +154,7 @@ Schedule two_level_reduce_scatter(int rank, int size, const Hosts& hosts) {
 
 Schedule two_level_all_gather(int rank, int size, const Hosts& hosts) {
   if (hosts.count() == 1) return two_shot_all_gather(rank, size);
-  const Place place(rank, hosts);
+  const Place place(rank, hosts, Place::Deal::by_block);
   const int last = place.hosts() - 1;
   Schedule schedule{.slices = number(size), .rounds = number(last + 1), .steps = {}};
   auto& steps = schedule.steps;
@@ -164,6 +173,16 @@ Schedule two_level_all_gather(int rank, int size, const Hosts& hosts) {
     }
   sort_steps(steps);
   return schedule;
+}
+
+// No step has one end inside the host and the other outside.
+Schedule between_hosts(const Schedule& schedule, int rank, const Hosts& hosts) {
+  Schedule between = schedule;
+  std::erase_if(between.steps, [&](const Step& step) {
+    const int peer = step.from != no_rank ? step.from : step.to;
+    return peer != no_rank && hosts.host(peer) == hosts.host(rank);
+  });
+  return between;
 }
 
 }  // namespace rondo::schedules

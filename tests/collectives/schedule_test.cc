@@ -9,6 +9,7 @@
 #include "collectives/plan/costs.h"
 #include "collectives/proof/checker.h"
 #include "collectives/schedules/order.h"
+#include "collectives/schedules/schedules.h"
 #include "tests/collectives/all_schedules.h"
 
 using namespace rondo;
@@ -146,6 +147,46 @@ TEST_CASE(
       CHECK(in[host] == Approx(2 * (count - 1) / count));
     }
   }
+}
+
+// Where the ranks of a host share memory, only these steps are left. A host's ranks together must
+// then do what a single rank would do with the host's sum as its input.
+TEST_CASE("two levels: what is left between hosts reduces the sums of hosts") {
+  for (int size = 2; size <= 17; ++size)
+    for (const schedules::Hosts& hosts : several_hosts(size)) {
+      if (hosts.count() == 1) continue;
+      std::vector<schedules::Schedule> of_hosts(static_cast<std::size_t>(hosts.count()));
+      for (int rank = 0; rank < size; ++rank) {
+        const schedules::Schedule left = schedules::between_hosts(
+            schedules::make_schedule(schedules::Algorithm::two_level, Collective::all_reduce, rank,
+                                     size, 0, hosts),
+            rank, hosts);
+        schedules::Schedule& joined = of_hosts[static_cast<std::size_t>(hosts.host(rank))];
+        joined.slices = left.slices;
+        joined.rounds = left.rounds;
+        const int own = hosts.host(rank), local = hosts.local(rank),
+                  ranks = static_cast<int>(hosts.on(own).size()), rails = hosts.most_on_a_host();
+        for (schedules::Step step : left.steps) {
+          const int rail = static_cast<int>(step.slice) / hosts.count();
+          CHECK(rail >= schedules::first_rail(local, ranks, rails));
+          CHECK(rail < schedules::first_rail(local + 1, ranks, rails));
+          if (step.from != schedules::no_rank) step.from = hosts.host(step.from);
+          if (step.to != schedules::no_rank) step.to = hosts.host(step.to);
+          joined.steps.push_back(step);
+        }
+      }
+      for (schedules::Schedule& joined : of_hosts)
+        std::ranges::stable_sort(joined.steps, [](const auto& a, const auto& b) {
+          return a.round != b.round ? a.round < b.round : a.slice < b.slice;
+        });
+      for (const bool in_place : {false, true}) {
+        const proof::CheckReport report =
+            proof::check(of_hosts, Collective::all_reduce, 0,
+                         {.segments = 3, .depth = 2, .in_place = in_place, .held = in_place});
+        INFO(size << " ranks on " << hosts.count() << " hosts: " << report.problem);
+        CHECK(report.ok());
+      }
+    }
 }
 
 TEST_CASE("halving takes the logarithm of hops for any number of ranks, and the bytes of a ring") {

@@ -271,7 +271,8 @@ TEST_CASE("64 direct calls are posted before the first is answered, and no more"
     works.emplace_back(cluster[rank].start(call));
   };
   for (int i = 0; i < 70; ++i) start(0);
-  const direct::DirectArea area(cluster.transport(0).windows()->area(0), lane);
+  const direct::DirectArea area(cluster.transport(0).windows()->area(0), direct::DirectUse::all,
+                                lane);
   for (std::uint64_t sequence = 1; sequence <= 70; ++sequence)
     CHECK(area.post(sequence).sequence == (sequence <= 64 ? sequence : 0));
   for (int i = 0; i < 70; ++i) start(1);

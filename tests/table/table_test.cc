@@ -133,13 +133,14 @@ void run_list(Communicator& communicator, const std::vector<Case>& cases) {
 }
 
 void run_table(Over over, int size, const std::string& algorithm,
-               const std::vector<int>& hosts = {}) {
+               const std::vector<int>& hosts = {}, bool windows = false) {
   constexpr int depths[] = {1, 2, 3, 5, 8};  // where segments are given; else the planner's
   for (const Shape& shape : shapes(size)) {
     Setup setup;
     setup.size = size;
     setup.over = over;
     setup.hosts = hosts;
+    setup.faults.windows = windows;
     setup.options.algorithm = algorithm;
     setup.options.segment_bytes = shape.segment_bytes;
     setup.options.depth =
@@ -199,6 +200,8 @@ TEST_CASE("table: hosts") {
   const char* const others[] = {"", "ring", "halving"};
   for (const char* algorithm : {"two_level", others[hosts.size() / 2 % 3]})
     run_table(Over::mem, static_cast<int>(hosts.size()), algorithm, hosts);
+  if (!hosts.empty())
+    run_table(Over::mem, static_cast<int>(hosts.size()), "two_level", hosts, true);
 }
 
 // System calls make tcp slower than mem: each number of ranks tries only the planner, the ring and
