@@ -46,8 +46,9 @@ class Run {
   // yet. begin() sets no limit.
   void limit(std::uint64_t segments) noexcept { limit_ = segments; }
   std::uint64_t segments() const noexcept { return layout_.segments(); }
-  // The segments whose steps are done, and those that have been opened.
+  // The segments whose steps are done, those that have been opened, and the most between the two.
   std::uint64_t segments_done() const noexcept { return progress_.base(); }
+  std::uint64_t window() const noexcept { return progress_.window(); }
   std::uint64_t segments_open() const noexcept {
     return std::min(progress_.base() + progress_.window(), layout_.segments());
   }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "collectives/schedules/schedules.h"
@@ -89,14 +90,15 @@ TwoLevelOwner::Outcome TwoLevelOwner::run(Which which) {
 }
 
 // Begins the part for the next segment of the first call, if the segment is ready for this stage.
-// Sums run ahead of the network as far as the links hold segments.
+// Sums run ahead: as many segments again as the links hold. So links find the next sums ready.
 bool TwoLevelOwner::begin_part(Which which) {
   Stage& stage = stages_[which];
   if (stage.first == nullptr) return false;
   const ScheduledOperation& whole = *stage.first;
   const std::uint64_t segment = whole.stages[which].done;
-  const std::uint64_t ready = which == sums ? whole.run.segments_open() : whole.run.segments_done();
-  if (segment >= ready) return false;
+  const std::uint64_t ready =
+      which == sums ? whole.run.segments_open() + whole.run.window() : whole.run.segments_done();
+  if (segment >= std::min(ready, whole.run.segments())) return false;
 
   const auto start_of = [&](std::size_t local) {
     return whole.run.place(segment, first_slices_[local]).offset;

@@ -574,8 +574,11 @@ constexpr std::array rows{
             .crossing = all_pairs_crossing,
             .most_ranks = most_two_shot_ranks},
 
-    CostRow{Algorithm::two_level, Collective::all_reduce, two_shot_all_reduce, nullptr,
-            two_level_all_reduce},
+    CostRow{.algorithm = Algorithm::two_level,
+            .operation = Collective::all_reduce,
+            .flat = two_shot_all_reduce,
+            .levels = two_level_all_reduce,
+            .most_frame_bytes = most_two_level_frame},
     CostRow{Algorithm::two_level, Collective::reduce, nullptr, nullptr, two_level_reduce},
     CostRow{Algorithm::two_level, Collective::broadcast, nullptr, nullptr, two_level_broadcast},
     CostRow{Algorithm::two_level, Collective::all_gather, two_shot_all_gather, nullptr,

@@ -4,6 +4,7 @@
 // (costs.h) applies them to a topology.
 #pragma once
 
+#include <cstddef>
 #include <limits>
 
 #include "collectives/plan/costs.h"
@@ -41,6 +42,8 @@ struct CostRow {
   int most_ranks = std::numeric_limits<int>::max();
   // Frames are at most transports::eager_bytes, because ranks exchange in both directions at once.
   bool eager_frames = false;
+  // Frames that the planner tries are at most this large. A wanted segment may need larger ones.
+  std::size_t most_frame_bytes = std::numeric_limits<std::size_t>::max();
 };
 
 // Requires supports().

@@ -170,8 +170,9 @@ Candidate Estimator::estimate(schedules::Algorithm algorithm) const {
   if (options_.segment_bytes != 0) {
     add(bounded_segment(options_.segment_bytes, candidate.grain, slices, algorithm));
   } else {
+    const std::size_t most = cost_row(algorithm, operation_).most_frame_bytes;
     for (const std::size_t frame : frame_ladder)
-      add(bounded_segment(frame * slices, candidate.grain, slices, algorithm));
+      add(bounded_segment(std::min(frame, most) * slices, candidate.grain, slices, algorithm));
   }
   // The line for one segment. Where its slope is below that of every pipeline, it gets the slope of
   // the best one, because large buffers are cut into several segments anyway.

@@ -187,10 +187,18 @@ TEST_CASE(
     "nothing is allocated while several operations of both lanes are under way, waited for or "
     "not") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  const bool two_hosts = GENERATE(false, true);
+  if (two_hosts && over != Over::mem) return;
   constexpr std::size_t together = std::size(shapes);
   std::uint64_t before = 0, after = 0;
   std::barrier ready(3), done(3);
-  run_communicators(setup_of(over, 3), "hot path", [&](Communicator& c, int rank) {
+  Setup setup = setup_of(over, 3);
+  if (two_hosts) {  // two of the ranks share memory
+    setup.hosts = {0, 1, 0};
+    setup.faults.windows = true;
+    setup.options.algorithm = "two_level";
+  }
+  run_communicators(setup, "hot path", [&](Communicator& c, int rank) {
     Caller caller(c);
     Work works[together];
     const auto round = [&] {
@@ -208,7 +216,7 @@ TEST_CASE(
     if (rank == 0) after = allocations();
     done.arrive_and_wait();
   });
-  INFO(name_of(over));
+  INFO(name_of(over) << (two_hosts ? ", two hosts" : ""));
   CHECK(after - before == 0);
 }
 
