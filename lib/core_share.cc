@@ -105,6 +105,10 @@ CoreShare get_core_share(base::Reader& reader) {
   return share;
 }
 
+int per_core(int ranks, int cores) noexcept {
+  return (ranks + cores - 1) / cores;
+}
+
 HostCores cores_of_host(std::span<const CoreShare> shares) {
   HostCores cores;
   base::ProcessorSet others;
@@ -117,7 +121,8 @@ HostCores cores_of_host(std::span<const CoreShare> shares) {
   cores.cores = limit_of(shares, cores.processors);
   // Ranks of other communicators may be bound to other cores than these.
   if (cores.ranks > here) cores.processors |= others;
-  cores.crowded = here > cores.cores || cores.ranks > limit_of(shares, cores.processors);
+  cores.ranks_per_core = std::max(per_core(here, cores.cores),
+                                  per_core(cores.ranks, limit_of(shares, cores.processors)));
   const auto unknown = static_cast<std::size_t>(cores.ranks - here);
   for (const auto& [group, quota] : quotas_of(shares)) {
     const std::size_t spinning = std::min(cores.processors.count(), quota.ranks + unknown);

@@ -39,12 +39,14 @@ struct HostCores {
   int cores = 1;  // that these ranks may use: all their masks together, but no more than the quotas
   int ranks = 1;  // that share the host's cores: at least those of this communicator
   base::ProcessorSet processors;  // where all those ranks may run, as far as these know
-  // A rank that spins may keep another one from running: there are fewer cores than ranks, counting
-  // those of this communicator alone, or all.
-  bool crowded = false;
+  // Rounded up, counting the ranks of this communicator alone, or all: the larger one.
+  int ranks_per_core = 1;
   // Ranks that spin use up a quota: it is smaller than the number of its ranks, and than that of
   // the processors on which these may run.
   bool short_of_quota = false;
+
+  // A rank that spins may keep another one from running.
+  bool crowded() const noexcept { return ranks_per_core > 1; }
 };
 // shares: of the ranks of one host, at least one.
 HostCores cores_of_host(std::span<const CoreShare> shares);

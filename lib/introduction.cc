@@ -46,9 +46,9 @@ std::string link_text(const PlanLinkCosts& link) {
 // "4 ranks share 2 cores".
 std::string cores_text(const HostCores& cores) {
   return fmt::format("{} {} {} {}", cores.ranks,
-                     cores.ranks == 1 ? "rank uses"
-                     : cores.crowded  ? "ranks share"
-                                      : "ranks use",
+                     cores.ranks == 1  ? "rank uses"
+                     : cores.crowded() ? "ranks share"
+                                       : "ranks use",
                      cores.cores, cores.cores == 1 ? "core" : "cores");
 }
 

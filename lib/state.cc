@@ -120,9 +120,9 @@ void CommunicatorState::connect_all() {
   if (place_.size == 1) local_ranks_ = {place_.rank};
   engine::EngineObserver* const observer = place_.size > 1 ? this : nullptr;
   engine_ = std::make_unique<engine::Engine>(
-      engine::EngineOptions{place_.rank, place_.size, host_cores_.crowded, wait_mode_of(options_),
-                            options_.checksum, options_.reproducible, transport_name_, hosts_,
-                            warn_after()},
+      engine::EngineOptions{place_.rank, place_.size, host_cores_.ranks_per_core,
+                            wait_mode_of(options_), options_.checksum, options_.reproducible,
+                            transport_name_, hosts_, warn_after()},
       std::move(routes), std::move(all), observer);
   if (plan_options_.algorithm == schedules::Algorithm::direct && place_.size > 1 &&
       !engine_->has_direct())
@@ -207,7 +207,7 @@ std::vector<transports::Transport*> CommunicatorState::connect_transports() {
   if (cost_source_ == CostSource::given) constants_ = records.front().constants;
   topology_ = plan::topology_of(hosts_, place_.size, cores_of(records, hosts_));
   host_cores_ = cores_on(records, hosts_.on(hosts_.host(place_.rank)));
-  first_host_crowded_ = cores_on(records, hosts_.on(0)).crowded;
+  first_host_crowded_ = cores_on(records, hosts_.on(0)).crowded();
   std::vector<transports::Transport*> routes(records.size(), nullptr);
   passed_over_.resize(records.size());
   std::set<std::string> names;

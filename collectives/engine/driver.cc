@@ -20,10 +20,6 @@ namespace rondo::engine {
 namespace {
 
 constexpr int passes_between_time_checks = 256;
-// How long after a start the background thread looks whether anybody drives. Setting a timer costs
-// 10 us and more in a virtual machine. So one timer serves all operations of that time, and it is
-// not taken back.
-constexpr microseconds background_delay{1000};
 
 base::FileDescriptor checked(int descriptor, const char* call) {
   if (descriptor < 0)
@@ -33,9 +29,9 @@ base::FileDescriptor checked(int descriptor, const char* call) {
 
 }  // namespace
 
-Driver::Driver(Driven& driven, WaitMode mode, nanoseconds wake)
+Driver::Driver(Driven& driven, const Waiting& waiting)
     : driven_(driven),
-      waiting_(mode, wake),
+      waiting_(waiting),
       wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
       timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {}
 
@@ -180,7 +176,7 @@ void Driver::wait_for_news(base::TimePoint until) {
 void Driver::operation_started(bool running) {
   // A driver that sleeps has seen neither what the start has read nor the new deadline.
   if (running) wake_sleeper();
-  if (driven_.pending() && waiters_ == 0) arm_background(background_delay);
+  if (driven_.pending() && waiters_ == 0) arm_background(background_delay_.after_start());
 }
 
 void Driver::operation_ended() {
@@ -205,9 +201,7 @@ void Driver::wake() noexcept {
 // The background thread wakes only after the delay: a caller that starts an operation and waits at
 // once must not pay for that.
 void Driver::arm_background(nanoseconds delay) {
-  if (armed_ || !background_.joinable()) return;
-  armed_ = true;
-  set_timer(delay);
+  if (background_.joinable() && background_delay_.set(delay)) set_timer(delay);
 }
 
 void Driver::set_timer(nanoseconds delay) noexcept {
@@ -228,7 +222,7 @@ void Driver::run_background() {
     std::uint64_t expirations = 0;
     [[maybe_unused]] const auto got = ::read(timer_.get(), &expirations, sizeof expirations);
     mutex_.lock();
-    armed_ = false;
+    background_delay_.looked(driven_.pending() && waiters_ == 0);
   }
   mutex_.unlock();
 }

@@ -19,6 +19,7 @@
 #include "base/file_descriptor.h"
 #include "base/mutex.h"
 #include "base/thread_annotations.h"
+#include "collectives/engine/background_delay.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/waiting.h"
 
@@ -95,7 +96,7 @@ class Driven {
 class Driver {
  public:
   // wake: how long this machine needs to wake a thread (wake_time()).
-  Driver(Driven& driven, WaitMode mode, nanoseconds wake);
+  Driver(Driven& driven, const Waiting& waiting);
   ~Driver();  // after stop()
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -142,7 +143,7 @@ class Driver {
   int sleeping_ RONDO_GUARDED_BY(mutex_) = 0;
   bool driving_ RONDO_GUARDED_BY(mutex_) = false;
   bool stopping_ RONDO_GUARDED_BY(mutex_) = false;
-  bool armed_ RONDO_GUARDED_BY(mutex_) = false;  // the timer
+  BackgroundDelay background_delay_ RONDO_GUARDED_BY(mutex_);
 
   // Waiters that do not drive sleep on this mutex. If they slept on the engine's lock, the driver
   // would never let them back in. Lock order: the engine's lock first, then this one.

@@ -24,7 +24,8 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
     : options_(options),
       routes_(std::move(routes)),
       transports_(std::move(transports)),
-      driver_(*this, options.wait, options.size > 1 ? wake_time() : nanoseconds{}),
+      driver_(*this, Waiting(options.wait, options.size > 1 ? wake_time() : nanoseconds{},
+                             options.ranks_per_core)),
       verdict_(observer),
       calls_{LaneCalls(options.rank, transports::Lane::bulk),
              LaneCalls(options.rank, transports::Lane::urgent),
@@ -364,7 +365,7 @@ bool Engine::shares_core() {
     if (shared == true) return true;
     seen = seen || shared;
   }
-  return !seen && options_.crowded;
+  return !seen && options_.ranks_per_core > 1;
 }
 
 bool Engine::prepare_sleep(WakeDescriptors& descriptors) {

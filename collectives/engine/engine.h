@@ -41,7 +41,7 @@ namespace rondo::engine {
 struct EngineOptions {
   int rank = 0;
   int size = 1;
-  bool crowded = false;  // ranks outnumber the cores of this host
+  int ranks_per_core = 1;  // of this host, rounded up
   WaitMode wait = WaitMode::automatic;
   bool checksum = false;           // of every payload
   bool reproducible = false;       // direct algorithms round as a chain of ranks does

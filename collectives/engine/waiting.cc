@@ -15,11 +15,12 @@
 namespace rondo::engine {
 namespace {
 
-// How long a wait goes on without sleep. A rank that waits longer waits for a peer that computes.
-constexpr microseconds patience{1000};
-// A yield between ranks comes back after the turns of the other ranks on that core. A thread that
-// computes keeps the core for a slice, which is milliseconds.
-constexpr microseconds long_yield{500};
+// How long a wait goes on without sleep, for each of the ranks that share the core, at least two.
+// A rank that waits longer waits for a peer that computes.
+constexpr microseconds patience{500};
+// A yield between ranks comes back after the turns of the other ranks on that core: longer, and it
+// has gone to a thread that computes and keeps the core for a slice, which is milliseconds.
+constexpr microseconds long_turn{250};
 // Yields stop when long ones have cost this much more than sleeps: a slice or two.
 constexpr milliseconds most_debt{5};
 // A yield of a thread that nobody else wants to replace.
@@ -56,6 +57,13 @@ nanoseconds wake_time() noexcept {
   return time;
 }
 
+Waiting::Waiting(WaitMode mode, nanoseconds wake, int ranks_per_core) noexcept
+    : mode_(mode),
+      wake_(wake),
+      spin_time_(3 * wake),
+      patience_(patience * std::max(ranks_per_core, 2)),
+      long_yield_(long_turn * std::max(ranks_per_core, 2)) {}
+
 Waiting::Next Waiting::next(base::TimePoint now, bool shared) noexcept {
   if (!waiting_) {
     waiting_ = true;
@@ -68,7 +76,7 @@ Waiting::Next Waiting::next(base::TimePoint now, bool shared) noexcept {
   if (mode_ == WaitMode::sleep) return Next::sleep;
   if (mode_ == WaitMode::spin) return shared ? Next::yield : Next::spin;
   const nanoseconds waited = now - since_ - lost_;
-  if (waited >= patience) return Next::sleep;
+  if (waited >= patience_) return Next::sleep;
   if (shared) return debt_ > most_debt ? Next::sleep : Next::yield;
   if (waited < spin_time_) return Next::spin;
   return has_company() ? Next::sleep : Next::yield;
@@ -90,7 +98,7 @@ void Waiting::yielded(nanoseconds time) noexcept {
     gave_way_ = true;
   else if (time > lone_yield)
     company_ = Company::some;
-  if (time < long_yield) return;
+  if (time < long_yield_) return;
   lost_ += time;
   debt_ += time;
 }

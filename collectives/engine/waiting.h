@@ -22,8 +22,8 @@ class Waiting {
  public:
   enum class Next { spin, yield, sleep };
 
-  Waiting(WaitMode mode, nanoseconds wake) noexcept
-      : mode_(mode), wake_(wake), spin_time_(3 * wake) {}
+  // ranks_per_core: of this host.
+  Waiting(WaitMode mode, nanoseconds wake, int ranks_per_core) noexcept;
 
   // A pass has moved something: the wait is over.
   void moved() noexcept { waiting_ = false; }
@@ -37,7 +37,7 @@ class Waiting {
   bool has_company() noexcept;
 
   const WaitMode mode_;
-  const nanoseconds wake_, spin_time_;
+  const nanoseconds wake_, spin_time_, patience_, long_yield_;
   bool waiting_ = false;
   // Of this wait:
   base::TimePoint since_{};

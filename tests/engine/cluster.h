@@ -30,7 +30,7 @@ class Cluster {
       engine::EngineOptions options;
       options.rank = rank;
       options.size = size;
-      options.crowded = true;
+      options.ranks_per_core = 2;
       options.checksum = checksum;
       options.reproducible = reproducible;
       options.transport = "mem";

@@ -9,6 +9,7 @@
 #include "collectives/engine/engine.h"
 
 using namespace rondo;
+using engine::BackgroundDelay;
 
 namespace {
 
@@ -52,7 +53,7 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
   const point::PointTransfer transfer;
   operation->start({{&transfer, 1}, {}, std::chrono::seconds{1}, ""}, 1, base::Clock::now());
   LateWork work(*operation);
-  engine::Driver driver(work, engine::WaitMode::automatic, std::chrono::microseconds{20});
+  engine::Driver driver(work, {engine::WaitMode::automatic, std::chrono::microseconds{20}, 1});
   {
     const base::Locked lock(driver.mutex());
     driver.wait(*operation, base::TimePoint::max());
@@ -60,4 +61,28 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
   CHECK(operation->code == Errc::deadline_exceeded);
   CHECK(work.passes == 2);
   CHECK(work.sleeps == 0);
+}
+
+TEST_CASE("the background thread looks ever more rarely where all operations are waited for",
+          "[driver]") {
+  BackgroundDelay delay;
+  CHECK(delay.after_start() == BackgroundDelay::least);
+  delay.looked(false);
+  CHECK(delay.after_start() == 2 * BackgroundDelay::least);
+  for (int i = 0; i < 100; ++i) delay.looked(false);
+  CHECK(delay.after_start() == BackgroundDelay::most);
+  delay.looked(true);
+  CHECK(delay.after_start() == BackgroundDelay::least);
+}
+
+TEST_CASE("one timer serves all starts, and a hand-over does not wait for a late one", "[driver]") {
+  BackgroundDelay delay;
+  CHECK(delay.set(BackgroundDelay::least));
+  CHECK_FALSE(delay.set(BackgroundDelay::least));
+  CHECK_FALSE(delay.set(nanoseconds{1}));
+  delay.looked(false);
+  CHECK(delay.set(BackgroundDelay::most));
+  CHECK_FALSE(delay.set(BackgroundDelay::most));
+  CHECK(delay.set(nanoseconds{1}));
+  CHECK_FALSE(delay.set(nanoseconds{1}));
 }

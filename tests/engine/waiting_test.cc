@@ -32,7 +32,7 @@ Next yield_once(Waiting& waiting, base::TimePoint& now, nanoseconds time) {
 
 TEST_CASE("a rank with a core of its own spins for three wake-ups, and sleeps in the end",
           "[waiting]") {
-  Waiting waiting(WaitMode::automatic, wake);
+  Waiting waiting(WaitMode::automatic, wake, 1);
   base::TimePoint now{};
   CHECK(after(waiting, now, 60, false) == Next::spin);
   CHECK(after(waiting, now, 10, false) != Next::spin);
@@ -42,7 +42,7 @@ TEST_CASE("a rank with a core of its own spins for three wake-ups, and sleeps in
 }
 
 TEST_CASE("a rank that shares its core yields at once, and sleeps in the end", "[waiting]") {
-  Waiting waiting(WaitMode::automatic, wake);
+  Waiting waiting(WaitMode::automatic, wake, 1);
   base::TimePoint now{};
   CHECK(after(waiting, now, 1, true) == Next::yield);
   CHECK(after(waiting, now, 990, true) == Next::yield);
@@ -50,7 +50,7 @@ TEST_CASE("a rank that shares its core yields at once, and sleeps in the end", "
 }
 
 TEST_CASE("one long yield changes nothing, many of them end in sleeps", "[waiting]") {
-  Waiting waiting(WaitMode::automatic, wake);
+  Waiting waiting(WaitMode::automatic, wake, 1);
   base::TimePoint now{};
   CHECK(yield_once(waiting, now, milliseconds{4}) == Next::yield);
   // The time of the long yield does not count as waiting.
@@ -66,18 +66,30 @@ TEST_CASE("one long yield changes nothing, many of them end in sleeps", "[waitin
 }
 
 TEST_CASE("short yields cost nothing, however many they are", "[waiting]") {
-  Waiting waiting(WaitMode::automatic, wake);
+  Waiting waiting(WaitMode::automatic, wake, 1);
   base::TimePoint now{};
   for (int i = 0; i < 1000; ++i)
     REQUIRE(yield_once(waiting, now, microseconds{100}) == Next::yield);
 }
 
+TEST_CASE("where many ranks share a core, waits and yields may take as long as their turns",
+          "[waiting]") {
+  Waiting waiting(WaitMode::automatic, wake, 32);
+  base::TimePoint now{};
+  CHECK(after(waiting, now, 15'900, true) == Next::yield);
+  CHECK(after(waiting, now, 200, true) == Next::sleep);
+  for (int i = 0; i < 100; ++i)
+    REQUIRE(yield_once(waiting, now, microseconds{7'900}) == Next::yield);
+  yield_once(waiting, now, microseconds{8'100});
+  CHECK(yield_once(waiting, now, microseconds{10}) == Next::sleep);
+}
+
 TEST_CASE("RONDO_WAIT=spin never sleeps, RONDO_WAIT=sleep always does", "[waiting]") {
   base::TimePoint now{};
-  Waiting spins(WaitMode::spin, wake);
+  Waiting spins(WaitMode::spin, wake, 1);
   CHECK(after(spins, now, 100'000, false) == Next::spin);
   CHECK(after(spins, now, 1, true) == Next::yield);
-  Waiting sleeps(WaitMode::sleep, wake);
+  Waiting sleeps(WaitMode::sleep, wake, 1);
   CHECK(after(sleeps, now, 1, false) == Next::sleep);
   CHECK(after(sleeps, now, 1, true) == Next::sleep);
 }

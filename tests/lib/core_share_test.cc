@@ -35,7 +35,7 @@ lib::CoreShare with_quota(int quota, std::uint64_t group, int ranks_on_host = 0)
 std::string summary(const std::vector<lib::CoreShare>& shares) {
   const lib::HostCores cores = lib::cores_of_host(shares);
   return std::to_string(cores.cores) + " cores, " + std::to_string(cores.ranks) + " ranks" +
-         (cores.crowded ? ", crowded" : "") + (cores.short_of_quota ? ", short of quota" : "");
+         (cores.crowded() ? ", crowded" : "") + (cores.short_of_quota ? ", short of quota" : "");
 }
 
 void bind_this_thread(std::size_t processor) {
@@ -209,9 +209,9 @@ TEST_CASE("ranks that are bound to a core each are not crowded, ranks on one cor
     const auto own =
         connect(store, rank, processors[static_cast<std::size_t>(rank) % processors.size()]);
     expect(own.cores == static_cast<int>(processors.size()), "cores of two masks");
-    expect(own.crowded == (processors.size() < 2), "crowded with a core each");
+    expect(own.crowded() == (processors.size() < 2), "crowded with a core each");
     expect(own.ranks == 2, "ranks");
-    expect(connect(second, rank, processors.front()).crowded, "not crowded on one core");
+    expect(connect(second, rank, processors.front()).crowded(), "not crowded on one core");
   });
 }
 
@@ -227,12 +227,12 @@ TEST_CASE("a split knows the ranks that it leaves out, and where they run") {
     options.size = 4;
     options.store = &store;
     lib::CommunicatorState parent(options, lib::default_transports);
-    expect(parent.host_cores().crowded, "the parent");
+    expect(parent.host_cores().crowded(), "the parent");
     // Ranks 0 and 1, and ranks 2 and 3: a core each, which ranks of the other group use too.
     const auto half = lib::split(parent, rank / 2, 0, 1);
     expect(half->host_cores().cores == static_cast<int>(processors.size()), "cores of the half");
     expect(half->host_cores().ranks == 4, "ranks of the parent");
-    expect(half->host_cores().crowded, "the half");
+    expect(half->host_cores().crowded(), "the half");
     const auto alone = lib::split(*half, rank, 0, 1);
     expect(alone->size() == 1, "one rank alone");
   });
@@ -249,7 +249,7 @@ TEST_CASE("options of one rank tell all ranks of its host") {
     options.ranks_on_host = rank == 1 ? many : 0;
     const lib::CommunicatorState state(options, lib::default_transports);
     expect(state.host_cores().ranks == many, "the largest number");
-    expect(state.host_cores().crowded, "more ranks than cores");
+    expect(state.host_cores().crowded(), "more ranks than cores");
   });
 }
 
