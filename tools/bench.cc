@@ -19,6 +19,7 @@
 #include "tools/ceiling.h"
 #include "tools/commands.h"
 #include "tools/copy_ceiling.h"
+#include "tools/core_ceiling.h"
 #include "tools/launch.h"
 #include "tools/measure.h"
 #include "tools/output.h"
@@ -66,6 +67,7 @@ class Bench {
   bool measure_all(Measurement& measurement);
   bool measure_size(Measurement& measurement, std::uint64_t bytes);
   double measure_ceiling(const Row& row);
+  void choose_ceiling(Measurement& measurement);
   void measure();
   int verdict() const;
 
@@ -126,7 +128,6 @@ void Bench::find_transports() {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (uses[i] > 0) used.push_back(names[i]);
   setting_.transport = used.empty() ? "none" : join(used, "+");
-  setting_.shared_memory = setting_.transport == "shm";
 }
 
 // Sets what the affinity mask of this rank means. A machine that hwloc cannot read has no cores to
@@ -183,8 +184,7 @@ void Bench::describe() {
 
 // Measures the ceiling of such a row now. When it cannot, it returns 0 and reports the cause once.
 double Bench::measure_ceiling(const Row& row) {
-  progress_.show(fmt::format(
-      "{}: {}", now_, setting_.shared_memory ? "what memcpy reaches" : "what plain sockets reach"));
+  progress_.show(fmt::format("{}: the ceiling ({})", now_, name_of(setting_.ceiling_of)));
   const double rate = ceiling_->measure(row);
   if (rate <= 0 && !std::exchange(trouble_told_, true) && !ceiling_->trouble().empty())
     say("rondo bench: rank {}: the ceiling was not measured: {}\n", communicator_.rank(),
@@ -250,20 +250,39 @@ int Bench::verdict() const {
   return status;
 }
 
+// All ranks choose the same.
+void Bench::choose_ceiling(Measurement& measurement) {
+  if (setting_.transport != "shm") {
+    ceiling_ = std::make_unique<SocketCeiling>(communicator_, options_.connect, options_.operation);
+    setting_.ceiling_of = CeilingOf::sockets;
+    return;
+  }
+  // Memory from allocate is read where it is, and calls in a row overlap.
+  if (options_.operation == Collective::all_reduce && !options_.allocate &&
+      options_.in_a_row == 1) {
+    auto cores = std::make_unique<CoreCeiling>(communicator_, measurement.in(), measurement.out(),
+                                               options_.writes_anew());
+    if (cores->usable()) {
+      ceiling_ = std::move(cores);
+      setting_.ceiling_of = CeilingOf::cores;
+      return;
+    }
+    if (!cores->trouble().empty())
+      say("rondo bench: rank {}: the way between the cores cannot be measured, so %ceil is of "
+          "memcpy: {}\n",
+          communicator_.rank(), cores->trouble());
+  }
+  ceiling_ = std::make_unique<CopyCeiling>(communicator_, measurement.in(), measurement.out());
+  setting_.ceiling_of = CeilingOf::memcpy;
+}
+
 void Bench::measure() {
   Measurement measurement(
       communicator_, options_, [this](std::uint64_t iteration, std::uint64_t of) {
         if (progress_.active())
           progress_.show(fmt::format("{}: iteration {} of {}", now_, iteration + 1, of));
       });
-  if (options_.ceiling && communicator_.size() > 1) {
-    if (setting_.shared_memory)
-      ceiling_ = std::make_unique<CopyCeiling>(communicator_, measurement.in(), measurement.out());
-    else
-      ceiling_ =
-          std::make_unique<SocketCeiling>(communicator_, options_.connect, options_.operation);
-    setting_.has_ceiling = true;
-  }
+  if (options_.ceiling && communicator_.size() > 1) choose_ceiling(measurement);
   deliver([&] {
     if (setting_.table) print_header(setting_);
   });
@@ -375,10 +394,17 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
       "3 the ranks failed or the output could not be written, 141 the reader of the output\n"
       "closed it.\n"
       "\n"
-      "%ceil is busbw in percent of what plain TCP sockets reach over the same links at once.\n"
-      "Where all ranks share memory it compares memory traffic instead: the bytes that they must\n"
-      "load and store together, over p50, in percent of what they reach when all memcpy as many\n"
-      "bytes at once. Both ceilings are measured before and after each row; the better counts.\n"
+      "%ceil is in percent of a ceiling that the table names below it, and the files in "
+      "ceiling_of:\n"
+      "  sockets  busbw of plain TCP sockets over the same links at once\n"
+      "  cores    where all ranks share memory, for all_reduce without --allocate and -m: busbw "
+      "of\n"
+      "           an all-reduce that does nothing but bring data from core to core and sum it\n"
+      "  memcpy   other operations where all ranks share memory: memory traffic, the bytes that\n"
+      "           they must load and store together, over p50; the ceiling is what they reach "
+      "when\n"
+      "           all memcpy as many bytes at once\n"
+      "It is measured before and after each row; the better counts.\n"
       "Bytes to load and store (S: size, n: ranks, in brackets: only out of place):\n"
       "  all_reduce                                2nS\n"
       "  reduce, reduce_scatter, reduce_scatter_v  (n+1)S\n"

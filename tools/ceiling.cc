@@ -53,6 +53,19 @@ std::vector<Announcement> exchange(Communicator& communicator, const Announcemen
 
 }  // namespace
 
+std::string_view name_of(CeilingOf what) noexcept {
+  switch (what) {
+    case CeilingOf::sockets:
+      return "sockets";
+    case CeilingOf::memcpy:
+      return "memcpy";
+    case CeilingOf::cores:
+      return "cores";
+    default:
+      return "none";
+  }
+}
+
 struct SocketCeiling::Ring {
   Announcement mine;
   base::FileDescriptor listener, right, left;

@@ -5,10 +5,17 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "tools/measure.h"
 
 namespace rondo::tools {
+
+// What the percentages of a table compare with: nothing, bus bandwidth of plain TCP sockets, memory
+// traffic of memcpy, or bus bandwidth of an all-reduce that does nothing but bring data from core
+// to core.
+enum class CeilingOf : unsigned char { none, sockets, memcpy, cores };
+std::string_view name_of(CeilingOf what) noexcept;
 
 // Measures what the machine reaches without Rondo, to compare a row with. The benchmark measures it
 // before and after each row, because the speed of a machine changes within minutes.

@@ -25,7 +25,7 @@ std::string short_number(double value) {
 std::string half(const Setting& setting, const Row& row) {
   const double reached = percent_of_ceiling(setting, row);
   const std::string percent = reached > 0 ? fmt::format("{:.0f}", reached) : "-";
-  return fmt::format(" {:>9} {:>9} {:>9} {:>7.3f} {:>7.3f} {:>5} {:>6}", short_number(row.mean_us),
+  return fmt::format(" {:>9} {:>9} {:>9} {:>7.3f} {:>7.3f} {:>7} {:>6}", short_number(row.mean_us),
                      short_number(row.p50_us), short_number(row.p99_us), row.algbw, row.busbw,
                      percent, setting.checked ? std::to_string(row.wrong) : "N/A");
 }
@@ -34,8 +34,13 @@ std::string half(const Setting& setting, const Row& row) {
 
 double percent_of_ceiling(const Setting& setting, const Row& row) {
   if (row.ceiling <= 0 || row.bytes == 0 || row.p50_us <= 0) return 0;
-  const double rate = setting.shared_memory ? row.traffic / row.p50_us / 1e3 : row.busbw;
+  const double rate =
+      setting.ceiling_of == CeilingOf::memcpy ? row.traffic / row.p50_us / 1e3 : row.busbw;
   return 100 * rate / row.ceiling;
+}
+
+CeilingOf ceiling_of(const Setting& setting, const Row& row) {
+  return row.ceiling > 0 ? setting.ceiling_of : CeilingOf::none;
 }
 
 std::string op_name(const Setting& setting, const Row& row) {
@@ -46,7 +51,9 @@ namespace {
 
 // Says why a row may exceed its ceiling.
 std::string_view explain_excess(const Setting& setting) {
-  if (setting.shared_memory)
+  if (setting.ceiling_of == CeilingOf::cores)
+    return "Rondo found a better way, or the machine was faster during the row";
+  if (setting.ceiling_of == CeilingOf::memcpy)
     return "ranks loaded from a cache that they share, or the machine was faster during the row";
   return "the machine was faster during the row than before and after it";
 }
@@ -75,17 +82,23 @@ void print_ceilings(const Setting& setting, const std::vector<Row>& rows) {
 }  // namespace
 
 void print_header(const Setting& setting) {
-  constexpr auto names = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>5} {:>6}";
+  constexpr auto names = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6}";
   const std::string titles =
       fmt::format(fmt::runtime(names), "time", "p50", "p99", "algbw", "busbw", "%ceil", "#wrong");
   const std::string units =
-      fmt::format(fmt::runtime(names), "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "");
+      fmt::format(fmt::runtime(names), "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)",
+                  setting.ceiling_of == CeilingOf::none ? "" : name_of(setting.ceiling_of), "");
   const bool both = setting.operation != Collective::barrier;
   print(
       "# time: mean of the iterations, each that of its slowest rank; algbw and busbw: from p50; 1 "
       "GB = 1e9 "
       "B\n");
-  if (setting.has_ceiling && setting.shared_memory)
+  if (setting.ceiling_of == CeilingOf::cores)
+    print(
+        "# %ceil: busbw in percent of what an all-reduce reaches that does nothing but bring data "
+        "from core to\n#   core and sum it; measured before and after each row, the better of "
+        "both\n");
+  else if (setting.ceiling_of == CeilingOf::memcpy)
     print(
         "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent "
         "of what "
@@ -94,13 +107,13 @@ void print_header(const Setting& setting) {
         "the better "
         "of "
         "both\n");
-  else if (setting.has_ceiling)
+  else if (setting.ceiling_of == CeilingOf::sockets)
     print(
         "# %ceil: busbw in percent of what plain TCP sockets reach over the same links at once; "
         "measured\n#  "
         " "
         "before and after each row, the better of both\n");
-  print("#\n#{:>53} {:^58} {:^58}\n", "", "out-of-place", both ? "in-place" : "");
+  print("#\n#{:>53} {:^60} {:^60}\n", "", "out-of-place", both ? "in-place" : "");
   print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "size", "count", "type", "redop", "root",
         titles, both ? titles : "");
   print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "(B)", "(elements)", "", "", "", units,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/bind.h"
+#include "tools/ceiling.h"
 #include "tools/measure.h"
 
 namespace rondo::tools {
@@ -25,8 +26,7 @@ struct Setting {
   std::uint64_t in_a_row = 1;  // calls of one iteration
   bool fresh = true;           // inputs are written before every iteration
   bool allocated = false;
-  bool shared_memory = false;  // ceilings are for memory traffic, otherwise for bus bandwidth
-  bool has_ceiling = false;
+  CeilingOf ceiling_of = CeilingOf::none;
   bool table = true;  // false: the standard output is one of the files
 };
 
@@ -38,6 +38,8 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows);
 
 // Percent of the ceiling; 0 when it is not known.
 double percent_of_ceiling(const Setting& setting, const Row& row);
+// Of this row: none where its ceiling is not known.
+CeilingOf ceiling_of(const Setting& setting, const Row& row);
 // "none" where nothing is reduced.
 std::string op_name(const Setting& setting, const Row& row);
 // "64 MiB f32 sum, in place"

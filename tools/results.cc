@@ -46,16 +46,19 @@ std::string json_row(const Setting& setting, const Row& row) {
                        {"busbw", row.busbw},
                        {"wrong", row.wrong},
                        {"ceiling", row.ceiling},
+                       {"ceiling_of", name_of(ceiling_of(setting, row))},
                        {"ceiling_percent", percent_of_ceiling(setting, row)}});
 }
 
 std::string csv_row(const Setting& setting, const Row& row) {
   return fmt::format(
-      "{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{:.2f}\n",
+      "{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{},{:.2f}"
+      "\n",
       name_of(setting.operation), setting.transport, setting.ranks, name_of(setting.bound),
       setting.in_a_row, setting.fresh, row.bytes, row.count, name_of(row.type),
       op_name(setting, row), row.in_place, row.algorithm, row.min_us, row.p50_us, row.p99_us,
-      row.algbw, row.busbw, row.wrong, row.ceiling, percent_of_ceiling(setting, row));
+      row.algbw, row.busbw, row.wrong, row.ceiling, name_of(ceiling_of(setting, row)),
+      percent_of_ceiling(setting, row));
 }
 
 }  // namespace
@@ -81,7 +84,7 @@ void Results::begin(const Setting& setting) {
         "min_us,p50_us,"
         "p99_us,"
         "algbw,busbw,"
-        "wrong,ceiling,ceiling_percent\n";
+        "wrong,ceiling,ceiling_of,ceiling_percent\n";
 }
 
 void Results::add(const Setting& setting, const Row& row) {

@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "base/shared_memory.h"
 #include "catch.h"
 #include "forked_ranks.h"
 #include "transports/host/exchange.h"
 #include "transports/host/packet.h"
-#include "transports/host/shared_memory.h"
 
 namespace rondo::testing {
 namespace {
@@ -32,7 +32,7 @@ std::pair<base::FileDescriptor, base::FileDescriptor> socket_pair() {
 
 // Both ranks of a job of two, at the two ends of one connection.
 struct Pair {
-  base::FileDescriptor memory[2] = {host::make_shared_memory(4096), host::make_shared_memory(4096)};
+  base::FileDescriptor memory[2] = {base::make_shared_memory(4096), base::make_shared_memory(4096)};
   base::FileDescriptor bells[2] = {base::FileDescriptor(::eventfd(0, EFD_CLOEXEC)),
                                    base::FileDescriptor(::eventfd(0, EFD_CLOEXEC))};
   static void keep_nothing(int, host::Descriptors) {}

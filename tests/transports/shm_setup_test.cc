@@ -274,7 +274,7 @@ TEST_CASE("counters that cannot be break the link, and nothing is read beyond th
   const shm::SegmentLayout layout(2);
   const base::FileDescriptor memory = memory_of(layout.bytes(), F_SEAL_SHRINK | F_SEAL_GROW);
   const shm::Segment segment(
-      layout, host::Mapping(memory.get(), layout.bytes(), host::Mapping::Access::write));
+      layout, base::Mapping(memory.get(), layout.bytes(), base::Mapping::Access::write));
   impostor.show(memory.get());
   thread.join();
   Node node(std::move(victim));

@@ -100,11 +100,12 @@ std::byte* Exports::insert(std::size_t bytes) {
 // False when the limit of file sizes forbids it.
 bool Exports::open(std::uint32_t index) {
   const Extent extent(index);
-  if (!fits_file_limit(extent.end())) return false;
-  if (!memory_) memory_ = make_growing_memory();
-  if (file_bytes_ < extent.end()) grow_memory(memory_.get(), extent.end());
+  if (!base::fits_file_limit(extent.end())) return false;
+  if (!memory_) memory_ = base::make_growing_memory();
+  if (file_bytes_ < extent.end()) base::grow_memory(memory_.get(), extent.end());
   file_bytes_ = std::max(file_bytes_, extent.end());
-  Mapping mapping(memory_.get(), extent.bytes(), Mapping::Access::write, extent.offset());
+  base::Mapping mapping(memory_.get(), extent.bytes(), base::Mapping::Access::write,
+                        extent.offset());
   free_[index].emplace(0, extent.bytes());
   extents_[index] = std::move(mapping);
   opened_->fetch_or(extent.bit(), std::memory_order_release);

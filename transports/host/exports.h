@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/file_descriptor.h"
+#include "base/shared_memory.h"
 #include "transports/host/extent.h"
-#include "transports/host/shared_memory.h"
 #include "transports/transport.h"
 
 namespace rondo::host {
@@ -90,7 +90,7 @@ class Exports {
   std::vector<Peer> peers_;
   base::FileDescriptor memory_;
   std::size_t file_bytes_ = 0;
-  std::array<Mapping, Extent::count> extents_;  // those that are open
+  std::array<base::Mapping, Extent::count> extents_;  // those that are open
   std::array<Ranges, Extent::count> free_;
   std::vector<Live> live_;                 // by address
   std::uint32_t everywhere_ = 0;           // mask of extents that all others have mapped

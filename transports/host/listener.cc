@@ -12,8 +12,8 @@
 
 #include <rondo/error.h>
 
+#include "base/shared_memory.h"
 #include "transports/host/packet.h"
-#include "transports/host/shared_memory.h"
 
 namespace rondo::host {
 
@@ -23,13 +23,13 @@ Listener open_listener(int size, std::size_t bytes) {
   try {
     // Checks for as many ranks as this host can have: their number is not known yet, and both ends
     // of a link must choose the same transport.
-    if (!fits_file_limit(bytes))
+    if (!base::fits_file_limit(bytes))
       throw Error(
           Errc::system,
           fmt::format("{} ranks need {} bytes of shared memory each, more than the limit of file "
                       "sizes allows: raise it (ulimit -f)",
                       size, bytes));
-    (void)make_shared_memory(4096);
+    (void)base::make_shared_memory(4096);
     if (::getrandom(random.data(), sizeof random, 0) != static_cast<ssize_t>(sizeof random))
       throw Error(Errc::system,
                   fmt::format("getrandom: {}", std::generic_category().message(errno)));

@@ -12,7 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transports/host/shared_memory.h"
+#include "base/shared_memory.h"
 #include "transports/transport.h"
 
 namespace rondo::shm {
@@ -55,7 +55,7 @@ class SegmentLayout {
 // One segment in this process. index: of the rank for which a pair or a ring is.
 class Segment {
  public:
-  Segment(const SegmentLayout& layout, host::Mapping mapping) noexcept
+  Segment(const SegmentLayout& layout, base::Mapping mapping) noexcept
       : layout_(layout), mapping_(std::move(mapping)) {}
   SegmentHead& head() const noexcept { return *reinterpret_cast<SegmentHead*>(mapping_.data()); }
   SegmentPair& pair(std::size_t index) const noexcept {
@@ -68,7 +68,7 @@ class Segment {
 
  private:
   SegmentLayout layout_;
-  host::Mapping mapping_;
+  base::Mapping mapping_;
 };
 
 }  // namespace rondo::shm

@@ -46,7 +46,7 @@ base::FileDescriptor checked(int descriptor, const char* call) {
 
 // What a peer has sent.
 struct Received {
-  host::Mapping segment;
+  base::Mapping segment;
   base::FileDescriptor bell;
 };
 
@@ -68,9 +68,9 @@ bool is_bell(const base::FileDescriptor& descriptor) {
 Received receive_segment(host::Descriptors descriptors, std::size_t bytes) {
   auto& [memory, bell] = descriptors;
   if (!is_bell(bell)) throw Error(Errc::rendezvous, "its bell is no eventfd");
-  if (const std::string defect = host::defect_of_memory(memory.get(), bytes); !defect.empty())
+  if (const std::string defect = base::defect_of_memory(memory.get(), bytes); !defect.empty())
     throw Error(Errc::rendezvous, defect);
-  return {host::Mapping(memory.get(), bytes, host::Mapping::Access::read), std::move(bell)};
+  return {base::Mapping(memory.get(), bytes, base::Mapping::Access::read), std::move(bell)};
 }
 
 constexpr auto to_link = [](const std::unique_ptr<ShmLink>& link) -> const ShmLink& {
@@ -210,9 +210,9 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
 
 void Shm::make_segment(const SegmentLayout& layout) {
   bell_ = checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
-  memory_ = host::make_shared_memory(layout.bytes());
-  own_.emplace(layout, host::Mapping(memory_.get(), layout.bytes(), host::Mapping::Access::write));
-  host::forbid_writing(memory_.get());
+  memory_ = base::make_shared_memory(layout.bytes());
+  own_.emplace(layout, base::Mapping(memory_.get(), layout.bytes(), base::Mapping::Access::write));
+  base::forbid_writing(memory_.get());
   watch(bell_.get(), bell_id);
 }
 

@@ -55,10 +55,10 @@ void ShmImports::map_more() {
     for (std::uint32_t i = 0; i < host::Extent::count; ++i) {
       const host::Extent extent(i);
       if ((wanted & ~mapped_ & extent.bit()) == 0) continue;
-      if (const std::string defect = host::defect_of_growing_memory(memory_.get(), extent.end());
+      if (const std::string defect = base::defect_of_growing_memory(memory_.get(), extent.end());
           !defect.empty())
         throw Error(Errc::corrupt, defect);
-      extents_[i] = host::Mapping(memory_.get(), extent.bytes(), host::Mapping::Access::write,
+      extents_[i] = base::Mapping(memory_.get(), extent.bytes(), base::Mapping::Access::write,
                                   extent.offset());
       mapped_ |= extent.bit();
     }
@@ -79,7 +79,7 @@ void ShmImports::complain(std::string_view why) {
 // it that the extent is mapped.
 std::byte* ShmImports::map(transports::WindowPlace place, std::size_t bytes) const noexcept {
   if (place.generation == 0 || place.slot >= extents_.size()) return nullptr;
-  const host::Mapping& extent = extents_[place.slot];
+  const base::Mapping& extent = extents_[place.slot];
   if (place.offset > extent.size() || bytes > extent.size() - place.offset) return nullptr;
   return extent ? extent.data() + place.offset : nullptr;
 }

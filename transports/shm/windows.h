@@ -40,7 +40,7 @@ class ShmImports {
 
   ShmNeighbourState& peer_;
   base::FileDescriptor memory_;
-  std::array<host::Mapping, host::Extent::count> extents_;
+  std::array<base::Mapping, host::Extent::count> extents_;
   std::uint32_t mapped_ = 0;  // mask
   base::TimePoint next_try_{};
   base::QuotaLog log_;

@@ -7,14 +7,14 @@
 
 #include "base/file_descriptor.h"
 
-namespace rondo::host {
+namespace rondo::base {
 
 // Makes zeroed memory without a name, whose size nobody can change any more. Every process that
 // gets the descriptor can map it. Throws Error(system).
-base::FileDescriptor make_shared_memory(std::size_t bytes);
+FileDescriptor make_shared_memory(std::size_t bytes);
 
 // Makes such memory with no size yet, which can grow and never shrinks. Both throw Error(system).
-base::FileDescriptor make_growing_memory();
+FileDescriptor make_growing_memory();
 void grow_memory(int descriptor, std::size_t bytes);
 
 // Whether this process may make a file of this size (ulimit -f). If it tries to make a larger one,
@@ -57,4 +57,4 @@ class Mapping {
   std::span<std::byte> bytes_;
 };
 
-}  // namespace rondo::host
+}  // namespace rondo::base

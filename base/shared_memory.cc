@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/host/shared_memory.h"
+#include "base/shared_memory.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 
 #include <rondo/error.h>
 
-namespace rondo::host {
+namespace rondo::base {
 namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
@@ -51,13 +51,12 @@ std::byte* reserve_aligned(std::size_t bytes) noexcept {
 
 namespace {
 
-base::FileDescriptor make_memory(std::size_t bytes, int seals) {
+FileDescriptor make_memory(std::size_t bytes, int seals) {
   // Some systems refuse memory that might be executed, so this asks for memory that cannot be.
   // Older kernels do not know the flag.
-  base::FileDescriptor memory(
-      ::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING | no_execution));
+  FileDescriptor memory(::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING | no_execution));
   if (!memory && errno == EINVAL)
-    memory = base::FileDescriptor(::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    memory = FileDescriptor(::memfd_create("rondo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory) fail("memfd_create", bytes);
   grow_memory(memory.get(), bytes);
   if (::fcntl(memory.get(), F_ADD_SEALS, seals) != 0) fail("F_ADD_SEALS", bytes);
@@ -66,11 +65,11 @@ base::FileDescriptor make_memory(std::size_t bytes, int seals) {
 
 }  // namespace
 
-base::FileDescriptor make_shared_memory(std::size_t bytes) {
+FileDescriptor make_shared_memory(std::size_t bytes) {
   return make_memory(bytes, fixed_size);
 }
 
-base::FileDescriptor make_growing_memory() {
+FileDescriptor make_growing_memory() {
   return make_memory(0, F_SEAL_SHRINK);
 }
 
@@ -160,4 +159,4 @@ void Mapping::discard(std::size_t offset, std::size_t bytes) noexcept {
   ::madvise(bytes_.data() + offset, bytes, MADV_REMOVE);
 }
 
-}  // namespace rondo::host
+}  // namespace rondo::base
