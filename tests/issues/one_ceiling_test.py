@@ -23,7 +23,9 @@ class OneCeiling(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             return result.stdout, json.loads(path.read_text())["results"]
 
-    def check_agreement(self, table, results):
+    def check_agreement(self, table, results, ceiling_of):
+        self.assertEqual({row["ceiling_of"] for row in results}, {ceiling_of})
+        self.assertRegex(table, rf"(?m)^#        \(B\).* {ceiling_of} .* {ceiling_of}\b")
         percents = [row["ceiling_percent"] for row in results]
         shown = [int(half) for row in rows(table) for half in (row[10], row[17])]
         self.assertEqual(shown, [int(f"{percent:.0f}") for percent in percents])
@@ -39,15 +41,25 @@ class OneCeiling(unittest.TestCase):
         told = re.search(r"(?m)^# Above 100 %ceil      : (\d+) of (\d+): .+$", table)
         self.assertEqual(told.groups() if told else None, (str(above), str(len(percents))) if above else None)
 
-    def test_shared_memory(self):
+    def test_ordinary_memory(self):
+        """An all-reduce is compared with one that does what it must, and nothing else."""
+        for flags in [], ["--algorithm", "ring"], ["-c", 0], ["--datatype", "bf16"]:
+            for ranks in 2, 3:
+                with self.subTest(flags=flags, ranks=ranks):
+                    table, results = self.measured(*flags, ranks=ranks)
+                    self.check_agreement(table, results, "cores")
+                    for row in results:
+                        self.assertAlmostEqual(row["ceiling_percent"], 100 * row["busbw"] / row["ceiling"], delta=1e-3)
+
+    def test_memory_that_ranks_share(self):
         """Traffic is what every algorithm must load and store, whatever its buffers and slots."""
         for operation, bytes_moved in ("all_reduce", 4), ("reduce", 3), ("all_gather", 4), ("all_to_all", 4):
-            for flags in [], ["--allocate"], ["--algorithm", "ring"]:
-                if flags[:1] == ["--algorithm"] and operation not in ("all_reduce", "all_gather"):
+            for flags in [], ["--allocate"], ["--algorithm", "ring"], ["-m", 2]:
+                if flags[:1] == ["--algorithm"] and operation != "all_gather" or operation == "all_reduce" and flags not in (["--allocate"], ["-m", 2]):
                     continue
                 with self.subTest(operation=operation, flags=flags):
                     table, results = self.measured(operation, *flags)
-                    self.check_agreement(table, results)
+                    self.check_agreement(table, results, "memcpy")
                     for row in results:
                         if row["in_place"]:
                             continue
@@ -56,7 +68,7 @@ class OneCeiling(unittest.TestCase):
 
     def test_sockets(self):
         table, results = self.measured("--transport", "tcp", ranks=3)
-        self.check_agreement(table, results)
+        self.check_agreement(table, results, "sockets")
         for row in results:
             self.assertAlmostEqual(row["ceiling_percent"], 100 * row["busbw"] / row["ceiling"], delta=1e-3)
 

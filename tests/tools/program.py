@@ -16,7 +16,7 @@ import unittest
 RONDO = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else "rondo"
 LAUNCHER = re.compile(r"^(RONDO_|OMPI_|PMI|PMIX_|SLURM_|TORCHELASTIC_|MPI_)|^(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$")
 COLUMNS = ["bytes", "count", "type", "op", "in_place", "algorithm", "min_us", "p50_us", "p99_us", "algbw", "busbw", "wrong",
-           "ceiling", "ceiling_percent"]
+           "ceiling", "ceiling_of", "ceiling_percent"]
 QUICK = ["--no-ceiling", "-n", "3", "-w", "1"]
 
 
