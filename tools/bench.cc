@@ -400,7 +400,7 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
       "  cores    where all ranks share memory, for all_reduce without --allocate and -m: busbw "
       "of\n"
       "           an all-reduce that does nothing but bring data from core to core and sum it\n"
-      "  memcpy   other operations where all ranks share memory: memory traffic, the bytes that\n"
+      "  memcpy   otherwise, where all ranks share memory: memory traffic, the bytes that\n"
       "           they must load and store together, over p50; the ceiling is what they reach "
       "when\n"
       "           all memcpy as many bytes at once\n"
