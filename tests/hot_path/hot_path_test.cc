@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Counts what docs/hot-path.md promises. After the first operation of a shape no rank or thread of
-// the program allocates. A communicator that has nothing to do uses no processor.
-#include <sys/resource.h>
-
+// the program allocates.
 #include <algorithm>
 #include <barrier>
 #include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "catch.h"
@@ -20,9 +17,6 @@
 
 namespace rondo::testing {
 namespace {
-
-using std::chrono::microseconds;
-using std::chrono::milliseconds;
 
 // Shapes as in a training step (a statistic, a parameter, a bucket), and every other collective
 // that has a schedule.
@@ -112,29 +106,6 @@ class Caller {
   std::vector<float> in_, out_;
   std::vector<std::size_t> counts_;
 };
-
-// User and system time of all threads of this program.
-microseconds processor_time() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto of = [](const timeval& time) {
-    return std::chrono::seconds{time.tv_sec} + microseconds{time.tv_usec};
-  };
-  return of(usage.ru_utime) + of(usage.ru_stime);
-}
-
-// The least that the program uses in one of up to 20 stretches of 300 ms. A busy machine may delay
-// threads on their way to sleep, so the first stretches may show work. Ends with the first stretch
-// below the limit.
-microseconds least_processor_time(microseconds limit) {
-  microseconds least = microseconds::max();
-  for (int stretch = 0; stretch < 20 && least >= limit; ++stretch) {
-    const microseconds before = processor_time();
-    std::this_thread::sleep_for(milliseconds{300});
-    least = std::min(least, processor_time() - before);
-  }
-  return least;
-}
 
 Setup setup_of(Over over, int size) {
   Setup setup;
@@ -355,36 +326,6 @@ TEST_CASE(
   });
   INFO(name_of(over));
   CHECK(least == 0);
-}
-
-TEST_CASE("an idle communicator uses no processor") {
-  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
-  const int size = GENERATE(2, 4);
-  microseconds used{0};
-  std::barrier idle(size), measured(size);
-  run_communicators(setup_of(over, size), "idle", [&](Communicator& c, int rank) {
-    Caller caller(c);
-    for (const Shape& shape : shapes) caller.start(shape).wait();
-    idle.arrive_and_wait();
-    if (rank == 0) used = least_processor_time(milliseconds{1});
-    measured.arrive_and_wait();
-  });
-  INFO(name_of(over) << ", " << size << " ranks");
-  CHECK(used < milliseconds{1});
-}
-
-TEST_CASE("waiting for a rank that does not come uses no processor") {
-  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
-  microseconds used{0};
-  std::barrier come(3);
-  run_communicators(setup_of(over, 3), "waiting", [&](Communicator& c, int rank) {
-    c.barrier().wait();
-    if (rank == 2) used = least_processor_time(milliseconds{3});
-    c.barrier().wait();
-    come.arrive_and_wait();
-  });
-  INFO(name_of(over));
-  CHECK(used < milliseconds{3});
 }
 
 }  // namespace rondo::testing
