@@ -41,7 +41,7 @@ microseconds processor_time_of_pause(milliseconds pause) {
   return processor_time() - before;
 }
 
-// One second of some thousand operations in both lanes. The last ones are not waited for until they
+// Some thousand operations in both lanes. The last ones are not waited for until they
 // have ended, so that background threads have driven them, and look most often.
 void run_traffic(Communicator& communicator) {
   constexpr std::size_t counts[] = {2, 3000, 100'000};
@@ -130,12 +130,13 @@ TEST_CASE("a rank that waits for a late one uses less than 1 % of the wait") {
   CHECK(used < limit);
 }
 
-// It also shows that the measurement above sees a rank that spins.
+// It also shows that the measurement above sees a rank that spins. Over shared memory a rank whose
+// peer was last seen on its core yields, and other programs may take the time.
 TEST_CASE("a rank that waits with RONDO_WAIT=spin keeps its core busy") {
-  const Over over = GENERATE(Over::tcp, Over::shm);
   constexpr milliseconds late{300};
-  const microseconds used = used_by_waiting_rank(setup_of(over, 2, "spin"), late, microseconds{});
-  INFO(name_of(over) << ": " << used.count() << " us of 300 ms");
+  const microseconds used =
+      used_by_waiting_rank(setup_of(Over::tcp, 2, "spin"), late, microseconds{});
+  INFO(used.count() << " us of 300 ms");
   CHECK(used > late / 10);
 }
 
