@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/mix.h"
 #include "lib/connect_failure.h"
 #include "lib/constants.h"
@@ -113,7 +114,9 @@ void CommunicatorState::connect_all() {
     routes = connect_transports();
     routes_.assign(routes.begin(), routes.end());
     settle_constants(routes);
-    for (const auto& t : transports_) all.push_back(t.get());
+    // The others have no links, so they never make progress.
+    for (const auto& t : transports_)
+      if (std::ranges::find(routes, t.get()) != routes.end()) all.push_back(t.get());
   }
   const std::span<const int> local = hosts_.on(hosts_.host(place_.rank));
   local_ranks_.assign(local.begin(), local.end());
@@ -271,16 +274,17 @@ plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DTyp
   const std::size_t blocks =
       schedules::counts_one_block(operation) ? static_cast<std::size_t>(place_.size) : 1;
   const std::uint64_t bytes = count * size_of(type) * blocks;
+  const plan::Plan direct{.algorithm = schedules::Algorithm::direct,
+                          .segment_bytes = std::max<std::size_t>(bytes, 1)};
+  const bool is_direct = engine_->has_direct() && schedules::has_direct_form(operation) &&
+                         plan_options_.algorithm.value_or(direct.algorithm) == direct.algorithm;
+  // It is remembered only for the log, which tells each plan once.
+  if (is_direct && !base::log_enabled(base::LogLevel::info)) return direct;
   const std::lock_guard lock(plans_mutex_);
   auto& plans = plans_[static_cast<std::size_t>(operation)];
   if (const auto found = plans.find(bytes); found != plans.end()) return found->second;
   if (plans.size() >= most_plans) plans.clear();
-  if (engine_->has_direct() && schedules::has_direct_form(operation) &&
-      plan_options_.algorithm.value_or(schedules::Algorithm::direct) ==
-          schedules::Algorithm::direct)
-    return remember(operation, bytes,
-                    {.algorithm = schedules::Algorithm::direct,
-                     .segment_bytes = std::max<std::size_t>(bytes, 1)});
+  if (is_direct) return remember(operation, bytes, direct);
   // The wanted algorithm counts only for operations that have it.
   plan::PlanOptions options = plan_options_;
   if (options.algorithm && !schedules::supports(*options.algorithm, operation))
@@ -309,6 +313,16 @@ std::size_t largest_block(const Arguments& a, std::size_t count) noexcept {
   if (schedules::has_counts(a.operation))
     return *std::max_element(a.counts.begin(), a.counts.end());
   return schedules::cut_elements(a.operation, count, static_cast<std::size_t>(a.size));
+}
+
+void cut_into_segments(schedules::Call& call, const Arguments& a, const plan::Plan& plan) noexcept {
+  const schedules::Signature& s = call.signature;
+  const std::size_t blocks = a.traits().blocks ? static_cast<std::size_t>(a.size) : 1;
+  call.segment_elements = std::max<std::size_t>(1, plan.segment_bytes / blocks / size_of(s.type));
+  // A depth above the number of segments would only make the order of frames longer to compute.
+  const std::uint64_t segments = largest_block(a, s.count) / call.segment_elements + 1;
+  call.depth = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+      static_cast<std::uint64_t>(std::max(1, plan.depth)), 1, segments));
 }
 
 }  // namespace
@@ -352,13 +366,7 @@ Work CommunicatorState::start(const Arguments& a) {
   call.out_bytes = writes ? a.out.count * size_of(a.out.type) : 0;
   call.counts = a.counts;
   call.priority = a.options->priority;
-  const std::size_t blocks = traits.blocks ? static_cast<std::size_t>(place_.size) : 1;
-  call.segment_elements =
-      std::max<std::size_t>(1, chosen.segment_bytes / blocks / size_of(shape.type));
-  // A depth above the number of segments would only make the order of frames longer to compute.
-  const std::uint64_t segments = largest_block(a, shape.count) / call.segment_elements + 1;
-  call.depth = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-      static_cast<std::uint64_t>(std::max(1, chosen.depth)), 1, segments));
+  if (chosen.algorithm != schedules::Algorithm::direct) cut_into_segments(call, a, chosen);
   call.time_limit = std::min(
       a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline, longest_deadline);
   call.tag = a.options->tag;

@@ -20,18 +20,31 @@ Work::~Work() {
   if (operation_ != nullptr) operation_->drop();
 }
 
+namespace {
+
+bool is_running(const engine::Operation& operation) {
+  return operation.state() == engine::Operation::State::running;
+}
+
+void require_success(const engine::Operation& operation) {
+  if (operation.state() == engine::Operation::State::failed)
+    throw Error(operation.code, operation.message);
+}
+
+}  // namespace
+
 void Work::wait() {
-  while (!wait_for(std::chrono::hours{1})) {
-  }
+  if (operation_ == nullptr) return;
+  if (is_running(*operation_)) operation_->engine().wait(*operation_, base::TimePoint::max());
+  require_success(*operation_);
 }
 
 bool Work::wait_for(std::chrono::nanoseconds time) {
   if (operation_ == nullptr) return true;
-  if (operation_->state() == engine::Operation::State::running &&
+  if (is_running(*operation_) &&
       !operation_->engine().wait(*operation_, base::after(base::Clock::now(), time)))
     return false;
-  if (operation_->state() == engine::Operation::State::failed)
-    throw Error(operation_->code, operation_->message);
+  require_success(*operation_);
   return true;
 }
 

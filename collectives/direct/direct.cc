@@ -68,32 +68,38 @@ void DirectLane::post_more() {
   }
 }
 
+bool DirectLane::Form::serves(const engine::DirectOperation& operation) const noexcept {
+  return lasts && operation.offsets().empty() && signature == operation.signature &&
+         posted == operation.posted;
+}
+
 const DirectLane::Form& DirectLane::form(const engine::DirectOperation& operation) {
-  if (form_.turn == operation.turn) return form_;
-  if (!form_.lasts || !operation.offsets().empty() || form_.signature != operation.signature ||
-      form_.posted != operation.posted)
-    make_form(operation);
-  form_.turn = operation.turn;
-  return form_;
+  if (form_->turn == operation.turn) return *form_;
+  if (!form_->serves(operation)) {
+    form_ = form_ == &forms_[0] ? &forms_[1] : &forms_[0];
+    if (!form_->serves(operation)) make_form(operation);
+  }
+  form_->turn = operation.turn;
+  return *form_;
 }
 
 void DirectLane::make_form(const engine::DirectOperation& operation) {
   const schedules::Signature& s = operation.signature;
-  if (form_.hash == 0 || operation.posted != form_.posted) form_.hash = hash_of(operation.posted);
-  form_.posted = operation.posted;
-  form_.signature = s;
-  form_.lasts = operation.offsets().empty();
-  form_.roles = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
-  form_.element = size_of(s.type);
-  form_.shape = DirectShape(s, size_, operation.offsets(), direct_slot_bytes(lane_));
-  const bool reducing = form_.roles.reducing();
-  const bool barrier = form_.roles.plain() == Collective::barrier;
+  if (form_->hash == 0 || operation.posted != form_->posted) form_->hash = hash_of(operation.posted);
+  form_->posted = operation.posted;
+  form_->signature = s;
+  form_->lasts = operation.offsets().empty();
+  form_->roles = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
+  form_->element = size_of(s.type);
+  form_->shape = DirectShape(s, size_, operation.offsets(), direct_slot_bytes(lane_));
+  const bool reducing = form_->roles.reducing();
+  const bool barrier = form_->roles.plain() == Collective::barrier;
   const std::size_t most = barrier ? 0 : most_in_bytes();
-  form_.eager = most <= most_eager_bytes;
-  form_.ring = form_.eager ? ring_for(most) : Ring::posts;
-  form_.reduce = reducing ? kernels::find_reduce(s.type, s.op) : nullptr;
-  if (in_steps_ && reducing) form_.pair = kernels::PairReduction(s.type, s.op, s.scale, size_);
-  form_.finish = kernels::Finish{
+  form_->eager = most <= most_eager_bytes;
+  form_->ring = form_->eager ? ring_for(most) : Ring::posts;
+  form_->reduce = reducing ? kernels::find_reduce(s.type, s.op) : nullptr;
+  if (in_steps_ && reducing) form_->pair = kernels::PairReduction(s.type, s.op, s.scale, size_);
+  form_->finish = kernels::Finish{
       s.scale, s.op == ReduceOp::mean && reducing ? static_cast<double>(size_) : 1.0};
 }
 
@@ -128,9 +134,9 @@ void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
 void DirectLane::write_details(std::uint64_t sequence) {
   DirectDetails& details = flags_.area(rank_).details(sequence);
   std::uint64_t& told = told_[sequence % direct_posts];
-  if (told != form_.hash) details.header = engine::encode({form_.posted, 0, 0, 0, 0, 0});
-  told = form_.hash;
-  if (form_.eager) return;
+  if (told != form_->hash) details.header = engine::encode({form_->posted, 0, 0, 0, 0, 0});
+  told = form_->hash;
+  if (form_->eager) return;
   if (details.in != own_.in) details.in = own_.in;
   if (details.out != own_.out) details.out = own_.out;
 }
@@ -152,7 +158,7 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
     const DirectDetails& details = flags_.area(rank).details(sequence);
     places_[rank] = {details.in, details.out};
   }
-  const Ways ways = form_.roles.ways([&](std::size_t rank) {
+  const Ways ways = form_->roles.ways([&](std::size_t rank) {
     return Windowed{places_[rank].in.generation != 0, places_[rank].out.generation != 0};
   });
   for (std::size_t rank = 0; rank < size_; ++rank) {
@@ -165,18 +171,18 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
                                       "process on memory and maps");
       return data;
     };
-    if (ways.in_windows && form_.roles.needs_in(rank))
+    if (ways.in_windows && form_->roles.needs_in(rank))
       ins_[rank] = open(places_[rank].in, in_bytes(rank));
-    if (ways.out_windows && form_.roles.gets_out(rank))
-      outs_[rank] = open(places_[rank].out, operation.signature.count * form_.element);
+    if (ways.out_windows && form_->roles.gets_out(rank))
+      outs_[rank] = open(places_[rank].out, operation.signature.count * form_->element);
   }
   outs_[rank_] = operation.out;
   if (!ways.slots) {
-    form_.lasts = false;
-    form_.shape = DirectShape(operation.signature, size_, operation.offsets(),
+    form_->lasts = false;
+    form_->shape = DirectShape(operation.signature, size_, operation.offsets(),
                               std::max(window_chunk_bytes, least_window_part * size_));
   }
-  return {ways, form_.shape.chunks()};
+  return {ways, form_->shape.chunks()};
 }
 
 DirectLane::Step DirectLane::advance() {

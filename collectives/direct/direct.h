@@ -43,6 +43,8 @@ class DirectLane {
   using Step = Protocol<DirectFlags>::Step;
 
   DirectLane(transports::Windows& windows, const DirectOptions& options, Priority lane);
+  DirectLane(const DirectLane&) = delete;
+  DirectLane& operator=(const DirectLane&) = delete;
 
   // Posts the operation at once, unless it has to wait for those before it.
   void begin(engine::DirectOperation& operation);
@@ -77,9 +79,10 @@ class DirectLane {
     void copy_out(std::uint64_t chunk) const { lane.copy_out(chunk); }
   };
 
-  // What follows from the signature of a call and the counts of its blocks. It serves for the next
-  // call too: most are like those before.
+  // What follows from the signature of a call and the counts of its blocks.
   struct Form {
+    bool serves(const engine::DirectOperation& operation) const noexcept;
+
     std::uint64_t turn = 0;  // of the operation for which it was asked last
     bool lasts = false;      // it is the same for all operations of this signature
     schedules::Signature signature, posted;
@@ -140,7 +143,10 @@ class DirectLane {
   engine::DirectOperation* last_ = nullptr;
   std::optional<CallRules> next_rules_;
   std::uint64_t bytes_loaded_ = 0;
-  Form form_;
+  // Of the newest call, and of the newest that was not like it: most calls are like one of the two
+  // before, such as those between two barriers.
+  std::array<Form, 2> forms_;
+  Form* form_ = &forms_[0];
   std::array<std::uint64_t, direct_posts> told_{};  // which signatures the details tell; hashes
 
   // Of the first operation, if it has chunks:

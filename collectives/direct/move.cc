@@ -17,16 +17,16 @@ constexpr std::size_t block_bytes = std::size_t{8} << 10;
 
 // Bytes of a rank's input that others may read.
 std::size_t DirectLane::in_bytes(std::size_t rank) const noexcept {
-  return (form_.roles.gathers() ? form_.shape.block_count(rank) : form_.shape.total()) *
-         form_.element;
+  return (form_->roles.gathers() ? form_->shape.block_count(rank) : form_->shape.total()) *
+         form_->element;
 }
 
 std::size_t DirectLane::most_in_bytes() const noexcept {
-  return (form_.roles.gathers() ? form_.shape.most() : form_.shape.total()) * form_.element;
+  return (form_->roles.gathers() ? form_->shape.most() : form_->shape.total()) * form_->element;
 }
 
 std::size_t DirectLane::in_offset(const DirectPart& part) const noexcept {
-  return (form_.roles.gathers() ? part.block : part.buffer) * form_.element;
+  return (form_->roles.gathers() ? part.block : part.buffer) * form_->element;
 }
 
 // Where a peer's input can be read.
@@ -37,43 +37,43 @@ const std::byte* DirectLane::given(std::size_t peer, std::uint64_t chunk,
 }
 
 const std::byte* DirectLane::value_of(std::size_t peer, std::uint64_t number) const noexcept {
-  return peer == rank_ ? first_->in : flags_.area(peer).value(form_.ring, number);
+  return peer == rank_ ? first_->in : flags_.area(peer).value(form_->ring, number);
 }
 
 // Reduces sources_ into out, in rank order.
 void DirectLane::reduce(std::byte* out, std::size_t count) {
-  if (!in_steps_ || is_integer(first_->signature.type) || form_.element > 2 || size_ < 3)
-    return form_.reduce(out, sources_.data(), size_, count, form_.finish);
+  if (!in_steps_ || is_integer(first_->signature.type) || form_->element > 2 || size_ < 3)
+    return form_->reduce(out, sources_.data(), size_, count, form_->finish);
   // Adds one source at a time to a local sum, because out may be one of the later sources.
   alignas(64) std::byte sum[block_bytes];
-  for (std::size_t at = 0; at < count; at += block_bytes / form_.element) {
-    const std::size_t length = std::min(count - at, block_bytes / form_.element);
-    kernels::PairReduction::Value before{sources_[0] + at * form_.element, true};
+  for (std::size_t at = 0; at < count; at += block_bytes / form_->element) {
+    const std::size_t length = std::min(count - at, block_bytes / form_->element);
+    kernels::PairReduction::Value before{sources_[0] + at * form_->element, true};
     for (std::size_t i = 1; i < size_; ++i) {
       const bool last = i + 1 == size_;
-      form_.pair.combine(last ? out + at * form_.element : sum, before,
-                         {sources_[i] + at * form_.element, true}, length, last);
+      form_->pair.combine(last ? out + at * form_->element : sum, before,
+                         {sources_[i] + at * form_->element, true}, length, last);
       before = {sum, false};
     }
   }
 }
 
 void DirectLane::finish_value(std::uint64_t number) {
-  if (form_.roles.plain() == Collective::barrier) return;
-  if (form_.roles.reducing()) return reduce_values(number);
+  if (form_->roles.plain() == Collective::barrier) return;
+  if (form_->roles.reducing()) return reduce_values(number);
   for (std::size_t peer = 0; peer < size_; ++peer) {
-    if (!form_.roles.takes_from(peer)) continue;
+    if (!form_->roles.takes_from(peer)) continue;
     // Both blocks of an all_to_all are of one size.
-    const bool own_block = form_.roles.scatters() || form_.roles.plain() == Collective::all_to_all;
-    const std::size_t theirs = form_.roles.part_of(peer);
-    const std::size_t bytes = form_.shape.block_count(own_block ? rank_ : theirs) * form_.element;
+    const bool own_block = form_->roles.scatters() || form_->roles.plain() == Collective::all_to_all;
+    const std::size_t theirs = form_->roles.part_of(peer);
+    const std::size_t bytes = form_->shape.block_count(own_block ? rank_ : theirs) * form_->element;
     const std::byte* const from =
         value_of(peer, number) +
-        (form_.roles.gathers() ? 0
-                               : form_.shape.block_offset(own_block ? rank_ : 0) * form_.element);
+        (form_->roles.gathers() ? 0
+                               : form_->shape.block_offset(own_block ? rank_ : 0) * form_->element);
     std::byte* const to =
         first_->out +
-        (form_.roles.scatters() ? 0 : form_.shape.block_offset(theirs) * form_.element);
+        (form_->roles.scatters() ? 0 : form_->shape.block_offset(theirs) * form_->element);
     if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
     if (peer != rank_) bytes_loaded_ += bytes;
   }
@@ -81,30 +81,30 @@ void DirectLane::finish_value(std::uint64_t number) {
 
 void DirectLane::reduce_values(std::uint64_t number) {
   const schedules::Signature& s = first_->signature;
-  if (form_.roles.plain() == Collective::reduce && s.root != rank_) return;
-  const bool scatter = form_.roles.scatters();
-  const std::size_t count = scatter ? form_.shape.block_count(rank_) : s.count;
+  if (form_->roles.plain() == Collective::reduce && s.root != rank_) return;
+  const bool scatter = form_->roles.scatters();
+  const std::size_t count = scatter ? form_->shape.block_count(rank_) : s.count;
   if (count == 0) return;
-  const std::size_t own = scatter ? form_.shape.block_offset(rank_) * form_.element : 0;
+  const std::size_t own = scatter ? form_->shape.block_offset(rank_) * form_->element : 0;
   for (std::size_t peer = 0; peer < size_; ++peer) sources_[peer] = value_of(peer, number) + own;
   reduce(first_->out, count);
-  bytes_loaded_ += count * form_.element * (size_ - 1);
+  bytes_loaded_ += count * form_->element * (size_ - 1);
 }
 
 // Copies the parts of this rank's input that others read into its slot.
 void DirectLane::copy_in(std::uint64_t chunk) {
-  for (std::size_t i = 0; i < form_.roles.parts(); ++i) {
-    if (!form_.roles.gives(i)) continue;
-    const DirectPart part = form_.shape.part(chunk, i);
+  for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
+    if (!form_->roles.gives(i)) continue;
+    const DirectPart part = form_->shape.part(chunk, i);
     if (part.count != 0)
       std::memcpy(slot(rank_, chunk, part), first_->in + in_offset(part),
-                  part.count * form_.element);
+                  part.count * form_->element);
   }
 }
 
 // Combines this rank's part of everybody's input.
 void DirectLane::combine(std::uint64_t chunk) {
-  const DirectPart part = form_.shape.part(chunk, rank_);
+  const DirectPart part = form_->shape.part(chunk, rank_);
   if (part.count == 0) return;
   for (std::size_t peer = 0; peer < size_; ++peer)
     sources_[peer] = peer == rank_ ? first_->in + in_offset(part) : given(peer, chunk, part);
@@ -113,16 +113,16 @@ void DirectLane::combine(std::uint64_t chunk) {
 
 // Combines sources_ into the places of the result, a block at a time.
 void DirectLane::store_result(const DirectPart& part, std::byte* slot) {
-  const std::size_t offset = (form_.roles.scatters() ? part.block : part.buffer) * form_.element;
-  const ResultPlaces places = form_.roles.result_places(protocol_.ways());
+  const std::size_t offset = (form_->roles.scatters() ? part.block : part.buffer) * form_->element;
+  const ResultPlaces places = form_->roles.result_places(protocol_.ways());
   std::byte* const first = places.first == ResultPlaces::First::own_out ? first_->out + offset
                            : places.first == ResultPlaces::First::root_out
                                ? outs_[first_->signature.root] + offset
                                : slot;
-  bytes_loaded_ += part.count * form_.element * (size_ - 1);
-  for (std::size_t at = 0; at < part.count; at += block_bytes / form_.element) {
-    const std::size_t count = std::min(part.count - at, block_bytes / form_.element);
-    const std::size_t here = at * form_.element, bytes = count * form_.element;
+  bytes_loaded_ += part.count * form_->element * (size_ - 1);
+  for (std::size_t at = 0; at < part.count; at += block_bytes / form_->element) {
+    const std::size_t count = std::min(part.count - at, block_bytes / form_->element);
+    const std::size_t here = at * form_->element, bytes = count * form_->element;
     reduce(first + here, count);
     for (const std::byte*& source : sources_) source += bytes;
     if (places.slot) std::memcpy(slot + here, first + here, bytes);
@@ -134,22 +134,22 @@ void DirectLane::store_result(const DirectPart& part, std::byte* slot) {
 
 void DirectLane::copy_out(std::uint64_t chunk) {
   for (std::size_t peer = 0; peer < size_; ++peer)
-    if (form_.roles.takes_from(peer)) take(peer, chunk);
+    if (form_->roles.takes_from(peer)) take(peer, chunk);
 }
 
 // Copies this rank's share of a chunk from one peer into the output.
 void DirectLane::take(std::size_t peer, std::uint64_t chunk) {
-  const DirectPart theirs = form_.shape.part(chunk, form_.roles.part_of(peer));
-  const DirectPart part = form_.shape.part(chunk, form_.roles.part_taken(peer));
+  const DirectPart theirs = form_->shape.part(chunk, form_->roles.part_of(peer));
+  const DirectPart part = form_->shape.part(chunk, form_->roles.part_taken(peer));
   if (part.count == 0) return;
   const std::byte* const from = peer == rank_            ? first_->in + in_offset(part)
-                                : form_.roles.reducing() ? slot(peer, chunk, part)
+                                : form_->roles.reducing() ? slot(peer, chunk, part)
                                                          : given(peer, chunk, part);
-  const std::size_t offset = form_.roles.scatters() ? part.block : theirs.buffer;
-  std::byte* const to = first_->out + offset * form_.element;
+  const std::size_t offset = form_->roles.scatters() ? part.block : theirs.buffer;
+  std::byte* const to = first_->out + offset * form_->element;
   if (to == from) return;
-  std::memcpy(to, from, part.count * form_.element);
-  if (peer != rank_) bytes_loaded_ += part.count * form_.element;
+  std::memcpy(to, from, part.count * form_->element);
+  if (peer != rank_) bytes_loaded_ += part.count * form_->element;
 }
 
 }  // namespace rondo::direct

@@ -20,6 +20,9 @@ namespace rondo::engine {
 namespace {
 
 constexpr int passes_between_time_checks = 256;
+// A wait may end before them, and the next one goes on with those that are left: a small operation
+// takes not much longer than a look at the clock.
+constexpr int spins_between_time_checks = 8;
 
 base::FileDescriptor checked(int descriptor, const char* call) {
   if (descriptor < 0)
@@ -55,14 +58,16 @@ void Driver::join() {
 
 void Driver::wait(const Operation& operation, base::TimePoint until) {
   ++waiters_;
-  while (operation.state() == Operation::State::running && base::Clock::now() < until) {
+  while (operation.state() == Operation::State::running) {
     if (driving_) {
       wait_for_news(until);
-      continue;
+    } else {
+      driving_ = true;
+      drive(&operation, until);
+      driving_ = false;
     }
-    driving_ = true;
-    drive(&operation, until);
-    driving_ = false;
+    // Read last: most waits end with their operation and need no clock.
+    if (operation.state() == Operation::State::running && base::Clock::now() >= until) break;
   }
   --waiters_;
   tell_waiters();
@@ -88,6 +93,10 @@ bool Driver::drive(const Operation* operation, base::TimePoint until) {
     if (moved) {
       waiting_.moved();
       if (++passes % passes_between_time_checks != 0) continue;
+    } else if (spins_left_ > 0) {
+      --spins_left_;
+      base::pause_processor();
+      continue;
     }
     const base::TimePoint now = base::Clock::now();
     driven_.check_time(now);
@@ -96,6 +105,7 @@ bool Driver::drive(const Operation* operation, base::TimePoint until) {
     if (moved) continue;
     switch (waiting_.next(now, driven_.shares_core())) {
       case Waiting::Next::spin:
+        spins_left_ = spins_between_time_checks;
         base::pause_processor();
         break;
       case Waiting::Next::yield:

@@ -141,6 +141,7 @@ class Driver {
   Waiting waiting_ RONDO_GUARDED_BY(mutex_);
   int waiters_ RONDO_GUARDED_BY(mutex_) = 0;
   int sleeping_ RONDO_GUARDED_BY(mutex_) = 0;
+  int spins_left_ RONDO_GUARDED_BY(mutex_) = 0;
   bool driving_ RONDO_GUARDED_BY(mutex_) = false;
   bool stopping_ RONDO_GUARDED_BY(mutex_) = false;
   BackgroundDelay background_delay_ RONDO_GUARDED_BY(mutex_);

@@ -142,12 +142,11 @@ Operation& Engine::start_scheduled(const schedules::Call& call) {
   const auto index = static_cast<std::size_t>(call.priority);
   LaneCalls& its_calls = calls_[index];
   ScheduledLane& owner = scheduled_[index];
-  const base::TimePoint now = base::Clock::now();
   Taken<ScheduledOperation> taken = take<ScheduledOperation>(scheduled_pool_);
   ScheduledOperation& operation = *taken;
   if (verdict_.failure() == nullptr)
     operation.run.begin(program(call), call, options_.rank, options_.size, room_);
-  operation.start(call, its_calls.take_number(), now);
+  operation.start(call, its_calls.take_number());
   TwoLevelOwner* const inside = two_level(call);
   operation.two_level = inside != nullptr;
   static_cast<void>(taken.release());
@@ -158,7 +157,6 @@ Operation& Engine::start_scheduled(const schedules::Call& call) {
     finished(operation);
     return operation;
   }
-  watch(operation, now);
   check_left(operation);
   if (operation.state() == Operation::State::running) {
     if (inside != nullptr) inside->begin(operation);
@@ -171,14 +169,12 @@ Operation& Engine::start_scheduled(const schedules::Call& call) {
 
 Operation& Engine::start_direct(const schedules::Call& call) {
   const auto index = static_cast<std::size_t>(call.priority);
-  const base::TimePoint now = base::Clock::now();
   Taken<DirectOperation> taken = take<DirectOperation>(direct_pool_);
   DirectOperation& operation = *taken;
   operation.keep_counts(call);
-  operation.start(call, calls_[index].take_number(), now);
+  operation.start(call, calls_[index].take_number());
   static_cast<void>(taken.release());
   if (!enlist(operation, *direct_[index])) return operation;
-  watch(operation, now);
   // Under suspicion nothing leaves this rank: a post could give the others another cause.
   if (!verdict_.stopped()) direct_[index]->begin(operation);
   check_left(operation);
@@ -193,12 +189,10 @@ Operation* Engine::start(const point::PointCall& call) {
     const std::span<std::byte> memory(t.data, t.count * size_of(t.type));
     wait_for_buffers(t.sending ? memory : memory.first(0), t.sending ? memory.first(0) : memory);
   }
-  const base::TimePoint now = base::Clock::now();
   point_.reserve(call);  // what can throw comes before a number is taken
   point::MessageOperation& operation = *take<point::MessageOperation>(message_pool_).release();
-  operation.start(call, calls(transports::Lane::messages).take_number(), now);
+  operation.start(call, calls(transports::Lane::messages).take_number());
   if (!enlist(operation, point_)) return &operation;
-  watch(operation, now);
   try {
     point_.begin(operation, call);
     if (!verdict_.stopped()) point_.advance();
@@ -213,22 +207,18 @@ Operation* Engine::start(const point::PointCall& call) {
 // False when the communicator has failed: then the operation has ended, too.
 bool Engine::enlist(Operation& operation, OperationOwner& owner) {
   operation.owner = &owner;
-  operation.add_reference();  // the caller's
+  operation.add_second_reference();  // the caller's
   ++started_;
   if (const Failure* const failure = verdict_.failure()) {
-    operation.end(Operation::State::failed, failure->code,
-                  operation.describe(options_.transport) + ": " + failure->cause);
+    operation.fail(failure->code,
+                   operation.describe(options_.transport) + ": " + failure->cause);
     operation.drop();
     return false;
   }
   calls(operation.lane).append(operation);
   ++pending_;
+  new_calls_ = true;
   return true;
-}
-
-void Engine::watch(const Operation& operation, base::TimePoint now) {
-  next_deadline_ = std::min(next_deadline_, operation.deadline);
-  next_progress_check_ = std::min(next_progress_check_, now + stall_time);
 }
 
 void Engine::go(Operation& operation) {
@@ -390,20 +380,23 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
 void Engine::finished(Operation& operation) {
   driver_.mutex().assert_held();
   calls(operation.lane).remove(operation);
-  end(operation, Operation::State::done, {}, {});
+  keep_for_callback(operation);
+  operation.succeed();
+  let_go(operation);
 }
 
-void Engine::end(Operation& operation, Operation::State state, std::error_code code,
-                 std::string message) {
-  if (operation.callback) {
-    operation.add_reference();
-    operation.next_ended = nullptr;
-    (last_ended_ == nullptr ? first_ended_ : last_ended_->next_ended) = &operation;
-    last_ended_ = &operation;
-  }
+void Engine::keep_for_callback(Operation& operation) {
+  if (!operation.callback) return;
+  operation.add_reference();
+  operation.next_ended = nullptr;
+  (last_ended_ == nullptr ? first_ended_ : last_ended_->next_ended) = &operation;
+  last_ended_ = &operation;
+}
+
+// Drops the engine's reference: after that the operation may belong to another call.
+void Engine::let_go(Operation& operation) {
   --pending_;
-  operation.end(state, code, std::move(message));
-  operation.drop();  // the engine's reference: from here on it may belong to another call
+  operation.drop();
   driver_.operation_ended();
 }
 
@@ -439,8 +432,10 @@ void Engine::end_all() {
   for (LaneCalls& calls : calls_) {
     for (Operation* operation = calls.clear(); operation != nullptr;) {
       Operation* const next = operation->later;
-      end(*operation, Operation::State::failed, failure.code,
-          operation->describe(options_.transport) + ": " + failure.cause);
+      keep_for_callback(*operation);
+      operation->fail(failure.code,
+                      operation->describe(options_.transport) + ": " + failure.cause);
+      let_go(*operation);
       operation = next;
     }
   }
@@ -512,6 +507,7 @@ void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
 base::TimePoint Engine::next_check() const noexcept {
   driver_.mutex().assert_held();
   if (verdict_.stopped()) return verdict_.next_check();
+  if (new_calls_) return base::TimePoint::min();
   base::TimePoint next = std::min(next_deadline_, next_progress_check_);
   for (const LinkOwner* owner : owners_) next = std::min(next, owner->next_check());
   return next;
@@ -520,11 +516,25 @@ base::TimePoint Engine::next_check() const noexcept {
 void Engine::check_time(base::TimePoint now) {
   driver_.mutex().assert_held();
   if (verdict_.check(now)) return end_all();
-  if (verdict_.stopped() || now < next_check()) return;
+  if (verdict_.stopped()) return;
+  if (new_calls_) start_clocks(now);
+  if (now < next_check()) return;
   for (LinkOwner* owner : owners_)
     if (now >= owner->next_check()) owner->check(now);
   if (now >= next_progress_check_) check_progress(now);
   if (now >= next_deadline_) check_deadlines(now);
+}
+
+// Of the calls that no check has seen: in each lane they are the newest.
+void Engine::start_clocks(base::TimePoint now) {
+  new_calls_ = false;
+  for (const LaneCalls& calls : calls_) {
+    for (Operation* o = calls.last(); o != nullptr && !o->timed; o = o->earlier) {
+      o->start_clock(now);
+      next_deadline_ = std::min(next_deadline_, o->deadline);
+    }
+  }
+  next_progress_check_ = std::min(next_progress_check_, now + stall_time);
 }
 
 void Engine::check_deadlines(base::TimePoint now) {

@@ -142,7 +142,6 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Operation& start_scheduled(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
   Operation& start_direct(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
   bool enlist(Operation& operation, OperationOwner& owner) RONDO_REQUIRES(driver_.mutex());
-  void watch(const Operation& operation, base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
   void go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool advance_memory() RONDO_REQUIRES(driver_.mutex());
@@ -150,12 +149,13 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   template <class Owner>
   bool advance(Owner& owner) RONDO_REQUIRES(driver_.mutex());
   void give_up(const std::exception& error) RONDO_REQUIRES(driver_.mutex());
-  void end(Operation& operation, Operation::State state, std::error_code code, std::string message)
-      RONDO_REQUIRES(driver_.mutex());
+  void keep_for_callback(Operation& operation) RONDO_REQUIRES(driver_.mutex());
+  void let_go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
   void end_all() RONDO_REQUIRES(driver_.mutex());
   const Left* who_left_before(const CollectiveOperation& operation) const
       RONDO_REQUIRES(driver_.mutex());
   void check_left(const CollectiveOperation& operation) RONDO_REQUIRES(driver_.mutex());
+  void start_clocks(base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
   void check_deadlines(base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
   void check_progress(base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
 
@@ -184,6 +184,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   std::vector<Left> left_ RONDO_GUARDED_BY(driver_.mutex());
 
   // No deadline passes before this. It may be too early: the operation may have ended.
+  bool new_calls_ RONDO_GUARDED_BY(driver_.mutex()) = false;  // some are not timed
   base::TimePoint next_deadline_ RONDO_GUARDED_BY(driver_.mutex()) = base::TimePoint::max();
   // When to look whether anything has arrived since the last look.
   base::TimePoint next_progress_check_ RONDO_GUARDED_BY(driver_.mutex()) = base::TimePoint::max();

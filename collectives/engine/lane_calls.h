@@ -29,6 +29,8 @@ class LaneCalls {
 
   // The oldest call under way; Operation::later leads to the next.
   Operation* first() const noexcept { return first_; }
+  // The newest; Operation::earlier leads to the one before.
+  Operation* last() const noexcept { return last_; }
   void append(Operation& operation) noexcept;
   void remove(Operation& operation) noexcept;
   // Forgets all calls and returns the oldest. They stay linked by Operation::later.

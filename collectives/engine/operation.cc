@@ -24,11 +24,12 @@ void Operation::give_back() noexcept {
 }
 
 void Operation::start(transports::Lane its_lane, std::uint64_t its_number, nanoseconds limit,
-                      std::string_view its_tag, base::TimePoint now) {
+                      std::string_view its_tag) {
   lane = its_lane;
   number = its_number;
   time_limit = limit;
-  deadline = base::after(now, limit);
+  timed = false;
+  deadline = base::TimePoint::max();
   const std::size_t length = std::min(its_tag.size(), sizeof(tag) - 1);
   std::copy_n(its_tag.data(), length, tag);
   tag[length] = '\0';
@@ -39,20 +40,19 @@ void Operation::start(transports::Lane its_lane, std::uint64_t its_number, nanos
   state_.store(State::running, std::memory_order_release);
 }
 
-void Operation::end(State state, std::error_code error, std::string text) {
-  code = error;
-  message = std::move(text);
-  state_.store(state, std::memory_order_release);
+void Operation::fail(std::error_code its_code, std::string its_message) {
+  code = its_code;
+  message = std::move(its_message);
+  state_.store(State::failed, std::memory_order_release);
 }
 
-void CollectiveOperation::start(const schedules::Call& call, std::uint64_t its_number,
-                                base::TimePoint now) {
+void CollectiveOperation::start(const schedules::Call& call, std::uint64_t its_number) {
   signature = call.signature;
   in = call.in;
   out = call.out;
   in_bytes = call.in_bytes;
   out_bytes = call.out_bytes;
-  Operation::start(transports::lane_of(call.priority), its_number, call.time_limit, call.tag, now);
+  Operation::start(transports::lane_of(call.priority), its_number, call.time_limit, call.tag);
 }
 
 bool CollectiveOperation::conflicts(std::span<const std::byte> reads,

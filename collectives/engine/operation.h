@@ -45,6 +45,8 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  // For a thread that holds the only reference: nobody else can count meanwhile.
+  void add_second_reference() noexcept { references_.store(2, std::memory_order_relaxed); }
   // A thread that holds the only reference skips the atomic decrement: nobody else can add one.
   void drop() noexcept {
     if (references_.load(std::memory_order_acquire) == 1 ||
@@ -60,7 +62,8 @@ class Operation {
   // destructor ends every operation first.
   Engine& engine() const noexcept { return *engine_; }
 
-  void end(State state, std::error_code code, std::string message);
+  void succeed() noexcept { state_.store(State::done, std::memory_order_release); }
+  void fail(std::error_code its_code, std::string its_message);
 
   // True when this operation writes memory of `reads` or `writes`, or reads memory of `writes`.
   virtual bool conflicts(std::span<const std::byte> reads,
@@ -70,13 +73,22 @@ class Operation {
   // Null for messages between two ranks, which are no collectives.
   virtual const CollectiveOperation* collective() const noexcept { return nullptr; }
 
-  nanoseconds waited(base::TimePoint now) const noexcept { return now - (deadline - time_limit); }
+  // The driver's first look at the time after the start calls it: most operations end before, and
+  // need no clock.
+  void start_clock(base::TimePoint now) noexcept {
+    timed = true;
+    deadline = base::after(now, time_limit);
+  }
+  nanoseconds waited(base::TimePoint now) const noexcept {
+    return timed ? now - (deadline - time_limit) : nanoseconds{};
+  }
 
   OperationOwner* owner = nullptr;
   transports::Lane lane = transports::Lane::bulk;
   std::uint64_t number = 0;  // among the calls of its lane on this rank
   nanoseconds time_limit{};
-  base::TimePoint deadline = base::TimePoint::max();
+  bool timed = false;
+  base::TimePoint deadline = base::TimePoint::max();  // once timed
   char tag[32] = {};
   std::error_code code;
   std::string message;
@@ -88,7 +100,7 @@ class Operation {
  protected:
   virtual ~Operation() = default;
   void start(transports::Lane its_lane, std::uint64_t its_number, nanoseconds limit,
-             std::string_view its_tag, base::TimePoint now);
+             std::string_view its_tag);
 
  private:
   void give_back() noexcept;
@@ -118,7 +130,7 @@ class CollectiveOperation : public Operation {
   std::size_t in_bytes = 0, out_bytes = 0;
 
  protected:
-  void start(const schedules::Call& call, std::uint64_t its_number, base::TimePoint now);
+  void start(const schedules::Call& call, std::uint64_t its_number);
 };
 
 // Runs a schedule over links.
@@ -144,13 +156,13 @@ class DirectOperation final : public CollectiveOperation {
  public:
   using CollectiveOperation::CollectiveOperation;
 
-  void start(const schedules::Call& call, std::uint64_t its_number, base::TimePoint now) {
-    start_part(call, call.signature, its_number, now);
+  void start(const schedules::Call& call, std::uint64_t its_number) {
+    start_part(call, call.signature, its_number);
   }
   // whole: the call that this one is a part of, as its ranks compare it.
   void start_part(const schedules::Call& call, const schedules::Signature& whole,
-                  std::uint64_t its_number, base::TimePoint now) {
-    CollectiveOperation::start(call, its_number, now);
+                  std::uint64_t its_number) {
+    CollectiveOperation::start(call, its_number);
     posted = whole;
   }
   // Comes before start(): it can throw.

@@ -133,7 +133,7 @@ bool TwoLevelOwner::begin_part(Which which) {
     call.out_bytes = bytes;
   }
   stage.part->keep_counts(call);
-  stage.part->start_part(call, whole.signature, whole.number, base::TimePoint{});
+  stage.part->start_part(call, whole.signature, whole.number);
   stage.lane.begin(*stage.part);
   return true;
 }

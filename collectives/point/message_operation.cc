@@ -28,12 +28,12 @@ std::string describe_transfer(bool sending, std::uint64_t number, std::uint64_t 
                      amount(count, type), sending ? "to" : "from", peer, key.tag);
 }
 
-void MessageOperation::start(const PointCall& call, std::uint64_t its_number, base::TimePoint now) {
+void MessageOperation::start(const PointCall& call, std::uint64_t its_number) {
   shape_ = call.shape;
   type_ = call.transfers.front().type;
   count_ = call.transfers.front().count;
   transfers_left = call.transfers.size();
-  Operation::start(transports::Lane::messages, its_number, call.time_limit, call.tag, now);
+  Operation::start(transports::Lane::messages, its_number, call.time_limit, call.tag);
 }
 
 std::string MessageOperation::describe(std::string_view transport) const {

@@ -18,7 +18,7 @@ class MessageOperation final : public engine::Operation {
  public:
   using Operation::Operation;
 
-  void start(const PointCall& call, std::uint64_t its_number, base::TimePoint now);
+  void start(const PointCall& call, std::uint64_t its_number);
 
   // A later call does not wait for the memory of messages: the caller sees to that.
   bool conflicts(std::span<const std::byte>, std::span<const std::byte>) const noexcept override {

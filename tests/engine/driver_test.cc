@@ -24,7 +24,7 @@ class LateWork final : public engine::Driven {
     return false;
   }
   void check_time(base::TimePoint) override {
-    if (passes == 2) operation_.end(engine::Operation::State::failed, Errc::deadline_exceeded, {});
+    if (passes > 1) operation_.fail(Errc::deadline_exceeded, {});
   }
   base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
   void deliver() override {}
@@ -51,7 +51,7 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
   const engine::Taken<point::MessageOperation> operation(new point::MessageOperation(engine, pool));
   pool->close();
   const point::PointTransfer transfer;
-  operation->start({{&transfer, 1}, {}, std::chrono::seconds{1}, ""}, 1, base::Clock::now());
+  operation->start({{&transfer, 1}, {}, std::chrono::seconds{1}, ""}, 1);
   LateWork work(*operation);
   engine::Driver driver(work, {engine::WaitMode::automatic, std::chrono::microseconds{20}, 1});
   {
@@ -59,7 +59,7 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
     driver.wait(*operation, base::TimePoint::max());
   }
   CHECK(operation->code == Errc::deadline_exceeded);
-  CHECK(work.passes == 2);
+  CHECK(work.passes > 1);
   CHECK(work.sleeps == 0);
 }
 

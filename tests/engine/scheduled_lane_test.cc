@@ -35,7 +35,7 @@ struct Sender final : engine::OwnerHost {
     const schedules::Call call =
         make_call(Collective::all_gather, schedules::Algorithm::ring, in, out, in.size());
     operation->run.begin(program, call, 0, 2, room);
-    operation->start(call, calls.take_number(), base::Clock::now());
+    operation->start(call, calls.take_number());
     lane.begin(*operation);
   }
   ~Sender() override {

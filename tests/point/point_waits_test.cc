@@ -41,7 +41,7 @@ struct Bench final : engine::OwnerHost {
   transports::Link& link(int, transports::Lane) override { return out; }
   void finished(engine::Operation& operation) override {
     calls.remove(operation);
-    operation.end(engine::Operation::State::done, {}, {});
+    operation.succeed();
   }
   void suspect(engine::Failure failure) override { FAIL(failure.cause); }
 
@@ -50,7 +50,7 @@ struct Bench final : engine::OwnerHost {
                                         memory.data()};
     const point::PointCall call{{&transfer, 1}, {}, std::chrono::seconds{2}, ""};
     engine::Taken<point::MessageOperation> operation(new point::MessageOperation(engine, pool));
-    operation->start(call, calls.take_number(), base::Clock::now());
+    operation->start(call, calls.take_number());
     calls.append(*operation);
     point.reserve(call);
     point.begin(*operation, call);
