@@ -321,8 +321,8 @@ void cut_into_segments(schedules::Call& call, const Arguments& a, const plan::Pl
   call.segment_elements = std::max<std::size_t>(1, plan.segment_bytes / blocks / size_of(s.type));
   // A depth above the number of segments would only make the order of frames longer to compute.
   const std::uint64_t segments = largest_block(a, s.count) / call.segment_elements + 1;
-  call.depth = static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-      static_cast<std::uint64_t>(std::max(1, plan.depth)), 1, segments));
+  call.depth = static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(static_cast<std::uint64_t>(std::max(1, plan.depth)), 1, segments));
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ const DirectLane::Form& DirectLane::form(const engine::DirectOperation& operatio
 
 void DirectLane::make_form(const engine::DirectOperation& operation) {
   const schedules::Signature& s = operation.signature;
-  if (form_->hash == 0 || operation.posted != form_->posted) form_->hash = hash_of(operation.posted);
+  if (form_->hash == 0 || operation.posted != form_->posted)
+    form_->hash = hash_of(operation.posted);
   form_->posted = operation.posted;
   form_->signature = s;
   form_->lasts = operation.offsets().empty();
@@ -180,7 +181,7 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   if (!ways.slots) {
     form_->lasts = false;
     form_->shape = DirectShape(operation.signature, size_, operation.offsets(),
-                              std::max(window_chunk_bytes, least_window_part * size_));
+                               std::max(window_chunk_bytes, least_window_part * size_));
   }
   return {ways, form_->shape.chunks()};
 }

@@ -52,7 +52,7 @@ void DirectLane::reduce(std::byte* out, std::size_t count) {
     for (std::size_t i = 1; i < size_; ++i) {
       const bool last = i + 1 == size_;
       form_->pair.combine(last ? out + at * form_->element : sum, before,
-                         {sources_[i] + at * form_->element, true}, length, last);
+                          {sources_[i] + at * form_->element, true}, length, last);
       before = {sum, false};
     }
   }
@@ -64,13 +64,15 @@ void DirectLane::finish_value(std::uint64_t number) {
   for (std::size_t peer = 0; peer < size_; ++peer) {
     if (!form_->roles.takes_from(peer)) continue;
     // Both blocks of an all_to_all are of one size.
-    const bool own_block = form_->roles.scatters() || form_->roles.plain() == Collective::all_to_all;
+    const bool own_block =
+        form_->roles.scatters() || form_->roles.plain() == Collective::all_to_all;
     const std::size_t theirs = form_->roles.part_of(peer);
     const std::size_t bytes = form_->shape.block_count(own_block ? rank_ : theirs) * form_->element;
     const std::byte* const from =
         value_of(peer, number) +
-        (form_->roles.gathers() ? 0
-                               : form_->shape.block_offset(own_block ? rank_ : 0) * form_->element);
+        (form_->roles.gathers()
+             ? 0
+             : form_->shape.block_offset(own_block ? rank_ : 0) * form_->element);
     std::byte* const to =
         first_->out +
         (form_->roles.scatters() ? 0 : form_->shape.block_offset(theirs) * form_->element);
@@ -142,9 +144,9 @@ void DirectLane::take(std::size_t peer, std::uint64_t chunk) {
   const DirectPart theirs = form_->shape.part(chunk, form_->roles.part_of(peer));
   const DirectPart part = form_->shape.part(chunk, form_->roles.part_taken(peer));
   if (part.count == 0) return;
-  const std::byte* const from = peer == rank_            ? first_->in + in_offset(part)
+  const std::byte* const from = peer == rank_             ? first_->in + in_offset(part)
                                 : form_->roles.reducing() ? slot(peer, chunk, part)
-                                                         : given(peer, chunk, part);
+                                                          : given(peer, chunk, part);
   const std::size_t offset = form_->roles.scatters() ? part.block : theirs.buffer;
   std::byte* const to = first_->out + offset * form_->element;
   if (to == from) return;

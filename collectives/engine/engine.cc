@@ -210,8 +210,7 @@ bool Engine::enlist(Operation& operation, OperationOwner& owner) {
   operation.add_second_reference();  // the caller's
   ++started_;
   if (const Failure* const failure = verdict_.failure()) {
-    operation.fail(failure->code,
-                   operation.describe(options_.transport) + ": " + failure->cause);
+    operation.fail(failure->code, operation.describe(options_.transport) + ": " + failure->cause);
     operation.drop();
     return false;
   }
@@ -433,8 +432,7 @@ void Engine::end_all() {
     for (Operation* operation = calls.clear(); operation != nullptr;) {
       Operation* const next = operation->later;
       keep_for_callback(*operation);
-      operation->fail(failure.code,
-                      operation->describe(options_.transport) + ": " + failure.cause);
+      operation->fail(failure.code, operation->describe(options_.transport) + ": " + failure.cause);
       let_go(*operation);
       operation = next;
     }
