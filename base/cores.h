@@ -14,9 +14,9 @@
 
 namespace rondo::base {
 
-// As many as Linux can be built for on x86-64.
+// The most processors for which Linux can be built on x86-64.
 inline constexpr std::size_t most_processors = 8192;
-// By the numbers that Linux gives them: the hardware threads of all cores.
+// Processors by their numbers in Linux: the hardware threads of all cores.
 using ProcessorSet = std::bitset<most_processors>;
 
 // "0-3,8"; empty for no processor.
@@ -25,12 +25,12 @@ std::string describe_processors(const ProcessorSet& processors);
 // another text, or for a number that is not below most_processors.
 std::optional<ProcessorSet> parse_processors(std::string_view text);
 
-// What a control group may use: so much time of processors in each period, as a number of them.
+// The processor time that a control group may use in each period, as a number of processors.
 struct CpuQuota {
   double processors = 0;
-  std::string file;         // that sets it: "/sys/fs/cgroup/job/cpu.max"
+  std::string file;         // the file that sets it: "/sys/fs/cgroup/job/cpu.max"
   std::uint64_t group = 0;  // the same for all processes of this host that share the quota
-  // The whole processors that it is enough for, rounded up: at least 1.
+  // The number of processors, rounded up: at least 1.
   int rounded_up() const noexcept;
 };
 
@@ -38,10 +38,10 @@ struct CpuQuota {
 // versions of control groups. `root` stands before every path that is read; tests give a folder.
 std::optional<CpuQuota> read_cpu_quota(const std::string& root = {});
 
-// The words of a mask as sched_setaffinity(2) takes them; none for an empty set.
+// Returns the mask in the words that sched_setaffinity(2) takes; none for an empty set.
 std::vector<unsigned long> kernel_mask(const ProcessorSet& processors);
 
-// The affinity mask of the calling thread. Where the system does not tell: all processors.
+// The affinity mask of the calling thread. If the system does not tell it: all processors online.
 ProcessorSet affinity_mask();
 // The processors that the host, or the container's cpuset, has for a thread that nobody binds. It
 // contains affinity_mask().
@@ -55,12 +55,12 @@ struct UsableCores {
   bool quota_is_smaller() const noexcept;
 };
 UsableCores find_usable_cores();
-// Returns find_usable_cores().count(): how many threads of this process can run at a time.
+// Returns find_usable_cores().count(): how many threads of this process can run at a time. Returns
+// 1 if there is no memory to find out.
 int usable_cores() noexcept;
 
 // Says that the quota is smaller than the mask, what that does to ranks that spin, and what to do.
-// The mask may be that of several ranks together.
-// Empty unless cores.quota_is_smaller().
+// The mask may be that of several ranks together. Empty unless cores.quota_is_smaller().
 std::string describe_quota_risk(const UsableCores& cores);
 
 }  // namespace rondo::base

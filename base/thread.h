@@ -13,7 +13,7 @@ namespace rondo::base {
 std::thread start_thread(const char* name, std::function<void()> body);
 
 // How often the calling thread has lost its core although it wanted to go on: to another thread at
-// the end of a time slice, or by a yield. A system call.
+// the end of a time slice, or by a yield. Makes one system call.
 long involuntary_switches() noexcept;
 
 }  // namespace rondo::base

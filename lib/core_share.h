@@ -17,8 +17,8 @@ namespace rondo::lib {
 // What one rank knows.
 struct CoreShare {
   base::ProcessorSet mask;  // where it may run
-  // Where ranks of this host may run that are not in this communicator: what the host or its
-  // container has.
+  // Where ranks of this host that are not in this communicator may run: the processors of the host
+  // or its container.
   base::ProcessorSet host;
   int quota = 0;                  // of its control group, in thousandths of a core; 0: none
   std::uint64_t quota_group = 0;  // equal for ranks that share the quota
@@ -39,10 +39,10 @@ struct HostCores {
   int cores = 1;  // that these ranks may use: all their masks together, but no more than the quotas
   int ranks = 1;  // that share the host's cores: at least those of this communicator
   base::ProcessorSet processors;  // where all those ranks may run, as far as these know
-  // Rounded up, counting the ranks of this communicator alone, or all: the larger one.
+  // Rounded up: the larger of two numbers, that of this communicator alone and that of all ranks.
   int ranks_per_core = 1;
-  // Ranks that spin use up a quota: it is smaller than the number of its ranks, and than that of
-  // the processors on which these may run.
+  // Ranks that spin use up a quota, because it is smaller than the number of ranks that share it,
+  // and than the number of processors on which these may run.
   bool short_of_quota = false;
 
   // A rank that spins may keep another one from running.

@@ -32,7 +32,7 @@ void read_ranks(Launcher& launcher, const char* rank, const char* size) {
   launcher.rank = number(rank, 0, launcher.size - 1, 0);
 }
 
-// Reads how many ranks are on this host. Without the variable all are.
+// Reads how many ranks are on this host. Without the variable there is one host.
 void read_local_size(Launcher& launcher, const char* name) {
   launcher.local_size = number(name, 1, most_ranks, 0);
   launcher.several_hosts = launcher.local_size > 0 && launcher.local_size < launcher.size;
@@ -220,7 +220,7 @@ int ranks_on_host_from_launcher() {
   try {
     const auto launcher = detect_launcher();
     return launcher ? launcher->local_size : 0;
-  } catch (const Error&) {  // left over from another job, or else resolve_place() has thrown it
+  } catch (const Error&) {  // variables of another job; if of this one, resolve_place() has thrown
     return 0;
   }
 }

@@ -18,7 +18,7 @@ struct Launcher {
   int rank = 0;
   int size = 1;
   bool several_hosts = false;
-  int local_size = 0;  // ranks on this host; 0: it does not say
+  int local_size = 0;  // ranks on this host; 0: the launcher does not say it
   // Where the ranks join, if the launcher says it (torchrun; Slurm on several hosts).
   std::string url;
   std::string url_problem;  // what is wrong, if torchrun does not say it
@@ -43,8 +43,8 @@ struct EnvironmentRanks {
 EnvironmentRanks ranks_from_environment(const Options& given);
 
 // Returns how many ranks of all communicators are on this host: RONDO_LOCAL_SIZE, else what the
-// launcher says. 0 if nobody does. Throws Error(invalid_argument) if RONDO_LOCAL_SIZE cannot be;
-// other variables with mistakes are ignored here.
+// launcher says, else 0. Throws Error(invalid_argument) if RONDO_LOCAL_SIZE is no number of ranks.
+// Ignores mistakes in other variables.
 int ranks_on_host_from_launcher();
 // Returns the number of tasks on a node, counted from 0, of Slurm's "4(x2),3"; 0 if the text does
 // not say it.

@@ -42,7 +42,7 @@ std::vector<Record> read_records(std::span<const transports::Blob> blobs);
 
 schedules::Hosts group_by_host(std::span<const Record> records);
 HostCores cores_on(std::span<const Record> records, std::span<const int> ranks_of_one_host);
-// The cores of the host with the most ranks, the first of them.
+// The cores of the host with the most ranks; if several have as many, of the first.
 int cores_of(std::span<const Record> records, const schedules::Hosts& hosts);
 
 }  // namespace rondo::lib

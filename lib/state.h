@@ -130,7 +130,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   std::vector<int> local_ranks_;
   plan::Topology topology_;
   HostCores host_cores_;             // of this rank's host
-  bool first_host_crowded_ = false;  // that of rank 0
+  bool first_host_crowded_ = false;  // the host of rank 0 is
   PlanConstants constants_;
   plan::PlanOptions plan_options_;
   std::mutex plans_mutex_;  // different threads may start operations of different lanes

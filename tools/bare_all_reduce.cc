@@ -27,7 +27,7 @@ constexpr std::size_t most_in_one_shot = std::size_t{1} << 20;
 // A yield can take a whole turn of another process.
 constexpr int spins_between_looks = 1000, yields_between_looks = 20;
 
-// A few calls tell little where they are short: then others take turns on the cores.
+// Short calls need more trials, because other programs disturb them more.
 int trials_of(std::size_t bytes) {
   if (bytes <= std::size_t{256} << 10) return 25;
   return bytes <= std::size_t{16} << 20 ? 7 : 3;
@@ -138,7 +138,7 @@ double BareAllReduce::prepare(std::span<const std::byte> input, std::span<std::b
   for (std::size_t number = 0; number < cuts.size(); ++number) {
     cut_ = cuts[number];
     if (!cut_.two_shots && size_ > 2 && input.size() > most_in_one_shot) continue;
-    // Then the cut before this one is the same.
+    // Both cuts take the whole input as one chunk.
     if (number > 0 && cuts[number - 1].two_shots == cut_.two_shots &&
         cuts[number - 1].chunk_bytes >= input.size())
       continue;
@@ -169,7 +169,7 @@ double BareAllReduce::median_seconds(int trials) {
   return *middle;
 }
 
-// Chunk by chunk, so that all of it stays in a cache. A rank offers the next chunk before it waits
+// Goes chunk by chunk, so that each stays in a cache. A rank offers the next chunk before it waits
 // for the others' part of this one.
 void BareAllReduce::all_reduce() {
   const std::size_t chunks = (input_.size() + cut_.chunk_bytes - 1) / cut_.chunk_bytes;

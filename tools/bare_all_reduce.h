@@ -11,12 +11,12 @@
 
 namespace rondo::tools {
 
-// One rank of an all-reduce (f32, sum) on ordinary memory that does what each such all-reduce must,
-// and nothing else: a rank copies what the others need of its input into shared memory, they read
-// it while it is in a cache, and sum. It has no protocol, no safety and no sleep, so its time is
-// what the way between the cores costs. Thread-bound. All ranks make the same calls in the same
-// order. Each call but the constructor waits for other ranks, and throws what `look` throws; then
-// the object is of no more use.
+// One rank of an all-reduce (f32, sum) that does only what each all-reduce on ordinary memory must
+// do. A rank copies what the others need of its input into shared memory. They read it while it is
+// in a cache, and sum. It has no protocol, no safety and no sleep, so its time is what moving data
+// between cores costs. Thread-bound. All ranks make the same calls in the same order. Each call but
+// the constructor waits for other ranks, and throws what `look` throws. After that the object may
+// only be destroyed.
 class BareAllReduce {
  public:
   // Called again and again while this rank waits, with the time since the wait began: never in the

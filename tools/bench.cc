@@ -268,8 +268,8 @@ void Bench::choose_ceiling(Measurement& measurement) {
       return;
     }
     if (!cores->trouble().empty())
-      say("rondo bench: rank {}: the way between the cores cannot be measured, so %ceil is of "
-          "memcpy: {}\n",
+      say("rondo bench: rank {}: cannot measure the ceiling between the cores, so memcpy is the "
+          "ceiling: {}\n",
           communicator_.rank(), cores->trouble());
   }
   ceiling_ = std::make_unique<CopyCeiling>(communicator_, measurement.in(), measurement.out());
@@ -394,17 +394,15 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
       "3 the ranks failed or the output could not be written, 141 the reader of the output\n"
       "closed it.\n"
       "\n"
-      "%ceil is in percent of a ceiling that the table names below it, and the files in "
-      "ceiling_of:\n"
+      "%ceil is in percent of a ceiling. The table names it below %ceil, the files in ceiling_of:\n"
       "  sockets  busbw of plain TCP sockets over the same links at once\n"
       "  cores    where all ranks share memory, for all_reduce without --allocate and -m: busbw "
       "of\n"
-      "           an all-reduce that does nothing but bring data from core to core and sum it\n"
-      "  memcpy   otherwise, where all ranks share memory: memory traffic, the bytes that\n"
-      "           they must load and store together, over p50; the ceiling is what they reach "
-      "when\n"
-      "           all memcpy as many bytes at once\n"
-      "It is measured before and after each row; the better counts.\n"
+      "           an all-reduce that only brings data from core to core and sums it\n"
+      "  memcpy   in all other cases where all ranks share memory: memory traffic, the bytes\n"
+      "           that they must load and store together, over p50; the ceiling is what they\n"
+      "           reach when all memcpy as many bytes at once\n"
+      "The ceiling is measured before and after each row; the better one counts.\n"
       "Bytes to load and store (S: size, n: ranks, in brackets: only out of place):\n"
       "  all_reduce                                2nS\n"
       "  reduce, reduce_scatter, reduce_scatter_v  (n+1)S\n"

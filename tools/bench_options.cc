@@ -230,8 +230,8 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("--ranks", flags.ranks,
       "Ranks to start on this host when no launcher has done it (default 4)");
   add("--bind", flags.bind,
-      "Of the ranks that it starts, core: each runs on a core of its own; numa: on the cores of a "
-      "NUMA node; none: where it likes (default: core while there are enough, else numa)");
+      "Binds each rank that it starts. core: to a core of its own; numa: to the cores of a NUMA "
+      "node; none: not at all (default: core while there are enough, else numa)");
   add("--transport", flags.transport,
       "Transports that may be used: shm, tcp (default: shm within a host, tcp between hosts)");
   add("--algorithm", flags.algorithm,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which processors each rank of a job on this host gets. hwloc knows which of them belong to a core
-// and to a NUMA node. Reentrant.
+// Chooses the processors of each rank of a job on this host. hwloc knows which of them belong to a
+// core and to a NUMA node. Reentrant.
 #pragma once
 
 #include <memory>
@@ -33,14 +33,14 @@ Topology load_topology(const std::string& synthetic = {});
 
 // Returns, by rank, the processors to bind it to, which are some of `usable`. Without a wish each
 // rank gets a core while there are enough; beyond that it gets the NUMA node of its share of the
-// cores. Neighbours are near: ranks fill the cores in the order of the machine. Returns nothing for
-// Binding::none, and where the topology knows no processor of `usable`: then nobody is bound.
-// Throws UsageError if the wish is core and there are more ranks than cores.
+// cores. Ranks fill the cores in the order of the machine, so neighbouring ranks are near each
+// other. Returns nothing for Binding::none, and where the topology knows no processor of `usable`:
+// then no rank is bound. Throws UsageError if the wish is core and there are more ranks than cores.
 std::vector<base::ProcessorSet> bind_ranks(const Topology& topology,
                                            const base::ProcessorSet& usable, int ranks,
                                            std::optional<Binding> wish);
 
-// What a mask means on this machine. none: it has every processor that this process may be given.
+// What a mask means on this machine. none: it has every processor of the topology.
 // part: neither a core nor a NUMA node.
 enum class Bound : unsigned char { none, core, numa, part };
 std::string_view name_of(Bound bound);

@@ -26,8 +26,8 @@ struct Child {
 // Starts a program. The kernel kills it when the calling thread ends, so call this from the main
 // thread. `changes` are environment variables to set; an empty value removes the variable. The
 // child has no blocked signals, and `descriptors` is its limit of open files. It runs on
-// `processors`, or where this thread may run if there are none; it also runs there if the system
-// refuses to bind it. Throws std::system_error when a system call fails.
+// `processors`. If there are none, or if the system refuses to bind it, it runs where this thread
+// may run. Throws std::system_error when a system call fails.
 Child start_child(const std::vector<std::string>& command,
                   const std::vector<std::pair<std::string, std::string>>& changes, bool capture,
                   const rlimit& descriptors, const base::ProcessorSet& processors);

@@ -21,13 +21,13 @@ namespace rondo::tools {
 // The ceiling of an all-reduce on ordinary memory between ranks on one host: the bare all-reduce of
 // f32 sums (bare_all_reduce.h), over memory of its own. Rank 0 makes the memory, and the others
 // open it in /proc, which needs one PID namespace and one user. Ranks that wait notice a rank that
-// has ended, or that does nothing for ten seconds; then measure() returns 0 for good, or throws
-// because the communicator has failed too.
+// has ended, or that does nothing for ten seconds. Then measure() returns 0 for good, or throws if
+// the communicator has failed too.
 class CoreCeiling final : public Ceiling {
  public:
   // `from` and `to` are the buffers of the benchmark: both have the same size, on all ranks.
-  // measure() overwrites them. fresh: the row writes both anew before each iteration, so this does.
-  // All ranks call it together. Throws only when the communicator fails.
+  // measure() overwrites them. fresh: the row writes its buffers anew before each iteration, so
+  // measure() does too. All ranks call it together. Throws only when the communicator fails.
   CoreCeiling(Communicator& communicator, std::span<std::byte> from, std::span<std::byte> to,
               bool fresh);
   CoreCeiling(const CoreCeiling&) = delete;

@@ -22,7 +22,7 @@ std::byte* bytes_of(const Buffer& buffer) {
   return static_cast<std::byte*>(buffer.data);
 }
 
-// Calls of one iteration lie that far apart, so that they share no cache line.
+// The distance between the buffers of the calls of one iteration, which share no cache line.
 std::size_t distance_of(std::size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }

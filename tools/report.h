@@ -19,8 +19,8 @@ struct Setting {
   Collective operation = Collective::all_reduce;
   std::string transport;
   int ranks = 1;
-  Bound bound = Bound::none;      // rank 0, as its affinity mask shows it
-  base::ProcessorSet processors;  // of that mask
+  Bound bound = Bound::none;      // rank 0, by its affinity mask
+  base::ProcessorSet processors;  // of this mask
   bool reduces = true;
   bool checked = true;
   std::uint64_t in_a_row = 1;  // calls of one iteration
@@ -38,7 +38,7 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows);
 
 // Percent of the ceiling; 0 when it is not known.
 double percent_of_ceiling(const Setting& setting, const Row& row);
-// Of this row: none where its ceiling is not known.
+// The ceiling of this row; none if it is not known.
 CeilingOf ceiling_of(const Setting& setting, const Row& row);
 // "none" where nothing is reduced.
 std::string op_name(const Setting& setting, const Row& row);

@@ -33,9 +33,9 @@ void add_run(CLI::App& app, int& exit_code) {
                       "then SIGTERM,\n"
                       "three seconds later SIGKILL (default 10)");
   command->add_option("--bind", flags->bind,
-                      "core: each rank runs on a core of its own; numa: on the cores of a NUMA "
-                      "node; none: where it\n"
-                      "likes (default: core while there are enough, else numa)");
+                      "Binds each rank. core: to a core of its own; numa: to the cores of a NUMA "
+                      "node; none: not\n"
+                      "at all (default: core while there are enough, else numa)");
   command->footer(
       "rondo run -n RANKS [flags] [--] PROGRAM [ARGUMENTS]\n\n"
       "Each rank gets RONDO_RANK, RONDO_SIZE, RONDO_LOCAL_RANK, RONDO_LOCAL_SIZE,\n"

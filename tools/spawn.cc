@@ -47,14 +47,14 @@ std::string signal_name(int signal) {
                          : fmt::format("signal {} (SIG{})", signal, name);
 }
 
-// Without a wish a machine that hwloc cannot read is no reason to fail: then nobody is bound.
+// If hwloc cannot read the machine, fails only where --bind is given; else no rank is bound.
 std::vector<base::ProcessorSet> choose_processors(const SpawnOptions& options) {
   try {
     return bind_ranks(load_topology(), base::affinity_mask(), options.ranks, options.binding);
   } catch (const std::system_error& error) {
     if (!options.binding) return {};
     throw UsageError(
-        fmt::format("--bind: hwloc cannot read what processors there are: {}; give "
+        fmt::format("--bind: hwloc cannot find out which processors there are: {}; give "
                     "--bind none",
                     error.what()));
   }
@@ -88,7 +88,7 @@ class Job {
   std::string running_names() const;
 
   const SpawnOptions& options_;
-  const std::vector<base::ProcessorSet> processors_;  // by rank; empty: nobody is bound
+  const std::vector<base::ProcessorSet> processors_;  // by rank; empty: no rank is bound
   SignalQueue signals_;
   DescriptorLimit descriptors_;
   PrivateDirectory directory_;

@@ -213,9 +213,9 @@ class Transport {
   // After start(): zeroed, page aligned memory that windows() can show to the others; null where
   // there is none. Thread-safe.
   virtual std::unique_ptr<Allocation> allocate(std::size_t) { return nullptr; }
-  // Tells the ranks that this one reaches through memory that it waits on this core (as
-  // sched_getcpu() counts), and returns whether another of them that is awake waited there last.
-  // No value: the transport cannot tell.
+  // Called by a rank that waits on this core (a number of sched_getcpu()). Publishes the core to
+  // the ranks that it reaches through memory. Returns whether one of them that is awake last waited
+  // there. No value: the transport cannot tell.
   virtual std::optional<bool> shares_core(int) noexcept { return {}; }
   // Moves what can be moved without blocking, in the order of link_lanes, a bounded number of bytes
   // for each link. True when anything moved.

@@ -5,8 +5,7 @@
     as_rank.py CORES PROGRAM ARGUMENTS...
 
 CORES is a list of lists of processors in JSON: rank r may use those of list r, modulo the number of
-lists; [] binds nobody. The arguments {rank} and {size} become the numbers of the rank and of the
-ranks."""
+lists; [] binds no rank. The arguments {rank} and {size} become the rank and the number of ranks."""
 
 import json
 import os

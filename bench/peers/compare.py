@@ -221,7 +221,7 @@ def main() -> int:
                 try:
                     beside.check()
                 except Ended as reason:
-                    sys.exit(f"compare: {reason}, so the last table is not what was asked for")
+                    sys.exit(f"compare: {reason}, so the last table was measured beside fewer than --strangers says: run it again")
     if arguments.json:
         arguments.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     return 0 if all(row[name] is not None for row in rows for name in ("ratio", "ratio_allocated") if name in row) else 1

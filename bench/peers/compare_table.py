@@ -29,7 +29,7 @@ def decimals(value: float | None, count: int) -> str:
 
 
 def has_ceiling(transport: str, peers: list[str]) -> bool:
-    """A run that only compares builds does without it."""
+    """Whether the table has a ceiling. A run that only compares builds has none."""
     return transport == "shm" and not set(peers) <= set(BEFORE.values())
 
 

@@ -56,7 +56,7 @@ class Group:
 
     def start(self, launches: list[Launch]) -> None:
         """Starts the processes without waiting for them, each in a session of its own: Linux
-        shares the processors out by session (autogroup) before it does by process."""
+        shares processors among sessions (autogroup) before it does among processes."""
         with self._log.open("wb") as log:
             for launch in launches:
                 environment = os.environ | launch.environment

@@ -68,7 +68,7 @@ class Measurer {
       throw std::invalid_argument("turn: bad number of iterations");
     // Otherwise values that are reduced in place would grow without limit.
     if (in_place_) std::fill(output_.begin(), output_.end(), 0.0F);
-    // Written once before, so that no page is new while a rank measures.
+    // Written here, so that the rank touches no new page while it measures.
     std::vector<std::chrono::steady_clock::duration> times(iterations);
     for (std::size_t i = 0; i < warm_up + iterations; ++i) {
       if (fresh) std::ranges::fill(in_place_ ? output_ : std::span(input_), element(i, 0));

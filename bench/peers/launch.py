@@ -16,7 +16,7 @@ RONDO = {"tcp": ("rondo",), "shm": ("rondo", "rondo_allocated")}
 # The names of an earlier build (--before): a peer for each kind of memory, compared with Rondo on
 # the same kind.
 BEFORE = {name: name.replace("rondo", "before") for name in RONDO["shm"]}
-# What an all-reduce over shared memory must do, and nothing else (peer_ceiling.cc): no peer.
+# Does only what every all-reduce over shared memory must do (peer_ceiling.cc). It is no peer.
 CEILING = "ceiling"
 INTERFACE = "lo"
 
@@ -122,7 +122,7 @@ def _mpich(rank_command: list[str], job: Job) -> Launch:
 
 
 def _ceiling(rank_command: list[str], job: Job) -> Launch:
-    # It has no name, so nothing is left of it, however the run ends.
+    # The file has no name, so nothing is left of it, however the run ends.
     memory = os.memfd_create("rondo-ceiling")
     return Launch(_rondo_run([*rank_command, "{rank}", "{size}", str(memory)], job), descriptors=[memory])
 

@@ -96,7 +96,7 @@ class Row:
     ceilings: list[float]  # p50 of the ceiling / p50 of Rondo, of each round
 
     def p90(self, name: str) -> float | None:
-        """The p90 of the rounds' p50 by nearest rank: of less than ten, the largest."""
+        """The p90 of the rounds' p50 by nearest rank: of fewer than ten, the largest."""
         rounds = sorted(self.rounds.get(name, []))
         return rounds[ceil(0.9 * len(rounds)) - 1] if rounds else None
 

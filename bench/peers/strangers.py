@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 
 class Ended(Exception):
-    """A stranger has ended by itself, so the figures are not those of the run that was asked for."""
+    """A stranger has ended by itself, so libraries ran beside fewer than --strangers says."""
 
 
 class Strangers:

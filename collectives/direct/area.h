@@ -27,9 +27,9 @@ struct alignas(64) DirectPost {
   std::array<std::byte, 48> value{};  // a larger one lies in DirectArea::value()
 };
 
-// The rings: how many calls of each may be under way, and the room for one value. A ring has twice
-// as many places as calls. A row of calls that are waited for one by one goes through all of them,
-// so the rings of larger values are small enough for a cache.
+// The rings: how many calls of each may be in flight, and the room for one value. A ring has twice
+// as many places. Calls that are waited for one by one go through all places, so the rings of
+// larger values are small enough for a cache.
 struct RingShape {
   std::uint64_t depth;
   std::size_t value_bytes;

@@ -56,7 +56,7 @@ void DirectLane::begin(engine::DirectOperation& operation) {
   post_more();
 }
 
-// Posts what waits, in order, until one has to wait on.
+// Posts the operations that wait, in order, up to the first that must wait longer.
 void DirectLane::post_more() {
   Bytes bytes{*this};
   while (next_ != nullptr && !protocol_.is_alone()) {

@@ -32,8 +32,8 @@ struct DirectOptions {
   bool in_steps = false;  // short floats are rounded after every source, as in a chain of ranks
 };
 
-// Runs the operations of one lane. Several that fit into posts may be under way; all end in the
-// order of their start.
+// Runs the operations of one lane. Several may be in flight if their values fit into the rings of
+// area.h. All end in the order of their start.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: advance() throws
 // Error(system) when a peer's memory cannot be mapped. After that, or after `refused`, only
@@ -97,7 +97,7 @@ class DirectLane {
     kernels::PairReduction pair;  // used when sums are rounded after every source
   };
 
-  // Sets form_.
+  // Returns *form_, which is the one of this operation.
   const Form& form(const engine::DirectOperation& operation);
   void make_form(const engine::DirectOperation& operation);
   void post_more();
@@ -143,13 +143,13 @@ class DirectLane {
   engine::DirectOperation* last_ = nullptr;
   std::optional<CallRules> next_rules_;
   std::uint64_t bytes_loaded_ = 0;
-  // Of the newest call, and of the newest that was not like it: most calls are like one of the two
-  // before, such as those between two barriers.
+  // The forms of the newest call, and of the newest that was not like it. Most calls are like one
+  // of the two before, such as those between two barriers.
   std::array<Form, 2> forms_;
   Form* form_ = &forms_[0];
-  std::array<std::uint64_t, direct_posts> told_{};  // which signatures the details tell; hashes
+  std::array<std::uint64_t, direct_posts> told_{};  // hashes of the signatures in the details
 
-  // Of the first operation, if it has chunks:
+  // About the first operation, if it has chunks:
   Places own_;
   std::vector<Places> places_;  // by rank
   std::vector<const std::byte*> ins_, sources_;

@@ -6,15 +6,14 @@
 // every interleaving.
 //
 // One rank writes each flag. A post's sequence and the counters only grow.
-//   post       A ring of depth d has 2d places, which its calls use in turn. A rank posts the
-//   ring's
-//              call i when it has left the ring's call i - d, so after it has seen everybody's post
-//              i - d. Before that post everybody had left i - 2d, so nobody reads any more what the
-//              place of i holds. All calls use the ring of posts; a call whose value does not fit
-//              into its post uses a ring of values too. A call with chunks is posted when the call
-//              before is left, and the call behind it when it is left.
-//   agree      A rank looks at calls in their order. It works with others' memory after it has seen
-//              everybody's post k, all alike.
+//   post       A ring of depth d has 2d places, which its calls use in turn. A rank posts call i of
+//              a ring when it has left call i - d. Then it has seen everybody's post i - d, and
+//              each rank posts that after it has left call i - 2d. So nobody reads any more what
+//              the place of call i holds. All calls use the ring of posts. A call whose value does
+//              not fit into its post uses a ring of values too. A call with chunks is posted when
+//              the call before it is left, and the next call when the call with chunks is left.
+//   agree      A rank looks at calls in their order. It works with others' memory for call k after
+//              it has seen everybody's post k, and all are alike.
 //   copy in    Chunk c goes into slot c % slots when everybody has copied out chunk c - slots.
 //              Chunks are counted over all calls. It may happen before the ranks agree.
 //   combine    A rank combines its part of a chunk that everybody has copied in.
@@ -65,7 +64,7 @@ struct Agreement {
 
 // One lane of one rank. Reentrant. Nothing in it waits, and only what `bytes` throws fails.
 //
-// Flags, the shared memory:                        Bytes, who moves them:
+// Flags, the shared memory:                        Bytes, which moves the bytes:
 //   rank(), size(), slots(), depth(ring)             write_post(sequence, number in its ring)
 //   posted(rank, sequence): loads, acquire           ring(): of the value of the first call
 //   agrees(rank, sequence), after posted()           finish_value(sequence, number in its ring)
@@ -79,7 +78,7 @@ class Protocol {
  public:
   enum class Step { none, moved, done, refused };
 
-  // Whether a call is under way that lets no other be posted.
+  // Whether a call is in flight that lets no other be posted.
   bool is_alone() const noexcept { return !idle() && !call_.eager; }
   bool may_post(const Flags& flags, const CallRules& call) const noexcept {
     if (!idle() && !(call_.eager && call.eager)) return false;
@@ -255,7 +254,7 @@ class Protocol {
     return true;
   }
 
-  CallRules call_;  // of the newest post; all under way are eager if it is
+  CallRules call_;  // of the newest post; if it is eager, all in flight are
   std::array<Turns, ring_kinds> turns_;
   Ways ways_;
   bool agreed_ = false;  // all posts of the first call agree

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// When the background thread looks whether anybody drives.
+// Decides when the background thread looks whether any thread drives.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 namespace rondo::engine {
 
 // Each look costs a timer and two switches of threads, and takes the core from a rank that works.
-// Setting a timer costs 10 us and more in a virtual machine. So one timer serves all operations of
-// its time, and it is not taken back. Where programs wait for all that they start, looks become
-// rarer.
+// Setting a timer costs 10 us and more in a virtual machine. So one timer serves all operations
+// that start before it ends, and it is not taken back. Where programs wait for all that they start,
+// looks become rarer.
 class BackgroundDelay {
  public:
   static constexpr nanoseconds least = microseconds{1000}, most = 16 * least;

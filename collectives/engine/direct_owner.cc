@@ -7,7 +7,7 @@ namespace rondo::engine {
 
 namespace {
 
-// In one pass: calls that end, and chunks of an urgent call.
+// The most in one pass: steps, and chunks of an urgent call.
 constexpr int steps_in_a_row = 16, chunks_in_a_row = 4;
 
 }  // namespace

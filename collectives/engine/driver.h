@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Decides which thread makes progress, and lets it wait as waiting.h says. A thread that waits
+// Decides which thread makes progress. waiting.h decides how that thread waits. A thread that waits
 // for an operation drives. The background thread drives only while operations are pending and
 // nobody waits. One thread at a time is the driver. It holds the engine's lock for one pass at a
 // time, and never while it sleeps.
@@ -95,7 +95,7 @@ class Driven {
 // wake-up of the driver costs at most a second, since each of its sleeps has an end.
 class Driver {
  public:
-  // wake: how long this machine needs to wake a thread (wake_time()).
+  // waiting: decides what this driver does while nothing moves.
   Driver(Driven& driven, const Waiting& waiting);
   ~Driver();  // after stop()
   Driver(const Driver&) = delete;

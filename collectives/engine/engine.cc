@@ -93,7 +93,7 @@ const schedules::Program& Engine::program(const schedules::Call& call) {
   return *programs_.back();
 }
 
-// Null where the links do all of it.
+// Returns null if the links carry the whole call.
 TwoLevelOwner* Engine::two_level(const schedules::Call& call) {
   auto& owner = two_level_[static_cast<std::size_t>(call.priority)];
   return owner && TwoLevelOwner::runs(call.signature) ? &*owner : nullptr;
@@ -345,7 +345,7 @@ bool Engine::pending() const noexcept {
   return pending_ > 0;
 }
 
-// Ranks that no transport sees are taken to share the core when there are more ranks than cores.
+// If no transport can tell, ranks are taken to share the core when there are more ranks than cores.
 bool Engine::shares_core() {
   const int core = ::sched_getcpu();
   bool seen = false;

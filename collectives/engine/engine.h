@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Starts operations and routes what happens on links to the owner of each link. The parts:
-//   owner.h           the interface of those who run operations: ScheduledLane, DirectOwner,
+//   owner.h           the interface of what runs operations: ScheduledLane, DirectOwner,
 //                     TwoLevelOwner and point::Point
 //   lane_calls.h      the calls of a lane: numbers, order, progress
 //   verdict.h         suspicion, cause and reports

@@ -141,7 +141,7 @@ class ScheduledOperation final : public CollectiveOperation {
 
   Run run;
   ScheduledOperation* next = nullptr;  // in ScheduledLane
-  // The links carry a part of it only: TwoLevelOwner does the rest.
+  // The links carry only a part of it, and TwoLevelOwner does the rest.
   bool two_level = false;
   // For TwoLevelOwner, for each of its stages: segments done, and the next operation there.
   struct Stage {

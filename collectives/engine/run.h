@@ -42,8 +42,8 @@ class Run {
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept { staging_ = staging; }
 
-  // Nothing is sent or received of segments from `segments` on: their first values are not there
-  // yet. begin() sets no limit.
+  // Holds back all frames of segment `segments` and later ones, whose first values are not there
+  // yet. begin() removes the limit.
   void limit(std::uint64_t segments) noexcept { limit_ = segments; }
   std::uint64_t segments() const noexcept { return layout_.segments(); }
   // The segments whose steps are done, those that have been opened, and the most between the two.
@@ -52,7 +52,7 @@ class Run {
   std::uint64_t segments_open() const noexcept {
     return std::min(progress_.base() + progress_.window(), layout_.segments());
   }
-  // Elements of the buffer.
+  // Returns the elements of the buffer that the segment has of the slice.
   schedules::Range place(std::uint64_t segment, std::uint32_t slice) const noexcept {
     return layout_.in_buffer(segment, slice);
   }

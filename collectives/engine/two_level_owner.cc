@@ -90,7 +90,7 @@ TwoLevelOwner::Outcome TwoLevelOwner::run(Which which) {
 }
 
 // Begins the part for the next segment of the first call, if the segment is ready for this stage.
-// Sums run ahead: as many segments again as the links hold. So links find the next sums ready.
+// Sums run ahead of the links by as many segments as these hold, so links find the next sums ready.
 bool TwoLevelOwner::begin_part(Which which) {
   Stage& stage = stages_[which];
   if (stage.first == nullptr) return false;

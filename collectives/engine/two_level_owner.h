@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs what the ranks of one host do for each other in two-level all-reduces, in memory that they
-// share. They first sum each segment, so that each rank has the host's sums of its rails. Then
-// ScheduledLane carries these round the hosts. At last the ranks copy the results of each other's
-// rails. Sums and copies are direct operations (reduce_scatter_v, all_gather_v). They have posts
-// and slots of their own, so the sums of later segments and calls do not wait for copies, which
-// wait for the network.
+// share. First they sum each segment, so that each rank has the host's sums of its rails. Then
+// ScheduledLane carries these sums round the hosts. Finally the ranks copy the results of each
+// other's rails. Sums and copies are direct operations (reduce_scatter_v, all_gather_v). They have
+// posts and slots of their own. So the sums of later segments and calls do not wait for copies,
+// which wait for the network.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
 #pragma once

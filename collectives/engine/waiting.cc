@@ -18,19 +18,20 @@ namespace {
 // How long a wait goes on without sleep, for each of the ranks that share the core, at least two.
 // A rank that waits longer waits for a peer that computes.
 constexpr microseconds patience{500};
-// A yield between ranks comes back after the turns of the other ranks on that core: longer, and it
-// has gone to a thread that computes and keeps the core for a slice, which is milliseconds.
+// A yield between ranks ends after the turns of the other ranks on that core. It takes at most this
+// time for each rank of the core, and for two at least. A longer yield has gone to a thread that
+// computes, and that keeps the core for a time slice of milliseconds.
 constexpr microseconds long_turn{250};
 // Yields stop when long ones have cost this much more than sleeps: a slice or two.
 constexpr milliseconds most_debt{5};
-// A yield of a thread that nobody else wants to replace.
+// The longest yield on a core that no other thread wants.
 constexpr microseconds lone_yield{20};
 
 constexpr int wake_samples = 7;
 constexpr microseconds sample_sleep{100};
 constexpr microseconds least_wake{5}, most_wake{60};
 
-// How much later than it should a thread runs again after a sleep.
+// Sleeps, and returns how much too late the thread runs again.
 nanoseconds oversleep(int timer) noexcept {
   const base::TimePoint until = base::Clock::now() + sample_sleep;
   const auto at = std::chrono::duration_cast<nanoseconds>(until.time_since_epoch()).count();

@@ -15,14 +15,14 @@ enum class WaitMode { automatic, spin, sleep };
 // some sleeps, measured once in a process. It takes a millisecond.
 nanoseconds wake_time() noexcept;
 
-// One wait after another of one driver. Thread-bound to whoever holds the driver's lock. It reads
-// no clock and makes no system call but one (involuntary_switches), in a wait that outlasts
-// its spin.
+// Decides one wait after another of one driver. Thread-bound to whoever holds the driver's lock. It
+// reads no clock, and makes one system call (involuntary_switches) in a wait that outlasts its
+// spin.
 class Waiting {
  public:
   enum class Next { spin, yield, sleep };
 
-  // ranks_per_core: of this host.
+  // wake: wake_time(). ranks_per_core: of this host, rounded up.
   Waiting(WaitMode mode, nanoseconds wake, int ranks_per_core) noexcept;
 
   // A pass has moved something: the wait is over.
@@ -39,12 +39,12 @@ class Waiting {
   const WaitMode mode_;
   const nanoseconds wake_, spin_time_, patience_, long_yield_;
   bool waiting_ = false;
-  // Of this wait:
+  // About this wait:
   base::TimePoint since_{};
   nanoseconds lost_{};  // in long yields
   bool shared_ = false;
   enum class Company { unknown, none, some } company_ = Company::unknown;
-  // Of all waits:
+  // About all waits:
   nanoseconds debt_{};     // what long yields have cost more than sleeps would have
   bool gave_way_ = false;  // yields to other ranks have been counted as switches
 };

@@ -34,7 +34,7 @@ class PairReduction {
   // Finishes a value that was combined before. value.input: it is the input of the only rank.
   void finish(std::byte* out, const Value& value, std::size_t count) const noexcept;
   bool finishes() const noexcept { return rest_.needed(); }
-  // What inputs are multiplied by when they are loaded: a power of two, at most 1.
+  // The factor of inputs when they are loaded: a power of two, at most 1.
   double input_factor() const noexcept { return static_cast<double>(load_); }
 
  private:

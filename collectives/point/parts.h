@@ -138,7 +138,7 @@ struct Parcel {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
   std::size_t offset = 0;  // bytes handed to the link, or received
-  // Of the next payload to send, if the link had no room for it.
+  // The checksum of the next payload, if the link had no room for it.
   std::optional<std::uint32_t> checksum;
   std::uint64_t message = 0;  // number
   std::uint32_t flying = 0;   // frames under way: the link has taken them, sent() has not come

@@ -44,17 +44,17 @@ struct ProgramPeer {
   const FrameTable* sends = nullptr;
 };
 
-// Who carries what the ranks of one host do for each other in a two-level schedule: links, or
-// memory that they share (between_hosts() in schedules.h).
+// What the ranks of one host use for their part of a two-level schedule: links, or memory that they
+// share (between_hosts() in schedules.h).
 enum class Inside : std::uint8_t { links, memory };
 
 // Does not change once made, so any number of threads may read it. Only the constructors allocate
 // and throw.
 class Program {
  public:
-  // For the engine: finds peers by rank, and knows which frames carry inputs. Inside::memory, only
-  // for a two-level all-reduce and a host with several ranks: has the steps between hosts only, and
-  // their first values are not inputs but sums of this host's inputs.
+  // For the engine: finds peers by rank, and knows which frames carry inputs. Inside::memory is for
+  // a two-level all-reduce on a host with several ranks. Then the program has only the steps
+  // between hosts, and their first values are not inputs but sums of this host's inputs.
   Program(Collective operation, Algorithm algorithm, int root, int rank, int size,
           std::uint32_t depth, const Hosts& hosts = {}, Inside inside = Inside::links);
   // For the checker and the simulator: the steps only, in as little memory as possible. Takes any

@@ -67,14 +67,14 @@ Schedule two_level_reduce(int rank, int size, int root, const Hosts& hosts);
 Schedule two_level_broadcast(int rank, int size, int root, const Hosts& hosts);
 Schedule two_level_barrier(int rank, int size, const Hosts& hosts);
 
-// The rails of a two-level all-reduce that belong to a host's rank with this local number, of
-// `ranks` on the host: from this one up to that of the next local number.
+// Returns the first rail of a two-level all-reduce that belongs to the rank with this local number
+// on a host of `ranks` ranks. Its rails end before the first rail of the next local number.
 constexpr int first_rail(int local, int ranks, int rails) noexcept {
   return (local * rails + ranks - 1) / ranks;
 }
-// What is left of a two-level schedule for links where the ranks of this host sum and copy in
-// memory that they share: the steps between hosts. Slices and rounds stay, so these links carry the
-// same frames in the same order.
+// Returns the steps between hosts of a two-level schedule: all that the links carry where the ranks
+// of this host sum and copy in memory that they share. Slices and rounds stay, so these links carry
+// the same frames in the same order.
 Schedule between_hosts(const Schedule& schedule, int rank, const Hosts& hosts);
 
 }  // namespace rondo::schedules

@@ -151,7 +151,7 @@ typedef struct rondo_options {
   int depth;             /* segments in flight; 0: not set */
   size_t staging_bytes;  /* most staging memory; 0: not set */
   const char* integrity; /* "headers" or "payload": what the secret protects between hosts */
-  int ranks_on_host;     /* that share this host's cores, over all communicators; 0: not set */
+  int ranks_on_host;     /* ranks that share this host's cores, all communicators; 0: not set */
   const char* wait;      /* "auto", "spin" or "sleep": how this rank waits for others */
 } rondo_options;
 

@@ -53,13 +53,13 @@ struct SystemInfo {
   std::string version;
   std::string host;           // its name
   std::string host_identity;  // ranks with the same one share loopback
-  // That this process can use at a time: those of its affinity mask, or of its CPU quota if that is
-  // smaller.
+  // The number of cores that this process can use at a time: those of its affinity mask, or of its
+  // CPU quota if that is smaller.
   unsigned cores = 0;
   unsigned mask_cores = 0;            // of the affinity mask
   std::optional<double> quota_cores;  // of the smallest CPU quota of its control groups
-  std::string quota_file;             // that sets this quota
-  std::string quota_risk;             // what to know if the quota is smaller than the mask
+  std::string quota_file;             // the file that sets this quota
+  std::string quota_risk;             // a warning if the quota is smaller than the mask
   std::uint64_t memory_bytes = 0;
   std::string reduce_kernels;  // instruction set chosen for reductions: "avx512"
   std::vector<TransportInfo> transports;

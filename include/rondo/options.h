@@ -70,17 +70,17 @@ struct RONDO_API Options {
   // not change which transport reaches a peer.
   std::string host{};
   // How many ranks share the cores of this host, over all communicators. Where they outnumber the
-  // cores, ranks that wait give their core away early. 0: RONDO_RANKS_ON_HOST, else what the
-  // launcher says, else the ranks of this communicator on this host, which always count at least.
-  // If ranks of a host differ, the largest number counts.
+  // cores, ranks that wait yield their core at once. 0: RONDO_RANKS_ON_HOST, else what the launcher
+  // says, else the ranks of this communicator on this host. A smaller number than the last does not
+  // count. If ranks of a host differ, the largest number counts.
   int ranks_on_host = 0;
   // What the job secret protects on connections between hosts: "headers" (control messages and
   // frame headers) or "payload" (payloads as well). If ranks differ, payload. Nothing is encrypted:
   // docs/security.md. Empty: RONDO_INTEGRITY, else headers.
   std::string integrity{};
   // How this rank waits for others: "auto" (spins on a core of its own, yields a core that ranks
-  // share, then sleeps), "spin" (never sleeps) or "sleep" (at once). docs/waiting.md gives the
-  // rules. Empty: RONDO_WAIT, else auto.
+  // share, then sleeps), "spin" (never sleeps) or "sleep" (sleeps at once). docs/waiting.md gives
+  // the rules. Empty: RONDO_WAIT, else auto.
   std::string wait{};
   Switch checksum{};        // CRC32C of every payload, checked by the receiver. All ranks alike.
   std::string algorithm{};  // ring, tree, star ...; empty: the planner chooses. All ranks alike.

@@ -138,7 +138,8 @@ class Explorer {
         result_.violation = "rank " + std::to_string(i) + " ends wrongly" + told_path();
   }
 
-  // Who made the steps that led here: "0x3 1p" are three of rank 0 and a part of a post of rank 1.
+  // Names the ranks whose steps led here: "0x3 1p" are three of rank 0 and a part of a post of
+  // rank 1.
   std::string told_path() const {
     std::string text = " after";
     for (std::size_t at = 0; at < path_.size() && path_[at].next != 0;) {

@@ -16,7 +16,7 @@ using namespace rondo;
 
 namespace {
 
-// Of a CoreShare without processors (lib/core_share.h).
+// The bytes of a CoreShare without processors (lib/core_share.h).
 constexpr std::size_t share_bytes = 2 + 2 + 4 + 8 + 4;
 
 void read(const transports::Blob& record) {

@@ -41,8 +41,8 @@ microseconds processor_time_of_pause(milliseconds pause) {
   return processor_time() - before;
 }
 
-// Some thousand operations in both lanes. The last ones are not waited for until they
-// have ended, so that background threads have driven them, and look most often.
+// Runs some thousand operations in both lanes. No rank waits for the last ones before they have
+// ended. So background threads have driven them, and look most often.
 void run_traffic(Communicator& communicator) {
   constexpr std::size_t counts[] = {2, 3000, 100'000};
   std::vector<float> values(counts[2], 1.0F), urgent(counts[0], 1.0F);
@@ -69,8 +69,8 @@ Setup setup_of(Over over, int size, const std::string& wait) {
   return setup;
 }
 
-// The least that each rank but the last used in an attempt, on average. All others wait in an
-// all-reduce, to which the last one comes late.
+// Returns the least that a rank but the last used in an attempt, on average over these ranks. They
+// wait in an all-reduce, to which the last rank comes late.
 microseconds used_by_waiting_rank(const Setup& setup, milliseconds late, microseconds limit) {
   microseconds least = microseconds::max();
   std::barrier together(setup.size);

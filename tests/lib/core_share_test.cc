@@ -75,7 +75,7 @@ TEST_CASE("ranks of other communicators count, on the cores of the host") {
   CHECK(summary({bound_to("0", 16), bound_to("1", 16)}) == "2 cores, 16 ranks");
   CHECK(summary({bound_to("0", 17), bound_to("1", 17)}) == "2 cores, 17 ranks, crowded");
   CHECK(lib::cores_of_host(std::vector{bound_to("0", 16)}).processors == set("0-15"));
-  // Nobody else is there: a core that these ranks share is not helped by others.
+  // No other ranks are there, so only the core that these ranks share counts.
   CHECK(summary({bound_to("0", 2), bound_to("0", 2)}) == "1 cores, 2 ranks, crowded");
   CHECK(lib::cores_of_host(std::vector{bound_to("0-1", 1)}).processors == set("0-1"));
 }

@@ -69,7 +69,7 @@ class Ceiling(unittest.TestCase):
             one, another = process.communicate(timeout=60)
             output, errors = output + one, errors + another
             self.assertEqual(process.returncode, 0, another)
-        self.assertRegex(errors, r"^rondo bench: rank \d: the way between the cores cannot be measured, so %ceil is of memcpy: " + cause + r"\n$")
+        self.assertRegex(errors, r"^rondo bench: rank \d: cannot measure the ceiling between the cores, so memcpy is the ceiling: " + cause + r"\n$")
         self.assertRegex(output, r"(?m)^#        \(B\).* memcpy ")
         for row in rows(output):
             self.assertNotEqual(row[10], "-")

@@ -15,9 +15,10 @@ from program import QUICK, RONDO, clean_environment, main
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
 BENCH = [RONDO, "bench", "all_reduce", "--ranks", "2", "--bind", "core", "--transport", "shm"]
-# What both ranks may make together for the clock's sake: looks of transports at their sockets, and of
-# background threads at their callers. About 3 were seen, also while other programs kept both cores
-# busy. One call of one rank for each operation is 12 for 1 MiB, and far more for fewer bytes.
+# The calls of both ranks together that depend on time and not on operations: transports look at
+# their sockets, and background threads at their callers. About 3 were seen, also while other
+# programs kept both cores busy. One call of one rank for each operation is 12 for 1 MiB, and far
+# more for fewer bytes.
 CALLS_PER_MILLISECOND = 5
 CALLS_PER_OPERATION = 0.01
 ATTEMPTS = 3
@@ -54,7 +55,7 @@ def count(size, iterations):
 class SystemCalls(unittest.TestCase):
     def attempt(self, size, iterations):
         """Returns whether ten times as many iterations stay within the bounds, and in words what was
-        counted. What joining and leaving takes is in both runs."""
+        counted. Both runs have the calls of joining and leaving, so the difference has none."""
         few, short = count(size, iterations)
         many, long = count(size, 10 * iterations)
         more = {name: many.get(name, 0) - few.get(name, 0) for name in many}

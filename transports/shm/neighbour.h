@@ -57,7 +57,7 @@ class ShmNeighbourState {
     while (::write(bell_.get(), &one, sizeof one) < 0 && errno == EINTR) {
     }
   }
-  // Whether it waited last on this core (plus 1) and may run now.
+  // Whether the rank last waited on this core, and is not known to sleep. core: its number plus 1.
   bool runs_on(std::uint32_t core) const noexcept {
     const SegmentHead& head = theirs.head();
     if (head.core.load(std::memory_order_relaxed) != core) return false;

@@ -47,10 +47,10 @@ constexpr unsigned refresh_interval = 64;
 constexpr milliseconds pace_interval{5};
 constexpr milliseconds urgent_memory{2000};
 
-// Congestion control within a host, where there is no network to share: reno sends at once. BBR,
-// the default of some hosts, spreads data over time by its estimate of a rate: over loopback,
-// operations of 256 KiB to 4 MiB took up to 1.7 times as long in some jobs and not in others. Every
-// Linux has reno and allows it to everybody. If the kernel refuses, the connection keeps the
+// The congestion control of connections within a host. There is no network to share, and reno sends
+// at once. BBR, the default of some hosts, spreads data over time by its estimate of a rate. With
+// it operations of 256 KiB to 4 MiB took up to 1.7 times as long in some jobs, and not in others.
+// Every Linux has reno and allows it to every user. If the kernel refuses, the connection keeps the
 // default.
 constexpr std::string_view same_host_congestion_control = "reno";
 
@@ -285,7 +285,7 @@ void Tcp::refresh_flags() {
   } while (count == static_cast<int>(events.size()));
 }
 
-// Without an open link epoll has nothing to tell: connections that are being made report through
+// Without an open link epoll has no news: connections that are being made report through
 // connections_.pending().
 bool Tcp::refresh_due() noexcept {
   if (std::ranges::all_of(open_, [](const auto& links) { return links.empty(); })) return false;
