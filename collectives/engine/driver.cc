@@ -20,8 +20,8 @@ namespace rondo::engine {
 namespace {
 
 constexpr int passes_between_time_checks = 256;
-// A wait may end before them, and the next one goes on with those that are left: a small operation
-// takes not much longer than a look at the clock.
+// If a wait ends after fewer spins, the next wait goes on counting: a small operation takes not
+// much longer than a look at the clock.
 constexpr int spins_between_time_checks = 8;
 
 base::FileDescriptor checked(int descriptor, const char* call) {

@@ -523,7 +523,7 @@ void Engine::check_time(base::TimePoint now) {
   if (now >= next_deadline_) check_deadlines(now);
 }
 
-// Of the calls that no check has seen: in each lane they are the newest.
+// Starts the clocks of the calls that no check has seen: in each lane they are the newest.
 void Engine::start_clocks(base::TimePoint now) {
   new_calls_ = false;
   for (const LaneCalls& calls : calls_) {

@@ -29,7 +29,7 @@ class LaneCalls {
 
   // The oldest call under way; Operation::later leads to the next.
   Operation* first() const noexcept { return first_; }
-  // The newest; Operation::earlier leads to the one before.
+  // The newest call; Operation::earlier leads to the one before.
   Operation* last() const noexcept { return last_; }
   void append(Operation& operation) noexcept;
   void remove(Operation& operation) noexcept;

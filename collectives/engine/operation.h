@@ -73,8 +73,8 @@ class Operation {
   // Null for messages between two ranks, which are no collectives.
   virtual const CollectiveOperation* collective() const noexcept { return nullptr; }
 
-  // The driver's first look at the time after the start calls it: most operations end before, and
-  // need no clock.
+  // Called at the driver's first look at the clock after the start. Most operations end before it,
+  // and need no clock.
   void start_clock(base::TimePoint now) noexcept {
     timed = true;
     deadline = base::after(now, time_limit);
