@@ -139,7 +139,7 @@ struct WindowPlace {
 };
 
 // The size of each rank's area, which Windows::area() shows.
-inline constexpr std::size_t window_area_bytes = std::size_t{4} << 20;
+inline constexpr std::size_t window_area_bytes = std::size_t{8} << 20;
 
 // Lets ranks of one host or process load and store each other's memory without a link.
 // Thread-bound: the thread that drives the transport.

@@ -71,8 +71,8 @@ struct DirectControl {
 };
 
 inline constexpr std::size_t direct_control_bytes = std::size_t{32} << 10;
-inline constexpr std::uint32_t direct_slots = 8;
-inline constexpr std::size_t direct_bulk_slot_bytes = std::size_t{64} << 10;
+inline constexpr std::uint32_t direct_slots = 4;
+inline constexpr std::size_t direct_bulk_slot_bytes = std::size_t{256} << 10;
 inline constexpr std::size_t direct_urgent_slot_bytes = std::size_t{32} << 10;
 // So each rank's part of a slot has a cache line of its own.
 inline constexpr std::size_t most_direct_ranks = direct_urgent_slot_bytes / 64;

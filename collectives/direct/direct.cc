@@ -20,6 +20,16 @@ namespace {
 constexpr std::size_t window_chunk_bytes = std::size_t{512} << 10,
                       least_window_part = std::size_t{32} << 10;
 
+// Chunks through slots. Large ones take fewer steps, and several of a call let ranks work at once.
+constexpr std::size_t least_slot_chunk = std::size_t{128} << 10, chunks_wanted = 4;
+
+// What a chunk of the call may take of a slot of that size.
+std::size_t slot_chunk_bytes(const schedules::Signature& s, std::size_t slot_bytes) noexcept {
+  if (schedules::is_blocked(s.operation)) return slot_bytes;
+  const std::size_t bytes = s.count * size_of(s.type);
+  return std::min(slot_bytes, std::max(least_slot_chunk, bytes / chunks_wanted));
+}
+
 std::uint64_t hash_of(const schedules::Signature& s) noexcept {
   const auto code =
       static_cast<std::uint64_t>(s.operation) | static_cast<std::uint64_t>(s.type) << 8 |
@@ -92,7 +102,8 @@ void DirectLane::make_form(const engine::DirectOperation& operation) {
   form_->lasts = operation.offsets().empty();
   form_->roles = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
   form_->element = size_of(s.type);
-  form_->shape = DirectShape(s, size_, operation.offsets(), direct_slot_bytes(lane_));
+  form_->shape =
+      DirectShape(s, size_, operation.offsets(), slot_chunk_bytes(s, direct_slot_bytes(lane_)));
   const bool reducing = form_->roles.reducing();
   const bool barrier = form_->roles.plain() == Collective::barrier;
   const std::size_t most = barrier ? 0 : most_in_bytes();
