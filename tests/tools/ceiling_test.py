@@ -77,11 +77,11 @@ class Ceiling(unittest.TestCase):
     def test_no_file_for_the_memory(self):
         """A limit that is enough for the memory of each rank, and not for that of the ceiling."""
         def run(limit):
-            return self.started("--ranks", 4, "-b", "4K", "-e", "4K", "-n", 5, "--transport", "shm",
+            return self.started("--ranks", 8, "-b", "4K", "-e", "4K", "-n", 5, "--transport", "shm",
                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
 
         _, errors = run(4096).communicate(timeout=60)
-        enough = re.search(r"4 ranks need (\d+) bytes of shared memory each", errors)
+        enough = re.search(r"8 ranks need (\d+) bytes of shared memory each", errors)
         self.assertTrue(enough, errors)
         self.ends_without_a_table_of_cores(
             r"shared memory needs \d+ bytes, more than the limit of file sizes allows: raise it \(ulimit -f\)", [run(int(enough[1]))])
