@@ -43,15 +43,53 @@ class LateWork final : public engine::Driven {
   engine::Operation& operation_;
 };
 
+// Work that moves something in every pass, until the driver has looked at the time twice.
+class BusyWork final : public engine::Driven {
+ public:
+  explicit BusyWork(engine::Operation& operation) : operation_(operation) {}
+
+  bool pass() override {
+    ++passes;
+    return true;
+  }
+  void check_time(base::TimePoint) override {
+    if (++looks == 2) operation_.fail(Errc::deadline_exceeded, {});
+  }
+  base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
+  void deliver() override {}
+  bool pending() const noexcept override { return looks < 2; }
+  bool shares_core() override { return false; }
+  bool prepare_sleep(engine::WakeDescriptors&) override { return false; }
+
+  int passes = 0, looks = 0;
+
+ private:
+  engine::Operation& operation_;
+};
+
+// An operation that lives until a test has driven it.
+class Waited {
+ public:
+  Waited() {
+    pool_->close();
+    const point::PointTransfer transfer;
+    operation->start({{&transfer, 1}, {}, std::chrono::seconds{1}, ""}, 1);
+  }
+
+ private:
+  engine::Engine engine_{{}, {nullptr}, {}, nullptr};  // only what the operation refers to
+  const std::shared_ptr<engine::OperationPool> pool_ = std::make_shared<engine::OperationPool>();
+
+ public:
+  const engine::Taken<point::MessageOperation> operation{
+      new point::MessageOperation(engine_, pool_)};
+};
+
 }  // namespace
 
 TEST_CASE("a driver whose operation ends at its deadline does not sleep first", "[driver]") {
-  engine::Engine engine({}, {nullptr}, {}, nullptr);  // only what the operation refers to
-  const auto pool = std::make_shared<engine::OperationPool>();
-  const engine::Taken<point::MessageOperation> operation(new point::MessageOperation(engine, pool));
-  pool->close();
-  const point::PointTransfer transfer;
-  operation->start({{&transfer, 1}, {}, std::chrono::seconds{1}, ""}, 1);
+  const Waited waited;
+  const auto& operation = waited.operation;
   LateWork work(*operation);
   engine::Driver driver(work, {engine::WaitMode::automatic, std::chrono::microseconds{20}, 1});
   {
@@ -61,6 +99,19 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
   CHECK(operation->code == Errc::deadline_exceeded);
   CHECK(work.passes > 1);
   CHECK(work.sleeps == 0);
+}
+
+// A pass over large frames takes 50 us and more, and a deadline of another operation may be near.
+TEST_CASE("a driver that moves something in every pass looks at the time often", "[driver]") {
+  const Waited waited;
+  BusyWork work(*waited.operation);
+  engine::Driver driver(work, {engine::WaitMode::automatic, std::chrono::microseconds{20}, 1});
+  {
+    const base::Locked lock(driver.mutex());
+    driver.wait(*waited.operation, base::TimePoint::max());
+  }
+  CHECK(work.looks == 2);
+  CHECK(work.passes <= 64);
 }
 
 TEST_CASE("the background thread looks ever more rarely where all operations are waited for",
