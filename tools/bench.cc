@@ -170,7 +170,9 @@ void Bench::describe() {
     print("# rondo {}: {} over {}, {} {}{}{}{}\n", version(), name_of(options_.operation),
           setting_.transport, setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks",
           setting_.in_a_row > 1 ? fmt::format(", {} calls in a row", setting_.in_a_row) : "",
-          setting_.fresh ? ", inputs written anew" : ", inputs used again",
+          options_.operation == Collective::barrier ? ""
+          : setting_.fresh                          ? ", inputs written anew"
+                                                    : ", inputs used again",
           setting_.allocated ? ", buffers from Communicator::allocate" : "");
     for (std::size_t first = 0, end; first < hosts.size(); first = end) {
       for (end = first + 1; end < hosts.size() && hosts[end] == hosts[first];) ++end;
