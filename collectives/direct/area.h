@@ -6,6 +6,7 @@
 // each part may be written and read.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -64,10 +65,17 @@ struct alignas(64) DirectDetails {
   transports::WindowPlace in, out;
 };
 
+// Not 0: this rank's communicator has failed in an operation of this lane. So buffers of that
+// operation may hold something else by now.
+struct alignas(64) DirectEnd {
+  std::uint64_t stopped = 0;
+};
+
 struct DirectControl {
   DirectPost posts[direct_posts];
   DirectCounters counters;
   DirectDetails details[direct_posts];
+  DirectEnd end;
 };
 
 inline constexpr std::size_t direct_control_bytes = std::size_t{32} << 10;
@@ -172,6 +180,18 @@ class DirectFlags {
   void publish(Counter counter, std::uint64_t value) const {
     store_release(counter_of(rank_, counter), value);
     windows_.notify();
+  }
+  // Comes before the caller gets its buffers back.
+  void stop() const noexcept {
+    store_release(areas_[rank_].control().end.stopped, 1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  // Asked after buffers of others have been read: false says that they were still theirs then.
+  bool any_stopped() const noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return std::ranges::any_of(areas_, [](const DirectArea& area) {
+      return load_acquire(area.control().end.stopped) != 0;
+    });
   }
 
  private:

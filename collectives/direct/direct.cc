@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include <rondo/error.h>
 
@@ -76,6 +77,13 @@ void DirectLane::post_more() {
     next_rules_.reset();
     next_ = next_->next_direct;
   }
+}
+
+// A rank without operations has none that another could still be ending: a rank leaves an operation
+// on windows when all have read what they need.
+void DirectLane::clear() noexcept {
+  if (first_ != nullptr) flags_.stop();
+  first_ = next_ = last_ = nullptr;
 }
 
 bool DirectLane::Form::serves(const engine::DirectOperation& operation) const noexcept {
@@ -189,6 +197,7 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
       outs_[rank] = open(places_[rank].out, operation.signature.count * form_->element);
   }
   outs_[rank_] = operation.out;
+  uses_windows_ = ways.in_windows || ways.out_windows;
   if (!ways.slots) {
     form_->lasts = false;
     form_->shape = DirectShape(operation.signature, size_, operation.offsets(),
@@ -197,10 +206,15 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   return {ways, form_->shape.chunks()};
 }
 
+// An operation that may have read what a failed rank has changed never ends by itself: the failure
+// reaches this rank too.
 DirectLane::Step DirectLane::advance() {
+  if (cut_off_) return Step::none;
   Bytes bytes{*this};
   const Step step = protocol_.advance(flags_, bytes);
   if (step != Step::done) return step;
+  cut_off_ = std::exchange(uses_windows_, false) && flags_.any_stopped();
+  if (cut_off_) return Step::none;
   first_ = first_->next_direct;
   post_more();
   return step;

@@ -53,7 +53,7 @@ class DirectLane {
   // Does a bounded part of the work of the first operation. done: that operation is done and no
   // longer the first.
   Step advance();
-  void clear() noexcept { first_ = next_ = last_ = nullptr; }
+  void clear() noexcept;
 
   // After `refused`: the rank whose post does not agree with the first operation, and its call if
   // it can be read.
@@ -143,6 +143,7 @@ class DirectLane {
   engine::DirectOperation* last_ = nullptr;
   std::optional<CallRules> next_rules_;
   std::uint64_t bytes_loaded_ = 0;
+  bool cut_off_ = false;
   // The forms of the newest call, and of the newest that was not like it. Most calls are like one
   // of the two before, such as those between two barriers.
   std::array<Form, 2> forms_;
@@ -150,6 +151,7 @@ class DirectLane {
   std::array<std::uint64_t, direct_posts> told_{};  // hashes of the signatures in the details
 
   // About the first operation, if it has chunks:
+  bool uses_windows_ = false;
   Places own_;
   std::vector<Places> places_;  // by rank
   std::vector<const std::byte*> ins_, sources_;

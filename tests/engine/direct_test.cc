@@ -494,3 +494,57 @@ TEST_CASE(
     expect(std::memcmp(in, chained.data(), bytes) == 0, "the bits differ");
   }));
 }
+
+// Rank 0 has done its part and fails while it waits for rank 1, which a callback holds. Then rank 0
+// has its buffers back and writes to them.
+TEST_CASE("a rank does not end an operation with what a failed rank has written since") {
+  constexpr std::size_t count = 20'000;
+  std::promise<void> held, go;
+  Cluster cluster(2, with_windows());
+  Floats in0(cluster.transport(0), true, count, 1), in1(cluster.transport(1), true, count, 1);
+  Floats out0(cluster.transport(0), true, count, 0), out1(cluster.transport(1), true, count, 0);
+  const auto start = [&](int rank, Collective operation, Floats& in, Floats& out) {
+    const std::size_t elements = operation == Collective::barrier ? 0 : count;
+    std::vector<float> none;
+    schedules::Call call = make_call(operation, schedules::Algorithm::direct, none, none, elements);
+    call.in = reinterpret_cast<const std::byte*>(in.data());
+    call.out = reinterpret_cast<std::byte*>(out.data());
+    call.in_bytes = call.out_bytes = elements * sizeof(float);
+    return Work(cluster[rank].start(call));
+  };
+  Work before1 = start(1, Collective::barrier, in1, out1);
+  before1.on_done([&](std::error_code) {
+    held.set_value();
+    go.get_future().wait();
+  });
+  Work before0 = start(0, Collective::barrier, in0, out0);
+  held.get_future().wait();
+  Work mine1 = start(1, Collective::all_reduce, in1, out1);
+  Work mine0 = start(0, Collective::all_reduce, in0, out0);
+  CHECK_FALSE(mine0.wait_for(std::chrono::milliseconds{20}));
+  cluster[0].abort({Errc::aborted, "rank 0 called abort"});
+  CHECK_THROWS_AS(mine0.wait(), Error);
+  std::fill_n(in0.data(), count, 7.0f);
+  go.set_value();
+  CHECK_FALSE(mine1.wait_for(std::chrono::milliseconds{50}));
+  cluster[1].abort({Errc::aborted, "rank 0 called abort"});
+  CHECK_THROWS_AS(mine1.wait(), Error);
+}
+
+TEST_CASE("a rank that has ended its operations leaves without spoiling those of others") {
+  constexpr std::size_t count = 20'000;
+  Cluster cluster(2, with_windows());
+  Floats in0(cluster.transport(0), true, count, 1), in1(cluster.transport(1), true, count, 1);
+  std::vector<float> none;
+  run_ranks(2, "all_reduce", [&](int rank) {
+    Floats& in = rank == 0 ? in0 : in1;
+    schedules::Call call =
+        make_call(Collective::all_reduce, schedules::Algorithm::direct, none, none, count);
+    call.in = call.out = reinterpret_cast<std::byte*>(in.data());
+    Work(cluster[rank].start(call)).wait();
+  });
+  cluster[0].stop();
+  const direct::DirectArea area(cluster.transport(1).windows()->area(0), direct::DirectUse::all,
+                                Priority::bulk);
+  CHECK(area.control().end.stopped == 0);
+}
