@@ -31,7 +31,7 @@ class Bench(HostCase):
         self.assert_ended(job)
         table = job.ranks[0].output
         self.assertIn("# Wrong elements       : 0 OK", table)
-        self.assertIn(f", {len(job.ranks)} ranks, ", table)
+        self.assertRegex(table, rf", {len(job.ranks)} ranks[,\n]")
         self.assertEqual([rank.output for rank in job.ranks[1:]], [""] * (len(job.ranks) - 1))
         return table
 
