@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "base/copy.h"
 #include "grad/wire.h"
 
 namespace rondo::grad {
@@ -57,8 +57,8 @@ void Finisher::take_in(std::size_t bucket) {
     std::byte* const values = setup_.storage.gradients(range.arena) + piece.offset;
     const std::size_t count = piece.bytes / size_of(type);
     if (launcher_.untouched(parameter)) {
-      if (!wire && count != 0)
-        std::memcpy(values, setup_.storage.saved(range.arena) + piece.offset, piece.bytes);
+      if (!wire)
+        base::copy_bytes(values, setup_.storage.saved(range.arena) + piece.offset, piece.bytes);
       continue;
     }
     const std::size_t before =

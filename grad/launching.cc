@@ -11,6 +11,7 @@
 #include <rondo/agreement.h>
 #include <rondo/error.h>
 
+#include "base/copy.h"
 #include "grad/wire.h"
 
 namespace rondo::grad {
@@ -135,7 +136,7 @@ void Launcher::contribute(std::size_t bucket) {
       continue;
     }
     if (tells_unused())
-      std::memcpy(setup_.storage.saved(range.arena) + piece.offset, values, piece.bytes);
+      base::copy_bytes(setup_.storage.saved(range.arena) + piece.offset, values, piece.bytes);
     std::memset(values, 0, piece.bytes);
   }
 }

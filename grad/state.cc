@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include <rondo/error.h>
+
+#include "base/copy.h"
 
 namespace rondo {
 
@@ -90,8 +91,9 @@ void GradientBuckets::State::ready(std::size_t parameter, const void* gradient) 
     setup_.refuse(
         fmt::format("ready(): the gradient of '{}' is null", setup_.parameters[parameter].name));
   // A view that may already be on its way must not be written to.
-  if (bytes != 0 && gradient != view.data && collector_.is_waiting(parameter))
-    std::memcpy(view.data, gradient, bytes);
+  if (gradient != view.data && collector_.is_waiting(parameter))
+    base::copy_bytes(static_cast<std::byte*>(view.data), static_cast<const std::byte*>(gradient),
+                     bytes);
   ready(parameter);
 }
 

@@ -2,11 +2,11 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <cstring>
 
 #include <rondo/convert.h>
 #include <rondo/error.h>
 
+#include "base/copy.h"
 #include "collectives/kernels/convert.h"
 
 namespace rondo {
@@ -34,10 +34,12 @@ void convert(const void* in, DType in_type, void* out, DType out_type, std::size
     throw Error(Errc::invalid_argument,
                 fmt::format("convert: in ({} {}) and out ({}) overlap: give each its own memory",
                             count, name_of(in_type), name_of(out_type)));
+  auto* const to = static_cast<std::byte*>(out);
+  const auto* const from = static_cast<const std::byte*>(in);
   if (same)
-    std::memcpy(out, in, count * size_of(in_type));
+    base::copy_bytes(to, from, count * size_of(in_type));
   else
-    function(static_cast<std::byte*>(out), static_cast<const std::byte*>(in), count);
+    function(to, from, count);
 }
 
 }  // namespace rondo

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <limits>
 #include <utility>
 
+#include "base/copy.h"
 #include "base/cores.h"
 #include "base/processor.h"
 
@@ -62,7 +62,7 @@ int trials_of(std::size_t bytes) {
 void sum_floats(std::byte* out, const std::byte* const* sources, std::size_t source_count,
                 std::size_t count) {
   if (source_count == 1) {
-    std::memcpy(out, sources[0], count * sizeof(float));
+    base::copy_bytes(out, sources[0], count * sizeof(float));
     return;
   }
 #if defined(__x86_64__)
@@ -193,9 +193,9 @@ void BareAllReduce::offer(std::size_t chunk) {
   std::byte* const to = slot.data(whole.bytes);
   const Extent mine = cut_.two_shots ? part_of(whole, rank_) : Extent{whole.begin + whole.bytes, 0};
   const std::size_t before = mine.begin - whole.begin, after = before + mine.bytes;
-  std::memcpy(to, &input_[whole.begin], before);
+  base::copy_bytes(to, &input_[whole.begin], before);
   if (after < whole.bytes)
-    std::memcpy(to + after, &input_[whole.begin + after], whole.bytes - after);
+    base::copy_bytes(to + after, &input_[whole.begin + after], whole.bytes - after);
   slot.chunk.store(done_ + chunk + 1, std::memory_order_release);
 }
 
@@ -213,7 +213,7 @@ void BareAllReduce::sum(std::size_t chunk) {
     sum_floats(&output_[mine.begin], sources_.data(), sources_.size(), mine.bytes / sizeof(float));
   if (!cut_.two_shots) return;
   Slot& slot = of(rank_).sums[(done_ + chunk) % depth];
-  if (mine.bytes > 0) std::memcpy(slot.data(mine.bytes), &output_[mine.begin], mine.bytes);
+  if (mine.bytes > 0) base::copy_bytes(slot.data(mine.bytes), &output_[mine.begin], mine.bytes);
   slot.chunk.store(done_ + chunk + 1, std::memory_order_release);
 }
 
@@ -225,7 +225,7 @@ void BareAllReduce::collect(std::size_t chunk) {
     Slot& slot = of(other).sums[(done_ + chunk) % depth];
     wait_for(slot.chunk, done_ + chunk + 1);
     if (theirs.bytes > 0)
-      std::memcpy(&output_[theirs.begin], slot.data(theirs.bytes), theirs.bytes);
+      base::copy_bytes(&output_[theirs.begin], slot.data(theirs.bytes), theirs.bytes);
   }
 }
 

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <limits>
 
+#include "base/copy.h"
 #include "tools/agree.h"
 
 namespace rondo::tools {
@@ -25,7 +25,7 @@ double CopyCeiling::seconds_of_a_round(std::size_t bytes, std::size_t copies) {
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   for (std::size_t i = 0; i < copies; ++i) {
-    std::memcpy(to_.data(), from_.data(), bytes);
+    base::copy_bytes(to_.data(), from_.data(), bytes);
     std::atomic_signal_fence(
         std::memory_order_seq_cst);  // otherwise the compiler may drop all copies but the last
   }

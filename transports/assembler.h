@@ -9,6 +9,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/copy.h"
 #include "transports/transport.h"
 
 namespace rondo::transports {
@@ -110,7 +111,7 @@ class Assembler {
   std::size_t take(Link& link, Sink& sink, std::span<const std::byte> bytes) {
     std::size_t taken = bytes.size();
     if (placed())
-      std::memcpy(receive_.destination + come_, bytes.data(), taken);
+      base::copy_bytes(receive_.destination + come_, bytes.data(), taken);
     else if (left_over_bytes_ == 0)
       lend(link, sink, bytes);
     else

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <utility>
 
 #include <rondo/error.h>
 
+#include "base/copy.h"
 #include "base/mix.h"
 
 namespace rondo::direct {
@@ -145,8 +145,8 @@ CallRules DirectLane::rules_of(const engine::DirectOperation& operation) {
 
 void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
   const Form& form = this->form(*next_);
-  if (form.eager && next_->in_bytes != 0)
-    std::memcpy(flags_.area(rank_).value(form.ring, number), next_->in, next_->in_bytes);
+  if (form.eager)
+    base::copy_bytes(flags_.area(rank_).value(form.ring, number), next_->in, next_->in_bytes);
   write_details(sequence);
 }
 

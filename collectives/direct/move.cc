@@ -2,8 +2,8 @@
 //
 // Moves the bytes of values and chunks. protocol.h decides when.
 #include <algorithm>
-#include <cstring>
 
+#include "base/copy.h"
 #include "collectives/direct/direct.h"
 
 namespace rondo::direct {
@@ -76,7 +76,7 @@ void DirectLane::finish_value(std::uint64_t number) {
     std::byte* const to =
         first_->out +
         (form_->roles.scatters() ? 0 : form_->shape.block_offset(theirs) * form_->element);
-    if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
+    if (to != from) base::copy_bytes(to, from, bytes);
     if (peer != rank_) bytes_loaded_ += bytes;
   }
 }
@@ -98,9 +98,8 @@ void DirectLane::copy_in(std::uint64_t chunk) {
   for (std::size_t i = 0; i < form_->roles.parts(); ++i) {
     if (!form_->roles.gives(i)) continue;
     const DirectPart part = form_->shape.part(chunk, i);
-    if (part.count != 0)
-      std::memcpy(slot(rank_, chunk, part), first_->in + in_offset(part),
-                  part.count * form_->element);
+    base::copy_bytes(slot(rank_, chunk, part), first_->in + in_offset(part),
+                     part.count * form_->element);
   }
 }
 
@@ -127,10 +126,10 @@ void DirectLane::store_result(const DirectPart& part, std::byte* slot) {
     const std::size_t here = at * form_->element, bytes = count * form_->element;
     reduce(first + here, count);
     for (const std::byte*& source : sources_) source += bytes;
-    if (places.slot) std::memcpy(slot + here, first + here, bytes);
+    if (places.slot) base::copy_bytes(slot + here, first + here, bytes);
     if (!places.all_outs) continue;
     for (std::size_t peer = 0; peer < size_; ++peer)
-      if (peer != rank_) std::memcpy(outs_[peer] + offset + here, first + here, bytes);
+      if (peer != rank_) base::copy_bytes(outs_[peer] + offset + here, first + here, bytes);
   }
 }
 
@@ -150,7 +149,7 @@ void DirectLane::take(std::size_t peer, std::uint64_t chunk) {
   const std::size_t offset = form_->roles.scatters() ? part.block : theirs.buffer;
   std::byte* const to = first_->out + offset * form_->element;
   if (to == from) return;
-  std::memcpy(to, from, part.count * form_->element);
+  base::copy_bytes(to, from, part.count * form_->element);
   if (peer != rank_) bytes_loaded_ += part.count * form_->element;
 }
 

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/copy.h"
+
 namespace rondo::engine {
 
 void Run::begin(const schedules::Program& program, const schedules::Call& call, int rank, int size,
@@ -77,7 +79,7 @@ void Run::keep_local(std::uint64_t segment, const schedules::ProgramStep& step) 
   if (traits_->reduces && pair_.finishes()) {
     pair_.finish(to, {from, !step.written}, elements);
   } else if (from != to) {
-    std::memcpy(to, from, elements * element_);
+    base::copy_bytes(to, from, elements * element_);
   }
 }
 

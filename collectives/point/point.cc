@@ -4,15 +4,12 @@
 #include "collectives/point/point.h"
 
 #include <algorithm>
-#include <cstring>
+
+#include "base/copy.h"
 
 namespace rondo::point {
 
 namespace {
-
-void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  if (bytes != 0) std::memcpy(to, from, bytes);
-}
 
 // Where the bytes of a complete message are.
 const std::byte* bytes_of(const Arrival& arrival) noexcept {
@@ -120,11 +117,11 @@ void Point::take(PointPeer& peer, Parcel& parcel, Arrival& arrival) {
     return;
   }
   if (!arrival.announced) {
-    copy_bytes(parcel.data, bytes_of(arrival), parcel.bytes);
+    base::copy_bytes(parcel.data, bytes_of(arrival), parcel.bytes);
     consumed(peer, parcel.bytes);
   } else if (arrival.sender != nullptr) {
     --peer.announcements;
-    copy_bytes(parcel.data, arrival.sender->data, parcel.bytes);
+    base::copy_bytes(parcel.data, arrival.sender->data, parcel.bytes);
     end(*arrival.sender);
   } else {
     --peer.announcements;
@@ -157,7 +154,7 @@ void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
   if (Parcel* const receiver =
           peer.posted[bucket].take([&](const Parcel& p) { return p.key == parcel.key; })) {
     if (!agree(peer, *receiver, frame)) return;
-    copy_bytes(receiver->data, parcel.data, parcel.bytes);
+    base::copy_bytes(receiver->data, parcel.data, parcel.bytes);
     end(*receiver);
     return end(parcel);
   }
@@ -176,7 +173,7 @@ void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
   if (parcel.bytes > inline_bytes) arrival.block = blocks_.take(parcel.bytes);
   std::byte* const to =
       arrival.block != nullptr ? arrival.block->memory.get() : arrival.frame.content.data();
-  copy_bytes(to, parcel.data, parcel.bytes);
+  base::copy_bytes(to, parcel.data, parcel.bytes);
   arrival.complete = true;
   end(parcel);
 }

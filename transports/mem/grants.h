@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/copy.h"
 #include "base/mutex.h"
 
 namespace rondo::mem {
@@ -59,7 +59,7 @@ class MemGrants {
     const base::Locked lock(mutex_);
     const auto found = find(frame, payload.size());
     if (found == grants_.end()) return false;
-    std::memcpy(found->destination.data(), payload.data(), payload.size());
+    base::copy_bytes(found->destination.data(), payload.data(), payload.size());
     found->written = true;
     return true;
   }

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +19,7 @@
 
 #include <rondo/error.h>
 
+#include "base/copy.h"
 #include "base/file_descriptor.h"
 #include "transports/mem/grants.h"
 
@@ -38,8 +38,8 @@ class MemRing {
     const std::size_t count = std::min(bytes.size(), room());
     const std::uint64_t written = written_.load();
     const std::size_t place = written % capacity_, first = std::min(count, capacity_ - place);
-    if (first != 0) std::memcpy(bytes_.get() + place, bytes.data(), first);
-    if (count != first) std::memcpy(bytes_.get(), bytes.data() + first, count - first);
+    base::copy_bytes(bytes_.get() + place, bytes.data(), first);
+    base::copy_bytes(bytes_.get(), bytes.data() + first, count - first);
     written_.store(written + count);
     return count;
   }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/copy.h"
+
 namespace rondo::shm {
 namespace {
 
@@ -63,7 +65,7 @@ bool ShmOutgoing::put() {
       if (room() == 0) break;
       continue;
     }
-    std::memcpy(ring_ + place, payload_.data(), bytes);
+    base::copy_bytes(ring_ + place, payload_.data(), bytes);
     payload_ = payload_.subspan(bytes);
     produced_ += whole_units(bytes);
     peer_.produced(lane_, produced_);

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
+#include "base/copy.h"
 #include "base/text.h"
 #include "transports/connect/socket.h"
 
@@ -106,7 +106,7 @@ ssize_t FrameReceiver::read(std::span<std::byte> payload, std::span<std::byte> t
     for (std::size_t left = result > 0 ? static_cast<std::size_t>(result) : 0;
          const auto to : {header, payload, tail}) {
       const std::size_t count = std::min(left, to.size());
-      if (count > 0) std::memcpy(to.data(), from, count);
+      base::copy_bytes(to.data(), from, count);
       from += count;
       left -= count;
     }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/copy.h"
 #include "base/text.h"
 #include "transports/connect/socket.h"
 
@@ -242,7 +243,7 @@ bool StripedReceiver::take_tail(Path& path) {
 // with these bytes, so what follows may be read ahead in the same call.
 ssize_t StripedReceiver::read(Path& path, std::span<std::byte> to, bool all) noexcept {
   if (const std::size_t count = std::min(path.buffered(), to.size()); count > 0) {
-    std::memcpy(to.data(), path.ahead.data() + path.begin, count);
+    base::copy_bytes(to.data(), path.ahead.data() + path.begin, count);
     path.begin += count;
     return static_cast<ssize_t>(count);
   }
