@@ -339,9 +339,25 @@ std::uint64_t CommunicatorState::plan_hash(const schedules::Call& call,
 
 Work CommunicatorState::start(const Arguments& a) {
   refuse_child();
-  check_arguments(a);
+  schedules::Call call = find_call(a);
   if (a.options->priority == Priority::bulk)
     bulk_order_.check(place_.rank, a.operation, a.options->owner);
+  call.tag = a.options->tag;
+  return Work(engine_->start(call));
+}
+
+// Checks and plans calls that are new.
+schedules::Call CommunicatorState::find_call(const Arguments& a) {
+  const auto lane = static_cast<std::size_t>(a.options->priority);
+  if (lane < known_calls_.size())
+    if (const schedules::Call* const known = known_calls_[lane].find(a)) return *known;
+  check_arguments(a);
+  const schedules::Call call = make_call(a);
+  known_calls_[lane].keep(a, call);
+  return call;
+}
+
+schedules::Call CommunicatorState::make_call(const Arguments& a) {
   // The buffer that gives the call its count: the larger one if each rank has a count of its own,
   // else the smaller one.
   const base::Traits& traits = a.traits();
@@ -369,9 +385,8 @@ Work CommunicatorState::start(const Arguments& a) {
   if (chosen.algorithm != schedules::Algorithm::direct) cut_into_segments(call, a, chosen);
   call.time_limit = std::min(
       a.options->deadline.count() > 0 ? a.options->deadline : options_.deadline, longest_deadline);
-  call.tag = a.options->tag;
   call.signature.plan = plan_hash(call, counts);
-  return Work(engine_->start(call));
+  return call;
 }
 
 void CommunicatorState::abort(std::error_code why, std::string_view text) noexcept {

@@ -4,6 +4,7 @@
 // engine.
 #pragma once
 
+#include <array>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,7 @@
 #include "lib/arguments.h"
 #include "lib/bulk_order.h"
 #include "lib/connect.h"
+#include "lib/known_calls.h"
 #include "lib/record.h"
 #include "lib/rendezvous/rendezvous.h"
 
@@ -83,6 +85,8 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   static constexpr milliseconds longest_deadline = std::chrono::hours{24 * 365};
 
   void check_options() const;
+  schedules::Call find_call(const Arguments& arguments);
+  schedules::Call make_call(const Arguments& arguments);
   Registration register_with_all(void* data, std::size_t bytes) const;
   void connect_all();
   Work start_transfers(const point::PointShape& shape, const OpOptions& options);
@@ -135,6 +139,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   plan::PlanOptions plan_options_;
   std::mutex plans_mutex_;  // different threads may start operations of different lanes
   std::unordered_map<std::uint64_t, plan::Plan> plans_[collective_count];  // by bytes
+  std::array<KnownCalls, lane_count> known_calls_;
   std::vector<point::PointTransfer> transfers_;  // of the call that is starting
   BulkOrder bulk_order_;
   std::mutex attachments_mutex_;

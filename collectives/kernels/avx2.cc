@@ -34,6 +34,20 @@ struct Avx2 {
     const __m256i packed = _mm256_packus_epi16((__m256i)words, (__m256i)words);
     return (HalfU8)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0xd8));
   }
+  // Masked loads take whole words.
+  RONDO_INLINE static void load_rest(std::byte* to, const std::byte* from, std::size_t rest) {
+    if (rest % sizeof(std::int32_t) != 0) {
+      std::memset(to, 0, bytes);
+      return store_rest(to, from, rest);
+    }
+    alignas(bytes) static constexpr std::int32_t masks[2 * bytes / sizeof(std::int32_t)] = {
+        -1, -1, -1, -1, -1, -1, -1, -1};
+    const auto* const mask = masks + (bytes - rest) / sizeof(std::int32_t);
+    const __m256i words =
+        _mm256_maskload_epi32(reinterpret_cast<const int*>(from),
+                              _mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(mask)));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to), words);
+  }
 };
 
 }  // namespace

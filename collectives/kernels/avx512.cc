@@ -33,6 +33,10 @@ struct Avx512 {
   RONDO_INLINE static HalfU8 narrow_bytes(U16 words) {
     return (HalfU8)_mm512_cvtepi16_epi8((__m512i)words);
   }
+  RONDO_INLINE static void load_rest(std::byte* to, const std::byte* from, std::size_t rest) {
+    const __mmask64 mask = (std::uint64_t{1} << rest) - 1;
+    _mm512_store_si512(to, _mm512_maskz_loadu_epi8(mask, from));
+  }
 };
 
 }  // namespace

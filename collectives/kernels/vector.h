@@ -7,6 +7,7 @@
 //   narrow_half(low, high)            and back, rounded to nearest even
 //   narrow_words(low, high)           elements of 32 bits that hold 16 -> elements of 16 bits
 //   narrow_bytes(words)               elements of 16 bits that hold 8 -> half a register of 8 bits
+//   load_rest(to, from, bytes)        fewer bytes than a register, then zeros -> a whole one in memory
 // A unit is one register of elements as they lie in memory, decoded into one or more vectors of
 // accumulators. Everything here is in an anonymous namespace, and nothing instantiates a template
 // of the standard library: see table.h.
@@ -47,6 +48,26 @@ RONDO_INLINE V load(const std::byte* from) {
 template <class V>
 RONDO_INLINE void store(std::byte* to, V value) {
   std::memcpy(to, &value, sizeof value);
+}
+
+// Two moves that may overlap.
+template <std::size_t Half>
+RONDO_INLINE void move_ends(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::byte first[Half], last[Half];
+  std::memcpy(first, from, Half);
+  std::memcpy(last, from + bytes - Half, Half);
+  std::memcpy(to, first, Half);
+  std::memcpy(to + bytes - Half, last, Half);
+}
+
+// Copies fewer than 64 bytes, at least one, without a call.
+RONDO_INLINE void store_rest(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes >= 32) return move_ends<32>(to, from, bytes);
+  if (bytes >= 16) return move_ends<16>(to, from, bytes);
+  if (bytes >= 8) return move_ends<8>(to, from, bytes);
+  if (bytes >= 4) return move_ends<4>(to, from, bytes);
+  if (bytes >= 2) return move_ends<2>(to, from, bytes);
+  *to = *from;
 }
 
 // Bits is the vector of unsigned integers of the same shape. ordered: the signedness of integers
@@ -277,19 +298,19 @@ template <class Unit, class Op>
 RONDO_INLINE void reduce_rest(std::byte* out, const std::byte* const* in, std::size_t sources,
                               std::size_t at, std::size_t bytes,
                               const typename Unit::Scaling* scaling) {
-  alignas(Unit::Machine::bytes) std::byte copy[Unit::Machine::bytes] = {};
+  alignas(Unit::Machine::bytes) std::byte copy[Unit::Machine::bytes];
   Unit result;
-  std::memcpy(copy, in[0] + at, bytes);
+  Unit::Machine::load_rest(copy, in[0] + at, bytes);
   result.load(copy);
   for (std::size_t s = 1; s < sources; ++s) {
     Unit next;
-    std::memcpy(copy, in[s] + at, bytes);
+    Unit::Machine::load_rest(copy, in[s] + at, bytes);
     next.load(copy);
     result.template combine<Op>(next);
   }
   result.template settle<Op>(scaling);
   result.store(copy);
-  std::memcpy(out + at, copy, bytes);
+  store_rest(out + at, copy, bytes);
 }
 
 // Every block is loaded from all sources before it is stored, so out may be one of them.
@@ -335,11 +356,11 @@ void scaled_sum(std::byte* out, const std::byte* const* in, const float* factors
   std::size_t at = 0;
   for (; bytes - at >= width; at += width) add(in[0] + at, in[1] + at, out + at);
   if (at == bytes) return;
-  alignas(width) std::byte first[width] = {}, second[width] = {};
-  std::memcpy(first, in[0] + at, bytes - at);
-  std::memcpy(second, in[1] + at, bytes - at);
+  alignas(width) std::byte first[width], second[width];
+  Unit::Machine::load_rest(first, in[0] + at, bytes - at);
+  Unit::Machine::load_rest(second, in[1] + at, bytes - at);
   add(first, second, first);
-  std::memcpy(out + at, first, bytes - at);
+  store_rest(out + at, first, bytes - at);
 }
 
 template <class Unit, class ProductUnit = Unit>
