@@ -22,8 +22,8 @@ class KnownCalls {
     const Known& known = known_[place_of(a)];
     return known.is(a) ? &known.call : nullptr;
   }
-  // Remembers a call that check_arguments() has let pass, without its tag. Counts by rank belong to the caller and scale
-  // factors are rare, so calls with either are not kept.
+  // Remembers a call that check_arguments() has let pass, without its tag. Counts by rank belong to
+  // the caller and scale factors are rare, so calls with either are not kept.
   void keep(const Arguments& a, const schedules::Call& call) noexcept {
     if (has_more(a)) return;
     known_[place_of(a)] = {true, a.operation, a.op, a.root, a.in, a.out, a.options->deadline, call};
