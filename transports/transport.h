@@ -141,6 +141,12 @@ struct WindowPlace {
 // The size of each rank's area, which Windows::area() shows.
 inline constexpr std::size_t window_area_bytes = std::size_t{8} << 20;
 
+// Stands for a rank in Windows::await(). Ranks that differ by a multiple of 64 share a bit.
+constexpr std::uint64_t wake_bit(int rank) noexcept {
+  return std::uint64_t{1} << (static_cast<unsigned>(rank) % 64);
+}
+inline constexpr std::uint64_t every_wake_bit = ~std::uint64_t{0};
+
 // Lets ranks of one host or process load and store each other's memory without a link.
 // Thread-bound: the thread that drives the transport.
 class Windows {
@@ -157,9 +163,15 @@ class Windows {
   // A peer's memory in this process, valid until the peer frees it. Null when the place is nowhere
   // or cannot be mapped. The place comes from the peer, so its bounds are checked.
   virtual std::byte* map(int rank, WindowPlace place, std::size_t bytes) = 0;
-  // Wakes the ranks that have announced in prepare_sleep() that they sleep. Call it after stores
-  // that others may wait for. It contains the fence between these stores and its look at who
-  // sleeps. For its part, a driver looks at the areas once more between prepare_sleep() and poll().
+  // Says whose notify() must wake this rank when it sleeps: a bit for each (wake_bit()). Others may
+  // wake it as well; at the start all of them do. It ends with the fence between the announcement
+  // and the next look at the areas. Without it a rank that waits for many others would be woken by
+  // the stores of each.
+  virtual void await(std::uint64_t) noexcept {}
+  // Wakes the ranks that have announced in prepare_sleep() that they sleep, and in await() that
+  // they wait for this one. Call it after stores that others may wait for. It contains the fence
+  // between these stores and its look at who sleeps. For its part, a driver looks at the areas once
+  // more between prepare_sleep() and poll().
   virtual void notify() noexcept = 0;
 };
 

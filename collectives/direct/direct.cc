@@ -220,6 +220,14 @@ DirectLane::Step DirectLane::advance() {
   return step;
 }
 
+std::uint64_t DirectLane::awaited() const noexcept {
+  std::uint64_t bits = 0;
+  if (first_ != nullptr)
+    protocol_.for_each_awaited(
+        [&](std::size_t rank) { bits |= transports::wake_bit(ranks_[rank]); });
+  return bits;
+}
+
 void DirectLane::append_awaited(std::vector<int>& ranks) const {
   if (first_ == nullptr) return;
   for (std::size_t rank = 0; rank < size_; ++rank)

@@ -61,6 +61,9 @@ class DirectLane {
   std::optional<engine::Frame> offence() const;
   // The ranks that the first operation waits for.
   void append_awaited(std::vector<int>& ranks) const;
+  // The ranks whose stores must wake this one, as transports::wake_bit() has them, after advance()
+  // has done nothing.
+  std::uint64_t awaited() const noexcept;
   // Bytes read from other ranks.
   std::uint64_t bytes_loaded() const noexcept { return bytes_loaded_; }
 

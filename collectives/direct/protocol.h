@@ -140,6 +140,19 @@ class Protocol {
            !flags.reached(rank, Counter::copied_out, end);
   }
 
+  // Calls add(rank) for ranks whose next stores may let advance() do something, after it has done
+  // nothing. A store of any other rank lets it do nothing, so only these must wake this rank. Some
+  // may be named needlessly. Requires a call that is posted and not left.
+  template <class Add>
+  void for_each_awaited(const Add& add) const {
+    if (!agreed_) {
+      add(seen_);
+      if (call_.early) add(free_cursor_);
+      return;
+    }
+    for (const std::size_t cursor : {in_cursor_, out_cursor_, free_cursor_}) add(cursor);
+  }
+
   // All that decides what comes next. The proof uses it to know which states it has visited.
   std::array<std::uint64_t, 14> state() const noexcept {
     const std::uint64_t bits = call_.eager | call_.reducing << 1 | call_.gives << 2 |

@@ -360,18 +360,45 @@ bool Engine::shares_core() {
 bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
   driver_.mutex().assert_held();
   if (verdict_.stopped()) return true;  // nothing moves until the verdict
+  const std::uint64_t ranks = awaited();
+  await(ranks);
   for (transports::Transport* transport : transports_) {
     if (!transport->prepare_sleep()) return false;
     descriptors.add(transport->wait_descriptor());
   }
   // From now on others wake this rank; what they stored before must be seen here.
-  bool moved = false;
+  if (look_at_memory()) return false;
+  // The look may have found that some of these ranks are no longer awaited, but others are. Their
+  // stores until now may have woken nobody.
+  if (awaited() != ranks) {
+    await(transports::every_wake_bit);
+    if (look_at_memory()) return false;
+  }
+  return !verdict_.has_reports();
+}
+
+bool Engine::look_at_memory() {
   try {
-    moved = advance_memory();
+    return advance_memory();
   } catch (const std::exception& error) {
     give_up(error);
+    return false;
   }
-  return !moved && !verdict_.has_reports();
+}
+
+// The ranks whose stores may let an operation go on.
+std::uint64_t Engine::awaited() const noexcept {
+  std::uint64_t ranks = 0;
+  for (const auto& owner : direct_)
+    if (owner) ranks |= owner->awaited();
+  for (const auto& owner : two_level_)
+    if (owner) ranks |= owner->awaited();
+  return ranks;
+}
+
+void Engine::await(std::uint64_t ranks) {
+  for (transports::Transport* transport : transports_)
+    if (transports::Windows* const windows = transport->windows()) windows->await(ranks);
 }
 
 // Ending.

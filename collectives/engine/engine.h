@@ -145,6 +145,9 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   void go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool advance_memory() RONDO_REQUIRES(driver_.mutex());
+  bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
+  std::uint64_t awaited() const noexcept RONDO_REQUIRES(driver_.mutex());
+  void await(std::uint64_t ranks) RONDO_REQUIRES(driver_.mutex());
   bool advance_links() RONDO_REQUIRES(driver_.mutex());
   template <class Owner>
   bool advance(Owner& owner) RONDO_REQUIRES(driver_.mutex());

@@ -49,6 +49,10 @@ class TwoLevelOwner final : public OperationOwner {
 
   bool advance() override { return stages_[copies].first != nullptr && run(); }
   void clear() noexcept override;
+  // See DirectLane::awaited().
+  std::uint64_t awaited() const noexcept {
+    return stages_[sums].lane.awaited() | stages_[copies].lane.awaited();
+  }
   void append_awaited(const Operation& operation, std::vector<int>& ranks) const override;
   std::string late_text(const Operation& operation) const override;
   Traffic traffic() const noexcept override;

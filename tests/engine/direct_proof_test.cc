@@ -6,7 +6,8 @@
 //   - what a rank reads, in a post, a slot or a window, is what it expects there;
 //   - nobody touches the buffers of a rank that has left the call, and every output is complete;
 //   - no rank ends a call before all have begun it, nor one in which they differ;
-//   - the ranks never wait for each other in a circle.
+//   - the ranks never wait for each other in a circle;
+//   - a rank that sleeps until a rank that it awaits has stored something misses nothing.
 // A hash of 64 bits stands for each visited state. Among a million states two share a hash with a
 // probability of about 1 in 40 million; the hashes are the same in every run.
 #include <algorithm>
@@ -105,6 +106,34 @@ class Explorer {
     } else if (at_rest && stuck(world)) {
       result_.violation = "the ranks wait for each other" + told_path();
     }
+    for (std::size_t rank = 0; at_rest && rank < scenario_.ranks; ++rank)
+      if (oversleeps(world, rank))
+        result_.violation = "rank " + std::to_string(rank) + " oversleeps" + told_path();
+  }
+
+  World after(World world, std::size_t rank, Run run) const {
+    step(scenario_, world, rank, run, true);
+    return world;
+  }
+  bool moves(const World& world, std::size_t rank) const {
+    return hash_of(scenario_, after(world, rank, Run::advance)) != hash_of(scenario_, world);
+  }
+
+  // Whether the rank can do nothing until another rank has made a run, and does not await that one.
+  bool oversleeps(const World& world, std::size_t rank) const {
+    const ModelRank& self = world.ranks[rank];
+    if (finished(scenario_, self) || self.posted == self.calls || moves(world, rank)) return false;
+    std::array<bool, most_model_ranks> awaited{};
+    self.protocol.for_each_awaited([&](std::size_t other) { awaited[other] = true; });
+    for (std::size_t other = 0; other < scenario_.ranks; ++other) {
+      if (other == rank || awaited[other]) continue;
+      for (const Run run : {Run::post, Run::advance}) {
+        World asked = world;
+        if (possible(scenario_, asked, other, run) && moves(after(world, other, run), rank))
+          return true;
+      }
+    }
+    return false;
   }
 
   // Whether no rank changes anything when it goes to the end of a run, and ranks post only when no
@@ -115,10 +144,9 @@ class Explorer {
     const std::uint64_t before = hash_of(scenario_, world);
     for (std::size_t rank = 0; rank < scenario_.ranks; ++rank) {
       if (finished(scenario_, world.ranks[rank])) continue;
-      World after = world;
       const bool waits = world.ranks[rank].posted > world.ranks[rank].calls;
-      step(scenario_, after, rank, waits ? Run::advance : Run::post, true);
-      if (hash_of(scenario_, after) != before) return false;
+      if (hash_of(scenario_, after(world, rank, waits ? Run::advance : Run::post)) != before)
+        return false;
     }
     return true;
   }

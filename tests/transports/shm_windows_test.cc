@@ -228,6 +228,18 @@ TEST_CASE("a notification wakes who sleeps on shared memory, once") {
   CHECK(::poll(&descriptor, 1, 0) == 1);
 }
 
+TEST_CASE("a notification wakes only ranks that await the one who stores") {
+  auto transports = shm_transports(3);
+  transports[2]->windows()->await(transports::wake_bit(1));
+  CHECK(transports[2]->prepare_sleep());
+  pollfd descriptor{transports[2]->wait_descriptor(), POLLIN, 0};
+  transports[0]->windows()->notify();
+  CHECK(::poll(&descriptor, 1, 0) == 0);
+  transports[2]->windows()->await(transports::every_wake_bit);
+  transports[0]->windows()->notify();
+  CHECK(::poll(&descriptor, 1, 0) == 1);
+}
+
 TEST_CASE("a rank that is alone on its host has no windows") {
   auto transports =
       shm_transports(3, [](shm::Options& options) { options.host = std::to_string(options.rank); });

@@ -50,12 +50,13 @@ class ShmNeighbourState {
     ring();
   }
   void ring() noexcept {
-    const std::uint64_t sleep = theirs.head().sleeping.load(std::memory_order_relaxed);
-    if (sleep == 0 || sleep == rung_) return;
-    rung_ = sleep;
-    const std::uint64_t one = 1;
-    while (::write(bell_.get(), &one, sizeof one) < 0 && errno == EINTR) {
-    }
+    ring_if([](const SegmentHead&) { return true; });
+  }
+  // The same after stores to this rank's area. own: the bit of this rank.
+  void ring_if_awaited(std::uint64_t own) noexcept {
+    ring_if([own](const SegmentHead& head) {
+      return (head.awaited.load(std::memory_order_relaxed) & own) != 0;
+    });
   }
   // Whether the rank last waited on this core, and is not known to sleep. core: its number plus 1.
   bool runs_on(std::uint32_t core) const noexcept {
@@ -80,6 +81,16 @@ class ShmNeighbourState {
   bool busy = true;        // a link has something to do although the pair has not changed
 
  private:
+  template <class Wanted>
+  void ring_if(const Wanted& wanted) noexcept {
+    const SegmentHead& head = theirs.head();
+    const std::uint64_t sleep = head.sleeping.load(std::memory_order_acquire);
+    if (sleep == 0 || sleep == rung_ || !wanted(head)) return;
+    rung_ = sleep;
+    const std::uint64_t one = 1;
+    while (::write(bell_.get(), &one, sizeof one) < 0 && errno == EINTR) {
+    }
+  }
   void changed() noexcept { mine.changes.store(++changes_, std::memory_order_release); }
 
   base::FileDescriptor bell_;

@@ -19,6 +19,7 @@ namespace rondo::shm {
 
 struct SegmentHead {
   alignas(64) std::atomic<std::uint64_t> sleeping;  // 0: awake; else which sleep of this rank it is
+  std::atomic<std::uint64_t> awaited;               // whose stores must wake it: see Windows::await
   std::atomic<std::uint32_t> core;                  // that on which it waited last, plus 1
   alignas(64) std::atomic<std::uint32_t> left;      // not 0: it has closed in order
   std::atomic<std::uint32_t> extents;  // mask of those that its memory file has (extent.h)

@@ -320,7 +320,7 @@ bool Shm::prepare_sleep() {
   if (!windows_) return true;
   if (asleep_) look();  // the last sleep has ended without a call of progress()
   asleep_ = true;
-  own_->head().sleeping.store(++sleeps_, std::memory_order_relaxed);
+  own_->head().sleeping.store(++sleeps_, std::memory_order_release);
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (std::size_t i = 0; i < peers_.size(); ++i) {
     if (peers_[i]->changes() == peers_[i]->seen && !peers_[i]->busy) continue;

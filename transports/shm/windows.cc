@@ -93,6 +93,7 @@ ShmWindows::ShmWindows(int rank, const Segment& own,
     imports_.emplace_back(*peer);
   }
   std::ranges::sort(ranks_);
+  await(transports::every_wake_bit);
 }
 
 // The result is peers_.size() for a rank that is not a peer.
@@ -115,9 +116,14 @@ std::byte* ShmWindows::map(int rank, transports::WindowPlace place, std::size_t 
   return index < peers_.size() ? imports_[index].map(place, bytes) : nullptr;
 }
 
+void ShmWindows::await(std::uint64_t ranks) noexcept {
+  own_.head().awaited.store(ranks, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 void ShmWindows::notify() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  for (const auto& peer : peers_) peer->ring();
+  for (const auto& peer : peers_) peer->ring_if_awaited(transports::wake_bit(rank_));
 }
 
 }  // namespace rondo::shm

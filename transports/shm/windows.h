@@ -65,6 +65,7 @@ class ShmWindows final : public transports::Windows {
     for (ShmImports& one : imports_) one.catch_up();
   }
   std::byte* map(int rank, transports::WindowPlace place, std::size_t bytes) override;
+  void await(std::uint64_t ranks) noexcept override;
   void notify() noexcept override;
   // The imports of the peer with this index.
   ShmImports& imports(std::size_t peer) noexcept { return imports_[peer]; }
