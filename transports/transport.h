@@ -207,8 +207,9 @@ class Transport {
   // progress() (in a call of the sink). Bounded: it waits for the device and never for a peer.
   // Calling it again does nothing.
   // Memory from allocate() is the exception: peers that do not know of the failure yet may load and
-  // store it in their direct algorithms. So memory that is freed from now on must not be given out
-  // again.
+  // store it in their direct algorithms, and load it where a frame refers to it. No such frame
+  // finishes unless all of it had been read before. Memory that is freed from now on must not be
+  // given out again.
   virtual void halt() noexcept = 0;
   // Makes a start() that waits for other ranks end with Error(rendezvous) and this text.
   // Thread-safe.

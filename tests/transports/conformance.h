@@ -16,8 +16,17 @@
 
 namespace rondo::testing {
 
+// What a rank sends from: memory of the program, or from Transport::allocate().
+enum class Payloads { ordinary, allocated };
+
 // Makes `size` transports, one for each rank, started with one another's addresses.
-using MakeTransports = std::function<std::vector<std::unique_ptr<transports::Transport>>(int size)>;
+struct MakeTransports {
+  template <class Make>
+  MakeTransports(Make function, Payloads of_sends = Payloads::ordinary)
+      : make(std::move(function)), payloads(of_sends) {}
+  std::function<std::vector<std::unique_ptr<transports::Transport>>(int size)> make;
+  Payloads payloads;
+};
 
 struct Check {
   std::string name;
@@ -44,6 +53,10 @@ class Node final : public transports::Sink {
       : transport_(std::move(transport)) {}
 
   void send(int peer, transports::Lane lane, std::uint64_t number, std::size_t bytes);
+  // The payload of the last frame that has not been sent.
+  std::span<std::byte> unsent(int peer, transports::Lane lane) {
+    return sides_[{peer, lane}].out.back().payload;
+  }
   void expect(int peer, transports::Lane lane, const Expected& frame);
   // One round: sends what finds room, then progress. Returns whether anything moved.
   bool turn();
@@ -63,13 +76,17 @@ class Node final : public transports::Sink {
   std::vector<Broken> broken_links;
   std::vector<std::string> problems;  // what the transport did and must not do
   int held = 0, refused = 0, frames = 0, sent_later = 0;
-  bool refuse_unexpected = false;  // refuses frames that it would otherwise hold
+  bool refuse_unexpected = false;            // refuses frames that it would otherwise hold
+  Payloads payloads = Payloads::ordinary;    // of send()
+  std::function<void(std::size_t)> on_data;  // is called for each view of a borrowed frame
 
  private:
   struct Outgoing {
     std::uint64_t number = 0;
     transports::HeaderBytes header{};
-    transports::Blob payload;
+    transports::Blob own;
+    std::unique_ptr<transports::Allocation> allocation;
+    std::span<std::byte> payload;  // in one of them
     bool queued = false;
   };
   struct Side {

@@ -31,7 +31,17 @@ transports::Blob payload_of(std::uint64_t number, std::size_t bytes) {
 }
 
 void Node::send(int peer, transports::Lane lane, std::uint64_t number, std::size_t bytes) {
-  sides_[{peer, lane}].out.push_back({number, header_of(number), payload_of(number, bytes)});
+  Outgoing& frame = sides_[{peer, lane}].out.emplace_back();
+  frame.number = number;
+  frame.header = header_of(number);
+  frame.own = payload_of(number, bytes);
+  frame.payload = frame.own;
+  if (payloads == Payloads::allocated) frame.allocation = transport_->allocate(bytes);
+  if (frame.allocation) {
+    frame.payload = frame.allocation->memory();
+    std::ranges::copy(frame.own, frame.payload.begin());
+    frame.own.clear();
+  }
   ++sends_left_;
 }
 
@@ -42,8 +52,9 @@ void Node::expect(int peer, transports::Lane lane, const Expected& frame) {
 
 bool Node::push(const Key& key, Side& side) {
   bool moved = false;
-  while (!side.broken && !side.out.empty() && !side.out.front().queued) {
-    Outgoing& frame = side.out.front();
+  auto next = std::ranges::find(side.out, false, &Outgoing::queued);
+  while (!side.broken && next != side.out.end()) {
+    Outgoing& frame = *next;
     const transports::Send result =
         transport_->link(key.first, key.second).send(frame.header, frame.payload, frame.number);
     if (result == transports::Send::full) break;
@@ -56,8 +67,9 @@ bool Node::push(const Key& key, Side& side) {
       problems.push_back("a small payload borrowed");
     if (result != transports::Send::done) {
       frame.queued = true;
+      ++next;
     } else {
-      side.out.pop_front();
+      next = side.out.erase(next);
       --sends_left_;
     }
   }
@@ -103,6 +115,7 @@ transports::Header Node::arrived(transports::Link& link, const transports::Heade
 std::size_t Node::data(transports::Link& link, std::span<const std::byte> view) {
   Side& at = side(link, "data");
   const Expected& next = at.in.front();
+  if (on_data) on_data(view.size());
   if (!at.accepted) problems.push_back("data before its header");
   if (next.placed) problems.push_back("data of a placed frame");
   if (view.empty()) problems.push_back("an empty view");
@@ -135,6 +148,7 @@ void Node::sent(transports::Link& link, std::uint64_t cookie) {
     problems.push_back("sent something that was not queued");
     return;
   }
+  std::ranges::fill(at.out.front().payload, std::byte{0xdd});
   at.out.pop_front();
   --sends_left_;
   ++sent_later;
@@ -147,9 +161,10 @@ void Node::broken(transports::Link& link, std::error_code code, std::string_view
 }
 
 Group::Group(const MakeTransports& make, int size) {
-  auto transports = make(size);
+  auto transports = make.make(size);
   nodes_.reserve(transports.size());
-  for (auto& transport : transports) nodes_.emplace_back(std::move(transport));
+  for (auto& transport : transports)
+    nodes_.emplace_back(std::move(transport)).payloads = make.payloads;
 }
 
 bool Group::run_until(const std::function<bool()>& done, std::chrono::milliseconds limit) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transports/shm/incoming.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
-#include "transports/shm/outgoing.h"
+#include "transports/shm/ring.h"
 
 namespace rondo::shm {
 namespace {
@@ -12,6 +14,10 @@ namespace {
 // The most bytes that one link delivers in one call of progress(), so that no link starves another.
 constexpr std::size_t bytes_at_once = std::size_t{256} << 10;
 constexpr std::size_t piece_bytes = std::size_t{64} << 10;
+// The peer is told in steps of a quarter of the ring what has been consumed, so that a small frame
+// does not make it read this rank's cache line again. Such a step is less than the room that the
+// largest small frame leaves free. So no peer waits for room that it has not been told of.
+constexpr std::size_t lazy_steps = 4;
 
 }  // namespace
 
@@ -27,11 +33,8 @@ std::uint64_t ShmIncoming::available() const noexcept {
   return produced - consumed_;
 }
 
-// Tells the peer in steps of a quarter of the ring, so that a small frame does not make it read
-// this rank's cache line again. Such a step is less than the room that the largest small frame
-// leaves free. So no peer waits for room that it has not been told of.
-void ShmIncoming::tell_consumed() noexcept {
-  if (consumed_ - told_ < ring_bytes_ / 4) return;
+void ShmIncoming::tell_consumed(std::uint64_t step) noexcept {
+  if (consumed_ - told_ < step) return;
   told_ = consumed_;
   peer_.consumed(lane_, consumed_ / ring_unit * ring_unit);
   peer_.wake();
@@ -43,7 +46,9 @@ bool ShmIncoming::pump(transports::Sink& sink, transports::Link& link) {
   for (;;) {
     bool more = false;
     if (frames_.accepted())
-      more = deliver(sink, link);
+      more = place_awaited_        ? take_place()
+             : referenced_.empty() ? deliver(sink, link)
+                                   : deliver_referenced(sink, link);
     else if (frames_.collecting())
       more = budget_ != 0 && take_header(sink, link);
     else if (frames_.held())
@@ -67,7 +72,9 @@ bool ShmIncoming::take_header(transports::Sink& sink, transports::Link& link) {
 }
 
 void ShmIncoming::show(transports::Sink& sink, transports::Link& link) {
-  if (frames_.show(link, sink) && frames_.left() == 0) finish(sink, link);
+  if (!frames_.show(link, sink)) return;
+  place_awaited_ = has_place(frames_.left());
+  if (frames_.left() == 0) finish(sink, link);
 }
 
 bool ShmIncoming::show_again(transports::Sink& sink, transports::Link& link) {
@@ -76,6 +83,28 @@ bool ShmIncoming::show_again(transports::Sink& sink, transports::Link& link) {
   frames_.announce(next);
   show(sink, link);
   return !frames_.held();
+}
+
+// The place is copied before it is checked, because the peer may write to it afterwards.
+bool ShmIncoming::take_place() {
+  if (produced_ - consumed_ < ring_unit && available() < ring_unit) return false;
+  PayloadPlace place;
+  std::memcpy(&place, ring_ + consumed_ % ring_bytes_, sizeof place);
+  consumed_ += ring_unit;
+  place_awaited_ = false;
+  const auto& [slot, generation, offset] = place.window;
+  if (generation == 0) return true;
+  const std::size_t bytes = frames_.left();
+  if (const std::byte* const data = imports_.map(place.window, bytes); data != nullptr) {
+    referenced_ = {data, bytes};
+    return true;
+  }
+  bad_place_ = fmt::format(
+      "it sent an invalid place of a frame: {} bytes at offset {} of extent {}, which are not in "
+      "its shared memory",
+      bytes, offset, slot);
+  frames_.halt();
+  return false;
 }
 
 bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
@@ -91,14 +120,34 @@ bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
   if (frames_.left() == 0)
     finish(sink, link);
   else
-    tell_consumed();
+    tell_consumed(ring_bytes_ / lazy_steps);
+  return true;
+}
+
+// Counts bytes only if they were still the peer's when they had been read. The peer waits for the
+// end of such a frame, so it is told at once.
+bool ShmIncoming::deliver_referenced(transports::Sink& sink, transports::Link& link) {
+  const std::size_t bytes = std::min({referenced_.size(), budget_, piece_bytes});
+  if (bytes == 0) return false;
+  const std::size_t taken = frames_.take(link, sink, referenced_.first(bytes));
+  if (frames_.closed()) return false;
+  if (peer_.stopped()) {
+    cut_ = true;
+    frames_.halt();
+    return false;
+  }
+  referenced_ = referenced_.subspan(taken);
+  budget_ -= taken;
+  if (!referenced_.empty()) return true;
+  tell_consumed(ring_unit);
+  frames_.finish(link, sink);
   return true;
 }
 
 // Skips the padding after the payload, up to a whole unit.
 void ShmIncoming::finish(transports::Sink& sink, transports::Link& link) {
   consumed_ = whole_units(consumed_);
-  tell_consumed();
+  tell_consumed(ring_bytes_ / lazy_steps);
   frames_.finish(link, sink);
 }
 

@@ -5,39 +5,52 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "transports/assembler.h"
 #include "transports/shm/neighbour.h"
+#include "transports/shm/windows.h"
 #include "transports/transport.h"
 
 namespace rondo::shm {
 
-// The receiving half of a link: reads the peer's ring for this rank. The sink is shown borrowed
-// payloads in the ring itself. The length of a frame comes from the sink alone, and the peer's
-// counters are checked against the size of the ring. Thread-bound (the driver of the transport),
-// without locks. Impossible counters set corrupt(), and nothing is read any more.
+// The receiving half of a link: reads the peer's ring for this rank, and payloads that came by
+// reference where they lie in the peer's memory. The sink is shown borrowed payloads there. The
+// length of a frame comes from the sink alone. The peer's counters are checked against the size of
+// the ring, and its places against what is mapped. A wrong one sets corrupt() or bad_place(), and
+// nothing is read any more. Thread-bound (the driver of the transport), without locks.
+//
+// A peer that fails gives its callers their memory back, also under a frame by reference that is
+// being read. Such a frame never finishes: it is cut(), and the failure reaches this rank through
+// the control plane.
 class ShmIncoming {
  public:
   ShmIncoming(ShmNeighbourState& peer, transports::Lane lane, const std::byte* ring,
-              std::size_t ring_bytes) noexcept
-      : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes) {}
+              std::size_t ring_bytes, const ShmImports& imports) noexcept
+      : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes), imports_(imports) {}
 
   // Delivers what has come, a bounded number of bytes. True when anything moved.
   bool pump(transports::Sink& sink, transports::Link& link);
   // Reads nothing more.
   void halt() noexcept { frames_.halt(); }
   // True when everything that came has been delivered.
-  bool empty() const noexcept { return available() == 0 && !frames_.held(); }
+  bool empty() const noexcept { return available() == 0 && referenced_.empty() && !frames_.held(); }
   // True when no part of a frame has been taken.
   bool at_boundary() const noexcept { return frames_.collecting(); }
   // Nothing more is read: the sink holds a header, or the link is closed.
   bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
   bool shown() const noexcept { return frames_.held(); }
+  // The peer has stopped in the middle of a frame by reference, and nothing more is read.
+  bool cut() const noexcept { return cut_; }
   // True when pump() would do something.
-  bool ready() const noexcept { return !stuck() && !corrupt_ && available() != 0; }
+  bool ready() const noexcept {
+    return !stuck() && !corrupt_ && (available() != 0 || !referenced_.empty());
+  }
   // The peer's counters are impossible.
   bool corrupt() const noexcept { return corrupt_; }
+  // What is wrong with the place of a frame. Empty: nothing.
+  std::string_view bad_place() const noexcept { return bad_place_; }
   std::string_view misuse() const noexcept { return frames_.misuse(); }
 
  private:
@@ -45,18 +58,25 @@ class ShmIncoming {
   bool take_header(transports::Sink& sink, transports::Link& link);
   void show(transports::Sink& sink, transports::Link& link);
   bool show_again(transports::Sink& sink, transports::Link& link);
+  bool take_place();
   bool deliver(transports::Sink& sink, transports::Link& link);
+  bool deliver_referenced(transports::Sink& sink, transports::Link& link);
   void finish(transports::Sink& sink, transports::Link& link);
-  void tell_consumed() noexcept;
+  void tell_consumed(std::uint64_t step) noexcept;
 
   ShmNeighbourState& peer_;
   const transports::Lane lane_;
   const std::byte* const ring_;
   const std::size_t ring_bytes_;
+  const ShmImports& imports_;
   std::uint64_t consumed_ = 0, told_ = 0;
   mutable std::uint64_t produced_ = 0;  // by the peer, as last seen
   mutable bool corrupt_ = false;
   transports::Assembler frames_;
+  bool place_awaited_ = false;             // the place of the frame comes next
+  std::span<const std::byte> referenced_;  // the rest of a payload in the peer's memory
+  bool cut_ = false;
+  std::string bad_place_;
   std::size_t budget_ = 0;  // bytes that this pump() may still deliver
 };
 

@@ -23,6 +23,10 @@ bool ShmLink::progress(transports::Sink& sink) {
     break_off(sink, Errc::corrupt, "its counters in shared memory are not possible", false);
     return true;
   }
+  if (!incoming_.bad_place().empty()) {
+    break_off(sink, Errc::corrupt, incoming_.bad_place(), false);
+    return true;
+  }
   if (!incoming_.misuse().empty()) {
     break_off(sink, Errc::system, incoming_.misuse(), false);
     return true;
@@ -48,12 +52,12 @@ bool ShmLink::ready() const noexcept {
   return incoming_.ready() || outgoing_.ready() || outgoing_.corrupt() || incoming_.corrupt();
 }
 
-// Called when the peer has ended. True when every frame that came has been delivered, or when the
-// rest waits for frames that can never be sent. A link that was never used ends without a word to
-// the sink when the peer closes it in order.
+// Called when the peer has ended. True when every frame that came has been delivered, when one can
+// never finish, or when the rest waits for frames that can never be sent. A link that was never
+// used ends without a word to the sink when the peer closes it in order.
 bool ShmLink::over() const noexcept {
   if (!used_ && peer_.left()) return false;
-  return incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
+  return incoming_.empty() || incoming_.cut() || (incoming_.stuck() && outgoing_.waiting());
 }
 
 void ShmLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {

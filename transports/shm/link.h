@@ -16,12 +16,13 @@ namespace rondo::shm {
 // without locks.
 class ShmLink final : public transports::Link {
  public:
+  // windows: finds the memory of this rank. imports: the memory of the peer.
   ShmLink(ShmNeighbourState& peer, transports::Lane lane, std::byte* out, const std::byte* in,
-          std::size_t ring_bytes)
+          std::size_t ring_bytes, transports::Windows& windows, const ShmImports& imports)
       : peer_(peer),
         lane_(lane),
-        outgoing_(peer, lane, out, ring_bytes),
-        incoming_(peer, lane, in, ring_bytes) {}
+        outgoing_(peer, lane, out, ring_bytes, windows),
+        incoming_(peer, lane, in, ring_bytes, imports) {}
 
   int peer() const noexcept override { return peer_.rank; }
   transports::Lane lane() const noexcept override { return lane_; }

@@ -67,6 +67,11 @@ class ShmNeighbourState {
   }
   // Counts the changes of the rank's pair for this rank; see `seen`.
   std::uint64_t changes() const noexcept { return other.changes.load(std::memory_order_acquire); }
+  // Asked after memory of the rank has been read. False says that no caller had it back by then.
+  bool stopped() const noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return theirs.head().stopped.load(std::memory_order_relaxed) != 0;
+  }
   bool left() const noexcept { return theirs.head().left.load(std::memory_order_acquire) != 0; }
 
   const int rank;

@@ -36,21 +36,39 @@ transports::Send ShmOutgoing::refuse(std::size_t needed) noexcept {
   return transports::Send::full;
 }
 
+transports::Send ShmOutgoing::queue(std::uint64_t cookie, std::uint64_t until) noexcept {
+  ++queued_count_;
+  last_queued() = {cookie, until};
+  return transports::Send::queued;
+}
+
+void ShmOutgoing::put_unit(const void* unit) noexcept {
+  std::memcpy(ring_ + produced_ % ring_bytes_, unit, ring_unit);
+  produced_ += ring_unit;
+}
+
 transports::Send ShmOutgoing::send(const transports::HeaderBytes& header,
                                    std::span<const std::byte> payload, std::uint64_t cookie) {
-  const bool small = payload.size() <= transports::eager_bytes;
-  const std::size_t needed =
-      ring_unit + (small ? static_cast<std::size_t>(whole_units(payload.size())) : worth_beginning);
-  if (busy_ || corrupt_) return refuse(needed);
+  const bool large = has_place(payload.size());
+  const std::size_t needed = large ? ring_unit + sizeof(PayloadPlace) + worth_beginning
+                                   : ring_unit + whole_units(payload.size());
+  if (copying_ || corrupt_ || queued_count_ == most_queued) return refuse(needed);
   if (ring_bytes_ - (produced_ - consumed_) < needed && room() < needed) return refuse(needed);
-  std::memcpy(ring_ + produced_ % ring_bytes_, header.data(), header.size());
-  produced_ += ring_unit;
+  put_unit(header.data());
+  if (large) {
+    const PayloadPlace place{windows_.find(payload.data(), payload.size())};
+    put_unit(&place);
+    if (place.window.generation != 0) {
+      peer_.produced(lane_, produced_);
+      peer_.wake();
+      return queue(cookie, produced_);
+    }
+  }
   payload_ = payload;
   if (payload.empty()) peer_.produced(lane_, produced_);
-  busy_ = !put();
+  copying_ = !put();
   peer_.wake();
-  cookie_ = cookie;
-  return busy_ ? transports::Send::queued : transports::Send::done;
+  return copying_ ? queue(cookie, not_copied) : transports::Send::done;
 }
 
 // Copies as much of the payload as there is room for. True when that was all.
@@ -78,14 +96,23 @@ bool ShmOutgoing::put() {
 bool ShmOutgoing::pump(transports::Sink& sink, transports::Link& link) {
   if (corrupt_) return false;
   bool moved = false;
-  if (busy_) {
+  if (copying_) {
     const std::uint64_t before = produced_;
-    busy_ = !put();
+    copying_ = !put();
     moved = produced_ != before;
     if (moved) peer_.wake();
-    if (!busy_) sink.sent(link, cookie_);
+    if (!copying_) last_queued().until = copied;
   }
-  if (refused_ && !busy_ && room() >= needed_) {
+  if (waiting()) room();
+  while (first_is_sent()) {
+    // Out of the queue first: the sink may send the next frame from within sent().
+    const std::uint64_t cookie = queued_[first_queued_].cookie;
+    first_queued_ = (first_queued_ + 1) % most_queued;
+    --queued_count_;
+    moved = true;
+    sink.sent(link, cookie);
+  }
+  if (may_try_again()) {
     refused_ = false;
     moved = true;
   }
@@ -93,8 +120,9 @@ bool ShmOutgoing::pump(transports::Sink& sink, transports::Link& link) {
 }
 
 bool ShmOutgoing::ready() const noexcept {
-  if (corrupt_ || (!busy_ && !refused_)) return false;
-  return room() >= (busy_ ? ring_unit : needed_);
+  if (corrupt_ || (!waiting() && !refused_)) return false;
+  const std::size_t free = room();
+  return (copying_ && free >= ring_unit) || first_is_sent() || may_try_again();
 }
 
 }  // namespace rondo::shm

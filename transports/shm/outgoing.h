@@ -1,64 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "transports/shm/neighbour.h"
+#include "transports/shm/ring.h"
 #include "transports/transport.h"
 
 namespace rondo::shm {
 
-// Every frame begins at a multiple of this in its ring, and so does every payload.
-inline constexpr std::size_t ring_unit = 64;
-static_assert(transports::frame_header_bytes == ring_unit);
-constexpr std::uint64_t whole_units(std::uint64_t bytes) noexcept {
-  return (bytes + ring_unit - 1) / ring_unit * ring_unit;
-}
-
 // The sending half of a link: puts frames into this rank's ring for the peer. A small frame goes
-// whole or not at all. At most one large frame is under way; its payload is copied from the
-// caller's memory as the peer makes room. Thread-bound (the driver of the transport), without
-// locks. Impossible counters of the peer set corrupt(), and nothing is sent any more.
+// whole or not at all. A large one whose payload lies in a window goes by reference: the ring has
+// its place, and the peer reads it there. Up to most_queued frames are under way like that. At most
+// one large frame is copied through the ring, from the caller's memory as the peer makes room; no
+// frame follows it before that is done. Thread-bound (the driver of the transport), without locks.
+// Impossible counters of the peer set corrupt(), and nothing is sent any more.
 class ShmOutgoing {
  public:
+  static constexpr std::size_t most_queued = 16;
+
   ShmOutgoing(ShmNeighbourState& peer, transports::Lane lane, std::byte* ring,
-              std::size_t ring_bytes) noexcept
-      : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes) {}
+              std::size_t ring_bytes, transports::Windows& windows) noexcept
+      : peer_(peer), lane_(lane), ring_(ring), ring_bytes_(ring_bytes), windows_(windows) {}
 
   transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte> payload,
                         std::uint64_t cookie);
-  // Continues the frame under way. True when anything moved, or when there is room for the frame
+  // Continues the frames under way. True when anything moved, or when there is room for the frame
   // that was refused.
   bool pump(transports::Sink& sink, transports::Link& link);
-  // Forgets the frame under way.
+  // Forgets the frames under way.
   void halt() noexcept {
-    busy_ = refused_ = false;
+    copying_ = refused_ = false;
     payload_ = {};
+    queued_count_ = 0;
   }
-  bool waiting() const noexcept { return busy_; }
+  // The caller's memory is still needed.
+  bool waiting() const noexcept { return queued_count_ != 0; }
   // True when pump() would do something.
   bool ready() const noexcept;
   // The peer's counters are impossible.
   bool corrupt() const noexcept { return corrupt_; }
 
  private:
+  // A frame whose payload is borrowed.
+  struct Queued {
+    std::uint64_t cookie = 0;
+    std::uint64_t until = 0;  // the peer has consumed so much of the ring
+  };
+  static constexpr std::uint64_t copied = 0, not_copied = UINT64_MAX;  // for Queued::until
+
   std::size_t room() const noexcept;
+  bool first_is_sent() const noexcept {
+    return queued_count_ != 0 && queued_[first_queued_].until <= consumed_;
+  }
+  bool may_try_again() const noexcept {
+    return refused_ && !copying_ && queued_count_ < most_queued && room() >= needed_;
+  }
   transports::Send refuse(std::size_t needed) noexcept;
+  transports::Send queue(std::uint64_t cookie, std::uint64_t until) noexcept;
+  Queued& last_queued() noexcept {
+    return queued_[(first_queued_ + queued_count_ - 1) % most_queued];
+  }
+  void put_unit(const void* unit) noexcept;
   bool put();
 
   ShmNeighbourState& peer_;
   const transports::Lane lane_;
   std::byte* const ring_;
   const std::size_t ring_bytes_;
+  transports::Windows& windows_;
   std::uint64_t produced_ = 0;
   mutable std::uint64_t consumed_ = 0;  // by the peer, as last seen
   mutable bool corrupt_ = false;
-  bool busy_ = false, refused_ = false;
+  bool copying_ = false;  // the last of queued_ goes through the ring, and payload_ is its rest
+  bool refused_ = false;
   std::size_t needed_ = 0;  // room for the frame that was refused
   std::span<const std::byte> payload_;
-  std::uint64_t cookie_ = 0;
+  std::array<Queued, most_queued> queued_;
+  std::size_t first_queued_ = 0, queued_count_ = 0;
 };
 
 }  // namespace rondo::shm

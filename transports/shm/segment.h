@@ -23,6 +23,7 @@ struct SegmentHead {
   std::atomic<std::uint32_t> core;                  // that on which it waited last, plus 1
   alignas(64) std::atomic<std::uint32_t> left;      // not 0: it has closed in order
   std::atomic<std::uint32_t> extents;  // mask of those that its memory file has (extent.h)
+  std::atomic<std::uint32_t> stopped;  // not 0: its callers may have got their memory back
 };
 
 struct alignas(64) SegmentPair {

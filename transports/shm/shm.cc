@@ -99,7 +99,9 @@ class Shm final : public transports::Transport {
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
   void halt() noexcept override {
-    if (exports_) exports_->halt();
+    if (!windows_) return;
+    stop_references();
+    exports_->halt();
     for (const Links& links : links_)
       for (const auto& link : links) link->halt();
   }
@@ -111,6 +113,8 @@ class Shm final : public transports::Transport {
   host::Address own_address() const;
   void make_segment(const SegmentLayout& layout);
   void adopt(host::Peer met, Received received, std::size_t index, const SegmentLayout& layout);
+  void make_links(const SegmentLayout& layout);
+  void stop_references() noexcept;
   void watch(int descriptor, std::uint64_t which);
   void wake_up() noexcept;
   void look();
@@ -145,6 +149,7 @@ Shm::Shm(const Options& options)
 Shm::~Shm() {
   if (::getpid() != process_) return;  // a forked child
   if (!windows_) return;
+  stop_references();
   own_->head().left.store(1, std::memory_order_release);
   exports_->close();
 }
@@ -206,6 +211,7 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
     peers.push_back({peer->socket.get(), &peer->mine.extents, &peer->other.extents});
   exports_ = std::make_shared<host::Exports>(own_->head().extents, peers);
   windows_.emplace(options_.rank, *own_, peers_, exports_);
+  make_links(layout);
 }
 
 void Shm::make_segment(const SegmentLayout& layout) {
@@ -221,11 +227,24 @@ void Shm::adopt(host::Peer met, Received received, std::size_t index, const Segm
   peers_.push_back(std::make_unique<ShmNeighbourState>(
       met.rank, index, Segment(layout, std::move(received.segment)), own_->pair(index), own_index_,
       std::move(received.bell), std::move(met.socket), met.process));
-  Links& links = links_.emplace_back();
-  for (const transports::Lane lane : transports::link_lanes)
-    links[static_cast<std::size_t>(lane)] = std::make_unique<ShmLink>(
-        *peers_.back(), lane, own_->ring(index, lane), peers_.back()->theirs.ring(own_index_, lane),
-        layout.ring_bytes());
+}
+
+void Shm::make_links(const SegmentLayout& layout) {
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    ShmNeighbourState& peer = *peers_[i];
+    Links& links = links_.emplace_back();
+    for (const transports::Lane lane : transports::link_lanes)
+      links[static_cast<std::size_t>(lane)] = std::make_unique<ShmLink>(
+          peer, lane, own_->ring(peer.index, lane), peer.theirs.ring(own_index_, lane),
+          layout.ring_bytes(), *windows_, windows_->imports(i));
+  }
+}
+
+// Comes before the callers get their memory back: what a peer reads by reference after this does
+// not count.
+void Shm::stop_references() noexcept {
+  own_->head().stopped.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 void Shm::watch(int descriptor, std::uint64_t which) {
