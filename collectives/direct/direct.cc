@@ -87,7 +87,7 @@ void DirectLane::clear() noexcept {
 }
 
 bool DirectLane::Form::serves(const engine::DirectOperation& operation) const noexcept {
-  return lasts && operation.offsets().empty() && signature == operation.signature &&
+  return lasts && operation.blocks().empty() && signature == operation.signature &&
          posted == operation.posted;
 }
 
@@ -107,11 +107,11 @@ void DirectLane::make_form(const engine::DirectOperation& operation) {
     form_->hash = hash_of(operation.posted);
   form_->posted = operation.posted;
   form_->signature = s;
-  form_->lasts = operation.offsets().empty();
+  form_->lasts = operation.blocks().empty();
   form_->roles = Roles(schedules::without_counts(s.operation), s.root, rank_, size_);
   form_->element = size_of(s.type);
   form_->shape =
-      DirectShape(s, size_, operation.offsets(), slot_chunk_bytes(s, direct_slot_bytes(lane_)));
+      DirectShape(s, size_, operation.blocks(), slot_chunk_bytes(s, direct_slot_bytes(lane_)));
   const bool reducing = form_->roles.reducing();
   const bool barrier = form_->roles.plain() == Collective::barrier;
   const std::size_t most = barrier ? 0 : most_in_bytes();
@@ -145,8 +145,7 @@ CallRules DirectLane::rules_of(const engine::DirectOperation& operation) {
 
 void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
   const Form& form = this->form(*next_);
-  if (form.eager)
-    base::copy_bytes(flags_.area(rank_).value(form.ring, number), next_->in, next_->in_bytes);
+  if (form.eager) post_value(flags_.area(rank_).value(form.ring, number));
   write_details(sequence);
 }
 
@@ -200,7 +199,7 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   uses_windows_ = ways.in_windows || ways.out_windows;
   if (!ways.slots) {
     form_->lasts = false;
-    form_->shape = DirectShape(operation.signature, size_, operation.offsets(),
+    form_->shape = DirectShape(operation.signature, size_, operation.blocks(),
                                std::max(window_chunk_bytes, least_window_part * size_));
   }
   return {ways, form_->shape.chunks()};

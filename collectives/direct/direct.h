@@ -106,6 +106,7 @@ class DirectLane {
   void post_more();
   CallRules rules_of(const engine::DirectOperation& operation);
   void write_post(std::uint64_t sequence, std::uint64_t number);
+  void post_value(std::byte* to) const noexcept;
   void write_details(std::uint64_t sequence);
   Agreement agree(std::uint64_t sequence);
   void finish_value(std::uint64_t number);

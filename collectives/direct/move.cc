@@ -17,7 +17,7 @@ constexpr std::size_t block_bytes = std::size_t{8} << 10;
 
 // Bytes of a rank's input that others may read.
 std::size_t DirectLane::in_bytes(std::size_t rank) const noexcept {
-  return (form_->roles.gathers() ? form_->shape.block_count(rank) : form_->shape.total()) *
+  return (form_->roles.gathers() ? form_->shape.block_count(rank) : form_->shape.end()) *
          form_->element;
 }
 
@@ -58,6 +58,20 @@ void DirectLane::reduce(std::byte* out, std::size_t count) {
   }
 }
 
+// Writes the value of the newest operation for its post. Blocks with gaps between them lie there
+// without gaps.
+void DirectLane::post_value(std::byte* to) const noexcept {
+  if (form_->roles.gathers() || next_->blocks().empty()) {
+    base::copy_bytes(to, next_->in, next_->in_bytes);
+    return;
+  }
+  for (const schedules::Range& block : next_->blocks()) {
+    const std::size_t bytes = block.count * form_->element;
+    base::copy_bytes(to, next_->in + block.offset * form_->element, bytes);
+    to += bytes;
+  }
+}
+
 void DirectLane::finish_value(std::uint64_t number) {
   if (form_->roles.plain() == Collective::barrier) return;
   if (form_->roles.reducing()) return reduce_values(number);
@@ -87,8 +101,10 @@ void DirectLane::reduce_values(std::uint64_t number) {
   const bool scatter = form_->roles.scatters();
   const std::size_t count = scatter ? form_->shape.block_count(rank_) : s.count;
   if (count == 0) return;
-  const std::size_t own = scatter ? form_->shape.block_offset(rank_) * form_->element : 0;
-  for (std::size_t peer = 0; peer < size_; ++peer) sources_[peer] = value_of(peer, number) + own;
+  const std::size_t own = scatter ? form_->shape.block_offset(rank_) : 0,
+                    posted = scatter ? form_->shape.packed_offset(rank_) : 0;
+  for (std::size_t peer = 0; peer < size_; ++peer)
+    sources_[peer] = value_of(peer, number) + (peer == rank_ ? own : posted) * form_->element;
   reduce(first_->out, count);
   bytes_loaded_ += count * form_->element * (size_ - 1);
 }

@@ -16,22 +16,36 @@ std::size_t round_up(std::size_t value, std::size_t step) noexcept {
 }  // namespace
 
 DirectShape::DirectShape(const schedules::Signature& s, std::size_t ranks,
-                         std::span<const std::size_t> offsets, std::size_t most_bytes) noexcept
+                         std::span<const schedules::Range> blocks, std::size_t most_bytes) noexcept
     : count_(schedules::cut_elements(s.operation, s.count, ranks)),
       element_(size_of(s.type)),
       parts_(ranks),
       blocked_(schedules::is_blocked(s.operation)),
       own_slot_(base::traits_of(s.operation).gathers()),
-      offsets_(offsets) {
+      blocks_(blocks) {
   if (s.operation == Collective::broadcast) parts_ = 1;
-  if (!offsets_.empty()) {
+  if (!blocks_.empty()) {
     count_ = 0;
-    for (std::size_t i = 0; i < parts_; ++i) count_ = std::max(count_, block_count(i));
+    for (const schedules::Range& block : blocks_) count_ = std::max(count_, block.count);
   }
   const std::size_t in_slot = blocked_ && !own_slot_ ? std::max<std::size_t>(parts_, 1) : 1;
   const std::size_t most = std::max(line, most_bytes / in_slot / line * line) / element_;
   chunk_ = std::min(most, std::max<std::size_t>(count_, 1));
   chunks_ = count_ == 0 ? 0 : (count_ - 1) / chunk_ + 1;
+}
+
+std::size_t DirectShape::packed_offset(std::size_t index) const noexcept {
+  if (blocks_.empty()) return index * count_;
+  std::size_t elements = 0;
+  for (const schedules::Range& block : blocks_.first(index)) elements += block.count;
+  return elements;
+}
+
+std::size_t DirectShape::end() const noexcept {
+  if (blocks_.empty()) return total();
+  std::size_t end = 0;
+  for (const schedules::Range& block : blocks_) end = std::max(end, block.offset + block.count);
+  return end;
 }
 
 DirectPart DirectShape::part(std::uint64_t chunk, std::size_t index) const noexcept {

@@ -96,7 +96,7 @@ const schedules::Program& Engine::program(const schedules::Call& call) {
 // Returns null if the links carry the whole call.
 TwoLevelOwner* Engine::two_level(const schedules::Call& call) {
   auto& owner = two_level_[static_cast<std::size_t>(call.priority)];
-  return owner && TwoLevelOwner::runs(call.signature) ? &*owner : nullptr;
+  return owner && owner->runs(call.signature) ? &*owner : nullptr;
 }
 
 // The result has one reference: the engine's, until the operation has ended.
@@ -148,7 +148,7 @@ Operation& Engine::start_scheduled(const schedules::Call& call) {
     operation.run.begin(program(call), call, options_.rank, options_.size, room_);
   operation.start(call, its_calls.take_number());
   TwoLevelOwner* const inside = two_level(call);
-  operation.two_level = inside != nullptr;
+  operation.ends_in_memory = inside != nullptr && TwoLevelOwner::ends(call.signature);
   static_cast<void>(taken.release());
   if (!enlist(operation, inside != nullptr ? static_cast<OperationOwner&>(*inside) : owner))
     return operation;

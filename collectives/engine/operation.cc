@@ -66,10 +66,12 @@ std::string CollectiveOperation::describe(std::string_view transport) const {
 }
 
 void DirectOperation::keep_counts(const schedules::Call& call) {
-  offsets_.clear();
-  if (call.counts.empty()) return;
-  offsets_.push_back(0);
-  for (const std::size_t count : call.counts) offsets_.push_back(offsets_.back() + count);
+  blocks_.clear();
+  std::size_t end = 0;
+  for (const std::size_t count : call.counts) {
+    blocks_.push_back({end, count});
+    end += count;
+  }
 }
 
 }  // namespace rondo::engine

@@ -141,9 +141,9 @@ class ScheduledOperation final : public CollectiveOperation {
 
   Run run;
   ScheduledOperation* next = nullptr;  // in ScheduledLane
-  // The links carry only a part of it, and TwoLevelOwner does the rest.
-  bool two_level = false;
-  // For TwoLevelOwner, for each of its stages: segments done, and the next operation there.
+  // TwoLevelOwner ends it, and not the links.
+  bool ends_in_memory = false;
+  // For TwoLevelOwner, for each of its stages: parts done, and the next operation there.
   struct Stage {
     std::uint64_t done = 0;
     ScheduledOperation* next = nullptr;
@@ -165,10 +165,14 @@ class DirectOperation final : public CollectiveOperation {
     CollectiveOperation::start(call, its_number);
     posted = whole;
   }
-  // Comes before start(): it can throw.
+  // One of these comes before start(): it can throw. keep_counts() takes the counts of the call, if
+  // it has any: then blocks lie side by side.
   void keep_counts(const schedules::Call& call);
-  // Where each rank's block starts, and where the last one ends. Empty where all counts are alike.
-  std::span<const std::size_t> offsets() const noexcept { return offsets_; }
+  void keep_blocks(std::span<const schedules::Range> blocks) {
+    blocks_.assign(blocks.begin(), blocks.end());
+  }
+  // Where each rank's block lies in the whole buffer. Empty where all counts are alike.
+  std::span<const schedules::Range> blocks() const noexcept { return blocks_; }
 
   schedules::Signature posted;  // what the posts compare
   // In direct::DirectLane:
@@ -176,7 +180,7 @@ class DirectOperation final : public CollectiveOperation {
   DirectOperation* next_direct = nullptr;
 
  private:
-  std::vector<std::size_t> offsets_;
+  std::vector<schedules::Range> blocks_;
 };
 
 // Holds one reference, and drops it unless it is released.

@@ -15,7 +15,7 @@ void Run::begin(const schedules::Program& program, const schedules::Call& call, 
   in_ = call.in;
   out_ = call.out;
   rank_ = static_cast<std::uint32_t>(rank);
-  limit_ = no_limit;
+  limit_ = {};
   element_ = size_of(signature_.type);
   lay_out(call, program.slices(), size);
   pair_ = traits_->reduces
@@ -25,7 +25,7 @@ void Run::begin(const schedules::Program& program, const schedules::Call& call, 
   progress_.begin(program, layout_.segments(), room);
   const bool staged = std::any_of(
       program.steps().begin(), program.steps().end(), [&](const schedules::ProgramStep& s) {
-        return s.slice < program.slices() && s.writes() && !out_covers(s.slice);
+        return s.slice < program.slices() && (s.written || s.writes()) && !out_covers(s.slice);
       });
   staging_ = nullptr;
   staging_needed_ = staged ? progress_.window() * layout_.segment_span() * element_ : 0;
@@ -95,7 +95,7 @@ std::optional<transports::Receive> Run::receivable(int peer, std::size_t ahead) 
 }
 
 std::optional<transports::Receive> Run::receivable(const FramePlace& place) const noexcept {
-  if (place.segment >= limit_ || !progress_.may_begin(place)) return std::nullopt;
+  if (held_back(place) || !progress_.may_begin(place)) return std::nullopt;
   const std::size_t bytes = bytes_of(place);
   if (bytes == 0) return transports::Receive{};
   const schedules::ProgramStep& s = step(place);
@@ -137,7 +137,7 @@ void Run::received(int peer) noexcept {
 
 std::optional<Outgoing> Run::sendable(int peer) const noexcept {
   const FramePlace place = progress_.next_send(peer);
-  if (place.segment >= limit_ || !progress_.may_send(place)) return std::nullopt;
+  if (held_back(place) || !progress_.may_send(place)) return std::nullopt;
   const std::size_t bytes = bytes_of(place);
   if (bytes == 0) return Outgoing{place, {}};
   const schedules::ProgramStep& s = step(place);

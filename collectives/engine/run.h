@@ -42,9 +42,9 @@ class Run {
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept { staging_ = staging; }
 
-  // Holds back all frames of segment `segments` and later ones, whose first values are not there
-  // yet. begin() removes the limit.
-  void limit(std::uint64_t segments) noexcept { limit_ = segments; }
+  // Holds back all frames of later segments, and in this segment those of the given step and later
+  // ones: their first values are not there yet. begin() removes the limit.
+  void limit(std::uint64_t segment, std::uint32_t step) noexcept { limit_ = {segment, step}; }
   std::uint64_t segments() const noexcept { return layout_.segments(); }
   // The segments whose steps are done, those that have been opened, and the most between the two.
   std::uint64_t segments_done() const noexcept { return progress_.base(); }
@@ -52,10 +52,20 @@ class Run {
   std::uint64_t segments_open() const noexcept {
     return std::min(progress_.base() + progress_.window(), layout_.segments());
   }
+  // How many segments, from the first on, may have values by now. Where values need staging memory,
+  // that memory must be there, and only segments that are open have a place in it.
+  std::uint64_t segments_with_room() const noexcept {
+    if (staging_needed_ == 0) return segments();
+    return waits_for_staging() ? 0 : segments_open();
+  }
   // Returns the elements of the buffer that the segment has of the slice.
   schedules::Range place(std::uint64_t segment, std::uint32_t slice) const noexcept {
     return layout_.in_buffer(segment, slice);
   }
+  // Where this rank's input of the slice lies, and where its value does. The input must have the
+  // slice. A value may be written when segments_with_room() allows it.
+  const std::byte* input(std::uint64_t segment, std::uint32_t slice) const noexcept;
+  std::byte* value(std::uint64_t segment, std::uint32_t slice) const noexcept;
   // The factor by which inputs are multiplied before they are combined.
   double input_factor() const noexcept { return pair_.input_factor(); }
 
@@ -87,16 +97,21 @@ class Run {
   void send_finished(const FramePlace& place) noexcept;
 
  private:
-  static constexpr std::uint64_t no_limit = std::numeric_limits<std::uint64_t>::max();
+  struct Limit {
+    std::uint64_t segment = std::numeric_limits<std::uint64_t>::max();
+    std::uint32_t step = 0;
+  };
 
   const schedules::ProgramStep& step(const FramePlace& place) const noexcept {
     return progress_.step(place);
   }
+  bool held_back(const FramePlace& place) const noexcept {
+    return place.segment > limit_.segment ||
+           (place.segment == limit_.segment && place.step >= limit_.step);
+  }
   std::optional<transports::Receive> receivable(const FramePlace& place) const noexcept;
   void lay_out(const schedules::Call& call, std::uint32_t slices, int size);
   bool out_covers(std::uint32_t slice) const noexcept;
-  const std::byte* input(std::uint64_t segment, std::uint32_t slice) const noexcept;
-  std::byte* value(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::size_t count(std::uint64_t segment, std::uint32_t slice) const noexcept;
   void keep_local(std::uint64_t segment, const schedules::ProgramStep& step) noexcept;
   auto keeper() noexcept {
@@ -117,7 +132,7 @@ class Run {
   std::size_t staging_needed_ = 0;
   std::size_t element_ = 1;
   std::uint32_t rank_ = 0;
-  std::uint64_t limit_ = no_limit;
+  Limit limit_;
   std::vector<std::size_t> consumed_;  // by peer: bytes combined of the frame that is arriving
 };
 

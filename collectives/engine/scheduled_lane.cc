@@ -81,7 +81,7 @@ void ScheduledLane::remove(ScheduledOperation& operation) noexcept {
 
 void ScheduledLane::finish(ScheduledOperation& operation) {
   remove(operation);
-  if (operation.two_level) return;
+  if (operation.ends_in_memory) return;
   calls_.ended(operation);
   host_.finished(operation);
 }
@@ -116,8 +116,9 @@ void ScheduledLane::settle_sending(Channel& c) {
   senders_.erase(std::find(senders_.begin(), senders_.end(), &c));
 }
 
-void ScheduledLane::grant_staging() {
-  if (staging_waiters_ == 0 || staging_owner_ != nullptr) return;
+// True when an operation has got the memory: TwoLevelOwner may wait for that.
+bool ScheduledLane::grant_staging() {
+  if (staging_waiters_ == 0 || staging_owner_ != nullptr) return false;
   for (ScheduledOperation* operation = first_; operation != nullptr; operation = operation->next) {
     if (!operation->run.waits_for_staging()) continue;
     if (staging_.size() < operation->run.staging_bytes_needed())
@@ -125,13 +126,13 @@ void ScheduledLane::grant_staging() {
     operation->run.give_staging(staging_.data());
     staging_owner_ = operation;
     --staging_waiters_;
-    return;
+    return true;
   }
+  return false;
 }
 
 bool ScheduledLane::run() {
-  grant_staging();
-  bool moved = false;
+  bool moved = grant_staging();
   for (std::size_t i = 0; i < senders_.size();) {
     Channel* const channel = senders_[i];
     moved |= send_ready(*channel);

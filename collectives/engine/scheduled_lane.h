@@ -95,7 +95,7 @@ class ScheduledLane final : public LinkOwner {
   void corrupt(const Channel& channel, std::string_view what);
   void check_loss(const Channel& channel, base::TimePoint now);
   bool run();
-  void grant_staging();
+  bool grant_staging();
 
   const Options options_;
   LaneCalls& calls_;

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/schedules/schedules.h"
-
 namespace rondo::engine {
 
 namespace {
@@ -18,12 +16,12 @@ std::span<const int> ranks_beside(int rank, const schedules::Hosts& hosts) {
   return hosts.on(hosts.host(rank));
 }
 
-std::vector<std::uint32_t> first_slices(int ranks, const schedules::Hosts& hosts) {
-  std::vector<std::uint32_t> slices;
-  for (int local = 0; local <= ranks; ++local)
-    slices.push_back(schedules::number(schedules::first_rail(local, ranks, hosts.most_on_a_host()) *
-                                       hosts.count()));
-  return slices;
+std::array<std::vector<schedules::Row>, collective_count> all_rows(int rank,
+                                                                   const schedules::Hosts& hosts) {
+  std::array<std::vector<schedules::Row>, collective_count> rows;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    rows[i] = schedules::rows_inside(static_cast<Collective>(i), hosts.host(rank), hosts);
+  return rows;
 }
 
 }  // namespace
@@ -33,8 +31,8 @@ TwoLevelOwner::TwoLevelOwner(transports::Windows& windows, const Options& option
     : priority_(options.priority),
       ranks_(ranks_beside(options.rank, options.hosts).begin(),
              ranks_beside(options.rank, options.hosts).end()),
-      local_(schedules::number(options.hosts.local(options.rank))),
-      first_slices_(first_slices(static_cast<int>(ranks_.size()), options.hosts)),
+      local_(static_cast<std::size_t>(options.hosts.local(options.rank))),
+      rows_(all_rows(options.rank, options.hosts)),
       calls_(calls),
       links_(links),
       host_(host),
@@ -42,14 +40,15 @@ TwoLevelOwner::TwoLevelOwner(transports::Windows& windows, const Options& option
                     std::move(parts[sums])},
               Stage{{windows, {options.rank, ranks_, direct::DirectUse::copies}, priority_},
                     std::move(parts[copies])}},
-      counts_(ranks_.size()) {}
+      blocks_(ranks_.size()) {}
 
 void TwoLevelOwner::begin(ScheduledOperation& operation) {
-  operation.run.limit(0);
-  for (std::size_t i = 0; i < stages_.size(); ++i) {
-    Stage& stage = stages_[i];
-    operation.stages[i] = {};
-    (stage.first == nullptr ? stage.first : stage.last->stages[i].next) = &operation;
+  for (const Which which : {sums, copies}) {
+    if (!has_stage(which, operation.signature.operation)) continue;
+    if (which == sums) operation.run.limit(0, 0);
+    Stage& stage = stages_[which];
+    operation.stages[which] = {};
+    (stage.first == nullptr ? stage.first : stage.last->stages[which].next) = &operation;
     stage.last = &operation;
   }
 }
@@ -89,61 +88,92 @@ TwoLevelOwner::Outcome TwoLevelOwner::run(Which which) {
   return outcome;
 }
 
-// Begins the part for the next segment of the first call, if the segment is ready for this stage.
+// The ranks of a host take the parts in one order, which depends on the call alone. In an
+// all_gather the blocks of this host come first, in all segments: no link brings them.
+TwoLevelOwner::Part TwoLevelOwner::next_part(Which which) const noexcept {
+  const ScheduledOperation& whole = *stages_[which].first;
+  const std::uint64_t done = whole.stages[which].done, segments = whole.run.segments();
+  const std::size_t count = rows(whole.signature.operation).size();
+  if (!base::traits_of(whole.signature.operation).gathers())
+    return {done / count, done % count, which == sums};
+  if (done < segments) return {done, 0, true};
+  return {(done - segments) / (count - 1), 1 + (done - segments) % (count - 1), false};
+}
+
 // Sums run ahead of the links by as many segments as these hold, so links find the next sums ready.
+// Sums that lie in staging memory run ahead only as far as it reaches.
+bool TwoLevelOwner::ready(Which which, const Part& part) const noexcept {
+  const Run& run = stages_[which].first->run;
+  if (which == copies) return part.of_inputs || part.segment < run.segments_done();
+  return part.segment < std::min(run.segments_open() + run.window(), run.segments_with_room());
+}
+
+// Begins the next part of the first call, if it is ready.
 bool TwoLevelOwner::begin_part(Which which) {
   Stage& stage = stages_[which];
   if (stage.first == nullptr) return false;
+  const Part part = next_part(which);
+  if (!ready(which, part)) return false;
   const ScheduledOperation& whole = *stage.first;
-  const std::uint64_t segment = whole.stages[which].done;
-  const std::uint64_t ready =
-      which == sums ? whole.run.segments_open() + whole.run.window() : whole.run.segments_done();
-  if (segment >= std::min(ready, whole.run.segments())) return false;
-
-  const auto start_of = [&](std::size_t local) {
-    return whole.run.place(segment, first_slices_[local]).offset;
-  };
-  const schedules::Range last = whole.run.place(segment, first_slices_.back() - 1);
-  const std::size_t start = start_of(0), end = last.offset + last.count;
-  for (std::size_t local = 0; local < counts_.size(); ++local)
-    counts_[local] = (local + 1 < counts_.size() ? start_of(local + 1) : end) - start_of(local);
-
-  const std::size_t element = size_of(whole.signature.type);
-  std::byte* const own = whole.out + start_of(local_) * element;
-  const std::size_t own_bytes = counts_[local_] * element, bytes = (end - start) * element;
+  const Run& run = whole.run;
+  const schedules::Row& row = rows(whole.signature.operation)[part.row];
   schedules::Call call;
   call.signature = whole.signature;
-  call.signature.count = end - start;
-  call.counts = counts_;
+  call.signature.count = 0;
+  for (std::size_t local = 0; local < row.size(); ++local) {
+    const auto [first, end] = row[local];
+    blocks_[local] = {};
+    if (first == end) continue;
+    const schedules::Range last = run.place(part.segment, end - 1);
+    const std::size_t start = run.place(part.segment, first).offset;
+    blocks_[local] = {start, last.offset + last.count - start};
+    call.signature.count += blocks_[local].count;
+  }
+  const schedules::Slices own = row[local_];
+  const std::size_t own_bytes = blocks_[local_].count * size_of(whole.signature.type);
+  // A rank without slices in this row neither gives nor gets any bytes there.
+  std::byte* const value = own.first == own.end ? whole.out : run.value(part.segment, own.first);
   call.priority = priority_;
   if (which == sums) {
     // The last hop between hosts finishes the result.
     call.signature.operation = Collective::reduce_scatter_v;
     if (call.signature.op == ReduceOp::mean) call.signature.op = ReduceOp::sum;
-    call.signature.scale = whole.run.input_factor();
-    call.in = whole.in + start * element;
-    call.in_bytes = bytes;
-    call.out = own;
+    call.signature.scale = run.input_factor();
+    call.in = whole.in;
+    call.in_bytes = whole.in_bytes;
+    call.out = value;
     call.out_bytes = own_bytes;
   } else {
     call.signature.operation = Collective::all_gather_v;
-    call.in = own;
+    call.in = part.of_inputs ? run.input(part.segment, own.first) : value;
     call.in_bytes = own_bytes;
-    call.out = whole.out + start * element;
-    call.out_bytes = bytes;
+    call.out = whole.out;
+    call.out_bytes = whole.out_bytes;
   }
-  stage.part->keep_counts(call);
-  stage.part->start_part(call, whole.signature, whole.number);
-  stage.lane.begin(*stage.part);
+  stage.operation->keep_blocks(blocks_);
+  stage.operation->start_part(call, whole.signature, whole.number);
+  stage.lane.begin(*stage.operation);
   return true;
+}
+
+// Steps come in the order of the rows, so a row that is summed lets its steps begin.
+void TwoLevelOwner::limit_links(ScheduledOperation& whole) const noexcept {
+  const Rows& rows = this->rows(whole.signature.operation);
+  const std::uint64_t done = whole.stages[sums].done;
+  std::uint32_t steps = 0;
+  for (std::size_t row = 0; row < done % rows.size(); ++row)
+    for (std::uint32_t slice = rows[row][local_].first; slice < rows[row][local_].end; ++slice)
+      steps += static_cast<std::uint32_t>(whole.run.program().chain(slice).size());
+  whole.run.limit(done / rows.size(), steps);
 }
 
 void TwoLevelOwner::end_part(Which which) {
   Stage& stage = stages_[which];
   ScheduledOperation& whole = *stage.first;
+  const std::size_t count = rows(whole.signature.operation).size();
   const std::uint64_t done = ++whole.stages[which].done;
-  if (which == sums) whole.run.limit(done);
-  if (done < whole.run.segments()) return;
+  if (which == sums) limit_links(whole);
+  if (done < whole.run.segments() * count) return;
   stage.first = whole.stages[which].next;
   if (which == sums) return;
   calls_.ended(whole);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs what the ranks of one host do for each other in two-level all-reduces, in memory that they
-// share. First they sum each segment, so that each rank has the host's sums of its rails. Then
-// ScheduledLane carries these sums round the hosts. Finally the ranks copy the results of each
-// other's rails. Sums and copies are direct operations (reduce_scatter_v, all_gather_v). They have
-// posts and slots of their own. So the sums of later segments and calls do not wait for copies,
-// which wait for the network.
+// Runs what the ranks of one host do for each other in two-level operations, in memory that they
+// share. There are two stages, and the links of ScheduledLane work between them:
+//   sums    Where the operation reduces, the ranks sum each segment, so that each rank has the
+//           host's sums of its rails. The links carry these sums round the hosts.
+//   copies  The ranks copy what each other's rails have brought. In a reduce_scatter there is
+//           nothing to copy: the links bring each rank its own block. In an all_gather the ranks
+//           also copy their own blocks, without waiting for the links.
+// A segment of a stage has a part for each row of rows_inside() in schedules.h. Each part is one
+// direct operation (reduce_scatter_v, all_gather_v). The stages have posts and slots of their own.
+// So the sums of later segments and calls do not wait for copies, which wait for the network.
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
 #pragma once
@@ -18,6 +22,7 @@
 #include "collectives/engine/lane_calls.h"
 #include "collectives/engine/owner.h"
 #include "collectives/engine/scheduled_lane.h"
+#include "collectives/schedules/schedules.h"
 
 namespace rondo::engine {
 
@@ -39,15 +44,21 @@ class TwoLevelOwner final : public OperationOwner {
   TwoLevelOwner& operator=(const TwoLevelOwner&) = delete;
 
   // Whether it runs such a call.
-  static bool runs(const schedules::Signature& signature) noexcept {
+  bool runs(const schedules::Signature& signature) const noexcept {
     return signature.algorithm == schedules::Algorithm::two_level &&
-           signature.operation == Collective::all_reduce;
+           !rows(signature.operation).empty();
+  }
+  // Whether it ends such a call, which it runs: the copies come last. Otherwise the links end it.
+  static bool ends(const schedules::Signature& signature) noexcept {
+    return has_stage(copies, signature.operation);
   }
   // Comes before ScheduledLane::begin(): the links wait for the sums of each segment. The program
   // of the run is one for Inside::memory.
   void begin(ScheduledOperation& operation);
 
-  bool advance() override { return stages_[copies].first != nullptr && run(); }
+  bool advance() override {
+    return (stages_[sums].first != nullptr || stages_[copies].first != nullptr) && run();
+  }
   void clear() noexcept override;
   // See DirectLane::awaited().
   std::uint64_t awaited() const noexcept {
@@ -59,29 +70,45 @@ class TwoLevelOwner final : public OperationOwner {
 
  private:
   enum Which : std::size_t { sums, copies };
-  // Calls go through both stages in the order of their start.
+  // Calls go through each stage in the order of their start.
   struct Stage {
     direct::DirectLane lane;
-    Taken<DirectOperation> part;  // of the first call: its segment stages[..].done
+    Taken<DirectOperation> operation;  // does the parts of calls, one after the other
     ScheduledOperation *first = nullptr, *last = nullptr;
   };
+  struct Part {
+    std::uint64_t segment = 0;
+    std::size_t row = 0;
+    bool of_inputs = false;  // it combines or copies what the call has put in, not what links bring
+  };
+  using Rows = std::vector<schedules::Row>;
   enum class Outcome { nothing, moved, refused };
 
+  static bool has_stage(Which which, Collective operation) noexcept {
+    const base::Traits& traits = base::traits_of(operation);
+    return which == sums ? traits.reduces : !traits.scatters();
+  }
+  const Rows& rows(Collective operation) const noexcept {
+    return rows_[static_cast<std::size_t>(operation)];
+  }
+  Part next_part(Which which) const noexcept;
+  bool ready(Which which, const Part& part) const noexcept;
   bool run();
   Outcome run(Which which);
   bool begin_part(Which which);
   void end_part(Which which);
+  void limit_links(ScheduledOperation& whole) const noexcept;
   void refuse(const Stage& stage);
 
   const Priority priority_;
-  const std::vector<int> ranks_;             // of this host
-  const std::uint32_t local_;                // the place of this rank among them
-  std::vector<std::uint32_t> first_slices_;  // of each rank of the host, and the number of slices
+  const std::vector<int> ranks_;                   // of this host
+  const std::size_t local_;                        // the place of this rank among them
+  const std::array<Rows, collective_count> rows_;  // by operation
   LaneCalls& calls_;
   const ScheduledLane& links_;
   OwnerHost& host_;
   std::array<Stage, 2> stages_;
-  std::vector<std::size_t> counts_;  // of the part that begins, by rank of the host
+  std::vector<schedules::Range> blocks_;  // of the part that begins, by rank of the host
 };
 
 }  // namespace rondo::engine

@@ -20,7 +20,7 @@ Program::Program(Collective operation, Algorithm algorithm, int root, int rank, 
   if (inside == Inside::memory) schedule = between_hosts(schedule, rank, hosts);
   tables_ = std::make_unique<FrameTables>(schedule.rounds, depth);
   build(schedule, *tables_);
-  if (inside == Inside::memory)
+  if (inside == Inside::memory && is_reducing(operation))
     for (ProgramStep& step : steps_) step.written = true;
   for (std::size_t i = 0; i < peers_.size(); ++i)
     index_[static_cast<std::size_t>(peers_[i].rank)] = static_cast<int>(i);

@@ -53,8 +53,9 @@ enum class Inside : std::uint8_t { links, memory };
 class Program {
  public:
   // For the engine: finds peers by rank, and knows which frames carry inputs. Inside::memory is for
-  // a two-level all-reduce on a host with several ranks. Then the program has only the steps
-  // between hosts, and their first values are not inputs but sums of this host's inputs.
+  // two levels on a host with several ranks, where rows_inside() has rows. Then the program has
+  // only the steps between hosts. Where the operation reduces, their first values are not inputs
+  // but sums of this host's inputs.
   Program(Collective operation, Algorithm algorithm, int root, int rank, int size,
           std::uint32_t depth, const Hosts& hosts = {}, Inside inside = Inside::links);
   // For the checker and the simulator: the steps only, in as little memory as possible. Takes any

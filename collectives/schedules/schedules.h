@@ -4,6 +4,8 @@
 // and require two ranks or more.
 #pragma once
 
+#include <vector>
+
 #include "collectives/schedules/schedule.h"
 
 namespace rondo::schedules {
@@ -67,14 +69,27 @@ Schedule two_level_reduce(int rank, int size, int root, const Hosts& hosts);
 Schedule two_level_broadcast(int rank, int size, int root, const Hosts& hosts);
 Schedule two_level_barrier(int rank, int size, const Hosts& hosts);
 
-// Returns the first rail of a two-level all-reduce that belongs to the rank with this local number
-// on a host of `ranks` ranks. Its rails end before the first rail of the next local number.
-constexpr int first_rail(int local, int ranks, int rails) noexcept {
-  return (local * rails + ranks - 1) / ranks;
-}
 // Returns the steps between hosts of a two-level schedule: all that the links carry where the ranks
-// of this host sum and copy in memory that they share. Slices and rounds stay, so these links carry
-// the same frames in the same order.
+// of this host sum and copy in memory that they share. Steps without a peer are left out too.
+// Slices and rounds stay, so these links carry the same frames in the same order.
 Schedule between_hosts(const Schedule& schedule, int rank, const Hosts& hosts);
+
+// Slices that lie side by side, from `first` to the one before `end`.
+struct Slices {
+  std::uint32_t first = 0, end = 0;
+};
+// For each rank of a host, ascending: slices of its rails, or none.
+using Row = std::vector<Slices>;
+// Returns what the ranks of the host do in shared memory in place of the steps that
+// between_hosts() leaves out. For each row of a segment they sum its slices, each rank those of its
+// own rails, or copy them from there. Each slice is in one row. Rows come in the order of the steps
+// that are left.
+//   all_reduce      One row: the rails of a rank lie side by side.
+//   reduce_scatter  Rows of blocks, with at most one for each rank. They come in the order in which
+//                   the network needs them: those of the host before this one first, its own last.
+//   all_gather      The same rows in the order in which the network brings them: those of this host
+//                   first. In that row each rank has its own block.
+// Other operations have none: their steps inside a host are left to links.
+std::vector<Row> rows_inside(Collective operation, int host, const Hosts& hosts);
 
 }  // namespace rondo::schedules

@@ -180,9 +180,36 @@ Schedule between_hosts(const Schedule& schedule, int rank, const Hosts& hosts) {
   Schedule between = schedule;
   std::erase_if(between.steps, [&](const Step& step) {
     const int peer = step.from != no_rank ? step.from : step.to;
-    return peer != no_rank && hosts.host(peer) == hosts.host(rank);
+    return peer == no_rank || hosts.host(peer) == hosts.host(rank);
   });
   return between;
+}
+
+std::vector<Row> rows_inside(Collective operation, int host, const Hosts& hosts) {
+  const Collective plain = without_counts(operation);
+  const int ranks = static_cast<int>(hosts.on(host).size());
+  std::vector<Row> rows;
+  if (plain == Collective::all_reduce) {
+    // Rail r belongs to local rank r * ranks / rails, rounded down.
+    const int rails = hosts.most_on_a_host();
+    const auto first_slice = [&](int local) {
+      return number((local * rails + ranks - 1) / ranks * hosts.count());
+    };
+    Row& row = rows.emplace_back();
+    for (int local = 0; local < ranks; ++local)
+      row.push_back({first_slice(local), first_slice(local + 1)});
+  }
+  if (plain != Collective::reduce_scatter && plain != Collective::all_gather) return rows;
+  for (int hop = 0; hop < hosts.count(); ++hop) {
+    const int back = plain == Collective::reduce_scatter ? hop + 1 : hop;
+    const auto blocks = hosts.on(wrap(host - back, hosts.count()));
+    for (std::size_t rail = 0; rail < blocks.size(); ++rail) {
+      const std::size_t local = rail % static_cast<std::size_t>(ranks);
+      if (local == 0) rows.emplace_back(ranks);
+      rows.back()[local] = {number(blocks[rail]), number(blocks[rail]) + 1};
+    }
+  }
+  return rows;
 }
 
 }  // namespace rondo::schedules

@@ -32,6 +32,89 @@ std::size_t token_frames(const std::vector<schedules::Schedule>& schedules) {
   return frames;
 }
 
+schedules::Schedule left_between(Collective operation, int rank, const schedules::Hosts& hosts) {
+  return schedules::between_hosts(
+      schedules::make_schedule(schedules::Algorithm::two_level, operation, rank, hosts.ranks(), 0,
+                               hosts),
+      rank, hosts);
+}
+
+// For each host, what is left for its ranks, as one schedule between hosts.
+std::vector<schedules::Schedule> joined_by_host(Collective operation,
+                                                const schedules::Hosts& hosts) {
+  std::vector<schedules::Schedule> of_hosts(static_cast<std::size_t>(hosts.count()));
+  for (int rank = 0; rank < hosts.ranks(); ++rank) {
+    const schedules::Schedule left = left_between(operation, rank, hosts);
+    schedules::Schedule& joined = of_hosts[static_cast<std::size_t>(hosts.host(rank))];
+    joined.slices = left.slices;
+    joined.rounds = left.rounds;
+    for (schedules::Step step : left.steps) {
+      if (step.from != schedules::no_rank) step.from = hosts.host(step.from);
+      if (step.to != schedules::no_rank) step.to = hosts.host(step.to);
+      joined.steps.push_back(step);
+    }
+  }
+  for (schedules::Schedule& joined : of_hosts)
+    std::ranges::stable_sort(joined.steps, [](const auto& a, const auto& b) {
+      return a.round != b.round ? a.round < b.round : a.slice < b.slice;
+    });
+  return of_hosts;
+}
+
+// The steps for the blocks of one local number, on equal hosts in blocks: slice h is that of host
+// h. An all_gather keeps its own block in memory; the checker wants to see it.
+std::vector<schedules::Schedule> rail_of_hosts(Collective operation, const schedules::Hosts& hosts,
+                                               int rail) {
+  auto of_hosts = joined_by_host(operation, hosts);
+  for (int host = 0; host < hosts.count(); ++host) {
+    schedules::Schedule& schedule = of_hosts[static_cast<std::size_t>(host)];
+    schedule.slices = static_cast<std::uint32_t>(hosts.count());
+    std::erase_if(schedule.steps, [&](const schedules::Step& step) {
+      return hosts.local(static_cast<int>(step.slice)) != rail;
+    });
+    for (schedules::Step& step : schedule.steps)
+      step.slice = static_cast<std::uint32_t>(hosts.host(static_cast<int>(step.slice)));
+    if (operation == Collective::all_gather)
+      schedule.steps.insert(schedule.steps.begin(),
+                            {.slice = static_cast<std::uint32_t>(host), .keep = true});
+  }
+  return of_hosts;
+}
+
+// Each slice is in one row, and belongs to the rank that has its steps between hosts. Rows come in
+// the order of these steps.
+void check_rows(Collective operation, int host, const schedules::Hosts& hosts) {
+  const auto rows = schedules::rows_inside(operation, host, hosts);
+  const auto on = hosts.on(host);
+  std::vector<int> owner;
+  std::vector<std::size_t> row_of;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    REQUIRE(rows[i].size() == on.size());
+    for (std::size_t local = 0; local < on.size(); ++local)
+      for (std::uint32_t slice = rows[i][local].first; slice < rows[i][local].end; ++slice) {
+        owner.resize(std::max<std::size_t>(owner.size(), slice + 1), schedules::no_rank);
+        row_of.resize(owner.size());
+        CHECK(owner[slice] == schedules::no_rank);
+        owner[slice] = on[local];
+        row_of[slice] = i;
+      }
+  }
+  CHECK(std::ranges::count(owner, schedules::no_rank) == 0);
+  for (const int rank : on) {
+    const schedules::Schedule left = left_between(operation, rank, hosts);
+    CHECK(owner.size() == left.slices);
+    CHECK(std::ranges::all_of(left.steps, [](const schedules::Step& step) {
+      return step.from != schedules::no_rank || step.to != schedules::no_rank;
+    }));
+    for (const schedules::Step& step : left.steps) CHECK(owner.at(step.slice) == rank);
+    if (operation != Collective::all_reduce)
+      CHECK(std::ranges::is_sorted(
+          left.steps, {}, [&](const schedules::Step& step) { return row_of.at(step.slice); }));
+    if (operation == Collective::all_gather)  // its input is its own block
+      CHECK(row_of.at(static_cast<std::size_t>(rank)) == 0);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("names of algorithms") {
@@ -155,30 +238,7 @@ TEST_CASE("two levels: what is left between hosts reduces the sums of hosts") {
   for (int size = 2; size <= 17; ++size)
     for (const schedules::Hosts& hosts : several_hosts(size)) {
       if (hosts.count() == 1) continue;
-      std::vector<schedules::Schedule> of_hosts(static_cast<std::size_t>(hosts.count()));
-      for (int rank = 0; rank < size; ++rank) {
-        const schedules::Schedule left = schedules::between_hosts(
-            schedules::make_schedule(schedules::Algorithm::two_level, Collective::all_reduce, rank,
-                                     size, 0, hosts),
-            rank, hosts);
-        schedules::Schedule& joined = of_hosts[static_cast<std::size_t>(hosts.host(rank))];
-        joined.slices = left.slices;
-        joined.rounds = left.rounds;
-        const int own = hosts.host(rank), local = hosts.local(rank),
-                  ranks = static_cast<int>(hosts.on(own).size()), rails = hosts.most_on_a_host();
-        for (schedules::Step step : left.steps) {
-          const int rail = static_cast<int>(step.slice) / hosts.count();
-          CHECK(rail >= schedules::first_rail(local, ranks, rails));
-          CHECK(rail < schedules::first_rail(local + 1, ranks, rails));
-          if (step.from != schedules::no_rank) step.from = hosts.host(step.from);
-          if (step.to != schedules::no_rank) step.to = hosts.host(step.to);
-          joined.steps.push_back(step);
-        }
-      }
-      for (schedules::Schedule& joined : of_hosts)
-        std::ranges::stable_sort(joined.steps, [](const auto& a, const auto& b) {
-          return a.round != b.round ? a.round < b.round : a.slice < b.slice;
-        });
+      const auto of_hosts = joined_by_host(Collective::all_reduce, hosts);
       for (const bool in_place : {false, true}) {
         const proof::CheckReport report =
             proof::check(of_hosts, Collective::all_reduce, 0,
@@ -187,6 +247,42 @@ TEST_CASE("two levels: what is left between hosts reduces the sums of hosts") {
         CHECK(report.ok());
       }
     }
+}
+
+// On equal hosts the blocks of one local number are an operation of their own: what they do is what
+// single ranks would do, one for each host.
+TEST_CASE("two levels: what is left between hosts moves the blocks of equal hosts") {
+  for (const int ranks : {1, 2, 3})
+    for (const int count : {2, 3, 5})
+      for (const Collective operation : {Collective::all_gather, Collective::reduce_scatter}) {
+        const std::vector<int> ranks_on(static_cast<std::size_t>(count), ranks);
+        const auto hosts = schedules::Hosts::in_blocks(ranks_on);
+        for (int rail = 0; rail < ranks; ++rail) {
+          const auto of_rail = rail_of_hosts(operation, hosts, rail);
+          for (const bool in_place : {false, true}) {
+            const proof::CheckReport report =
+                proof::check(of_rail, operation, 0,
+                             {.segments = 3, .depth = 2, .in_place = in_place, .held = in_place});
+            INFO(ranks << " ranks on each of " << count << " hosts: " << report.problem);
+            CHECK(report.ok());
+          }
+        }
+      }
+}
+
+TEST_CASE("two levels: the rows of a host hold what its ranks do without links") {
+  for (int size = 2; size <= 17; ++size)
+    for (const schedules::Hosts& hosts : several_hosts(size)) {
+      if (hosts.count() == 1) continue;
+      for (const Collective operation :
+           {Collective::all_reduce, Collective::all_gather, Collective::reduce_scatter})
+        for (int host = 0; host < hosts.count(); ++host) {
+          INFO(size << " ranks on " << hosts.count() << " hosts, host " << host);
+          check_rows(operation, host, hosts);
+        }
+    }
+  CHECK(schedules::rows_inside(Collective::broadcast, 0, schedules::Hosts(std::vector{0, 0, 1}))
+            .empty());
 }
 
 TEST_CASE("halving takes the logarithm of hops for any number of ranks, and the bytes of a ring") {

@@ -9,40 +9,11 @@
 #include <vector>
 
 #include "catch.h"
-#include "collectives/schedules/schedule.h"
 #include "support/effort.h"
-#include "support/ranks.h"
+#include "tests/engine/two_level_ranks.h"
 
 namespace rondo::testing {
 namespace {
-
-enum class Where { elsewhere, windows, mixed };
-
-Setup setup_of(const std::vector<int>& hosts, std::size_t segment_bytes = 0) {
-  Setup setup;
-  setup.size = static_cast<int>(hosts.size());
-  setup.hosts = hosts;
-  setup.faults.windows = true;
-  setup.options.algorithm = "two_level";
-  setup.options.segment_bytes = segment_bytes;
-  setup.options.depth = segment_bytes == 0 ? 0 : 3;
-  return setup;
-}
-
-// Elements of f32, in a window or not. In place the output is the input.
-class Floats {
- public:
-  Floats(Communicator& communicator, bool window, std::size_t count) : count_(count), own_(count) {
-    if (window && count != 0) window_ = communicator.allocate(count * sizeof(float));
-  }
-  float* data() { return window_.data() ? static_cast<float*>(window_.data()) : own_.data(); }
-  Buffer buffer() { return {data(), count_, DType::f32}; }
-
- private:
-  std::size_t count_;
-  std::vector<float> own_;
-  Memory window_;
-};
 
 float given(int rank, std::size_t i, int round) {
   return static_cast<float>((static_cast<std::size_t>(rank) * 7 + i * 3) % 64 +
@@ -52,7 +23,7 @@ float given(int rank, std::size_t i, int round) {
 // Several calls at once, so that sums of one overlap with copies of another.
 void check_sums(Communicator& c, Where where, bool in_place, std::size_t count) {
   constexpr int rounds = 3;
-  const bool window = where == Where::windows || (where == Where::mixed && c.rank() % 2 == 0);
+  const bool window = in_window(where, c.rank());
   std::vector<Floats> ins, outs;
   std::vector<Work> works;
   for (int round = 0; round < rounds; ++round) {
