@@ -14,11 +14,13 @@ namespace rondo::base {
 // Below this size memcpy has no slow case.
 inline constexpr std::size_t least_long_copy = 1024;
 
-// For copies of at least that size. The first call measures memcpy for some microseconds, and
-// chooses a loop over vector registers if memcpy has the slow case.
+// Copies at least least_long_copy bytes; with fewer it may write outside `to`. The first call
+// measures memcpy for some microseconds, and chooses a loop over vector registers if memcpy has the
+// slow case. Thread-safe. Source and destination must not overlap.
 void copy_long(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 
-// The two must not overlap, and may be null when there are no bytes. Thread-safe. Nothing fails.
+// Copies any number of bytes. Source and destination must not overlap, and may be null when there
+// are no bytes. Thread-safe. Nothing fails.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
   if (bytes >= least_long_copy)
     copy_long(to, from, bytes);
@@ -26,8 +28,8 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) 
     std::memcpy(to, from, bytes);
 }
 
-// The loop, and whether this processor can run it. For copies of at least least_long_copy. Each
-// family of processors has a source of its own.
+// Whether this processor can run the loop over vector registers, and that loop. The loop has the
+// rules of copy_long(). Each family of processors has a source of its own.
 bool has_vector_copy() noexcept;
 void copy_in_vectors(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 

@@ -11,9 +11,9 @@
 
 namespace rondo::lib {
 
-// Remembers calls of one lane that have been checked and planned. A program that repeats a call on
-// the same buffers then pays for a comparison only: of a small call over shared memory the checks
-// were a fifth. Plans never change while a communicator lives, so neither does the call.
+// Remembers calls of one lane that have been checked and planned. If a program repeats a call on
+// the same buffers, it pays only for a comparison. Checks and plan were a fifth of the instructions
+// of a small call over shared memory. Plans do not change while a communicator lives.
 // Thread-bound: one thread at a time starts operations of a lane. Nothing fails.
 class KnownCalls {
  public:

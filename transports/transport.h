@@ -163,10 +163,10 @@ class Windows {
   // A peer's memory in this process, valid until the peer frees it. Null when the place is nowhere
   // or cannot be mapped. The place comes from the peer, so its bounds are checked.
   virtual std::byte* map(int rank, WindowPlace place, std::size_t bytes) = 0;
-  // Says whose notify() must wake this rank when it sleeps: a bit for each (wake_bit()). Others may
-  // wake it as well; at the start all of them do. It ends with the fence between the announcement
-  // and the next look at the areas. Without it a rank that waits for many others would be woken by
-  // the stores of each.
+  // Says whose notify() must wake this rank when it sleeps: a bit for each rank (wake_bit()). Other
+  // ranks may wake it as well; before the first call every rank does. Ends with a full fence: look
+  // at the areas once more afterwards. Without await() every store of every rank would wake a rank
+  // that waits for few of them.
   virtual void await(std::uint64_t) noexcept {}
   // Wakes the ranks that have announced in prepare_sleep() that they sleep, and in await() that
   // they wait for this one. Call it after stores that others may wait for. It contains the fence
@@ -206,10 +206,10 @@ class Transport {
   // operation ends as failed, under the lock that guards progress(), possibly from within
   // progress() (in a call of the sink). Bounded: it waits for the device and never for a peer.
   // Calling it again does nothing.
-  // Memory from allocate() is the exception: peers that do not know of the failure yet may load and
-  // store it in their direct algorithms, and load it where a frame refers to it. No such frame
-  // finishes unless all of it had been read before. Memory that is freed from now on must not be
-  // given out again.
+  // Memory from allocate() is the exception. Peers that do not know of the failure yet may load and
+  // store it in their direct algorithms, and load it where a frame refers to it. Such a frame
+  // finishes at a peer only if the peer has read all of it before halt(). The transport must not
+  // give out again memory that is freed from now on.
   virtual void halt() noexcept = 0;
   // Makes a start() that waits for other ranks end with Error(rendezvous) and this text.
   // Thread-safe.

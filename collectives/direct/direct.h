@@ -37,7 +37,7 @@ struct DirectOptions {
 //
 // Threads: thread-bound to whoever holds the engine's lock. Failures: advance() throws
 // Error(system) when a peer's memory cannot be mapped. After that, or after `refused`, only
-// clear(), offender(), offence(), append_awaited() and bytes_loaded() may be called.
+// clear(), offender(), offence(), append_awaited(), awaited() and bytes_loaded() may be called.
 class DirectLane {
  public:
   using Step = Protocol<DirectFlags>::Step;
@@ -61,8 +61,8 @@ class DirectLane {
   std::optional<engine::Frame> offence() const;
   // The ranks that the first operation waits for.
   void append_awaited(std::vector<int>& ranks) const;
-  // The ranks whose stores must wake this one, as transports::wake_bit() has them, after advance()
-  // has done nothing.
+  // The ranks whose stores must wake this one, a bit for each (transports::wake_bit()). Call it
+  // after advance() has done nothing.
   std::uint64_t awaited() const noexcept;
   // Bytes read from other ranks.
   std::uint64_t bytes_loaded() const noexcept { return bytes_loaded_; }

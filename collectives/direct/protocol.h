@@ -140,9 +140,9 @@ class Protocol {
            !flags.reached(rank, Counter::copied_out, end);
   }
 
-  // Calls add(rank) for ranks whose next stores may let advance() do something, after it has done
-  // nothing. A store of any other rank lets it do nothing, so only these must wake this rank. Some
-  // may be named needlessly. Requires a call that is posted and not left.
+  // Calls add(rank) for each rank whose next store may let advance() do something, and perhaps for
+  // others. No store of another rank does, so only these must wake this rank. Requires that the
+  // last advance() has done nothing, and a call that is posted and not left.
   template <class Add>
   void for_each_awaited(const Add& add) const {
     if (!agreed_) {

@@ -164,7 +164,7 @@ bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
 }
 
 void Driver::tell_waiters() {
-  if (listeners_ == 0) return;
+  if (idle_waiters_ == 0) return;
   const base::Locked lock(news_mutex_);
   ++news_count_;
   news_.notify_all();
@@ -174,7 +174,7 @@ void Driver::wait_for_news(base::TimePoint until) {
   until = std::min(until, base::Clock::now() + std::chrono::seconds{1});
   news_mutex_.lock();
   const std::uint64_t seen = news_count_;
-  ++listeners_;
+  ++idle_waiters_;
   mutex_.unlock();
   {
     std::unique_lock news_lock(news_mutex_.standard(), std::adopt_lock);
@@ -184,7 +184,7 @@ void Driver::wait_for_news(base::TimePoint until) {
   }
   news_mutex_.unlock();
   mutex_.lock();
-  --listeners_;
+  --idle_waiters_;
 }
 
 void Driver::operation_started(bool running) {

@@ -140,7 +140,7 @@ class Driver {
   Driven& driven_;
   Waiting waiting_ RONDO_GUARDED_BY(mutex_);
   int waiters_ RONDO_GUARDED_BY(mutex_) = 0;
-  int listeners_ RONDO_GUARDED_BY(mutex_) = 0;  // waiters that do not drive
+  int idle_waiters_ RONDO_GUARDED_BY(mutex_) = 0;  // they do not drive
   int sleeping_ RONDO_GUARDED_BY(mutex_) = 0;
   int spins_left_ RONDO_GUARDED_BY(mutex_) = 0;
   bool driving_ RONDO_GUARDED_BY(mutex_) = false;

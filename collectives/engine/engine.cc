@@ -368,8 +368,8 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
   }
   // From now on others wake this rank; what they stored before must be seen here.
   if (look_at_memory()) return false;
-  // The look may have found that some of these ranks are no longer awaited, but others are. Their
-  // stores until now may have woken nobody.
+  // The look may have changed which ranks are awaited. The ranks that are newly awaited may have
+  // stored before, without waking this one.
   if (awaited() != ranks) {
     await(transports::every_wake_bit);
     if (look_at_memory()) return false;

@@ -141,7 +141,7 @@ class ScheduledOperation final : public CollectiveOperation {
 
   Run run;
   ScheduledOperation* next = nullptr;  // in ScheduledLane
-  // TwoLevelOwner ends it, and not the links.
+  // TwoLevelOwner ends this operation, not ScheduledLane.
   bool ends_in_memory = false;
   // For TwoLevelOwner, for each of its stages: parts done, and the next operation there.
   struct Stage {
@@ -165,8 +165,8 @@ class DirectOperation final : public CollectiveOperation {
     CollectiveOperation::start(call, its_number);
     posted = whole;
   }
-  // One of these comes before start(): it can throw. keep_counts() takes the counts of the call, if
-  // it has any: then blocks lie side by side.
+  // Call one of these before start(), because it can throw std::bad_alloc. keep_counts() is for
+  // blocks that lie side by side, and takes their counts from the call, if it has any.
   void keep_counts(const schedules::Call& call);
   void keep_blocks(std::span<const schedules::Range> blocks) {
     blocks_.assign(blocks.begin(), blocks.end());

@@ -42,8 +42,8 @@ class Run {
   bool waits_for_staging() const noexcept { return staging_needed_ != 0 && staging_ == nullptr; }
   void give_staging(std::byte* staging) noexcept { staging_ = staging; }
 
-  // Holds back all frames of later segments, and in this segment those of the given step and later
-  // ones: their first values are not there yet. begin() removes the limit.
+  // Holds back the frames of this step and of all later steps and segments, because their first
+  // values are not there yet. begin() removes the limit.
   void limit(std::uint64_t segment, std::uint32_t step) noexcept { limit_ = {segment, step}; }
   std::uint64_t segments() const noexcept { return layout_.segments(); }
   // The segments whose steps are done, those that have been opened, and the most between the two.
@@ -52,8 +52,8 @@ class Run {
   std::uint64_t segments_open() const noexcept {
     return std::min(progress_.base() + progress_.window(), layout_.segments());
   }
-  // How many segments, from the first on, may have values by now. Where values need staging memory,
-  // that memory must be there, and only segments that are open have a place in it.
+  // Returns the number of segments, from the first on, whose values may be written now. If values
+  // need staging memory, only open segments have room there, and none before give_staging().
   std::uint64_t segments_with_room() const noexcept {
     if (staging_needed_ == 0) return segments();
     return waits_for_staging() ? 0 : segments_open();

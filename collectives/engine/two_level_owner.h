@@ -4,9 +4,9 @@
 // share. There are two stages, and the links of ScheduledLane work between them:
 //   sums    Where the operation reduces, the ranks sum each segment, so that each rank has the
 //           host's sums of its rails. The links carry these sums round the hosts.
-//   copies  The ranks copy what each other's rails have brought. In a reduce_scatter there is
-//           nothing to copy: the links bring each rank its own block. In an all_gather the ranks
-//           also copy their own blocks, without waiting for the links.
+//   copies  Each rank copies what the links have brought to the others. In a reduce_scatter there
+//           is nothing to copy: the links bring each rank its own block. In an all_gather the ranks
+//           first copy the blocks of this host, without waiting for the links.
 // A segment of a stage has a part for each row of rows_inside() in schedules.h. Each part is one
 // direct operation (reduce_scatter_v, all_gather_v). The stages have posts and slots of their own.
 // So the sums of later segments and calls do not wait for copies, which wait for the network.
@@ -48,7 +48,7 @@ class TwoLevelOwner final : public OperationOwner {
     return signature.algorithm == schedules::Algorithm::two_level &&
            !rows(signature.operation).empty();
   }
-  // Whether it ends such a call, which it runs: the copies come last. Otherwise the links end it.
+  // Whether a call that this object runs ends with its copies. If not, the links end it.
   static bool ends(const schedules::Signature& signature) noexcept {
     return has_stage(copies, signature.operation);
   }

@@ -7,8 +7,7 @@
 //   narrow_half(low, high)            and back, rounded to nearest even
 //   narrow_words(low, high)           elements of 32 bits that hold 16 -> elements of 16 bits
 //   narrow_bytes(words)               elements of 16 bits that hold 8 -> half a register of 8 bits
-//   load_rest(to, from, bytes)        fewer bytes than a register, then zeros -> a whole one in
-//   memory
+//   load_rest(to, from, bytes)        copies fewer bytes than a register, fills it up with zeros
 // A unit is one register of elements as they lie in memory, decoded into one or more vectors of
 // accumulators. Everything here is in an anonymous namespace, and nothing instantiates a template
 // of the standard library: see table.h.

@@ -80,16 +80,16 @@ struct Slices {
 };
 // For each rank of a host, ascending: slices of its rails, or none.
 using Row = std::vector<Slices>;
-// Returns what the ranks of the host do in shared memory in place of the steps that
-// between_hosts() leaves out. For each row of a segment they sum its slices, each rank those of its
-// own rails, or copy them from there. Each slice is in one row. Rows come in the order of the steps
-// that are left.
+// Returns what the ranks of the host do in shared memory instead of the steps that between_hosts()
+// leaves out. They take the rows of a segment one after the other. Each rank either sums its own
+// slices of the row, or copies the slices of the others from them. Each slice is in one row. Rows
+// come in the order of the steps that between_hosts() returns.
 //   all_reduce      One row: the rails of a rank lie side by side.
-//   reduce_scatter  Rows of blocks, with at most one for each rank. They come in the order in which
-//                   the network needs them: those of the host before this one first, its own last.
-//   all_gather      The same rows in the order in which the network brings them: those of this host
-//                   first. In that row each rank has its own block.
-// Other operations have none: their steps inside a host are left to links.
+//   reduce_scatter  A row has blocks of one host, at most one for each rank. Rows come in the order
+//                   in which the links need them: first the host before this one, last this host.
+//   all_gather      The same rows in the order in which the links bring them, this host first. In
+//                   its row each rank has its own block.
+// Other operations have no rows: the links carry their steps inside a host.
 std::vector<Row> rows_inside(Collective operation, int host, const Hosts& hosts);
 
 }  // namespace rondo::schedules

@@ -14,9 +14,9 @@ namespace {
 // The most bytes that one link delivers in one call of progress(), so that no link starves another.
 constexpr std::size_t bytes_at_once = std::size_t{256} << 10;
 constexpr std::size_t piece_bytes = std::size_t{64} << 10;
-// The peer is told in steps of a quarter of the ring what has been consumed, so that a small frame
-// does not make it read this rank's cache line again. Such a step is less than the room that the
-// largest small frame leaves free. So no peer waits for room that it has not been told of.
+// This rank tells the peer what it has consumed in steps of a quarter of the ring. So a small frame
+// does not make the peer read this rank's cache line again. Such a step is less than the room that
+// the largest small frame leaves free, so no peer waits for room that nobody has told it of.
 constexpr std::size_t lazy_steps = 4;
 
 }  // namespace
@@ -100,8 +100,8 @@ bool ShmIncoming::take_place() {
     return true;
   }
   bad_place_ = fmt::format(
-      "it sent an invalid place of a frame: {} bytes at offset {} of extent {}, which are not in "
-      "its shared memory",
+      "it sent a frame whose payload is outside its shared memory: {} bytes at offset {} of extent "
+      "{}",
       bytes, offset, slot);
   frames_.halt();
   return false;
@@ -124,8 +124,9 @@ bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
   return true;
 }
 
-// Counts bytes only if they were still the peer's when they had been read. The peer waits for the
-// end of such a frame, so it is told at once.
+// Counts bytes only if the peer had not stopped when this rank had read them: until then no caller
+// there can have written over them. The peer waits for the end of such a frame, so this rank tells
+// it at once.
 bool ShmIncoming::deliver_referenced(transports::Sink& sink, transports::Link& link) {
   const std::size_t bytes = std::min({referenced_.size(), budget_, piece_bytes});
   if (bytes == 0) return false;

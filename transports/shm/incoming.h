@@ -15,15 +15,16 @@
 
 namespace rondo::shm {
 
-// The receiving half of a link: reads the peer's ring for this rank, and payloads that came by
-// reference where they lie in the peer's memory. The sink is shown borrowed payloads there. The
-// length of a frame comes from the sink alone. The peer's counters are checked against the size of
-// the ring, and its places against what is mapped. A wrong one sets corrupt() or bad_place(), and
-// nothing is read any more. Thread-bound (the driver of the transport), without locks.
+// The receiving half of a link: reads frames in the peer's ring for this rank, and payloads by
+// reference in the peer's memory. It shows borrowed payloads to the sink where they lie. The length
+// of a frame comes from the sink alone. It checks the peer's counters against the size of the ring,
+// and places against the memory that is mapped. A wrong counter sets corrupt(), a wrong place
+// bad_place(), and then it reads nothing more. Thread-bound (the driver of the transport), without
+// locks.
 //
-// A peer that fails gives its callers their memory back, also under a frame by reference that is
-// being read. Such a frame never finishes: it is cut(), and the failure reaches this rank through
-// the control plane.
+// A peer that fails gives its callers their memory back, even if this rank is reading a frame by
+// reference there. Such a frame never finishes: cut() is true, and the control plane brings the
+// failure to this rank.
 class ShmIncoming {
  public:
   ShmIncoming(ShmNeighbourState& peer, transports::Lane lane, const std::byte* ring,

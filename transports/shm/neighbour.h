@@ -52,7 +52,8 @@ class ShmNeighbourState {
   void ring() noexcept {
     ring_if([](const SegmentHead&) { return true; });
   }
-  // The same after stores to this rank's area. own: the bit of this rank.
+  // Wakes the rank if it awaits this one. Call it after stores to this rank's area and a full
+  // fence. own: the bit of this rank.
   void ring_if_awaited(std::uint64_t own) noexcept {
     ring_if([own](const SegmentHead& head) {
       return (head.awaited.load(std::memory_order_relaxed) & own) != 0;
@@ -67,7 +68,8 @@ class ShmNeighbourState {
   }
   // Counts the changes of the rank's pair for this rank; see `seen`.
   std::uint64_t changes() const noexcept { return other.changes.load(std::memory_order_acquire); }
-  // Asked after memory of the rank has been read. False says that no caller had it back by then.
+  // Whether the rank has stopped (SegmentHead::stopped). Call it after reading memory of the rank;
+  // it makes a full fence first. If false, no caller there had that memory back before the reads.
   bool stopped() const noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return theirs.head().stopped.load(std::memory_order_relaxed) != 0;
