@@ -88,6 +88,7 @@ bool Driver::drive(const Operation* operation, base::TimePoint until) {
   int passes = 0;
   waiting_.moved();
   while (wanted(operation)) {
+    pass_due_ = false;
     const bool moved = driven_.pass();
     driven_.deliver();
     if (!wanted(operation)) return true;
@@ -138,6 +139,7 @@ void Driver::let_in() {
 
 // False when a thread that waits has taken over from the background thread meanwhile.
 bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
+  if (pass_due_) return true;
   WakeDescriptors descriptors;
   descriptors.add(wake_.get());
   if (!driven_.prepare_sleep(descriptors)) {
@@ -187,7 +189,8 @@ void Driver::wait_for_news(base::TimePoint until) {
   --idle_waiters_;
 }
 
-void Driver::operation_started(bool running) {
+void Driver::operation_started(bool running, bool moved) {
+  pass_due_ = pass_due_ || moved;
   // A driver that sleeps has seen neither what the start has read nor the new deadline.
   if (running) wake_sleeper();
   if (driven_.pending() && waiters_ == 0) arm_background(background_delay_.after_start());

@@ -114,8 +114,9 @@ class Driver {
   void wait(const Operation& operation, base::TimePoint until) RONDO_REQUIRES(mutex_);
 
   // To be called after each start and after each end of an operation. running: the operation has
-  // not ended yet, so a driver that sleeps must see its deadline.
-  void operation_started(bool running) RONDO_REQUIRES(mutex_);
+  // not ended yet, so a driver that sleeps must see its deadline. moved: the start has moved
+  // something, so there may be more to move: a driver that is about to sleep makes a pass first.
+  void operation_started(bool running, bool moved) RONDO_REQUIRES(mutex_);
   void operation_ended() RONDO_REQUIRES(mutex_);
   // Wakes a driver that sleeps, so that it looks at the time again.
   void wake_sleeper() RONDO_REQUIRES(mutex_);
@@ -144,6 +145,8 @@ class Driver {
   int sleeping_ RONDO_GUARDED_BY(mutex_) = 0;
   int spins_left_ RONDO_GUARDED_BY(mutex_) = 0;
   bool driving_ RONDO_GUARDED_BY(mutex_) = false;
+  bool pass_due_ RONDO_GUARDED_BY(mutex_) =
+      false;  // a start has moved something since the last pass
   bool stopping_ RONDO_GUARDED_BY(mutex_) = false;
   BackgroundDelay background_delay_ RONDO_GUARDED_BY(mutex_);
 

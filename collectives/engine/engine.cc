@@ -221,8 +221,8 @@ bool Engine::enlist(Operation& operation, OperationOwner& owner) {
 }
 
 void Engine::go(Operation& operation) {
-  if (operation.state() == Operation::State::running) pass();
-  driver_.operation_started(operation.state() == Operation::State::running);
+  const bool moved = operation.state() == Operation::State::running && pass();
+  driver_.operation_started(operation.state() == Operation::State::running, moved);
 }
 
 bool Engine::wait(Operation& operation, base::TimePoint until) {

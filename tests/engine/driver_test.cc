@@ -43,6 +43,45 @@ class LateWork final : public engine::Driven {
   engine::Operation& operation_;
 };
 
+// Work that never moves, beside which another thread starts an operation when the lock is released
+// after the second pass. It looks whether a pass comes before the next sleep.
+class WorkBesideAStart final : public engine::Driven {
+ public:
+  explicit WorkBesideAStart(engine::Operation& operation) : operation_(operation) {}
+
+  bool pass() override {
+    ++passes_;
+    return false;
+  }
+  void check_time(base::TimePoint) override {}
+  base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
+  void deliver() override {
+    if (passes_ != 2 || started_) return;
+    started_ = true;
+    driver->mutex().assert_held();
+    driver->operation_started(true, moves);
+  }
+  bool pending() const noexcept override {
+    return operation_.state() == engine::Operation::State::running;
+  }
+  bool shares_core() override { return false; }
+  bool prepare_sleep(engine::WakeDescriptors&) override {
+    if (!started_) return false;
+    passes_before_sleep = passes_;
+    operation_.fail(Errc::aborted, {});
+    return false;
+  }
+
+  engine::Driver* driver = nullptr;
+  bool moves = false;
+  int passes_before_sleep = 0;
+
+ private:
+  engine::Operation& operation_;
+  int passes_ = 0;
+  bool started_ = false;
+};
+
 // Work that moves something in every pass, until the driver has looked at the time twice.
 class BusyWork final : public engine::Driven {
  public:
@@ -99,6 +138,21 @@ TEST_CASE("a driver whose operation ends at its deadline does not sleep first", 
   CHECK(operation->code == Errc::deadline_exceeded);
   CHECK(work.passes > 1);
   CHECK(work.sleeps == 0);
+}
+
+// The link of what has moved may hold a frame that can be taken now, and nobody rings for that.
+TEST_CASE("a driver makes a pass before it sleeps if a start has moved something", "[driver]") {
+  const bool moves = GENERATE(false, true);
+  const Waited waited;
+  WorkBesideAStart work(*waited.operation);
+  engine::Driver driver(work, {engine::WaitMode::sleep, std::chrono::microseconds{20}, 1});
+  work.driver = &driver;
+  work.moves = moves;
+  {
+    const base::Locked lock(driver.mutex());
+    driver.wait(*waited.operation, base::TimePoint::max());
+  }
+  CHECK(work.passes_before_sleep == (moves ? 3 : 2));
 }
 
 // A pass over large frames takes 50 us and more, and a deadline of another operation may be near.

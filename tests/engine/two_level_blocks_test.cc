@@ -192,6 +192,25 @@ TEST_CASE("two levels in shared memory: different calls on blocks get one mismat
   }
 }
 
+// Ranks that sum do not see the posts of those that copy, and each rank meets its own like on the
+// other host. So no frame and no post shows the difference.
+TEST_CASE("two levels in shared memory: a host that sums and copies at once gets a mismatch") {
+  std::vector<std::string> messages(4);
+  CHECK_NOTHROW(run_communicators(setup_of({0, 0, 1, 1}), "both", [&](Communicator& c, int rank) {
+    try {
+      call(c, rank % 2 == 0 ? Collective::reduce_scatter : Collective::all_gather, 100);
+    } catch (const Error& error) {
+      expect(error.code() == Errc::mismatch, error.what());
+      messages[static_cast<std::size_t>(rank)] = error.what();
+    }
+  }));
+  for (const std::string& message : messages) {
+    INFO(message);
+    CHECK(message.find("reduce_scatter #1 (100 f32") != std::string::npos);
+    CHECK(message.find("all_gather #1 (100 f32") != std::string::npos);
+  }
+}
+
 // Rank 1 never calls. The others, on both hosts, give up at their deadlines with one cause.
 TEST_CASE("two levels in shared memory: a rank that is late with a block is named") {
   const Collective operation = GENERATE(Collective::all_gather, Collective::reduce_scatter);
