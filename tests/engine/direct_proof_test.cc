@@ -241,7 +241,7 @@ struct Mutant {
 
 // Two ranks leave time to try each load as a step of its own too. That shows that the second
 // simplification of the model loses nothing.
-TEST_CASE("two ranks keep the protocol of direct algorithms in every interleaving", "[proof]") {
+TEST_CASE("two ranks keep the protocol of direct algorithms in every interleaving") {
   Proof proof;
   for (const Collective operation : with_chunks)
     for (const auto& [where, windowed] : wheres)
@@ -259,7 +259,7 @@ TEST_CASE("two ranks keep the protocol of direct algorithms in every interleavin
   CHECK(proof.states("2 ranks") > 200'000);
 }
 
-TEST_CASE("three ranks keep the protocol of direct algorithms in every interleaving", "[proof]") {
+TEST_CASE("three ranks keep the protocol of direct algorithms in every interleaving") {
   Proof proof;
   for (const Collective operation : with_chunks)
     for (const auto& [where, windowed] : wheres) {
@@ -281,7 +281,7 @@ TEST_CASE("three ranks keep the protocol of direct algorithms in every interleav
 
 // Values in posts and beside them, calls with chunks between them, and rings of every depth up to
 // three. The rows are long enough that each place is used at least twice.
-TEST_CASE("ranks keep the protocol when several values are under way", "[proof]") {
+TEST_CASE("ranks keep the protocol when several values are under way") {
   using direct::Ring;
   const ModelCall in_post = value(), beside = value(1, Ring::short_values),
                   large = value(0, Ring::long_values),
@@ -305,7 +305,7 @@ TEST_CASE("ranks keep the protocol when several values are under way", "[proof]"
   CHECK(proof.states("rows of values") > 100'000);
 }
 
-TEST_CASE("a call in a row that differs is seen by all ranks, and nobody ends it", "[proof]") {
+TEST_CASE("a call in a row that differs is seen by all ranks, and nobody ends it") {
   Proof proof;
   for (const std::size_t ranks : {2, 3})
     for (const direct::Ring ring : {direct::Ring::posts, direct::Ring::short_values}) {
@@ -319,7 +319,7 @@ TEST_CASE("a call in a row that differs is seen by all ranks, and nobody ends it
 }
 
 // A rank that neither gives nor takes runs ahead of the others.
-TEST_CASE("ranks keep the protocol when several roots follow each other", "[proof]") {
+TEST_CASE("ranks keep the protocol when several roots follow each other") {
   Proof proof;
   for (const std::size_t ranks : {2, 3})
     for (const Where& where : {elsewhere, some}) {
@@ -336,13 +336,13 @@ TEST_CASE("ranks keep the protocol when several roots follow each other", "[proo
   CHECK(proof.states("roots") > 50'000);
 }
 
-TEST_CASE("more chunks than slots keep the protocol with three ranks", "[proof]") {
+TEST_CASE("more chunks than slots keep the protocol with three ranks") {
   Proof proof;
   proof.prove({"all_reduce", 3, 2, {{Collective::all_reduce, 3, 0, true, elsewhere, {}}, value()}});
   CHECK(proof.states("3 ranks, 2 slots") > 100'000);
 }
 
-TEST_CASE("a rank whose direct call differs is seen by all ranks, and nobody ends it", "[proof]") {
+TEST_CASE("a rank whose direct call differs is seen by all ranks, and nobody ends it") {
   Proof proof;
   for (const std::size_t ranks : {2, 3})
     for (std::size_t differing = 0; differing < ranks; ++differing)
@@ -357,7 +357,7 @@ TEST_CASE("a rank whose direct call differs is seen by all ranks, and nobody end
   CHECK(proof.states("calls that differ") > 1000);
 }
 
-TEST_CASE("the proof of the direct protocol finds rules that are broken", "[proof]") {
+TEST_CASE("the proof of the direct protocol finds rules that are broken") {
   const ModelCall reduce{Collective::all_reduce, 3, 0, false, elsewhere, {}},
       gather{Collective::all_gather, 3, 0, false, elsewhere, {}},
       short_gather{Collective::all_gather, 1, 0, false, elsewhere, {}},

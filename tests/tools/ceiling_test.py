@@ -34,16 +34,19 @@ class Ceiling(unittest.TestCase):
 
     def test_a_killed_rank_ends_the_others(self):
         """Six times, at other moments of the first ceiling, which takes more than a second."""
+        # A sanitizer takes more than a second for less.
+        size = "32M" if "RONDO_TEST_EFFORT" in os.environ else "128M"
         for turn in range(6):
             victim = turn % 3
             with self.subTest(turn=turn, victim=victim):
-                process = self.started("--ranks", 3, "-b", "128M", "-e", "128M", "-n", 1, "-c", 0)
+                process = self.started("--ranks", 3, "-b", size, "-e", size, "-n", 1, "-c", 0)
                 ranks = self.ranks_that_measure(process)
                 time.sleep(0.1 + 0.05 * turn)
                 os.kill(ranks[victim], signal.SIGKILL)
                 killed = time.monotonic()
                 output, errors = process.communicate(timeout=60)
-                self.assertLess(time.monotonic() - killed, 5, errors)
+                # They give up a rank that lives and does nothing after 10.
+                self.assertLess(time.monotonic() - killed, 9, errors)
                 self.assertEqual(rows(output), [])
                 self.assertEqual(process.returncode, 128 + 9, errors)
                 self.assertIn(f"rondo bench: rank {victim} (pid {ranks[victim]}) was killed by signal 9 (SIGKILL)", errors)

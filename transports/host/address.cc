@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The grammar of an address. Little endian, at most 24 + 256 + 96 bytes:
-//   address = magic:u32 ("RSHM") version:u16 (1) reserved:u16 (0) user:u32 process:u32
+//   address = magic:u32 ("RSHM") version:u16 (2) reserved:u16 (0) user:u32 process:u32
 //             host:string name:string
 //   string  = length:u32 byte*length          ; host at most 256, name 1 to 96
 // Nothing follows. name: a Unix socket in the abstract name space, without the leading zero byte.
@@ -13,7 +13,7 @@ namespace rondo::host {
 namespace {
 
 constexpr std::uint32_t address_magic = 0x4d485352;  // "RSHM"
-constexpr std::uint16_t address_version = 1;
+constexpr std::uint16_t address_version = 2;
 constexpr std::size_t max_host = 256, max_name = 96;
 
 }  // namespace
