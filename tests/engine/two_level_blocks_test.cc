@@ -84,8 +84,9 @@ void check_gathered(Communicator& c, Where where, bool in_place, std::size_t cou
   for (std::size_t i = 0; i < count; ++i) block[i] = given(c.rank(), i);
   c.all_gather(in_place ? out.buffer(own * count, count) : in.buffer(), out.buffer()).wait();
   for (std::size_t i = 0; i < size * count; ++i)
-    expect(out.data()[i] == given(static_cast<int>(i / count), i % count),
-           "element " + std::to_string(i) + " of blocks of " + std::to_string(count) + " differs");
+    expect(out.data()[i] == given(static_cast<int>(i / count), i % count), [&] {
+      return "element " + std::to_string(i) + " of blocks of " + std::to_string(count) + " differs";
+    });
 }
 
 void check_scattered(Communicator& c, Where where, bool in_place, std::size_t count) {
@@ -98,8 +99,9 @@ void check_scattered(Communicator& c, Where where, bool in_place, std::size_t co
   for (std::size_t i = 0; i < count; ++i) {
     float sum = 0;
     for (int rank = 0; rank < c.size(); ++rank) sum += given(rank, own * count + i);
-    expect(static_cast<const float*>(to.data)[i] == sum,
-           "element " + std::to_string(i) + " of " + std::to_string(count) + " differs");
+    expect(static_cast<const float*>(to.data)[i] == sum, [&] {
+      return "element " + std::to_string(i) + " of " + std::to_string(count) + " differs";
+    });
   }
   for (std::size_t i = 0; !in_place && i < size * count; ++i)
     expect(in.data()[i] == given(c.rank(), i), "the input has changed");
@@ -107,11 +109,12 @@ void check_scattered(Communicator& c, Where where, bool in_place, std::size_t co
 
 TEST_CASE("two levels in shared memory: blocks in windows, elsewhere and mixed") {
   const std::vector<int> hosts = GENERATE(from_range(layouts));
+  const int rounds = few_cases() ? 2 : 3;  // extents are mapped while calls run
   CHECK_NOTHROW(run_communicators(setup_of(hosts, 100'000), "windows", [&](Communicator& c, int) {
     for (const Where where : {Where::elsewhere, Where::windows, Where::mixed})
       for (const bool in_place : {false, true})
         for (const std::size_t count : {1u, 1003u, few_cases() ? 5'011u : 30'011u})
-          for (int round = 0; round < (few_cases() ? 2 : 3); ++round) {  // extents are mapped while calls run
+          for (int round = 0; round < rounds; ++round) {
             check_gathered(c, where, in_place, count);
             check_scattered(c, where, in_place, count);
           }

@@ -45,9 +45,10 @@ void check_sums(Communicator& c, Where where, bool in_place, std::size_t count) 
     for (std::size_t i = 0; i < count; ++i) {
       float sum = 0;
       for (int rank = 0; rank < c.size(); ++rank) sum += given(rank, i, round);
-      expect(out[i] == sum, "element " + std::to_string(i) + " of " + std::to_string(count) +
-                                " is " + std::to_string(out[i]) + " instead of " +
-                                std::to_string(sum));
+      expect(out[i] == sum, [&] {
+        return "element " + std::to_string(i) + " of " + std::to_string(count) + " is " +
+               std::to_string(out[i]) + " instead of " + std::to_string(sum);
+      });
       if (!in_place)
         expect(ins[at].data()[i] == given(c.rank(), i, round), "the input has changed");
     }

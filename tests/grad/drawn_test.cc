@@ -131,9 +131,10 @@ void check_drawn_step(const GradientBuckets& buckets, const Drawn& drawn, std::s
       for (int r = 0; used && r < drawn.size; ++r)
         if (!drawn.unused(step, r, i))
           wanted += shares[static_cast<std::size_t>(r)] * drawn.model.value(step, r, i, j);
-      expect(used ? std::abs(is - wanted) <= exactness * all : is == wanted,
-             "step " + std::to_string(step) + ", p" + std::to_string(i) + ", element " +
-                 std::to_string(j) + ": " + std::to_string(is) + ", not " + std::to_string(wanted));
+      expect(used ? std::abs(is - wanted) <= exactness * all : is == wanted, [&] {
+        return "step " + std::to_string(step) + ", p" + std::to_string(i) + ", element " +
+               std::to_string(j) + ": " + std::to_string(is) + ", not " + std::to_string(wanted);
+      });
     }
   }
 }

@@ -29,8 +29,9 @@ OpOptions urgent() {
 
 void expect_all(const std::vector<float>& values, float wanted, const std::string& what) {
   for (const float value : values)
-    expect(value == wanted,
-           what + ": " + std::to_string(value) + " instead of " + std::to_string(wanted));
+    expect(value == wanted, [&] {
+      return what + ": " + std::to_string(value) + " instead of " + std::to_string(wanted);
+    });
 }
 
 // Runs on rank 0, where the second operation has no reason to wait. So it ends in that time only if

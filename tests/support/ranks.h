@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -35,6 +36,11 @@ class MemoryStore final : public Store {
 
 // Throws std::runtime_error(message) unless good.
 void expect(bool good, std::string_view message);
+// For loops over many elements: the message is made only when it is needed.
+template <std::invocable Message>
+void expect(bool good, Message message) {
+  if (!good) expect(false, std::string(message()));
+}
 
 // Calls function(rank) on a thread for each rank and waits for all. Throws std::runtime_error with
 // the message of every rank that threw. When a rank has not ended by the limit, its thread cannot
