@@ -47,8 +47,10 @@ TEST_CASE("the bare all-reduce sums right, around its lines, parts and chunks, c
             const auto mine = static_cast<float>((i + static_cast<std::size_t>(call)) % 1000);
             const float sum =
                 mine * static_cast<float>(size) + static_cast<float>(size * (size - 1) / 2 * 1000);
-            expect(out[i] == sum, fmt::format("{} elements, call {}: [{}] is {}, not {}", count,
-                                              call, i, out[i], sum));
+            expect(out[i] == sum, [&] {
+              return fmt::format("{} elements, call {}: [{}] is {}, not {}", count, call, i, out[i],
+                                 sum);
+            });
           }
           bare.barrier();
         }
