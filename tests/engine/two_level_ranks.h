@@ -3,9 +3,14 @@
 // What the tests of two levels share: ranks on several hosts, with windows for those beside them.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <functional>
+#include <latch>
+#include <string>
 #include <vector>
 
+#include "catch.h"
 #include "support/ranks.h"
 
 namespace rondo::testing {
@@ -46,5 +51,29 @@ class Floats {
   std::vector<float> own_;
   Memory window_;
 };
+
+// Ranks 0 and 1 on one host, 2 and 3 on another, and rank 1 never calls. Checks that the others
+// give up at their deadlines and name it.
+inline void check_that_a_late_rank_is_named(
+    const std::function<void(Communicator&, const OpOptions&)>& call) {
+  std::latch failed(3);
+  std::vector<std::string> messages(4);
+  CHECK_NOTHROW(run_communicators(setup_of({0, 0, 1, 1}), "late", [&](Communicator& c, int rank) {
+    if (rank == 1) return failed.wait();
+    OpOptions options;
+    options.deadline = std::chrono::milliseconds{300};
+    try {
+      call(c, options);
+    } catch (const Error& error) {
+      messages[static_cast<std::size_t>(rank)] = error.what();
+    }
+    failed.count_down();
+  }));
+  for (const int rank : {0, 2, 3}) {
+    const std::string& message = messages[static_cast<std::size_t>(rank)];
+    INFO(message);
+    CHECK(message.find("rank 1") != std::string::npos);
+  }
+}
 
 }  // namespace rondo::testing

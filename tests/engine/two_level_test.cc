@@ -4,7 +4,6 @@
 // in windows and slots, and frames between hosts only. tests/table runs every type.
 #include <algorithm>
 #include <cstdint>
-#include <latch>
 #include <string>
 #include <vector>
 
@@ -124,27 +123,11 @@ TEST_CASE("two levels in shared memory: ranks that call different things get one
   }
 }
 
-// Rank 1 never calls. The others, on both hosts, give up at their deadlines with one cause.
 TEST_CASE("two levels in shared memory: a late rank of the same host is named") {
-  std::latch failed(3);
-  std::vector<std::string> messages(4);
-  CHECK_NOTHROW(run_communicators(setup_of({0, 0, 1, 1}), "late", [&](Communicator& c, int rank) {
-    if (rank == 1) return failed.wait();
+  check_that_a_late_rank_is_named([](Communicator& c, const OpOptions& options) {
     std::vector<float> data(1000);
-    OpOptions options;
-    options.deadline = std::chrono::milliseconds{300};
-    try {
-      c.all_reduce(buffer_of(data), buffer_of(data), ReduceOp::sum, options).wait();
-    } catch (const Error& error) {
-      messages[static_cast<std::size_t>(rank)] = error.what();
-    }
-    failed.count_down();
-  }));
-  for (const int rank : {0, 2, 3}) {
-    const std::string& message = messages[static_cast<std::size_t>(rank)];
-    INFO(message);
-    CHECK(message.find("rank 1") != std::string::npos);
-  }
+    c.all_reduce(buffer_of(data), buffer_of(data), ReduceOp::sum, options).wait();
+  });
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "conformance.h"
 #include "shm_helpers.h"
 #include "shm_impostor.h"
+#include "shm_rank_process.h"
 #include "transports/host/exports.h"
 #include "transports/host/extent.h"
 #include "transports/shm/outgoing.h"
@@ -242,39 +243,23 @@ TEST_CASE("a receiver that halts within a frame by reference does not count it a
 
 TEST_CASE("a frame by reference of a process that is killed still arrives") {
   auto mine = shm::make_shm(options_of(0, 2));
-  std::vector<transports::Blob> addresses{mine->address(), transports::Blob(1024)};
   const std::size_t bytes = std::size_t{3} << 20;
-  int pipe[2];
-  REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {  // rank 1
-    try {
-      auto theirs = shm::make_shm(options_of(1, 2));
-      addresses[1] = theirs->address();
-      if (::write(pipe[1], addresses[1].data(), addresses[1].size()) < 0) ::_exit(1);
-      theirs->start(addresses, shm_job);
-      const auto memory = theirs->allocate(bytes);
-      std::ranges::copy(payload_of(1, bytes), memory->memory().begin());
-      while (theirs->windows()->find(memory->memory().data(), bytes).generation == 0)
-        std::this_thread::yield();
-      if (theirs->link(0, Lane::bulk).send(header_of(1), memory->memory(), 1) != Send::queued)
-        ::_exit(1);
-      ::raise(SIGKILL);
-    } catch (...) {
-    }
-    ::_exit(1);
-  }
-  const ssize_t length = ::read(pipe[0], addresses[1].data(), addresses[1].size());
-  ::close(pipe[0]);
-  ::close(pipe[1]);
-  REQUIRE(length > 0);
-  addresses[1].resize(static_cast<std::size_t>(length));
-  mine->start(addresses, shm_job);
+  RankProcess other(*mine, [bytes](transports::Transport& theirs) {
+    const auto memory = theirs.allocate(bytes);
+    std::ranges::copy(payload_of(1, bytes), memory->memory().begin());
+    const auto until = base::after(base::Clock::now(), patience);
+    while (theirs.windows()->find(memory->memory().data(), bytes).generation == 0 &&
+           base::Clock::now() < until)
+      std::this_thread::yield();
+    if (theirs.link(0, Lane::bulk).send(header_of(1), memory->memory(), 1) != Send::queued)
+      throw std::runtime_error("the frame does not go by reference");
+    ::raise(SIGKILL);
+  });
   Node node(std::move(mine));
   const auto until = base::after(base::Clock::now(), patience);
   // The frame is expected only when the process is gone.
   while (node.held == 0 && base::Clock::now() < until) node.turn();
-  ::waitpid(child, nullptr, 0);
+  other.wait();
   for (int i = 0; i < 1000; ++i) node.turn();
   node.expect(1, Lane::bulk, {1, bytes, true, 1});
   while (node.broken_links.size() < transports::link_lanes.size() && base::Clock::now() < until)

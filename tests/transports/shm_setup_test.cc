@@ -22,6 +22,7 @@
 #include "conformance.h"
 #include "shm_helpers.h"
 #include "shm_impostor.h"
+#include "shm_rank_process.h"
 #include "transports/host/address.h"
 #include "transports/host/packet.h"
 #include "transports/shm/segment.h"
@@ -243,28 +244,10 @@ TEST_CASE(
     "the death of a process is noticed, told once for each link, and what it sent before still "
     "arrives") {
   auto mine = shm::make_shm(options_of(0, 2));
-  std::vector<transports::Blob> addresses{mine->address(), transports::Blob(1024)};
-  int pipe[2];
-  REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {  // rank 1
-    try {
-      auto theirs = shm::make_shm(options_of(1, 2));
-      addresses[1] = theirs->address();
-      if (::write(pipe[1], addresses[1].data(), addresses[1].size()) < 0) ::_exit(1);
-      theirs->start(addresses, shm_job);
-      theirs->link(0, transports::Lane::bulk).send(header_of(1), payload_of(1, 1000), 1);
-      ::raise(SIGKILL);
-    } catch (...) {
-    }
-    ::_exit(1);
-  }
-  const ssize_t length = ::read(pipe[0], addresses[1].data(), addresses[1].size());
-  ::close(pipe[0]);
-  ::close(pipe[1]);
-  REQUIRE(length > 0);
-  addresses[1].resize(static_cast<std::size_t>(length));
-  mine->start(addresses, shm_job);
+  RankProcess other(*mine, [](transports::Transport& theirs) {
+    theirs.link(0, transports::Lane::bulk).send(header_of(1), payload_of(1, 1000), 1);
+    ::raise(SIGKILL);
+  });
   Node node(std::move(mine));
   node.expect(1, transports::Lane::bulk, {1, 1000, true, 1});
   const auto until = base::Clock::now() + patience;
@@ -274,7 +257,7 @@ TEST_CASE(
       CHECK(::poll(&watch, 1, 10'000) == 1);
     }
   }
-  ::waitpid(child, nullptr, 0);
+  other.wait();
   CHECK(node.frames == 1);
   REQUIRE(node.broken_links.size() == transports::link_lanes.size());
   for (const Node::Broken& broken : node.broken_links) {
@@ -282,7 +265,7 @@ TEST_CASE(
     CHECK_FALSE(broken.clean);
   }
   CHECK_THAT(node.transport().link(1, transports::Lane::bulk).describe(),
-             Contains("process " + std::to_string(child)));
+             Contains("process " + std::to_string(other.process())));
 }
 
 // The sanitizers themselves need descriptors.
