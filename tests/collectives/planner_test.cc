@@ -9,6 +9,7 @@
 #include "catch.h"
 #include "collectives/plan/costs.h"
 #include "collectives/plan/tuning.h"
+#include "support/effort.h"
 #include "tests/collectives/all_schedules.h"
 #include "transports/transport.h"
 
@@ -28,10 +29,11 @@ std::vector<PlanConstants> several_constants() {
   return all;
 }
 
-// 0, then up to about sixty sizes for each power of ten, to 2^50.
+// 0, then up to about sixty sizes for each power of ten, to 2^50; few cases: a quarter of them.
 std::vector<std::size_t> fine_grid() {
+  const double step = testing::few_cases() ? 1.17 : 1.04;
   std::vector<std::size_t> sizes = {0};
-  for (double bytes = 1; bytes < 0x1p50; bytes = std::max(bytes * 1.04, bytes + 1))
+  for (double bytes = 1; bytes < 0x1p50; bytes = std::max(bytes * step, bytes + 1))
     sizes.push_back(static_cast<std::size_t>(bytes));
   return sizes;
 }
