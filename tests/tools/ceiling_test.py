@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from program import RONDO, clean_environment, main, rows
+from program import FEW_CASES, RONDO, clean_environment, main, rows
 
 
 class Ceiling(unittest.TestCase):
@@ -35,7 +35,7 @@ class Ceiling(unittest.TestCase):
     def test_a_killed_rank_ends_the_others(self):
         """Six times, at other moments of the first ceiling, which takes more than a second."""
         # A sanitizer takes more than a second for less.
-        size = "32M" if "RONDO_TEST_EFFORT" in os.environ else "128M"
+        size = "32M" if FEW_CASES else "128M"
         for turn in range(6):
             victim = turn % 3
             with self.subTest(turn=turn, victim=victim):
