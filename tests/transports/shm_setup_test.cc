@@ -56,10 +56,13 @@ TEST_CASE("shm addresses are checked") {
   longer.push_back(std::byte{0});
   CHECK_FALSE(host::decode_address(longer));
   CHECK_FALSE(host::decode_address(host::encode(host::Address{"h", "", 1, 2})));
+  transports::Blob another_version = good;
+  another_version[4] = std::byte{1};
   const auto transport = shm::make_shm(options_of(0, 2));
   CHECK_THAT(transport->reach(1, good).why, Contains("another host"));
   CHECK_THAT(transport->reach(1, {}).why, Contains("cannot share memory"));
   CHECK_THAT(transport->reach(1, longer).why, Contains("cannot be read"));
+  CHECK_THAT(transport->reach(1, another_version).why, Contains("give all ranks one version"));
   CHECK(
       transport->reach(1, host::encode(host::Address{"one host", "n", ::geteuid(), 2})).distance ==
       transports::distance_host);

@@ -163,7 +163,11 @@ transports::Reach Shm::reach(int peer, std::span<const std::byte> bytes) const {
   if (!listener_.obstacle.empty()) return {{}, listener_.obstacle};
   if (bytes.empty()) return {{}, fmt::format("rank {} cannot share memory", peer)};
   const auto address = host::decode_address(bytes);
-  if (!address) return {{}, fmt::format("the shm address of rank {} cannot be read", peer)};
+  if (!address)
+    return {{},
+            fmt::format(
+                "the shm address of rank {} cannot be read: give all ranks one version of Rondo",
+                peer)};
   if (options_.host.empty() || address->host != options_.host)
     return {{},
             fmt::format("rank {} runs on another host, or in another network name space", peer)};
