@@ -32,7 +32,7 @@
 namespace rondo::tools {
 namespace {
 
-constexpr int default_ranks = 4;
+constexpr int default_ranks = 4, one_way_ranks = 2;
 constexpr int most_peers_shown = 4;
 
 // One connected rank of the benchmark. The main thread calls run() once. A lost rank ends it with
@@ -169,7 +169,7 @@ void Bench::describe() {
   deliver([&] {
     print("# rondo {}: {} over {}, {} {}{}{}{}\n", version(), name_of(options_.operation),
           setting_.transport, setting_.ranks, setting_.ranks == 1 ? "rank" : "ranks",
-          setting_.in_a_row > 1 ? fmt::format(", {} calls in a row", setting_.in_a_row) : "",
+          describe_calls(setting_),
           options_.operation == Collective::barrier ? ""
           : setting_.fresh                          ? ", inputs written anew"
                                                     : ", inputs used again",
@@ -201,7 +201,7 @@ bool Bench::measure_size(Measurement& measurement, std::uint64_t bytes) {
   const double before = held ? measure_ceiling(described) : 0;
   Row out_of_place = measurement.measure(bytes, false);
   std::optional<Row> in_place;
-  if (options_.operation != Collective::barrier) in_place = measurement.measure(bytes, true);
+  if (options_.operation.has_in_place()) in_place = measurement.measure(bytes, true);
   if (held) {
     const double after = measure_ceiling(described);
     // When one of the two failed there is no ceiling.
@@ -354,7 +354,7 @@ int run_rank(BenchOptions& options, const PlaceInfo& place) {
 }
 
 int start_ranks(BenchOptions& options, const std::vector<std::string>& command) {
-  const int ranks = options.ranks.value_or(default_ranks);
+  const int ranks = options.ranks.value_or(options.one_way() ? one_way_ranks : default_ranks);
   settle(options, ranks);
   const Results tried(options.json, options.csv);
   if (!options.constants.empty())
@@ -367,12 +367,13 @@ int start_ranks(BenchOptions& options, const std::vector<std::string>& command) 
   const double needed = 2.0 * static_cast<double>(options.sizes.back()) *
                         static_cast<double>(options.in_a_row) * ranks;
   if (info.memory_bytes > 0 && needed > static_cast<double>(info.memory_bytes))
-    throw UsageError(
-        fmt::format("--maxbytes {}{}: {} ranks need {} for their buffers, this machine has {}",
-                    base::describe_bytes(options.sizes.back()),
-                    options.in_a_row > 1 ? fmt::format(", --agg_iters {}", options.in_a_row) : "",
-                    ranks, base::describe_bytes(static_cast<std::uint64_t>(needed)),
-                    base::describe_bytes(info.memory_bytes)));
+    throw UsageError(fmt::format(
+        "--maxbytes {}{}: {} ranks need {} for their buffers, this machine has {}",
+        base::describe_bytes(options.sizes.back()),
+        options.in_a_row > 1 ? fmt::format(", {} {}", options.in_a_row_flag(), options.in_a_row)
+                             : "",
+        ranks, base::describe_bytes(static_cast<std::uint64_t>(needed)),
+        base::describe_bytes(info.memory_bytes)));
   SpawnOptions spawn;
   spawn.ranks = ranks;
   spawn.command = command;
@@ -406,7 +407,7 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
       "           reach when all memcpy as many bytes at once\n"
       "The ceiling is measured before and after each row; the better one counts.\n"
       "Bytes to load and store (S: size, n: ranks, in brackets: only out of place):\n"
-      "  all_reduce                                2nS\n"
+      "  all_reduce, sendrecv                      2nS (--one-way: 2S for each message)\n"
       "  reduce, reduce_scatter, reduce_scatter_v  (n+1)S\n"
       "  broadcast, all_gather, all_gather_v       2(n-1)S (+2S)\n"
       "  all_to_all                                2(n-1)S (+2S)\n"

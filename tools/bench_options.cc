@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "base/text.h"
-#include "base/traits.h"
 #include "tools/result_file.h"
 #include "tools/spawn.h"
 #include "tools/text.h"
@@ -23,6 +22,9 @@ namespace {
 
 constexpr std::uint64_t default_min = 8, default_max = std::uint64_t{64} << 20, default_factor = 4,
                         default_step = std::uint64_t{1} << 20;
+// In one direction every message of the window has memory of its own.
+constexpr std::uint64_t default_one_way_max = std::uint64_t{4} << 20, default_window = 64,
+                        most_window = 65'536;
 constexpr std::size_t most_rows = 100'000;
 constexpr std::uint64_t most_in_a_row = 100'000;
 
@@ -40,7 +42,8 @@ std::vector<std::string> all_names(int count) {
                                suggest(given, possible), join(possible)));
 }
 
-Collective read_operation(const std::string& text) {
+Operation read_operation(const std::string& text) {
+  if (text == name_of(Operation::sendrecv())) return Operation::sendrecv();
   std::vector<std::string> names;
   for (int i = 0; i < collective_count; ++i) {
     const auto operation = static_cast<Collective>(i);
@@ -48,7 +51,40 @@ Collective read_operation(const std::string& text) {
     if (parse_collective(text) == operation) return operation;
     names.emplace_back(name_of(operation));
   }
+  names.emplace_back(name_of(Operation::sendrecv()));
   unknown("operation", text, names);
+}
+
+// Messages have flags of their own, and nothing that is reduced, rooted or planned.
+Operation read_messages(const BenchFlags& flags, Operation operation) {
+  if (operation != Operation::sendrecv()) {
+    if (!flags.one_way && flags.window.empty()) return operation;
+    throw UsageError(
+        fmt::format("{}: only for rondo bench sendrecv, and the operation is {}; "
+                    "leave the flag out",
+                    flags.one_way ? "--one-way" : "--window", name_of(operation)));
+  }
+  const auto refuse = [](const char* flag, const std::string& value, const char* why) {
+    if (!value.empty())
+      throw UsageError(fmt::format("{} {}: {}; leave the flag out", flag, value, why));
+  };
+  refuse("--op", flags.op, "sendrecv reduces nothing");
+  refuse("--root", flags.root, "sendrecv has no root");
+  refuse("--algorithm", flags.algorithm, "messages have no algorithm to choose");
+  if (flags.one_way)
+    refuse("--agg_iters", flags.in_a_row, "with --one-way an iteration has --window messages");
+  else
+    refuse("--window", flags.window,
+           "only with --one-way; --agg_iters says how many calls of sendrecv are under way");
+  return flags.one_way ? Operation::one_way() : operation;
+}
+
+// How many calls an iteration has.
+std::uint64_t read_in_a_row(const BenchFlags& flags) {
+  if (flags.one_way)
+    return flags.window.empty() ? default_window
+                                : parse_number("--window", flags.window, 1, most_window);
+  return flags.in_a_row.empty() ? 1 : parse_number("--agg_iters", flags.in_a_row, 1, most_in_a_row);
 }
 
 std::vector<DType> read_types(const std::string& text) {
@@ -69,6 +105,7 @@ std::vector<DType> read_types(const std::string& text) {
 }
 
 std::vector<ReduceOp> read_ops(const std::string& text, const std::vector<DType>& types) {
+  if (text.empty()) return {ReduceOp::sum};
   std::vector<ReduceOp> ops;
   auto names = all_names<ReduceOp>(reduce_op_count);
   names.emplace_back("all");
@@ -91,8 +128,8 @@ std::vector<ReduceOp> read_ops(const std::string& text, const std::vector<DType>
 std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
   std::uint64_t first =
       flags.min_bytes.empty() ? default_min : parse_bytes("--minbytes", flags.min_bytes);
-  std::uint64_t last =
-      flags.max_bytes.empty() ? default_max : parse_bytes("--maxbytes", flags.max_bytes);
+  std::uint64_t last = flags.one_way ? default_one_way_max : default_max;
+  if (!flags.max_bytes.empty()) last = parse_bytes("--maxbytes", flags.max_bytes);
   if (flags.max_bytes.empty()) last = std::max(first, last);
   if (flags.min_bytes.empty()) first = std::min(first, last);
   if (first > last)
@@ -123,6 +160,7 @@ std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
 }
 
 std::vector<int> read_roots(const BenchFlags& flags) {
+  if (flags.root.empty()) return {0};
   if (flags.root == "all") return {-1};
   return {static_cast<int>(parse_number("--root", flags.root, 0, std::numeric_limits<int>::max()))};
 }
@@ -155,7 +193,17 @@ Options read_environment(bool launched) {
   }
 }
 
-Options read_connect(const BenchFlags& flags, Collective operation) {
+// Algorithms belong to collectives; messages have refused the flag already.
+void check_algorithm(const std::string& algorithm, Operation operation) {
+  if (algorithm.empty() || operation.traits().messages) return;
+  auto algorithms = list_algorithms(operation.traits().operation);
+  algorithms.emplace_back(
+      "direct");  // has no schedule; where it is not possible, connect() throws and says why
+  if (std::find(algorithms.begin(), algorithms.end(), algorithm) == algorithms.end())
+    unknown("--algorithm", algorithm, algorithms);
+}
+
+Options read_connect(const BenchFlags& flags, Operation operation) {
   const bool launched = gather_place({}).source != "alone";
   Options options = read_environment(launched);
   if (!flags.transport.empty()) options.transports = split(flags.transport, ',');
@@ -173,19 +221,14 @@ Options read_connect(const BenchFlags& flags, Collective operation) {
       unknown("--transport", wanted, names);
   if (!info.interface_error.empty() && (!launched || !flags.interfaces.empty()))
     throw UsageError(info.interface_error);
-  auto algorithms = list_algorithms(operation);
-  algorithms.emplace_back(
-      "direct");  // has no schedule; where it is not possible, connect() throws and says why
-  if (!options.algorithm.empty() &&
-      std::find(algorithms.begin(), algorithms.end(), options.algorithm) == algorithms.end())
-    unknown("--algorithm", options.algorithm, algorithms);
+  check_algorithm(options.algorithm, operation);
   return options;
 }
 
 }  // namespace
 
 bool BenchOptions::reduces() const {
-  return base::traits_of(operation).reduces;
+  return operation.traits().reduces;
 }
 
 bool BenchOptions::shows_table() const {
@@ -193,7 +236,7 @@ bool BenchOptions::shows_table() const {
 }
 
 bool BenchOptions::rooted() const {
-  return base::traits_of(operation).rooted();
+  return operation.traits().rooted();
 }
 
 void add_bench_flags(CLI::App& command, BenchFlags& flags) {
@@ -203,10 +246,16 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
   add("operation", flags.operation,
       "all_reduce (default), reduce, broadcast, all_gather, reduce_scatter, barrier, gather, "
       "scatter, "
-      "all_to_all, all_gather_v or reduce_scatter_v");
+      "all_to_all, all_gather_v, reduce_scatter_v or sendrecv (each rank sends to the next one and "
+      "receives from the previous one)");
+  command.add_flag("--one-way", flags.one_way,
+                   "With sendrecv: between two ranks, a stream of messages from rank 0 to rank 1, "
+                   "and the latency of one: half of its round trip");
+  add("--window", flags.window,
+      "With --one-way: messages of an iteration, which are all under way at once (default 64)");
   add("-b,--minbytes", flags.min_bytes,
       "Smallest size; suffixes K, M, G and T are powers of 1024 (default 8)");
-  add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M)");
+  add("-e,--maxbytes", flags.max_bytes, "Largest size (default 64M, with --one-way 4M)");
   add("-i,--stepbytes", flags.step_bytes,
       "Add this from one size to the next (default 1M where the factor is 1)");
   add("-f,--stepfactor", flags.step_factor,
@@ -228,12 +277,13 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "all");
   add("-r,--root", flags.root, "Root of reduce, broadcast, gather and scatter, or all (default 0)");
   add("--ranks", flags.ranks,
-      "Ranks to start on this host when no launcher has done it (default 4)");
+      "Ranks to start on this host when no launcher has done it (default 4, with --one-way 2)");
   add("--bind", flags.bind,
       "Binds each rank that it starts. core: to a core of its own; numa: to the cores of a NUMA "
       "node; none: not at all (default: core while there are enough, else numa)");
   add("--transport", flags.transport,
-      "Transports that may be used: shm, tcp (default: shm within a host, tcp between hosts)");
+      "Transports that may be used: shm, rdma, tcp (default: shm within a host; between hosts rdma "
+      "where devices reach each other, else tcp)");
   add("--algorithm", flags.algorithm,
       "ring, tree, star, doubling, chain, pairwise, halving, two_shot, two_level or direct "
       "(default: the planner chooses)");
@@ -265,7 +315,7 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
 
 BenchOptions interpret(const BenchFlags& flags) {
   BenchOptions options;
-  options.operation = read_operation(flags.operation);
+  options.operation = read_messages(flags, read_operation(flags.operation));
   options.sizes = read_sizes(flags);
   options.types = read_types(flags.type);
   options.ops = read_ops(flags.op, options.types);
@@ -274,15 +324,14 @@ BenchOptions interpret(const BenchFlags& flags) {
     options.iterations = parse_number("--iters", flags.iterations, 1, 1'000'000'000);
   if (!flags.warmups.empty())
     options.warmups = parse_number("--warmup_iters", flags.warmups, 0, 1'000'000);
-  if (!flags.in_a_row.empty())
-    options.in_a_row = parse_number("--agg_iters", flags.in_a_row, 1, most_in_a_row);
+  options.in_a_row = read_in_a_row(flags);
   // Beyond that the bytes of all ranks, for which start_ranks() finds memory, overflow 64 bits.
   if (options.sizes.back() >
       std::numeric_limits<std::uint64_t>::max() / (2 * most_ranks) / options.in_a_row)
-    throw UsageError(
-        fmt::format("--maxbytes {}, --agg_iters {}: so many buffers of that size fit "
-                    "into no memory; give a smaller size or fewer calls",
-                    base::describe_bytes(options.sizes.back()), options.in_a_row));
+    throw UsageError(fmt::format(
+        "--maxbytes {}, {} {}: so many buffers of that size fit "
+        "into no memory; give a smaller size or fewer calls",
+        base::describe_bytes(options.sizes.back()), options.in_a_row_flag(), options.in_a_row));
   if (!flags.check.empty())
     options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
   if (!flags.ranks.empty())
@@ -311,6 +360,11 @@ BenchOptions interpret(const BenchFlags& flags) {
 }
 
 void settle(BenchOptions& options, int ranks) {
+  if (options.one_way() && ranks != 2)
+    throw UsageError(
+        fmt::format("--one-way: rank 0 sends to rank 1, so there must be 2 ranks, not {}; start 2, "
+                    "or leave --one-way out: then each rank sends to the next one",
+                    ranks));
   if (options.roots.front() >= ranks)
     throw UsageError(fmt::format("--root {}: there are {} ranks, so give 0 to {} or all",
                                  options.roots.front(), ranks, ranks - 1));

@@ -12,6 +12,7 @@
 
 #include "tools/bind.h"
 #include "tools/commands.h"
+#include "tools/operation.h"
 
 namespace rondo::tools {
 
@@ -20,23 +21,24 @@ namespace rondo::tools {
 struct BenchFlags {
   std::string operation = "all_reduce";
   std::string min_bytes, max_bytes, step_bytes, step_factor, iterations, warmups, in_a_row, check,
-      type = "f32", op = "sum", root = "0";
+      type = "f32", op, root, window;
   std::string ranks, transport, algorithm, interfaces, json, csv, constants, min_bandwidth,
       deadline, bind;
-  bool no_ceiling = false, allocate = false, fresh = false;
+  bool no_ceiling = false, allocate = false, fresh = false, one_way = false;
 };
 void add_bench_flags(CLI::App& command, BenchFlags& flags);
 
 // The meaning of the flags.
 struct BenchOptions {
-  Collective operation = Collective::all_reduce;
+  Operation operation = Collective::all_reduce;
   std::vector<std::uint64_t> sizes;  // bytes, ascending
   std::vector<DType> types;
   std::vector<ReduceOp> ops;     // one unused entry for operations that do not reduce
   std::vector<int> roots;        // one unused entry without a root; until settle() -1: all ranks
   std::uint64_t iterations = 0;  // 0: by time
   std::uint64_t warmups = 2;
-  std::uint64_t in_a_row = 1;  // calls of one iteration, started before the first is waited for
+  // Calls of one iteration, started before the first is waited for; in one direction the window.
+  std::uint64_t in_a_row = 1;
   bool check = true;
   bool fresh = false;
   bool ceiling = true;
@@ -49,17 +51,20 @@ struct BenchOptions {
 
   bool reduces() const;
   bool rooted() const;
+  bool one_way() const { return operation == Operation::one_way(); }
+  // The flag that sets in_a_row.
+  const char* in_a_row_flag() const { return one_way() ? "--window" : "--agg_iters"; }
   // Whether inputs are written before every iteration: with a check they always are.
   bool writes_anew() const { return check || fresh; }
   // False when the standard output is one of the files.
   bool shows_table() const;
 };
 
-// Reads all flags; settle() checks the roots. Throws UsageError that says what was given and what
-// is possible.
+// Reads all flags; settle() checks what depends on the number of ranks. Throws UsageError that says
+// what was given and what is possible.
 BenchOptions interpret(const BenchFlags& flags);
 // Checks and completes the roots, once the number of ranks is known. Throws UsageError when a root
-// is not one of the ranks.
+// is not one of the ranks, or the operation needs another number of them.
 void settle(BenchOptions& options, int ranks);
 
 }  // namespace rondo::tools

@@ -12,7 +12,6 @@
 #include <stdexcept>
 #include <vector>
 
-#include "base/traits.h"
 #include "tools/agree.h"
 #include "tools/socket.h"
 #include "tools/traffic.h"
@@ -96,7 +95,7 @@ struct SocketCeiling::Ring {
 };
 
 SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options,
-                             Collective operation)
+                             Operation operation)
     : communicator_(communicator),
       operation_(operation),
       sends_(true),
@@ -104,10 +103,13 @@ SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options,
       adapting_(std::make_unique<Ring>()),
       bounded_(std::make_unique<Ring>()) {
   const int rank = communicator.rank();
-  const base::Traits& traits = base::traits_of(operation);
-  if (traits.rooted()) {
-    sends_ = traits.blocks ? rank == 0 : rank + 1 < communicator.size();
-    receives_ = traits.blocks ? rank == 1 : rank > 0;
+  const base::Traits& traits = operation.traits();
+  if (operation == Operation::one_way() || (traits.rooted() && traits.blocks)) {
+    sends_ = rank == 0;
+    receives_ = rank == 1;
+  } else if (traits.rooted()) {
+    sends_ = rank + 1 < communicator.size();
+    receives_ = rank > 0;
   }
   if (communicator.size() < 2) return;
   usable_ = connect(*adapting_, options) && connect(*bounded_, options);

@@ -32,14 +32,15 @@ class Ceiling {
 // The ceiling for bus bandwidth: what plain TCP sockets between these ranks reach at once, over the
 // links that the operation loads. For most operations all ranks send to their right neighbour and
 // receive from their left one, the traffic of a ring. Broadcast and reduce leave out the link that
-// closes the ring. For gather and scatter rank 0 sends to rank 1. It measures once with socket
-// buffers that the kernel adapts (better between hosts), and once with small ones that stay in the
-// cache (better within a host). A socket that fails makes it useless for good: measure() returns 0.
+// closes the ring. For gather, scatter and messages in one direction rank 0 sends to rank 1. It
+// measures once with socket buffers that the kernel adapts (better between hosts), and once with
+// small ones that stay in the cache (better within a host). A socket that fails makes it useless
+// for good: measure() returns 0.
 class SocketCeiling final : public Ceiling {
  public:
   // Connects the ring at the addresses that the communicator uses. All ranks call it together.
   // A socket that fails does not throw: trouble() says why.
-  SocketCeiling(Communicator& communicator, const Options& options, Collective operation);
+  SocketCeiling(Communicator& communicator, const Options& options, Operation operation);
   SocketCeiling(const SocketCeiling&) = delete;
   SocketCeiling& operator=(const SocketCeiling&) = delete;
   ~SocketCeiling() override;
@@ -57,7 +58,7 @@ class SocketCeiling final : public Ceiling {
   double round(Ring& ring, std::size_t bytes);
 
   Communicator& communicator_;
-  Collective operation_;
+  Operation operation_;
   bool sends_, receives_;
   std::unique_ptr<Ring> adapting_, bounded_;
   bool usable_ = false;

@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/measure.h"
 
-#include <algorithm>
+#include <array>
 #include <chrono>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
-#include "tools/agree.h"
+#include "tools/one_way.h"
 #include "tools/traffic.h"
 
 namespace rondo::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr double seconds_per_row = 1.0;
-constexpr std::uint64_t fewest_iterations = 10, most_iterations = 200;
 
 std::byte* bytes_of(const Buffer& buffer) {
   return static_cast<std::byte*>(buffer.data);
@@ -27,20 +23,13 @@ std::size_t distance_of(std::size_t bytes) {
   return (bytes + 63) / 64 * 64;
 }
 
-// The smallest time that at least this share of the sorted times does not exceed.
-double percentile(const std::vector<double>& sorted, double share) {
-  const auto place =
-      static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
-  return sorted[std::clamp<std::size_t>(place, 1, sorted.size()) - 1];
-}
-
 }  // namespace
 
 Measurement::Measurement(Communicator& communicator, const BenchOptions& options,
                          IterationHook hook)
     : communicator_(communicator),
       options_(options),
-      hook_(std::move(hook)),
+      iterations_(communicator, options, std::move(hook)),
       pattern_(Call{Collective::barrier}) {
   works_.resize(options.in_a_row);
   const std::size_t largest = options.sizes.back();
@@ -82,12 +71,17 @@ Measurement::Operands Measurement::place(std::size_t count, bool in_place) const
   return {in, out};
 }
 
+// The rank whose message this rank receives; 0 for operations without messages.
+int Measurement::sender() const {
+  return traits().messages ? (call_.rank + call_.size - 1) % call_.size : 0;
+}
+
 template <class Function>
 void Measurement::for_each_part(const Operands& operands, Function function) const {
   std::byte* to = bytes_of(operands.out);
   const std::size_t first = traits().gathers() ? 0 : before_;
   if (!traits().blocks || traits().scatters())
-    return function(Part{to, first, operands.out.count, 0});
+    return function(Part{to, first, operands.out.count, sender()});
   for (int rank = 0; rank < call_.size; ++rank) {
     const std::size_t count = counts_[static_cast<std::size_t>(rank)];
     function(Part{to, first, count, rank});
@@ -114,7 +108,7 @@ void Measurement::poison(const Operands& operands, bool in_place, std::uint64_t 
 
 Work Measurement::start(const Operands& operands) {
   const auto& [in, out] = operands;
-  switch (call_.operation) {
+  switch (traits().operation) {
     case Collective::all_reduce:
       return communicator_.all_reduce(in, out, call_.op);
     case Collective::reduce:
@@ -135,9 +129,18 @@ Work Measurement::start(const Operands& operands) {
       return communicator_.all_gather_v(in, out, counts_);
     case Collective::reduce_scatter_v:
       return communicator_.reduce_scatter_v(in, out, counts_, call_.op);
+    case Collective::send:
+      return exchange(operands);
     default:
       return communicator_.barrier();
   }
+}
+
+Work Measurement::exchange(const Operands& operands) {
+  const int receiver = (call_.rank + 1) % call_.size;
+  const std::array transfers{Transfer{Transfer::Kind::receive, operands.out, sender()},
+                             Transfer{Transfer::Kind::send, operands.in, receiver}};
+  return communicator_.batch(transfers);
 }
 
 std::uint64_t Measurement::check(const Operands& operands, std::uint64_t data) const {
@@ -160,9 +163,10 @@ void Measurement::write_all(const Operands& first, bool in_place) {
   }
 }
 
-// Returns the wrong elements of the calls that write_all() has prepared.
+// Returns the wrong elements of the calls that write_all() has prepared, if they are checked.
 std::uint64_t Measurement::check_all(const Operands& first) const {
   std::uint64_t wrong = 0;
+  if (!checked_) return wrong;
   for (std::size_t call = 0; call < works_.size(); ++call)
     wrong += check(operands_of(call, first), calls_ - works_.size() + call + 1);
   return wrong;
@@ -180,23 +184,6 @@ double Measurement::iterate(const Operands& first, bool in_place) {
   return time.count() / static_cast<double>(works_.size());
 }
 
-// Runs the warmup iterations. Returns how many timed iterations to run: what was asked for, or as
-// many as fit into a second, judged by the last warmup. All ranks get the same number.
-std::uint64_t Measurement::choose_iterations(const Operands& first, bool in_place) {
-  double seconds = 0;
-  for (std::uint64_t i = 0; i < options_.warmups; ++i) {
-    const auto begin = Clock::now();
-    iterate(first, in_place);
-    if (checked_) check_all(first);
-    seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-  }
-  if (options_.iterations > 0) return options_.iterations;
-  seconds = maximum_over_ranks(communicator_, seconds);
-  if (seconds <= seconds_per_row / most_iterations)
-    return options_.warmups > 0 ? most_iterations : fewest_iterations;
-  return std::max(fewest_iterations, static_cast<std::uint64_t>(seconds_per_row / seconds));
-}
-
 Row Measurement::describe(std::uint64_t bytes, bool in_place) const {
   const std::size_t width = size_of(call_.type);
   const std::size_t ranks = static_cast<std::size_t>(call_.size);
@@ -209,9 +196,30 @@ Row Measurement::describe(std::uint64_t bytes, bool in_place) const {
   row.op = call_.op;
   row.root = traits().rooted() ? call_.root : -1;
   row.in_place = in_place;
-  row.algorithm = communicator_.algorithm(call_.operation, row.count, call_.type);
+  row.algorithm = traits().messages
+                      ? "messages"
+                      : communicator_.algorithm(traits().operation, row.count, call_.type);
   row.traffic = traffic_of(call_.operation, call_.size, row.bytes, in_place);
   return row;
+}
+
+void Measurement::measure_calls(Row& row, const Operands& first) {
+  if (!fresh_ && row.bytes > 0) write_all(first, row.in_place);
+  const Iterations::Result result = iterations_.measure(
+      [&] { return iterate(first, row.in_place); }, [&] { return check_all(first); });
+  row.time = result.times;
+  row.wrong = result.wrong;
+}
+
+void Measurement::measure_one_way(Row& row, const Operands& first) {
+  OneWay messages(communicator_, pattern_, {first.in, first.out, distance_, works_.size()}, fresh_,
+                  checked_);
+  const auto check = [&] { return messages.count_wrong(); };
+  const auto stream = iterations_.measure([&] { return messages.stream(); }, check);
+  const auto ping_pong = iterations_.measure([&] { return messages.ping_pong(); }, check);
+  row.time = stream.times;
+  row.latency = ping_pong.times;
+  row.wrong = stream.wrong + ping_pong.wrong;
 }
 
 Row Measurement::measure(std::uint64_t bytes, bool in_place) {
@@ -221,22 +229,12 @@ Row Measurement::measure(std::uint64_t bytes, bool in_place) {
   checked_ = options_.check && row.bytes > 0;
   distance_ = distance_of(row.bytes);
   fresh_ = options_.writes_anew() && row.bytes > 0;
-  if (!fresh_ && row.bytes > 0) write_all(operands, in_place);
-  std::vector<double> times(choose_iterations(operands, in_place));
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    hook_(i, times.size());
-    times[i] = iterate(operands, in_place);
-    if (checked_) row.wrong += check_all(operands);
-  }
-  maximum_over_ranks(communicator_, times);
-  if (checked_) row.wrong = sum_over_ranks(communicator_, row.wrong);
-  std::sort(times.begin(), times.end());
-  row.mean_us =
-      std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
-  row.min_us = times.front();
-  row.p50_us = percentile(times, 0.50);
-  row.p99_us = percentile(times, 0.99);
-  row.algbw = row.p50_us > 0 ? static_cast<double>(row.bytes) / row.p50_us / 1e3 : 0;
+  if (call_.operation == Operation::one_way())
+    measure_one_way(row, operands);
+  else
+    measure_calls(row, operands);
+  const double p50 = row.time.p50_us;
+  row.algbw = p50 > 0 ? static_cast<double>(row.bytes) / p50 / 1e3 : 0;
   row.busbw = row.algbw * bus_factor(call_.operation, call_.size);
   return row;
 }

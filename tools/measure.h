@@ -4,19 +4,20 @@
 #include <rondo/communicator.h>
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/traits.h"
 #include "tools/bench_options.h"
+#include "tools/iterations.h"
 #include "tools/pattern.h"
 
 namespace rondo::tools {
 
-// One result: the out-of-place or the in-place half of a table row. The time of an iteration is
-// that of its slowest rank, divided by the number of its calls.
+// One result: the out-of-place or the in-place half of a table row; in one direction both halves.
+// Times are those of one call: the time of an iteration, divided by the number of its calls.
 struct Row {
   std::uint64_t bytes = 0;  // of the larger buffer
   // Elements that the operation is called with; for all_gather, reduce_scatter, gather and scatter
@@ -27,15 +28,13 @@ struct Row {
   int root = -1;
   bool in_place = false;
   std::string algorithm;
-  double mean_us = 0, min_us = 0, p50_us = 0, p99_us = 0;
-  double algbw = 0, busbw = 0;  // GB/s, from p50_us
-  double traffic = 0;           // bytes that all ranks must load and store (traffic.h)
-  double ceiling = 0;           // GB/s to compare the row with; 0: not known
-  std::uint64_t wrong = 0;      // elements, over all ranks and timed iterations
+  Times time;
+  std::optional<Times> latency;  // of a message in one direction: half of its round trip
+  double algbw = 0, busbw = 0;   // GB/s, from the p50 of time
+  double traffic = 0;            // bytes that all ranks must load and store (traffic.h)
+  double ceiling = 0;            // GB/s to compare the row with; 0: not known
+  std::uint64_t wrong = 0;       // elements, over all ranks and timed iterations
 };
-
-// Called before each timed iteration: (iteration from 0 on, number of iterations).
-using IterationHook = std::function<void(std::uint64_t, std::uint64_t)>;
 
 // Measures calls of one operation. All ranks make the same calls in the same order. A failure of
 // the communicator throws and ends the measurement.
@@ -66,7 +65,8 @@ class Measurement {
   };
   void cut(std::size_t count);
   Operands place(std::size_t count, bool in_place) const;
-  const base::Traits& traits() const { return base::traits_of(call_.operation); }
+  const base::Traits& traits() const { return call_.operation.traits(); }
+  int sender() const;
   bool reads() const { return base::holds_some(traits().in, call_.rank == call_.root); }
   bool writes() const { return base::holds_some(traits().out, call_.rank == call_.root); }
   template <class Function>
@@ -74,15 +74,17 @@ class Measurement {
   Operands operands_of(std::size_t call, const Operands& first) const;
   void poison(const Operands& operands, bool in_place, std::uint64_t data);
   Work start(const Operands& operands);
+  Work exchange(const Operands& operands);
   std::uint64_t check(const Operands& operands, std::uint64_t data) const;
   void write_all(const Operands& first, bool in_place);
   std::uint64_t check_all(const Operands& first) const;
   double iterate(const Operands& first, bool in_place);
-  std::uint64_t choose_iterations(const Operands& first, bool in_place);
+  void measure_calls(Row& row, const Operands& first);
+  void measure_one_way(Row& row, const Operands& first);
 
   Communicator& communicator_;
   const BenchOptions& options_;
-  IterationHook hook_;
+  Iterations iterations_;
   Memory in_, out_;
   Call call_;
   Pattern pattern_;

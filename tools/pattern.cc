@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "base/mix.h"
-#include "base/traits.h"
 #include "tools/small_float.h"
 
 namespace rondo::tools {
@@ -142,7 +141,7 @@ std::vector<std::byte> input_table(const Call& call, int rank, std::size_t perio
   const std::size_t width = size_of(call.type);
   std::vector<std::byte> table(period * width);
   for (std::size_t i = 0; i < period; ++i) {
-    const std::uint64_t bits = base::traits_of(call.operation).reduces
+    const std::uint64_t bits = call.operation.traits().reduces
                                    ? encode(call.type, contribution(call, rank, i))
                                    : mix(6, i, static_cast<std::uint64_t>(rank) + 1);
     store(table.data() + i * width, bits, width);
@@ -169,7 +168,7 @@ Pattern::Pattern(const Call& call)
     : call_(call), width_(size_of(call.type)), period_(call.size <= 16 ? 16381 : 1021) {
   if (call.operation == Collective::barrier) return;
   input_ = input_table(call, call.rank, period_);
-  const base::Traits& traits = base::traits_of(call.operation);
+  const base::Traits& traits = call.operation.traits();
   if (traits.reduces) {
     expected_.push_back(result_table(call, period_));
   } else if (traits.in == base::Extent::on_root) {

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "tools/operation.h"
+
 namespace rondo::tools {
 
 // What is the same in every iteration of a measurement.
 struct Call {
-  Collective operation = Collective::all_reduce;
+  Operation operation = Collective::all_reduce;
   DType type = DType::f32;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
@@ -35,7 +37,7 @@ class Pattern {
                   std::uint64_t iteration) const;
   // Writes values of which every byte differs from the result that belongs there. Where an output
   // has several blocks (all_gather, gather, all_to_all), `block` is the rank that this one comes
-  // from. It is 0 for other operations.
+  // from. For messages it is the sender. It is 0 for other operations.
   void poison(std::byte* to, std::size_t first, std::size_t count, std::uint64_t iteration,
               int block) const;
   // Counts the elements that are not exactly the expected result.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "base/text.h"
 #include "tools/output.h"
@@ -25,17 +26,23 @@ std::string short_number(double value) {
 std::string half(const Setting& setting, const Row& row) {
   const double reached = percent_of_ceiling(setting, row);
   const std::string percent = reached > 0 ? fmt::format("{:.0f}", reached) : "-";
-  return fmt::format(" {:>9} {:>9} {:>9} {:>7.3f} {:>7.3f} {:>7} {:>6}", short_number(row.mean_us),
-                     short_number(row.p50_us), short_number(row.p99_us), row.algbw, row.busbw,
-                     percent, setting.checked ? std::to_string(row.wrong) : "N/A");
+  return fmt::format(" {:>9} {:>9} {:>9} {:>7.3f} {:>7.3f} {:>7} {:>6}",
+                     short_number(row.time.mean_us), short_number(row.time.p50_us),
+                     short_number(row.time.p99_us), row.algbw, row.busbw, percent,
+                     setting.checked ? std::to_string(row.wrong) : "N/A");
+}
+
+std::string latency_half(const Times& latency) {
+  return fmt::format(" {:>9} {:>9} {:>9}", short_number(latency.mean_us),
+                     short_number(latency.p50_us), short_number(latency.p99_us));
 }
 
 }  // namespace
 
 double percent_of_ceiling(const Setting& setting, const Row& row) {
-  if (row.ceiling <= 0 || row.bytes == 0 || row.p50_us <= 0) return 0;
+  if (row.ceiling <= 0 || row.bytes == 0 || row.time.p50_us <= 0) return 0;
   const double rate =
-      setting.ceiling_of == CeilingOf::memcpy ? row.traffic / row.p50_us / 1e3 : row.busbw;
+      setting.ceiling_of == CeilingOf::memcpy ? row.traffic / row.time.p50_us / 1e3 : row.busbw;
   return 100 * rate / row.ceiling;
 }
 
@@ -79,20 +86,20 @@ void print_ceilings(const Setting& setting, const std::vector<Row>& rows) {
     print("# Above 100 %ceil      : {} of {}: {}\n", above, count, explain_excess(setting));
 }
 
-}  // namespace
+// Says what the columns of the table mean.
+void explain_times(const Setting& setting) {
+  if (setting.one_way())
+    print(
+        "# stream: rank 0 sends {} to rank 1 at once, which answers when it has all; times are "
+        "those of one\n#   message: an iteration over {}\n# ping-pong: half of the round trip of "
+        "one message from rank 0 to rank 1 and back; latency is its mean\n",
+        setting.in_a_row == 1 ? "1 message" : fmt::format("{} messages", setting.in_a_row),
+        setting.in_a_row);
+  print("# time: mean of the iterations, each {}; algbw and busbw: from p50; 1 GB = 1e9 B\n",
+        setting.one_way() ? "timed on rank 0" : "that of its slowest rank");
+}
 
-void print_header(const Setting& setting) {
-  constexpr auto names = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6}";
-  const std::string titles =
-      fmt::format(fmt::runtime(names), "time", "p50", "p99", "algbw", "busbw", "%ceil", "#wrong");
-  const std::string units =
-      fmt::format(fmt::runtime(names), "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)",
-                  setting.ceiling_of == CeilingOf::none ? "" : name_of(setting.ceiling_of), "");
-  const bool both = setting.operation != Collective::barrier;
-  print(
-      "# time: mean of the iterations, each that of its slowest rank; algbw and busbw: from p50; 1 "
-      "GB = 1e9 "
-      "B\n");
+void explain_ceiling(const Setting& setting) {
   if (setting.ceiling_of == CeilingOf::cores)
     print(
         "# %ceil: busbw in percent of what an all-reduce reaches that does nothing but bring data "
@@ -101,31 +108,60 @@ void print_header(const Setting& setting) {
   else if (setting.ceiling_of == CeilingOf::memcpy)
     print(
         "# %ceil: what the operation must load and store (rondo bench --help) over p50, in percent "
-        "of what "
-        "all "
-        "ranks\n#   reach when they memcpy as much at once; measured before and after each row, "
-        "the better "
-        "of "
-        "both\n");
+        "of what all ranks\n#   reach when they memcpy as much at once; measured before and after "
+        "each row, the better of both\n");
   else if (setting.ceiling_of == CeilingOf::sockets)
     print(
         "# %ceil: busbw in percent of what plain TCP sockets reach over the same links at once; "
-        "measured\n#  "
-        " "
-        "before and after each row, the better of both\n");
-  print("#\n#{:>53} {:^60} {:^60}\n", "", "out-of-place", both ? "in-place" : "");
+        "measured\n#   before and after each row, the better of both\n");
+}
+
+// The lines above one half of the table.
+struct Titles {
+  std::string half, names, units;
+};
+
+Titles titles_of_calls(const Setting& setting, std::string half) {
+  constexpr auto columns = " {:>9} {:>9} {:>9} {:>7} {:>7} {:>7} {:>6}";
+  return {
+      std::move(half),
+      fmt::format(columns, "time", "p50", "p99", "algbw", "busbw", "%ceil", "#wrong"),
+      fmt::format(columns, "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)",
+                  setting.ceiling_of == CeilingOf::none ? "" : name_of(setting.ceiling_of), "")};
+}
+
+Titles titles_of_latency() {
+  constexpr auto columns = " {:>9} {:>9} {:>9}";
+  return {fmt::format(columns, "", "ping-pong", ""), fmt::format(columns, "latency", "p50", "p99"),
+          fmt::format(columns, "(us)", "(us)", "(us)")};
+}
+
+}  // namespace
+
+void print_header(const Setting& setting) {
+  const bool both = setting.operation.has_in_place();
+  const Titles left = titles_of_calls(setting, setting.one_way() ? "stream" : "out-of-place");
+  const Titles right = setting.one_way() ? titles_of_latency()
+                       : both            ? titles_of_calls(setting, "in-place")
+                                         : Titles{};
+  explain_times(setting);
+  explain_ceiling(setting);
+  print("#\n#{:>53} {:^60} {:^60}\n", "", left.half, right.half);
   print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "size", "count", "type", "redop", "root",
-        titles, both ? titles : "");
-  print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "(B)", "(elements)", "", "", "", units,
-        both ? units : "");
+        left.names, right.names);
+  print("#{:>11} {:>13} {:>7} {:>8} {:>5}   {} {}\n", "(B)", "(elements)", "", "", "", left.units,
+        right.units);
   flush_output();
 }
 
 void print_rows(const Setting& setting, const Row& out_of_place,
                 const std::optional<Row>& in_place) {
+  std::string right;
+  if (in_place) right = half(setting, *in_place);
+  if (out_of_place.latency) right = latency_half(*out_of_place.latency);
   print("{:>12} {:>13} {:>7} {:>8} {:>5}   {} {}\n", out_of_place.bytes, out_of_place.count,
         name_of(out_of_place.type), op_name(setting, out_of_place), out_of_place.root,
-        half(setting, out_of_place), in_place ? half(setting, *in_place) : "");
+        half(setting, out_of_place), right);
   flush_output();
 }
 
@@ -146,10 +182,17 @@ void print_summary(const Setting& setting, const std::vector<Row>& rows) {
   flush_output();
 }
 
+std::string describe_calls(const Setting& setting) {
+  if (setting.one_way()) return fmt::format(", window of {}", setting.in_a_row);
+  return setting.in_a_row > 1 ? fmt::format(", {} calls in a row", setting.in_a_row) : "";
+}
+
 std::string describe_row(const Setting& setting, const Row& row) {
-  return fmt::format("{} {} {}{}, {}", name_of(setting.operation), base::describe_bytes(row.bytes),
+  return fmt::format("{} {} {}{}{}", name_of(setting.operation), base::describe_bytes(row.bytes),
                      name_of(row.type), setting.reduces ? fmt::format(" {}", name_of(row.op)) : "",
-                     row.in_place ? "in place" : "out of place");
+                     !setting.operation.has_in_place() ? ""
+                     : row.in_place                    ? ", in place"
+                                                       : ", out of place");
 }
 
 Progress::Progress(bool wanted) : active_(wanted && ::isatty(STDERR_FILENO) == 1) {}

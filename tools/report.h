@@ -16,18 +16,20 @@ namespace rondo::tools {
 
 // The same for all rows.
 struct Setting {
-  Collective operation = Collective::all_reduce;
+  Operation operation = Collective::all_reduce;
   std::string transport;
   int ranks = 1;
   Bound bound = Bound::none;      // rank 0, by its affinity mask
   base::ProcessorSet processors;  // of this mask
   bool reduces = true;
   bool checked = true;
-  std::uint64_t in_a_row = 1;  // calls of one iteration
+  std::uint64_t in_a_row = 1;  // calls of one iteration; in one direction the window
   bool fresh = true;           // inputs are written before every iteration
   bool allocated = false;
   CeilingOf ceiling_of = CeilingOf::none;
   bool table = true;  // false: the standard output is one of the files
+
+  bool one_way() const { return operation == Operation::one_way(); }
 };
 
 // Each throws OutputLost.
@@ -42,7 +44,9 @@ double percent_of_ceiling(const Setting& setting, const Row& row);
 CeilingOf ceiling_of(const Setting& setting, const Row& row);
 // "none" where nothing is reduced.
 std::string op_name(const Setting& setting, const Row& row);
-// "64 MiB f32 sum, in place"
+// How many calls an iteration has, for the title: ", 70 calls in a row"; empty for one.
+std::string describe_calls(const Setting& setting);
+// "all_reduce 64 MiB f32 sum, in place"
 std::string describe_row(const Setting& setting, const Row& row);
 
 // Shows one line on standard error, only where that is a terminal; erase() removes it.

@@ -33,32 +33,47 @@ std::string csv_end(std::string_view missing) {
 }
 
 std::string json_row(const Setting& setting, const Row& row) {
-  return one_line(Json{{"bytes", row.bytes},
-                       {"count", row.count},
-                       {"type", name_of(row.type)},
-                       {"op", op_name(setting, row)},
-                       {"in_place", row.in_place},
-                       {"algorithm", row.algorithm},
-                       {"min_us", row.min_us},
-                       {"p50_us", row.p50_us},
-                       {"p99_us", row.p99_us},
-                       {"algbw", row.algbw},
-                       {"busbw", row.busbw},
-                       {"wrong", row.wrong},
-                       {"ceiling", row.ceiling},
-                       {"ceiling_of", name_of(ceiling_of(setting, row))},
-                       {"ceiling_percent", percent_of_ceiling(setting, row)}});
+  Json json{{"bytes", row.bytes},
+            {"count", row.count},
+            {"type", name_of(row.type)},
+            {"op", op_name(setting, row)},
+            {"in_place", row.in_place},
+            {"algorithm", row.algorithm},
+            {"min_us", row.time.min_us},
+            {"p50_us", row.time.p50_us},
+            {"p99_us", row.time.p99_us},
+            {"algbw", row.algbw},
+            {"busbw", row.busbw},
+            {"wrong", row.wrong},
+            {"ceiling", row.ceiling},
+            {"ceiling_of", name_of(ceiling_of(setting, row))},
+            {"ceiling_percent", percent_of_ceiling(setting, row)}};
+  if (row.latency) {
+    json["latency_min_us"] = row.latency->min_us;
+    json["latency_p50_us"] = row.latency->p50_us;
+    json["latency_p99_us"] = row.latency->p99_us;
+  }
+  return one_line(json);
 }
 
 std::string csv_row(const Setting& setting, const Row& row) {
+  std::string latency;
+  if (row.latency)
+    latency = fmt::format(",{:.3f},{:.3f},{:.3f}", row.latency->min_us, row.latency->p50_us,
+                          row.latency->p99_us);
   return fmt::format(
       "{},{},{},{},{},{},{},{},{},{},{},{},{:.3f},{:.3f},{:.3f},{:.6f},{:.6f},{},{:.6f},{},{:.2f}"
-      "\n",
+      "{}\n",
       name_of(setting.operation), setting.transport, setting.ranks, name_of(setting.bound),
       setting.in_a_row, setting.fresh, row.bytes, row.count, name_of(row.type),
-      op_name(setting, row), row.in_place, row.algorithm, row.min_us, row.p50_us, row.p99_us,
-      row.algbw, row.busbw, row.wrong, row.ceiling, name_of(ceiling_of(setting, row)),
-      percent_of_ceiling(setting, row));
+      op_name(setting, row), row.in_place, row.algorithm, row.time.min_us, row.time.p50_us,
+      row.time.p99_us, row.algbw, row.busbw, row.wrong, row.ceiling,
+      name_of(ceiling_of(setting, row)), percent_of_ceiling(setting, row), latency);
+}
+
+// What in_a_row is called in the files.
+std::string_view calls_name(const Setting& setting) {
+  return setting.one_way() ? "window" : "agg_iters";
 }
 
 }  // namespace
@@ -73,18 +88,17 @@ void Results::begin(const Setting& setting) {
   if (json_)
     json_->text = fmt::format(
         "{{\n  \"operation\": \"{}\",\n  \"transport\": {},\n  \"ranks\": {},\n"
-        "  \"binding\": \"{}\",\n  \"processors\": \"{}\",\n  \"agg_iters\": {},\n"
+        "  \"binding\": \"{}\",\n  \"processors\": \"{}\",\n  \"{}\": {},\n"
         "  \"fresh\": {},\n  \"results\": [",
         name_of(setting.operation), one_line(setting.transport), setting.ranks,
-        name_of(setting.bound), base::describe_processors(setting.processors), setting.in_a_row,
-        setting.fresh);
+        name_of(setting.bound), base::describe_processors(setting.processors), calls_name(setting),
+        setting.in_a_row, setting.fresh);
   if (csv_)
-    csv_->text =
-        "operation,transport,ranks,binding,agg_iters,fresh,bytes,count,type,op,in_place,algorithm,"
-        "min_us,p50_us,"
-        "p99_us,"
-        "algbw,busbw,"
-        "wrong,ceiling,ceiling_of,ceiling_percent\n";
+    csv_->text = fmt::format(
+        "operation,transport,ranks,binding,{},fresh,bytes,count,type,op,in_place,algorithm,min_us,"
+        "p50_us,p99_us,algbw,busbw,wrong,ceiling,ceiling_of,ceiling_percent{}\n",
+        calls_name(setting),
+        setting.one_way() ? ",latency_min_us,latency_p50_us,latency_p99_us" : "");
 }
 
 void Results::add(const Setting& setting, const Row& row) {

@@ -3,26 +3,29 @@
 
 namespace rondo::tools {
 
-double bus_factor(Collective operation, int ranks) {
+double bus_factor(Operation operation, int ranks) {
   const double n = ranks;
-  switch (operation) {
+  switch (operation.traits().operation) {
     case Collective::all_reduce:
       return 2 * (n - 1) / n;
     case Collective::barrier:
       return 0;
     case Collective::reduce:
     case Collective::broadcast:
+    case Collective::send:
       return 1;
     default:
       return (n - 1) / n;
   }
 }
 
-double traffic_of(Collective operation, int ranks, std::uint64_t bytes, bool in_place) {
+double traffic_of(Operation operation, int ranks, std::uint64_t bytes, bool in_place) {
   const double n = ranks, size = static_cast<double>(bytes);
   const double own = in_place ? 0 : 2 * size;  // a whole output from this rank's input
-  switch (operation) {
+  if (operation == Operation::one_way()) return 2 * size;
+  switch (operation.traits().operation) {
     case Collective::all_reduce:
+    case Collective::send:
       return 2 * n * size;
     case Collective::reduce:
     case Collective::reduce_scatter:

@@ -3,9 +3,9 @@
 // How many bytes an operation has to move: a formula for each.
 #pragma once
 
-#include <rondo/types.h>
-
 #include <cstdint>
+
+#include "tools/operation.h"
 
 namespace rondo::tools {
 
@@ -13,10 +13,10 @@ namespace rondo::tools {
 // the algorithm. A copy is loaded once for each receiver, the input of a reduction once, and each
 // output is stored once. What an algorithm moves beyond that, into slots and out of them, does not
 // count. `bytes` is the size of the larger buffer. Returns 0 for a barrier.
-double traffic_of(Collective operation, int ranks, std::uint64_t bytes, bool in_place);
+double traffic_of(Operation operation, int ranks, std::uint64_t bytes, bool in_place);
 
 // Bus bandwidth over algorithm bandwidth: what crosses the busiest link of an optimal algorithm, as
 // nccl-tests counts it.
-double bus_factor(Collective operation, int ranks);
+double bus_factor(Operation operation, int ranks);
 
 }  // namespace rondo::tools

@@ -31,7 +31,7 @@ class Mpirun(unittest.TestCase):
 
     def check_bench(self, name):
         for ranks in 2, 4:
-            for operation, more in ("all_reduce", ["-f", "512"]), ("all_gather", ["-f", "2048"]):
+            for operation, more in ("all_reduce", ["-f", "512"]), ("all_gather", ["-f", "2048"]), ("sendrecv", ["-f", "2048"]):
                 with self.subTest(ranks=ranks, operation=operation):
                     result = self.run_under(name, ranks, "bench", operation, "--transport", "tcp", "-b", 64, "-e", "1M", *more, *QUICK)
                     self.assertEqual(result.returncode, 0, result.stdout + result.stderr)

@@ -4,6 +4,8 @@
 #include "catch.h"
 
 using rondo::Collective;
+using rondo::tools::bus_factor;
+using rondo::tools::Operation;
 using rondo::tools::traffic_of;
 
 TEST_CASE("what is reduced is loaded from all inputs and stored once for each output") {
@@ -24,4 +26,11 @@ TEST_CASE("what is copied is loaded and stored for each rank that takes it") {
   CHECK(traffic_of(Collective::all_to_all, 4, 100, false) == 4 * 200);
   CHECK(traffic_of(Collective::all_to_all, 4, 100, true) == 4 * 150);
   CHECK(traffic_of(Collective::barrier, 4, 0, false) == 0);
+}
+
+TEST_CASE("a message is loaded and stored once, and crosses one link") {
+  CHECK(traffic_of(Operation::sendrecv(), 4, 100, false) == 4 * 200);
+  CHECK(traffic_of(Operation::one_way(), 2, 100, false) == 200);
+  CHECK(bus_factor(Operation::sendrecv(), 4) == 1);
+  CHECK(bus_factor(Operation::one_way(), 2) == 1);
 }

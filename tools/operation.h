@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What rondo bench can measure: the collectives, and messages between two ranks.
+#pragma once
+
+#include <rondo/types.h>
+
+#include <string_view>
+
+#include "base/traits.h"
+
+namespace rondo::tools {
+
+// A row for each form of sendrecv, in the form of the collectives' table.
+inline constexpr base::Traits sendrecv_traits{
+    .operation = Collective::send, .name = "sendrecv", .messages = true};
+inline constexpr base::Traits one_way_traits{
+    .operation = Collective::send, .name = "sendrecv_one_way", .messages = true};
+
+// One operation of the bench. A collective converts to it by itself.
+class Operation {
+ public:
+  constexpr Operation(Collective collective) noexcept : traits_(&base::traits_of(collective)) {}
+  // Every rank sends to the next rank and receives from the previous one, at once.
+  static constexpr Operation sendrecv() noexcept { return Operation(sendrecv_traits); }
+  // Rank 0 sends to rank 1, and there are no others.
+  static constexpr Operation one_way() noexcept { return Operation(one_way_traits); }
+
+  constexpr const base::Traits& traits() const noexcept { return *traits_; }
+  // A message cannot be received into the memory from which it is sent, and a barrier has none.
+  constexpr bool has_in_place() const noexcept {
+    return !traits_->messages && traits_->operation != Collective::barrier;
+  }
+  friend constexpr bool operator==(const Operation&, const Operation&) noexcept = default;
+
+ private:
+  constexpr explicit Operation(const base::Traits& traits) noexcept : traits_(&traits) {}
+
+  const base::Traits* traits_;
+};
+
+constexpr std::string_view name_of(const Operation& operation) noexcept {
+  return operation.traits().name;
+}
+
+}  // namespace rondo::tools
