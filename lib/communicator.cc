@@ -14,7 +14,7 @@ Communicator lib::connect_with(const Options& options, const lib::TransportFacto
 }
 
 Communicator Communicator::connect(const Options& options) {
-  return lib::connect_with(options, lib::default_transports);
+  return lib::connect_with(options, lib::default_transports());
 }
 
 Communicator::Communicator(std::unique_ptr<lib::CommunicatorState> state)

@@ -20,9 +20,10 @@ using TransportFactory = std::function<TransportList(const rendezvous::Place&, c
 // Communicator::connect with the transports injected: tests pass the mem transport here.
 Communicator connect_with(const Options& options, const TransportFactory& transports);
 
-// The only place that names concrete transports. Throws Error(invalid_argument) for an unknown name
-// in options.transports.
-TransportList default_transports(const rendezvous::Place& place, const Options& options);
+// The only place that names concrete transports. The result throws Error(invalid_argument) for an
+// unknown name in options.transports.
+// Each communicator takes its own; those that are split from it share its devices.
+TransportFactory default_transports();
 
 // Whether options.transports leaves none out.
 bool allows_all_transports(const Options& options);

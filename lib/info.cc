@@ -115,6 +115,11 @@ SystemInfo gather_info(const Options& options) {
   } catch (const std::exception& error) {
     info.interface_error = error.what();
   }
+  try {
+    info.rdma_ports = lib::describe_rdma_ports(options);
+  } catch (const std::exception& error) {
+    info.rdma_error = error.what();
+  }
   info.limits = {limit("open files", RLIMIT_NOFILE),
                  limit("locked memory (bytes)", RLIMIT_MEMLOCK)};
   info.variables = set_variables();

@@ -16,6 +16,9 @@ std::vector<TransportInfo> describe_transports();
 // Throws Error(invalid_argument) for a filter that names an interface that does not exist.
 std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters);
 
+// Throws Error(invalid_argument) for a filter of devices that is malformed or matches nothing.
+std::vector<RdmaPortInfo> describe_rdma_ports(const Options& options);
+
 // Bytes of shared memory that each of `ranks_on_host` ranks makes.
 std::size_t shared_segment_bytes(int ranks_on_host) noexcept;
 

@@ -71,6 +71,14 @@ std::optional<int> small_variable(const char* name, std::int64_t least, std::int
   return value ? std::optional<int>(static_cast<int>(*value)) : std::nullopt;
 }
 
+// For a field in which -1 means "not set".
+void take_from_zero(int& field, const char* name, std::int64_t most) {
+  if (field < 0) field = small_variable(name, 0, most).value_or(-1);
+}
+std::string show_from_zero(int value) {
+  return value < 0 ? std::string() : std::to_string(value);
+}
+
 void take_ports(Options& o, const char* name) {
   if (o.port_first != 0 || o.port_last != 0) return;
   if (const auto range = port_range_variable(name)) std::tie(o.port_first, o.port_last) = *range;
@@ -100,6 +108,25 @@ constexpr Setting table[] = {
            o.connections, n, [](const char* v) { return small_variable(v, 1, 16); }, 1);
      },
      [](const O& o) { return show_number(static_cast<std::size_t>(o.connections), 1); }},
+    {"RONDO_RDMA_DEVICES", nullptr,
+     [](O& o, const char* n) {
+       if (auto value = variable(n); value && o.rdma_devices.empty()) o.rdma_devices = {*value};
+     },
+     [](const O& o) { return show_list(o.rdma_devices); }},
+    {"RONDO_RDMA_GID_INDEX", nullptr,
+     [](O& o, const char* n) { take_from_zero(o.rdma_gid_index, n, 255); },
+     [](const O& o) { return show_from_zero(o.rdma_gid_index); }},
+    {"RONDO_RDMA_GRANTS", nullptr,
+     [](O& o, const char* n) {
+       if (!o.rdma_grants) o.rdma_grants = switch_variable(n);
+     },
+     [](const O& o) { return std::string(o.rdma_grants.value_or(true) ? "" : "0"); }},
+    {"RONDO_RDMA_TRAFFIC_CLASS", nullptr,
+     [](O& o, const char* n) { take_from_zero(o.rdma_traffic_class, n, 255); },
+     [](const O& o) { return show_from_zero(o.rdma_traffic_class); }},
+    {"RONDO_RDMA_SERVICE_LEVEL", nullptr,
+     [](O& o, const char* n) { take_from_zero(o.rdma_service_level, n, 15); },
+     [](const O& o) { return show_from_zero(o.rdma_service_level); }},
     {"RONDO_PORT_RANGE", nullptr, take_ports,
      [](const O& o) {
        return o.port_first == 0 ? std::string() : fmt::format("{}-{}", o.port_first, o.port_last);

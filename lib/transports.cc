@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string_view>
 
 #include "base/process.h"
 #include "lib/connect.h"
 #include "lib/reachability.h"
+#include "transports/rdma/rdma.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shm.h"
 #include "transports/tcp/tcp.h"
@@ -17,7 +19,8 @@ namespace rondo::lib {
 namespace {
 
 // In order of preference.
-constexpr std::array known_names{std::string_view{"shm"}, std::string_view{"tcp"}};
+constexpr std::array known_names{std::string_view{"shm"}, std::string_view{"rdma"},
+                                 std::string_view{"tcp"}};
 
 bool is_allowed(std::string_view name, const Options& options) {
   const auto& allowed = options.transports;
@@ -34,39 +37,74 @@ std::unique_ptr<transports::Transport> shm_transport(const rendezvous::Place& pl
   return shm::make_shm(shm);
 }
 
-std::unique_ptr<transports::Transport> tcp_transport(const rendezvous::Place& place,
-                                                     const Options& options) {
-  tcp::Options tcp;
-  tcp.rank = place.rank;
-  tcp.size = place.size;
-  tcp.secret = place.secret;
-  tcp.this_host_only = place.this_host_only;
-  tcp.between_hosts = place.between_hosts;
-  if (place.protect_all) tcp.within_host = tcp.between_hosts;
-  tcp.host = base::host_identity();
-  tcp.interfaces = options.interfaces;
+unsigned connections_of(const Options& options) {
   if (options.connections < 1 || options.connections > static_cast<int>(connect::most_connections))
     throw Error(Errc::invalid_argument,
                 fmt::format("connections is {}, it must be from 1 to {}", options.connections,
                             connect::most_connections));
-  tcp.connections = static_cast<unsigned>(options.connections);
-  tcp.port_first = options.port_first;
-  tcp.port_last = options.port_last;
-  tcp.connect_deadline = options.connect_deadline;
+  return static_cast<unsigned>(options.connections);
+}
+
+// Fills in how a rank connects and listens.
+void fill_connect_options(connect::Options& to, const rendezvous::Place& place,
+                          const Options& options) {
+  to.rank = place.rank;
+  to.size = place.size;
+  to.secret = place.secret;
+  to.this_host_only = place.this_host_only;
+  to.between_hosts = place.between_hosts;
+  if (place.protect_all) to.within_host = to.between_hosts;
+  to.host = base::host_identity();
+  to.interfaces = options.interfaces;
+  to.port_first = options.port_first;
+  to.port_last = options.port_last;
+  to.connect_deadline = options.connect_deadline;
+}
+
+std::unique_ptr<transports::Transport> tcp_transport(const rendezvous::Place& place,
+                                                     const Options& options) {
+  tcp::Options tcp;
+  fill_connect_options(tcp, place, options);
+  tcp.connections = connections_of(options);
   return tcp::make_tcp(tcp);
+}
+
+rdma::Options rdma_options(const rendezvous::Place& place, const Options& options) {
+  rdma::Options rdma;
+  fill_connect_options(rdma, place, options);
+  rdma.connections = connections_of(options);
+  rdma.devices = options.rdma_devices;
+  rdma.gid_index = options.rdma_gid_index;
+  rdma.grants = options.rdma_grants.value_or(true);
+  rdma.deadline = options.deadline;
+  rdma.traffic_class = std::max(0, options.rdma_traffic_class);
+  rdma.service_level = std::max(0, options.rdma_service_level);
+  return rdma;
+}
+
+void check_names(const Options& options) {
+  for (const std::string& name : options.transports)
+    if (std::ranges::find(known_names, name) == known_names.end())
+      throw Error(Errc::invalid_argument,
+                  fmt::format("transport '{}' is unknown; this build has: shm, rdma, tcp", name));
 }
 
 }  // namespace
 
-TransportList default_transports(const rendezvous::Place& place, const Options& options) {
-  for (const std::string& name : options.transports)
-    if (std::ranges::find(known_names, name) == known_names.end())
-      throw Error(Errc::invalid_argument,
-                  fmt::format("transport '{}' is unknown; this build has: shm, tcp", name));
-  TransportList list;
-  if (is_allowed("shm", options)) list.push_back(shm_transport(place));
-  if (is_allowed("tcp", options)) list.push_back(tcp_transport(place, options));
-  return list;
+TransportFactory default_transports() {
+  return [devices = std::make_shared<std::unique_ptr<rdma::Shared>>()](
+             const rendezvous::Place& place, const Options& options) {
+    check_names(options);
+    TransportList list;
+    if (is_allowed("shm", options)) list.push_back(shm_transport(place));
+    if (is_allowed("rdma", options)) {
+      const rdma::Options rdma = rdma_options(place, options);
+      if (!*devices) *devices = std::make_unique<rdma::Shared>(rdma);
+      list.push_back(rdma::make_rdma(rdma, **devices));
+    }
+    if (is_allowed("tcp", options)) list.push_back(tcp_transport(place, options));
+    return list;
+  };
 }
 
 bool allows_all_transports(const Options& options) {
@@ -76,8 +114,15 @@ bool allows_all_transports(const Options& options) {
 
 std::vector<TransportInfo> describe_transports() {
   const std::string obstacle = shm::obstacle();
-  return {{"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
-          {"tcp", true, "between any ranks"}};
+  const std::string rdma = rdma::report({}, -1).obstacle;
+  return {
+      {"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
+      {"rdma", rdma.empty(), rdma.empty() ? "between ranks whose devices reach each other" : rdma},
+      {"tcp", true, "between any ranks"}};
+}
+
+std::vector<RdmaPortInfo> describe_rdma_ports(const Options& options) {
+  return rdma::report(options.rdma_devices, options.rdma_gid_index).ports;
 }
 
 std::size_t shared_segment_bytes(int ranks_on_host) noexcept {

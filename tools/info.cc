@@ -64,6 +64,10 @@ void print_info(const SystemInfo& info) {
     line("interface " + interface.name,
          fmt::format("{} {}{}{}", interface.address, interface.chosen ? "chosen" : "not chosen",
                      interface.why.empty() ? "" : ": ", interface.why));
+  if (!info.rdma_error.empty()) line("rdma devices", info.rdma_error);
+  for (const RdmaPortInfo& port : info.rdma_ports)
+    line(fmt::format("rdma {}:{}", port.device, port.port),
+         fmt::format("{}: {}", port.usable ? "usable" : "not used", port.text));
   for (const LimitInfo& limit : info.limits)
     line("limit", fmt::format("{} {}, at most {}", limit.name, limit_text(limit.soft),
                               limit_text(limit.hard)));

@@ -28,6 +28,14 @@ struct InterfaceInfo {
   std::string why;      // why not, or for what
 };
 
+// A port of an RDMA device.
+struct RdmaPortInfo {
+  std::string device;  // "mlx5_0"
+  unsigned port = 1;
+  bool usable = false;
+  std::string text;  // "RoCE v2 (IPv4), GID 1 10.0.0.7 on eth2, MTU 4096"; or why it is not usable
+};
+
 // A resource limit of this process; no value means unlimited.
 struct LimitInfo {
   std::string name;  // "open files", "locked memory (bytes)"
@@ -66,6 +74,8 @@ struct SystemInfo {
   std::vector<InterfaceInfo> interfaces;
   // What is wrong with the filters ("interface 'eth9' does not exist ...").
   std::string interface_error;
+  std::vector<RdmaPortInfo> rdma_ports;
+  std::string rdma_error;  // what is wrong with the filters of RDMA devices
   std::vector<LimitInfo> limits;
   std::vector<VariableInfo> variables;  // set ones, of Rondo and of known launchers
   PlaceInfo place;

@@ -51,8 +51,8 @@ struct RONDO_API Options {
   std::chrono::milliseconds connect_deadline{0};
   // Time for a whole operation, unless OpOptions sets its own. 0: RONDO_DEADLINE, else 300 s.
   std::chrono::milliseconds deadline{0};
-  // Allowed transports ("shm", "tcp"). Empty: all. Each peer is reached over the nearest one that
-  // can reach it. All ranks alike.
+  // Allowed transports ("shm", "rdma", "tcp"). Empty: all. Each peer is reached over the nearest
+  // one that can reach it. All ranks alike.
   std::vector<std::string> transports{};
   // Interfaces and networks that may be used: "eth0,10.0.0.0/8". A list that begins with ^ excludes
   // all that it names ("^docker0,lo"); otherwise ^ before an item excludes that item
@@ -61,6 +61,13 @@ struct RONDO_API Options {
   // TCP connections between two interfaces, within a host between two ranks: 1 to 16. If ranks
   // differ, the smaller number counts. 0: RONDO_CONNECTIONS, else 1.
   int connections = 0;
+  // RDMA devices that may be used: "mlx5_0,mlx5_1:1", "mlx5*", with ^ as in interfaces. Empty: any.
+  std::vector<std::string> rdma_devices{};
+  int rdma_gid_index = -1;  // -1: RONDO_RDMA_GID_INDEX, else the best one of each port
+  // Whether RDMA peers write straight to registered memory. No value: RONDO_RDMA_GRANTS, else true.
+  std::optional<bool> rdma_grants{};
+  int rdma_traffic_class = -1;   // 0 to 255; -1: RONDO_RDMA_TRAFFIC_CLASS, else 0
+  int rdma_service_level = -1;   // 0 to 15; -1: RONDO_RDMA_SERVICE_LEVEL, else 0
   std::uint16_t port_first = 0;  // listening ports; 0: RONDO_PORT_RANGE, else any
   std::uint16_t port_last = 0;
   // If on, the bits of results depend on the inputs and the number of ranks alone. All ranks alike.

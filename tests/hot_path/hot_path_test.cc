@@ -257,7 +257,7 @@ TEST_CASE("nothing is allocated on connections whose frames have tags") {
   const auto with_tags = [&](rendezvous::Place place, const Options& own) {
     place.protect_all = true;  // as between hosts
     place.between_hosts = protection;
-    return lib::default_transports(place, own);
+    return lib::default_transports()(place, own);
   };
   run_ranks(3, "hot path with tags", [&](int rank) {
     Options options = setup_of(Over::tcp, 3).options;

@@ -216,7 +216,7 @@ TEST_CASE("ranks with different settings are told which, all of them the same",
        "RONDO_STAGING_BYTES: 16777216 on rank 0, 1048576 on rank 1");
   same(messages(2, Errc::mismatch,
                 [](Options& o, int rank) {
-                  if (rank == 1) o.transports = {"shm", "tcp"};
+                  if (rank == 1) o.transports = {"shm", "rdma", "tcp"};
                 }),
        "RONDO_TRANSPORT: tcp on rank 0, any on rank 1");
 }

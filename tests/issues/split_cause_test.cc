@@ -32,7 +32,7 @@ TEST_CASE("a split that meets its deadline names the rank that did not come", "[
       // The late rank waits until the others have given up.
       if (!place.group.empty() && rank == late)
         changed.wait(lock, [&] { return failed == size - 1; });
-      return lib::default_transports(place, o);
+      return lib::default_transports()(place, o);
     };
     Communicator c = lib::connect_with(options, factory);
     try {

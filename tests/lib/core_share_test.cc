@@ -203,7 +203,7 @@ TEST_CASE("ranks that are bound to a core each are not crowded, ranks on one cor
     options.rank = rank;
     options.size = 2;
     options.store = &meeting;
-    return lib::CommunicatorState(options, lib::default_transports).host_cores();
+    return lib::CommunicatorState(options, lib::default_transports()).host_cores();
   };
   run_ranks(2, "bound ranks", [&](int rank) {
     const auto own =
@@ -226,7 +226,7 @@ TEST_CASE("a split knows the ranks that it leaves out, and where they run") {
     options.rank = rank;
     options.size = 4;
     options.store = &store;
-    lib::CommunicatorState parent(options, lib::default_transports);
+    lib::CommunicatorState parent(options, lib::default_transports());
     expect(parent.host_cores().crowded(), "the parent");
     // Ranks 0 and 1, and ranks 2 and 3: a core each, which ranks of the other group use too.
     const auto half = lib::split(parent, rank / 2, 0, 1);
@@ -247,7 +247,7 @@ TEST_CASE("options of one rank tell all ranks of its host") {
     options.size = 2;
     options.store = &store;
     options.ranks_on_host = rank == 1 ? many : 0;
-    const lib::CommunicatorState state(options, lib::default_transports);
+    const lib::CommunicatorState state(options, lib::default_transports());
     expect(state.host_cores().ranks == many, "the largest number");
     expect(state.host_cores().crowded(), "more ranks than cores");
   });

@@ -139,7 +139,7 @@ TEST_CASE("a rank that cannot join is named to its whole group, and to nobody el
     options.store = &store;
     const auto factory = [&](const rendezvous::Place& place, const Options& o) {
       if (!place.group.empty() && rank == 3) throw Error(Errc::system, "no more descriptors");
-      return lib::default_transports(place, o);
+      return lib::default_transports()(place, o);
     };
     Communicator c = lib::connect_with(options, factory);
     const bool with_it = rank % 2 == 1;

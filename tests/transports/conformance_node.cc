@@ -186,6 +186,7 @@ void Group::finish() {
   for (const Node& node : nodes_) {
     CHECK(node.idle());
     CHECK(node.problems == std::vector<std::string>{});
+    for (const auto& one : node.broken_links) UNSCOPED_INFO(one.what);
     CHECK(node.broken_links.empty());
   }
 }

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a rank says when a device cannot be used, and when a device or a peer fails.
+#include <rondo/error.h>
+
+#include "catch.h"
+#include "conformance.h"
+#include "rdma_helpers.h"
+#include "transports/rdma/address.h"
+#include "transports/rdma/devices.h"
+#include "transports/rdma/messages.h"
+
+namespace rondo::testing {
+namespace {
+
+using transports::Lane;
+
+// The ranks of a fabric, and the fabric itself for what is to go wrong.
+struct Ranks {
+  explicit Ranks(int size, FakeFaults faults = {}, int devices = 1)
+      : fabric(std::make_shared<FakeFabric>(roce_hosts(size, devices), faults, 1)) {
+    for (auto& transport : rdma_transports(*fabric, size))
+      nodes.emplace_back(std::make_unique<OnFabric>(fabric, std::move(transport), false));
+  }
+  // Turns all ranks until `done`, for at most 5 s.
+  template <class Done>
+  bool run_until(Done done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      for (Node& node : nodes) node.turn();
+    }
+    return true;
+  }
+  // Rank 0 sends rank 1 a frame, which opens their link.
+  void open() {
+    nodes[0].send(1, Lane::bulk, 1, 100);
+    nodes[1].expect(0, Lane::bulk, {.number = 1, .bytes = 100});
+    REQUIRE(run_until([&] { return nodes[0].idle() && nodes[1].idle(); }));
+  }
+  std::string cause(int rank) {
+    Node& node = nodes[static_cast<std::size_t>(rank)];
+    REQUIRE(run_until([&] { return !node.broken_links.empty(); }));
+    CHECK_FALSE(node.broken_links.front().clean);
+    return node.broken_links.front().what;
+  }
+
+  std::shared_ptr<FakeFabric> fabric;
+  std::deque<Node> nodes;
+};
+
+std::string obstacle(FakeHost host, const EditRdma& edit = {}) {
+  FakeFabric fabric({std::move(host)});
+  rdma::Options options;
+  if (edit) edit(options);
+  return rdma::Shared(options, fabric.verbs(0)).obstacle();
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  INFO(text);
+  const bool found = text.find(part) != std::string::npos;
+  CHECK(found);
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("rdma: a machine says why no device can be used") {
+  CHECK(obstacle(FakeHost{}) == "this machine has no RDMA device");
+  FakeHost host = roce_host(1);
+  host.devices[0].transport = IBV_TRANSPORT_IWARP;
+  contains(obstacle(host), "mlx5_0:1: iWARP has no write with immediate data");
+  host = roce_host(1);
+  host.devices[0].name = "efa_0";
+  contains(obstacle(host), "EFA has no reliable connections");
+  host = roce_host(1);
+  host.devices[0].ports[0].state = IBV_PORT_DOWN;
+  contains(obstacle(host), "the port is down");
+  host = roce_host(1);
+  for (FakeGid& gid : host.devices[0].ports[0].gids) gid.readable = false;
+  contains(obstacle(host), "there is no GID");
+  contains(obstacle(roce_host(1), [](auto& options) { options.gid_index = 77; }),
+           "there is no GID with index 77");
+  contains(obstacle(roce_host(1), [](auto& options) { options.devices = {"^mlx5_*"}; }),
+           "left out by the filter");
+  CHECK(obstacle(roce_host(1)).empty());
+}
+
+TEST_CASE("rdma: a filter that matches nothing names what there is") {
+  for (const char* const filter : {"mlx5_9", "mlx5_0:2"}) {
+    try {
+      obstacle(roce_host(1, 2), [&](auto& options) { options.devices = {filter}; });
+      FAIL("the filter was taken");
+    } catch (const Error& error) {
+      CHECK(error.code() == Errc::invalid_argument);
+      contains(error.what(), std::string("nothing matches '") + filter + "'");
+      contains(error.what(), "mlx5_0:1, mlx5_1:1");
+    }
+  }
+}
+
+TEST_CASE("rdma: the best GID of a port is chosen, holes in its table are skipped") {
+  FakeHost host = roce_host(7);
+  auto& gids = host.devices[0].ports[0].gids;
+  const auto chosen = [&] {
+    FakeFabric fabric({host});
+    const rdma::Devices devices(fabric.verbs(0), {});
+    REQUIRE(devices.ports().size() == 1);
+    return devices.ports().front();
+  };
+  CHECK(chosen().kind == rdma::GidKind::roce_v2_ipv4);
+  gids = {fake_gid("fe80::1", IBV_GID_TYPE_ROCE_V1), fake_gid("fe80::1")};
+  CHECK(chosen().kind == rdma::GidKind::roce_v2_link_local);
+  gids = {fake_gid("fe80::1"), fake_gid("fd00::1"), fake_gid("10.0.0.1")};
+  gids[2].readable = false;
+  CHECK(chosen().kind == rdma::GidKind::roce_v2_ipv6);
+  CHECK(chosen().gid_index == 1);
+}
+
+TEST_CASE("rdma: a rank that may not lock memory has no address and says why") {
+  FakeFabric fabric(roce_hosts(1));
+  fabric.fail(0, "reg_mr", ENOMEM, 0, -1);
+  rdma::Options options;
+  options.size = 2;
+  const rdma::Shared shared(options, fabric.verbs(0));
+  const auto transport = rdma::make_rdma(options, shared);
+  CHECK(transport->address().empty());
+  contains(transport->reach(1, {}).why, "registering");
+  CHECK_FALSE(transport->reach(1, {}).distance);
+}
+
+TEST_CASE("rdma: memory that cannot be registered is no failure") {
+  Ranks ranks(2);
+  ranks.fabric->fail(0, "reg_mr", ENOMEM, 0, -1);
+  std::array<std::byte, 64> memory{};
+  CHECK(ranks.nodes[0].transport().register_memory(memory) == nullptr);
+  ranks.fabric->fail(0, "reg_mr", 0, 0, 0);
+}
+
+TEST_CASE("rdma: both ends reach each other, or neither does") {
+  std::vector<FakeHost> hosts{roce_host(1), roce_host(2), infiniband_host(3)};
+  hosts[1].devices[0].ports[0].gids = {fake_gid("fe80::2", IBV_GID_TYPE_ROCE_V1)};
+  FakeFabric fabric(hosts);
+  std::vector<std::unique_ptr<transports::Transport>> all;
+  for (int rank = 0; rank < 3; ++rank) {
+    rdma::Options options;
+    options.rank = rank;
+    options.size = 3;
+    options.host = "one host";
+    all.push_back(rdma::make_rdma(options, rdma::Shared(options, fabric.verbs(rank))));
+  }
+  for (int a = 0; a < 3; ++a)
+    for (int b = 0; b < 3; ++b) {
+      const auto reach =
+          all[static_cast<std::size_t>(a)]->reach(b, all[static_cast<std::size_t>(b)]->address());
+      CHECK(reach.distance.has_value() == (a == b));
+      if (a != b) contains(reach.why, "no port of rank");
+    }
+}
+
+TEST_CASE("rdma: a peer that vanishes is named with both ends") {
+  Ranks ranks(2);
+  ranks.open();
+  ranks.fabric->kill(1);
+  ranks.nodes[0].send(1, Lane::bulk, 2, 100);
+  const std::string cause = ranks.cause(0);
+  contains(cause, "does not answer (transport retries exceeded)");
+  contains(cause, "mlx5_0:1 GID 3 10.0.0.1 -> mlx5_0:1 GID 3 10.0.0.2, RoCE v2 (IPv4), MTU 4096");
+}
+
+TEST_CASE("rdma: a port that goes down ends its links at once") {
+  Ranks ranks(2);
+  ranks.open();
+  ranks.fabric->cut(0);
+  contains(ranks.cause(0), "the port is down");
+}
+
+TEST_CASE("rdma: a queue pair in the error state ends its link") {
+  Ranks ranks(2);
+  ranks.open();
+  ranks.fabric->force_error(ranks.fabric->queue_pairs(0).front());
+  contains(ranks.cause(0), "queue pair went into the error state");
+}
+
+TEST_CASE("rdma: a process that ends without a word is noticed by a rank that only receives") {
+  Ranks ranks(2);
+  ranks.open();
+  ranks.nodes[1].expect(0, Lane::bulk, {.number = 2, .bytes = 100});
+  ranks.nodes[0].transport().halt();
+  ranks.nodes[0].destroy();
+  ranks.nodes.pop_front();
+  Node& left = ranks.nodes.front();
+  REQUIRE(ranks.run_until([&] { return !left.broken_links.empty(); }));
+  contains(left.broken_links.front().what, "its process closed the connection");
+}
+
+TEST_CASE("rdma: no registration and no queue pair is made once a link has been used") {
+  Ranks ranks(2);
+  ranks.open();
+  const auto before = ranks.fabric->counts();
+  for (std::uint64_t i = 2; i < 50; ++i) {
+    ranks.nodes[0].send(1, Lane::bulk, i, 300'000);
+    ranks.nodes[1].expect(0, Lane::bulk, {.number = i, .bytes = 300'000});
+  }
+  REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle() && ranks.nodes[1].idle(); }));
+  CHECK(ranks.fabric->counts().registrations_made == before.registrations_made);
+  CHECK(ranks.fabric->counts().queue_pairs_made == before.queue_pairs_made);
+}
+
+TEST_CASE("rdma: messages that cannot be are refused") {
+  rdma::Told told{rdma::Notice::setup, 0, {}};
+  told.setup = {64u << 10, 8, 0x1000, {{17, 5, 3, 0}}};
+  const auto good = rdma::decode(rdma::encode(told));
+  REQUIRE(good);
+  CHECK(good->setup.paths.front().queue_pair == 17);
+  const auto refused = [&](auto change) {
+    rdma::Told other = told;
+    change(other.setup);
+    return !rdma::decode(rdma::encode(other));
+  };
+  CHECK(refused([](auto& setup) { setup.slots = 0; }));
+  CHECK(refused([](auto& setup) { setup.slots = 65; }));
+  CHECK(refused([](auto& setup) { setup.slot_bytes = 128u << 10; }));
+  CHECK(refused([](auto& setup) { setup.slot_bytes = 8u << 10; }));
+  CHECK(refused([](auto& setup) { setup.paths.clear(); }));
+  CHECK(refused([](auto& setup) { setup.paths[0].queue_pair = 1u << 24; }));
+  CHECK(refused([](auto& setup) { setup.paths[0].device = 4; }));
+  CHECK_FALSE(rdma::decode_mark(0x400));
+  std::uint64_t consumed = 0;
+  std::array<rdma::Grant, rdma::most_grants_at_once> grants;
+  rdma::ControlBytes bytes;
+  const std::size_t count = rdma::encode(9, std::span(grants).first(2), bytes);
+  CHECK(rdma::decode(std::span(bytes).first(count), consumed, grants) == 2);
+  CHECK(consumed == 9);
+  CHECK_FALSE(rdma::decode(std::span(bytes).first(count - 1), consumed, grants));
+}
+
+}  // namespace rondo::testing

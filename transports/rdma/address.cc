@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+//   address = version:u32 ports:u32 port* connections:string
+//   port    = kind:u8 gid_index:u8 lid:u16 mtu:u8 gid:16 bytes device:string
+// A string is a u32 length and its bytes; connections is the address of transports/connect.
+#include "transports/rdma/address.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+
+#include "base/bytes.h"
+
+namespace rondo::rdma {
+namespace {
+
+constexpr std::uint32_t address_version = 1;
+constexpr std::size_t longest_name = 80, longest_connections = 64 << 10;
+
+// Whether packets can go from one to the other, as far as the addresses tell. InfiniBand ports of
+// different subnets would need a router.
+bool can_talk(const PortAddress& a, const PortAddress& b) noexcept {
+  if (a.kind != b.kind) return false;
+  return a.kind != GidKind::ib || std::memcmp(a.gid.data(), b.gid.data(), 8) == 0;
+}
+
+}  // namespace
+
+PortAddress to_address(const Port& port) {
+  return {port.kind,    port.gid_index, port.gid, port.lid, static_cast<std::uint8_t>(port.mtu),
+          name_of(port)};
+}
+
+transports::Blob encode(const Address& address) {
+  base::Writer writer;
+  writer.put(address_version);
+  writer.put(static_cast<std::uint32_t>(address.ports.size()));
+  for (const PortAddress& port : address.ports) {
+    writer.put(static_cast<std::uint8_t>(port.kind));
+    writer.put(port.gid_index);
+    writer.put(port.lid);
+    writer.put(port.mtu);
+    writer.put_bytes(port.gid);
+    writer.put_string(port.device);
+  }
+  const transports::Blob connections = connect::encode(address.connections);
+  writer.put_string({reinterpret_cast<const char*>(connections.data()), connections.size()});
+  return writer.take();
+}
+
+std::optional<Address> decode_address(std::span<const std::byte> bytes) {
+  base::Reader reader(bytes);
+  if (reader.get<std::uint32_t>() != address_version) return std::nullopt;
+  const auto count = reader.get<std::uint32_t>();
+  if (count == 0 || count > most_ports) return std::nullopt;
+  Address address;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    PortAddress port;
+    const auto kind = reader.get<std::uint8_t>();
+    if (kind > static_cast<std::uint8_t>(GidKind::ib)) return std::nullopt;
+    port.kind = static_cast<GidKind>(kind);
+    port.gid_index = reader.get<std::uint8_t>();
+    port.lid = reader.get<std::uint16_t>();
+    port.mtu = reader.get<std::uint8_t>();
+    if (port.mtu < IBV_MTU_256 || port.mtu > IBV_MTU_4096) return std::nullopt;
+    const auto gid = reader.get_bytes(port.gid.size());
+    if (!reader.ok()) return std::nullopt;
+    std::memcpy(port.gid.data(), gid.data(), gid.size());
+    port.device = reader.get_string(longest_name);
+    address.ports.push_back(std::move(port));
+  }
+  const std::string connections = reader.get_string(longest_connections);
+  if (!reader.ok() || reader.left() != 0) return std::nullopt;
+  auto decoded = connect::decode_address(std::as_bytes(std::span(connections)));
+  if (!decoded) return std::nullopt;
+  address.connections = std::move(*decoded);
+  return address;
+}
+
+std::vector<PortPair> pair_ports(std::span<const PortAddress> mine,
+                                 std::span<const PortAddress> theirs) {
+  std::vector<PortPair> pairs;
+  std::array<bool, most_ports> taken{};
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    for (std::size_t j = 0; j < theirs.size(); ++j) {
+      if (taken[j] || !can_talk(mine[i], theirs[j])) continue;
+      taken[j] = true;
+      pairs.push_back({i, j});
+      break;
+    }
+  return pairs;
+}
+
+std::string describe(const PortAddress& port) {
+  return fmt::format("{} {} GID {} {}, MTU {}", port.device, name_of(port.kind), port.gid_index,
+                     to_text(port.gid), 128u << port.mtu);
+}
+
+}  // namespace rondo::rdma

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/rdma/incoming.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace rondo::rdma {
+namespace {
+
+// The most bytes that one link delivers in one call of progress(), so that no link starves another.
+constexpr std::size_t bytes_at_once = std::size_t{256} << 10;
+
+}  // namespace
+
+void Incoming::open(std::span<const std::byte> slots, std::size_t slot_bytes,
+                    std::size_t slot_count, Path& control) {
+  memory_ = slots;
+  slot_bytes_ = slot_bytes;
+  slots_.resize(slot_count);
+  control_ = &control;
+}
+
+void Incoming::arrived(std::uint32_t bits) {
+  const auto mark = decode_mark(bits);
+  if (!mark || mark->slot >= slots_.size() || slots_[mark->slot].come) {
+    fault_ = "it wrote a piece of a frame into a slot that it may not use";
+    return;
+  }
+  slots_[mark->slot] = {true, *mark};
+}
+
+const std::byte* Incoming::memory_of(std::uint64_t piece) const noexcept {
+  return memory_.data() + piece % slots_.size() * (slot_head_bytes + slot_bytes_);
+}
+
+bool Incoming::pump(transports::Sink& sink, transports::Link& link) {
+  bool moved = false;
+  budget_ = bytes_at_once;
+  while (fault_.empty() && !frames_.closed()) {
+    bool more = false;
+    if (frames_.accepted()) {
+      more = budget_ != 0 && next_has_come() && deliver(sink, link);
+    } else if (frames_.collecting()) {
+      more = budget_ != 0 && next_has_come();
+      if (more) {
+        // A copy, because the peer could write to the slot again.
+        std::memcpy(frames_.head_rest().data(), memory_of(taken_), slot_head_bytes);
+        frames_.head_came(slot_head_bytes);
+        show(sink, link);
+      }
+    } else if (frames_.held()) {
+      more = show_again(sink, link);
+    }
+    if (!more) break;
+    moved = true;
+    if (stuck()) break;
+  }
+  if (frames_.closed() || !fault_.empty()) return moved;
+  grant_ahead(sink, link);
+  return tell() || moved;
+}
+
+void Incoming::show(transports::Sink& sink, transports::Link& link) {
+  if (!frames_.show(link, sink)) return;
+  if (frames_.left() != 0) return;
+  piece_taken();
+  finish(sink, link);
+}
+
+bool Incoming::show_again(transports::Sink& sink, transports::Link& link) {
+  const auto next = sink.expected(link, 0);
+  if (!next || frames_.closed()) return false;
+  frames_.announce(next);
+  show(sink, link);
+  return !frames_.held();
+}
+
+// Takes payload of the next piece.
+bool Incoming::deliver(transports::Sink& sink, transports::Link& link) {
+  const PieceMark mark = slot(taken_).mark;
+  if (mark.direct) {
+    if (!take_direct(mark.large ? large_piece_bytes : slot_bytes_)) return false;
+  } else {
+    const std::byte* const payload = memory_of(taken_) + slot_head_bytes + offset_;
+    const std::size_t bytes = std::min({slot_bytes_ - offset_, frames_.left(), budget_});
+    const std::size_t taken = frames_.take(link, sink, {payload, bytes});
+    if (frames_.closed()) return false;
+    offset_ += taken;
+    budget_ -= taken;
+    if (offset_ < slot_bytes_ && frames_.left() != 0) return true;
+    piece_taken();
+  }
+  if (frames_.left() == 0) finish(sink, link);
+  return true;
+}
+
+// The payload of this piece is in its destination already, if that was granted for this frame.
+bool Incoming::take_direct(std::size_t piece_bytes) {
+  const Promise& made = promise(frame_);
+  const transports::Receive& frame = frames_.receive();
+  if (!made.made || made.receive.destination != frame.destination ||
+      made.receive.bytes != frame.bytes) {
+    fault_ = "it says that it wrote a frame to memory that was not granted";
+    return false;
+  }
+  const std::size_t bytes = std::min(piece_bytes, frames_.left());
+  frames_.came(bytes);
+  budget_ -= std::min(budget_, bytes);
+  piece_taken();
+  return true;
+}
+
+void Incoming::piece_taken() noexcept {
+  slot(taken_).come = false;
+  ++taken_;
+  offset_ = 0;
+}
+
+void Incoming::finish(transports::Sink& sink, transports::Link& link) {
+  promise(frame_).made = false;
+  ++frame_;
+  frames_.finish(link, sink);
+}
+
+// The sink's answers come in order: no answer for a frame ends the look ahead for now.
+void Incoming::grant_ahead(transports::Sink& sink, transports::Link& link) {
+  if (!grants_wanted_ || stuck() || regions_.empty()) return;
+  for (std::size_t ahead = frames_.accepted() ? 1 : 0; ahead < frames_ahead; ++ahead) {
+    Promise& made = promise(frame_ + ahead);
+    if (made.made) continue;
+    if (untold_count_ == untold_.size()) return;
+    const auto next = sink.expected(link, ahead);
+    if (!next) return;
+    if (next->destination == nullptr || next->bytes < least_granted) continue;
+    const Keys* const keys = regions_.find(next->destination, next->bytes);
+    if (keys == nullptr) continue;
+    made = {true, *next};
+    untold_[untold_count_++] = {frame_ + ahead, reinterpret_cast<std::uintptr_t>(next->destination),
+                                next->bytes, keys->remote};
+  }
+}
+
+// Tells the peer of grants, and of consumed pieces when they are half of all slots. True when a
+// message was sent.
+bool Incoming::tell() {
+  if (untold_count_ == 0 && taken_ - told_ < slots_.size() / 2) return false;
+  if (!control_->has_room(1)) return false;
+  ControlBytes bytes;
+  const std::size_t count = encode(taken_, std::span(untold_).first(untold_count_), bytes);
+  Request message{.kind = Request::Kind::message};
+  message.part_count = 1;
+  message.inlined = count <= control_->most_inline();
+  SendPool::Piece cell;
+  std::uint32_t key = 0;
+  if (!message.inlined) {
+    cell = pool_.take_cell();
+    if (cell.number < 0) return false;
+    std::memcpy(cell.memory, bytes.data(), count);
+    key = pool_.keys().local[control_->device_index()];
+  }
+  const std::byte* const from = message.inlined ? bytes.data() : cell.memory;
+  message.parts[0] = {reinterpret_cast<std::uintptr_t>(from), static_cast<std::uint32_t>(count),
+                      key};
+  if (const int error = control_->post(message, {.piece = cell.number}); error != 0) {
+    fault_ = control_->route() + ": the device refuses a message: " + base::describe_errno(error);
+    return false;
+  }
+  told_ = taken_;
+  untold_count_ = 0;
+  return true;
+}
+
+}  // namespace rondo::rdma

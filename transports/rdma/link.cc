@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transports/rdma/link.h"
+
+#include <endian.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "transports/rdma/failures.h"
+
+namespace rondo::rdma {
+
+RdmaLink::~RdmaLink() {
+  if (conversation_) owner_.connections().forget(conversation_.socket());
+}
+
+transports::Send RdmaLink::send(const transports::HeaderBytes& header,
+                                std::span<const std::byte> payload, std::uint64_t cookie) {
+  if (state_ == State::open && !bye_) return outgoing_.send(header, payload, cookie);
+  if (state_ == State::closed) {
+    state_ = State::opening;
+    owner_.connections().open(peer_, static_cast<int>(lane_));
+  }
+  return transports::Send::full;
+}
+
+void RdmaLink::attach(connect::Event& event) {
+  if (state_ == State::broken) return owner_.connections().forget(event.socket.get());
+  name_ = std::move(event.name);
+  conversation_.attach(std::move(event.socket), event.agreed);
+  state_ = State::preparing;
+  try {
+    owner_.watch(*this, conversation_.socket());
+    prepare();
+  } catch (const Error& error) {
+    fail(Errc::system, error.what());
+  }
+}
+
+// Makes this end and tells the peer of it. Receives are posted before the peer can send.
+void RdmaLink::prepare() {
+  const std::size_t slots = shape_.count * (slot_head_bytes + shape_.bytes);
+  const std::size_t messages = Path::receive_depth * control_bytes;
+  pages_ = std::make_unique<Pages>(slots + messages);
+  region_ = std::make_unique<MemoryRegion>(owner_.devices(), pages_->memory(),
+                                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  paths_ = owner_.make_paths(*this);
+  Told told{Notice::setup, 0, {}};
+  told.setup.slot_bytes = shape_.bytes;
+  told.setup.slots = shape_.count;
+  told.setup.slots_address = reinterpret_cast<std::uintptr_t>(pages_->memory().data());
+  for (const auto& path : paths_) {
+    const std::size_t device = path->device_index();
+    const bool first = path == paths_.front();
+    path->post_receives(first ? pages_->memory().subspan(slots) : std::span<std::byte>{},
+                        region_->keys().local[device]);
+    told.setup.paths.push_back(path->setup(region_->keys().remote[device]));
+  }
+  incoming_.open(pages_->memory().first(slots), shape_.bytes, shape_.count, *paths_.front());
+  conversation_.tell(told);
+}
+
+void RdmaLink::read_conversation() {
+  while (const auto told = conversation_.hear()) heard(*told);
+}
+
+void RdmaLink::heard(const Told& told) {
+  const auto out_of_turn = [&] {
+    fail(Errc::corrupt, "its messages come in an order that is not possible");
+  };
+  switch (told.notice) {
+    case Notice::setup:
+      if (state_ != State::preparing || !theirs_.paths.empty()) return out_of_turn();
+      return join(told.setup);
+    case Notice::ready:
+      if (state_ != State::preparing || theirs_.paths.empty()) return out_of_turn();
+      outgoing_.open(theirs_, paths_);
+      state_ = State::open;
+      return;
+    case Notice::bye:
+      bye_ = told.value;
+      return;
+  }
+}
+
+void RdmaLink::join(const LinkSetup& theirs) {
+  if (theirs.paths.size() != paths_.size())
+    return fail(Errc::corrupt,
+                fmt::format("it wants {} queue pairs for this link, and this rank {}: give all "
+                            "ranks the same settings",
+                            theirs.paths.size(), paths_.size()));
+  theirs_ = theirs;
+  try {
+    for (std::size_t i = 0; i < paths_.size(); ++i)
+      owner_.connect_path(*this, i, *paths_[i], theirs.paths[i]);
+  } catch (const Error& error) {
+    return fail(Errc::system, error.what());
+  }
+  conversation_.tell({Notice::ready, 0, {}});
+}
+
+void RdmaLink::completed(Path& path, const ibv_wc& completion) {
+  if (state_ == State::broken) return;
+  if (completion.status == IBV_WC_WR_FLUSH_ERR) {
+    flushed_work_ = true;
+    return;
+  }
+  if (completion.status != IBV_WC_SUCCESS)
+    return fail(Errc::peer_lost, describe_failure(completion, path));
+  const auto number = static_cast<std::uint32_t>(completion.wr_id);
+  if ((completion.wr_id & Path::receive_bit) == 0)
+    return path.complete(number, [&](const Posted& one) { outgoing_.released(one); });
+  if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
+    ++arrived_;
+    incoming_.arrived(be32toh(completion.imm_data));
+  } else {
+    std::uint64_t consumed = 0;
+    std::array<Grant, most_grants_at_once> grants;
+    const std::size_t bytes = std::min<std::size_t>(completion.byte_len, control_bytes);
+    const auto count = number < Path::receive_depth && &path == paths_.front().get()
+                           ? decode(path.message(number).first(bytes), consumed, grants)
+                           : std::nullopt;
+    if (!count) return fail(Errc::corrupt, "its message to a sender cannot be read");
+    outgoing_.heard(consumed, std::span(grants).first(*count));
+  }
+  try {
+    path.receive_again(number);
+  } catch (const Error& error) {
+    fail(Errc::system, error.what());
+  }
+}
+
+void RdmaLink::fail(Errc code, std::string what) {
+  if (!failure_ && state_ != State::broken) failure_ = Failure{code, std::move(what)};
+}
+
+void RdmaLink::port_failed(std::size_t device, std::uint8_t port, const std::string& what) {
+  for (const auto& path : paths_)
+    if (path->device_index() == device && (port == 0 || path->port().number == port))
+      return fail(Errc::peer_lost, fmt::format("{}: {}", path->route(), what));
+}
+
+void RdmaLink::queue_pair_failed(std::size_t device, std::uint32_t number,
+                                 const std::string& what) {
+  for (const auto& path : paths_)
+    if (path->device_index() == device && path->queue_pair_number() == number)
+      return fail(Errc::peer_lost, fmt::format("{}: {}", path->route(), what));
+}
+
+// How the link ends, if it does. What came before the end must be delivered first. The process of a
+// peer may be gone, which is a better cause than that its queue pair gives no answer.
+std::optional<Conversation::End> RdmaLink::ending() {
+  if (failure_ || flushed_work_) read_conversation();
+  const bool delivered = incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
+  if (bye_ && state_ == State::open) {
+    if (incoming_.pieces() < *bye_ && !failure_ && !conversation_.end()) return std::nullopt;
+    if (incoming_.pieces() >= *bye_ && incoming_.at_boundary() && !outgoing_.waiting())
+      return Conversation::End{Errc::peer_left, "the peer closed the connection", true};
+    if (delivered && (failure_ || conversation_.end()))
+      return Conversation::End{Errc::peer_lost,
+                               "the peer closed the connection in the middle of a frame", false};
+    return std::nullopt;
+  }
+  if (const auto& end = conversation_.end()) {
+    if (!end->closed) return Conversation::End{end->code, end->what, false};
+    if (delivered) return Conversation::End{end->code, end->what, false};
+    return std::nullopt;
+  }
+  if (failure_) return Conversation::End{failure_->code, failure_->what, false};
+  if (flushed_work_)
+    return Conversation::End{Errc::peer_lost,
+                             fmt::format("{}: the queue pair went into the error state",
+                                         paths_.empty() ? name_ : paths_.front()->route()),
+                             false};
+  return std::nullopt;
+}
+
+bool RdmaLink::progress(transports::Sink& sink) {
+  if (state_ == State::broken || state_ == State::closed) return false;
+  bool moved = false;
+  if (conversation_.flagged()) {
+    const State before = state_;
+    read_conversation();
+    moved = state_ != before;
+  }
+  // Before that the queue pairs cannot send, or the peer's cannot receive. Pieces wait in the
+  // slots.
+  if (state_ == State::open) {
+    moved |= outgoing_.pump(sink, *this);
+    if (state_ == State::broken) return true;
+    moved |= incoming_.pump(sink, *this);
+    if (state_ == State::broken) return true;
+  }
+  if (!incoming_.misuse().empty()) {
+    break_off(sink, Errc::system, incoming_.misuse(), false);
+    return true;
+  }
+  if (!incoming_.fault().empty()) fail(Errc::corrupt, incoming_.fault());
+  if (!outgoing_.fault().empty()) fail(Errc::corrupt, outgoing_.fault());
+  const auto end = ending();
+  if (!end) return moved;
+  break_off(sink, end->code, end->what, end->closed && end->code == Errc::peer_left);
+  return true;
+}
+
+bool RdmaLink::ready() {
+  if (state_ == State::broken || state_ == State::closed) return false;
+  if (conversation_.flagged()) return true;
+  if (state_ == State::open && (incoming_.ready() || outgoing_.ready())) return true;
+  return !incoming_.fault().empty() || !outgoing_.fault().empty() || ending().has_value();
+}
+
+void RdmaLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
+  state_ = State::broken;
+  outgoing_.halt();
+  incoming_.halt();
+  sink.broken(*this, code, what, clean);
+}
+
+void RdmaLink::halt() noexcept {
+  state_ = State::broken;
+  outgoing_.halt();
+  incoming_.halt();
+  for (const auto& path : paths_) path->destroy();
+}
+
+void RdmaLink::flush() {
+  if (state_ != State::open) return;
+  for (std::size_t i = 0; i < paths_.size(); ++i)
+    if (!paths_[i]->idle())
+      paths_[i]->post_flush(theirs_.slots_address, theirs_.paths[i].slots_key);
+}
+
+bool RdmaLink::flushed() noexcept {
+  if (state_ != State::open || failure_ || flushed_work_) return true;
+  if (conversation_.end()) return true;
+  return std::ranges::all_of(paths_, [](const auto& path) { return path->idle(); });
+}
+
+void RdmaLink::say_bye() {
+  if (state_ == State::open && !failure_) conversation_.tell({Notice::bye, outgoing_.pieces(), {}});
+}
+
+std::string RdmaLink::describe_paths() const {
+  std::string text;
+  for (const auto& path : paths_)
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", path->route());
+  return text;
+}
+
+}  // namespace rondo::rdma

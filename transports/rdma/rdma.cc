@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The transport: devices, completions and links. Frames take no lock, no allocation and no system
+// call but the device's own. Sockets and device events are looked at before a sleep and, while the
+// driver is busy, 50 times a second.
+#include "transports/rdma/rdma.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include <rondo/error.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "transports/connect/connections.h"
+#include "transports/rdma/absent.h"
+#include "transports/rdma/address.h"
+#include "transports/rdma/completions.h"
+#include "transports/rdma/devices.h"
+#include "transports/rdma/failures.h"
+#include "transports/rdma/link.h"
+#include "transports/rdma/regions.h"
+#include "transports/rdma/send_pool.h"
+
+namespace rondo::rdma {
+namespace {
+
+constexpr unsigned calls_between_clocks = 64;
+constexpr milliseconds look_interval{20};
+// How long the end of the transport waits until the device has sent everything.
+constexpr milliseconds flush_limit{2000};
+constexpr milliseconds flush_look{10};
+
+// Slots are this large, or smaller where a rank may lock little memory.
+constexpr std::array<std::uint32_t, 3> slot_sizes = {64u << 10, 32u << 10, 16u << 10};
+
+// Twice what the largest small frame needs, or more: a receiver tells of consumed slots when they
+// are half of all, and a small frame must find room at once.
+constexpr std::uint32_t slot_count(transports::Lane lane, std::uint32_t slot_bytes) noexcept {
+  const std::uint32_t least = lane == transports::Lane::bulk ? 8 : 4;
+  return std::max(least, static_cast<std::uint32_t>(2 * transports::eager_bytes / slot_bytes));
+}
+
+// What this process may lock; no value: as much as it likes.
+std::optional<std::uint64_t> lockable_bytes() {
+  rlimit limit{};
+  if (::geteuid() == 0 || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
+      limit.rlim_cur == RLIM_INFINITY)
+    return std::nullopt;
+  return limit.rlim_cur;
+}
+
+std::uint64_t needed_bytes(int ranks, std::uint32_t slot_bytes) noexcept {
+  std::uint64_t slots = 0;
+  for (const transports::Lane lane : transports::link_lanes) slots += slot_count(lane, slot_bytes);
+  const std::uint64_t link = slots * (slot_bytes + slot_head_bytes) +
+                             transports::link_lane_count * Path::receive_depth * control_bytes;
+  return SendPool::bytes + static_cast<std::uint64_t>(std::max(0, ranks - 1)) * link;
+}
+
+class RegisteredMemory final : public transports::Registration {
+ public:
+  RegisteredMemory(std::shared_ptr<Context> context, std::span<std::byte> memory)
+      : context_(std::move(context)),
+        region_(context_->devices, memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) {
+    context_->regions.add(region_);
+  }
+  ~RegisteredMemory() override {
+    if (generation_ == base::process_generation()) context_->regions.remove(region_);
+  }
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+ private:
+  const std::shared_ptr<Context> context_;
+  const MemoryRegion region_;
+  const unsigned generation_ = base::process_generation();
+};
+
+class Rdma final : public transports::Transport, private RdmaLink::Owner {
+ public:
+  Rdma(const Options& options, std::shared_ptr<Context> context);
+  ~Rdma() override;
+
+  std::string_view name() const noexcept override { return "rdma"; }
+  transports::Blob address() const override { return encode(own_); }
+  std::string describe() const override {
+    return connect::to_text(connections_.address().endpoints.front());
+  }
+  std::string describe_peer(int peer) const override;
+  transports::Reach reach(int peer, std::span<const std::byte> address) const override;
+  void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
+  RdmaLink& link(int peer, transports::Lane lane) override;
+  std::unique_ptr<transports::Registration> register_memory(std::span<std::byte> memory) override;
+  void halt() noexcept override;
+  bool progress(transports::Sink& sink) override;
+  int wait_descriptor() const noexcept override { return epoll_.get(); }
+  bool prepare_sleep() override;
+
+ private:
+  const std::shared_ptr<Devices>& devices() const noexcept override { return context_->devices; }
+  connect::Connections& connections() noexcept override { return connections_; }
+  std::vector<std::unique_ptr<Path>> make_paths(RdmaLink& link) override;
+  void connect_path(RdmaLink& link, std::size_t index, Path& path,
+                    const PathSetup& theirs) override;
+  void watch(RdmaLink& link, int socket) override;
+
+  // What happens on a descriptor: of a link's socket, of a device, or another one (null).
+  struct Watched {
+    RdmaLink* link = nullptr;
+    std::size_t device = 0;
+    bool events = false;  // of the device
+  };
+  std::vector<PortPair> pairs(int peer) const;
+  std::size_t paths_between(const Address& peer, std::size_t pair_count) const noexcept;
+  void watch(int descriptor, std::uint32_t events, std::uint64_t which);
+  void watch_device(std::size_t index);
+  void adopt();
+  bool poll_completions();
+  void look();
+  bool look_due() noexcept;
+  void read_events(std::size_t device);
+  void flush_links();
+
+  const Options options_;
+  const std::shared_ptr<Context> context_;
+  const unsigned generation_ = base::process_generation();
+  base::FileDescriptor epoll_;
+  SendPool pool_;
+  RegionCache regions_;
+  std::uint32_t slot_bytes_ = slot_sizes.front();
+  std::vector<std::unique_ptr<Completions>> completions_;  // by device
+  connect::Connections connections_;
+  Address own_;
+  std::vector<std::optional<Address>> peers_;  // by rank
+  // A path's number is its place here. The link that owns it, and null once that is gone.
+  struct PathPlace {
+    Path* path = nullptr;
+    RdmaLink* link = nullptr;
+  };
+  std::vector<PathPlace> paths_;
+  std::vector<std::unique_ptr<RdmaLink>> links_;  // by lane (link_lanes), then by peer
+  std::vector<RdmaLink*> active_;                 // in the order of link_lanes
+  bool halted_ = false, looked_ = false;
+  unsigned calls_ = 0;
+  base::TimePoint next_look_{};
+};
+
+// In the epoll set: a link's place in links_, or one of these and the number of a device.
+constexpr std::uint64_t other_descriptor = std::uint64_t{1} << 62,
+                        device_descriptor = std::uint64_t{1} << 63;
+
+base::FileDescriptor make_epoll() {
+  base::FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll)
+    throw Error(Errc::system, fmt::format("epoll_create1: {}", base::describe_errno(errno)));
+  return epoll;
+}
+
+Rdma::Rdma(const Options& options, std::shared_ptr<Context> context)
+    : options_(options),
+      context_(std::move(context)),
+      epoll_(make_epoll()),
+      pool_(context_->devices),
+      regions_(context_->regions),
+      connections_(options, options.connections),
+      peers_(static_cast<std::size_t>(options.size)),
+      links_(static_cast<std::size_t>(options.size) * transports::link_lane_count) {
+  if (const auto most = lockable_bytes()) {
+    for (const std::uint32_t size : slot_sizes)
+      if (needed_bytes(options.size, slot_bytes_ = size) <= *most) break;
+    if (needed_bytes(options.size, slot_bytes_) > *most)
+      throw Error(Errc::system,
+                  fmt::format("{} ranks need {} of locked memory. {}", options.size,
+                              base::describe_bytes(needed_bytes(options.size, slot_bytes_)),
+                              describe_refusal(ENOMEM, needed_bytes(options.size, slot_bytes_))));
+  }
+  const std::size_t most_links = links_.size();
+  const auto& all = context_->devices->all();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    completions_.push_back(std::make_unique<Completions>(
+        *all[i], most_links * options.connections * (Path::send_depth + Path::receive_depth)));
+    watch_device(i);
+  }
+  watch(connections_.descriptor(), EPOLLIN | EPOLLET, other_descriptor);
+  for (const Port& port : context_->devices->ports())
+    if (own_.ports.size() < most_ports) own_.ports.push_back(to_address(port));
+  own_.connections = connections_.address();
+}
+
+Rdma::~Rdma() {
+  if (generation_ != base::process_generation()) return;
+  if (!halted_) flush_links();
+  for (const auto& link : links_)
+    if (link) link->halt();
+}
+
+void Rdma::watch(int descriptor, std::uint32_t events, std::uint64_t which) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = which;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
+    throw Error(Errc::system, fmt::format("epoll_ctl: {}", base::describe_errno(errno)));
+}
+
+void Rdma::watch_device(std::size_t index) {
+  const int events = completions_[index]->device().context()->async_fd;
+  const int flags = ::fcntl(events, F_GETFL);
+  if (flags < 0 || ::fcntl(events, F_SETFL, flags | O_NONBLOCK) != 0)
+    throw Error(Errc::system, fmt::format("fcntl: {}", base::describe_errno(errno)));
+  watch(events, EPOLLIN, device_descriptor | index);
+  watch(completions_[index]->descriptor(), EPOLLIN, other_descriptor);
+}
+
+void Rdma::watch(RdmaLink& link, int socket) {
+  const auto place = std::ranges::find(links_, &link, &std::unique_ptr<RdmaLink>::get);
+  watch(socket, EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+        static_cast<std::uint64_t>(place - links_.begin()));
+}
+
+transports::Reach Rdma::reach(int peer, std::span<const std::byte> bytes) const {
+  if (bytes.empty()) return {{}, fmt::format("rank {} has no RDMA device that it can use", peer)};
+  const auto address = decode_address(bytes);
+  if (!address)
+    return {{},
+            fmt::format(
+                "the rdma address of rank {} cannot be read: give all ranks one version of Rondo",
+                peer)};
+  if (options_.between_hosts == base::Protection::payload)
+    return {{}, "RDMA cannot protect payloads, and RONDO_INTEGRITY=payload asks for that"};
+  const bool same_host = !options_.host.empty() && address->connections.host == options_.host;
+  if (!same_host && (options_.secret.empty() || options_.this_host_only))
+    return {{},
+            fmt::format("rank {} runs on another host, and without a job secret only ranks of this "
+                        "host are accepted: set RONDO_SECRET to the same value on all ranks",
+                        peer)};
+  if (pair_ports(own_.ports, address->ports).empty())
+    return {
+        {},
+        fmt::format("no port of rank {} can talk to one of this rank: {} here, {} there", peer,
+                    rdma::describe(own_.ports.front()), rdma::describe(address->ports.front()))};
+  return {same_host ? transports::distance_host + 10 : transports::distance_network / 2, {}};
+}
+
+void Rdma::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
+  std::vector<std::optional<connect::Peer>> peers(peers_.size());
+  addresses.resize(peers_.size());
+  for (std::size_t i = 0; i < peers_.size(); ++i) {
+    peers_[i] = decode_address(addresses[i]);
+    if (!peers_[i] || static_cast<int>(i) == options_.rank) continue;
+    peers[i] = connect::Peer{.address = peers_[i]->connections, .links = {}};
+    for (auto& lane : peers[i]->links) lane.resize(1);
+  }
+  connections_.start(std::move(peers), job);
+}
+
+// The same on both ends: the lower rank's ports give the order.
+std::vector<PortPair> Rdma::pairs(int peer) const {
+  const auto& theirs = peers_.at(static_cast<std::size_t>(peer));
+  if (!theirs) return {};
+  if (options_.rank < peer) return pair_ports(own_.ports, theirs->ports);
+  auto pairs = pair_ports(theirs->ports, own_.ports);
+  for (PortPair& pair : pairs) std::swap(pair.mine, pair.theirs);
+  return pairs;
+}
+
+std::size_t Rdma::paths_between(const Address& peer, std::size_t pair_count) const noexcept {
+  const std::size_t each = std::min(options_.connections, peer.connections.connections);
+  return std::min(most_paths, pair_count * std::max<std::size_t>(each, 1));
+}
+
+// Urgent frames are small: one path is enough for them.
+std::vector<std::unique_ptr<Path>> Rdma::make_paths(RdmaLink& link) {
+  const auto pairs = this->pairs(link.peer());
+  if (pairs.empty()) throw Error(Errc::system, "there are no ports that can talk to each other");
+  const Address& peer = *peers_[static_cast<std::size_t>(link.peer())];
+  const std::size_t count =
+      link.lane() == transports::Lane::urgent ? 1 : paths_between(peer, pairs.size());
+  std::vector<std::unique_ptr<Path>> made;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Port& port = context_->devices->ports()[pairs[i % pairs.size()].mine];
+    Completions& completions = *completions_[port.device_index];
+    completions.reserve(Path::send_depth + Path::receive_depth);
+    made.push_back(std::make_unique<Path>(completions.device(), port, completions.queue(),
+                                          static_cast<std::uint32_t>(paths_.size() + i)));
+  }
+  for (const auto& path : made) paths_.push_back({path.get(), &link});
+  return made;
+}
+
+void Rdma::connect_path(RdmaLink& link, std::size_t index, Path& path, const PathSetup& theirs) {
+  const auto pairs = this->pairs(link.peer());
+  const PortAddress& port =
+      peers_[static_cast<std::size_t>(link.peer())]->ports[pairs[index % pairs.size()].theirs];
+  path.connect(port, theirs,
+               patience_for(static_cast<std::uint64_t>(
+                   std::chrono::duration_cast<nanoseconds>(options_.deadline).count())),
+               static_cast<std::uint8_t>(options_.service_level),
+               static_cast<std::uint8_t>(options_.traffic_class));
+}
+
+RdmaLink& Rdma::link(int peer, transports::Lane lane) {
+  const auto row = static_cast<std::size_t>(std::ranges::find(transports::link_lanes, lane) -
+                                            transports::link_lanes.begin());
+  auto& place = links_.at(row * peers_.size() + static_cast<std::size_t>(peer));
+  if (place) return *place;
+  const auto& known = peers_[static_cast<std::size_t>(peer)];
+  std::string name = known ? connect::to_text(known->connections.endpoints.front()) : "no address";
+  const RdmaLink::SlotShape shape{slot_bytes_, slot_count(lane, slot_bytes_)};
+  RdmaLink::Owner& owner = *this;
+  place = std::make_unique<RdmaLink>(peer, lane, std::move(name), owner, pool_, regions_, shape,
+                                     options_.grants);
+  return *place;
+}
+
+std::string Rdma::describe_peer(int peer) const {
+  const auto& known = peers_.at(static_cast<std::size_t>(peer));
+  if (!known) return "no address";
+  const auto pairs = this->pairs(peer);
+  std::string text;
+  for (const PortPair& pair : pairs)
+    text +=
+        fmt::format("{}{} -> {}", text.empty() ? "" : ", ", rdma::describe(own_.ports[pair.mine]),
+                    rdma::describe(known->ports[pair.theirs]));
+  return text;
+}
+
+// Memory that the system does not register is sent by copies: slower, and no failure.
+std::unique_ptr<transports::Registration> Rdma::register_memory(std::span<std::byte> memory) {
+  try {
+    return std::make_unique<RegisteredMemory>(context_, memory);
+  } catch (const Error& error) {
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true))
+      base::log_line(base::LogLevel::warning,
+                     fmt::format("rank {}: rdma copies what it sends from {} of memory, which is "
+                                 "slower, because {}",
+                                 options_.rank, base::describe_bytes(memory.size()), error.what()));
+    return nullptr;
+  }
+}
+
+void Rdma::halt() noexcept {
+  halted_ = true;
+  for (const auto& link : links_)
+    if (link) link->halt();
+}
+
+void Rdma::adopt() {
+  for (connect::Event& event : connections_.take()) {
+    if (event.kind == connect::Event::Kind::interface_lost) continue;
+    if (event.kind == connect::Event::Kind::reminder) continue;
+    RdmaLink& link = this->link(event.peer, static_cast<transports::Lane>(event.lane));
+    if (std::ranges::find(active_, &link) == active_.end()) {
+      active_.push_back(&link);
+      std::ranges::sort(active_, {}, [&](const RdmaLink* one) {
+        return std::ranges::find(transports::link_lanes, one->lane());
+      });
+    }
+    if (event.kind == connect::Event::Kind::ready)
+      link.attach(event);
+    else
+      link.fail(event.code, event.what);
+  }
+}
+
+bool Rdma::poll_completions() {
+  bool moved = false;
+  for (const auto& queue : completions_)
+    for (const ibv_wc& one : queue->poll()) {
+      moved = true;
+      const auto number = static_cast<std::size_t>((one.wr_id & ~Path::receive_bit) >> 32);
+      if (number < paths_.size()) paths_[number].link->completed(*paths_[number].path, one);
+    }
+  return moved;
+}
+
+// Reads what epoll has: sockets of links, events of devices.
+void Rdma::look() {
+  std::array<epoll_event, 64> events;
+  int count = 0;
+  do {
+    count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+      const std::uint64_t which = events[static_cast<std::size_t>(i)].data.u64;
+      if ((which & device_descriptor) != 0)
+        read_events(static_cast<std::size_t>(which & ~device_descriptor));
+      else if (which != other_descriptor && links_[which])
+        links_[which]->flag();
+    }
+  } while (count == static_cast<int>(events.size()));
+}
+
+bool Rdma::look_due() noexcept {
+  if (!std::exchange(looked_, true)) return true;
+  if (++calls_ < calls_between_clocks) return false;
+  calls_ = 0;
+  const base::TimePoint now = base::Clock::now();
+  if (now < next_look_) return false;
+  next_look_ = now + look_interval;
+  return true;
+}
+
+void Rdma::read_events(std::size_t device) {
+  Device& one = completions_[device]->device();
+  ibv_async_event event{};
+  while (one.verbs().get_async_event(one.context(), &event) == 0) {
+    const bool of_port = event.event_type == IBV_EVENT_PORT_ERR;
+    const std::string what = describe_event(event.event_type);
+    const auto port = static_cast<std::uint8_t>(of_port ? event.element.port_num : 0);
+    const bool of_queue_pair = event.event_type == IBV_EVENT_QP_FATAL ||
+                               event.event_type == IBV_EVENT_QP_REQ_ERR ||
+                               event.event_type == IBV_EVENT_QP_ACCESS_ERR;
+    const std::uint32_t number = of_queue_pair ? event.element.qp->qp_num : 0;
+    one.verbs().ack_async_event(&event);
+    if (what.empty()) continue;
+    for (const auto& link : links_) {
+      if (!link) continue;
+      if (of_queue_pair)
+        link->queue_pair_failed(device, number, what);
+      else
+        link->port_failed(device, port, what);
+    }
+  }
+}
+
+bool Rdma::progress(transports::Sink& sink) {
+  if (halted_) return false;
+  bool moved = connections_.pending();
+  if (moved) adopt();
+  if (look_due()) look();
+  moved |= poll_completions();
+  for (std::size_t i = 0; i < active_.size() && !halted_; ++i) moved |= active_[i]->progress(sink);
+  return moved;
+}
+
+bool Rdma::prepare_sleep() {
+  if (halted_) return true;
+  looked_ = false;
+  look();
+  for (const auto& queue : completions_) queue->arm();
+  if (connections_.pending() || poll_completions()) return false;
+  return std::ranges::none_of(active_, [](RdmaLink* link) { return link->ready(); });
+}
+
+// What was sent must have arrived when the peers hear bye.
+void Rdma::flush_links() {
+  const base::TimePoint end = base::Clock::now() + flush_limit;
+  for (RdmaLink* const link : active_) link->flush();
+  const auto all_flushed = [&] {
+    return std::ranges::all_of(active_, [](RdmaLink* link) { return link->flushed(); });
+  };
+  while (!all_flushed() && base::Clock::now() < end) {
+    look();
+    for (RdmaLink* const link : active_) link->hear();
+    for (const auto& queue : completions_) queue->arm();
+    if (poll_completions()) continue;
+    pollfd waited{epoll_.get(), POLLIN, 0};
+    ::poll(&waited, 1, static_cast<int>(flush_look.count()));
+  }
+  for (RdmaLink* const link : active_) link->say_bye();
+}
+
+}  // namespace
+
+Shared::Shared(const Options& options) {
+  LoadedVerbs loaded = load_verbs();
+  obstacle_ = std::move(loaded.obstacle);
+  if (loaded.verbs) open(options, std::move(loaded.verbs));
+}
+
+Shared::Shared(const Options& options, std::shared_ptr<Verbs> verbs) {
+  open(options, std::move(verbs));
+}
+
+Shared::~Shared() = default;
+
+void Shared::open(const Options& options, std::shared_ptr<Verbs> verbs) {
+  verbs->fork_init();
+  context_ = std::make_shared<Context>();
+  context_->devices =
+      std::make_shared<Devices>(std::move(verbs), DeviceChoice{options.devices, options.gid_index});
+  obstacle_ = context_->devices->obstacle();
+  has_device_ = !context_->devices->reports().empty();
+}
+
+std::unique_ptr<transports::Transport> make_rdma(const Options& options, const Shared& shared) {
+  std::string obstacle = shared.obstacle();
+  if (obstacle.empty()) {
+    try {
+      return std::make_unique<Rdma>(options, shared.context());
+    } catch (const Error& error) {
+      if (error.code() != Errc::system) throw;
+      obstacle = error.what();
+    }
+  }
+  static std::atomic<bool> told{false};
+  if (shared.has_device() && !told.exchange(true))
+    base::log_line(base::LogLevel::warning,
+                   fmt::format("rank {} does not use RDMA: {}", options.rank, obstacle));
+  return std::make_unique<Absent>(std::move(obstacle));
+}
+
+Report report(const std::vector<std::string>& filters, int gid_index) {
+  Report result;
+  LoadedVerbs loaded = load_verbs();
+  result.obstacle = std::move(loaded.obstacle);
+  if (!loaded.verbs) return result;
+  const Devices devices(std::move(loaded.verbs), DeviceChoice{filters, gid_index});
+  for (const PortReport& one : devices.reports())
+    result.ports.push_back({one.device, one.port, one.usable, one.text});
+  result.obstacle = devices.obstacle();
+  return result;
+}
+
+}  // namespace rondo::rdma
