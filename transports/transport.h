@@ -217,8 +217,8 @@ class Transport {
   // The link to a peer; owned by the transport, the same object at every call.
   virtual Link& link(int peer, Lane lane) = 0;
   // Makes memory known, so that frames from and to it need no copy and no registration of their
-  // own. The transport finds it by address. Null where the transport has no registrations.
-  // Thread-safe. Throws Error(system) when the system refuses.
+  // own. The transport finds it by address. Null where the transport has no registrations, or
+  // when the system refuses and copies do; then it logs a warning once. Thread-safe.
   virtual std::unique_ptr<Registration> register_memory(std::span<std::byte>) { return nullptr; }
   // After start(): the ranks whose memory this one reaches directly; null where the transport has
   // no windows.

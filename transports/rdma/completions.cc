@@ -27,7 +27,7 @@ Completions::Completions(Device& device, std::size_t entries) : device_(device) 
   if (flags < 0 || ::fcntl(channel_->fd, F_SETFL, flags | O_NONBLOCK) != 0)
     refuse("cannot set up a completion channel");
   const auto most = static_cast<std::size_t>(std::max(1, device.limits().max_cqe));
-  free_entries_ = std::min(entries, most);
+  entries_ = free_entries_ = std::min(entries, most);
   queue_ = verbs.create_cq(device.context(), static_cast<int>(free_entries_), channel_);
   if (queue_ == nullptr) refuse("cannot make a completion queue");
 }
@@ -43,28 +43,21 @@ void Completions::reserve(std::size_t entries) {
     throw Error(Errc::system,
                 fmt::format("{}: its completion queue holds at most {} entries, too few for so "
                             "many peers: use tcp (RONDO_TRANSPORT)",
-                            device_.name(), device_.limits().max_cqe));
+                            device_.name(), entries_));
   free_entries_ -= entries;
 }
 
 std::span<const ibv_wc> Completions::poll() {
   const int count = device_.verbs().poll_cq(queue_, static_cast<int>(batch_.size()), batch_.data());
-  if (count <= 0) {
-    // The event may come a moment after its completion.
-    if (event_due_) take_event();
-    return {};
-  }
-  // The channel is read only when there may be an event in it.
-  event_due_ = event_due_ || armed_;
-  if (event_due_) take_event();
-  return std::span(batch_).first(static_cast<std::size_t>(count));
+  if (count < 0) failed_ = true;
+  return std::span(batch_).first(static_cast<std::size_t>(std::max(count, 0)));
 }
 
 void Completions::take_event() noexcept {
   ibv_cq* queue = nullptr;
   if (device_.verbs().get_cq_event(channel_, &queue) != 0) return;
   device_.verbs().ack_cq_events(queue, 1);
-  armed_ = event_due_ = false;
+  armed_ = false;
 }
 
 void Completions::arm() {

@@ -26,20 +26,23 @@ class Completions {
   int descriptor() const noexcept { return channel_->fd; }
   // Sets entries aside for another queue pair. Throws Error(system) when there are too few.
   void reserve(std::size_t entries);
+  static constexpr std::size_t most_at_once = 32;
   // Takes what is complete, a bounded number.
   std::span<const ibv_wc> poll();
   // Asks for an event at the next completion. Poll once more after it.
   void arm();
+  // The channel is readable.
+  void take_event() noexcept;
+  // The device does not let the queue be read.
+  bool failed() const noexcept { return failed_; }
 
  private:
-  void take_event() noexcept;
-
   Device& device_;
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* queue_ = nullptr;
-  std::size_t free_entries_ = 0;
-  bool armed_ = false, event_due_ = false;
-  std::array<ibv_wc, 32> batch_{};
+  std::size_t entries_ = 0, free_entries_ = 0;
+  bool armed_ = false, failed_ = false;
+  std::array<ibv_wc, most_at_once> batch_{};
   const unsigned generation_ = base::process_generation();
 };
 

@@ -43,6 +43,7 @@ void Conversation::flush() {
 }
 
 std::optional<Told> Conversation::hear() {
+  flagged_ = flagged_ && socket_ && !end_;
   if (!socket_ || end_) return std::nullopt;
   flush();
   while (come_bytes_ < wire_bytes()) {
@@ -57,7 +58,10 @@ std::optional<Told> Conversation::hear() {
       end_ = End{Errc::peer_lost, base::describe_errno(errno), true};
     else if (got == 0)
       end_ = End{Errc::peer_lost, "its process closed the connection", true};
-    if (got <= 0) return std::nullopt;
+    if (got <= 0) {
+      flagged_ = false;
+      return std::nullopt;
+    }
     come_bytes_ += static_cast<std::size_t>(got);
   }
   come_bytes_ = 0;

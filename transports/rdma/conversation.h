@@ -34,8 +34,7 @@ class Conversation {
   void flush();
   // The next message of the peer, if it has come whole.
   std::optional<Told> hear();
-  // Why nothing more will come: the peer closed the connection (Errc::peer_lost, or peer_left when
-  // nothing was cut), or what is wrong with what it sent.
+  // Why nothing more will come: the peer closed the connection or what is wrong with what it sent.
   struct End {
     Errc code = Errc::peer_lost;
     std::string what;

@@ -43,6 +43,9 @@ std::string interface_name(unsigned index) {
   return index != 0 && ::if_indextoname(index, name.data()) != nullptr ? name.data() : "";
 }
 
+// An address handle has 8 bits for the index.
+constexpr int most_gids = 256;
+
 struct ChosenGid {
   unsigned index = 0;
   Gid gid{};
@@ -51,10 +54,10 @@ struct ChosenGid {
 };
 
 // Entries that cannot be read are skipped: drivers leave holes in the table.
-std::optional<ChosenGid> choose_gid(const Device& device, unsigned port, int table_bytes,
+std::optional<ChosenGid> choose_gid(const Device& device, unsigned port, int table_entries,
                                     int wanted) {
   std::optional<ChosenGid> best;
-  for (int index = 0; index < table_bytes; ++index) {
+  for (int index = 0; index < std::min(table_entries, most_gids); ++index) {
     if (wanted >= 0 && index != wanted) continue;
     ibv_gid_entry entry{};
     if (device.verbs().query_gid(device.context(), port, static_cast<unsigned>(index), &entry) != 0)

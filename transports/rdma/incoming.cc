@@ -25,7 +25,7 @@ void Incoming::open(std::span<const std::byte> slots, std::size_t slot_bytes,
 void Incoming::arrived(std::uint32_t bits) {
   const auto mark = decode_mark(bits);
   if (!mark || mark->slot >= slots_.size() || slots_[mark->slot].come) {
-    fault_ = "it wrote a piece of a frame into a slot that it may not use";
+    fault_ = Fault{Errc::corrupt, "it wrote a piece of a frame into a slot that it may not use"};
     return;
   }
   slots_[mark->slot] = {true, *mark};
@@ -38,7 +38,7 @@ const std::byte* Incoming::memory_of(std::uint64_t piece) const noexcept {
 bool Incoming::pump(transports::Sink& sink, transports::Link& link) {
   bool moved = false;
   budget_ = bytes_at_once;
-  while (fault_.empty() && !frames_.closed()) {
+  while (!fault_ && !frames_.closed()) {
     bool more = false;
     if (frames_.accepted()) {
       more = budget_ != 0 && next_has_come() && deliver(sink, link);
@@ -57,7 +57,7 @@ bool Incoming::pump(transports::Sink& sink, transports::Link& link) {
     moved = true;
     if (stuck()) break;
   }
-  if (frames_.closed() || !fault_.empty()) return moved;
+  if (frames_.closed() || fault_) return moved;
   grant_ahead(sink, link);
   return tell() || moved;
 }
@@ -102,7 +102,7 @@ bool Incoming::take_direct(std::size_t piece_bytes) {
   const transports::Receive& frame = frames_.receive();
   if (!made.made || made.receive.destination != frame.destination ||
       made.receive.bytes != frame.bytes) {
-    fault_ = "it says that it wrote a frame to memory that was not granted";
+    fault_ = Fault{Errc::corrupt, "it says that it wrote a frame to memory that was not granted"};
     return false;
   }
   const std::size_t bytes = std::min(piece_bytes, frames_.left());
@@ -164,7 +164,9 @@ bool Incoming::tell() {
   message.parts[0] = {reinterpret_cast<std::uintptr_t>(from), static_cast<std::uint32_t>(count),
                       key};
   if (const int error = control_->post(message, {.piece = cell.number}); error != 0) {
-    fault_ = control_->route() + ": the device refuses a message: " + base::describe_errno(error);
+    fault_ =
+        Fault{Errc::system,
+              control_->route() + ": the device refuses a message: " + base::describe_errno(error)};
     return false;
   }
   told_ = taken_;

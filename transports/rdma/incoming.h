@@ -41,7 +41,7 @@ class Incoming {
   void halt() noexcept { frames_.halt(); }
 
   // True when pump() would do something.
-  bool ready() const noexcept { return !stuck() && fault_.empty() && next_has_come(); }
+  bool ready() const noexcept { return !stuck() && !fault_ && next_has_come(); }
   bool shown() const noexcept { return frames_.held(); }
   // Nothing more is taken: the sink holds a header, or the link is closed.
   bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
@@ -50,7 +50,7 @@ class Incoming {
   bool at_boundary() const noexcept { return frames_.collecting(); }
   // How many pieces have been taken in all.
   std::uint64_t pieces() const noexcept { return taken_; }
-  const std::string& fault() const noexcept { return fault_; }
+  const std::optional<Fault>& fault() const noexcept { return fault_; }
   std::string_view misuse() const noexcept { return frames_.misuse(); }
 
  private:
@@ -93,7 +93,7 @@ class Incoming {
   std::array<Grant, most_grants_at_once> untold_{};
   std::size_t untold_count_ = 0;
   std::size_t budget_ = 0;
-  std::string fault_;
+  std::optional<Fault> fault_;
 };
 
 }  // namespace rondo::rdma

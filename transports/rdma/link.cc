@@ -11,7 +11,13 @@
 namespace rondo::rdma {
 
 RdmaLink::~RdmaLink() {
-  if (conversation_) owner_.connections().forget(conversation_.socket());
+  if (generation_ == base::process_generation()) close_connection();
+}
+
+void RdmaLink::close_connection() noexcept {
+  if (!conversation_) return;
+  owner_.connections().forget(conversation_.socket());
+  conversation_.close();
 }
 
 transports::Send RdmaLink::send(const transports::HeaderBytes& header,
@@ -61,7 +67,12 @@ void RdmaLink::prepare() {
 }
 
 void RdmaLink::read_conversation() {
-  while (const auto told = conversation_.hear()) heard(*told);
+  // A peer says at most three things.
+  for (int i = 0; i < 4; ++i) {
+    const auto told = conversation_.hear();
+    if (!told) return;
+    heard(*told);
+  }
 }
 
 void RdmaLink::heard(const Told& told) {
@@ -147,32 +158,37 @@ void RdmaLink::queue_pair_failed(std::size_t device, std::uint32_t number,
       return fail(Errc::peer_lost, fmt::format("{}: {}", path->route(), what));
 }
 
-// How the link ends, if it does. What came before the end must be delivered first. The process of a
-// peer may be gone, which is a better cause than that its queue pair gives no answer.
+// True while completions from before the end of the link may not have been taken.
+bool RdmaLink::draining() {
+  const bool all_come = bye_ && arrived_ >= *bye_;
+  if (all_come || !(failure_ || flushed_work_ || conversation_.end())) return false;
+  if (!due_) due_ = owner_.drains() + 1;
+  return owner_.drains() < *due_;
+}
+
+// How the link ends, if it does. What came before the end is delivered first. The process of a peer
+// may be gone, which is a better cause than that its queue pair gives no answer.
 std::optional<Conversation::End> RdmaLink::ending() {
   if (failure_ || flushed_work_) read_conversation();
+  if (draining()) return std::nullopt;
   const bool delivered = incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
-  if (bye_ && state_ == State::open) {
-    if (incoming_.pieces() < *bye_ && !failure_ && !conversation_.end()) return std::nullopt;
-    if (incoming_.pieces() >= *bye_ && incoming_.at_boundary() && !outgoing_.waiting())
-      return Conversation::End{Errc::peer_left, "the peer closed the connection", true};
-    if (delivered && (failure_ || conversation_.end()))
-      return Conversation::End{Errc::peer_lost,
-                               "the peer closed the connection in the middle of a frame", false};
-    return std::nullopt;
-  }
-  if (const auto& end = conversation_.end()) {
-    if (!end->closed) return Conversation::End{end->code, end->what, false};
-    if (delivered) return Conversation::End{end->code, end->what, false};
-    return std::nullopt;
-  }
-  if (failure_) return Conversation::End{failure_->code, failure_->what, false};
-  if (flushed_work_)
+  if (bye_ && incoming_.pieces() >= *bye_ && incoming_.at_boundary() && !outgoing_.waiting())
+    return Conversation::End{Errc::peer_left, "the peer closed the connection", true};
+  if (failure_ && failure_->code != Errc::peer_lost)
+    return Conversation::End{failure_->code, failure_->what, false};
+  if (!delivered) return std::nullopt;
+  const auto& end = conversation_.end();
+  if (bye_ && (failure_ || end))
     return Conversation::End{Errc::peer_lost,
-                             fmt::format("{}: the queue pair went into the error state",
-                                         paths_.empty() ? name_ : paths_.front()->route()),
-                             false};
-  return std::nullopt;
+                             "the peer closed the connection in the middle of a frame", false};
+  if (bye_) return std::nullopt;
+  if (end) return Conversation::End{end->code, end->what, false};
+  if (failure_) return Conversation::End{failure_->code, failure_->what, false};
+  if (!flushed_work_) return std::nullopt;
+  return Conversation::End{Errc::peer_lost,
+                           fmt::format("{}: the queue pair went into the error state",
+                                       paths_.empty() ? name_ : paths_.front()->route()),
+                           false};
 }
 
 bool RdmaLink::progress(transports::Sink& sink) {
@@ -195,8 +211,8 @@ bool RdmaLink::progress(transports::Sink& sink) {
     break_off(sink, Errc::system, incoming_.misuse(), false);
     return true;
   }
-  if (!incoming_.fault().empty()) fail(Errc::corrupt, incoming_.fault());
-  if (!outgoing_.fault().empty()) fail(Errc::corrupt, outgoing_.fault());
+  if (const auto& fault = incoming_.fault()) fail(fault->code, fault->what);
+  if (const auto& fault = outgoing_.fault()) fail(fault->code, fault->what);
   const auto end = ending();
   if (!end) return moved;
   break_off(sink, end->code, end->what, end->closed && end->code == Errc::peer_left);
@@ -207,13 +223,17 @@ bool RdmaLink::ready() {
   if (state_ == State::broken || state_ == State::closed) return false;
   if (conversation_.flagged()) return true;
   if (state_ == State::open && (incoming_.ready() || outgoing_.ready())) return true;
-  return !incoming_.fault().empty() || !outgoing_.fault().empty() || ending().has_value();
+  return incoming_.fault() || outgoing_.fault() || ending().has_value() || draining();
 }
 
 void RdmaLink::break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean) {
   state_ = State::broken;
   outgoing_.halt();
   incoming_.halt();
+  // The device reads and writes nothing of this link any more, and the peer sees its end.
+  for (const auto& path : paths_)
+    path->abandon([&](const Posted& one) { outgoing_.released(one); });
+  close_connection();
   sink.broken(*this, code, what, clean);
 }
 
@@ -227,8 +247,9 @@ void RdmaLink::halt() noexcept {
 void RdmaLink::flush() {
   if (state_ != State::open) return;
   for (std::size_t i = 0; i < paths_.size(); ++i)
-    if (!paths_[i]->idle())
-      paths_[i]->post_flush(theirs_.slots_address, theirs_.paths[i].slots_key);
+    if (!paths_[i]->idle() &&
+        paths_[i]->post_flush(theirs_.slots_address, theirs_.paths[i].slots_key) != 0)
+      fail(Errc::system, "the device takes no more requests");
 }
 
 bool RdmaLink::flushed() noexcept {
@@ -238,7 +259,8 @@ bool RdmaLink::flushed() noexcept {
 }
 
 void RdmaLink::say_bye() {
-  if (state_ == State::open && !failure_) conversation_.tell({Notice::bye, outgoing_.pieces(), {}});
+  if ((state_ == State::open || state_ == State::preparing) && !failure_)
+    conversation_.tell({Notice::bye, outgoing_.pieces(), {}});
 }
 
 std::string RdmaLink::describe_paths() const {

@@ -39,6 +39,8 @@ class RdmaLink final : public transports::Link {
     virtual void connect_path(RdmaLink& link, std::size_t index, Path& path,
                               const PathSetup& theirs) = 0;
     virtual void watch(RdmaLink& link, int socket) = 0;
+    // How often all that the devices had completed was taken.
+    virtual std::uint64_t drains() const noexcept = 0;
   };
   struct SlotShape {
     std::uint32_t bytes = 0, count = 0;
@@ -95,7 +97,9 @@ class RdmaLink final : public transports::Link {
   void read_conversation();
   void heard(const Told& told);
   void join(const LinkSetup& theirs);
+  bool draining();
   std::optional<Conversation::End> ending();
+  void close_connection() noexcept;
   void break_off(transports::Sink& sink, Errc code, std::string_view what, bool clean);
 
   const int peer_;
@@ -119,6 +123,9 @@ class RdmaLink final : public transports::Link {
   std::optional<Failure> failure_;
   bool flushed_work_ = false;  // a work request was flushed, and no cause is known yet
   std::uint64_t arrived_ = 0;  // pieces
+  // What came before the end has been taken once Owner::drains() is this.
+  std::optional<std::uint64_t> due_;
+  const unsigned generation_ = base::process_generation();
 };
 
 }  // namespace rondo::rdma

@@ -32,7 +32,7 @@ class Cursor {
 };
 
 bool is_possible(const LinkSetup& setup) noexcept {
-  return setup.slots != 0 && setup.slots <= most_slots && setup.slot_bytes != 0 &&
+  return setup.slots != 0 && setup.slots <= most_slots && setup.slot_bytes >= 4096 &&
          setup.slot_bytes <= largest_slot && setup.slot_bytes % 64 == 0 &&
          std::size_t{setup.slot_bytes} * setup.slots >= 2 * transports::eager_bytes;
 }

@@ -47,7 +47,7 @@ transports::Send Outgoing::refuse(std::size_t payload_bytes) noexcept {
 
 transports::Send Outgoing::send(const transports::HeaderBytes& header,
                                 std::span<const std::byte> payload, std::uint64_t cookie) {
-  if (halted_ || !fault_.empty()) return transports::Send::full;
+  if (halted_ || fault_) return transports::Send::full;
   if (!may_send(payload.size())) return refuse(payload.size());
   const bool small = payload.size() <= transports::eager_bytes;
   Frame& frame = small ? small_ : queued(queued_);
@@ -94,7 +94,7 @@ const Grant* Outgoing::granted(std::uint64_t frame, std::size_t payload_bytes) n
 
 void Outgoing::heard(std::uint64_t consumed, std::span<const Grant> grants) {
   if (consumed < consumed_ || consumed > sent_) {
-    fault_ = "it says that it has consumed more than was sent";
+    fault_ = Fault{Errc::corrupt, "it says that it has consumed more than was sent"};
     return;
   }
   consumed_ = consumed;
@@ -203,9 +203,9 @@ bool Outgoing::post_direct(const Frame& frame, Way& way, const Source& source, R
 bool Outgoing::post(Way& way, const Request& request, const Posted& uses) {
   const int error = way.path->post(request, uses);
   if (error == 0) return true;
-  if (fault_.empty())
-    fault_ =
-        way.path->route() + ": the device refuses a send request: " + base::describe_errno(error);
+  if (!fault_)
+    fault_ = Fault{Errc::system, way.path->route() + ": the device refuses a send request: " +
+                                     base::describe_errno(error)};
   return false;
 }
 
@@ -215,7 +215,7 @@ void Outgoing::released(const Posted& one) noexcept {
 }
 
 bool Outgoing::pump(transports::Sink& sink, transports::Link& link) {
-  if (halted_ || !fault_.empty()) return false;
+  if (halted_ || fault_) return false;
   bool moved = false;
   while (cut_ < queued_) {
     Frame& frame = queued(cut_);
@@ -243,7 +243,7 @@ bool Outgoing::pump(transports::Sink& sink, transports::Link& link) {
 }
 
 bool Outgoing::ready() noexcept {
-  if (halted_ || !fault_.empty()) return false;
+  if (halted_ || fault_) return false;
   if (refused_ && may_send(refused_bytes_)) return true;
   if (cut_ != 0 && queue_[first_].under_way == 0) return true;
   return cut_ < queued_ && room() != 0 && best_way(2) != nullptr && pool_.free_blocks() != 0;

@@ -48,7 +48,7 @@ class Outgoing {
   // Frames are under way that Sink::sent() has not been told of.
   bool waiting() const noexcept { return queued_ != 0; }
   std::uint64_t pieces() const noexcept { return sent_; }
-  const std::string& fault() const noexcept { return fault_; }
+  const std::optional<Fault>& fault() const noexcept { return fault_; }
 
  private:
   static constexpr std::size_t most_queued = 16;
@@ -113,7 +113,7 @@ class Outgoing {
   std::size_t grant_count_ = 0;
   bool refused_ = false, halted_ = false;
   std::size_t refused_bytes_ = 0;
-  std::string fault_;
+  std::optional<Fault> fault_;
 };
 
 }  // namespace rondo::rdma

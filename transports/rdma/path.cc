@@ -208,7 +208,7 @@ int Path::post(ibv_send_wr& request, const Posted& uses) {
 }
 
 void Path::destroy() noexcept {
-  if (queue_pair_ == nullptr) return;
+  if (queue_pair_ == nullptr || generation_ != base::process_generation()) return;
   ibv_qp_attr wanted{};
   wanted.qp_state = IBV_QPS_ERR;
   device_.verbs().modify_qp(queue_pair_, &wanted, IBV_QP_STATE);

@@ -4,14 +4,23 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+
+#include <rondo/error.h>
 
 #include "transports/rdma/address.h"
 #include "transports/rdma/devices.h"
 #include "transports/rdma/messages.h"
 
 namespace rondo::rdma {
+
+// Why a half of a link has ended.
+struct Fault {
+  Errc code = Errc::corrupt;
+  std::string what;
+};
 
 // How long a device tries to reach a silent peer before it gives up.
 struct Patience {
@@ -89,6 +98,12 @@ class Path {
     }
   }
 
+  // destroy(), and all requests count as complete.
+  template <class Release>
+  void abandon(Release release) {
+    destroy();
+    complete(posted_ - 1, release);
+  }
   // The device forgets the queue pair: nothing that a peer writes over it lands any more.
   void destroy() noexcept;
   // What the two ends are, for messages.
@@ -122,6 +137,7 @@ class Path {
   std::span<std::byte> messages_;
   std::uint32_t messages_key_ = 0;
   std::string route_;
+  const unsigned generation_ = base::process_generation();
 };
 
 }  // namespace rondo::rdma

@@ -16,6 +16,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -52,21 +54,42 @@ constexpr std::uint32_t slot_count(transports::Lane lane, std::uint32_t slot_byt
   return std::max(least, static_cast<std::uint32_t>(2 * transports::eager_bytes / slot_bytes));
 }
 
+// True when this process may lock as much memory as it likes, whatever its limit is.
+bool may_lock_all() {
+  constexpr unsigned ipc_lock = 14;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("CapEff:"))
+      return (std::strtoull(line.c_str() + 7, nullptr, 16) >> ipc_lock & 1) != 0;
+  return ::geteuid() == 0;
+}
+
 // What this process may lock; no value: as much as it likes.
 std::optional<std::uint64_t> lockable_bytes() {
   rlimit limit{};
-  if (::geteuid() == 0 || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
-      limit.rlim_cur == RLIM_INFINITY)
+  if (may_lock_all() || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
     return std::nullopt;
   return limit.rlim_cur;
 }
 
-std::uint64_t needed_bytes(int ranks, std::uint32_t slot_bytes) noexcept {
+// Every device counts what is registered with it.
+std::uint64_t needed_bytes(int ranks, std::uint32_t slot_bytes, std::size_t devices) noexcept {
   std::uint64_t slots = 0;
   for (const transports::Lane lane : transports::link_lanes) slots += slot_count(lane, slot_bytes);
   const std::uint64_t link = slots * (slot_bytes + slot_head_bytes) +
                              transports::link_lane_count * Path::receive_depth * control_bytes;
-  return SendPool::bytes + static_cast<std::uint64_t>(std::max(0, ranks - 1)) * link;
+  return devices * (SendPool::bytes + static_cast<std::uint64_t>(std::max(0, ranks - 1)) * link);
+}
+
+// Enough for every request of every path that a device may have: one for each urgent link, and one
+// for each pair of ports and wanted connection for the others.
+std::size_t completion_entries(const Devices& devices, std::size_t device,
+                               const Options& options) noexcept {
+  const auto ports =
+      static_cast<std::size_t>(std::ranges::count(devices.ports(), device, &Port::device_index));
+  const std::size_t wide = std::min(most_paths, ports * options.connections);
+  const auto peers = static_cast<std::size_t>(std::max(options.size - 1, 1));
+  return peers * (2 * wide + 1) * (Path::send_depth + Path::receive_depth);
 }
 
 class RegisteredMemory final : public transports::Registration {
@@ -115,15 +138,11 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   void connect_path(RdmaLink& link, std::size_t index, Path& path,
                     const PathSetup& theirs) override;
   void watch(RdmaLink& link, int socket) override;
+  std::uint64_t drains() const noexcept override { return drains_; }
 
-  // What happens on a descriptor: of a link's socket, of a device, or another one (null).
-  struct Watched {
-    RdmaLink* link = nullptr;
-    std::size_t device = 0;
-    bool events = false;  // of the device
-  };
   std::vector<PortPair> pairs(int peer) const;
   std::size_t paths_between(const Address& peer, std::size_t pair_count) const noexcept;
+  void fit_slots();
   void watch(int descriptor, std::uint32_t events, std::uint64_t which);
   void watch_device(std::size_t index);
   void adopt();
@@ -144,7 +163,7 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   connect::Connections connections_;
   Address own_;
   std::vector<std::optional<Address>> peers_;  // by rank
-  // A path's number is its place here. The link that owns it, and null once that is gone.
+  // A path's number is its place here. Its link owns it, and keeps it until the transport ends.
   struct PathPlace {
     Path* path = nullptr;
     RdmaLink* link = nullptr;
@@ -153,12 +172,14 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   std::vector<std::unique_ptr<RdmaLink>> links_;  // by lane (link_lanes), then by peer
   std::vector<RdmaLink*> active_;                 // in the order of link_lanes
   bool halted_ = false, looked_ = false;
+  std::uint64_t drains_ = 0;
   unsigned calls_ = 0;
   base::TimePoint next_look_{};
 };
 
 // In the epoll set: a link's place in links_, or one of these and the number of a device.
-constexpr std::uint64_t other_descriptor = std::uint64_t{1} << 62,
+constexpr std::uint64_t channel_descriptor = std::uint64_t{1} << 61,
+                        other_descriptor = std::uint64_t{1} << 62,
                         device_descriptor = std::uint64_t{1} << 63;
 
 base::FileDescriptor make_epoll() {
@@ -177,26 +198,33 @@ Rdma::Rdma(const Options& options, std::shared_ptr<Context> context)
       connections_(options, options.connections),
       peers_(static_cast<std::size_t>(options.size)),
       links_(static_cast<std::size_t>(options.size) * transports::link_lane_count) {
-  if (const auto most = lockable_bytes()) {
-    for (const std::uint32_t size : slot_sizes)
-      if (needed_bytes(options.size, slot_bytes_ = size) <= *most) break;
-    if (needed_bytes(options.size, slot_bytes_) > *most)
-      throw Error(Errc::system,
-                  fmt::format("{} ranks need {} of locked memory. {}", options.size,
-                              base::describe_bytes(needed_bytes(options.size, slot_bytes_)),
-                              describe_refusal(ENOMEM, needed_bytes(options.size, slot_bytes_))));
-  }
-  const std::size_t most_links = links_.size();
+  fit_slots();
   const auto& all = context_->devices->all();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    completions_.push_back(std::make_unique<Completions>(
-        *all[i], most_links * options.connections * (Path::send_depth + Path::receive_depth)));
+    completions_.push_back(
+        std::make_unique<Completions>(*all[i], completion_entries(*context_->devices, i, options)));
     watch_device(i);
   }
   watch(connections_.descriptor(), EPOLLIN | EPOLLET, other_descriptor);
   for (const Port& port : context_->devices->ports())
     if (own_.ports.size() < most_ports) own_.ports.push_back(to_address(port));
   own_.connections = connections_.address();
+}
+
+// Makes slots smaller where little memory may be locked. Throws Error(system) when that is not
+// enough.
+void Rdma::fit_slots() {
+  const auto most = lockable_bytes();
+  if (!most) return;
+  std::uint64_t needed = 0;
+  for (const std::uint32_t size : slot_sizes) {
+    slot_bytes_ = size;
+    needed = needed_bytes(options_.size, size, context_->devices->all().size());
+    if (needed <= *most) return;
+  }
+  throw Error(Errc::system,
+              fmt::format("{} ranks need {} of locked memory: {}", options_.size,
+                          base::describe_bytes(needed), describe_refusal(ENOMEM, needed)));
 }
 
 Rdma::~Rdma() {
@@ -220,7 +248,7 @@ void Rdma::watch_device(std::size_t index) {
   if (flags < 0 || ::fcntl(events, F_SETFL, flags | O_NONBLOCK) != 0)
     throw Error(Errc::system, fmt::format("fcntl: {}", base::describe_errno(errno)));
   watch(events, EPOLLIN, device_descriptor | index);
-  watch(completions_[index]->descriptor(), EPOLLIN, other_descriptor);
+  watch(completions_[index]->descriptor(), EPOLLIN, channel_descriptor | index);
 }
 
 void Rdma::watch(RdmaLink& link, int socket) {
@@ -355,6 +383,11 @@ void Rdma::halt() noexcept {
   halted_ = true;
   for (const auto& link : links_)
     if (link) link->halt();
+  // Nobody reads these any more, and they must wake nobody.
+  for (const auto& queue : completions_) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, queue->descriptor(), nullptr);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, queue->device().context()->async_fd, nullptr);
+  }
 }
 
 void Rdma::adopt() {
@@ -376,13 +409,20 @@ void Rdma::adopt() {
 }
 
 bool Rdma::poll_completions() {
-  bool moved = false;
-  for (const auto& queue : completions_)
-    for (const ibv_wc& one : queue->poll()) {
+  bool moved = false, drained = true;
+  for (std::size_t i = 0; i < completions_.size(); ++i) {
+    const auto complete = completions_[i]->poll();
+    drained = drained && complete.size() < Completions::most_at_once;
+    for (const ibv_wc& one : complete) {
       moved = true;
       const auto number = static_cast<std::size_t>((one.wr_id & ~Path::receive_bit) >> 32);
       if (number < paths_.size()) paths_[number].link->completed(*paths_[number].path, one);
     }
+    if (!completions_[i]->failed()) continue;
+    for (RdmaLink* const link : active_)
+      link->port_failed(i, 0, "its completion queue cannot be read");
+  }
+  if (drained) ++drains_;
   return moved;
 }
 
@@ -396,6 +436,8 @@ void Rdma::look() {
       const std::uint64_t which = events[static_cast<std::size_t>(i)].data.u64;
       if ((which & device_descriptor) != 0)
         read_events(static_cast<std::size_t>(which & ~device_descriptor));
+      else if ((which & channel_descriptor) != 0)
+        completions_[static_cast<std::size_t>(which & ~channel_descriptor)]->take_event();
       else if (which != other_descriptor && links_[which])
         links_[which]->flag();
     }

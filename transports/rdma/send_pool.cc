@@ -22,6 +22,9 @@ Pages::Pages(std::size_t bytes) {
 }
 
 Pages::~Pages() {
+  // A child of fork() may use the addresses for something else.
+  if (generation_ != base::process_generation()) return;
+
   ::munmap(memory_.data(), memory_.size());
 }
 

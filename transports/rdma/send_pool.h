@@ -25,6 +25,7 @@ class Pages {
 
  private:
   std::span<std::byte> memory_;
+  const unsigned generation_ = base::process_generation();
 };
 
 // Registered memory for what a rank sends and the program has not registered: blocks for a header

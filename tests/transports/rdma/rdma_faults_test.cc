@@ -3,6 +3,8 @@
 // What a rank says when a device cannot be used, and when a device or a peer fails.
 #include <rondo/error.h>
 
+#include <algorithm>
+
 #include "catch.h"
 #include "conformance.h"
 #include "rdma_helpers.h"
@@ -192,6 +194,99 @@ TEST_CASE("rdma: a process that ends without a word is noticed by a rank that on
   Node& left = ranks.nodes.front();
   REQUIRE(ranks.run_until([&] { return !left.broken_links.empty(); }));
   contains(left.broken_links.front().what, "its process closed the connection");
+}
+
+// More completions than one look takes.
+TEST_CASE("rdma: all that peers sent before an orderly end is delivered") {
+  constexpr int size = 9, frames = 6;
+  Ranks ranks(size);
+  for (int peer = 1; peer < size; ++peer) {
+    ranks.nodes[static_cast<std::size_t>(peer)].send(0, Lane::bulk, 0, 100);
+    ranks.nodes[0].expect(peer, Lane::bulk, {.number = 0, .bytes = 100});
+  }
+  REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle(); }));
+  for (int peer = 1; peer < size; ++peer)
+    for (std::uint64_t i = 1; i <= frames; ++i) {
+      ranks.nodes[static_cast<std::size_t>(peer)].send(0, Lane::bulk, i, 100);
+      ranks.nodes[0].expect(peer, Lane::bulk, {.number = i, .bytes = 100});
+    }
+  while (ranks.nodes.size() > 1) {
+    while (!ranks.nodes.back().idle()) ranks.nodes.back().turn();
+    ranks.nodes.pop_back();
+  }
+  Node& left = ranks.nodes.front();
+  REQUIRE(ranks.run_until([&] { return left.broken_links.size() == size - 1; }));
+  CHECK(left.idle());
+  for (const auto& one : left.broken_links) CHECK(one.clean);
+}
+
+TEST_CASE("rdma: a rank that cannot make a queue pair does not leave its peer waiting") {
+  Ranks ranks(2);
+  ranks.fabric->fail(1, "create_qp", ENOMEM, 0, -1);
+  ranks.nodes[0].send(1, Lane::bulk, 1, 100);
+  contains(ranks.cause(1), "cannot make a queue pair");
+  contains(ranks.cause(0), "its process closed the connection");
+}
+
+TEST_CASE("rdma: a link that has failed gives back what all links share") {
+  Ranks ranks(3);
+  ranks.open();
+  ranks.fabric->hold(0, 1);
+  for (std::uint64_t i = 2; i < 10; ++i) ranks.nodes[0].send(1, Lane::messages, i, 60'000);
+  for (std::uint64_t i = 2; i < 10; ++i) ranks.nodes[0].send(1, Lane::bulk, i, 60'000);
+  for (int i = 0; i < 1000; ++i)
+    for (Node& node : ranks.nodes) node.turn();
+  ranks.fabric->kill(1);
+  ranks.fabric->release(0, 1);
+  ranks.cause(0);
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    ranks.nodes[0].send(2, Lane::bulk, i, 60'000);
+    ranks.nodes[2].expect(0, Lane::bulk, {.number = i, .bytes = 60'000});
+  }
+  CHECK(ranks.run_until([&] { return ranks.nodes[2].idle(); }));
+}
+
+TEST_CASE("rdma: a device with two ports has room for the completions of both") {
+  std::vector<FakeHost> hosts = roce_hosts(4);
+  for (int i = 0; i < 4; ++i) {
+    auto& ports = hosts[static_cast<std::size_t>(i)].devices[0].ports;
+    FakePort second = roce_host(50 + i).devices[0].ports[0];
+    ports.push_back(second);
+  }
+  const auto fabric = std::make_shared<FakeFabric>(hosts);
+  std::deque<Node> nodes;
+  for (auto& transport : rdma_transports(*fabric, 4))
+    nodes.emplace_back(std::make_unique<OnFabric>(fabric, std::move(transport), false));
+  for (int a = 0; a < 4; ++a)
+    for (int b = 0; b < 4; ++b)
+      for (const Lane lane : {Lane::bulk, Lane::messages, Lane::urgent}) {
+        if (a == b) continue;
+        nodes[static_cast<std::size_t>(a)].send(b, lane, 1, 300'000);
+        nodes[static_cast<std::size_t>(b)].expect(a, lane, {.number = 1, .bytes = 300'000});
+      }
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto idle = [&] {
+    return std::all_of(nodes.begin(), nodes.end(), [](const Node& node) { return node.idle(); });
+  };
+  while (!idle() && std::chrono::steady_clock::now() < end)
+    for (Node& node : nodes) node.turn();
+  CHECK(idle());
+}
+
+TEST_CASE("rdma: a rank sleeps although a peer has left behind a frame on hold") {
+  Ranks ranks(2);
+  ranks.open();
+  ranks.nodes[0].send(1, Lane::bulk, 2, 100);
+  Node& holder = ranks.nodes[1];
+  REQUIRE(ranks.run_until([&] { return holder.held > 0; }));
+  ranks.nodes.pop_front();
+  for (int i = 0; i < 1000; ++i) ranks.nodes.front().turn();
+  bool sleeps = false;
+  for (int i = 0; i < 20 && !sleeps; ++i) {
+    sleeps = ranks.nodes.front().transport().prepare_sleep();
+    ranks.nodes.front().turn();
+  }
+  CHECK(sleeps);
 }
 
 TEST_CASE("rdma: no registration and no queue pair is made once a link has been used") {
