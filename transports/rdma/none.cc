@@ -15,9 +15,6 @@ constexpr const char* missing =
 
 }  // namespace
 
-class Verbs {};
-struct Context {};
-
 Shared::Shared(const Options&) : obstacle_(missing) {}
 Shared::Shared(const Options&, std::shared_ptr<Verbs>) : obstacle_(missing) {}
 Shared::~Shared() = default;
