@@ -415,6 +415,8 @@ bool Rdma::poll_completions() {
     drained = drained && complete.size() < Completions::most_at_once;
     for (const ibv_wc& one : complete) {
       moved = true;
+      // An event says more than the failure that it caused: the port is down.
+      if (one.status != IBV_WC_SUCCESS && one.status != IBV_WC_WR_FLUSH_ERR) look();
       const auto number = static_cast<std::size_t>((one.wr_id & ~Path::receive_bit) >> 32);
       if (number < paths_.size()) paths_[number].link->completed(*paths_[number].path, one);
     }

@@ -34,6 +34,8 @@ void conform(const Setting& setting) {
 }  // namespace
 
 TEST_CASE("rdma does what every transport must do") {
+  if (few_cases()) return;  // the cases below go the same ways and more
+
   conform({});
 }
 
@@ -42,11 +44,14 @@ TEST_CASE("rdma with grants does too") {
 }
 
 TEST_CASE("rdma from registered memory to slots does too") {
+  if (few_cases()) return;
+
   conform({.registered = true, .edit = [](rdma::Options& options) { options.grants = false; }});
 }
 
 TEST_CASE("rdma over several devices and queue pairs does too") {
-  const bool registered = GENERATE(false, true);
+  const bool registered = GENERATE(true, false);
+  if (few_cases() && !registered) return;
   conform({.faults = {.delay = 4, .late_completions = 4},
            .devices = 2,
            .registered = registered,
@@ -54,7 +59,8 @@ TEST_CASE("rdma over several devices and queue pairs does too") {
 }
 
 TEST_CASE("rdma with late writes and completions does too") {
-  const bool registered = GENERATE(false, true);
+  const bool registered = GENERATE(true, false);
+  if (few_cases() && !registered) return;
   conform(
       {.faults = {.delay = 3, .late_writes = 5, .late_completions = 5, .stale_completions = true},
        .registered = registered});
