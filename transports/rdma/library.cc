@@ -107,7 +107,11 @@ class LibraryVerbs final : public Verbs {
   LibraryVerbs(Library library, const Functions& functions) noexcept
       : library_(std::move(library)), call_(functions) {}
 
-  int fork_init() override { return call_.fork_init(); }
+  int fork_init() override {
+    // The library takes no lock, and communicators may begin on several threads at a time.
+    static const int result = call_.fork_init();
+    return result;
+  }
   ibv_device** get_device_list(int* count) override { return call_.get_device_list(count); }
   void free_device_list(ibv_device** list) override { call_.free_device_list(list); }
   const char* device_name(ibv_device* device) override { return call_.get_device_name(device); }
