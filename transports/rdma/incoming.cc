@@ -22,13 +22,14 @@ void Incoming::open(std::span<const std::byte> slots, std::size_t slot_bytes,
   control_ = &control;
 }
 
-void Incoming::arrived(std::uint32_t bits) {
-  const auto mark = decode_mark(bits);
+std::optional<PieceMark> Incoming::arrived(std::uint32_t bits) {
+  auto mark = decode_mark(bits);
   if (!mark || mark->slot >= slots_.size() || slots_[mark->slot].come) {
     fault_ = Fault{Errc::corrupt, "it wrote a piece of a frame into a slot that it may not use"};
-    return;
+    return std::nullopt;
   }
   slots_[mark->slot] = {true, *mark};
+  return mark;
 }
 
 const std::byte* Incoming::memory_of(std::uint64_t piece) const noexcept {
@@ -46,7 +47,7 @@ bool Incoming::pump(transports::Sink& sink, transports::Link& link) {
       more = budget_ != 0 && next_has_come();
       if (more) {
         // A copy, because the peer could write to the slot again.
-        std::memcpy(frames_.head_rest().data(), memory_of(taken_), slot_head_bytes);
+        std::memcpy(frames_.head_rest().data(), memory_of(consumption_.taken), slot_head_bytes);
         frames_.head_came(slot_head_bytes);
         show(sink, link);
       }
@@ -79,11 +80,11 @@ bool Incoming::show_again(transports::Sink& sink, transports::Link& link) {
 
 // Takes payload of the next piece.
 bool Incoming::deliver(transports::Sink& sink, transports::Link& link) {
-  const PieceMark mark = slot(taken_).mark;
+  const PieceMark mark = slot(consumption_.taken).mark;
   if (mark.direct) {
     if (!take_direct(mark.large ? large_piece_bytes : slot_bytes_)) return false;
   } else {
-    const std::byte* const payload = memory_of(taken_) + slot_head_bytes + offset_;
+    const std::byte* const payload = memory_of(consumption_.taken) + slot_head_bytes + offset_;
     const std::size_t bytes = std::min({slot_bytes_ - offset_, frames_.left(), budget_});
     const std::size_t taken = frames_.take(link, sink, {payload, bytes});
     if (frames_.closed()) return false;
@@ -113,8 +114,8 @@ bool Incoming::take_direct(std::size_t piece_bytes) {
 }
 
 void Incoming::piece_taken() noexcept {
-  slot(taken_).come = false;
-  ++taken_;
+  slot(consumption_.taken).come = false;
+  ++consumption_.taken;
   offset_ = 0;
 }
 
@@ -145,10 +146,12 @@ void Incoming::grant_ahead(transports::Sink& sink, transports::Link& link) {
 // Tells the peer of grants, and of consumed pieces when they are half of all slots. True when a
 // message was sent.
 bool Incoming::tell() {
-  if (untold_count_ == 0 && taken_ - told_ < slots_.size() / 2) return false;
+  if (untold_count_ == 0 && consumption_.taken - consumption_.told < slots_.size() / 2)
+    return false;
   if (!control_->has_room(1)) return false;
   ControlBytes bytes;
-  const std::size_t count = encode(taken_, std::span(untold_).first(untold_count_), bytes);
+  const std::size_t count =
+      encode(consumption_.taken, std::span(untold_).first(untold_count_), bytes);
   Request message{.kind = Request::Kind::message};
   message.part_count = 1;
   message.inlined = count <= control_->most_inline();
@@ -169,7 +172,7 @@ bool Incoming::tell() {
               control_->route() + ": the device refuses a message: " + base::describe_errno(error)};
     return false;
   }
-  told_ = taken_;
+  consumption_.told = consumption_.taken;
   untold_count_ = 0;
   return true;
 }

@@ -28,13 +28,13 @@ class Incoming {
   // A grant costs a message; a smaller frame is copied in less time.
   static constexpr std::size_t least_granted = std::size_t{16} << 10;
 
-  Incoming(SendPool& pool, RegionCache& regions, bool grants) noexcept
-      : pool_(pool), regions_(regions), grants_wanted_(grants) {}
+  Incoming(SendPool& pool, RegionCache& regions, Consumption& consumption, bool grants) noexcept
+      : pool_(pool), regions_(regions), consumption_(consumption), grants_wanted_(grants) {}
   // slots: the memory that the peer writes. control: the path for messages to the peer.
   void open(std::span<const std::byte> slots, std::size_t slot_bytes, std::size_t slot_count,
             Path& control);
-  // A piece has come.
-  void arrived(std::uint32_t mark);
+  // A piece has come. No value: it sets fault().
+  std::optional<PieceMark> arrived(std::uint32_t mark);
   // Delivers what has come, a bounded number of bytes, and writes to the peer. True when anything
   // moved.
   bool pump(transports::Sink& sink, transports::Link& link);
@@ -49,7 +49,7 @@ class Incoming {
   bool empty() const noexcept { return !next_has_come() && !frames_.held(); }
   bool at_boundary() const noexcept { return frames_.collecting(); }
   // How many pieces have been taken in all.
-  std::uint64_t pieces() const noexcept { return taken_; }
+  std::uint64_t pieces() const noexcept { return consumption_.taken; }
   const std::optional<Fault>& fault() const noexcept { return fault_; }
   std::string_view misuse() const noexcept { return frames_.misuse(); }
 
@@ -65,7 +65,7 @@ class Incoming {
 
   Slot& slot(std::uint64_t piece) noexcept { return slots_[piece % slots_.size()]; }
   bool next_has_come() const noexcept {
-    return !slots_.empty() && slots_[taken_ % slots_.size()].come;
+    return !slots_.empty() && slots_[consumption_.taken % slots_.size()].come;
   }
   const std::byte* memory_of(std::uint64_t piece) const noexcept;
   void show(transports::Sink& sink, transports::Link& link);
@@ -80,15 +80,15 @@ class Incoming {
 
   SendPool& pool_;
   RegionCache& regions_;
+  Consumption& consumption_;
   const bool grants_wanted_;
   std::span<const std::byte> memory_;
   std::size_t slot_bytes_ = 0;
   std::vector<Slot> slots_;
   Path* control_ = nullptr;
   transports::Assembler frames_;
-  std::uint64_t frame_ = 0;             // number of the frame that is being received
-  std::uint64_t taken_ = 0, told_ = 0;  // pieces
-  std::size_t offset_ = 0;              // payload bytes of this piece that have been taken
+  std::uint64_t frame_ = 0;  // number of the frame that is being received
+  std::size_t offset_ = 0;   // payload bytes of this piece that have been taken
   std::array<Promise, frames_ahead> promises_{};
   std::array<Grant, most_grants_at_once> untold_{};
   std::size_t untold_count_ = 0;

@@ -123,7 +123,8 @@ void RdmaLink::completed(Path& path, const ibv_wc& completion) {
     return path.complete(number, [&](const Posted& one) { outgoing_.released(one); });
   if (completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM) {
     ++arrived_;
-    incoming_.arrived(be32toh(completion.imm_data));
+    const auto mark = incoming_.arrived(be32toh(completion.imm_data));
+    if (mark && mark->consumed && &path == paths_.front().get()) outgoing_.heard(*mark->consumed);
   } else {
     std::uint64_t consumed = 0;
     std::array<Grant, most_grants_at_once> grants;

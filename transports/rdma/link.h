@@ -53,8 +53,8 @@ class RdmaLink final : public transports::Link {
         name_(std::move(name)),
         owner_(owner),
         shape_(slots),
-        outgoing_(pool, regions),
-        incoming_(pool, regions, grants) {}
+        outgoing_(pool, regions, consumption_),
+        incoming_(pool, regions, consumption_, grants) {}
   ~RdmaLink() override;
 
   int peer() const noexcept override { return peer_; }
@@ -112,6 +112,7 @@ class RdmaLink final : public transports::Link {
   std::unique_ptr<Pages> pages_;  // slots, then memory for messages
   std::unique_ptr<MemoryRegion> region_;
   std::vector<std::unique_ptr<Path>> paths_;
+  Consumption consumption_;
   Outgoing outgoing_;
   Incoming incoming_;
   LinkSetup theirs_;

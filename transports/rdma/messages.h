@@ -61,18 +61,32 @@ std::optional<Told> decode(const Message& message);
 //   bits 0-7   the slot that the piece uses up
 //   bit 8      direct: the payload of this piece was written to granted memory
 //   bit 9      large: direct, and the pieces of this frame are large
+//   bit 10     the next bits count
+//   bits 11-26 the low bits of the number of pieces that the sender of this one has consumed in
+//              all. Answers carry it, so an exchange needs no messages of its own.
 struct PieceMark {
   std::uint32_t slot = 0;
   bool direct = false, large = false;
+  std::optional<std::uint16_t> consumed;
 };
-constexpr std::uint32_t encode(PieceMark mark) noexcept {
-  return mark.slot | (mark.direct ? 0x100u : 0u) | (mark.large ? 0x200u : 0u);
+constexpr std::uint32_t encode(const PieceMark& mark) noexcept {
+  return mark.slot | (mark.direct ? 0x100u : 0u) | (mark.large ? 0x200u : 0u) |
+         (mark.consumed ? 0x400u | static_cast<std::uint32_t>(*mark.consumed) << 11 : 0u);
 }
 // No value when a bit is set that has no meaning.
 constexpr std::optional<PieceMark> decode_mark(std::uint32_t bits) noexcept {
-  if ((bits & ~0x3ffu) != 0) return std::nullopt;
-  return PieceMark{bits & 0xffu, (bits & 0x100u) != 0, (bits & 0x200u) != 0};
+  const bool counts = (bits & 0x400u) != 0;
+  if ((bits & ~(counts ? 0x7ffffffu : 0x3ffu)) != 0) return std::nullopt;
+  PieceMark mark{bits & 0xffu, (bits & 0x100u) != 0, (bits & 0x200u) != 0, {}};
+  if (counts) mark.consumed = static_cast<std::uint16_t>(bits >> 11);
+  return mark;
 }
+
+// What one end of a link has consumed, in pieces, and how much of that the peer knows. Both halves
+// of the link tell it: one in messages, the other with its own pieces.
+struct Consumption {
+  std::uint64_t taken = 0, told = 0;
+};
 
 // Payload bytes of a piece that goes straight to granted memory.
 inline constexpr std::size_t large_piece_bytes = std::size_t{256} << 10;

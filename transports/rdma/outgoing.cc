@@ -102,6 +102,11 @@ void Outgoing::heard(std::uint64_t consumed, std::span<const Grant> grants) {
     if (grant_count_ < most_grants) grants_[grant_count_++] = grant;
 }
 
+void Outgoing::heard(std::uint16_t consumed) {
+  heard(consumed_ + static_cast<std::uint16_t>(consumed - static_cast<std::uint16_t>(consumed_)),
+        {});
+}
+
 Outgoing::Way* Outgoing::best_way(std::uint32_t requests) noexcept {
   Way* best = nullptr;
   for (Way& way : ways_)
@@ -120,17 +125,20 @@ bool Outgoing::cut_piece(Frame& frame, int place) {
   frame.cut += bytes;
   frame.begun = true;
   ++sent_;
+  if (tells(*way)) consumption_.told = consumption_.taken;
   return true;
 }
 
 // Posts a piece of `bytes` bytes. False: there is no memory for it, or the device refused it.
 bool Outgoing::fill(Frame& frame, int place, Way& way, std::size_t bytes) {
   const std::uint64_t slot = sent_ % slots_;
+  PieceMark mark{static_cast<std::uint32_t>(slot), frame.direct, frame.direct && frame.in_place,
+                 std::nullopt};
+  if (tells(way)) mark.consumed = static_cast<std::uint16_t>(consumption_.taken);
   Request marked{.address = slots_address_ + slot * (slot_head_bytes + slot_bytes_),
                  .key = way.slots_key,
                  .kind = Request::Kind::write_with_mark,
-                 .mark = encode(PieceMark{static_cast<std::uint32_t>(slot), frame.direct,
-                                          frame.direct && frame.in_place})};
+                 .mark = encode(mark)};
   const std::size_t most_inline = way.path->most_inline();
   const std::byte* const from = frame.payload.data() + frame.cut;
   const bool first = !frame.begun;

@@ -29,7 +29,8 @@ namespace rondo::rdma {
 // is sent any more.
 class Outgoing {
  public:
-  Outgoing(SendPool& pool, RegionCache& regions) noexcept : pool_(pool), regions_(regions) {}
+  Outgoing(SendPool& pool, RegionCache& regions, Consumption& consumption) noexcept
+      : pool_(pool), regions_(regions), consumption_(consumption) {}
 
   // From now on the peer can receive.
   void open(const LinkSetup& peer, std::span<const std::unique_ptr<Path>> paths);
@@ -39,6 +40,8 @@ class Outgoing {
   bool pump(transports::Sink& sink, transports::Link& link);
   // The peer's message.
   void heard(std::uint64_t consumed, std::span<const Grant> grants);
+  // What came with a piece of the peer over the first path, which keeps the order of both.
+  void heard(std::uint16_t consumed);
   // The device has finished with this request.
   void released(const Posted& one) noexcept;
   void halt() noexcept { halted_ = true; }
@@ -92,6 +95,10 @@ class Outgoing {
   bool post(Way& way, const Request& request, const Posted& uses);
   // The path with the least under way among those that have room for so many requests.
   Way* best_way(std::uint32_t requests) noexcept;
+  // Messages to the peer go over the first path too, so the peer hears one count after the other.
+  bool tells(const Way& way) const noexcept {
+    return &way == &ways_.front() && consumption_.told != consumption_.taken;
+  }
   std::size_t slots_needed(std::size_t payload_bytes) const noexcept;
   std::size_t piece_bytes(const Frame& frame) const noexcept {
     return frame.direct && frame.in_place ? large_piece_bytes : slot_bytes_;
@@ -101,6 +108,7 @@ class Outgoing {
 
   SendPool& pool_;
   RegionCache& regions_;
+  Consumption& consumption_;
   std::vector<Way> ways_;
   std::uint64_t slots_address_ = 0, slots_ = 0;
   std::size_t slot_bytes_ = 0;

@@ -320,7 +320,10 @@ TEST_CASE("rdma: messages that cannot be are refused") {
   CHECK(refused([](auto& setup) { setup.paths.clear(); }));
   CHECK(refused([](auto& setup) { setup.paths[0].queue_pair = 1u << 24; }));
   CHECK(refused([](auto& setup) { setup.paths[0].device = 4; }));
-  CHECK_FALSE(rdma::decode_mark(0x400));
+  CHECK_FALSE(rdma::decode_mark(0x800));
+  CHECK_FALSE(rdma::decode_mark(0x8000000));
+  const rdma::PieceMark mark{63, true, false, std::uint16_t{0xfffe}};
+  CHECK(rdma::decode_mark(rdma::encode(mark))->consumed == 0xfffe);
   std::uint64_t consumed = 0;
   std::array<rdma::Grant, rdma::most_grants_at_once> grants;
   rdma::ControlBytes bytes;
