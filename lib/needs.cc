@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "lib/reachability.h"
 #include "lib/settings.h"
+#include "transports/rdma/rdma.h"
 
 namespace rondo::lib {
 namespace {
@@ -30,6 +31,12 @@ constexpr std::size_t shm_listening = 3, shm_bell = 1, shm_segment = 4;
 constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
 // While joining: rank 0 listens, as a rule at few addresses, and writes or reads a file.
 constexpr std::size_t rendezvous = 8;
+// For each device: its context, its events, and the channel of completions. For each rdma link: one
+// TCP connection for each lane.
+constexpr std::size_t rdma_device = 3, rdma_link = 3;
+// What the program, and the libraries under Rondo, may open beside it when the soft limit is
+// raised.
+constexpr std::size_t spare = 64;
 // For each peer on this host: socket and bell.
 constexpr std::size_t met = 2, neighbour = 2;
 
@@ -57,9 +64,13 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
   if (shape.ranks == 1) return {0, engine, engine, engine};
   const auto count = [](int number) { return static_cast<std::size_t>(std::max(0, number)); };
   const std::size_t control = shape.rank == 0 ? count(shape.ranks - 1) : 1;
+  const bool rdma = shape.rdma_devices > 0;
+  // Links over rdma are set up over tcp, by a thread and listeners of their own.
+  const std::size_t users_of_tcp = (shape.tcp ? 1u : 0u) + (rdma ? 1u : 0u);
   const std::size_t listening = (shape.shm ? shm_listening : 0) +
-                                (shape.tcp ? tcp_listening + count(shape.tcp_addresses) : 0);
-  const std::size_t running = control + control_thread + listening + (shape.tcp ? tcp_netlink : 0);
+                                users_of_tcp * (tcp_listening + count(shape.tcp_addresses)) +
+                                count(shape.rdma_devices) * rdma_device;
+  const std::size_t running = control + control_thread + listening + users_of_tcp * tcp_netlink;
   const std::size_t peers = count(shape.shm_peers);
   needs.join = control + listening + rendezvous;
   // The listener of shared memory is closed after all ranks have joined.
@@ -69,7 +80,8 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
       needs.join, running + engine + sharing + (peers != 0 ? shm_segment : 0) + met * peers);
   needs.idle = running + engine + sharing + neighbour * peers - listener;
   // Bulk and messages use all connections of a peer, urgent frames one.
-  needs.most = needs.idle + count(shape.tcp_peers) * (2 * count(shape.connections) + 1);
+  needs.most = needs.idle + count(shape.tcp_peers) * (2 * count(shape.connections) + 1) +
+               count(shape.rdma_peers) * rdma_link;
   return needs;
 }
 
@@ -88,7 +100,7 @@ void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::s
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const std::size_t open = open_descriptors();
-  const rlim_t least = open + necessary, good = open + std::max(necessary, wanted);
+  const rlim_t least = open + necessary, good = open + std::max(necessary, wanted) + spare;
   if (limit.rlim_cur >= good) return;
   const rlim_t before = limit.rlim_cur;
   limit.rlim_cur = std::min<rlim_t>(good, limit.rlim_max);
@@ -131,11 +143,13 @@ void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& 
   shape.shm = allowed("shm");
   shape.tcp = allowed("tcp");
   shape.connections = std::max(1, options.connections);
+  if (allowed("rdma")) shape.rdma_devices = static_cast<int>(rdma::count_devices());
   const std::size_t necessary = descriptors_of(shape).join;
   // Nobody knows yet which ranks share this host. So the descriptors for all of them are wanted,
   // not necessary.
   shape.shm_peers = shape.shm ? place.size - 1 : 0;
   shape.tcp_peers = shape.tcp ? place.size - 1 : 0;
+  shape.rdma_peers = shape.rdma_devices > 0 ? place.size - 1 : 0;
   const DescriptorNeeds all = descriptors_of(shape);
   reserve_descriptors(necessary, std::max(all.connect, all.most),
                       fmt::format("joining as rank {} of {}", place.rank, place.size));
@@ -173,15 +187,19 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   shape.tcp = allows(options, "tcp");
   shape.connections = options.connections;
   shape.shm_peers = shape.shm ? ranks_on_host - 1 : 0;
-  shape.tcp_peers = shape.tcp ? ranks - 1 - shape.shm_peers : 0;
-  shape.tcp_addresses = ranks > 1 && shape.tcp ? listening_addresses(options) : 0;
+  if (allows(options, "rdma")) shape.rdma_devices = static_cast<int>(rdma::count_devices());
+  const bool rdma = shape.rdma_devices > 0;
+  // Whether devices reach a rank shows only when all have joined: they are taken to.
+  (rdma ? shape.rdma_peers : shape.tcp_peers) = shape.tcp || rdma ? ranks - 1 - shape.shm_peers : 0;
+  const std::size_t users_of_tcp = (shape.tcp ? 1u : 0u) + (rdma ? 1u : 0u);
+  shape.tcp_addresses = ranks > 1 && users_of_tcp > 0 ? listening_addresses(options) : 0;
   const lib::DescriptorNeeds descriptors = lib::descriptors_of(shape);
   NeedsInfo needs;
   needs.descriptors_to_connect = descriptors.connect;
   needs.descriptors_idle = descriptors.idle;
   needs.descriptors_most = descriptors.most;
-  needs.threads = ranks == 1 ? 0 : shape.tcp ? 3 : 2;
-  needs.ports = static_cast<std::size_t>(shape.tcp_addresses);
+  needs.threads = ranks == 1 ? 0 : 2 + users_of_tcp;
+  needs.ports = users_of_tcp * static_cast<std::size_t>(shape.tcp_addresses);
   needs.staging_bytes = ranks == 1 ? 0 : options.staging_bytes;
   if (shape.shm_peers > 0) needs.shared_bytes = lib::shared_segment_bytes(ranks_on_host);
   return needs;

@@ -19,6 +19,8 @@ struct DescriptorShape {
   int tcp_peers = 0;      // other ranks that are reached over tcp
   int tcp_addresses = 1;  // addresses at which this rank listens
   int connections = 1;    // tcp connections of a link to one peer
+  int rdma_peers = 0;     // other ranks that are reached over rdma
+  int rdma_devices = 0;   // 0: rdma is not allowed, or there is none
   bool shm = true;        // the transport is allowed, whether or not it reaches a rank
   bool tcp = true;
 };
@@ -37,7 +39,8 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;
 std::size_t open_descriptors();
 
 // Makes sure that the process can open `necessary` more descriptors, and `wanted` if the hard limit
-// (RLIMIT_NOFILE) allows it. Raises the soft limit for that. If `necessary` is too many, throws
+// (RLIMIT_NOFILE) allows it. Raises the soft limit for that, and 64 further so that the rest of the
+// program can open files too. If `necessary` is too many, throws
 // Error(system), which says what to set. `what` says who needs them: "joining as rank 0 of 64".
 void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what);
 

@@ -15,6 +15,7 @@
 #include "lib/ranks.h"
 #include "lib/reachability.h"
 #include "support/ranks.h"
+#include "transports/rdma/rdma.h"
 
 using namespace rondo;
 using namespace rondo::tests;
@@ -115,9 +116,10 @@ TEST_CASE("a rank that runs out of descriptors while links are opened says so",
                           Contains("ulimit -n"));
 }
 
-TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]") {
+namespace {
+
+void check_descriptors(Over over, int rdma_devices) {
   constexpr int size = 4;
-  const Over over = GENERATE(Over::tcp, Over::shm);
   const auto interfaces = lib::describe_interfaces({});
   const auto loopback = std::ranges::count_if(interfaces, &InterfaceInfo::loopback);
   std::size_t idle = 0, most = 0, idle_told = 0, most_told = 0;
@@ -127,7 +129,9 @@ TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]")
     shape.rank = rank;
     shape.tcp = over == Over::tcp;
     shape.shm = over == Over::shm;
-    (shape.tcp ? shape.tcp_peers : shape.shm_peers) = size - 1;
+    (shape.tcp ? shape.tcp_peers : shape.shm ? shape.shm_peers : shape.rdma_peers) = size - 1;
+    // The ranks of this process have devices of their own.
+    shape.rdma_devices = rdma_devices;
     shape.tcp_addresses = static_cast<int>(loopback);
     idle_told += lib::descriptors_of(shape).idle;
     most_told += lib::descriptors_of(shape).most;
@@ -170,6 +174,19 @@ TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]")
   CHECK(idle + size >= idle_told);
   CHECK(most <= most_told);
   CHECK(most + 2 * size >= most_told);
+}
+
+}  // namespace
+
+TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]") {
+  check_descriptors(GENERATE(Over::tcp, Over::shm), 0);
+}
+
+// Needs a device: tests/vm runs it in a guest.
+TEST_CASE("a communicator over rdma takes the descriptors that are told", "[.rdma]") {
+  const std::size_t devices = rdma::count_devices();
+  REQUIRE(devices > 0);
+  check_descriptors(Over::rdma, static_cast<int>(devices));
 }
 
 }  // namespace rondo::testing

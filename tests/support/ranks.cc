@@ -119,7 +119,8 @@ class Fabrics {
 }  // namespace
 
 std::string_view name_of(Over over) noexcept {
-  return over == Over::mem ? "mem" : over == Over::tcp ? "tcp" : "shm";
+  constexpr std::string_view names[] = {"mem", "tcp", "shm", "rdma"};
+  return names[static_cast<std::size_t>(over)];
 }
 
 Options Setup::quick_options() {

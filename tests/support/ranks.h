@@ -48,7 +48,7 @@ void expect(bool good, Message message) {
 void run_ranks(int size, std::string_view what, const std::function<void(int)>& function,
                std::chrono::seconds limit = std::chrono::seconds{120});
 
-enum class Over { mem, tcp, shm };
+enum class Over { mem, tcp, shm, rdma };
 std::string_view name_of(Over over) noexcept;
 
 // How to make the communicators of a test. run_communicators sets rank, size and store of the

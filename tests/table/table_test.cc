@@ -220,4 +220,12 @@ TEST_CASE("table: shm") {
     run_table(Over::shm, size, algorithm);
 }
 
+// Needs a device: tests/vm runs it in guests.
+TEST_CASE("table: rdma", "[.rdma]") {
+  const int size = GENERATE(2, 3, 4, 8);
+  for (const std::string& algorithm :
+       {algorithms[0], algorithms[2 + static_cast<std::size_t>(size) % 4]})
+    run_table(Over::rdma, size, algorithm);
+}
+
 }  // namespace rondo::testing

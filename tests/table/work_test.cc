@@ -28,7 +28,7 @@ Setup setup_of(Over over, int size) {
   return setup;
 }
 
-void finish(Trial& trial) {
+void finish_trial(Trial& trial) {
   trial.work().wait();
   const std::string problem = trial.problem();
   expect(problem.empty(), problem);
@@ -74,7 +74,7 @@ TEST_CASE("operations in flight may be waited for in any order, on both lanes") 
         trials.emplace_back(what, c.rank(), c.size()).start(c);
       }
       for (std::size_t done = 0; done < trials.size(); ++done)  // another order on every rank
-        finish(trials[(done * 5 + static_cast<std::size_t>(rank)) % trials.size()]);
+        finish_trial(trials[(done * 5 + static_cast<std::size_t>(rank)) % trials.size()]);
     }
   });
 }
@@ -91,7 +91,7 @@ TEST_CASE("an urgent operation does not wait for a bulk one that cannot go on") 
     if (rank != 1) expect(!bulk.work().done(), "done although rank 1 has not called it");
     urgent_done.arrive_and_wait();
     if (rank == 1) bulk.start(c);
-    finish(bulk);
+    finish_trial(bulk);
   });
 }
 
@@ -234,7 +234,7 @@ TEST_CASE("staging stays within its bound, however many operations are under way
           .start(c);
     }
     for (Trial& trial : trials) {
-      finish(trial);
+      finish_trial(trial);
       expect(c.statistics().staging_bytes <= std::size_t{256} << 10, "too much staging memory");
     }
     expect(c.statistics().operations == 24, "operations are miscounted");

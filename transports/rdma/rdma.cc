@@ -17,8 +17,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include <rondo/error.h>
@@ -554,6 +557,13 @@ std::unique_ptr<transports::Transport> make_rdma(const Options& options, const S
     base::log_line(base::LogLevel::warning,
                    fmt::format("rank {} does not use RDMA: {}", options.rank, obstacle));
   return std::make_unique<Absent>(std::move(obstacle));
+}
+
+std::size_t count_devices() {
+  std::error_code ignored;
+  const std::filesystem::directory_iterator devices("/sys/class/infiniband", ignored);
+  return std::min(most_devices,
+                  static_cast<std::size_t>(std::distance(begin(devices), end(devices))));
 }
 
 Report report(const std::vector<std::string>& filters, int gid_index) {

@@ -59,6 +59,9 @@ class Shared {
 // nobody, and reach() says why. Throws as tcp::make_tcp().
 std::unique_ptr<transports::Transport> make_rdma(const Options& options, const Shared& shared);
 
+// How many devices of this machine a rank could use, as its system lists them: opens none.
+std::size_t count_devices();
+
 // Every port of this machine, usable or not, for `rondo info`. `obstacle` says why there is none.
 struct Report {
   std::vector<RdmaPortInfo> ports;
