@@ -28,7 +28,7 @@ nanoseconds time_of(Copy copy, std::byte* to, const std::byte* from, std::size_t
 }
 
 // The slow case costs a factor of ten and more. Without it both take about the same time.
-Copy choose() noexcept {
+Copy choose_copy() noexcept {
   constexpr std::size_t page = 4096, bytes = 2 * page, distance = 16;
   if (!has_vector_copy()) return copy_by_library;
   static std::array<std::byte, 2 * bytes + 2 * page> memory;
@@ -42,7 +42,7 @@ Copy choose() noexcept {
 }  // namespace
 
 void copy_long(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-  static const Copy copy = choose();
+  static const Copy copy = choose_copy();
   copy(to, from, bytes);
 }
 

@@ -114,14 +114,14 @@ std::uint64_t word_at(const std::byte* from) noexcept {
   return crc;
 }
 
-Extend choose() noexcept {
+Extend choose_extend() noexcept {
   __builtin_cpu_init();
   return __builtin_cpu_supports("sse4.2") ? extend_by_instruction : extend_by_table;
 }
 
 #else
 
-Extend choose() noexcept {
+Extend choose_extend() noexcept {
   return extend_by_table;
 }
 
@@ -130,7 +130,7 @@ Extend choose() noexcept {
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t previous) noexcept {
-  static const Extend extend = choose();
+  static const Extend extend = choose_extend();
   return ~extend(~previous, bytes.data(), bytes.size());
 }
 

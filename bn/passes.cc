@@ -15,12 +15,12 @@ constexpr std::size_t task_bytes = std::size_t{512} << 10;
 // Outputs larger than this leave the nearer caches anyway. Stored past the caches, their memory
 // need not be read first. That pays if runs of a channel are long, or rows begin at cache lines.
 constexpr std::size_t streamed_bytes = std::size_t{4} << 20, streamed_run_bytes = 2048,
-                      line_bytes = 64;
+                      cache_line_bytes = 64;
 // If the point is farther from the mean than this, in squared standard deviations, the sums are
 // taken again about the mean.
 constexpr double far_in_f64 = 64, far_in_f32 = 16;
 // Nearer to the point than some units in its last place, another pass gains nothing.
-constexpr double nearest = 0x1p-48;
+constexpr double nearest_point = 0x1p-48;
 
 std::size_t ceiling(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
@@ -121,8 +121,8 @@ bool Passes::moments_about(const Activations& x, LocalMoments& local) {
     local.offset[c] = offset;
     local.m2[c] -= squares;
     const bool lost = squares > far * local.m2[c] || !std::isfinite(local.m2[c]);
-    good &=
-        !(lost && std::isfinite(offset) && std::abs(offset) > nearest * std::abs(local.point[c]));
+    good &= !(lost && std::isfinite(offset) &&
+              std::abs(offset) > nearest_point * std::abs(local.point[c]));
     if (local.m2[c] < 0) local.m2[c] = 0;
   }
   return good;
@@ -171,8 +171,8 @@ void Passes::gradient_sums(const Activations& x, const void* dy, std::span<const
 bool Passes::streams(const Grid& grid, const Activations& x, const void* out) const noexcept {
   if (bytes_of(x) <= streamed_bytes) return false;
   if (grid.runs) return x.spatial * size_of(type_) >= streamed_run_bytes;
-  return channels_ * size_of(type_) % line_bytes == 0 &&
-         reinterpret_cast<std::uintptr_t>(out) % line_bytes == 0;
+  return channels_ * size_of(type_) % cache_line_bytes == 0 &&
+         reinterpret_cast<std::uintptr_t>(out) % cache_line_bytes == 0;
 }
 
 void Passes::forward(const Activations& x, void* y, const Coefficients& by_channel) {

@@ -31,9 +31,9 @@ constexpr std::size_t shm_listening = 3, shm_bell = 1, shm_segment = 4;
 constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
 // While joining: rank 0 listens, as a rule at few addresses, and writes or reads a file.
 constexpr std::size_t rendezvous = 8;
-// For each device: its context, its events, and the channel of completions. For each rdma link: one
-// TCP connection for each lane.
-constexpr std::size_t rdma_device = 3, rdma_link = 3;
+// For each device: its context, its events, and the channel of completions. The bell of events. For
+// each peer over rdma: a TCP connection for each lane.
+constexpr std::size_t rdma_device = 3, rdma_bell = 1, rdma_link = 3;
 // What the program, and the libraries under Rondo, may open beside it when the soft limit is
 // raised.
 constexpr std::size_t spare = 64;
@@ -69,7 +69,7 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
   const std::size_t users_of_tcp = (shape.tcp ? 1u : 0u) + (rdma ? 1u : 0u);
   const std::size_t listening = (shape.shm ? shm_listening : 0) +
                                 users_of_tcp * (tcp_listening + count(shape.tcp_addresses)) +
-                                count(shape.rdma_devices) * rdma_device;
+                                count(shape.rdma_devices) * rdma_device + (rdma ? rdma_bell : 0);
   const std::size_t running = control + control_thread + listening + users_of_tcp * tcp_netlink;
   const std::size_t peers = count(shape.shm_peers);
   needs.join = control + listening + rendezvous;

@@ -162,7 +162,7 @@ std::vector<std::uint64_t> read_sizes(const BenchFlags& flags) {
 std::vector<int> read_roots(const BenchFlags& flags) {
   if (flags.root.empty()) return {0};
   if (flags.root == "all") return {-1};
-  return {static_cast<int>(parse_number("--root", flags.root, 0, std::numeric_limits<int>::max()))};
+  return {parse_int("--root", flags.root, 0, std::numeric_limits<int>::max())};
 }
 
 // Two results in one file would overwrite each other.
@@ -334,8 +334,7 @@ BenchOptions interpret(const BenchFlags& flags) {
         base::describe_bytes(options.sizes.back()), options.in_a_row_flag(), options.in_a_row));
   if (!flags.check.empty())
     options.check = parse_number("--check", flags.check, 0, 1'000'000'000) != 0;
-  if (!flags.ranks.empty())
-    options.ranks = static_cast<int>(parse_number("--ranks", flags.ranks, 1, most_ranks));
+  if (!flags.ranks.empty()) options.ranks = parse_int("--ranks", flags.ranks, 1, most_ranks);
   options.binding = parse_binding(flags.bind);
   if (!flags.min_bandwidth.empty())
     options.min_bandwidth = parse_positive("--min-bandwidth", flags.min_bandwidth);

@@ -122,10 +122,8 @@ void add_info(CLI::App& app, int& exit_code) {
     if (!trouble.empty()) info.place.error = trouble;
     print_info(info);
     if (!ranks->empty()) {
-      const int count = static_cast<int>(parse_number("--ranks", *ranks, 1, 1'000'000));
-      const int here = on_host->empty()
-                           ? count
-                           : static_cast<int>(parse_number("--ranks-per-host", *on_host, 1, count));
+      const int count = parse_int("--ranks", *ranks, 1, 1'000'000);
+      const int here = on_host->empty() ? count : parse_int("--ranks-per-host", *on_host, 1, count);
       print_needs(count, here, options);
     }
     exit_code = info.interface_error.empty() && trouble.empty() ? exit_fine : exit_usage;

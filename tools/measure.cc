@@ -14,10 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::byte* bytes_of(const Buffer& buffer) {
-  return static_cast<std::byte*>(buffer.data);
-}
-
 // The distance between the buffers of the calls of one iteration, which share no cache line.
 std::size_t distance_of(std::size_t bytes) {
   return (bytes + 63) / 64 * 64;

@@ -16,10 +16,6 @@ double microseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-std::byte* bytes_of(const Buffer& buffer) {
-  return static_cast<std::byte*>(buffer.data);
-}
-
 }  // namespace
 
 OneWay::OneWay(Communicator& communicator, const Pattern& pattern, const Messages& messages,

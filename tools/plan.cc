@@ -31,11 +31,6 @@ struct PlanFlags {
   SimulateFlags simulation;
 };
 
-int number(std::string_view flag, const std::string& text, std::uint64_t first,
-           std::uint64_t last) {
-  return static_cast<int>(parse_number(flag, text, first, last));
-}
-
 std::vector<Collective> chosen_operations(const PlanFlags& flags, bool all) {
   std::vector<Collective> operations;
   if (flags.operation.empty() && !all) return {Collective::all_reduce};
@@ -58,7 +53,7 @@ HostFlags host_flags(const PlanFlags& flags) {
 }
 
 int chosen_ranks(const PlanFlags& flags) {
-  if (!flags.ranks.empty()) return number("--ranks", flags.ranks, 1, 100'000);
+  if (!flags.ranks.empty()) return parse_int("--ranks", flags.ranks, 1, 100'000);
   const int listed = ranks_of(host_flags(flags));
   return listed > 0 ? listed : 4;
 }
@@ -70,10 +65,10 @@ void print_schedule(const PlanFlags& flags) {
       flags.algorithm.empty() ? list_algorithms(query.operation).front() : flags.algorithm;
   query.ranks = chosen_ranks(flags);
   query.hosts = hosts_of(host_flags(flags), query.ranks);
-  query.root = number("--root", flags.root, 0, static_cast<std::uint64_t>(query.ranks - 1));
+  query.root = parse_int("--root", flags.root, 0, static_cast<std::uint64_t>(query.ranks - 1));
   int first = 0, last = query.ranks - 1;
   if (!flags.rank.empty())
-    first = last = number("--rank", flags.rank, 0, static_cast<std::uint64_t>(last));
+    first = last = parse_int("--rank", flags.rank, 0, static_cast<std::uint64_t>(last));
   for (int rank = first; rank <= last; ++rank) {
     const std::vector<std::string> lines = describe_schedule(query, rank);
     print("rank {} of {}, {} {}\n", rank, query.ranks, query.algorithm, name_of(query.operation));
@@ -120,7 +115,7 @@ struct CheckRun {
 };
 
 std::vector<int> checked_sizes(const PlanFlags& flags) {
-  if (!flags.ranks.empty()) return {number("--ranks", flags.ranks, 1, 1024)};
+  if (!flags.ranks.empty()) return {parse_int("--ranks", flags.ranks, 1, 1024)};
   if (const int listed = ranks_of(host_flags(flags)); listed > 0) return {listed};
   std::vector<int> sizes;
   for (int ranks = 1; ranks <= 33; ++ranks) sizes.push_back(ranks);
@@ -204,9 +199,9 @@ void run_explanation(const PlanFlags& flags) {
       query.ranks_per_host = std::max(
           query.ranks_per_host, static_cast<int>(std::count(hosts.begin(), hosts.end(), host)));
   }
-  query.cores_per_host = number("--cores", flags.cores, 0, 100'000);
+  query.cores_per_host = parse_int("--cores", flags.cores, 0, 100'000);
   query.algorithm = flags.algorithm;
-  if (!flags.depth.empty()) query.depth = number("--depth", flags.depth, 1, 100'000);
+  if (!flags.depth.empty()) query.depth = parse_int("--depth", flags.depth, 1, 100'000);
   if (!flags.segment.empty()) query.segment_bytes = parse_bytes("--segment-bytes", flags.segment);
   if (!flags.constants.empty()) query.constants = read_constants(flags.constants);
   query.reproducible = flags.reproducible;

@@ -20,7 +20,7 @@ std::vector<int> counts_of(const HostFlags& flags) {
     end = flags.ranks_per_host.find(',', begin);
     const std::string part =
         flags.ranks_per_host.substr(begin, end == std::string::npos ? end : end - begin);
-    counts.push_back(static_cast<int>(parse_number("--ranks-per-host", part, 0, most)));
+    counts.push_back(parse_int("--ranks-per-host", part, 0, most));
   }
   return counts;
 }
@@ -63,7 +63,7 @@ std::vector<int> hosts_of(const HostFlags& flags, int ranks) {
   }
   const int each = counts_of(flags).front();
   int count = flags.hosts.empty() ? (ranks - 1) / std::max(1, each) + 1
-                                  : static_cast<int>(parse_number("--hosts", flags.hosts, 1, most));
+                                  : parse_int("--hosts", flags.hosts, 1, most);
   count = std::min(count, ranks);
   if (each > 0 && (count != (ranks - 1) / each + 1))
     throw UsageError(

@@ -17,29 +17,24 @@
 namespace rondo::tools {
 namespace {
 
-constexpr std::uint64_t most = 1'000'000;
-
-int number(std::string_view flag, const std::string& text, std::uint64_t first,
-           std::uint64_t last) {
-  return static_cast<int>(parse_number(flag, text, first, last));
-}
+constexpr std::uint64_t most_simulated = 1'000'000;
 
 SimulatedHosts read_hosts(const SimulateFlags& flags, const SimulateCall& call) {
   SimulatedHosts h;
-  h.ranks_per_host = number("--ranks-per-host", call.ranks_per_host, 0, most);
+  h.ranks_per_host = parse_int("--ranks-per-host", call.ranks_per_host, 0, most_simulated);
   if (h.ranks_per_host == 0) h.ranks_per_host = 1;
   const auto per_host = static_cast<std::uint64_t>(h.ranks_per_host);
   if (!flags.hosts.empty()) {
-    h.hosts = number("--hosts", flags.hosts, 1, most / per_host);
+    h.hosts = parse_int("--hosts", flags.hosts, 1, most_simulated / per_host);
   } else if (!call.ranks.empty()) {
-    const int ranks = number("--ranks", call.ranks, 1, most);
+    const int ranks = parse_int("--ranks", call.ranks, 1, most_simulated);
     if (ranks % h.ranks_per_host != 0)
       throw UsageError(fmt::format("--ranks {}: not a multiple of --ranks-per-host {}", ranks,
                                    h.ranks_per_host));
     h.hosts = ranks / h.ranks_per_host;
   }
   if (!flags.hosts.empty() && !call.ranks.empty() &&
-      number("--ranks", call.ranks, 1, most) != h.hosts * h.ranks_per_host)
+      parse_int("--ranks", call.ranks, 1, most_simulated) != h.hosts * h.ranks_per_host)
     throw UsageError(fmt::format("--ranks {}: --hosts {} with {} ranks each gives {}", call.ranks,
                                  h.hosts, h.ranks_per_host, h.hosts * h.ranks_per_host));
   if (flags.placement != "blocks" && flags.placement != "turns")
@@ -53,13 +48,13 @@ SimulatedHosts read_hosts(const SimulateFlags& flags, const SimulateCall& call) 
   h.frame_s = parse_seconds("--frame-cost", flags.frame_cost);
   h.byte_s = parse_seconds("--byte-cost", flags.byte_cost);
   h.reduce_bytes_per_s = parse_rate("--reduce-rate", flags.reduce_rate);
-  h.cores_per_host = number("--cores", call.cores, 0, most);
-  h.cores = number("--shared-cores", flags.shared_cores, 0, most);
+  h.cores_per_host = parse_int("--cores", call.cores, 0, most_simulated);
+  h.cores = parse_int("--shared-cores", flags.shared_cores, 0, most_simulated);
   return h;
 }
 
 SimulatedStragglers read_stragglers(const SimulateFlags& flags) {
-  return {.count = number("--stragglers", flags.stragglers, 0, most),
+  return {.count = parse_int("--stragglers", flags.stragglers, 0, most_simulated),
           .hosts = flags.straggler_hosts,
           .factor = parse_positive("--straggler-factor", flags.straggler_factor),
           .delay_s = parse_seconds("--straggler-delay", flags.straggler_delay),
@@ -71,24 +66,24 @@ SimulationQuery read_query(const SimulateFlags& flags, const SimulateCall& call)
   query.operation = call.operation;
   query.bytes = parse_bytes("--bytes", call.bytes);
   query.hosts = read_hosts(flags, call);
-  query.root = number("--root", call.root, 0,
-                      static_cast<std::uint64_t>(query.hosts.hosts) *
-                              static_cast<std::uint64_t>(query.hosts.ranks_per_host) -
-                          1);
-  if (!call.depth.empty()) query.depth = number("--depth", call.depth, 1, most);
+  query.root = parse_int("--root", call.root, 0,
+                         static_cast<std::uint64_t>(query.hosts.hosts) *
+                                 static_cast<std::uint64_t>(query.hosts.ranks_per_host) -
+                             1);
+  if (!call.depth.empty()) query.depth = parse_int("--depth", call.depth, 1, most_simulated);
   if (!call.segment.empty()) query.segment_bytes = parse_bytes("--segment-bytes", call.segment);
   query.reproducible = call.reproducible;
   query.stragglers = read_stragglers(flags);
   return query;
 }
 
-struct Row {
+struct Simulated {
   std::string algorithm, problem;  // problem: why it could not be simulated
   Simulation result;
 };
 
-std::vector<Row> simulate_all(SimulationQuery query, const std::string& algorithms) {
-  std::vector<Row> rows;
+std::vector<Simulated> simulate_all(SimulationQuery query, const std::string& algorithms) {
+  std::vector<Simulated> rows;
   const bool listed = !algorithms.empty();
   for (const std::string& name :
        listed ? split(algorithms, ',') : list_algorithms(query.operation)) {
@@ -107,11 +102,11 @@ std::string percent(double share) {
   return fmt::format("{:.0f}%", 100 * share);
 }
 
-void print_table(const SimulationQuery& query, const std::vector<Row>& rows) {
+void print_table(const SimulationQuery& query, const std::vector<Simulated>& rows) {
   const SimulatedHosts& h = query.hosts;
   print("{} of {} over {} ranks on {} hosts\n", name_of(query.operation),
         base::describe_bytes(query.bytes), h.hosts * h.ranks_per_host, h.hosts);
-  for (const Row& row : rows)
+  for (const Simulated& row : rows)
     if (row.problem.empty() && !row.result.stragglers.empty()) {
       print("stragglers: {}", query.stragglers.hosts ? "hosts" : "ranks");
       for (const int one : row.result.stragglers)
@@ -122,7 +117,7 @@ void print_table(const SimulationQuery& query, const std::vector<Row>& rows) {
   print("{:<10} {:>10} {:>5} {:>11} {:>11} {:>9} {:>11} {:>11} {:>6} {:>6}  {}\n", "algorithm",
         "segment", "depth", "simulated", "formula", "frames", "link max", "links", "link", "rank",
         "critical");
-  for (const Row& row : rows) {
+  for (const Simulated& row : rows) {
     const Simulation& s = row.result;
     if (!row.problem.empty()) {
       print("{:<10} {}\n", row.algorithm, row.problem);
@@ -136,7 +131,7 @@ void print_table(const SimulationQuery& query, const std::vector<Row>& rows) {
   }
 }
 
-nlohmann::json to_json(const Row& row) {
+nlohmann::json to_json(const Simulated& row) {
   if (!row.problem.empty()) return {{"algorithm", row.algorithm}, {"problem", row.problem}};
   const Simulation& s = row.result;
   return {{"algorithm", s.algorithm},
@@ -162,11 +157,11 @@ nlohmann::json to_json(const Row& row) {
           {"one_host", s.one_host}};
 }
 
-nlohmann::json to_json(const SimulationQuery& query, const std::vector<Row>& rows) {
+nlohmann::json to_json(const SimulationQuery& query, const std::vector<Simulated>& rows) {
   const SimulatedHosts& h = query.hosts;
   const SimulatedStragglers& s = query.stragglers;
   nlohmann::json results = nlohmann::json::array();
-  for (const Row& row : rows) results.push_back(to_json(row));
+  for (const Simulated& row : rows) results.push_back(to_json(row));
   return {{"operation", name_of(query.operation)},
           {"bytes", query.bytes},
           {"root", query.root},
@@ -224,7 +219,7 @@ void add_simulate_flags(CLI::App& command, SimulateFlags& flags) {
 
 void simulate(const SimulateFlags& flags, const SimulateCall& call) {
   const SimulationQuery query = read_query(flags, call);
-  const std::vector<Row> rows = simulate_all(query, call.algorithms);
+  const std::vector<Simulated> rows = simulate_all(query, call.algorithms);
   if (!call.json.empty()) write_report("--json", call.json, to_json(query, rows).dump(2) + "\n");
   if (!is_standard_output(call.json)) print_table(query, rows);
 }

@@ -48,7 +48,7 @@ void add_run(CLI::App& app, int& exit_code) {
   command->callback([command, flags, &exit_code] {
     SpawnOptions options;
     options.name = "rondo run";
-    options.ranks = static_cast<int>(parse_number("--ranks", flags->ranks, 1, most_ranks));
+    options.ranks = parse_int("--ranks", flags->ranks, 1, most_ranks);
     options.grace =
         std::chrono::milliseconds(1000 * parse_number("--grace", flags->grace, 0, 86'400));
     options.label = flags->label;

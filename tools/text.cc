@@ -94,6 +94,11 @@ std::uint64_t parse_number(std::string_view flag, std::string_view text, std::ui
   return value;
 }
 
+int parse_int(std::string_view flag, std::string_view text, std::uint64_t first,
+              std::uint64_t last) {
+  return static_cast<int>(parse_number(flag, text, first, last));
+}
+
 double parse_positive(std::string_view flag, std::string_view text) {
   double value = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);

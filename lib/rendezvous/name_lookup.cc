@@ -20,7 +20,7 @@
 namespace rondo::rendezvous {
 namespace {
 
-struct Found {
+struct Resolved {
   std::vector<Endpoint> endpoints;
   std::string why;
 };
@@ -29,7 +29,7 @@ struct FreeList {
   void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
 };
 
-Found look_up(const std::string& host, std::uint16_t port, int flags) {
+Resolved look_up(const std::string& host, std::uint16_t port, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -42,7 +42,7 @@ Found look_up(const std::string& host, std::uint16_t port, int flags) {
                 (result == EAI_SYSTEM ? base::describe_errno(errno)
                                       : std::string(::gai_strerror(result)))};
   const std::unique_ptr<addrinfo, FreeList> owner(list);
-  Found found;
+  Resolved found;
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
     if (entry->ai_family != AF_INET && entry->ai_family != AF_INET6) continue;
     Endpoint endpoint;
@@ -60,7 +60,7 @@ struct Answer {
   std::mutex mutex;
   std::condition_variable came;
   bool done = false;
-  Found found;
+  Resolved found;
 };
 
 struct Lookup {
@@ -130,7 +130,7 @@ constexpr std::size_t most_late = 16;
 std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, base::TimePoint until,
                               std::string& why) {
   // A number needs no resolver.
-  if (Found number = look_up(host, port, AI_NUMERICHOST); !number.endpoints.empty())
+  if (Resolved number = look_up(host, port, AI_NUMERICHOST); !number.endpoints.empty())
     return std::move(number.endpoints);
   LateLookups& late = late_lookups();
   late.join_finished();
@@ -141,7 +141,7 @@ std::vector<Endpoint> resolve(const std::string& host, std::uint16_t port, base:
   }
   Lookup lookup{std::make_shared<Answer>(), {}};
   lookup.thread = base::start_thread("rondo-resolve", [host, port, answer = lookup.answer] {
-    Found found = look_up(host, port, 0);
+    Resolved found = look_up(host, port, 0);
     {
       const std::lock_guard lock(answer->mutex);
       answer->found = std::move(found);

@@ -18,7 +18,7 @@ using namespace rondo;
 
 namespace {
 
-const base::Claim claim{base::Purpose::data, 3, 8, 0x1122334455667788u, 1, 2};
+const base::Claim tagged_claim{base::Purpose::data, 3, 8, 0x1122334455667788u, 1, 2};
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -45,7 +45,7 @@ struct Ends {
 
 Ends shake_hands(base::Protection of_initiator, base::Protection of_acceptor,
                  std::string_view secret = "secret") {
-  base::Initiator initiator(claim, 0, secret, {.protection = of_initiator});
+  base::Initiator initiator(tagged_claim, 0, secret, {.protection = of_initiator});
   base::Acceptor acceptor(0, secret, {.protection = of_acceptor});
   Ends ends;
   ends.hello = initiator.hello();
@@ -164,7 +164,7 @@ TEST_CASE("the greater protection holds, and needs a secret", "[handshake]") {
 
 TEST_CASE("nobody between the ends can lower the protection", "[handshake]") {
   constexpr std::size_t hello_flags = 40, challenge_flags = 16;
-  base::Initiator initiator(claim, 0, "secret", {.protection = base::Protection::payload});
+  base::Initiator initiator(tagged_claim, 0, "secret", {.protection = base::Protection::payload});
   base::Acceptor acceptor(0, "secret", {.protection = base::Protection::headers});
   SECTION("in the hello") {
     base::HelloBytes hello = initiator.hello();

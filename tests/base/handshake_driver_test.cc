@@ -9,9 +9,9 @@ namespace {
 
 using base::HandshakeDriver;
 
-const base::Claim claim{base::Purpose::data, 3, 8, 7, 1, 2};
+const base::Claim own_claim{base::Purpose::data, 3, 8, 7, 1, 2};
 
-// Carries messages until one end awaits nothing. `verdict` is given to a proved claim.
+// Carries messages until one end awaits nothing. `verdict` is given to a proved own_claim.
 void carry(HandshakeDriver& connector, HandshakeDriver& acceptor,
            base::Verdict verdict = base::Verdict::welcome) {
   const auto admit = [&](const base::Acceptor& claimed) {
@@ -31,7 +31,7 @@ void carry(HandshakeDriver& connector, HandshakeDriver& acceptor,
 }  // namespace
 
 TEST_CASE("a handshake is driven to its end by its messages alone", "[handshake]") {
-  auto connector = HandshakeDriver::connector(claim, 0, "secret",
+  auto connector = HandshakeDriver::connector(own_claim, 0, "secret",
                                               {base::SecretOf::job, base::Protection::headers});
   auto acceptor = HandshakeDriver::acceptor(0, "secret");
   CHECK(connector.awaits() == base::challenge_bytes);
@@ -49,7 +49,7 @@ TEST_CASE("a handshake is driven to its end by its messages alone", "[handshake]
 }
 
 TEST_CASE("both ends of a handshake know the verdict", "[handshake]") {
-  auto connector = HandshakeDriver::connector(claim, 0, "secret");
+  auto connector = HandshakeDriver::connector(own_claim, 0, "secret");
   auto acceptor = HandshakeDriver::acceptor(0, "secret");
   carry(connector, acceptor, base::Verdict::doubled_rank);
   for (const HandshakeDriver* one : {&connector, &acceptor}) {
@@ -63,7 +63,7 @@ TEST_CASE("both ends of a handshake know the verdict", "[handshake]") {
 }
 
 TEST_CASE("a connector with another secret tells the acceptor so", "[handshake]") {
-  auto connector = HandshakeDriver::connector(claim, 0, "one");
+  auto connector = HandshakeDriver::connector(own_claim, 0, "one");
   auto acceptor = HandshakeDriver::acceptor(0, "another");
   carry(connector, acceptor);  // the last message is the proof of zeros
   CHECK(connector.awaits() == 0);

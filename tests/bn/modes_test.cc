@@ -10,21 +10,21 @@
 namespace rondo::testing {
 namespace {
 
-constexpr std::size_t channels = 6;
+constexpr std::size_t mode_channels = 6;
 
-Setup ranks(int size) {
+Setup mode_ranks(int size) {
   Setup setup;
   setup.size = size;
   return setup;
 }
 
-// One rank's part of a step: its own samples of a batch that is drawn for all ranks.
+// One rank's part of a step: its own samples of a batch that is drawn for all mode_ranks.
 struct Share {
   Share(std::uint64_t seed, int rank, std::size_t samples, std::size_t spatial = 5,
         DType type = DType::f64)
-      : x(type, TensorLayout::nchw, draw_batch(4 * samples, channels, spatial, seed),
+      : x(type, TensorLayout::nchw, draw_batch(4 * samples, mode_channels, spatial, seed),
           static_cast<std::size_t>(rank) * samples, samples),
-        dy(type, TensorLayout::nchw, draw_batch(4 * samples, channels, spatial, seed + 1000),
+        dy(type, TensorLayout::nchw, draw_batch(4 * samples, mode_channels, spatial, seed + 1000),
            static_cast<std::size_t>(rank) * samples, samples),
         y(x),
         dx(x) {}
@@ -32,21 +32,22 @@ struct Share {
 };
 
 TEST_CASE("running statistics: momentum, cumulative, and a checkpoint in between") {
-  CHECK_NOTHROW(run_communicators(ranks(2), "running", [](Communicator& c, int rank) {
+  CHECK_NOTHROW(run_communicators(mode_ranks(2), "running", [](Communicator& c, int rank) {
     const auto options = [](std::optional<double> momentum) {
       return BatchNormOptions{.name = "bn", .type = DType::f64, .momentum = momentum};
     };
-    SyncBatchNorm quarter(c, channels, options(0.25)),
-        cumulative(c, channels, options(std::nullopt));
+    SyncBatchNorm quarter(c, mode_channels, options(0.25)),
+        cumulative(c, mode_channels, options(std::nullopt));
     std::optional<SyncBatchNorm> resumed;
-    Numbers mean(channels), variance(channels, 1.0), mean_sum(channels), variance_sum(channels);
+    Numbers mean(mode_channels), variance(mode_channels, 1.0), mean_sum(mode_channels),
+        variance_sum(mode_channels);
     for (std::uint64_t step = 1; step <= 5; ++step) {
       Share share(step, rank, 3);
       for (SyncBatchNorm* layer : {&quarter, &cumulative})
         layer->forward(share.x.view(), share.y.view());
       if (resumed) resumed->forward(share.x.view(), share.y.view());
       const auto n = static_cast<double>(quarter.count());
-      for (std::size_t i = 0; i < channels; ++i) {
+      for (std::size_t i = 0; i < mode_channels; ++i) {
         const double unbiased = quarter.variance()[i] * n / (n - 1);
         mean[i] = 0.75 * mean[i] + 0.25 * quarter.mean()[i];
         variance[i] = 0.75 * variance[i] + 0.25 * unbiased;
@@ -54,7 +55,7 @@ TEST_CASE("running statistics: momentum, cumulative, and a checkpoint in between
         variance_sum[i] += unbiased;
       }
       if (step == 2) {
-        resumed.emplace(c, channels, options(std::nullopt));
+        resumed.emplace(c, mode_channels, options(std::nullopt));
         assign(resumed->running_mean(), numbers(cumulative.running_mean()));
         assign(resumed->running_variance(), numbers(cumulative.running_variance()));
         resumed->set_batches(cumulative.batches());
@@ -82,8 +83,8 @@ void restore(SyncBatchNorm& to, SyncBatchNorm& from) {
 
 TEST_CASE("a run resumed from a checkpoint goes on with the same bits") {
   for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
-    CHECK_NOTHROW(run_communicators(ranks(2), "resumed", [type](Communicator& c, int rank) {
-      SyncBatchNorm whole(c, channels, {.name = "whole", .type = type});
+    CHECK_NOTHROW(run_communicators(mode_ranks(2), "resumed", [type](Communicator& c, int rank) {
+      SyncBatchNorm whole(c, mode_channels, {.name = "whole", .type = type});
       std::optional<SyncBatchNorm> resumed;
       for (std::uint64_t step = 1; step <= 4; ++step) {
         Share share(step, rank, 6, 5, type), other = share;
@@ -102,7 +103,7 @@ TEST_CASE("a run resumed from a checkpoint goes on with the same bits") {
                  what + ", y, dx");
         }
         if (step == 2) {
-          resumed.emplace(c, channels, BatchNormOptions{.name = "resumed", .type = type});
+          resumed.emplace(c, mode_channels, BatchNormOptions{.name = "resumed", .type = type});
           restore(*resumed, whole);
         }
       }
@@ -114,14 +115,14 @@ TEST_CASE("a run resumed from a checkpoint goes on with the same bits") {
 }
 
 TEST_CASE("evaluation uses running statistics and no communication") {
-  CHECK_NOTHROW(run_communicators(ranks(2), "evaluation", [](Communicator& c, int rank) {
-    SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64});
+  CHECK_NOTHROW(run_communicators(mode_ranks(2), "evaluation", [](Communicator& c, int rank) {
+    SyncBatchNorm layer(c, mode_channels, {.name = "bn", .type = DType::f64});
     Share share(1, rank, 4);
     layer.forward(share.x.view(), share.y.view());
     const std::uint64_t before = c.statistics().operations;
-    // Only one of the ranks evaluates.
+    // Only one of the mode_ranks evaluates.
     if (rank == 1) {
-      const Batch x = draw_batch(2, channels, 5, 9);
+      const Batch x = draw_batch(2, mode_channels, 5, 9);
       Tensor in(DType::f64, TensorLayout::nchw, x, 0, 2);
       layer.evaluate(in.view(), in.view());
       Batch y = x, wanted = x;
@@ -129,7 +130,7 @@ TEST_CASE("evaluation uses running statistics and no communication") {
       const Numbers mean = numbers(layer.running_mean()),
                     variance = numbers(layer.running_variance());
       for (std::size_t i = 0; i < x.size(); ++i) {
-        const std::size_t channel = i / 5 % channels;
+        const std::size_t channel = i / 5 % mode_channels;
         wanted.values[i] = (x.values[i] - mean[channel]) / std::sqrt(variance[channel] + 1e-5);
       }
       expect_near(y.values, wanted.values, 1e-14, "evaluation");
@@ -142,10 +143,11 @@ TEST_CASE("evaluation uses running statistics and no communication") {
 }
 
 TEST_CASE("evaluation between the parts of a pass does not disturb it") {
-  CHECK_NOTHROW(run_communicators(ranks(2), "between", [](Communicator& c, int rank) {
+  CHECK_NOTHROW(run_communicators(mode_ranks(2), "between", [](Communicator& c, int rank) {
     for (const bool tracks : {true, false}) {
-      SyncBatchNorm plain(c, channels, {.name = "plain", .type = DType::f64});
-      SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64, .track_running = tracks});
+      SyncBatchNorm plain(c, mode_channels, {.name = "plain", .type = DType::f64});
+      SyncBatchNorm layer(c, mode_channels,
+                          {.name = "bn", .type = DType::f64, .track_running = tracks});
       Share wanted(1, rank, 4), share(1, rank, 4), other(2, rank, 3);
       plain.forward(wanted.x.view(), wanted.y.view());
       plain.backward(wanted.x.view(), wanted.dy.view(), wanted.dx.view());
@@ -161,10 +163,11 @@ TEST_CASE("evaluation between the parts of a pass does not disturb it") {
 }
 
 TEST_CASE("without running statistics evaluation takes those of its own batch") {
-  CHECK_NOTHROW(run_communicators(ranks(2), "own batch", [](Communicator& c, int rank) {
-    SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64, .track_running = false});
-    const Batch x = draw_batch(4, channels, 5, 30 + static_cast<std::uint64_t>(rank));
-    const Reference reference(x, x, Numbers(channels, 1.0), Numbers(channels), 1e-5);
+  CHECK_NOTHROW(run_communicators(mode_ranks(2), "own batch", [](Communicator& c, int rank) {
+    SyncBatchNorm layer(c, mode_channels,
+                        {.name = "bn", .type = DType::f64, .track_running = false});
+    const Batch x = draw_batch(4, mode_channels, 5, 30 + static_cast<std::uint64_t>(rank));
+    const Reference reference(x, x, Numbers(mode_channels, 1.0), Numbers(mode_channels), 1e-5);
     Tensor in(DType::f64, TensorLayout::nchw, x, 0, 4), out = in;
     layer.evaluate(in.view(), out.view());
     Batch y = x;
@@ -174,9 +177,9 @@ TEST_CASE("without running statistics evaluation takes those of its own batch") 
 }
 
 TEST_CASE("a layer without gamma and beta") {
-  CHECK_NOTHROW(run_communicators(ranks(2), "not affine", [](Communicator& c, int rank) {
-    SyncBatchNorm plain(c, channels, {.name = "plain", .type = DType::f64, .affine = false});
-    SyncBatchNorm affine(c, channels, {.name = "affine", .type = DType::f64});
+  CHECK_NOTHROW(run_communicators(mode_ranks(2), "not affine", [](Communicator& c, int rank) {
+    SyncBatchNorm plain(c, mode_channels, {.name = "plain", .type = DType::f64, .affine = false});
+    SyncBatchNorm affine(c, mode_channels, {.name = "affine", .type = DType::f64});
     Share one(1, rank, 4), other(1, rank, 4);
     plain.forward(one.x.view(), one.y.view());
     plain.backward(one.x.view(), one.dy.view(), one.dx.view());
@@ -201,13 +204,13 @@ TEST_CASE("a layer without gamma and beta") {
 }
 
 TEST_CASE("gradients are added to where they are bound") {
-  CHECK_NOTHROW(run_communicators(ranks(1), "bound", [](Communicator& c, int) {
-    SyncBatchNorm layer(c, channels, {.name = "bn"});
+  CHECK_NOTHROW(run_communicators(mode_ranks(1), "bound", [](Communicator& c, int) {
+    SyncBatchNorm layer(c, mode_channels, {.name = "bn"});
     Share share(1, 0, 4, 5, DType::f32);
     layer.forward(share.x.view(), share.y.view());
     layer.backward(share.x.view(), share.dy.view(), share.dx.view());
     const Numbers once = numbers(layer.gamma_gradient());
-    std::vector<float> gamma(channels, 100.0F), beta(channels);
+    std::vector<float> gamma(mode_channels, 100.0F), beta(mode_channels);
     layer.bind_gradients(buffer_of(std::span(gamma)), buffer_of(std::span(beta)));
     layer.forward(share.x.view(), share.y.view());
     layer.backward(share.x.view(), share.dy.view(), share.dx.view());
@@ -219,33 +222,35 @@ TEST_CASE("gradients are added to where they are bound") {
 }
 
 TEST_CASE("batches of nothing and of one") {
-  CHECK_NOTHROW(run_communicators(ranks(3), "few", [](Communicator& c, int rank) {
-    SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64});
-    assign(layer.beta(), Numbers(channels, 0.5));
+  CHECK_NOTHROW(run_communicators(mode_ranks(3), "few", [](Communicator& c, int rank) {
+    SyncBatchNorm layer(c, mode_channels, {.name = "bn", .type = DType::f64});
+    assign(layer.beta(), Numbers(mode_channels, 0.5));
     // No rank has samples: nothing changes, and training continues.
     for (int i = 0; i < 2; ++i) {
       layer.forward({}, {});
       layer.backward({}, {}, {});
     }
     expect(layer.count() == 0 && layer.batches() == 0 &&
-               numbers(layer.running_variance()) == Numbers(channels, 1.0),
+               numbers(layer.running_variance()) == Numbers(mode_channels, 1.0),
            "nothing");
-    expect(numbers(layer.beta_gradient()) == Numbers(channels) && layer.beta_gradient_sum()[0] == 0,
+    expect(numbers(layer.beta_gradient()) == Numbers(mode_channels) &&
+               layer.beta_gradient_sum()[0] == 0,
            "gradients");
     // One sample on one rank is its own mean, so the output is beta. One element has no variance,
     // so the running variance stays.
-    Numbers x(channels, 3.25), y(channels), dx(channels, 7.0);
+    Numbers x(mode_channels, 3.25), y(mode_channels), dx(mode_channels, 7.0);
     const std::size_t samples = rank == 1 ? 1 : 0;
     const auto view = [&](Numbers& values) {
       return Activations{samples > 0 ? values.data() : nullptr, samples, 1};
     };
     layer.forward(view(x), view(y));
     expect(layer.count() == 1 && layer.batches() == 1, "one");
-    if (rank == 1) expect_near(y, Numbers(channels, 0.5), 1e-15, "beta");
-    expect_near(numbers(layer.running_mean()), Numbers(channels, 0.325), 1e-15, "running mean");
-    expect(numbers(layer.running_variance()) == Numbers(channels, 1.0), "running variance");
+    if (rank == 1) expect_near(y, Numbers(mode_channels, 0.5), 1e-15, "beta");
+    expect_near(numbers(layer.running_mean()), Numbers(mode_channels, 0.325), 1e-15,
+                "running mean");
+    expect(numbers(layer.running_variance()) == Numbers(mode_channels, 1.0), "running variance");
     layer.backward(view(x), view(y), view(dx));
-    if (rank == 1) expect_near(dx, Numbers(channels), 1e-12, "dx");
+    if (rank == 1) expect_near(dx, Numbers(mode_channels), 1e-12, "dx");
     // Ranks without samples have the same sums.
     expect(layer.beta_gradient_sum()[2] == 0.5, "sum of dy");
     Share share(3, rank, 2);
@@ -255,7 +260,7 @@ TEST_CASE("batches of nothing and of one") {
 }
 
 TEST_CASE("groups have statistics of their own") {
-  CHECK_NOTHROW(run_communicators(ranks(4), "groups", [](Communicator& c, int rank) {
+  CHECK_NOTHROW(run_communicators(mode_ranks(4), "groups", [](Communicator& c, int rank) {
     auto group = c.split(rank / 2, rank);
     SyncBatchNorm layer(*group, 1, {.name = "bn", .type = DType::f64});
     double x[2] = {static_cast<double>(rank), static_cast<double>(rank)}, y[2];
@@ -267,14 +272,14 @@ TEST_CASE("groups have statistics of their own") {
 }
 
 TEST_CASE("several layers in one call give what each alone gives, in one collective") {
-  CHECK_NOTHROW(run_communicators(ranks(3), "together", [](Communicator& c, int rank) {
+  CHECK_NOTHROW(run_communicators(mode_ranks(3), "together", [](Communicator& c, int rank) {
     constexpr std::size_t count = 3;
     std::vector<SyncBatchNorm> alone, together;
     std::vector<SyncBatchNorm*> list;
     for (std::size_t i = 0; i < count; ++i) {
       const BatchNormOptions options{.name = fmt::format("bn{}", i), .type = DType::f64};
-      alone.emplace_back(c, channels, options);
-      together.emplace_back(c, channels, options);
+      alone.emplace_back(c, mode_channels, options);
+      together.emplace_back(c, mode_channels, options);
     }
     for (SyncBatchNorm& layer : together) list.push_back(&layer);
     for (std::uint64_t step = 0; step < 3; ++step) {
@@ -311,13 +316,13 @@ TEST_CASE("several layers in one call give what each alone gives, in one collect
 }
 
 TEST_CASE("the bits do not depend on threads, on memory in place, or on what else is under way") {
-  CHECK_NOTHROW(run_communicators(ranks(2), "bits", [](Communicator& c, int rank) {
+  CHECK_NOTHROW(run_communicators(mode_ranks(2), "bits", [](Communicator& c, int rank) {
     for (const TensorLayout layout : {TensorLayout::nchw, TensorLayout::nhwc}) {
       const auto options = [&](int threads) {
         return BatchNormOptions{.name = "bn", .layout = layout, .threads = threads};
       };
-      SyncBatchNorm one(c, channels, options(1)), many(c, channels, options(5)),
-          in_place(c, channels, options(2));
+      SyncBatchNorm one(c, mode_channels, options(1)), many(c, mode_channels, options(5)),
+          in_place(c, mode_channels, options(2));
       // Large enough for several tasks.
       Share a(1, rank, 2, 60'001, DType::f32), b = a, d = a;
       std::vector<float> bucket(100'000, 1.0F);
@@ -332,7 +337,7 @@ TEST_CASE("the bits do not depend on threads, on memory in place, or on what els
       many.end_backward(b.dx.view());
       in_place.forward(d.x.view(), d.y.view());
       in_place.backward(d.x.view(), d.dy.view(), d.dy.view());
-      SyncBatchNorm again(c, channels, options(1));
+      SyncBatchNorm again(c, mode_channels, options(1));
       again.forward(d.x.view(), d.x.view());
       expect(a.y.bytes() == b.y.bytes() && a.dx.bytes() == b.dx.bytes(), "threads");
       expect(a.dx.bytes() == d.dy.bytes() && a.y.bytes() == d.x.bytes(), "in place");
@@ -341,15 +346,15 @@ TEST_CASE("the bits do not depend on threads, on memory in place, or on what els
   }));
 }
 
-// Returns the bits of rank 0 after three steps of three ranks, which all must have the same.
+// Returns the bits of rank 0 after three steps of three mode_ranks, which all must have the same.
 Numbers bits_of(Over over, const std::string& algorithm, bool reproducible) {
-  Setup setup = ranks(3);
+  Setup setup = mode_ranks(3);
   setup.over = over;
   setup.options.reproducible = reproducible;
   setup.options.algorithm = algorithm;
   std::vector<Numbers> ends(3);
   CHECK_NOTHROW(run_communicators(setup, "same bits", [&](Communicator& c, int rank) {
-    SyncBatchNorm layer(c, channels, {.name = "bn", .type = DType::f64});
+    SyncBatchNorm layer(c, mode_channels, {.name = "bn", .type = DType::f64});
     Numbers& end = ends[static_cast<std::size_t>(rank)];
     for (std::uint64_t step = 0; step < 3; ++step) {
       Share share(step, rank, 3);
@@ -364,7 +369,8 @@ Numbers bits_of(Over over, const std::string& algorithm, bool reproducible) {
   return ends[0];
 }
 
-TEST_CASE("ranks end with the same bits; reproducible ones over every transport and algorithm") {
+TEST_CASE(
+    "mode_ranks end with the same bits; reproducible ones over every transport and algorithm") {
   const Numbers wanted = bits_of(Over::mem, "", true);
   for (const Over over : {Over::mem, Over::tcp, Over::shm}) {
     for (const char* algorithm : {"", "star", "chain"}) {

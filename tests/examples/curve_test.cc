@@ -20,7 +20,7 @@ CurveRow row(std::uint64_t step) {
   return result;
 }
 
-std::string content(const std::string& path) {
+std::string curve_content(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
 }
@@ -38,7 +38,7 @@ TEST_CASE("a curve is CSV; a run that goes on keeps what was before it") {
   last.samples_per_second = 1000;
   curve.add(last);
   curve.flush();
-  CHECK(content(path) ==
+  CHECK(curve_content(path) ==
         "step,epoch,learning_rate,loss,accuracy,test_loss,test_accuracy,samples_per_second\n"
         "1,1,0.5,0.25,0.25,,,\n2,1,0.5,0.25,0.25,,,\n3,1,0.5,0.25,0.25,0.25,0.25,1000.0\n");
 }

@@ -12,14 +12,14 @@
 namespace rondo::testing {
 namespace {
 
-Setup ranks(int size = 3) {
+Setup fault_ranks(int size = 3) {
   Setup setup;
   setup.size = size;
   setup.over = GENERATE(Over::mem, Over::tcp, Over::shm);
   return setup;
 }
 
-GradientOptions small_buckets() {
+GradientOptions fault_buckets() {
   GradientOptions options;
   options.first_bucket_bytes = options.bucket_bytes = 256;
   return options;
@@ -42,8 +42,8 @@ TEST_CASE("a gradient that never becomes ready is named on every rank, in the sa
                            (several ? " (and 2 more)" : "") +
                            " never became ready in step 2: mark it unused, or set find_unused";
   CHECK_NOTHROW(
-      run_communicators(ranks(), "never ready", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+      run_communicators(fault_ranks(), "never ready", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
         run_step(buckets, model, 0, rank);
         buckets.begin_step();
         for (std::size_t i = model.size(); i-- > 0;)
@@ -62,33 +62,34 @@ TEST_CASE("a gradient that never becomes ready is named on every rank, in the sa
 TEST_CASE("a gradient that is ready twice is named on every rank") {
   const Model model = Model::mixed();
   const bool local = GENERATE(false, true);
-  CHECK_NOTHROW(run_communicators(ranks(), "twice", [&](Communicator& communicator, int rank) {
-    // The others may still be in their constructor when this rank begins the first step.
-    const std::string message = message_of([&] {
-      GradientBuckets buckets(communicator, model.parameters(), small_buckets());
-      if (local) {
-        const GradientBuckets::Accumulation accumulation(buckets);
-        buckets.begin_step();
-        for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
-        if (rank == 1) buckets.ready(4);
-        buckets.finish();
-      }
-      buckets.begin_step();
-      for (std::size_t i = model.size(); i-- > 0;) {
-        buckets.ready(i);
-        if (rank == 1 && i == 4) buckets.ready(4);
-      }
-      buckets.finish();
-    });
-    expect_contains(message, "rank 1: parameter 'p4' became ready twice in step 1: ");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(fault_ranks(), "twice", [&](Communicator& communicator, int rank) {
+        // The others may still be in their constructor when this rank begins the first step.
+        const std::string message = message_of([&] {
+          GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
+          if (local) {
+            const GradientBuckets::Accumulation accumulation(buckets);
+            buckets.begin_step();
+            for (std::size_t i = 0; i < model.size(); ++i) buckets.ready(i);
+            if (rank == 1) buckets.ready(4);
+            buckets.finish();
+          }
+          buckets.begin_step();
+          for (std::size_t i = model.size(); i-- > 0;) {
+            buckets.ready(i);
+            if (rank == 1 && i == 4) buckets.ready(4);
+          }
+          buckets.finish();
+        });
+        expect_contains(message, "rank 1: parameter 'p4' became ready twice in step 1: ");
+      }));
 }
 
 TEST_CASE("an unused gradient that becomes ready is named on every rank") {
   const Model model = Model::mixed();
-  CHECK_NOTHROW(
-      run_communicators(ranks(), "unused and ready", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+  CHECK_NOTHROW(run_communicators(
+      fault_ranks(), "unused and ready", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
         const std::size_t unused[] = {5};
         const std::string message = message_of([&] {
           buckets.begin_step({.unused = rank == 0 ? std::span<const std::size_t>(unused)
@@ -104,23 +105,24 @@ TEST_CASE("an unused gradient that becomes ready is named on every rank") {
 TEST_CASE("ranks in different steps, or with different checks, are told who is where") {
   const Model model = Model::mixed();
   const bool steps = GENERATE(true, false);
-  CHECK_NOTHROW(run_communicators(ranks(), "disagree", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
-    if (steps && rank == 1) {  // one more step, which stays local
-      const GradientBuckets::Accumulation accumulation(buckets);
-      run_step(buckets, model, 0, rank);
-    }
-    const std::string message = error_of(Errc::mismatch, [&] {
-      run_step(buckets, model, 1, rank, {.check = !steps && rank == 1 ? 18U : 17U});
-    });
-    expect_contains(message, steps
-                                 ? "gradient buckets: ranks differ: rank 1 is in step 2 with check "
-                                   "0x11; ranks 0, 2 are in step 1"
-                                 : "ranks differ: rank 1 is in step 1 with check 0x12; ranks 0, 2 "
-                                   "are in step 1 with check 0x11");
-    expect(message_of([&] { buckets.begin_step(); }) == message, "the first cause stays");
-    communicator.barrier().wait();  // the communicator is unharmed
-  }));
+  CHECK_NOTHROW(
+      run_communicators(fault_ranks(), "disagree", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
+        if (steps && rank == 1) {  // one more step, which stays local
+          const GradientBuckets::Accumulation accumulation(buckets);
+          run_step(buckets, model, 0, rank);
+        }
+        const std::string message = error_of(Errc::mismatch, [&] {
+          run_step(buckets, model, 1, rank, {.check = !steps && rank == 1 ? 18U : 17U});
+        });
+        expect_contains(message,
+                        steps ? "gradient buckets: ranks differ: rank 1 is in step 2 with check "
+                                "0x11; ranks 0, 2 are in step 1"
+                              : "ranks differ: rank 1 is in step 1 with check 0x12; ranks 0, 2 "
+                                "are in step 1 with check 0x11");
+        expect(message_of([&] { buckets.begin_step(); }) == message, "the first cause stays");
+        communicator.barrier().wait();  // the communicator is unharmed
+      }));
 }
 
 // As when one rank evaluates a batch norm layer: no buckets of this step bring the ranks together.
@@ -128,9 +130,9 @@ TEST_CASE(
     "a rank whose check differs is named also where the others wait for it in an urgent "
     "operation") {
   const Model model = Model::mixed();
-  CHECK_NOTHROW(
-      run_communicators(ranks(), "differ elsewhere", [&](Communicator& communicator, int rank) {
-        GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+  CHECK_NOTHROW(run_communicators(
+      fault_ranks(), "differ elsewhere", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
         run_step(buckets, model, 0, rank, {.check = 1});
         OpOptions urgent;
         urgent.priority = Priority::urgent;
@@ -152,8 +154,8 @@ TEST_CASE("checks and options that differ in any bit are noticed") {
   using Two = std::pair<std::uint64_t, std::uint64_t>;
   const Two two =
       GENERATE(Two{1, std::uint64_t{1} << 20}, Two{0, 0x100001}, Two{7, 0x7000000000000000});
-  CHECK_NOTHROW(run_communicators(ranks(), "bits", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+  CHECK_NOTHROW(run_communicators(fault_ranks(), "bits", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
     const std::string message = error_of(Errc::mismatch, [&] {
       run_step(buckets, model, 0, rank, {.check = rank == 1 ? two.second : two.first});
     });
@@ -168,12 +170,12 @@ TEST_CASE("checks and options that differ in any bit are noticed") {
 
 TEST_CASE("different models and options are named before the first step") {
   CHECK_NOTHROW(
-      run_communicators(ranks(), "constructor", [&](Communicator& communicator, int rank) {
+      run_communicators(fault_ranks(), "constructor", [&](Communicator& communicator, int rank) {
         const Model model = rank == 2 ? Model::of({10, 21}) : Model::of({10, 20});
         expect_contains(
             error_of(Errc::mismatch, [&] { GradientBuckets(communicator, model.parameters()); }),
             "'p1'");
-        GradientOptions options = small_buckets();
+        GradientOptions options = fault_buckets();
         if (rank == 1) options.bucket_bytes = 1024;
         const Model same = Model::of({10});
         const std::string message = error_of(
@@ -181,7 +183,7 @@ TEST_CASE("different models and options are named before the first step") {
         expect_contains(message,
                         "gradient buckets: ranks differ: rank 1 with first_bucket_bytes 256, "
                         "bucket_bytes 1024, ");
-        options = small_buckets();
+        options = fault_buckets();
         if (rank == 0) options.averaging = Averaging::sum;
         expect_contains(
             error_of(Errc::mismatch,
@@ -212,7 +214,7 @@ TEST_CASE("arguments that cannot be are refused at once, and nothing has started
     expect_contains(error_of(Errc::unsupported, [&] { GradientBuckets(communicator, parameters); }),
                     "device buffers are not supported in this build");
 
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+    GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
     refused([&] { buckets.finish(); }, "outside of a step");
     refused([&] { buckets.ready(0); }, "'p0' became ready outside of a step");
     refused([&] { buckets.ready(0, &model); }, "outside of a step");
@@ -240,52 +242,54 @@ TEST_CASE("arguments that cannot be are refused at once, and nothing has started
 
 TEST_CASE("a gradient that becomes ready when it is too late is named on every rank") {
   const Model model = Model::of({10, 20});
-  CHECK_NOTHROW(run_communicators(ranks(2), "late", [&](Communicator& communicator, int rank) {
-    GradientOptions options = small_buckets();
-    options.find_unused = true;
-    GradientBuckets* self = nullptr;
-    options.on_bucket = [&](const CompletedBucket&) {
-      if (rank == 0) std::thread([&] { message_of([&] { self->ready(0); }); }).join();
-    };
-    GradientBuckets buckets(communicator, model.parameters(), options);
-    self = &buckets;
-    const std::string message = message_of([&] {
-      for (int step = 0; step < 2; ++step) {
-        buckets.begin_step();
-        buckets.ready(1);
-        buckets.finish();
-      }
-    });
-    expect_contains(message,
-                    "rank 0: parameter 'p0' became ready in step 1 although it counts as unused");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(fault_ranks(2), "late", [&](Communicator& communicator, int rank) {
+        GradientOptions options = fault_buckets();
+        options.find_unused = true;
+        GradientBuckets* self = nullptr;
+        options.on_bucket = [&](const CompletedBucket&) {
+          if (rank == 0) std::thread([&] { message_of([&] { self->ready(0); }); }).join();
+        };
+        GradientBuckets buckets(communicator, model.parameters(), options);
+        self = &buckets;
+        const std::string message = message_of([&] {
+          for (int step = 0; step < 2; ++step) {
+            buckets.begin_step();
+            buckets.ready(1);
+            buckets.finish();
+          }
+        });
+        expect_contains(
+            message, "rank 0: parameter 'p0' became ready in step 1 although it counts as unused");
+      }));
 }
 
 TEST_CASE("a rank that does not come is named when the deadline has passed") {
   const Model model = Model::mixed();
-  CHECK_NOTHROW(run_communicators(ranks(), "deadline", [&](Communicator& communicator, int rank) {
-    GradientOptions options = small_buckets();
-    options.deadline = std::chrono::milliseconds{300};
-    GradientBuckets buckets(communicator, model.parameters(), options);
-    if (rank ==
-        1) {  // its buckets, and what may be under way in them, end when the others have given up
-      while (message_of([&] { communicator.barrier({.priority = Priority::urgent}).wait(); }) ==
-             "no error") {
-      }
-      return;
-    }
-    const std::string message =
-        error_of(Errc::deadline_exceeded, [&] { run_step(buckets, model, 0, rank); });
-    expect_contains(message, "\"gradients header\"");
-    expect_contains(message, "rank 1 ");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(fault_ranks(), "deadline", [&](Communicator& communicator, int rank) {
+        GradientOptions options = fault_buckets();
+        options.deadline = std::chrono::milliseconds{300};
+        GradientBuckets buckets(communicator, model.parameters(), options);
+        if (rank == 1) {  // its buckets, and what may be under way in them, end when the others
+                          // have given up
+          while (message_of([&] { communicator.barrier({.priority = Priority::urgent}).wait(); }) ==
+                 "no error") {
+          }
+          return;
+        }
+        const std::string message =
+            error_of(Errc::deadline_exceeded, [&] { run_step(buckets, model, 0, rank); });
+        expect_contains(message, "\"gradients header\"");
+        expect_contains(message, "rank 1 ");
+      }));
 }
 
 TEST_CASE("a rank that leaves before a step ends it on the others") {
   const Model model = Model::mixed();
   std::barrier all_done(3);  // of threads: until then a failure would end the first step too
-  CHECK_NOTHROW(run_communicators(ranks(), "left", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
+  CHECK_NOTHROW(run_communicators(fault_ranks(), "left", [&](Communicator& communicator, int rank) {
+    GradientBuckets buckets(communicator, model.parameters(), fault_buckets());
     run_step(buckets, model, 0, rank);
     all_done.arrive_and_wait();
     if (rank == 2) return;

@@ -11,7 +11,7 @@
 namespace rondo::testing {
 namespace {
 
-void all_ready(GradientBuckets& buckets) {
+void make_ready(GradientBuckets& buckets) {
   for (std::size_t i = buckets.parameter_count(); i-- > 0;) buckets.ready(i);
 }
 
@@ -24,11 +24,11 @@ TEST_CASE("an Accumulation lives around whole steps") {
         error_of(Errc::invalid_argument,
                  [&] { const GradientBuckets::Accumulation late(buckets); }),
         "an Accumulation was made in the middle of step 1: make it before begin_step()");
-    all_ready(buckets);
+    make_ready(buckets);
     buckets.finish();
     std::optional<GradientBuckets::Accumulation> early(buckets);
     buckets.begin_step();
-    all_ready(buckets);
+    make_ready(buckets);
     early.reset();
     expect_contains(error_of(Errc::invalid_argument, [&] { buckets.finish(); }),
                     "finish(): the Accumulation of step 2 was destroyed too early");
@@ -51,7 +51,7 @@ TEST_CASE("a weight that would not count is refused") {
                       "a local step cannot have weight 8");
       for (const double weight : {0.0, 1.0}) {
         buckets.begin_step({.weight = weight});
-        all_ready(buckets);
+        make_ready(buckets);
         buckets.finish();
       }
     }

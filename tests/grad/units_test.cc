@@ -14,7 +14,7 @@ namespace {
 
 constexpr int size = 3;
 
-Setup three() {
+Setup three_ranks() {
   Setup setup;
   setup.size = size;
   return setup;
@@ -64,11 +64,12 @@ TEST_CASE("f16 on the wire keeps small and large gradients side by side, from th
   const bool feedback = GENERATE(false, true);
   const Model model = Model::of({100, 30, 64, 7, 300});
   const std::vector<double> magnitudes{1e-6, 3e-8, 1, 5e4, 1e-30};
-  CHECK_NOTHROW(run_communicators(three(), "small", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), options_of(averaging, feedback));
-    for (std::size_t step = 0; step < 4; ++step)
-      check_step(buckets, model, step, rank, averaging, magnitudes);
-  }));
+  CHECK_NOTHROW(
+      run_communicators(three_ranks(), "small", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), options_of(averaging, feedback));
+        for (std::size_t step = 0; step < 4; ++step)
+          check_step(buckets, model, step, rank, averaging, magnitudes);
+      }));
 }
 
 // They grow by more than the power leaves room for, so the bucket travels again. If they shrink,
@@ -76,7 +77,7 @@ TEST_CASE("f16 on the wire keeps small and large gradients side by side, from th
 TEST_CASE("gradients that grow a million times in a step are right in that step") {
   const bool feedback = GENERATE(false, true);
   const Model model = Model::of({100, 30, 64});
-  CHECK_NOTHROW(run_communicators(three(), "grow", [&](Communicator& communicator, int rank) {
+  CHECK_NOTHROW(run_communicators(three_ranks(), "grow", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(),
                             options_of(Averaging::mean, feedback));
     std::size_t step = 0;
@@ -90,65 +91,71 @@ TEST_CASE("gradients that grow a million times in a step are right in that step"
 // time must not be added again.
 TEST_CASE("a bucket that travels again counts once in what rounding has taken") {
   const Model model = Model::of({1, 1});
-  CHECK_NOTHROW(run_communicators(three(), "again", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::sum, true));
-    double wanted = 0, sum = 0;
-    // In the steps without gradients the residuals follow.
-    for (const auto [first, second] :
-         {std::pair{1.0, 1.0}, {100.3, 1e6}, {0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}}) {
-      buckets.begin_step();
-      set_element(buckets.gradient(0), 0, rank == 0 ? first : 0);  // alone: sums over f16 round too
-      set_element(buckets.gradient(1), 0, second);
-      buckets.ready(1);
-      buckets.ready(0);
-      buckets.finish();
-      wanted += first;
-      sum += element_of(buckets.gradient(0), 0);
-    }
-    expect(std::abs(sum - wanted) <= 1e-5 * wanted,
-           std::to_string(sum) + ", not " + std::to_string(wanted));
-  }));
+  CHECK_NOTHROW(
+      run_communicators(three_ranks(), "again", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::sum, true));
+        double wanted = 0, sum = 0;
+        // In the steps without gradients the residuals follow.
+        for (const auto [first, second] :
+             {std::pair{1.0, 1.0}, {100.3, 1e6}, {0.0, 0.0}, {0.0, 0.0}, {0.0, 0.0}}) {
+          buckets.begin_step();
+          set_element(buckets.gradient(0), 0,
+                      rank == 0 ? first : 0);  // alone: sums over f16 round too
+          set_element(buckets.gradient(1), 0, second);
+          buckets.ready(1);
+          buckets.ready(0);
+          buckets.finish();
+          wanted += first;
+          sum += element_of(buckets.gradient(0), 0);
+        }
+        expect(std::abs(sum - wanted) <= 1e-5 * wanted,
+               std::to_string(sum) + ", not " + std::to_string(wanted));
+      }));
 }
 
 TEST_CASE("an infinite gradient comes through as f16, and the steps after it are right") {
   const Model model = Model::of({100, 30});
-  CHECK_NOTHROW(run_communicators(three(), "infinite", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, false));
-    check_step(buckets, model, 0, rank, Averaging::mean, {1e-5, 1e-5});
-    buckets.begin_step();
-    for (std::size_t i = 0; i < 2; ++i) {
-      model.write(buckets.gradient(i), 1, rank, i, 1e-5);
-      if (rank == 1 && i == 0) set_element(buckets.gradient(i), 70, HUGE_VAL);
-      buckets.ready(i);
-    }
-    buckets.finish();
-    expect(std::isinf(element_of(buckets.gradient(0), 70)) && !buckets.finite(), "infinite");
-    expect(std::isfinite(element_of(buckets.gradient(0), 69)), "its neighbour");
-    check_step(buckets, model, 2, rank, Averaging::mean, {1e-5, 1e-5});
-  }));
+  CHECK_NOTHROW(
+      run_communicators(three_ranks(), "infinite", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(),
+                                options_of(Averaging::mean, false));
+        check_step(buckets, model, 0, rank, Averaging::mean, {1e-5, 1e-5});
+        buckets.begin_step();
+        for (std::size_t i = 0; i < 2; ++i) {
+          model.write(buckets.gradient(i), 1, rank, i, 1e-5);
+          if (rank == 1 && i == 0) set_element(buckets.gradient(i), 70, HUGE_VAL);
+          buckets.ready(i);
+        }
+        buckets.finish();
+        expect(std::isinf(element_of(buckets.gradient(0), 70)) && !buckets.finite(), "infinite");
+        expect(std::isfinite(element_of(buckets.gradient(0), 69)), "its neighbour");
+        check_step(buckets, model, 2, rank, Averaging::mean, {1e-5, 1e-5});
+      }));
 }
 
 TEST_CASE("a parameter that is first used later keeps its digits then") {
   const Model model = Model::of({100, 30});
-  CHECK_NOTHROW(run_communicators(three(), "later", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, false));
-    const std::size_t unused[] = {1};
-    for (std::size_t step = 0; step < 2; ++step) {
-      buckets.begin_step({.unused = unused});
-      model.write(buckets.gradient(0), step, rank, 0);
-      buckets.ready(0);
-      buckets.finish();
-    }
-    buckets.step_without_data();
-    for (std::size_t step = 2; step < 4; ++step)
-      check_step(buckets, model, step, rank, Averaging::mean, {1, 3e-8});
-  }));
+  CHECK_NOTHROW(
+      run_communicators(three_ranks(), "later", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(),
+                                options_of(Averaging::mean, false));
+        const std::size_t unused[] = {1};
+        for (std::size_t step = 0; step < 2; ++step) {
+          buckets.begin_step({.unused = unused});
+          model.write(buckets.gradient(0), step, rank, 0);
+          buckets.ready(0);
+          buckets.finish();
+        }
+        buckets.step_without_data();
+        for (std::size_t step = 2; step < 4; ++step)
+          check_step(buckets, model, step, rank, Averaging::mean, {1, 3e-8});
+      }));
 }
 
 // Zeros give no size. After one measurement buckets start before finish() again.
 TEST_CASE("a gradient that is always zero does not keep buckets from starting early") {
   const Model model = Model::of({64, 64, 64, 64});
-  CHECK_NOTHROW(run_communicators(three(), "zero", [&](Communicator& communicator, int rank) {
+  CHECK_NOTHROW(run_communicators(three_ranks(), "zero", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), options_of(Averaging::mean, false));
     // A slow header may delay the buckets of some steps, but not of every step.
     double early = 0;

@@ -10,13 +10,13 @@
 namespace rondo::testing {
 namespace {
 
-Setup three() {
+Setup unused_setup() {
   Setup setup;
   setup.size = 3;
   return setup;
 }
 
-GradientOptions small_buckets() {
+GradientOptions unused_buckets() {
   GradientOptions options;
   options.first_bucket_bytes = options.bucket_bytes = 64;
   return options;
@@ -35,41 +35,43 @@ void expect_all(const Buffer& view, double value, std::string_view what) {
 
 TEST_CASE("a rank without data keeps others company that name unused gradients") {
   const Model model = Model::of({40, 50});
-  CHECK_NOTHROW(run_communicators(three(), "no data", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(), small_buckets());
-    const std::size_t unused[] = {0};
-    for (std::size_t step = 0; step < 3; ++step) {
-      fill(buckets.gradient(0), rank + 1);
-      fill(buckets.gradient(1), rank);
-      if (rank == 1) {
-        buckets.step_without_data();
-      } else {
-        buckets.begin_step({.unused = unused});
-        buckets.ready(1);
-        buckets.finish();
-      }
-      expect_all(buckets.gradient(0), rank + 1, "a gradient that nobody uses");
-      expect_all(buckets.gradient(1), 1, "the mean of 0 and 2");
-    }
-  }));
+  CHECK_NOTHROW(
+      run_communicators(unused_setup(), "no data", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(), unused_buckets());
+        const std::size_t unused[] = {0};
+        for (std::size_t step = 0; step < 3; ++step) {
+          fill(buckets.gradient(0), rank + 1);
+          fill(buckets.gradient(1), rank);
+          if (rank == 1) {
+            buckets.step_without_data();
+          } else {
+            buckets.begin_step({.unused = unused});
+            buckets.ready(1);
+            buckets.finish();
+          }
+          expect_all(buckets.gradient(0), rank + 1, "a gradient that nobody uses");
+          expect_all(buckets.gradient(1), 1, "the mean of 0 and 2");
+        }
+      }));
 }
 
-enum class Told { hint, at_finish };
+enum class UnusedTold { hint, at_finish };
 
 // A part of a model that only some batches reach, such as an expert: rank 0 has reached parameter 0
 // in a local step.
 TEST_CASE("what a local step has given travels, also when the step that travels does not use it") {
-  const Told told = GENERATE(Told::hint, Told::at_finish);
+  const UnusedTold told = GENERATE(UnusedTold::hint, UnusedTold::at_finish);
   const bool wire = GENERATE(false, true);
   const Model model = Model::of({40, 50});
   CHECK_NOTHROW(
-      run_communicators(three(), "accumulated", [&](Communicator& communicator, int rank) {
-        GradientOptions options = small_buckets();
-        options.find_unused = told == Told::at_finish;
+      run_communicators(unused_setup(), "accumulated", [&](Communicator& communicator, int rank) {
+        GradientOptions options = unused_buckets();
+        options.find_unused = told == UnusedTold::at_finish;
         if (wire) options.wire = DType::bf16;
         GradientBuckets buckets(communicator, model.parameters(), options);
         const std::size_t unused[] = {0};
-        const StepOptions step = told == Told::hint ? StepOptions{.unused = unused} : StepOptions{};
+        const StepOptions step =
+            told == UnusedTold::hint ? StepOptions{.unused = unused} : StepOptions{};
         for (int times = 0; times < 3; ++times) {
           buckets.zero();
           {
@@ -101,24 +103,25 @@ TEST_CASE("what a local step has given travels, also when the step that travels 
 
 TEST_CASE("zero() takes back what local steps have given") {
   const Model model = Model::of({40, 50});
-  CHECK_NOTHROW(run_communicators(three(), "taken back", [&](Communicator& communicator, int rank) {
-    GradientOptions options = small_buckets();
-    options.find_unused = true;
-    GradientBuckets buckets(communicator, model.parameters(), options);
-    {
-      const GradientBuckets::Accumulation accumulation(buckets);
-      buckets.begin_step();
-      buckets.ready(0);
-      buckets.ready(1);
-      buckets.finish();
-    }
-    buckets.zero();
-    fill(buckets.gradient(0), rank + 7);
-    buckets.begin_step();
-    buckets.ready(1);
-    buckets.finish();
-    expect_all(buckets.gradient(0), rank + 7, "a gradient that nobody uses");
-  }));
+  CHECK_NOTHROW(
+      run_communicators(unused_setup(), "taken back", [&](Communicator& communicator, int rank) {
+        GradientOptions options = unused_buckets();
+        options.find_unused = true;
+        GradientBuckets buckets(communicator, model.parameters(), options);
+        {
+          const GradientBuckets::Accumulation accumulation(buckets);
+          buckets.begin_step();
+          buckets.ready(0);
+          buckets.ready(1);
+          buckets.finish();
+        }
+        buckets.zero();
+        fill(buckets.gradient(0), rank + 7);
+        buckets.begin_step();
+        buckets.ready(1);
+        buckets.finish();
+        expect_all(buckets.gradient(0), rank + 7, "a gradient that nobody uses");
+      }));
 }
 
 }  // namespace

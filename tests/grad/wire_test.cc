@@ -19,7 +19,7 @@ GradientOptions options_of(DType wire, Averaging averaging, bool feedback = fals
   return options;
 }
 
-Setup three() {
+Setup wire_setup() {
   Setup setup;
   setup.size = 3;
   return setup;
@@ -29,7 +29,7 @@ TEST_CASE("gradients of f32 travel in half the bytes, others as they are") {
   const DType wire = GENERATE(DType::f16, DType::bf16);
   const Averaging averaging = GENERATE(Averaging::mean, Averaging::sum, Averaging::weighted);
   const Model model({{300, DType::f32}, {20, DType::f64}, {77, DType::f32}});
-  CHECK_NOTHROW(run_communicators(three(), "wire", [&](Communicator& communicator, int rank) {
+  CHECK_NOTHROW(run_communicators(wire_setup(), "wire", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), options_of(wire, averaging));
     for (std::size_t step = 0; step < 3; ++step) {
       run_step(buckets, model, step, rank,
@@ -61,7 +61,7 @@ TEST_CASE("gradients of f32 travel in half the bytes, others as they are") {
 TEST_CASE("f16 does not overflow where the result does not") {
   const Averaging averaging = GENERATE(Averaging::mean, Averaging::weighted);
   const Model model = Model::of({100});
-  CHECK_NOTHROW(run_communicators(three(), "range", [&](Communicator& communicator, int rank) {
+  CHECK_NOTHROW(run_communicators(wire_setup(), "range", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(), options_of(DType::f16, averaging));
     buckets.begin_step({.weight = averaging == Averaging::weighted ? 1000.0 + rank : 1.0});
     for (std::size_t j = 0; j < 100; ++j) set_element(buckets.gradient(0), j, 60'000);
@@ -74,7 +74,7 @@ TEST_CASE("f16 does not overflow where the result does not") {
 
 TEST_CASE("a sum over f16 may be larger than f16") {
   const Model model = Model::of({100});
-  CHECK_NOTHROW(run_communicators(three(), "range", [&](Communicator& communicator, int) {
+  CHECK_NOTHROW(run_communicators(wire_setup(), "range", [&](Communicator& communicator, int) {
     GradientBuckets buckets(communicator, model.parameters(),
                             options_of(DType::f16, Averaging::sum));
     buckets.begin_step();
@@ -90,7 +90,7 @@ TEST_CASE("a sum over f16 may be larger than f16") {
 double drift(bool feedback) {
   double worst = 0;
   const Model model = Model::of({64});
-  run_communicators(three(), "feedback", [&](Communicator& communicator, int rank) {
+  run_communicators(wire_setup(), "feedback", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(),
                             options_of(DType::bf16, Averaging::mean, feedback));
     constexpr std::size_t steps = 200;
@@ -123,7 +123,7 @@ TEST_CASE("error feedback gives back what rounding has taken") {
 
 TEST_CASE("a rank of weight 0 keeps what rounding has taken for its next step") {
   const Model model = Model::of({64});
-  CHECK_NOTHROW(run_communicators(three(), "kept", [&](Communicator& communicator, int rank) {
+  CHECK_NOTHROW(run_communicators(wire_setup(), "kept", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters(),
                             options_of(DType::bf16, Averaging::sum, true));
     const auto step = [&](double value, double weight) {
@@ -143,28 +143,30 @@ TEST_CASE("a rank of weight 0 keeps what rounding has taken for its next step") 
 
 TEST_CASE("what rounding has taken stays with its gradient when buckets start in another order") {
   const Model model = Model::of({8, 24, 40});
-  CHECK_NOTHROW(run_communicators(three(), "rebuilt", [&](Communicator& communicator, int rank) {
-    GradientBuckets buckets(communicator, model.parameters(),
-                            options_of(DType::bf16, Averaging::sum, true));
-    const double losses[] = {0.001, 0.002,
-                             0.003};  // of 1: less than half of what bf16 can tell there
-    for (std::size_t step = 0; step < 2; ++step) {
-      buckets.begin_step();
-      for (std::size_t i = 0; i < model.size(); ++i) {
-        const Buffer view = buckets.gradient(i);
-        for (std::size_t j = 0; j < view.count; ++j)
-          set_element(view, j, step == 0 && rank == 0 ? 1 + losses[i] : 0);
-        buckets.ready(i);
-      }
-      buckets.finish();
-      expect(buckets.layout() == step, "another order at another time");
-      for (std::size_t i = 0; i < model.size(); ++i) {
-        const Buffer view = buckets.gradient(i);
-        for (std::size_t j = 0; j < view.count; ++j)
-          expect(std::abs(element_of(view, j) - (step == 0 ? 1 : losses[i])) < 1e-4, "a gradient");
-      }
-    }
-  }));
+  CHECK_NOTHROW(
+      run_communicators(wire_setup(), "rebuilt", [&](Communicator& communicator, int rank) {
+        GradientBuckets buckets(communicator, model.parameters(),
+                                options_of(DType::bf16, Averaging::sum, true));
+        const double losses[] = {0.001, 0.002,
+                                 0.003};  // of 1: less than half of what bf16 can tell there
+        for (std::size_t step = 0; step < 2; ++step) {
+          buckets.begin_step();
+          for (std::size_t i = 0; i < model.size(); ++i) {
+            const Buffer view = buckets.gradient(i);
+            for (std::size_t j = 0; j < view.count; ++j)
+              set_element(view, j, step == 0 && rank == 0 ? 1 + losses[i] : 0);
+            buckets.ready(i);
+          }
+          buckets.finish();
+          expect(buckets.layout() == step, "another order at another time");
+          for (std::size_t i = 0; i < model.size(); ++i) {
+            const Buffer view = buckets.gradient(i);
+            for (std::size_t j = 0; j < view.count; ++j)
+              expect(std::abs(element_of(view, j) - (step == 0 ? 1 : losses[i])) < 1e-4,
+                     "a gradient");
+          }
+        }
+      }));
 }
 
 }  // namespace

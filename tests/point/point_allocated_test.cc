@@ -10,11 +10,11 @@
 namespace rondo::testing {
 namespace {
 
-std::span<std::uint8_t> bytes_of(const Memory& memory) {
+std::span<std::uint8_t> memory_bytes(const Memory& memory) {
   return {static_cast<std::uint8_t*>(memory.data()), memory.bytes()};
 }
 
-Buffer buffer_of(std::span<std::uint8_t> bytes) {
+Buffer bytes_buffer(std::span<std::uint8_t> bytes) {
   return {bytes.data(), bytes.size(), DType::u8};
 }
 
@@ -32,14 +32,14 @@ TEST_CASE("messages from allocated memory arrive, and it may change when the sen
             // At another place each time; every third message comes from ordinary memory, and every
             // second goes there.
             const std::size_t offset = ++number * 4'001 % 900'000;
-            const std::span memory = number % 3 == 0 ? std::span(ordinary) : bytes_of(from);
+            const std::span memory = number % 3 == 0 ? std::span(ordinary) : memory_bytes(from);
             const std::span out = memory.subspan(offset, bytes);
             std::vector<std::uint8_t> there(bytes);
             const std::span in =
-                number % 2 == 0 ? std::span(there) : bytes_of(to).subspan(offset, bytes);
+                number % 2 == 0 ? std::span(there) : memory_bytes(to).subspan(offset, bytes);
             std::ranges::copy(content(rank, next, number, bytes), out.begin());
-            Work receiving = c.receive(buffer_of(in), previous);
-            c.send(buffer_of(out), next).wait();
+            Work receiving = c.receive(bytes_buffer(in), previous);
+            c.send(bytes_buffer(out), next).wait();
             std::ranges::fill(out, std::uint8_t{0x77});
             receiving.wait();
             expect(std::ranges::equal(in, content(previous, rank, number, bytes)), "content");

@@ -14,7 +14,7 @@
 namespace rondo::testing {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using Payload = std::vector<std::byte>;
 
 class PlayedLink final : public transports::Link {
  public:
@@ -45,7 +45,8 @@ struct Bench final : engine::OwnerHost {
   }
   void suspect(engine::Failure failure) override { FAIL(failure.cause); }
 
-  engine::Taken<point::MessageOperation> start(bool sending, Bytes& memory, std::uint32_t tag = 7) {
+  engine::Taken<point::MessageOperation> start(bool sending, Payload& memory,
+                                               std::uint32_t tag = 7) {
     const point::PointTransfer transfer{sending,      1, {tag, 0}, DType::u8, memory.size(),
                                         memory.data()};
     const point::PointCall call{{&transfer, 1}, {}, std::chrono::seconds{2}, ""};
@@ -91,7 +92,7 @@ const std::string late = "not done within 2 s on rank 0: ";
 
 TEST_CASE("a receive whose message is just arriving waits for its sender") {
   Bench bench;
-  Bytes memory(40'000);
+  Payload memory(40'000);
   engine::Taken<point::MessageOperation> receive;
   SECTION("the receive came first") {
     receive = bench.start(false, memory);
@@ -111,7 +112,7 @@ TEST_CASE("a receive whose message is just arriving waits for its sender") {
 
 TEST_CASE("a message that arrives in pieces is named once, with what has come") {
   Bench bench;
-  Bytes memory(point::point_piece_bytes + 1024);
+  Payload memory(point::point_piece_bytes + 1024);
   const auto receive = bench.start(false, memory);
   bench.arrive(point::PointKind::announce, 1, memory.size());
   bench.complete();
@@ -129,7 +130,7 @@ TEST_CASE("a message that arrives in pieces is named once, with what has come") 
 TEST_CASE("a send that the link has taken waits for the peer to read it") {
   Bench bench;
   bench.out.answer = transports::Send::copied;
-  Bytes memory(40'000);
+  Payload memory(40'000);
   const auto send = bench.start(true, memory);
   CHECK(bench.point.advance());
   CHECK(bench.point.late_text(*send) ==
@@ -141,7 +142,7 @@ TEST_CASE("a send that the link has taken waits for the peer to read it") {
 
 TEST_CASE("the oldest call of the lane moves with each of its frames") {
   Bench bench;
-  Bytes large(2 * point::point_piece_bytes), small(100);
+  Payload large(2 * point::point_piece_bytes), small(100);
   const auto receive = bench.start(false, large);
   bench.arrive(point::PointKind::announce, 1, large.size());
   bench.complete();
@@ -165,7 +166,7 @@ TEST_CASE("the oldest call of the lane moves with each of its frames") {
 
 TEST_CASE("a send moves when the link takes a frame, and when it has sent the last one") {
   Bench bench;
-  Bytes large(2 * point::point_piece_bytes);
+  Payload large(2 * point::point_piece_bytes);
   bench.out.answer = transports::Send::full;
   const auto send = bench.start(true, large);
   bench.point.advance();
@@ -191,7 +192,7 @@ TEST_CASE("a send moves when the link takes a frame, and when it has sent the la
 TEST_CASE("the checksum of a payload is computed once, however often the link has no room") {
   Bench bench(true);
   bench.out.answer = transports::Send::full;
-  Bytes first(1000, std::byte{1}), second(1000, std::byte{2});
+  Payload first(1000, std::byte{1}), second(1000, std::byte{2});
   const std::uint32_t of_first = base::crc32c(first), of_second = base::crc32c(second);
   const auto send = bench.start(true, first);
   bench.point.advance();
@@ -212,7 +213,7 @@ TEST_CASE("the checksum of a payload is computed once, however often the link ha
 // Every piece has a checksum of its own.
 TEST_CASE("each piece of a message has the checksum of its bytes") {
   Bench bench(true);
-  Bytes large(2 * point::point_piece_bytes, std::byte{1});
+  Payload large(2 * point::point_piece_bytes, std::byte{1});
   large.back() = std::byte{2};
   const std::span<const std::byte> bytes(large);
   const auto send = bench.start(true, large);

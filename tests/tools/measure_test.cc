@@ -31,7 +31,8 @@ bool written_anew(BenchOptions options) {
   measurement.choose(rondo::DType::f32, rondo::ReduceOp::sum, 0);
   CHECK(measurement.measure(4096, false).wrong == 0);
   // Small integers have no four such bytes in a row.
-  return std::ranges::search_n(measurement.in(), 4, std::byte{0x7f}).empty();
+  const auto in = measurement.in();
+  return std::search_n(in.begin(), in.end(), 4, std::byte{0x7f}) == in.end();
 }
 
 }  // namespace

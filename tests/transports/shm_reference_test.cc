@@ -244,8 +244,8 @@ TEST_CASE("a receiver that halts within a frame by reference does not count it a
 
 TEST_CASE("a frame by reference of a process that is killed still arrives") {
   auto mine = shm::make_shm(options_of(0, 2));
-  const std::size_t bytes = std::size_t{3} << 20;
-  RankProcess other(*mine, [bytes](transports::Transport& theirs) {
+  constexpr std::size_t bytes = std::size_t{3} << 20;
+  RankProcess other(*mine, [](transports::Transport& theirs) {
     const auto memory = theirs.allocate(bytes);
     std::ranges::copy(payload_of(1, bytes), memory->memory().begin());
     const auto until = base::after(base::Clock::now(), patience);

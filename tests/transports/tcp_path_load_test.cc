@@ -25,7 +25,7 @@ struct PlayedLink {
 };
 
 // Two paths, on which never more than `window` bytes are under way in all.
-struct Played {
+struct PlayedLoad {
   std::array<PlayedLink, 2> links;
   std::array<tcp::PathLoad, 2> loads;
   base::TimePoint now{std::chrono::hours{1}};
@@ -55,7 +55,7 @@ struct Played {
 TEST_CASE("paths share pieces as their networks are fast, also when few are under way") {
   const double window = GENERATE(6.0, 12.0, 64.0) * piece;
   const bool swapped = GENERATE(false, true);
-  Played played;
+  PlayedLoad played;
   // The drivers report the same speed for both.
   played.loads = {tcp::PathLoad(10'000), tcp::PathLoad(10'000)};
   played.links[swapped ? 1 : 0].bytes_per_second = 125e6;
@@ -68,7 +68,7 @@ TEST_CASE("paths share pieces as their networks are fast, also when few are unde
 }
 
 TEST_CASE("a path whose rate changes is found out") {
-  Played played;
+  PlayedLoad played;
   played.links[0].bytes_per_second = played.links[1].bytes_per_second = 100e6;
   played.run(milliseconds{500}, 12.0 * piece);
   CHECK(played.share(0) == Approx(0.5).margin(0.05));

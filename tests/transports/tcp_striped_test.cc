@@ -34,13 +34,13 @@ base::Claim claim_of(std::uint32_t connection, std::uint32_t lane = 0) {
           .connection = connection};
 }
 
-void write_all(const base::FileDescriptor& socket, std::span<const std::byte> bytes) {
+void send_all(const base::FileDescriptor& socket, std::span<const std::byte> bytes) {
   REQUIRE(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
           static_cast<ssize_t>(bytes.size()));
 }
 
 template <class Bytes>
-Bytes read_exactly(const base::FileDescriptor& socket) {
+Bytes receive_exactly(const base::FileDescriptor& socket) {
   Bytes bytes{};
   REQUIRE(::recv(socket.get(), bytes.data(), bytes.size(), MSG_WAITALL) ==
           static_cast<ssize_t>(bytes.size()));
@@ -77,9 +77,9 @@ struct Played {
 
   static base::Verdict shake(const base::FileDescriptor& socket, const base::Claim& claim) {
     base::Initiator initiator(claim, 0, "");
-    write_all(socket, initiator.hello());
-    write_all(socket, initiator.answer(read_exactly<base::ChallengeBytes>(socket)));
-    return base::Initiator::read_verdict(read_exactly<base::VerdictBytes>(socket));
+    send_all(socket, initiator.hello());
+    send_all(socket, initiator.answer(receive_exactly<base::ChallengeBytes>(socket)));
+    return base::Initiator::read_verdict(receive_exactly<base::VerdictBytes>(socket));
   }
 
   // Sends piece `index` of frame `number`, as the frame `sequence` of the link.
@@ -87,8 +87,8 @@ struct Played {
              std::size_t bytes) {
     const transports::Blob payload = payload_of(number, bytes);
     const tcp::PiecePlace place = tcp::place_of(index, bytes);
-    write_all(sockets[path], tcp::encode(tcp::Piece{sequence, index, header_of(number)}));
-    write_all(sockets[path], std::span(payload).subspan(place.offset, place.bytes));
+    send_all(sockets[path], tcp::encode(tcp::Piece{sequence, index, header_of(number)}));
+    send_all(sockets[path], std::span(payload).subspan(place.offset, place.bytes));
   }
 
   template <class Done>
@@ -149,7 +149,7 @@ TEST_CASE("damaged pieces end the link") {
   std::string wanted;
   played.piece(0, 0, 1, 7, bytes);
   SECTION("no piece") {
-    write_all(played.sockets[1], tcp::PiecePrefix{});
+    send_all(played.sockets[1], tcp::PiecePrefix{});
     wanted = "it is no piece of a frame";
   }
   SECTION("twice") {
@@ -157,19 +157,19 @@ TEST_CASE("damaged pieces end the link") {
     wanted = "it has come before";
   }
   SECTION("behind the end") {
-    write_all(played.sockets[1], tcp::encode(tcp::Piece{0, 3, header_of(7)}));
+    send_all(played.sockets[1], tcp::encode(tcp::Piece{0, 3, header_of(7)}));
     wanted = "it lies behind the end of its frame";
   }
   SECTION("far behind the end") {
-    write_all(played.sockets[1], tcp::encode(tcp::Piece{0, 0xffffffffu, header_of(7)}));
+    send_all(played.sockets[1], tcp::encode(tcp::Piece{0, 0xffffffffu, header_of(7)}));
     wanted = "it lies behind the end of its frame";
   }
   SECTION("of another frame") {
-    write_all(played.sockets[1], tcp::encode(tcp::Piece{0, 2, header_of(8)}));
+    send_all(played.sockets[1], tcp::encode(tcp::Piece{0, 2, header_of(8)}));
     wanted = "the pieces of one frame have different headers";
   }
   SECTION("of a frame that cannot be") {
-    write_all(played.sockets[1], tcp::encode(tcp::Piece{~std::uint64_t{0}, 0, header_of(7)}));
+    send_all(played.sockets[1], tcp::encode(tcp::Piece{~std::uint64_t{0}, 0, header_of(7)}));
     wanted = "it belongs to a frame that cannot be under way";
   }
   REQUIRE(played.breaks());
@@ -194,7 +194,7 @@ TEST_CASE("a path is broken: it is named") {
     CHECK(played.what() == "path 2 of 2, 127.0.0.1 -> 127.0.0.1 (lo): connection reset by peer");
   }
   SECTION("closed within a piece") {
-    write_all(played.sockets[1], tcp::encode(tcp::Piece{0, 1, header_of(7)}));
+    send_all(played.sockets[1], tcp::encode(tcp::Piece{0, 1, header_of(7)}));
     played.sockets[1].reset();
     REQUIRE(played.breaks());
     CHECK(played.what() ==

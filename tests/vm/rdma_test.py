@@ -27,7 +27,7 @@ from guest import Guest, GuestError, two_guests
 from image import Image, Unable, build
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
-PROGRAMS = ["tools/rondo"]  # of the build folder, for the guests
+PROGRAMS = ["tools/rondo", "tests/table/test_table", "tests/issues/test_issues"]  # of the build folder, for the guests
 PERFTEST_PORT = 18515
 
 
@@ -87,9 +87,17 @@ def all_reduce(output: str) -> dict[str, float]:
 
 
 def rondo(name: str, ranks: int = 2, transport: str = "rdma", settings: str = "", **options) -> Case:
-    """All-reduces of many sizes, each checked, between ranks of one guest."""
+    """All-reduces of many sizes, each checked, between ranks of one guest. Ranks talk from each device
+    to itself, so nothing goes over the cable."""
     return Case(f"rondo: all_reduce over {transport}, {name}", [f"{settings} {BENCH} --ranks {ranks} --transport {transport}"], figures=all_reduce,
                 seconds=60, **options)
+
+
+def over_cable(name: str, impaired: str) -> Case:
+    """The same between rxe0 and rxe1: over the cable, which is impaired."""
+    scripts = [f"RONDO_RDMA_DEVICES=rxe{number} rank {number} {BENCH} --transport rdma" for number in range(2)]
+    scripts[0] = f"impair d0 {impaired} && impair d1 {impaired} && {scripts[0]}"
+    return Case(f"rondo: all_reduce over rdma, {name}", scripts, figures=all_reduce, seconds=60)
 
 
 def between_hosts(name: str, transport: str = "rdma", before: str = "") -> Case:
@@ -97,23 +105,34 @@ def between_hosts(name: str, transport: str = "rdma", before: str = "") -> Case:
                 hosts=2, seconds=60, figures=all_reduce)
 
 
-def fault(name: str, act: str, message: str, seconds: float = 5) -> Case:
+def fault(name: str, act: str, message: str, seconds: float = 5, settings: str = "") -> Case:
     """Something happens to two ranks in the middle of their work. Both must end, and say what
     happened, within `seconds`."""
-    endless = "rondo bench --ranks 2 --transport rdma -b 256K -e 256K -n 1000000 --no-ceiling -c 0"
     script = f"""
-{endless} >/tmp/fault.log 2>&1 &
+now() {{ cut -d' ' -f1 /proc/uptime; }}
+{settings} rondo bench --ranks 2 --transport rdma -b 256K -e 256K -n 1000000 --no-ceiling -c 0 >/tmp/fault.log 2>&1 &
 job=$!
 for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
   sleep 1
   [ "$(pidof rondo | wc -w)" -ge 3 ] && [ "$second" -ge 4 ] && break
 done
+began=$(now)
 {act}
 ( sleep {seconds:g}; kill -9 $(pidof rondo) 2>/dev/null ) &
 wait $job && exit 90
+echo "ended after $(echo "$(now) $began" | awk '{{ print $1 - $2 }}') s"
 cat /tmp/fault.log
 grep -q "{message}" /tmp/fault.log"""
-    return Case(f"fault: {name}", [script], seconds=60)
+    return Case(f"fault: {name}", [script], seconds=60, figures=time_to_end)
+
+
+def time_to_end(output: str) -> dict[str, float]:
+    return {"seconds_to_end": float(re.search(r"ended after ([\d.]+) s", output)[1])}
+
+
+def hidden(name: str, program: str, case: str, settings: str = "") -> Case:
+    """Hidden cases of a test program, which need a device."""
+    return Case(name, [f"{settings} {program} '{case}'"], seconds=120)
 
 
 BENCH = "rondo bench -b 8 -e 1M -f 64 -n 10 --no-ceiling"
@@ -135,7 +154,12 @@ CASES = [
     rondo("2 ranks without grants", settings="RONDO_RDMA_GRANTS=0"),
     rondo("2 ranks, one device", settings="RONDO_RDMA_DEVICES=rxe0"),
     rondo("2 ranks, two queue pairs a port", settings="RONDO_CONNECTIONS=2"),
+    over_cable("0.1 % of the packets lost", "loss 0.1%"),
+    over_cable("packets delayed by 2 ms", "delay 2ms"),
+    hidden("table of collectives, 2 to 8 ranks", "test_table", "table: rdma", settings="RONDO_TEST_EFFORT=1"),
+    hidden("descriptors", "test_issues", "a communicator over rdma takes the descriptors that are told"),
     fault("a rank is killed", "kill -9 $(pidof rondo | cut -d' ' -f1)", "lost rank"),
+    fault("a rank is stopped", "kill -STOP $(pidof rondo | cut -d' ' -f1)", "deadline", 20, settings="RONDO_DEADLINE=3"),
     fault("the link goes down", "ip link set d0 down", "the port is down\\|on queue pair [0-9]*, rxe0:1"),
     perftest("write 64 KiB, two hosts", "ib_write_bw", 1 << 16, 100, client="rxe0", hosts=2),
     perftest("write latency 8 B, two hosts", "ib_write_lat", 8, 100, client="rxe0", hosts=2),

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transports/connect/keepalive.h"
 
-#include <linux/tcp.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+
+#include "transports/connect/tcp_state.h"
 
 namespace rondo::connect {
 namespace {
@@ -14,9 +16,9 @@ namespace {
 constexpr unsigned unanswered_probes = 3;
 
 // Data waits, but none is in flight: the peer's receive window is closed, and the kernel probes it.
-bool is_stalled(const tcp_info& info) {
-  return info.tcpi_unacked == 0 && info.tcpi_notsent_bytes > 0 &&
-         info.tcpi_probes < unanswered_probes;
+bool is_stalled(const TcpState& state) {
+  return state.segments_in_flight == 0 && state.unsent_bytes > 0 &&
+         state.unanswered_probes < unanswered_probes;
 }
 
 void set_timeout(int socket, milliseconds timeout) {
@@ -39,14 +41,13 @@ void Keepalive::forget(int socket) {
 bool Keepalive::look(base::TimePoint now) {
   const std::lock_guard lock(mutex_);
   for (Watched& one : watched_) {
-    tcp_info info{};
-    socklen_t length = sizeof info;
-    if (::getsockopt(one.socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) continue;
-    if (is_stalled(info)) {
+    const auto state = read_tcp_state(one.socket);
+    if (!state) continue;
+    if (is_stalled(*state)) {
       // The kernel counts from its first probe, which cannot be older than the last look.
       if (!one.stalled_since) one.stalled_since = now - interval();
       set_timeout(one.socket, std::chrono::ceil<milliseconds>(now - *one.stalled_since) + timeout_);
-    } else if (one.stalled_since && info.tcpi_notsent_bytes == 0) {
+    } else if (one.stalled_since && state->unsent_bytes == 0) {
       one.stalled_since.reset();
       set_timeout(one.socket, timeout_);
     }

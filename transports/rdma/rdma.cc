@@ -5,20 +5,16 @@
 // driver is busy, 50 times a second.
 #include "transports/rdma/rdma.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <optional>
 #include <system_error>
@@ -32,10 +28,12 @@
 #include "transports/rdma/absent.h"
 #include "transports/rdma/address.h"
 #include "transports/rdma/completions.h"
+#include "transports/rdma/context.h"
+#include "transports/rdma/device_events.h"
 #include "transports/rdma/devices.h"
-#include "transports/rdma/failures.h"
 #include "transports/rdma/link.h"
 #include "transports/rdma/regions.h"
+#include "transports/rdma/room.h"
 #include "transports/rdma/send_pool.h"
 
 namespace rondo::rdma {
@@ -47,54 +45,7 @@ constexpr milliseconds look_interval{20};
 constexpr milliseconds flush_limit{2000};
 constexpr milliseconds flush_look{10};
 
-// Slots are this large, or smaller where a rank may lock little memory.
-constexpr std::array<std::uint32_t, 3> slot_sizes = {64u << 10, 32u << 10, 16u << 10};
-
-// Twice what the largest small frame needs, or more: a receiver tells of consumed slots when they
-// are half of all, and a small frame must find room at once.
-constexpr std::uint32_t slot_count(transports::Lane lane, std::uint32_t slot_bytes) noexcept {
-  const std::uint32_t least = lane == transports::Lane::bulk ? 8 : 4;
-  return std::max(least, static_cast<std::uint32_t>(2 * transports::eager_bytes / slot_bytes));
-}
-
-// True when this process may lock as much memory as it likes, whatever its limit is.
-bool may_lock_all() {
-  constexpr unsigned ipc_lock = 14;
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("CapEff:"))
-      return (std::strtoull(line.c_str() + 7, nullptr, 16) >> ipc_lock & 1) != 0;
-  return ::geteuid() == 0;
-}
-
-// What this process may lock; no value: as much as it likes.
-std::optional<std::uint64_t> lockable_bytes() {
-  rlimit limit{};
-  if (may_lock_all() || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-    return std::nullopt;
-  return limit.rlim_cur;
-}
-
-// Every device counts what is registered with it.
-std::uint64_t needed_bytes(int ranks, std::uint32_t slot_bytes, std::size_t devices) noexcept {
-  std::uint64_t slots = 0;
-  for (const transports::Lane lane : transports::link_lanes) slots += slot_count(lane, slot_bytes);
-  const std::uint64_t link = slots * (slot_bytes + slot_head_bytes) +
-                             transports::link_lane_count * Path::receive_depth * control_bytes;
-  return devices * (SendPool::bytes + static_cast<std::uint64_t>(std::max(0, ranks - 1)) * link);
-}
-
-// Enough for every request of every path that a device may have: one for each urgent link, and one
-// for each pair of ports and wanted connection for the others.
-std::size_t completion_entries(const Devices& devices, std::size_t device,
-                               const Options& options) noexcept {
-  const auto ports =
-      static_cast<std::size_t>(std::ranges::count(devices.ports(), device, &Port::device_index));
-  const std::size_t wide = std::min(most_paths, ports * options.connections);
-  const auto peers = static_cast<std::size_t>(std::max(options.size - 1, 1));
-  return peers * (2 * wide + 1) * (Path::send_depth + Path::receive_depth);
-}
-
+// Memory of the program.
 class RegisteredMemory final : public transports::Registration {
  public:
   RegisteredMemory(std::shared_ptr<Context> context, std::span<std::byte> memory)
@@ -145,14 +96,12 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
 
   std::vector<PortPair> pairs(int peer) const;
   std::size_t paths_between(const Address& peer, std::size_t pair_count) const noexcept;
-  void fit_slots();
   void watch(int descriptor, std::uint32_t events, std::uint64_t which);
-  void watch_device(std::size_t index);
   void adopt();
   bool poll_completions();
   void look();
   bool look_due() noexcept;
-  void read_events(std::size_t device);
+  void hear_of_devices();
   void flush_links();
 
   const Options options_;
@@ -161,7 +110,8 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   base::FileDescriptor epoll_;
   SendPool pool_;
   RegionCache regions_;
-  std::uint32_t slot_bytes_ = slot_sizes.front();
+  const std::uint32_t slot_bytes_;
+  DeviceEvents::Listener events_;
   std::vector<std::unique_ptr<Completions>> completions_;  // by device
   connect::Connections connections_;
   Address own_;
@@ -183,6 +133,7 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
 // In the epoll set: a link's place in links_, or one of these and the number of a device.
 constexpr std::uint64_t channel_descriptor = std::uint64_t{1} << 61,
                         other_descriptor = std::uint64_t{1} << 62,
+                        events_descriptor = other_descriptor | 1,
                         device_descriptor = std::uint64_t{1} << 63;
 
 base::FileDescriptor make_epoll() {
@@ -198,36 +149,23 @@ Rdma::Rdma(const Options& options, std::shared_ptr<Context> context)
       epoll_(make_epoll()),
       pool_(context_->devices),
       regions_(context_->regions),
+      slot_bytes_(fitting_slot_bytes(options.size, context_->devices->all().size())),
+      events_(context_->events),
       connections_(options, options.connections),
       peers_(static_cast<std::size_t>(options.size)),
       links_(static_cast<std::size_t>(options.size) * transports::link_lane_count) {
-  fit_slots();
   const auto& all = context_->devices->all();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    completions_.push_back(
-        std::make_unique<Completions>(*all[i], completion_entries(*context_->devices, i, options)));
-    watch_device(i);
+    completions_.push_back(std::make_unique<Completions>(
+        *all[i], completion_entries(*context_->devices, i, options.size, options.connections)));
+    watch(context_->events.descriptor_of(i), EPOLLIN, device_descriptor | i);
+    watch(completions_[i]->descriptor(), EPOLLIN, channel_descriptor | i);
   }
+  watch(events_.descriptor(), EPOLLIN, events_descriptor);
   watch(connections_.descriptor(), EPOLLIN | EPOLLET, other_descriptor);
   for (const Port& port : context_->devices->ports())
     if (own_.ports.size() < most_ports) own_.ports.push_back(to_address(port));
   own_.connections = connections_.address();
-}
-
-// Makes slots smaller where little memory may be locked. Throws Error(system) when that is not
-// enough.
-void Rdma::fit_slots() {
-  const auto most = lockable_bytes();
-  if (!most) return;
-  std::uint64_t needed = 0;
-  for (const std::uint32_t size : slot_sizes) {
-    slot_bytes_ = size;
-    needed = needed_bytes(options_.size, size, context_->devices->all().size());
-    if (needed <= *most) return;
-  }
-  throw Error(Errc::system,
-              fmt::format("{} ranks need {} of locked memory: {}", options_.size,
-                          base::describe_bytes(needed), describe_refusal(ENOMEM, needed)));
 }
 
 Rdma::~Rdma() {
@@ -243,15 +181,6 @@ void Rdma::watch(int descriptor, std::uint32_t events, std::uint64_t which) {
   event.data.u64 = which;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) != 0)
     throw Error(Errc::system, fmt::format("epoll_ctl: {}", base::describe_errno(errno)));
-}
-
-void Rdma::watch_device(std::size_t index) {
-  const int events = completions_[index]->device().context()->async_fd;
-  const int flags = ::fcntl(events, F_GETFL);
-  if (flags < 0 || ::fcntl(events, F_SETFL, flags | O_NONBLOCK) != 0)
-    throw Error(Errc::system, fmt::format("fcntl: {}", base::describe_errno(errno)));
-  watch(events, EPOLLIN, device_descriptor | index);
-  watch(completions_[index]->descriptor(), EPOLLIN, channel_descriptor | index);
 }
 
 void Rdma::watch(RdmaLink& link, int socket) {
@@ -391,6 +320,7 @@ void Rdma::halt() noexcept {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, queue->descriptor(), nullptr);
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, queue->device().context()->async_fd, nullptr);
   }
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, events_.descriptor(), nullptr);
 }
 
 void Rdma::adopt() {
@@ -439,10 +369,13 @@ void Rdma::look() {
     count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
     for (int i = 0; i < count; ++i) {
       const std::uint64_t which = events[static_cast<std::size_t>(i)].data.u64;
-      if ((which & device_descriptor) != 0)
-        read_events(static_cast<std::size_t>(which & ~device_descriptor));
-      else if ((which & channel_descriptor) != 0)
+      if ((which & device_descriptor) != 0) {
+        context_->events.read(static_cast<std::size_t>(which & ~device_descriptor));
+        hear_of_devices();
+      } else if ((which & channel_descriptor) != 0)
         completions_[static_cast<std::size_t>(which & ~channel_descriptor)]->take_event();
+      else if (which == events_descriptor)
+        hear_of_devices();
       else if (which != other_descriptor && links_[which])
         links_[which]->flag();
     }
@@ -459,27 +392,15 @@ bool Rdma::look_due() noexcept {
   return true;
 }
 
-void Rdma::read_events(std::size_t device) {
-  Device& one = completions_[device]->device();
-  ibv_async_event event{};
-  while (one.verbs().get_async_event(one.context(), &event) == 0) {
-    const bool of_port = event.event_type == IBV_EVENT_PORT_ERR;
-    const std::string what = describe_event(event.event_type);
-    const auto port = static_cast<std::uint8_t>(of_port ? event.element.port_num : 0);
-    const bool of_queue_pair = event.event_type == IBV_EVENT_QP_FATAL ||
-                               event.event_type == IBV_EVENT_QP_REQ_ERR ||
-                               event.event_type == IBV_EVENT_QP_ACCESS_ERR;
-    const std::uint32_t number = of_queue_pair ? event.element.qp->qp_num : 0;
-    one.verbs().ack_async_event(&event);
-    if (what.empty()) continue;
+void Rdma::hear_of_devices() {
+  for (const DeviceEvent& event : events_.take())
     for (const auto& link : links_) {
       if (!link) continue;
-      if (of_queue_pair)
-        link->queue_pair_failed(device, number, what);
+      if (event.queue_pair != 0)
+        link->queue_pair_failed(event.device, event.queue_pair, event.what);
       else
-        link->port_failed(device, port, what);
+        link->port_failed(event.device, event.port, event.what);
     }
-  }
 }
 
 bool Rdma::progress(transports::Sink& sink) {
@@ -535,9 +456,8 @@ Shared::~Shared() = default;
 
 void Shared::open(const Options& options, std::shared_ptr<Verbs> verbs) {
   verbs->fork_init();
-  context_ = std::make_shared<Context>();
-  context_->devices =
-      std::make_shared<Devices>(std::move(verbs), DeviceChoice{options.devices, options.gid_index});
+  context_ = std::make_shared<Context>(std::make_shared<Devices>(
+      std::move(verbs), DeviceChoice{options.devices, options.gid_index}));
   obstacle_ = context_->devices->obstacle();
   has_device_ = !context_->devices->reports().empty();
 }

@@ -85,10 +85,4 @@ class RegionCache {
   std::vector<Regions::Entry> entries_;
 };
 
-// What communicators that were split from one another share: the devices and the registered memory.
-struct Context {
-  std::shared_ptr<Devices> devices;
-  Regions regions;
-};
-
 }  // namespace rondo::rdma

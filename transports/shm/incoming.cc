@@ -13,7 +13,7 @@ namespace {
 
 // The most bytes that one link delivers in one call of progress(), so that no link starves another.
 constexpr std::size_t bytes_at_once = std::size_t{256} << 10;
-constexpr std::size_t piece_bytes = std::size_t{64} << 10;
+constexpr std::size_t read_piece_bytes = std::size_t{64} << 10;
 // This rank tells the peer what it has consumed in steps of a quarter of the ring. So a small frame
 // does not make the peer read this rank's cache line again. Such a step is less than the room that
 // the largest small frame leaves free, so no peer waits for room that nobody has told it of.
@@ -111,8 +111,8 @@ bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
   std::uint64_t come = produced_ - consumed_;
   if (come == 0) come = available();
   const std::size_t place = consumed_ % ring_bytes_;
-  const std::size_t bytes = std::min(
-      {frames_.left(), budget_, ring_bytes_ - place, piece_bytes, static_cast<std::size_t>(come)});
+  const std::size_t bytes = std::min({frames_.left(), budget_, ring_bytes_ - place,
+                                      read_piece_bytes, static_cast<std::size_t>(come)});
   if (bytes == 0) return false;
   const std::size_t taken = frames_.take(link, sink, {ring_ + place, bytes});
   consumed_ += taken;
@@ -128,7 +128,7 @@ bool ShmIncoming::deliver(transports::Sink& sink, transports::Link& link) {
 // there can have written over them. The peer waits for the end of such a frame, so this rank tells
 // it at once.
 bool ShmIncoming::deliver_referenced(transports::Sink& sink, transports::Link& link) {
-  const std::size_t bytes = std::min({referenced_.size(), budget_, piece_bytes});
+  const std::size_t bytes = std::min({referenced_.size(), budget_, read_piece_bytes});
   if (bytes == 0) return false;
   const std::size_t taken = frames_.take(link, sink, referenced_.first(bytes));
   if (frames_.closed()) return false;

@@ -11,7 +11,7 @@ namespace {
 
 // A large payload is copied in parts of this size, so that the peer can read one part while the
 // next is copied.
-constexpr std::size_t piece_bytes = std::size_t{32} << 10;
+constexpr std::size_t written_piece_bytes = std::size_t{32} << 10;
 // A large frame is begun when there is room for this many bytes of its payload.
 constexpr std::size_t worth_beginning = std::size_t{16} << 10;
 
@@ -78,7 +78,8 @@ bool ShmOutgoing::put() {
     const std::size_t place = produced_ % ring_bytes_;
     const std::size_t free =
         static_cast<std::size_t>(ring_bytes_ - (produced_ - consumed_)) / ring_unit * ring_unit;
-    const std::size_t bytes = std::min({payload_.size(), free, ring_bytes_ - place, piece_bytes});
+    const std::size_t bytes =
+        std::min({payload_.size(), free, ring_bytes_ - place, written_piece_bytes});
     if (bytes == 0) {
       if (room() == 0) break;
       continue;

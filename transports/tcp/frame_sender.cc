@@ -12,7 +12,7 @@ namespace rondo::tcp {
 namespace {
 
 // Up to this size a copy into one buffer costs less than a list of buffers for the kernel.
-constexpr std::size_t one_piece = 4096 + transports::frame_header_bytes + 2 * base::tag_bytes;
+constexpr std::size_t gathered_bytes = 4096 + transports::frame_header_bytes + 2 * base::tag_bytes;
 
 std::span<const std::byte> drop(std::span<const std::byte> part, std::size_t& bytes) noexcept {
   const std::size_t here = std::min(part.size(), bytes);
@@ -31,8 +31,8 @@ ssize_t FrameSender::write(Parts parts, std::size_t already) noexcept {
     while (result < 0 && errno == EINTR);
     return result;
   }
-  if (parts.bytes() <= one_piece) {
-    std::array<std::byte, one_piece> piece;
+  if (parts.bytes() <= gathered_bytes) {
+    std::array<std::byte, gathered_bytes> piece;
     std::byte* end = piece.data();
     for (const auto part : {parts.head, parts.payload, parts.tail})
       if (!part.empty()) end = std::copy(part.begin(), part.end(), end);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a rank says when a device cannot be used, and when a device or a peer fails.
+#include <poll.h>
 #include <rondo/error.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "conformance.h"
 #include "rdma_helpers.h"
 #include "transports/rdma/address.h"
+#include "transports/rdma/context.h"
 #include "transports/rdma/devices.h"
 #include "transports/rdma/messages.h"
 
@@ -168,6 +170,32 @@ TEST_CASE("rdma: a peer that vanishes is named with both ends") {
   const std::string cause = ranks.cause(0);
   contains(cause, "does not answer (transport retries exceeded)");
   contains(cause, "mlx5_0:1 GID 3 10.0.0.1 -> mlx5_0:1 GID 3 10.0.0.2, RoCE v2 (IPv4), MTU 4096");
+}
+
+TEST_CASE("rdma: what a device reports once reaches all communicators that share it") {
+  FakeFabric fabric(roce_hosts(1, 1), {}, 1);
+  const rdma::Shared shared(rdma::Options{}, fabric.verbs(0));
+  rdma::DeviceEvents& events = shared.context()->events;
+  rdma::DeviceEvents::Listener one(events), other(events);
+  const auto readable = [](int descriptor) {
+    pollfd waited{descriptor, POLLIN, 0};
+    return ::poll(&waited, 1, 0) == 1;
+  };
+  CHECK_FALSE(readable(one.descriptor()));
+  fabric.cut(0);
+  REQUIRE(readable(events.descriptor_of(0)));
+  events.read(0);
+  CHECK_FALSE(readable(events.descriptor_of(0)));
+  for (rdma::DeviceEvents::Listener* const listener : {&one, &other}) {
+    CHECK(readable(listener->descriptor()));
+    const auto heard = listener->take();
+    REQUIRE(heard.size() == 1);
+    CHECK(heard[0].device == 0);
+    CHECK(heard[0].port == 1);
+    CHECK(heard[0].what == "the port is down");
+    CHECK_FALSE(readable(listener->descriptor()));
+    CHECK(listener->take().empty());
+  }
 }
 
 TEST_CASE("rdma: a port that goes down ends its links at once") {

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+namespace rondo::connect {
+
+// What the kernel says of a TCP connection (TCP_INFO). What an older kernel does not say is 0.
+struct TcpState {
+  std::chrono::microseconds round_trip{};
+  std::chrono::microseconds least_round_trip{};
+  std::chrono::microseconds busy{};  // with something to send
+  std::uint64_t acknowledged_bytes = 0;
+  std::uint32_t unsent_bytes = 0;
+  std::uint32_t segments_in_flight = 0;
+  unsigned unanswered_probes = 0;
+};
+
+// No value: the kernel does not say.
+std::optional<TcpState> read_tcp_state(int socket) noexcept;
+
+}  // namespace rondo::connect
