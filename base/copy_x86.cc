@@ -10,8 +10,8 @@ namespace rondo::base {
 namespace {
 
 constexpr std::size_t vector_bytes = sizeof(__m256i), vectors = 4;
-constexpr std::size_t block_bytes = vectors * vector_bytes;
-static_assert(least_long_copy >= 2 * block_bytes);
+constexpr std::size_t copy_block_bytes = vectors * vector_bytes;
+static_assert(least_long_copy >= 2 * copy_block_bytes);
 
 struct Block {
   __m256i part[vectors];
@@ -42,9 +42,9 @@ bool has_vector_copy() noexcept {
                                              std::size_t bytes) noexcept {
   store(to, load(from));
   const std::size_t begin = vector_bytes - reinterpret_cast<std::uintptr_t>(to) % vector_bytes;
-  for (std::size_t at = begin; at < bytes - block_bytes; at += block_bytes)
+  for (std::size_t at = begin; at < bytes - copy_block_bytes; at += copy_block_bytes)
     store(to + at, load(from + at));
-  store(to + bytes - block_bytes, load(from + bytes - block_bytes));
+  store(to + bytes - copy_block_bytes, load(from + bytes - copy_block_bytes));
 }
 
 }  // namespace rondo::base

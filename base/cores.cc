@@ -27,7 +27,7 @@
 namespace rondo::base {
 namespace {
 
-constexpr std::size_t word_bits = 8 * sizeof(unsigned long);
+constexpr std::size_t mask_word_bits = 8 * sizeof(unsigned long);
 
 // A hierarchy of control groups: where it is mounted, and the group of this process below that.
 struct Hierarchy {
@@ -210,19 +210,19 @@ std::optional<CpuQuota> read_cpu_quota(const std::string& root) {
 std::vector<unsigned long> kernel_mask(const ProcessorSet& processors) {
   std::vector<unsigned long> words;
   if (processors.none()) return words;
-  words.resize(most_processors / word_bits);
+  words.resize(most_processors / mask_word_bits);
   for (std::size_t i = 0; i < most_processors; ++i)
-    if (processors[i]) words[i / word_bits] |= 1UL << (i % word_bits);
+    if (processors[i]) words[i / mask_word_bits] |= 1UL << (i % mask_word_bits);
   return words;
 }
 
 ProcessorSet affinity_mask() {
-  std::array<unsigned long, most_processors / word_bits> words{};
+  std::array<unsigned long, most_processors / mask_word_bits> words{};
   ProcessorSet mask;
   if (::sched_getaffinity(0, sizeof words, reinterpret_cast<cpu_set_t*>(words.data())) != 0)
     return online_processors({});
   for (std::size_t i = 0; i < most_processors; ++i)
-    if ((words[i / word_bits] >> (i % word_bits) & 1) != 0) mask.set(i);
+    if ((words[i / mask_word_bits] >> (i % mask_word_bits) & 1) != 0) mask.set(i);
   return mask;
 }
 

@@ -21,7 +21,7 @@ namespace rondo {
 
 namespace {
 
-constexpr int most_ranks = 1'000'000;
+constexpr int most_simulated_ranks = 1'000'000;
 constexpr double longest_time = 1e3, highest_rate = 1e15, most_factor = 1e6;
 
 void require_number(std::string_view name, double value, double least, double most) {
@@ -31,10 +31,10 @@ void require_number(std::string_view name, double value, double least, double mo
 }
 
 void check_hosts(const SimulatedHosts& h) {
-  lib::require_between("hosts", h.hosts, 1, most_ranks);
-  lib::require_between("ranks per host", h.ranks_per_host, 1, most_ranks / h.hosts);
-  lib::require_between("cores per host", h.cores_per_host, 0, most_ranks);
-  lib::require_between("cores", h.cores, 0, most_ranks);
+  lib::require_between("hosts", h.hosts, 1, most_simulated_ranks);
+  lib::require_between("ranks per host", h.ranks_per_host, 1, most_simulated_ranks / h.hosts);
+  lib::require_between("cores per host", h.cores_per_host, 0, most_simulated_ranks);
+  lib::require_between("cores", h.cores, 0, most_simulated_ranks);
   require_number("link latency", h.link_latency_s, 0, longest_time);
   require_number("host latency", h.host_latency_s, 0, longest_time);
   require_number("link rate", h.link_bytes_per_s, 1, highest_rate);
@@ -114,7 +114,7 @@ Simulation simulate_plan(const SimulationQuery& query) {
   check_stragglers(query.stragglers, query.hosts);
   const int ranks = query.hosts.hosts * query.hosts.ranks_per_host;
   lib::require_between("root", query.root, 0, ranks - 1);
-  lib::require_between("depth", query.depth, 0, most_ranks);
+  lib::require_between("depth", query.depth, 0, most_simulated_ranks);
   lib::require_between("bytes",
                        static_cast<std::int64_t>(std::min<std::uint64_t>(query.bytes, INT64_MAX)),
                        0, std::int64_t{1} << 50);

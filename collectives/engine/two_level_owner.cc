@@ -10,7 +10,7 @@ namespace rondo::engine {
 
 namespace {
 
-constexpr int steps_in_a_row = 4;
+constexpr int host_steps_in_a_row = 4;
 
 std::span<const int> ranks_beside(int rank, const schedules::Hosts& hosts) {
   return hosts.on(hosts.host(rank));
@@ -71,7 +71,7 @@ TwoLevelOwner::Outcome TwoLevelOwner::run(Which which) {
   using Step = direct::DirectLane::Step;
   Stage& stage = stages_[which];
   Outcome outcome = Outcome::nothing;
-  for (int i = 0; i < steps_in_a_row; ++i) {
+  for (int i = 0; i < host_steps_in_a_row; ++i) {
     if (stage.lane.idle() && !begin_part(which)) break;
     const Step step = stage.lane.advance();
     if (step == Step::none) break;

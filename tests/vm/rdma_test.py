@@ -27,7 +27,8 @@ from guest import Guest, GuestError, two_guests
 from image import Image, Unable, build
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
-PROGRAMS = ["tools/rondo", "tests/table/test_table", "tests/issues/test_issues"]  # of the build folder, for the guests
+PROGRAMS = ["tools/rondo", "tests/table/test_table", "tests/issues/test_issues",
+            "tests/hot_path/test_hot_path"]  # of the build folder, for the guests
 PERFTEST_PORT = 18515
 
 
@@ -158,6 +159,7 @@ CASES = [
     over_cable("packets delayed by 2 ms", "delay 2ms"),
     hidden("table of collectives, 2 to 8 ranks", "test_table", "table: rdma", settings="RONDO_TEST_EFFORT=1"),
     hidden("descriptors", "test_issues", "a communicator over rdma takes the descriptors that are told"),
+    hidden("nothing is allocated", "test_hot_path", "nothing is allocated over rdma after the first operation of a shape"),
     fault("a rank is killed", "kill -9 $(pidof rondo | cut -d' ' -f1)", "lost rank"),
     fault("a rank is stopped", "kill -STOP $(pidof rondo | cut -d' ' -f1)", "deadline", 20, settings="RONDO_DEADLINE=3"),
     fault("the link goes down", "ip link set d0 down", "the port is down\\|on queue pair [0-9]*, rxe0:1"),
