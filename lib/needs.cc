@@ -16,7 +16,6 @@
 #include "base/log.h"
 #include "lib/reachability.h"
 #include "lib/settings.h"
-#include "transports/rdma/rdma.h"
 
 namespace rondo::lib {
 namespace {
@@ -143,7 +142,7 @@ void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& 
   shape.shm = allowed("shm");
   shape.tcp = allowed("tcp");
   shape.connections = std::max(1, options.connections);
-  if (allowed("rdma")) shape.rdma_devices = static_cast<int>(rdma::count_devices());
+  if (allowed("rdma")) shape.rdma_devices = static_cast<int>(count_rdma_devices());
   const std::size_t necessary = descriptors_of(shape).join;
   // Nobody knows yet which ranks share this host. So the descriptors for all of them are wanted,
   // not necessary.
@@ -187,7 +186,7 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   shape.tcp = allows(options, "tcp");
   shape.connections = options.connections;
   shape.shm_peers = shape.shm ? ranks_on_host - 1 : 0;
-  if (allows(options, "rdma")) shape.rdma_devices = static_cast<int>(rdma::count_devices());
+  if (allows(options, "rdma")) shape.rdma_devices = static_cast<int>(lib::count_rdma_devices());
   const bool rdma = shape.rdma_devices > 0;
   // Whether devices reach a rank shows only when all have joined: they are taken to.
   (rdma ? shape.rdma_peers : shape.tcp_peers) = shape.tcp || rdma ? ranks - 1 - shape.shm_peers : 0;

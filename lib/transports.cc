@@ -125,6 +125,10 @@ std::vector<RdmaPortInfo> describe_rdma_ports(const Options& options) {
   return rdma::report(options.rdma_devices, options.rdma_gid_index).ports;
 }
 
+std::size_t count_rdma_devices() {
+  return rdma::count_devices();
+}
+
 std::size_t shared_segment_bytes(int ranks_on_host) noexcept {
   return shm::SegmentLayout(static_cast<std::size_t>(ranks_on_host)).bytes();
 }

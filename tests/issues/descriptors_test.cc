@@ -15,7 +15,6 @@
 #include "lib/ranks.h"
 #include "lib/reachability.h"
 #include "support/ranks.h"
-#include "transports/rdma/rdma.h"
 
 using namespace rondo;
 using namespace rondo::tests;
@@ -184,7 +183,7 @@ TEST_CASE("a communicator takes the descriptors that are told", "[descriptors]")
 
 // Needs a device: tests/vm runs it in a guest.
 TEST_CASE("a communicator over rdma takes the descriptors that are told", "[.rdma]") {
-  const std::size_t devices = rdma::count_devices();
+  const std::size_t devices = lib::count_rdma_devices();
   REQUIRE(devices > 0);
   check_descriptors(Over::rdma, static_cast<int>(devices));
 }
