@@ -20,7 +20,7 @@ constexpr std::size_t streamed_bytes = std::size_t{4} << 20, streamed_run_bytes 
 // taken again about the mean.
 constexpr double far_in_f64 = 64, far_in_f32 = 16;
 // Nearer to the point than some units in its last place, another pass gains nothing.
-constexpr double nearest_point = 0x1p-48;
+constexpr double nearest_offset = 0x1p-48;
 
 std::size_t ceiling(std::size_t a, std::size_t b) {
   return (a + b - 1) / b;
@@ -122,7 +122,7 @@ bool Passes::moments_about(const Activations& x, LocalMoments& local) {
     local.m2[c] -= squares;
     const bool lost = squares > far * local.m2[c] || !std::isfinite(local.m2[c]);
     good &= !(lost && std::isfinite(offset) &&
-              std::abs(offset) > nearest_point * std::abs(local.point[c]));
+              std::abs(offset) > nearest_offset * std::abs(local.point[c]));
     if (local.m2[c] < 0) local.m2[c] = 0;
   }
   return good;

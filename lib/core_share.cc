@@ -13,7 +13,7 @@ namespace rondo::lib {
 namespace {
 
 constexpr std::size_t word_bits = 64, most_words = base::most_processors / word_bits;
-constexpr std::uint32_t most_ranks_told = 1 << 20, thousandths = 1000,
+constexpr std::uint32_t most_share_ranks = 1 << 20, thousandths = 1000,
                         most_quota = thousandths * base::most_processors;
 
 void put_set(base::Writer& writer, const base::ProcessorSet& set) {
@@ -101,7 +101,7 @@ CoreShare get_core_share(base::Reader& reader) {
   share.host = get_set(reader);
   share.quota = get_count(reader, most_quota);
   share.quota_group = reader.get<std::uint64_t>();
-  share.ranks_on_host = get_count(reader, most_ranks_told);
+  share.ranks_on_host = get_count(reader, most_share_ranks);
   return share;
 }
 

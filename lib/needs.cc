@@ -148,7 +148,7 @@ void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& 
   // not necessary.
   shape.shm_peers = shape.shm ? place.size - 1 : 0;
   shape.tcp_peers = shape.tcp ? place.size - 1 : 0;
-  shape.rdma_peers = shape.rdma_devices > 0 ? place.size - 1 : 0;
+  shape.rdma_peers = shape.rdma_devices > 0 && !shape.tcp ? place.size - 1 : 0;
   const DescriptorNeeds all = descriptors_of(shape);
   reserve_descriptors(necessary, std::max(all.connect, all.most),
                       fmt::format("joining as rank {} of {}", place.rank, place.size));
@@ -188,8 +188,11 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   shape.shm_peers = shape.shm ? ranks_on_host - 1 : 0;
   if (allows(options, "rdma")) shape.rdma_devices = static_cast<int>(lib::count_rdma_devices());
   const bool rdma = shape.rdma_devices > 0;
-  // Whether devices reach a rank shows only when all have joined: they are taken to.
-  (rdma ? shape.rdma_peers : shape.tcp_peers) = shape.tcp || rdma ? ranks - 1 - shape.shm_peers : 0;
+  // Whether devices reach a rank shows only when all have joined, and tcp takes as many descriptors
+  // or more: tcp counts where it is allowed.
+  const int others = ranks - 1 - shape.shm_peers;
+  shape.tcp_peers = shape.tcp ? others : 0;
+  shape.rdma_peers = rdma && !shape.tcp ? others : 0;
   const std::size_t users_of_tcp = (shape.tcp ? 1u : 0u) + (rdma ? 1u : 0u);
   shape.tcp_addresses = ranks > 1 && users_of_tcp > 0 ? listening_addresses(options) : 0;
   const lib::DescriptorNeeds descriptors = lib::descriptors_of(shape);

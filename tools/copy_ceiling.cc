@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t least_bytes = 4096;
-constexpr double copy_seconds = 0.01;
+constexpr double copy_round_seconds = 0.01;
 constexpr int rounds = 5, most_trials = 20;
 
 }  // namespace
@@ -47,8 +47,8 @@ double CopyCeiling::measure(const Row& row) {
   seconds_of_a_round(bytes, copies);
   for (int i = 0; i < most_trials; ++i) {
     const double seconds = seconds_of_a_round(bytes, copies);
-    if (seconds > copy_seconds / 2) break;
-    copies *= static_cast<std::size_t>(std::clamp(copy_seconds / seconds, 2.0, 100.0));
+    if (seconds > copy_round_seconds / 2) break;
+    copies *= static_cast<std::size_t>(std::clamp(copy_round_seconds / seconds, 2.0, 100.0));
   }
   double best = std::numeric_limits<double>::infinity();
   for (int i = 0; i < rounds; ++i)

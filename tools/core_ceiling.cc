@@ -27,19 +27,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Mark = std::array<std::uint8_t, 16>;
 constexpr std::size_t page_bytes = 4096;
-constexpr std::chrono::seconds patience{10};
+constexpr std::chrono::seconds core_patience{10};
 constexpr std::chrono::milliseconds between_looks{20};
 constexpr double wanted_seconds = 0.1;
 constexpr int fewest_calls = 5, most_calls = 200;
 
-[[noreturn]] void fail(const std::string& what) {
+[[noreturn]] void fail_core(const std::string& what) {
   throw std::runtime_error(fmt::format("{}: {}", what, std::generic_category().message(errno)));
 }
 
 // Two processes with the same number here use the same PIDs.
 std::uint64_t pid_namespace() {
   struct stat status {};
-  if (::stat("/proc/self/ns/pid", &status) != 0) fail("/proc/self/ns/pid");
+  if (::stat("/proc/self/ns/pid", &status) != 0) fail_core("/proc/self/ns/pid");
   return status.st_ino;
 }
 
@@ -126,7 +126,7 @@ void CoreCeiling::open(const Announcement& first) {
     throw std::runtime_error("this rank and rank 0 are in different PID namespaces");
   const std::string path = fmt::format("/proc/{}/fd/{}", first.process, first.file);
   const base::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
-  if (!file) fail(path + " of rank 0");
+  if (!file) fail_core(path + " of rank 0");
   const std::size_t bytes = page_bytes + BareAllReduce::memory_bytes(communicator_.size());
   if (const std::string defect = base::defect_of_memory(file.get(), bytes); !defect.empty())
     throw std::runtime_error(fmt::format("{} is not the memory of rank 0: {}", path, defect));
@@ -159,9 +159,9 @@ void CoreCeiling::look(Clock::duration waited) {
     if (has_ended(processes_[rank]))
       throw std::runtime_error(
           fmt::format("rank {} (pid {}) ended meanwhile", rank, processes_[rank]));
-  if (waited > patience)
+  if (waited > core_patience)
     throw std::runtime_error(
-        fmt::format("another rank did nothing for {} seconds", patience.count()));
+        fmt::format("another rank did nothing for {} seconds", core_patience.count()));
 }
 
 // The times of the calls, in seconds: as many on each rank.

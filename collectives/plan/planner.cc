@@ -36,7 +36,7 @@ struct Line {
   double at(double bytes) const { return start + slope * bytes; }
 };
 
-struct Choice {
+struct Estimate {
   schedules::Algorithm algorithm = schedules::Algorithm::ring;
   std::array<Line, frame_ladder.size() + 1> lines;
   std::size_t line_count = 0;
@@ -51,19 +51,19 @@ struct Choice {
 };
 
 struct Candidates {
-  std::array<Choice, schedules::algorithm_count> items;
+  std::array<Estimate, schedules::algorithm_count> items;
   std::size_t count = 0;
 
   // Sorts by the slope for large messages, steepest first: the order in which growing messages may
   // use them.
-  void insert(const Choice& candidate) {
+  void insert(const Estimate& candidate) {
     std::size_t place = count++;
     for (; place > 0 && items[place - 1].final_slope() < candidate.final_slope(); --place)
       items[place] = items[place - 1];
     items[place] = candidate;
   }
-  const Choice* begin() const { return items.data(); }
-  const Choice* end() const { return items.data() + count; }
+  const Estimate* begin() const { return items.data(); }
+  const Estimate* end() const { return items.data() + count; }
 };
 
 class Estimator {
@@ -79,7 +79,7 @@ class Estimator {
     idle_ = 1 - 1.0 / cores;
   }
 
-  Choice estimate(schedules::Algorithm algorithm) const;
+  Estimate estimate(schedules::Algorithm algorithm) const;
 
  private:
   // With a core for each rank, the time is that of what must happen in a row. With fewer cores it
@@ -158,9 +158,9 @@ Line Estimator::pipelined(const Shape& shape, const Line& single, std::size_t se
           static_cast<std::uint32_t>(depth)};
 }
 
-Choice Estimator::estimate(schedules::Algorithm algorithm) const {
+Estimate Estimator::estimate(schedules::Algorithm algorithm) const {
   const Shape shape = shape_of(algorithm, operation_, topology_);
-  Choice candidate{.algorithm = algorithm, .lines = {}};
+  Estimate candidate{.algorithm = algorithm, .lines = {}};
   Line single = alone(shape);
   const auto slices = static_cast<std::size_t>(shape.slices);
   candidate.grain = options_.segment_bytes == 0 ? segment_grain * slices : 1;
@@ -228,15 +228,15 @@ Candidates collect(Collective operation, const Topology& topology, const PlanCon
 
 // Walks the lower envelope from 0 to `bytes`. Returns the last one, in their order, of the
 // candidates that were best on the way.
-const Choice& walk(const Candidates& candidates, double bytes) {
-  const Choice* chosen = candidates.begin();
+const Estimate& walk(const Candidates& candidates, double bytes) {
+  const Estimate* chosen = candidates.begin();
   const Line* line = nullptr;
   double here = 0;
   while (here <= bytes) {
     const Line* next = nullptr;
-    const Choice* owner = nullptr;
+    const Estimate* owner = nullptr;
     double there = std::numeric_limits<double>::infinity();
-    for (const Choice& candidate : candidates) {
+    for (const Estimate& candidate : candidates) {
       for (std::size_t i = 0; i < candidate.line_count; ++i) {
         const Line& other = candidate.lines[i];
         if (line != nullptr && other.slope >= line->slope) continue;
@@ -259,7 +259,7 @@ const Choice& walk(const Candidates& candidates, double bytes) {
   return *chosen;
 }
 
-Plan make_plan(const Choice& candidate, std::size_t bytes) {
+Plan make_plan(const Estimate& candidate, std::size_t bytes) {
   const Line& line = candidate.best(static_cast<double>(bytes));
   Plan plan{.algorithm = candidate.algorithm,
             .segment_bytes = line.segment_bytes,
@@ -294,7 +294,7 @@ std::vector<Plan> list_plans(Collective operation, std::size_t bytes, const Topo
   const Candidates candidates = collect(operation, topology, constants, options);
   const schedules::Algorithm chosen = walk(candidates, static_cast<double>(bytes)).algorithm;
   std::vector<Plan> plans;
-  for (const Choice& candidate : candidates) plans.push_back(make_plan(candidate, bytes));
+  for (const Estimate& candidate : candidates) plans.push_back(make_plan(candidate, bytes));
   std::sort(plans.begin(), plans.end(), [&](const Plan& a, const Plan& b) {
     if ((a.algorithm == chosen) != (b.algorithm == chosen)) return a.algorithm == chosen;
     return a.seconds < b.seconds;

@@ -22,7 +22,7 @@
 namespace rondo::rendezvous {
 namespace {
 
-constexpr milliseconds candidate_time{5'000};
+constexpr milliseconds joiner_handshake_time{5'000};
 // After a mistake that nothing can repair: how long rank 0 still waits for ranks, to tell them.
 constexpr milliseconds hopeless_grace{250};
 constexpr milliseconds last_message_time{500};
@@ -39,12 +39,12 @@ enum class Stage {
   gone,
 };
 
-struct Candidate {
-  Candidate(base::FileDescriptor descriptor, const Place& place)
+struct JoiningRank {
+  JoiningRank(base::FileDescriptor descriptor, const Place& place)
       : stream(std::move(descriptor)),
         handshake(base::HandshakeDriver::acceptor(0, place.secret,
                                                   place.terms(same_host(stream.descriptor())))),
-        handshake_until(base::after(base::Clock::now(), candidate_time)) {}
+        handshake_until(base::after(base::Clock::now(), joiner_handshake_time)) {}
 
   Stream stream;
   base::HandshakeDriver handshake;
@@ -98,12 +98,12 @@ class RankZero {
     if (end_) return;
     end_ = failure;
     end_until_ = until;
-    for (Candidate& joiner : joiners_)
+    for (JoiningRank& joiner : joiners_)
       if (joiner.proved()) tell_end(joiner);
   }
 
  private:
-  void tell_end(Candidate& joiner) {
+  void tell_end(JoiningRank& joiner) {
     joiner.stream.send(control::encode(control::RefusalMessage{*end_}));
     joiner.stage = Stage::told;
     if (joiner.rank() != 0 && joiner.rank() < by_rank_.size()) told_.insert(joiner.rank());
@@ -112,7 +112,7 @@ class RankZero {
 
   // Keeps the connection open until the joiner has closed it: unread bytes would cause a reset,
   // which destroys what was sent.
-  void finish_telling(Candidate& joiner) {
+  void finish_telling(JoiningRank& joiner) {
     if (!joiner.stream.has_unsent()) joiner.stream.finish_sending();
     while (joiner.stream.take_frame()) {
     }
@@ -121,12 +121,12 @@ class RankZero {
   bool all_are_told() const {
     return told_.size() + 1 == by_rank_.size() &&
            std::ranges::none_of(
-               joiners_, [](const Candidate& joiner) { return joiner.stage == Stage::told; });
+               joiners_, [](const JoiningRank& joiner) { return joiner.stage == Stage::told; });
   }
 
   base::TimePoint earliest_end() const {
     base::TimePoint until = std::min(deadline_, hopeless_until_.value_or(base::TimePoint::max()));
-    for (const Candidate& joiner : joiners_)
+    for (const JoiningRank& joiner : joiners_)
       if (joiner.stage == Stage::ready) until = std::min(until, joiner.deadline);
     return until;
   }
@@ -137,7 +137,7 @@ class RankZero {
     if (!accepting) until = std::min(until, accept_again_);
     for (const base::FileDescriptor& listener : listening_.listeners)
       entries.push_back({accepting ? listener.get() : -1, POLLIN, 0});
-    for (const Candidate& joiner : joiners_) {
+    for (const JoiningRank& joiner : joiners_) {
       entries.push_back({joiner.stream.descriptor(), joiner.stream.events(), 0});
       if (!joiner.proved()) until = std::min(until, joiner.handshake_until);
     }
@@ -146,12 +146,12 @@ class RankZero {
 
     std::size_t next = listening_.listeners.size();
     const base::TimePoint now = base::Clock::now();
-    for (Candidate& joiner : joiners_) {
+    for (JoiningRank& joiner : joiners_) {
       if (entries[next++].revents != 0) advance(joiner);
       if (!joiner.proved() && joiner.stage != Stage::gone && now >= joiner.handshake_until)
         turn_away(joiner, "it did not finish the handshake in time");
     }
-    std::erase_if(joiners_, [](const Candidate& joiner) { return joiner.stage == Stage::gone; });
+    std::erase_if(joiners_, [](const JoiningRank& joiner) { return joiner.stage == Stage::gone; });
     for (std::size_t i = 0; i < listening_.listeners.size(); ++i)
       if (entries[i].revents != 0) accept_all(listening_.listeners[i].get());
   }
@@ -184,8 +184,8 @@ class RankZero {
   }
 
   std::size_t count_unproved() const {
-    return static_cast<std::size_t>(
-        std::ranges::count_if(joiners_, [](const Candidate& joiner) { return !joiner.proved(); }));
+    return static_cast<std::size_t>(std::ranges::count_if(
+        joiners_, [](const JoiningRank& joiner) { return !joiner.proved(); }));
   }
 
   // This process is short of descriptors or memory. The connections that it cannot accept are not
@@ -201,13 +201,13 @@ class RankZero {
   // loses them.
   bool drop_oldest_unproved() {
     const auto oldest =
-        std::ranges::find_if(joiners_, [](const Candidate& joiner) { return !joiner.proved(); });
+        std::ranges::find_if(joiners_, [](const JoiningRank& joiner) { return !joiner.proved(); });
     if (oldest == joiners_.end()) return false;
     joiners_.erase(oldest);
     return true;
   }
 
-  void advance(Candidate& joiner) {
+  void advance(JoiningRank& joiner) {
     joiner.stream.write();
     joiner.stream.read();
     if (joiner.stage == Stage::hello) take_hello(joiner);
@@ -217,7 +217,7 @@ class RankZero {
     if (joiner.stage != Stage::gone && joiner.stream.ended()) lose(joiner);
   }
 
-  void take_hello(Candidate& joiner) {
+  void take_hello(JoiningRank& joiner) {
     base::HelloBytes hello;
     if (!joiner.stream.take(hello)) return;
     joiner.handshake.take(hello);
@@ -235,7 +235,7 @@ class RankZero {
     refuse(joiner);
   }
 
-  void take_proof(Candidate& joiner) {
+  void take_proof(JoiningRank& joiner) {
     base::ProofBytes proof;
     if (!joiner.stream.take(proof)) return;
     joiner.handshake.take(proof,
@@ -251,7 +251,7 @@ class RankZero {
   }
 
   // Decides about the claim and notes in the report what is wrong with it.
-  base::Verdict judge(const base::Acceptor& claimed, Candidate& joiner) {
+  base::Verdict judge(const base::Acceptor& claimed, JoiningRank& joiner) {
     const base::Claim& claim = claimed.claim();
     const std::uint64_t expected = listening_.board ? job_ : 0;
     if (claim.purpose != base::Purpose::rendezvous || !claimed.meant_for_this_rank() ||
@@ -262,7 +262,7 @@ class RankZero {
       report_.disagreeing.push_back({claim.rank, claim.size, address});
       return claim.size != by_rank_.size() ? base::Verdict::bad_size : base::Verdict::bad_rank;
     }
-    Candidate* const earlier = claim.rank == 0 ? nullptr : by_rank_[claim.rank];
+    JoiningRank* const earlier = claim.rank == 0 ? nullptr : by_rank_[claim.rank];
     if (earlier != nullptr) advance(*earlier);  // its end may not have been noticed yet
     if (claim.rank == 0 || by_rank_[claim.rank] != nullptr) {
       report_.doubled.push_back(
@@ -273,7 +273,7 @@ class RankZero {
     return base::Verdict::welcome;
   }
 
-  void take_record(Candidate& joiner) {
+  void take_record(JoiningRank& joiner) {
     auto frame = joiner.stream.take_frame();
     if (!frame) return;
     auto message = control::decode(frame->type, frame->payload);
@@ -292,13 +292,13 @@ class RankZero {
   }
 
   // The joiner cannot take part and will send nothing more: it gets the verdict and the end.
-  void refuse(Candidate& joiner) {
+  void refuse(JoiningRank& joiner) {
     joiner.stream.send(joiner.handshake.output());
     joiner.stream.finish_sending();
     turn_away(joiner, joiner.handshake.why());
   }
 
-  void turn_away(Candidate& joiner, const std::string& why) {
+  void turn_away(JoiningRank& joiner, const std::string& why) {
     if (joiner.stage == Stage::hello)
       ++report_.foreign;
     else
@@ -306,7 +306,7 @@ class RankZero {
     joiner.stage = Stage::gone;
   }
 
-  void lose(Candidate& joiner) {
+  void lose(JoiningRank& joiner) {
     if (joiner.stage == Stage::record || joiner.stage == Stage::ready) {
       by_rank_[joiner.rank()] = nullptr;
       if (joiner.stage == Stage::ready) --taken_;
@@ -319,7 +319,7 @@ class RankZero {
     joiner.stage = Stage::gone;
   }
 
-  void note_turned(const Candidate& joiner, const std::string& why) {
+  void note_turned(const JoiningRank& joiner, const std::string& why) {
     if (report_.turned.size() < most_turned)
       report_.turned.push_back({joiner.rank(), joiner.stream.peer(), why});
   }
@@ -328,7 +328,7 @@ class RankZero {
     // A process that comes for the next communicator must not find a listener or an announcement of
     // this one.
     listening_ = {};
-    std::erase_if(joiners_, [](const Candidate& joiner) { return joiner.stage != Stage::ready; });
+    std::erase_if(joiners_, [](const JoiningRank& joiner) { return joiner.stage != Stage::ready; });
     JoinResult result;
     result.job = job_;
     result.records.push_back(record);
@@ -361,7 +361,7 @@ class RankZero {
     if (report_.hopeless()) {
       when = "and no longer can";
     } else if (base::Clock::now() < deadline_) {
-      const auto first = std::ranges::min_element(joiners_, {}, &Candidate::deadline);
+      const auto first = std::ranges::min_element(joiners_, {}, &JoiningRank::deadline);
       when = "by the deadline of rank " + std::to_string(first->rank());
     }
     engine::Failure failure = describe(report_, url_, when);
@@ -371,9 +371,9 @@ class RankZero {
 
   void say_to_all(const std::vector<std::byte>& message) {
     const base::TimePoint until = base::after(base::Clock::now(), last_message_time);
-    std::erase_if(joiners_, [](const Candidate& joiner) { return !joiner.proved(); });
-    for (Candidate& joiner : joiners_) joiner.stream.send(message);
-    for (Candidate& joiner : joiners_) {
+    std::erase_if(joiners_, [](const JoiningRank& joiner) { return !joiner.proved(); });
+    for (JoiningRank& joiner : joiners_) joiner.stream.send(message);
+    for (JoiningRank& joiner : joiners_) {
       while (joiner.stream.has_unsent() && !joiner.stream.ended() &&
              wait_for(joiner.stream.descriptor(), POLLOUT, until))
         joiner.stream.write();
@@ -387,9 +387,9 @@ class RankZero {
   const base::TimePoint deadline_;
   const std::uint64_t job_;
   Listening listening_;
-  std::list<Candidate> joiners_;     // in the order in which they came
-  std::vector<Candidate*> by_rank_;  // by rank, of those that have proved the secret
-  std::size_t taken_ = 0;            // ranks whose record has arrived
+  std::list<JoiningRank> joiners_;     // in the order in which they came
+  std::vector<JoiningRank*> by_rank_;  // by rank, of those that have proved the secret
+  std::size_t taken_ = 0;              // ranks whose record has arrived
   const std::size_t most_unproved_;
   base::TimePoint accept_again_ = base::TimePoint::min();
   std::optional<base::TimePoint> hopeless_until_;

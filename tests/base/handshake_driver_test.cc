@@ -11,7 +11,7 @@ using base::HandshakeDriver;
 
 const base::Claim own_claim{base::Purpose::data, 3, 8, 7, 1, 2};
 
-// Carries messages until one end awaits nothing. `verdict` is given to a proved own_claim.
+// Carries messages until one end awaits nothing. `verdict` is given to a proved claim.
 void carry(HandshakeDriver& connector, HandshakeDriver& acceptor,
            base::Verdict verdict = base::Verdict::welcome) {
   const auto admit = [&](const base::Acceptor& claimed) {

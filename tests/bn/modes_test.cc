@@ -18,7 +18,7 @@ Setup mode_ranks(int size) {
   return setup;
 }
 
-// One rank's part of a step: its own samples of a batch that is drawn for all mode_ranks.
+// One rank's part of a step: its own samples of a batch that is drawn for all ranks.
 struct Share {
   Share(std::uint64_t seed, int rank, std::size_t samples, std::size_t spatial = 5,
         DType type = DType::f64)
@@ -120,7 +120,7 @@ TEST_CASE("evaluation uses running statistics and no communication") {
     Share share(1, rank, 4);
     layer.forward(share.x.view(), share.y.view());
     const std::uint64_t before = c.statistics().operations;
-    // Only one of the mode_ranks evaluates.
+    // Only one of the ranks evaluates.
     if (rank == 1) {
       const Batch x = draw_batch(2, mode_channels, 5, 9);
       Tensor in(DType::f64, TensorLayout::nchw, x, 0, 2);
@@ -346,7 +346,7 @@ TEST_CASE("the bits do not depend on threads, on memory in place, or on what els
   }));
 }
 
-// Returns the bits of rank 0 after three steps of three mode_ranks, which all must have the same.
+// Returns the bits of rank 0 after three steps of three ranks, which all must have the same.
 Numbers bits_of(Over over, const std::string& algorithm, bool reproducible) {
   Setup setup = mode_ranks(3);
   setup.over = over;
@@ -369,8 +369,7 @@ Numbers bits_of(Over over, const std::string& algorithm, bool reproducible) {
   return ends[0];
 }
 
-TEST_CASE(
-    "mode_ranks end with the same bits; reproducible ones over every transport and algorithm") {
+TEST_CASE("ranks end with the same bits; reproducible ones over every transport and algorithm") {
   const Numbers wanted = bits_of(Over::mem, "", true);
   for (const Over over : {Over::mem, Over::tcp, Over::shm}) {
     for (const char* algorithm : {"", "star", "chain"}) {

@@ -35,10 +35,12 @@ void try_told(std::span<const std::byte> input) {
   const auto told = rdma::decode(message);
   if (!told) return;
   // The bytes behind the contents mean nothing.
-  const auto again = rdma::decode(rdma::encode(*told));
-  if (!again || again->notice != told->notice || again->value != told->value ||
-      again->setup.paths.size() != told->setup.paths.size())
-    std::abort();
+  constexpr std::size_t head = 16, setup_head = 20, path = 16;
+  const std::size_t length = told->notice == rdma::Notice::setup
+                                 ? head + setup_head + path * told->setup.paths.size()
+                                 : head;
+  const rdma::Message again = rdma::encode(*told);
+  expect_same(std::span(again).first(length), std::span(message).first(length));
 }
 
 void try_control(std::span<const std::byte> input) {

@@ -15,7 +15,7 @@
 namespace rondo::rdma {
 namespace {
 
-constexpr std::uint32_t address_version = 1;
+constexpr std::uint32_t address_version = 2;
 constexpr std::size_t longest_name = 80, longest_connections = 64 << 10;
 
 // Whether packets can go from one to the other, as far as the addresses tell. InfiniBand ports of

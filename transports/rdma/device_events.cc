@@ -54,9 +54,9 @@ void DeviceEvents::read(std::size_t device) {
     if (event.event_type == IBV_EVENT_QP_FATAL || event.event_type == IBV_EVENT_QP_REQ_ERR ||
         event.event_type == IBV_EVENT_QP_ACCESS_ERR)
       told.queue_pair = event.element.qp->qp_num;
-    // Until then the queue pair cannot be destroyed.
-    one.verbs().ack_async_event(&event);
     if (!told.what.empty()) pass_on(told);
+    // Until then the queue pair cannot be destroyed, nor its number used again.
+    one.verbs().ack_async_event(&event);
   }
 }
 

@@ -242,6 +242,8 @@ std::size_t Rdma::paths_between(const Address& peer, std::size_t pair_count) con
 
 // Urgent frames are small: one path is enough for them.
 std::vector<std::unique_ptr<Path>> Rdma::make_paths(RdmaLink& link) {
+  // What is told of queue pairs that are gone must not be taken for new ones with their numbers.
+  hear_of_devices();
   const auto pairs = this->pairs(link.peer());
   if (pairs.empty()) throw Error(Errc::system, "there are no ports that can talk to each other");
   const Address& peer = *peers_[static_cast<std::size_t>(link.peer())];

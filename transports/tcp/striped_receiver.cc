@@ -18,7 +18,7 @@ namespace {
 
 // The most that is read from one link before the others, above all the urgent lane, have their
 // turn.
-constexpr std::size_t most_at_once = std::size_t{1} << 20;
+constexpr std::size_t most_striped_at_once = std::size_t{1} << 20;
 // After a piece on another path than the first, all paths are read directly for so many frames.
 constexpr std::size_t looked_for = 64;
 // No valid frame is this far ahead: no network holds so many. For a frame that has passed, the
@@ -70,7 +70,7 @@ bool StripedReceiver::receive(transports::Link& link, transports::Sink& sink, bo
   }
   pieces_ = pieces_of(frames_.receive().bytes);
   if (begun_.size() * 64 < pieces_) begun_.resize((pieces_ + 63) / 64);
-  budget_ = most_at_once;
+  budget_ = most_striped_at_once;
   for (bool any = true; any && budget_ > 0;) {
     any = false;
     for (std::size_t i = 0; i < paths_.size(); ++i) {
