@@ -88,7 +88,7 @@ test_subproject() {
   cp "$here/outside.cc" "$scratch/outside.cc"
   cp "$here/subproject.meson" "$scratch/meson.build"
   [[ -f $scratch/build/build.ninja ]] ||
-    CXX=${cxx[*]} "$MESON" setup "$scratch/build" "$scratch" >"$scratch/setup.log" || { cat "$scratch/setup.log"; return 1; }
+    CXX=${cxx[*]} "$MESON" setup --unity=on --unity-size=8 "$scratch/build" "$scratch" >"$scratch/setup.log" || { cat "$scratch/setup.log"; return 1; }
   ninja -C "$scratch/build" outside >"$scratch/ninja.log" || { cat "$scratch/ninja.log"; return 1; }
   "$scratch/build/outside"
 }
