@@ -4,8 +4,8 @@
     image = build(["build/tools/rondo"], folder)
 
 The kernel comes from Debian's archive, once; it is kept in the user's cache. The rest is that of
-this machine: busybox, the tools of RDMA, the programs under test, and all their libraries. A
-program has the same path in the guest as here, and its name is in the guest's PATH.
+this machine: busybox, the tools of RDMA, the programs under test, and all their libraries. Programs
+are in the guest's PATH; libraries have the same path as here.
 """
 
 import dataclasses
@@ -168,10 +168,14 @@ class Archive:
         self._add(path, stat.S_IFREG | 0o755, source)
 
     def program(self, path: Path) -> None:
-        """Adds a program or a shared library, and the libraries that it needs."""
-        for file in [path, *libraries(path)]:
-            self.file(str(file), file)
-        self.link(f"usr/local/bin/{path.name}", str(path))
+        """Adds a program to the guest's PATH, and the libraries that it needs."""
+        self.file(f"usr/local/bin/{path.name}", path)
+        self.needs(path)
+
+    def needs(self, path: Path) -> None:
+        """Adds the libraries that a program or a shared library needs."""
+        for library in libraries(path):
+            self.file(str(library), library)
 
     def write(self, path: Path) -> None:
         with open(path, "wb") as out:
@@ -209,7 +213,8 @@ def add_provider(archive: Archive) -> None:
     if provider is None or not os.path.exists(DRIVER):
         raise Unable("the driver of Soft-RoCE is not installed (Debian: ibverbs-providers)")
     archive.file(DRIVER, Path(DRIVER))
-    archive.program(provider)
+    archive.file(str(provider), provider)
+    archive.needs(provider)
 
 
 def add_modules(archive: Archive, package: Path, release: str) -> list[str]:
