@@ -8,7 +8,9 @@
 
 #include "base/process.h"
 #include "lib/connect.h"
+#include "lib/device_stream.h"
 #include "lib/reachability.h"
+#include "lib/settings.h"
 #include "transports/rdma/rdma.h"
 #include "transports/shm/segment.h"
 #include "transports/shm/shm.h"
@@ -69,9 +71,9 @@ std::unique_ptr<transports::Transport> tcp_transport(const rendezvous::Place& pl
   return tcp::make_tcp(tcp);
 }
 
-rdma::Options rdma_options(const rendezvous::Place& place, const Options& options) {
+// What the options say of devices.
+rdma::Options device_options(const Options& options) {
   rdma::Options rdma;
-  fill_connect_options(rdma, place, options);
   rdma.connections = connections_of(options);
   rdma.devices = options.rdma_devices;
   rdma.gid_index = options.rdma_gid_index;
@@ -79,6 +81,12 @@ rdma::Options rdma_options(const rendezvous::Place& place, const Options& option
   rdma.deadline = options.deadline;
   rdma.traffic_class = std::max(0, options.rdma_traffic_class);
   rdma.service_level = std::max(0, options.rdma_service_level);
+  return rdma;
+}
+
+rdma::Options rdma_options(const rendezvous::Place& place, const Options& options) {
+  rdma::Options rdma = device_options(options);
+  fill_connect_options(rdma, place, options);
   return rdma;
 }
 
@@ -123,6 +131,11 @@ std::vector<TransportInfo> describe_transports() {
 
 std::vector<RdmaPortInfo> describe_rdma_ports(const Options& options) {
   return rdma::report(options.rdma_devices, options.rdma_gid_index).ports;
+}
+
+std::unique_ptr<transports::Stream> open_device_stream(const Options& options) {
+  const rdma::Options rdma = device_options(with_environment(options));
+  return rdma::make_stream(rdma, rdma::Shared(rdma));
 }
 
 std::size_t count_rdma_devices() {

@@ -20,6 +20,7 @@
 #include "tools/commands.h"
 #include "tools/copy_ceiling.h"
 #include "tools/core_ceiling.h"
+#include "tools/device_ceiling.h"
 #include "tools/launch.h"
 #include "tools/measure.h"
 #include "tools/output.h"
@@ -254,6 +255,18 @@ int Bench::verdict() const {
 
 // All ranks choose the same.
 void Bench::choose_ceiling(Measurement& measurement) {
+  if (setting_.transport.find("rdma") != std::string::npos) {
+    auto device =
+        std::make_unique<DeviceCeiling>(communicator_, options_.connect, options_.operation);
+    if (device->usable()) {
+      ceiling_ = std::move(device);
+      setting_.ceiling_of = CeilingOf::device;
+      return;
+    }
+    say("rondo bench: rank {}: cannot measure the ceiling of the devices, so plain sockets are the "
+        "ceiling: {}\n",
+        communicator_.rank(), device->trouble());
+  }
   if (setting_.transport != "shm") {
     ceiling_ = std::make_unique<SocketCeiling>(communicator_, options_.connect, options_.operation);
     setting_.ceiling_of = CeilingOf::sockets;
@@ -399,6 +412,8 @@ void add_bench(CLI::App& app, std::vector<std::string> own, int& exit_code) {
       "\n"
       "%ceil is in percent of a ceiling. The table names it below %ceil, the files in ceiling_of:\n"
       "  sockets  busbw of plain TCP sockets over the same links at once\n"
+      "  device   where ranks use RDMA: busbw of the devices' own writes over the same links at "
+      "once\n"
       "  cores    where all ranks share memory, for all_reduce without --allocate and -m: busbw "
       "of\n"
       "           an all-reduce that only brings data from core to core and sums it\n"

@@ -301,9 +301,10 @@ void add_bench_flags(CLI::App& command, BenchFlags& flags) {
       "GB/s of bus bandwidth that every row with data must reach, otherwise the exit status is 1; "
       "not for barrier");
   add("--deadline", flags.deadline, "Seconds for one operation (default 300)");
-  command.add_flag("--no-ceiling", flags.no_ceiling,
-                   "Do not measure ceilings (plain sockets; where all ranks share memory a bare "
-                   "all-reduce, or memcpy)");
+  command.add_flag(
+      "--no-ceiling", flags.no_ceiling,
+      "Do not measure ceilings (plain sockets; writes of RDMA devices; where all ranks "
+      "share memory a bare all-reduce, or memcpy)");
   command.add_flag(
       "--allocate", flags.allocate,
       "Take the buffers from Communicator::allocate: ranks that share memory work on them in one "

@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <stdexcept>
 #include <vector>
 
 #include "tools/agree.h"
+#include "tools/rounds.h"
 #include "tools/socket.h"
 #include "tools/traffic.h"
 
@@ -21,10 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds patience{10}, stranger_patience{2};
-constexpr std::size_t first_bytes = std::size_t{4} << 20, chunk_bytes = std::size_t{256} << 10,
-                      bounded_bytes = std::size_t{128} << 10;
-constexpr double round_seconds = 0.05;
-constexpr std::size_t least_moved = std::size_t{1} << 20, most_short_rounds = 20;
+constexpr std::size_t chunk_bytes = std::size_t{256} << 10, bounded_bytes = std::size_t{128} << 10;
 
 using Token = std::array<std::uint8_t, 16>;
 
@@ -60,6 +57,8 @@ std::string_view name_of(CeilingOf what) noexcept {
       return "memcpy";
     case CeilingOf::cores:
       return "cores";
+    case CeilingOf::device:
+      return "device";
     default:
       return "none";
   }
@@ -69,7 +68,7 @@ struct SocketCeiling::Ring {
   Announcement mine;
   base::FileDescriptor listener, right, left;
   std::vector<std::byte> chunk = std::vector<std::byte>(chunk_bytes);
-  std::size_t bytes = 0;  // of a round; 0 before the first
+  Rounds rounds;
 
   void listen(const std::string& address, const Options& options) {
     Endpoint endpoint = parse_endpoint(address);
@@ -98,19 +97,9 @@ SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options,
                              Operation operation)
     : communicator_(communicator),
       operation_(operation),
-      sends_(true),
-      receives_(true),
+      directions_(directions_of(operation, communicator.rank(), communicator.size())),
       adapting_(std::make_unique<Ring>()),
       bounded_(std::make_unique<Ring>()) {
-  const int rank = communicator.rank();
-  const base::Traits& traits = operation.traits();
-  if (operation == Operation::one_way() || (traits.rooted() && traits.blocks)) {
-    sends_ = rank == 0;
-    receives_ = rank == 1;
-  } else if (traits.rooted()) {
-    sends_ = rank + 1 < communicator.size();
-    receives_ = rank > 0;
-  }
   if (communicator.size() < 2) return;
   usable_ = connect(*adapting_, options) && connect(*bounded_, options);
   if (!usable_ && trouble_.empty()) trouble_ = "another rank could not connect its neighbours";
@@ -145,8 +134,8 @@ double SocketCeiling::round(Ring& ring, std::size_t bytes) {
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   try {
-    stream(ring.right, sends_ ? bytes : 0, ring.left, receives_ ? bytes : 0, ring.chunk,
-           begin + patience);
+    stream(ring.right, directions_.sends ? bytes : 0, ring.left, directions_.receives ? bytes : 0,
+           ring.chunk, begin + patience);
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   } catch (const std::exception& error) {
     trouble_ = error.what();
@@ -156,35 +145,19 @@ double SocketCeiling::round(Ring& ring, std::size_t bytes) {
   return maximum_over_ranks(communicator_, seconds);
 }
 
-double SocketCeiling::measure(Ring& ring, std::size_t moved) {
-  double best = 0;
-  const auto try_round = [&](std::size_t bytes) {
-    if (!usable_) return;
-    const double seconds = round(ring, bytes);
-    usable_ = std::isfinite(seconds);
-    if (usable_) best = std::max(best, static_cast<double>(bytes) / seconds / 1e9);
-  };
-  const auto adapt = [&] {
-    ring.bytes = static_cast<std::size_t>(std::clamp(best * 1e9 * round_seconds, 65536.0, 1e9));
-  };
-  // The first round warms the connections, and measures how many bytes fit into a round.
-  if (ring.bytes == 0) {
-    try_round(first_bytes);
-    adapt();
-  }
-  try_round(ring.bytes);
-  const std::size_t few = std::max(moved, least_moved);
-  for (std::size_t i = 0; i < std::min(most_short_rounds, ring.bytes / few); ++i) try_round(few);
-  adapt();
-  return best;
-}
-
 double SocketCeiling::measure(const Row& row) {
   const auto moved = static_cast<std::size_t>(static_cast<double>(row.bytes) *
                                               bus_factor(operation_, communicator_.size()));
-  const double adapting = measure(*adapting_, moved), bounded = measure(*bounded_, moved);
+  double best = 0;
+  for (Ring* const ring : {adapting_.get(), bounded_.get()}) {
+    if (!usable_) break;
+    const double rate =
+        ring->rounds.best(moved, [&](std::size_t bytes) { return round(*ring, bytes); });
+    usable_ = rate > 0;
+    best = std::max(best, rate);
+  }
   if (!usable_ && trouble_.empty()) trouble_ = "another rank lost its neighbours";
-  return usable_ ? std::max(adapting, bounded) : 0;
+  return usable_ ? best : 0;
 }
 
 }  // namespace rondo::tools

@@ -8,13 +8,14 @@
 #include <string_view>
 
 #include "tools/measure.h"
+#include "tools/rounds.h"
 
 namespace rondo::tools {
 
 // What the percentages of a table compare with: nothing, bus bandwidth of plain TCP sockets, memory
-// traffic of memcpy, or bus bandwidth of an all-reduce that does nothing but bring data from core
-// to core.
-enum class CeilingOf : unsigned char { none, sockets, memcpy, cores };
+// traffic of memcpy, bus bandwidth of an all-reduce that does nothing but bring data from core to
+// core, or bus bandwidth of bare writes of RDMA devices.
+enum class CeilingOf : unsigned char { none, sockets, memcpy, cores, device };
 std::string_view name_of(CeilingOf what) noexcept;
 
 // Measures what the machine reaches without Rondo, to compare a row with. The benchmark measures it
@@ -30,12 +31,9 @@ class Ceiling {
 };
 
 // The ceiling for bus bandwidth: what plain TCP sockets between these ranks reach at once, over the
-// links that the operation loads. For most operations all ranks send to their right neighbour and
-// receive from their left one, the traffic of a ring. Broadcast and reduce leave out the link that
-// closes the ring. For gather, scatter and messages in one direction rank 0 sends to rank 1. It
-// measures once with socket buffers that the kernel adapts (better between hosts), and once with
-// small ones that stay in the cache (better within a host). A socket that fails makes it useless
-// for good: measure() returns 0.
+// links that the operation loads (directions_of). It measures once with socket buffers that the
+// kernel adapts (better between hosts), and once with small ones that stay in the cache (better
+// within a host). A socket that fails makes it useless for good: measure() returns 0.
 class SocketCeiling final : public Ceiling {
  public:
   // Connects the ring at the addresses that the communicator uses. All ranks call it together.
@@ -45,21 +43,19 @@ class SocketCeiling final : public Ceiling {
   SocketCeiling& operator=(const SocketCeiling&) = delete;
   ~SocketCeiling() override;
 
-  // Returns the rate in one direction: the best of a long round and of some short rounds, which
-  // move as much as the row. All take about a fifth of a second. A round is timed like a row: after
-  // a barrier, at the slowest rank. Short rounds may be faster: a busy machine disturbs them less.
+  // Returns the rate in one direction, of rounds that are timed like a row: after a barrier, at the
+  // slowest rank.
   double measure(const Row& row) override;
   const std::string& trouble() const noexcept override { return trouble_; }
 
  private:
   struct Ring;
   bool connect(Ring& ring, const Options& options);
-  double measure(Ring& ring, std::size_t moved);
   double round(Ring& ring, std::size_t bytes);
 
   Communicator& communicator_;
   Operation operation_;
-  bool sends_, receives_;
+  const Directions directions_;
   std::unique_ptr<Ring> adapting_, bounded_;
   bool usable_ = false;
   std::string trouble_;

@@ -114,6 +114,10 @@ void explain_ceiling(const Setting& setting) {
     print(
         "# %ceil: busbw in percent of what plain TCP sockets reach over the same links at once; "
         "measured\n#   before and after each row, the better of both\n");
+  else if (setting.ceiling_of == CeilingOf::device)
+    print(
+        "# %ceil: busbw in percent of what the RDMA devices of these ranks write at once without "
+        "Rondo; measured\n#   before and after each row, the better of both\n");
 }
 
 // The lines above one half of the table.

@@ -183,6 +183,13 @@ struct Reach {
 };
 inline constexpr int distance_process = 0, distance_host = 10, distance_network = 100;
 
+// Memory of a GPU, which other devices reach through the kernel (dma-buf).
+struct DmaBuffer {
+  int descriptor = -1;          // of the buffer; may be closed once the memory is registered
+  std::uint64_t offset = 0;     // of the memory in the buffer
+  std::span<std::byte> memory;  // addresses of the GPU, as frames name them
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;  // closes every link; bounded
@@ -220,6 +227,9 @@ class Transport {
   // own. The transport finds it by address. Null where the transport has no registrations, or
   // when the system refuses and copies do; then it logs a warning once. Thread-safe.
   virtual std::unique_ptr<Registration> register_memory(std::span<std::byte>) { return nullptr; }
+  // The same for memory of a GPU. Null also where a device cannot reach such memory: then frames
+  // from and to it go through memory of the host.
+  virtual std::unique_ptr<Registration> register_dmabuf(const DmaBuffer&) { return nullptr; }
   // After start(): the ranks whose memory this one reaches directly; null where the transport has
   // no windows.
   virtual Windows* windows() noexcept { return nullptr; }

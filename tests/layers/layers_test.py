@@ -89,6 +89,12 @@ class LayersTest(unittest.TestCase):
             for target in ('"lib/connect.h"', '"transports/tcp/tcp.h"', '"catch.h"', "<boost/asio.hpp>", "<cuda.h>"):
                 self.allowed(f"{folder}/deep/x.cc", target)
 
+    def test_ceiling_of_devices(self):
+        for target in ('"lib/device_stream.h"', '"transports/stream.h"'):
+            self.allowed("tools/device_ceiling.cc", target)
+            self.forbidden("tools/bench.cc", target, "<rondo/...>, base and itself only")
+        self.forbidden("tools/device_ceiling.cc", '"lib/connect.h"', "<rondo/...>, base and itself only")
+
     def test_asio(self):
         for path in ("transports/connect/dial.cc", "transports/tcp/link.cc", "lib/rendezvous/socket.cc", "lib/control/thread.cc"):
             self.allowed(path, "<boost/asio/ip/tcp.hpp>")

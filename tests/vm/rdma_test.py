@@ -94,6 +94,21 @@ def rondo(name: str, ranks: int = 2, transport: str = "rdma", settings: str = ""
                 seconds=60, **options)
 
 
+def rondo_ceiling() -> Case:
+    """Rondo against the devices themselves, in one run."""
+    script = """rondo bench -b 1M -e 1M -n 10 --ranks 2 --transport rdma >/tmp/bench || exit
+cat /tmp/bench
+grep -q '# %ceil: busbw in percent of what the RDMA devices' /tmp/bench && grep '^# Ceiling' /tmp/bench"""
+    return Case("rondo: the ceiling of the devices", [script], seconds=60, figures=ceiling)
+
+
+def ceiling(output: str) -> dict[str, float]:
+    found = re.search(r"# Ceiling +: ([\d.]+) to [\d.]+ GB/s; %ceil on average ([\d.]+)", output)
+    if not found or float(found[1]) <= 0:
+        raise ValueError("there is no ceiling in its output")
+    return {"ceiling_gb_per_second": float(found[1]), "percent_of_ceiling": float(found[2])}
+
+
 def over_cable(name: str, impaired: str) -> Case:
     """The same between rxe0 and rxe1: over the cable, which is impaired."""
     scripts = [f"RONDO_RDMA_DEVICES=rxe{number} rank {number} {BENCH} --transport rdma" for number in range(2)]
@@ -162,6 +177,7 @@ CASES = [
     rondo("2 ranks without grants", settings="RONDO_RDMA_GRANTS=0"),
     rondo("2 ranks, one device", settings="RONDO_RDMA_DEVICES=rxe0"),
     rondo("2 ranks, two queue pairs a port", settings="RONDO_CONNECTIONS=2"),
+    rondo_ceiling(),
     over_cable("0.1 % of the packets lost", "loss 0.1%"),
     over_cable("packets delayed by 2 ms", "delay 2ms"),
     hidden("table of collectives, 2 to 8 ranks", "test_table", "table: rdma", settings="RONDO_TEST_EFFORT=2"),

@@ -25,18 +25,10 @@ bool can_talk(const PortAddress& a, const PortAddress& b) noexcept {
   return a.kind != GidKind::ib || std::memcmp(a.gid.data(), b.gid.data(), 8) == 0;
 }
 
-}  // namespace
-
-PortAddress to_address(const Port& port) {
-  return {port.kind,    port.gid_index, port.gid, port.lid, static_cast<std::uint8_t>(port.mtu),
-          name_of(port)};
-}
-
-transports::Blob encode(const Address& address) {
-  base::Writer writer;
+void put_ports(base::Writer& writer, const std::vector<PortAddress>& ports) {
   writer.put(address_version);
-  writer.put(static_cast<std::uint32_t>(address.ports.size()));
-  for (const PortAddress& port : address.ports) {
+  writer.put(static_cast<std::uint32_t>(ports.size()));
+  for (const PortAddress& port : ports) {
     writer.put(static_cast<std::uint8_t>(port.kind));
     writer.put(port.gid_index);
     writer.put(port.lid);
@@ -44,17 +36,13 @@ transports::Blob encode(const Address& address) {
     writer.put_bytes(port.gid);
     writer.put_string(port.device);
   }
-  const transports::Blob connections = connect::encode(address.connections);
-  writer.put_string({reinterpret_cast<const char*>(connections.data()), connections.size()});
-  return writer.take();
 }
 
-std::optional<Address> decode_address(std::span<const std::byte> bytes) {
-  base::Reader reader(bytes);
+std::optional<std::vector<PortAddress>> get_ports(base::Reader& reader) {
   if (reader.get<std::uint32_t>() != address_version) return std::nullopt;
   const auto count = reader.get<std::uint32_t>();
   if (count == 0 || count > most_ports) return std::nullopt;
-  Address address;
+  std::vector<PortAddress> ports;
   for (std::uint32_t i = 0; i < count; ++i) {
     PortAddress port;
     const auto kind = reader.get<std::uint8_t>();
@@ -68,14 +56,47 @@ std::optional<Address> decode_address(std::span<const std::byte> bytes) {
     if (!reader.ok()) return std::nullopt;
     std::memcpy(port.gid.data(), gid.data(), gid.size());
     port.device = reader.get_string(longest_name);
-    address.ports.push_back(std::move(port));
+    ports.push_back(std::move(port));
   }
-  const std::string connections = reader.get_string(longest_connections);
+  return ports;
+}
+
+}  // namespace
+
+PortAddress to_address(const Port& port) {
+  return {port.kind,    port.gid_index, port.gid, port.lid, static_cast<std::uint8_t>(port.mtu),
+          name_of(port)};
+}
+
+transports::Blob encode(const std::vector<PortAddress>& ports) {
+  base::Writer writer;
+  put_ports(writer, ports);
+  return writer.take();
+}
+
+std::optional<std::vector<PortAddress>> decode_ports(std::span<const std::byte> bytes) {
+  base::Reader reader(bytes);
+  auto ports = get_ports(reader);
   if (!reader.ok() || reader.left() != 0) return std::nullopt;
+  return ports;
+}
+
+transports::Blob encode(const Address& address) {
+  base::Writer writer;
+  put_ports(writer, address.ports);
+  const transports::Blob connections = connect::encode(address.connections);
+  writer.put_string({reinterpret_cast<const char*>(connections.data()), connections.size()});
+  return writer.take();
+}
+
+std::optional<Address> decode_address(std::span<const std::byte> bytes) {
+  base::Reader reader(bytes);
+  auto ports = get_ports(reader);
+  const std::string connections = reader.get_string(longest_connections);
+  if (!ports || !reader.ok() || reader.left() != 0) return std::nullopt;
   auto decoded = connect::decode_address(std::as_bytes(std::span(connections)));
   if (!decoded) return std::nullopt;
-  address.connections = std::move(*decoded);
-  return address;
+  return Address{std::move(*ports), std::move(*decoded)};
 }
 
 std::vector<PortPair> pair_ports(std::span<const PortAddress> mine,

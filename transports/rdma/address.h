@@ -31,6 +31,9 @@ struct Address {
 };
 
 PortAddress to_address(const Port& port);
+transports::Blob encode(const std::vector<PortAddress>& ports);
+// No value when the bytes are not valid ports of this version. They may come from anybody.
+std::optional<std::vector<PortAddress>> decode_ports(std::span<const std::byte> bytes);
 transports::Blob encode(const Address& address);
 // No value when the bytes are not a valid address of this version. They may come from anybody.
 std::optional<Address> decode_address(std::span<const std::byte> bytes);

@@ -144,6 +144,10 @@ Device::Device(std::shared_ptr<Verbs> verbs, ibv_device* device, std::string nam
     throw Error(Errc::system,
                 fmt::format("gives no protection domain: {}", base::describe_errno(error)));
   }
+  // No buffer has this descriptor: only a device that takes buffers looks at it.
+  takes_dmabuf_ =
+      verbs_->reg_dmabuf_mr(domain_, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE) == nullptr &&
+      errno == EBADF;
 }
 
 Device::~Device() {
@@ -284,9 +288,10 @@ bool Devices::look_at_port(const Device& device, std::uint8_t number, const Devi
                     static_cast<std::uint8_t>(gid->index), gid->interface, port.lid,
                     port.active_mtu});
   reports_.push_back({device.name(), number, true,
-                      fmt::format("{}, GID {} {}{}{}, MTU {}", name_of(kind), gid->index,
+                      fmt::format("{}, GID {} {}{}{}, MTU {}{}", name_of(kind), gid->index,
                                   to_text(gid->gid), gid->interface.empty() ? "" : " on ",
-                                  gid->interface, 128u << static_cast<unsigned>(port.active_mtu))});
+                                  gid->interface, 128u << static_cast<unsigned>(port.active_mtu),
+                                  device.takes_dmabuf() ? ", takes memory of GPUs" : "")});
   return true;
 }
 

@@ -45,10 +45,11 @@ constexpr milliseconds look_interval{20};
 constexpr milliseconds flush_limit{2000};
 constexpr milliseconds flush_look{10};
 
-// Memory of the program.
+// Memory of the program, of the host (a span of bytes) or of a GPU (a DmaBuffer).
 class RegisteredMemory final : public transports::Registration {
  public:
-  RegisteredMemory(std::shared_ptr<Context> context, std::span<std::byte> memory)
+  template <class Memory>
+  RegisteredMemory(std::shared_ptr<Context> context, const Memory& memory)
       : context_(std::move(context)),
         region_(context_->devices, memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) {
     context_->regions.add(region_);
@@ -80,6 +81,8 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override;
   RdmaLink& link(int peer, transports::Lane lane) override;
   std::unique_ptr<transports::Registration> register_memory(std::span<std::byte> memory) override;
+  std::unique_ptr<transports::Registration> register_dmabuf(
+      const transports::DmaBuffer& buffer) override;
   void halt() noexcept override;
   bool progress(transports::Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
@@ -94,6 +97,9 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   void watch(RdmaLink& link, int socket) override;
   std::uint64_t drains() const noexcept override { return drains_; }
 
+  template <class Memory>
+  std::unique_ptr<transports::Registration> try_to_register(const Memory& memory,
+                                                            std::size_t bytes);
   std::vector<PortPair> pairs(int peer) const;
   std::size_t paths_between(const Address& peer, std::size_t pair_count) const noexcept;
   void watch(int descriptor, std::uint32_t events, std::uint64_t which);
@@ -299,7 +305,9 @@ std::string Rdma::describe_peer(int peer) const {
 }
 
 // Memory that the system does not register is sent by copies: slower, and no failure.
-std::unique_ptr<transports::Registration> Rdma::register_memory(std::span<std::byte> memory) {
+template <class Memory>
+std::unique_ptr<transports::Registration> Rdma::try_to_register(const Memory& memory,
+                                                                std::size_t bytes) {
   try {
     return std::make_unique<RegisteredMemory>(context_, memory);
   } catch (const Error& error) {
@@ -308,9 +316,19 @@ std::unique_ptr<transports::Registration> Rdma::register_memory(std::span<std::b
       base::log_line(base::LogLevel::warning,
                      fmt::format("rank {}: rdma copies what it sends from {} of memory, which is "
                                  "slower, because {}",
-                                 options_.rank, base::describe_bytes(memory.size()), error.what()));
+                                 options_.rank, base::describe_bytes(bytes), error.what()));
     return nullptr;
   }
+}
+
+std::unique_ptr<transports::Registration> Rdma::register_memory(std::span<std::byte> memory) {
+  return try_to_register(memory, memory.size());
+}
+
+std::unique_ptr<transports::Registration> Rdma::register_dmabuf(
+    const transports::DmaBuffer& buffer) {
+  if (!std::ranges::all_of(context_->devices->all(), &Device::takes_dmabuf)) return nullptr;
+  return try_to_register(buffer, buffer.memory.size());
 }
 
 void Rdma::halt() noexcept {

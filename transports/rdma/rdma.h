@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "transports/connect/options.h"
+#include "transports/stream.h"
 #include "transports/transport.h"
 
 namespace rondo::rdma {
@@ -58,6 +59,10 @@ class Shared {
 // obstacle, or when the system refuses what the transport needs, it has no address and reaches
 // nobody, and reach() says why. Throws as tcp::make_tcp().
 std::unique_ptr<transports::Transport> make_rdma(const Options& options, const Shared& shared);
+
+// What the devices of these options move without Rondo. Throws Error(system) where `shared` has an
+// obstacle, or when the system refuses what it needs.
+std::unique_ptr<transports::Stream> make_stream(const Options& options, const Shared& shared);
 
 // How many devices of this machine a rank could use, as its system lists them: opens none.
 std::size_t count_devices();

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "base/own_descriptors.h"
 #include "transports/rdma/devices.h"
+#include "transports/transport.h"
 
 namespace rondo::rdma {
 
@@ -28,6 +29,7 @@ class MemoryRegion {
  public:
   // access: IBV_ACCESS_*. Throws Error(system) with the remedy when a device refuses.
   MemoryRegion(std::shared_ptr<Devices> devices, std::span<std::byte> memory, int access);
+  MemoryRegion(std::shared_ptr<Devices> devices, const transports::DmaBuffer& buffer, int access);
   ~MemoryRegion();
   MemoryRegion(const MemoryRegion&) = delete;
   MemoryRegion& operator=(const MemoryRegion&) = delete;
@@ -35,6 +37,8 @@ class MemoryRegion {
   const Keys& keys() const noexcept { return keys_; }
 
  private:
+  template <class Register>
+  void register_with_all(Register register_with);
   void release() noexcept;
 
   const std::shared_ptr<Devices> devices_;

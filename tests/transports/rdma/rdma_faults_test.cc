@@ -3,9 +3,12 @@
 // What a rank says when a device cannot be used, and when a device or a peer fails.
 #include <poll.h>
 #include <rondo/error.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 
+#include "base/file_descriptor.h"
 #include "catch.h"
 #include "conformance.h"
 #include "rdma_helpers.h"
@@ -139,6 +142,40 @@ TEST_CASE("rdma: memory that cannot be registered is no failure") {
   std::array<std::byte, 64> memory{};
   CHECK(ranks.nodes[0].transport().register_memory(memory) == nullptr);
   ranks.fabric->fail(0, "reg_mr", 0, 0, 0);
+}
+
+// A memfd stands for the buffer of a GPU.
+TEST_CASE("rdma: memory of a GPU is known to every device, or to none") {
+  const base::FileDescriptor gpu(::memfd_create("gpu", MFD_CLOEXEC));
+  REQUIRE(::ftruncate(gpu.get(), 64 << 10) == 0);
+  // The GPU's addresses mean nothing to the processor.
+  const std::span memory(reinterpret_cast<std::byte*>(std::uintptr_t{0x70000}), 32u << 10);
+  const transports::DmaBuffer buffer{gpu.get(), 4096, memory};
+  std::vector<FakeHost> hosts = roce_hosts(1, 2);
+  rdma::Options options;
+  options.size = 2;
+  for (const std::size_t able : {0u, 1u, 2u}) {
+    for (std::size_t i = 0; i < 2; ++i) hosts[0].devices[i].dmabuf = i < able;
+    FakeFabric fabric(hosts);
+    const rdma::Shared shared(options, fabric.verbs(0));
+    const auto transport = rdma::make_rdma(options, shared);
+    for (std::size_t i = 0; i < 2; ++i)
+      CHECK((shared.context()->devices->reports()[i].text.find("takes memory of GPUs") !=
+             std::string::npos) == (i < able));
+    const int before = fabric.counts().registrations;
+    fabric.fail(0, "reg_dmabuf_mr", ENOMEM, 1);
+    CHECK(transport->register_dmabuf(buffer) == nullptr);
+    fabric.fail(0, "reg_dmabuf_mr", 0, 0, 0);
+    CHECK(fabric.counts().registrations == before);
+    {
+      const auto registration = transport->register_dmabuf(buffer);
+      CHECK((registration != nullptr) == (able == 2));
+      CHECK(fabric.counts().registrations == before + (able == 2 ? 2 : 0));
+      rdma::RegionCache regions(shared.context()->regions);
+      CHECK((regions.find(memory.data() + 100, 1000) != nullptr) == (able == 2));
+    }
+    CHECK(fabric.counts().registrations == before);
+  }
 }
 
 TEST_CASE("rdma: both ends reach each other, or neither does") {
