@@ -149,7 +149,7 @@ TEST_CASE("RONDO_ISA chooses the kernels of batch norm", "[isa]") {
   }
 }
 
-TEST_CASE("kernels of every instruction set compute what is written plainly") {
+TEST_CASE("kernels of every instruction set compute what is written plainly", "[one-thread]") {
   for (const base::Isa isa : sets_here()) {
     for (const DType type : {DType::f64, DType::f32, DType::f16, DType::bf16}) {
       const bn::Kernels& kernels = bn::kernels_of(isa, type);

@@ -28,9 +28,10 @@ void fill(const Buffer& view, double value) {
 
 void expect_all(const Buffer& view, double value, std::string_view what) {
   for (std::size_t i = 0; i < view.count; ++i)
-    expect(std::abs(element_of(view, i) - value) < 1e-6, std::string(what) + " is " +
-                                                             std::to_string(element_of(view, i)) +
-                                                             ", not " + std::to_string(value));
+    expect(std::abs(element_of(view, i) - value) < 1e-6, [&] {
+      return std::string(what) + " is " + std::to_string(element_of(view, i)) + ", not " +
+             std::to_string(value);
+    });
 }
 
 TEST_CASE("a rank without data keeps others company that name unused gradients") {

@@ -56,10 +56,11 @@ TEST_CASE("gradients of batch norm that are bound once are right in every step")
       }
       for (const std::size_t parameter : {std::size_t{0}, std::size_t{3}})
         for (std::size_t j = 0; j < model.count(parameter); ++j)
-          expect(std::abs(element_of(buckets.gradient(parameter), j) -
-                          model.value(step, 0, parameter, j) - model.value(step, 1, parameter, j)) <
-                     1e-5,
-                 "the gradient of another parameter in step " + std::to_string(step));
+          expect(
+              std::abs(element_of(buckets.gradient(parameter), j) -
+                       model.value(step, 0, parameter, j) - model.value(step, 1, parameter, j)) <
+                  1e-5,
+              [&] { return "the gradient of another parameter in step " + std::to_string(step); });
     }
     expect(buckets.layout() == 1, "no other order was learnt, so that this shows nothing");
   }));

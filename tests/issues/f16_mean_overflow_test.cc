@@ -38,8 +38,9 @@ float value_of(DType type) {
 
 void expect_all(const std::vector<float>& values, float wanted, const std::string& what) {
   for (const float value : values)
-    expect(std::abs(value - wanted) <= wanted / 500,
-           what + ": " + std::to_string(value) + " instead of " + std::to_string(wanted));
+    expect(std::abs(value - wanted) <= wanted / 500, [&] {
+      return what + ": " + std::to_string(value) + " instead of " + std::to_string(wanted);
+    });
 }
 
 void check_means(Communicator& c, DType type, std::size_t count) {

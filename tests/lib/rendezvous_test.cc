@@ -10,11 +10,7 @@ using namespace rondo::tests;
 
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr double slowness = 8;
-#else
-constexpr double slowness = 1;
-#endif
+constexpr double slowness = RONDO_SANITIZED ? 8 : 1;
 
 // Checks that every outcome is an error with this code and the same message; returns the message.
 std::string common_message(const std::vector<Outcome>& outcomes, Errc code) {

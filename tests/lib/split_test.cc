@@ -42,11 +42,7 @@ std::size_t open_descriptors() {
 }
 
 // In pages. Sanitizers keep freed memory.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::size_t most_growth = std::size_t{1} << 40;
-#else
-constexpr std::size_t most_growth = 2048;
-#endif
+constexpr std::size_t most_growth = RONDO_SANITIZED ? std::size_t{1} << 40 : 2048;
 
 std::size_t resident_pages() {
   std::ifstream file("/proc/self/statm");

@@ -190,7 +190,9 @@ TEST_CASE("the values of the table are exact in any order") {
 
 TEST_CASE("table: mem") {
   const int size = GENERATE(1, 2, 3, 4, 5, 7, 8);
-  for (const std::string& algorithm : algorithms) run_table(Over::mem, size, algorithm);
+  for (std::size_t i = 0; i < algorithms.size(); ++i)
+    if (!few_cases() || size <= 3 || i == 0 || (i + static_cast<std::size_t>(size)) % 3 == 0)
+      run_table(Over::mem, size, algorithms[i]);
 }
 
 TEST_CASE("table: hosts") {

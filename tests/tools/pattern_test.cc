@@ -55,7 +55,7 @@ Bytes at_once(const Call& call, const std::vector<Bytes>& inputs) {
 
 }  // namespace
 
-TEST_CASE("expected results are exact for every type, op and order") {
+TEST_CASE("expected results are exact for every type, op and order", "[one-thread]") {
   for (int t = 0; t < dtype_count; ++t)
     for (int o = 0; o < reduce_op_count; ++o)
       for (const int size : {2, 3, 5, 33}) {

@@ -272,7 +272,7 @@ TEST_CASE(
 }
 
 // The sanitizers themselves need descriptors.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !RONDO_SANITIZED
 TEST_CASE("a rank without descriptors to spare names the limit") {
   const auto spare = GENERATE(0u, 1u, 2u, 3u, 4u, 5u);
   std::vector<transports::Blob> addresses(2);
