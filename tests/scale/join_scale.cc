@@ -36,7 +36,7 @@ constexpr const char* secret = "a secret for the table";
 constexpr std::size_t record_bytes = 400;
 constexpr milliseconds limit{200'000};
 constexpr std::size_t most_megabytes = 64;
-#ifdef RONDO_SANITIZED
+#if RONDO_SANITIZED
 constexpr bool memory_counts = false;  // sanitizers keep freed memory
 #else
 constexpr bool memory_counts = true;

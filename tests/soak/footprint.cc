@@ -31,7 +31,7 @@ std::string Footprint::describe() const {
 
 std::string growth(const Footprint& before, const Footprint& after, const Footprint& allowed) {
   bool grown = after.descriptors > before.descriptors + allowed.descriptors;
-#ifndef RONDO_SANITIZED
+#if !RONDO_SANITIZED
   grown |= after.resident_bytes > before.resident_bytes + allowed.resident_bytes;
   grown |= after.maps > before.maps + allowed.maps;
 #endif
