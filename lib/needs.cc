@@ -30,8 +30,8 @@ constexpr std::size_t shm_listening = 3, shm_bell = 1, shm_segment = 4;
 constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
 // While joining: rank 0 listens, as a rule at few addresses, and writes or reads a file.
 constexpr std::size_t rendezvous = 8;
-// For each device: its context, its events, and the channel of completions. The bell of events. For
-// each peer over rdma: a TCP connection for each lane.
+// rdma_device: the context, the asynchronous events and the completion channel of a device.
+// rdma_bell: an eventfd for events. rdma_link: a TCP connection for each lane of a peer.
 constexpr std::size_t rdma_device = 3, rdma_bell = 1, rdma_link = 3;
 // What the program, and the libraries under Rondo, may open beside it when the soft limit is
 // raised.
@@ -188,8 +188,8 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   shape.shm_peers = shape.shm ? ranks_on_host - 1 : 0;
   if (allows(options, "rdma")) shape.rdma_devices = static_cast<int>(lib::count_rdma_devices());
   const bool rdma = shape.rdma_devices > 0;
-  // Whether devices reach a rank shows only when all have joined, and tcp takes as many descriptors
-  // or more: tcp counts where it is allowed.
+  // Ranks know only after joining whom devices reach. tcp takes at least as many descriptors, so it
+  // counts where it is allowed.
   const int others = ranks - 1 - shape.shm_peers;
   shape.tcp_peers = shape.tcp ? others : 0;
   shape.rdma_peers = rdma && !shape.tcp ? others : 0;

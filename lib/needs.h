@@ -39,9 +39,9 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;
 std::size_t open_descriptors();
 
 // Makes sure that the process can open `necessary` more descriptors, and `wanted` if the hard limit
-// (RLIMIT_NOFILE) allows it. Raises the soft limit for that, and 64 further so that the rest of the
-// program can open files too. If `necessary` is too many, throws
-// Error(system), which says what to set. `what` says who needs them: "joining as rank 0 of 64".
+// (RLIMIT_NOFILE) allows it. Raises the soft limit for that, plus 64 for the rest of the program.
+// Throws Error(system), which says what to set, if `necessary` is too many. `what` says who needs
+// them: "joining as rank 0 of 64".
 void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what);
 
 // Warns if more than half of the descriptors that the hard limit allows are open; once in a

@@ -18,7 +18,8 @@ std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& f
 
 // Throws Error(invalid_argument) for a filter of devices that is malformed or matches nothing.
 std::vector<RdmaPortInfo> describe_rdma_ports(const Options& options);
-// How many RDMA devices of this machine a rank could use, as its system lists them: opens none.
+// Counts the RDMA devices that the kernel lists, at most 4; opens none. A rank may be able to use
+// fewer.
 std::size_t count_rdma_devices();
 
 // Bytes of shared memory that each of `ranks_on_host` ranks makes.

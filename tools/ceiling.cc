@@ -98,11 +98,13 @@ SocketCeiling::SocketCeiling(Communicator& communicator, const Options& options,
     : communicator_(communicator),
       operation_(operation),
       directions_(directions_of(operation, communicator.rank(), communicator.size())),
+      patience_(round_patience(options)),
       adapting_(std::make_unique<Ring>()),
       bounded_(std::make_unique<Ring>()) {
   if (communicator.size() < 2) return;
   usable_ = connect(*adapting_, options) && connect(*bounded_, options);
-  if (!usable_ && trouble_.empty()) trouble_ = "another rank could not connect its neighbours";
+  if (!usable_ && trouble_.empty())
+    trouble_ = "another rank could not connect to its neighbours: see its message";
   if (!usable_) return;
   bound_buffers(bounded_->right, bounded_bytes);
   bound_buffers(bounded_->left, bounded_bytes);

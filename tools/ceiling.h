@@ -3,6 +3,7 @@
 
 #include <rondo/communicator.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,6 +57,7 @@ class SocketCeiling final : public Ceiling {
   Communicator& communicator_;
   Operation operation_;
   const Directions directions_;
+  const std::chrono::nanoseconds patience_;
   std::unique_ptr<Ring> adapting_, bounded_;
   bool usable_ = false;
   std::string trouble_;

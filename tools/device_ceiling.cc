@@ -20,7 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using transports::Blob;
-constexpr std::chrono::seconds write_patience{10};
 constexpr std::size_t most_told = 2048;
 
 // What a rank tells all others over the communicator.
@@ -56,10 +55,12 @@ DeviceCeiling::DeviceCeiling(Communicator& communicator, const Options& options,
                              Operation operation)
     : communicator_(communicator),
       operation_(operation),
-      directions_(directions_of(operation, communicator.rank(), communicator.size())) {
+      directions_(directions_of(operation, communicator.rank(), communicator.size())),
+      patience_(round_patience(options)) {
   if (communicator.size() < 2) return;
   connect(options);
-  if (!usable_ && trouble_.empty()) trouble_ = "another rank could not connect its neighbours";
+  if (!usable_ && trouble_.empty())
+    trouble_ = "another rank could not connect to its neighbours: see its message";
 }
 
 DeviceCeiling::~DeviceCeiling() = default;
@@ -82,7 +83,8 @@ void DeviceCeiling::connect(const Options& options) {
   if (!together([&] { stream_ = lib::open_device_stream(options); })) return;
   const auto addresses = tell_all(communicator_, stream_->address());
   transports::Stream::Setup mine;
-  if (!together([&] { mine = stream_->meet(blob_of(addresses[left]), blob_of(addresses[right])); }))
+  if (!together(
+          [&] { mine = stream_->prepare(blob_of(addresses[left]), blob_of(addresses[right])); }))
     return;
   const auto for_left = tell_all(communicator_, mine.for_left);
   const auto for_right = tell_all(communicator_, mine.for_right);
@@ -94,7 +96,7 @@ double DeviceCeiling::round(std::size_t bytes) {
   communicator_.barrier().wait();
   const auto begin = Clock::now();
   try {
-    if (directions_.sends) stream_->write(bytes, begin + write_patience);
+    if (directions_.sends) stream_->write(bytes, begin + patience_);
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   } catch (const std::exception& error) {
     trouble_ = error.what();
@@ -108,7 +110,7 @@ double DeviceCeiling::measure(const Row& row) {
                                               bus_factor(operation_, communicator_.size()));
   const double rate = rounds_.best(moved, [this](std::size_t bytes) { return round(bytes); });
   usable_ = rate > 0;
-  if (!usable_ && trouble_.empty()) trouble_ = "another rank's device failed";
+  if (!usable_ && trouble_.empty()) trouble_ = "a device of another rank failed: see its message";
   return rate;
 }
 

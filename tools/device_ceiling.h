@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -14,11 +15,11 @@ class Stream;
 namespace rondo::tools {
 
 // The ceiling for bus bandwidth over RDMA: what the devices of these ranks write at once without
-// Rondo, over the links that the operation loads. A device that fails makes it useless for good:
-// measure() returns 0.
+// Rondo, over the links that the operation loads. After a failure of a device, measure()
+// returns 0 for good.
 class DeviceCeiling final : public Ceiling {
  public:
-  // Connects the ring. All ranks call it together. A device that fails does not throw: trouble()
+  // Connects the ring. All ranks call it together. Does not throw when that fails: trouble()
   // says why.
   DeviceCeiling(Communicator& communicator, const Options& options, Operation operation);
   DeviceCeiling(const DeviceCeiling&) = delete;
@@ -41,6 +42,7 @@ class DeviceCeiling final : public Ceiling {
   Communicator& communicator_;
   const Operation operation_;
   const Directions directions_;
+  const std::chrono::nanoseconds patience_;
   std::unique_ptr<transports::Stream> stream_;
   Rounds rounds_;
   bool usable_ = false;

@@ -21,6 +21,13 @@ Directions directions_of(Operation operation, int rank, int ranks) {
   return {};
 }
 
+std::chrono::nanoseconds round_patience(const Options& options) {
+  constexpr std::chrono::nanoseconds most = std::chrono::seconds{10};
+  return options.deadline.count() > 0
+             ? std::min<std::chrono::nanoseconds>(most, options.deadline / 2)
+             : most;
+}
+
 double Rounds::best(std::size_t moved, const Round& round) {
   double best = 0;
   bool usable = true;

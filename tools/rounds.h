@@ -3,6 +3,9 @@
 // How ceilings of bus bandwidth are measured: the traffic of a ring, in rounds.
 #pragma once
 
+#include <rondo/options.h>
+
+#include <chrono>
 #include <cstddef>
 #include <functional>
 
@@ -19,15 +22,19 @@ struct Directions {
 };
 Directions directions_of(Operation operation, int rank, int ranks);
 
+// How long a rank tries to finish a round: less than the other ranks wait for it.
+std::chrono::nanoseconds round_patience(const Options& options);
+
 // Rounds of one kind of stream. All ranks do the same at once.
 class Rounds {
  public:
   // Moves so many bytes over each link. Returns the seconds of the slowest rank, the same value on
   // all; infinite when it failed on one of them.
   using Round = std::function<double(std::size_t bytes)>;
-  // The rate in one direction in GB/s: the best of a long round, and of some short rounds, which
-  // move as much as the row; 0 when one failed. Short rounds may be faster: a busy machine disturbs
-  // them less. All take about a tenth of a second.
+  // moved: bytes that the row moves over each link. Returns the rate in one direction in GB/s: the
+  // best of one long round and of up to 20 short ones, which move `moved` bytes, but at least 1
+  // MiB. Returns 0 when a round failed. Takes about a tenth of a second after the first call. Short
+  // rounds may be faster: a busy machine disturbs them less.
   double best(std::size_t moved, const Round& round);
 
  private:

@@ -9,12 +9,13 @@
 
 namespace rondo::transports {
 
-// What devices move without Rondo: bytes from each rank to its right neighbour, as fast as the
-// device takes them, without frames, copies and schedules. The benchmark compares with it.
+// Measures what devices move without Rondo: bytes from each rank to its right neighbour, without
+// frames, copies and schedules. The caller carries the results of address() and prepare() to the
+// neighbours. Every rank calls address(), prepare() and connect() once, in this order.
 //
-// Ranks tell each other two things, over whatever connects them: all call address(), meet() and
-// connect() in this order. Every function throws Error(system) for what the device or the system
-// refuses, and Error(corrupt) for bytes of a neighbour that it cannot read.
+// Thread-bound (one thread for all calls), without locks. Throws Error(system) for what the device
+// or the system refuses, and Error(corrupt) for invalid bytes of a neighbour. After an error only
+// the destructor may be called.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -25,7 +26,7 @@ class Stream {
     Blob for_left, for_right;
   };
   // Two ranks are each other's left and right neighbour.
-  virtual Setup meet(std::span<const std::byte> left, std::span<const std::byte> right) = 0;
+  virtual Setup prepare(std::span<const std::byte> left, std::span<const std::byte> right) = 0;
   virtual void connect(std::span<const std::byte> from_left,
                        std::span<const std::byte> from_right) = 0;
   // Moves bytes to the right neighbour, and returns when they have arrived there. Throws

@@ -183,7 +183,8 @@ struct Reach {
 };
 inline constexpr int distance_process = 0, distance_host = 10, distance_network = 100;
 
-// Memory of a GPU, which other devices reach through the kernel (dma-buf).
+// Memory of a GPU, which other devices reach through the kernel (dma-buf). The kernel refuses an
+// offset and an address that differ modulo the page size.
 struct DmaBuffer {
   int descriptor = -1;          // of the buffer; may be closed once the memory is registered
   std::uint64_t offset = 0;     // of the memory in the buffer
@@ -227,8 +228,8 @@ class Transport {
   // own. The transport finds it by address. Null where the transport has no registrations, or
   // when the system refuses and copies do; then it logs a warning once. Thread-safe.
   virtual std::unique_ptr<Registration> register_memory(std::span<std::byte>) { return nullptr; }
-  // The same for memory of a GPU. Null also where a device cannot reach such memory: then frames
-  // from and to it go through memory of the host.
+  // Makes memory of a GPU known. Null where the transport, or one of its devices, cannot reach such
+  // memory: frames must not name it then. Thread-safe.
   virtual std::unique_ptr<Registration> register_dmabuf(const DmaBuffer&) { return nullptr; }
   // After start(): the ranks whose memory this one reaches directly; null where the transport has
   // no windows.

@@ -3,9 +3,9 @@
 
     compare.py [--build FOLDER] [--rounds N] [--json FILE]
 
-Each round measures everything once, one after the other; figures are medians of the rounds. Ratios
-are of medians; but for the last, above 1 is better for Rondo. One device, and ranks of one host: packets go through
-the device's loopback, as those of perftest do.
+Each round measures every figure once; printed figures are medians over the rounds, and ratios are
+ratios of medians. Above 1 is better for Rondo, except in the last ratio. All ranks share one device,
+whose packets take the loopback, as those of perftest do.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Figure:
             value = float(table_row(guest.check(self.script, 120))[self.column]) * self.scale
             if 0 < value < math.inf:
                 return value
-        raise GuestError(f"{self.name}: the machine is too busy to measure")
+        raise GuestError(f"{self.name}: no usable figure in 5 attempts (0 or inf); the machine may be too busy")
 
 
 def perftest(name: str, command: str, column: int, scale: float = 1.0) -> Figure:

@@ -29,6 +29,11 @@ void try_address(std::span<const std::byte> input) {
   if (rdma::pair_ports(address->ports, address->ports).size() > rdma::most_paths) std::abort();
 }
 
+void try_ports(std::span<const std::byte> input) {
+  const auto ports = rdma::decode_ports(input);
+  if (ports) expect_same(rdma::encode(*ports), input);
+}
+
 void try_told(std::span<const std::byte> input) {
   rdma::Message message{};
   std::copy_n(input.begin(), std::min(input.size(), message.size()), message.begin());
@@ -68,6 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   switch (data[0] % 4) {
     case 0:
       try_address(input);
+      try_ports(input);
       break;
     case 1:
       try_told(input);

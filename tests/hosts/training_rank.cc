@@ -23,7 +23,7 @@ float gradient_of(int rank, std::size_t layer, std::size_t element, int step) {
                             static_cast<std::size_t>(rank * 5 + step));
 }
 
-// `what` says it where it is wrong: building it takes longer than the comparison.
+// Calls what() only for a wrong value: building the text takes longer than the comparison.
 template <class What>
 void expect(double got, double wanted, What what) {
   if (got != wanted)

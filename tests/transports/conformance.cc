@@ -34,7 +34,7 @@ bool holds_only(const transports::Blob& bytes, std::byte value) {
 }
 
 // More than a link holds of a frame that nobody takes.
-// rdma posts up to 16 MiB at once.
+// More bytes of a frame than a link takes while nobody reads. rdma posts up to 16 MiB at once.
 std::size_t more_than_fits() {
   return std::size_t{few_cases() ? 20u : 30u} << 20;
 }
@@ -185,7 +185,8 @@ void cut_within_a_frame(const MakeTransports& make) {
   CHECK(group[1].problems.empty());
 }
 
-// The byte at `place`, where a device may be writing. The kernel reads it, as another device would.
+// Reads the byte at `place`, which a device may be writing, through the kernel, as another device
+// would.
 std::byte peek(const std::byte* place) {
   static const base::FileDescriptor memory(::open("/proc/self/mem", O_RDONLY | O_CLOEXEC));
   std::byte seen{};

@@ -2,11 +2,13 @@
 //
 //   address = version:u32 ports:u32 port* connections:string
 //   port    = kind:u8 gid_index:u8 lid:u16 mtu:u8 gid:16 bytes device:string
-// A string is a u32 length and its bytes; connections is the address of transports/connect.
+// `version ports port*` also travels alone (transports/stream.h). A string is a u32 length and its
+// bytes; connections is the address of transports/connect.
 #include "transports/rdma/address.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -63,9 +65,12 @@ std::optional<std::vector<PortAddress>> get_ports(base::Reader& reader) {
 
 }  // namespace
 
-PortAddress to_address(const Port& port) {
-  return {port.kind,    port.gid_index, port.gid, port.lid, static_cast<std::uint8_t>(port.mtu),
-          name_of(port)};
+std::vector<PortAddress> addresses_of(std::span<const Port> ports) {
+  std::vector<PortAddress> addresses;
+  for (const Port& port : ports.first(std::min(ports.size(), most_ports)))
+    addresses.push_back({port.kind, port.gid_index, port.gid, port.lid,
+                         static_cast<std::uint8_t>(port.mtu), name_of(port)});
+  return addresses;
 }
 
 transports::Blob encode(const std::vector<PortAddress>& ports) {

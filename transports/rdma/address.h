@@ -30,7 +30,8 @@ struct Address {
   connect::Address connections;
 };
 
-PortAddress to_address(const Port& port);
+// The first most_ports ports.
+std::vector<PortAddress> addresses_of(std::span<const Port> ports);
 transports::Blob encode(const std::vector<PortAddress>& ports);
 // No value when the bytes are not valid ports of this version. They may come from anybody.
 std::optional<std::vector<PortAddress>> decode_ports(std::span<const std::byte> bytes);

@@ -17,23 +17,24 @@
 namespace rondo::rdma {
 
 DeviceEvents::Listener::Listener(DeviceEvents& events)
-    : events_(events), bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  if (!bell_) throw Error(Errc::system, fmt::format("eventfd: {}", base::describe_errno(errno)));
+    : events_(events), inbox_{base::FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), {}} {
+  if (!inbox_.bell)
+    throw Error(Errc::system, fmt::format("eventfd: {}", base::describe_errno(errno)));
   const base::Locked lock(events_.mutex_);
-  events_.listeners_.push_back(this);
+  events_.inboxes_.push_back(&inbox_);
 }
 
 DeviceEvents::Listener::~Listener() {
   if (generation_ != base::process_generation()) return;
   const base::Locked lock(events_.mutex_);
-  std::erase(events_.listeners_, this);
+  std::erase(events_.inboxes_, &inbox_);
 }
 
 std::vector<DeviceEvent> DeviceEvents::Listener::take() {
   std::uint64_t rings = 0;
-  [[maybe_unused]] const auto got = ::read(bell_.get(), &rings, sizeof rings);
+  [[maybe_unused]] const auto got = ::read(inbox_.bell.get(), &rings, sizeof rings);
   const base::Locked lock(events_.mutex_);
-  return std::exchange(heard_, {});
+  return std::exchange(inbox_.events, {});
 }
 
 int DeviceEvents::descriptor_of(std::size_t device) const {
@@ -55,17 +56,18 @@ void DeviceEvents::read(std::size_t device) {
         event.event_type == IBV_EVENT_QP_ACCESS_ERR)
       told.queue_pair = event.element.qp->qp_num;
     if (!told.what.empty()) pass_on(told);
-    // Until then the queue pair cannot be destroyed, nor its number used again.
+    // ibv_destroy_qp waits for this call. So no new queue pair gets the number before the listeners
+    // have the event.
     one.verbs().ack_async_event(&event);
   }
 }
 
 void DeviceEvents::pass_on(const DeviceEvent& event) {
   const base::Locked lock(mutex_);
-  for (Listener* const listener : listeners_) {
-    listener->heard_.push_back(event);
+  for (Inbox* const inbox : inboxes_) {
+    inbox->events.push_back(event);
     const std::uint64_t ring = 1;
-    [[maybe_unused]] const auto rung = ::write(listener->bell_.get(), &ring, sizeof ring);
+    [[maybe_unused]] const auto rung = ::write(inbox->bell.get(), &ring, sizeof ring);
   }
 }
 

@@ -20,13 +20,21 @@ struct DeviceEvent {
   std::string what;              // "the port is down"
 };
 
-// The failures that devices report. A device tells each once, but several communicators, which were
-// split from one another, use it: whoever reads one passes it on to all. Thread-safe: one mutex.
+// The failures that devices report. A device reports each once, but communicators that were split
+// from one another share it: the one that reads an event passes it to all listeners. Thread-safe:
+// one mutex.
 class DeviceEvents {
+  // What one listener has not taken yet. Guarded by mutex_ but for the bell.
+  struct Inbox {
+    base::FileDescriptor bell;
+    std::vector<DeviceEvent> events;
+  };
+
  public:
   explicit DeviceEvents(std::shared_ptr<Devices> devices) : devices_(std::move(devices)) {}
 
-  // Hears all events that are read while it lives. The destructor does nothing in a forked child.
+  // Receives all events that are read while it lives. The destructor does nothing in a forked
+  // child.
   class Listener {
    public:
     // Throws Error(system).
@@ -35,14 +43,12 @@ class DeviceEvents {
     Listener(const Listener&) = delete;
     Listener& operator=(const Listener&) = delete;
     // Readable when there is something to take.
-    int descriptor() const noexcept { return bell_.get(); }
+    int descriptor() const noexcept { return inbox_.bell.get(); }
     std::vector<DeviceEvent> take();
 
    private:
-    friend class DeviceEvents;
     DeviceEvents& events_;
-    base::FileDescriptor bell_;
-    std::vector<DeviceEvent> heard_;  // guarded by the mutex of events_
+    Inbox inbox_;
     const unsigned generation_ = base::process_generation();
   };
 
@@ -56,7 +62,7 @@ class DeviceEvents {
 
   const std::shared_ptr<Devices> devices_;
   base::Mutex mutex_;
-  std::vector<Listener*> listeners_ RONDO_GUARDED_BY(mutex_);
+  std::vector<Inbox*> inboxes_ RONDO_GUARDED_BY(mutex_);
 };
 
 }  // namespace rondo::rdma

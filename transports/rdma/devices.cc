@@ -144,10 +144,12 @@ Device::Device(std::shared_ptr<Verbs> verbs, ibv_device* device, std::string nam
     throw Error(Errc::system,
                 fmt::format("gives no protection domain: {}", base::describe_errno(error)));
   }
-  // No buffer has this descriptor: only a device that takes buffers looks at it.
-  takes_dmabuf_ =
-      verbs_->reg_dmabuf_mr(domain_, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE) == nullptr &&
-      errno == EBADF;
+  // -1 is never a valid descriptor. A driver that supports dma-buf looks it up and fails with
+  // EBADF; another one fails with another error.
+  errno = 0;
+  ibv_mr* const none = verbs_->reg_dmabuf_mr(domain_, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
+  takes_dmabuf_ = none == nullptr && errno == EBADF;
+  if (none != nullptr) verbs_->dereg_mr(none);
 }
 
 Device::~Device() {

@@ -70,7 +70,7 @@ class Device {
   ibv_context* context() const noexcept { return context_; }
   ibv_pd* domain() const noexcept { return domain_; }
   const ibv_device_attr& limits() const noexcept { return limits_; }
-  // It can register memory of GPUs.
+  // True when the driver can register memory of GPUs (dma-buf).
   bool takes_dmabuf() const noexcept { return takes_dmabuf_; }
 
  private:

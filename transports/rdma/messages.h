@@ -61,9 +61,9 @@ std::optional<Told> decode(const Message& message);
 //   bits 0-7   the slot that the piece uses up
 //   bit 8      direct: the payload of this piece was written to granted memory
 //   bit 9      large: direct, and the pieces of this frame are large
-//   bit 10     the next bits count
+//   bit 10     bits 11-26 are valid
 //   bits 11-26 the low bits of the number of pieces that the sender of this one has consumed in
-//              all. Answers carry it, so an exchange needs no messages of its own.
+//              all. A ping-pong therefore needs no messages of its own.
 struct PieceMark {
   std::uint32_t slot = 0;
   bool direct = false, large = false;
@@ -82,8 +82,8 @@ constexpr std::optional<PieceMark> decode_mark(std::uint32_t bits) noexcept {
   return mark;
 }
 
-// What one end of a link has consumed, in pieces, and how much of that the peer knows. Both halves
-// of the link tell it: one in messages, the other with its own pieces.
+// taken: pieces that this end has consumed; told: the last count that was sent to the peer. The
+// receiving half sends it in messages, the sending half with its pieces.
 struct Consumption {
   std::uint64_t taken = 0, told = 0;
 };

@@ -40,7 +40,8 @@ class Outgoing {
   bool pump(transports::Sink& sink, transports::Link& link);
   // The peer's message.
   void heard(std::uint64_t consumed, std::span<const Grant> grants);
-  // What came with a piece of the peer over the first path, which keeps the order of both.
+  // The count that came with a piece of the peer: its low 16 bits. Only for pieces over the first
+  // path: messages use it too, so counts arrive in order.
   void heard(std::uint16_t consumed);
   // The device has finished with this request.
   void released(const Posted& one) noexcept;
@@ -95,7 +96,8 @@ class Outgoing {
   bool post(Way& way, const Request& request, const Posted& uses);
   // The path with the least under way among those that have room for so many requests.
   Way* best_way(std::uint32_t requests) noexcept;
-  // Messages to the peer go over the first path too, so the peer hears one count after the other.
+  // True when a piece over this path carries the count of consumed pieces. Messages use the first
+  // path too, so the peer receives counts in order.
   bool tells(const Way& way) const noexcept {
     return &way == &ways_.front() && consumption_.told != consumption_.taken;
   }

@@ -23,6 +23,7 @@
 #include <rondo/error.h>
 
 #include "base/log.h"
+#include "base/occasional.h"
 #include "base/text.h"
 #include "transports/connect/connections.h"
 #include "transports/rdma/absent.h"
@@ -33,8 +34,8 @@
 #include "transports/rdma/devices.h"
 #include "transports/rdma/link.h"
 #include "transports/rdma/regions.h"
-#include "transports/rdma/room.h"
 #include "transports/rdma/send_pool.h"
+#include "transports/rdma/sizes.h"
 
 namespace rondo::rdma {
 namespace {
@@ -44,6 +45,9 @@ constexpr milliseconds look_interval{20};
 // How long the end of the transport waits until the device has sent everything.
 constexpr milliseconds flush_limit{2000};
 constexpr milliseconds flush_look{10};
+
+// A refusal to register memory is logged once in a process.
+std::atomic<bool> refusal_told{false};
 
 // Memory of the program, of the host (a span of bytes) or of a GPU (a DmaBuffer).
 class RegisteredMemory final : public transports::Registration {
@@ -99,14 +103,13 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
 
   template <class Memory>
   std::unique_ptr<transports::Registration> try_to_register(const Memory& memory,
-                                                            std::size_t bytes);
+                                                            const std::string& otherwise);
   std::vector<PortPair> pairs(int peer) const;
   std::size_t paths_between(const Address& peer, std::size_t pair_count) const noexcept;
   void watch(int descriptor, std::uint32_t events, std::uint64_t which);
   void adopt();
   bool poll_completions();
   void look();
-  bool look_due() noexcept;
   void hear_of_devices();
   void flush_links();
 
@@ -132,8 +135,7 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   std::vector<RdmaLink*> active_;                 // in the order of link_lanes
   bool halted_ = false, looked_ = false;
   std::uint64_t drains_ = 0;
-  unsigned calls_ = 0;
-  base::TimePoint next_look_{};
+  base::Occasional occasional_look_{look_interval, calls_between_clocks};
 };
 
 // In the epoll set: a link's place in links_, or one of these and the number of a device.
@@ -169,8 +171,7 @@ Rdma::Rdma(const Options& options, std::shared_ptr<Context> context)
   }
   watch(events_.descriptor(), EPOLLIN, events_descriptor);
   watch(connections_.descriptor(), EPOLLIN | EPOLLET, other_descriptor);
-  for (const Port& port : context_->devices->ports())
-    if (own_.ports.size() < most_ports) own_.ports.push_back(to_address(port));
+  own_.ports = addresses_of(context_->devices->ports());
   own_.connections = connections_.address();
 }
 
@@ -248,7 +249,7 @@ std::size_t Rdma::paths_between(const Address& peer, std::size_t pair_count) con
 
 // Urgent frames are small: one path is enough for them.
 std::vector<std::unique_ptr<Path>> Rdma::make_paths(RdmaLink& link) {
-  // What is told of queue pairs that are gone must not be taken for new ones with their numbers.
+  // Takes pending events first: a new queue pair may get the number of one that is gone.
   hear_of_devices();
   const auto pairs = this->pairs(link.peer());
   if (pairs.empty()) throw Error(Errc::system, "there are no ports that can talk to each other");
@@ -307,28 +308,28 @@ std::string Rdma::describe_peer(int peer) const {
 // Memory that the system does not register is sent by copies: slower, and no failure.
 template <class Memory>
 std::unique_ptr<transports::Registration> Rdma::try_to_register(const Memory& memory,
-                                                                std::size_t bytes) {
+                                                                const std::string& otherwise) {
   try {
     return std::make_unique<RegisteredMemory>(context_, memory);
   } catch (const Error& error) {
-    static std::atomic<bool> told{false};
-    if (!told.exchange(true))
+    if (!refusal_told.exchange(true))
       base::log_line(base::LogLevel::warning,
-                     fmt::format("rank {}: rdma copies what it sends from {} of memory, which is "
-                                 "slower, because {}",
-                                 options_.rank, base::describe_bytes(bytes), error.what()));
+                     fmt::format("rank {}: rdma {}: {}", options_.rank, otherwise, error.what()));
     return nullptr;
   }
 }
 
 std::unique_ptr<transports::Registration> Rdma::register_memory(std::span<std::byte> memory) {
-  return try_to_register(memory, memory.size());
+  return try_to_register(memory,
+                         fmt::format("copies what it sends from {} of memory, which is slower",
+                                     base::describe_bytes(memory.size())));
 }
 
 std::unique_ptr<transports::Registration> Rdma::register_dmabuf(
     const transports::DmaBuffer& buffer) {
   if (!std::ranges::all_of(context_->devices->all(), &Device::takes_dmabuf)) return nullptr;
-  return try_to_register(buffer, buffer.memory.size());
+  return try_to_register(buffer, fmt::format("cannot use {} of GPU memory",
+                                             base::describe_bytes(buffer.memory.size())));
 }
 
 void Rdma::halt() noexcept {
@@ -402,16 +403,6 @@ void Rdma::look() {
   } while (count == static_cast<int>(events.size()));
 }
 
-bool Rdma::look_due() noexcept {
-  if (!std::exchange(looked_, true)) return true;
-  if (++calls_ < calls_between_clocks) return false;
-  calls_ = 0;
-  const base::TimePoint now = base::Clock::now();
-  if (now < next_look_) return false;
-  next_look_ = now + look_interval;
-  return true;
-}
-
 void Rdma::hear_of_devices() {
   for (const DeviceEvent& event : events_.take())
     for (const auto& link : links_) {
@@ -427,7 +418,7 @@ bool Rdma::progress(transports::Sink& sink) {
   if (halted_) return false;
   bool moved = connections_.pending();
   if (moved) adopt();
-  if (look_due()) look();
+  if (!std::exchange(looked_, true) || occasional_look_.due()) look();
   moved |= poll_completions();
   for (std::size_t i = 0; i < active_.size() && !halted_; ++i) moved |= active_[i]->progress(sink);
   return moved;

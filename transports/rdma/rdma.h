@@ -64,7 +64,8 @@ std::unique_ptr<transports::Transport> make_rdma(const Options& options, const S
 // obstacle, or when the system refuses what it needs.
 std::unique_ptr<transports::Stream> make_stream(const Options& options, const Shared& shared);
 
-// How many devices of this machine a rank could use, as its system lists them: opens none.
+// Counts the RDMA devices that the kernel lists, at most most_devices; opens none. A rank may be
+// able to use fewer.
 std::size_t count_devices();
 
 // Every port of this machine, usable or not, for `rondo info`. `obstacle` says why there is none.

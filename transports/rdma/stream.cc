@@ -27,9 +27,10 @@
 namespace rondo::rdma {
 namespace {
 
-// Each write moves one of these from the memory of a rank into that of its right neighbour.
-constexpr std::uint32_t write_bytes = 64u << 10, writes = 8;
-// So often the completions are looked at in vain before the rank sleeps.
+// Each write moves up to write_bytes from the block of this rank to one of the `targets` blocks of
+// its right neighbour. A few are enough, and locked memory is short.
+constexpr std::uint32_t write_bytes = 64u << 10, targets = 2;
+// The rank sleeps after this many polls without a completion.
 constexpr unsigned most_polls = 200;
 
 class DeviceStream final : public transports::Stream {
@@ -37,7 +38,7 @@ class DeviceStream final : public transports::Stream {
   DeviceStream(const Options& options, std::shared_ptr<Context> context);
 
   transports::Blob address() const override { return encode(ports_); }
-  Setup meet(std::span<const std::byte> left, std::span<const std::byte> right) override;
+  Setup prepare(std::span<const std::byte> left, std::span<const std::byte> right) override;
   void connect(std::span<const std::byte> from_left,
                std::span<const std::byte> from_right) override;
   void write(std::uint64_t bytes, base::TimePoint deadline) override;
@@ -53,6 +54,7 @@ class DeviceStream final : public transports::Stream {
   transports::Blob setup_of(const Side& side) const;
   LinkSetup connect(Side& side, std::span<const std::byte> told);
   std::uint64_t post(std::uint64_t bytes);
+  std::uint64_t post_write(Path& path, std::uint32_t key, std::uint64_t most);
   bool take_completions();
   void sleep(base::TimePoint deadline);
   bool all_written() const noexcept {
@@ -62,32 +64,30 @@ class DeviceStream final : public transports::Stream {
   const Options options_;
   const std::shared_ptr<Context> context_;
   std::vector<PortAddress> ports_;
-  const Pages pages_{std::size_t{2} * write_bytes * writes};  // of this rank, then of its left one
+  // The block that this rank sends, then the blocks that its left neighbour writes.
+  const Pages pages_{std::size_t{write_bytes} * (1 + targets)};
   const MemoryRegion region_;
   std::vector<std::unique_ptr<Completions>> completions_;  // by device
   Side left_, right_;
   std::vector<Path*> paths_;  // by number
   LinkSetup target_;          // the right neighbour's memory
   std::uint64_t posted_ = 0;
+  std::size_t next_path_ = 0;
 };
-
-std::vector<PortAddress> addresses_of(const Devices& devices) {
-  std::vector<PortAddress> addresses;
-  for (const Port& port : devices.ports())
-    if (addresses.size() < most_ports) addresses.push_back(to_address(port));
-  return addresses;
-}
 
 std::vector<PortAddress> read_ports(std::span<const std::byte> bytes) {
   auto ports = decode_ports(bytes);
-  if (!ports) throw Error(Errc::corrupt, "the ports of a neighbour cannot be read");
+  if (!ports)
+    throw Error(
+        Errc::corrupt,
+        "a neighbour sent an invalid list of RDMA ports: run one version of Rondo on all ranks");
   return std::move(*ports);
 }
 
 DeviceStream::DeviceStream(const Options& options, std::shared_ptr<Context> context)
     : options_(options),
       context_(std::move(context)),
-      ports_(addresses_of(*context_->devices)),
+      ports_(addresses_of(context_->devices->ports())),
       region_(context_->devices, pages_.memory(),
               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) {
   for (const auto& device : context_->devices->all())
@@ -95,8 +95,8 @@ DeviceStream::DeviceStream(const Options& options, std::shared_ptr<Context> cont
         *device, 2 * most_paths * (Path::send_depth + Path::receive_depth)));
 }
 
-transports::Stream::Setup DeviceStream::meet(std::span<const std::byte> left,
-                                             std::span<const std::byte> right) {
+transports::Stream::Setup DeviceStream::prepare(std::span<const std::byte> left,
+                                                std::span<const std::byte> right) {
   left_.peer = read_ports(left);
   right_.peer = read_ports(right);
   // The sender's ports come first, so that both ends pair them in the same way.
@@ -123,9 +123,8 @@ void DeviceStream::make_paths(Side& side, std::vector<PortPair> pairs) {
 
 // The second half of the memory is where the left neighbour writes.
 transports::Blob DeviceStream::setup_of(const Side& side) const {
-  Told told{Notice::setup, 0, {write_bytes, writes, 0, {}}};
-  told.setup.slots_address =
-      reinterpret_cast<std::uintptr_t>(pages_.memory().data()) + write_bytes * writes;
+  Told told{Notice::setup, 0, {write_bytes, targets, 0, {}}};
+  told.setup.slots_address = reinterpret_cast<std::uintptr_t>(pages_.memory().data()) + write_bytes;
   for (const auto& path : side.paths)
     told.setup.paths.push_back(path->setup(region_.keys().remote[path->device_index()]));
   const Message message = encode(told);
@@ -143,7 +142,9 @@ LinkSetup DeviceStream::connect(Side& side, std::span<const std::byte> told) {
   if (told.size() == message.size()) std::ranges::copy(told, message.begin());
   const auto theirs = decode(message);
   if (!theirs || theirs->notice != Notice::setup)
-    throw Error(Errc::corrupt, "what a neighbour tells of its queue pairs cannot be read");
+    throw Error(Errc::corrupt,
+                "a neighbour sent an invalid set-up of its queue pairs: run one version of Rondo "
+                "on all ranks");
   // The other end may want more connections, or fewer.
   for (std::size_t i = 0; i < std::min(side.paths.size(), theirs->setup.paths.size()); ++i)
     side.paths[i]->connect(side.peer[side.pairs[i % side.pairs.size()].theirs],
@@ -157,41 +158,48 @@ LinkSetup DeviceStream::connect(Side& side, std::span<const std::byte> told) {
 void DeviceStream::write(std::uint64_t bytes, base::TimePoint deadline) {
   unsigned quiet = 0;
   while (bytes != 0 || !all_written()) {
+    if (base::Clock::now() >= deadline)
+      throw Error(Errc::deadline_exceeded,
+                  "the devices did not complete the writes to the right neighbour in time");
     const std::uint64_t taken = post(bytes);
     bytes -= taken;
-    if (take_completions() || taken != 0) {
+    if (take_completions() || taken != 0)
       quiet = 0;
-      continue;
-    }
-    if (base::Clock::now() >= deadline)
-      throw Error(Errc::deadline_exceeded, "the device did not write in time");
-    if (++quiet >= most_polls) sleep(deadline);
+    else if (++quiet >= most_polls)
+      sleep(deadline);
   }
 }
 
-// Posts what the queues take now; returns how many bytes.
+// Posts what the queues take now, over all paths in turn; returns how many bytes.
 std::uint64_t DeviceStream::post(std::uint64_t bytes) {
+  const std::size_t paths = std::min(right_.paths.size(), target_.paths.size());
   std::uint64_t taken = 0;
-  for (std::size_t i = 0; i < std::min(right_.paths.size(), target_.paths.size()); ++i) {
-    Path& path = *right_.paths[i];
-    while (taken < bytes && path.has_room(1)) {
-      const auto size = std::min<std::uint64_t>({bytes - taken, write_bytes, target_.slot_bytes});
-      const std::uint64_t mine = posted_ % writes, theirs = posted_ % target_.slots;
-      ++posted_;
-      Request request;
-      request.parts[0] = {
-          reinterpret_cast<std::uintptr_t>(pages_.memory().data()) + mine * write_bytes,
-          static_cast<std::uint32_t>(size), region_.keys().local[path.device_index()]};
-      request.part_count = 1;
-      request.address = target_.slots_address + theirs * target_.slot_bytes;
-      request.key = target_.paths[i].slots_key;
-      if (const int error = path.post(request, {.frame = 0, .payload = size}); error != 0)
-        throw Error(Errc::system, fmt::format("{}: cannot post a write: {}", path.route(),
-                                              base::describe_errno(error)));
-      taken += size;
+  for (std::size_t full = 0; full < paths && taken < bytes;) {
+    next_path_ = (next_path_ + 1) % paths;
+    Path& path = *right_.paths[next_path_];
+    if (!path.has_room(1)) {
+      ++full;
+      continue;
     }
+    full = 0;
+    taken += post_write(path, target_.paths[next_path_].slots_key, bytes - taken);
   }
   return taken;
+}
+
+// Posts one write of at most `most` bytes; returns its size.
+std::uint64_t DeviceStream::post_write(Path& path, std::uint32_t key, std::uint64_t most) {
+  const auto size = std::min<std::uint64_t>({most, write_bytes, target_.slot_bytes});
+  Request request;
+  request.parts[0] = {reinterpret_cast<std::uintptr_t>(pages_.memory().data()),
+                      static_cast<std::uint32_t>(size), region_.keys().local[path.device_index()]};
+  request.part_count = 1;
+  request.address = target_.slots_address + posted_++ % target_.slots * target_.slot_bytes;
+  request.key = key;
+  if (const int error = path.post(request, {.frame = 0, .payload = size}); error != 0)
+    throw Error(Errc::system, fmt::format("{}: cannot post a write: {}", path.route(),
+                                          base::describe_errno(error)));
+  return size;
 }
 
 // Returns whether there were any.

@@ -20,6 +20,7 @@
 #include <rondo/error.h>
 
 #include "base/clock.h"
+#include "base/occasional.h"
 #include "transports/host/address.h"
 #include "transports/host/exchange_all.h"
 #include "transports/host/exports.h"
@@ -118,7 +119,6 @@ class Shm final : public transports::Transport {
   void watch(int descriptor, std::uint64_t which);
   void wake_up() noexcept;
   void look();
-  bool look_due() noexcept;
 
   const Options options_;
   const pid_t process_ = ::getpid();
@@ -135,8 +135,7 @@ class Shm final : public transports::Transport {
   std::uint64_t sleeps_ = 0;
   bool asleep_ = false;
   std::uint32_t core_ = 0;  // as the others know it
-  unsigned calls_ = 0;
-  base::TimePoint next_look_{};
+  base::Occasional occasional_look_{look_interval, calls_between_clocks};
 };
 
 Shm::Shm(const Options& options)
@@ -294,15 +293,6 @@ void Shm::look() {
   windows_->catch_up();
 }
 
-bool Shm::look_due() noexcept {
-  if (++calls_ < calls_between_clocks) return false;
-  calls_ = 0;
-  const base::TimePoint now = base::Clock::now();
-  if (now < next_look_) return false;
-  next_look_ = now + look_interval;
-  return true;
-}
-
 void Shm::wake_up() noexcept {
   asleep_ = false;
   own_->head().sleeping.store(0, std::memory_order_relaxed);
@@ -310,7 +300,7 @@ void Shm::wake_up() noexcept {
 
 bool Shm::progress(transports::Sink& sink) {
   if (!windows_) return false;
-  if (asleep_ || look_due()) {
+  if (asleep_ || occasional_look_.due()) {
     if (asleep_) wake_up();
     look();
   }

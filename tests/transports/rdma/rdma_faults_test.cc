@@ -29,15 +29,9 @@ struct Ranks {
     for (auto& transport : rdma_transports(*fabric, size))
       nodes.emplace_back(std::make_unique<OnFabric>(fabric, std::move(transport), false));
   }
-  // Turns all ranks until `done`, for at most 5 s.
   template <class Done>
   bool run_until(Done done) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    while (!done()) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      for (Node& node : nodes) node.turn();
-    }
-    return true;
+    return turn_until(nodes, done);
   }
   // Rank 0 sends rank 1 a frame, which opens their link.
   void open() {

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "conformance.h"
 #include "transports/rdma/fake_verbs.h"
 #include "transports/rdma/rdma.h"
 
@@ -69,6 +72,17 @@ inline std::vector<std::unique_ptr<transports::Transport>> rdma_transports(
   }
   for (auto& transport : transports) transport->start(addresses, 0x1234567890abcdefu);
   return transports;
+}
+
+// Turns all ranks until `done`, for at most 5 s.
+template <class Done>
+bool turn_until(std::deque<Node>& nodes, Done done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    for (Node& node : nodes) node.turn();
+  }
+  return true;
 }
 
 }  // namespace rondo::testing

@@ -35,7 +35,7 @@ struct Ring {
     std::vector<Stream::Setup> setups;
     for (std::size_t i = 0; i < streams.size(); ++i)
       setups.push_back(
-          streams[i]->meet(streams[left_of(i)]->address(), streams[right_of(i)]->address()));
+          streams[i]->prepare(streams[left_of(i)]->address(), streams[right_of(i)]->address()));
     for (std::size_t i = 0; i < streams.size(); ++i)
       streams[i]->connect(setups[left_of(i)].for_right, setups[right_of(i)].for_left);
   }
@@ -97,7 +97,7 @@ TEST_CASE("the bare stream of devices has a deadline") {
   Ring ring(2);
   ring.fabric.hold(0, 1);
   CHECK_THAT(failure_of_write(ring, Errc::deadline_exceeded, std::chrono::milliseconds(50)),
-             Contains("did not write in time"));
+             Contains("did not complete the writes"));
 }
 
 TEST_CASE("the bare stream of devices trusts no neighbour") {
@@ -105,14 +105,27 @@ TEST_CASE("the bare stream of devices trusts no neighbour") {
   const rdma::Options options;
   const auto stream = rdma::make_stream(options, rdma::Shared(options, fabric.verbs(0)));
   const Blob own = stream->address(), bad(7, std::byte{9});
-  CHECK_THROWS_AS(stream->meet(own, bad), Error);
-  CHECK_THROWS_AS(stream->meet(bad, own), Error);
+  CHECK_THROWS_AS(stream->prepare(own, bad), Error);
+  CHECK_THROWS_AS(stream->prepare(bad, own), Error);
   Blob longer = own;
   longer.push_back(std::byte{0});
-  CHECK_THROWS_AS(stream->meet(own, longer), Error);
-  const Stream::Setup mine = stream->meet(own, own);
+  CHECK_THROWS_AS(stream->prepare(own, longer), Error);
+  const Stream::Setup mine = stream->prepare(own, own);
   CHECK_THROWS_AS(stream->connect(bad, mine.for_left), Error);
   CHECK_THROWS_AS(stream->connect({}, mine.for_left), Error);
+  CHECK_THROWS_AS(stream->connect(mine.for_right, bad), Error);
+  Blob ready = mine.for_left;
+  ready[4] = std::byte{2};  // the notice after the magic number
+  CHECK_THROWS_AS(stream->connect(mine.for_right, ready), Error);
+}
+
+TEST_CASE("the bare stream of devices uses all queue pairs at once") {
+  const std::size_t device = GENERATE(0u, 1u);
+  Ring ring(2, 2);
+  ring.fabric.cut(0, device);
+  // So little that it would fit into the queue of one.
+  CHECK_THAT(failure_of_write(ring, Errc::peer_lost, std::chrono::seconds(10)),
+             Contains("mlx5_" + std::to_string(device) + ":1 GID"));
 }
 
 TEST_CASE("the bare stream of devices says why there is none") {

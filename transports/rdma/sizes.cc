@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transports/rdma/room.h"
+#include "transports/rdma/sizes.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>

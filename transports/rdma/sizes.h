@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much a transport takes: slots, locked memory, entries of completion queues.
+// How much memory and how many queue entries a transport takes.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,12 @@ namespace rondo::rdma {
 
 // How many slots of this size a link of this lane has.
 std::uint32_t slot_count(transports::Lane lane, std::uint32_t slot_bytes) noexcept;
-// The largest slots that fit into the memory that this process may lock, for links to all of
-// `ranks` ranks. Every device counts what is registered with it. Throws Error(system) with the
-// remedy when not even the smallest fit.
+// Returns the largest size of a slot with which links to all of `ranks` ranks fit into the memory
+// that this process may lock. Every device counts what is registered with it. Throws Error(system)
+// with the remedy when not even the smallest fit.
 std::uint32_t fitting_slot_bytes(int ranks, std::size_t devices);
-// Enough for every request of every path that a device may have.
+// Returns how many entries the completion queue of this device needs for all requests of all its
+// paths.
 std::size_t completion_entries(const Devices& devices, std::size_t device, int ranks,
                                unsigned connections) noexcept;
 
