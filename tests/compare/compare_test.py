@@ -322,10 +322,12 @@ class Compare(unittest.TestCase):
         return [one for one in all_processes() if b"strangers.py" in command_of(one) and stat_of(one)[1:2] == [str(driver)]]
 
     def wait_for(self, condition) -> bool:
+        """Whether the condition holds at one time. A process that starts has no command line for a
+        moment, so it may not hold again at once."""
         deadline = time.monotonic() + DEADLINE
-        while not condition() and time.monotonic() < deadline:
+        while not (holds := condition()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        return condition()
+        return holds
 
     def test_strangers_compute_beside_the_libraries_and_end_with_the_driver(self):
         status, output, rows = self.compare("--peers", "gloo", "--sizes", "8", "--strangers", "2")
@@ -341,8 +343,11 @@ class Compare(unittest.TestCase):
                 process.send_signal(number)
                 process.communicate(timeout=DEADLINE)
                 self.assertTrue(self.wait_for(lambda: not any(map(command_of, running))))
-                for rank in self.processes():  # scripts that hang do not watch their driver
-                    os.kill(rank, signal.SIGKILL)
+                # Scripts that hang do not watch their driver; their launcher may end them just now.
+                for rank in self.processes():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(rank, signal.SIGKILL)
+                self.assertTrue(self.wait_for(lambda: not self.processes()))
                 for folder in self.folder.glob("rondo-compare-*"):
                     shutil.rmtree(folder)
 
