@@ -115,6 +115,11 @@ Buffer Trial::output() noexcept {
           out_count_, case_.type};
 }
 
+void Trial::register_memory(Communicator& communicator) {
+  if (!in_.empty()) in_registration_ = communicator.register_memory(in_.data(), in_.size());
+  if (!out_.empty()) out_registration_ = communicator.register_memory(out_.data(), out_.size());
+}
+
 void Trial::start(Communicator& communicator) {
   OpOptions options;
   options.scale = case_.scale;

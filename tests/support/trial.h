@@ -38,6 +38,8 @@ std::string describe(const Case& what);
 class Trial {
  public:
   Trial(const Case& what, int rank, int size);
+  // Registers the buffers until the trial ends.
+  void register_memory(Communicator& communicator);
   void start(Communicator& communicator);
   Work& work() noexcept { return work_; }
   // Returns what is wrong after a successful call; empty when nothing is.
@@ -62,8 +64,9 @@ class Trial {
 
   Case case_;
   int rank_, size_;
-  bool in_place_;                    // false where this rank ignores one of the buffers
-  transports::Blob in_, out_;        // with their margins; in place both are out_
+  bool in_place_;              // false where this rank ignores one of the buffers
+  transports::Blob in_, out_;  // with their margins; in place both are out_
+  Registration in_registration_, out_registration_;
   std::vector<std::size_t> counts_;  // of each rank's block
   std::size_t before_ = 0;           // elements of the blocks before this rank's
   std::size_t in_count_ = 0, out_count_ = 0;

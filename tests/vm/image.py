@@ -24,9 +24,9 @@ HERE = Path(__file__).parent
 # In the order in which they are loaded, each after the modules that it depends on. Soft-RoCE asks for
 # crc32 by a name that is no such dependency.
 MODULES = ["crc32_generic", "rdma_rxe", "ib_uverbs", "veth", "sch_netem", "virtio_pci", "virtio_net"]
-TOOLS = ["ip", "tc", "rdma", "ibv_devinfo", "ib_write_bw", "ib_write_lat", "ib_send_bw", "chrt"]
+TOOLS = ["ip", "tc", "rdma", "ibv_devinfo", "ib_write_bw", "ib_write_lat", "ib_send_bw", "chrt", "strace"]
 PACKAGES = {"ip": "iproute2", "tc": "iproute2", "rdma": "iproute2", "ibv_devinfo": "ibverbs-utils", "busybox": "busybox-static",
-            "chrt": "util-linux", "setpriv": "util-linux", "qemu-system-x86_64": "qemu-system-x86", "apt-get": "apt", "apt-cache": "apt",
+            "chrt": "util-linux", "strace": "strace", "setpriv": "util-linux", "qemu-system-x86_64": "qemu-system-x86", "apt-get": "apt", "apt-cache": "apt",
             "dpkg": "dpkg", "ldd": "libc-bin"}
 DRIVER = "/etc/libibverbs.d/rxe.driver"
 KERNEL_PACKAGE = "linux-image-amd64"
@@ -68,7 +68,7 @@ def build(programs: list[str], folder: Path, download: bool = True) -> Image:
         if applet not in TOOLS and applet != "busybox":
             archive.link(f"usr/bin/{applet}", "busybox")
     archive.text("etc/modules", "".join(f"/{path}\n" for path in add_modules(archive, package, release)))
-    archive.text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\n")
+    archive.text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")
     archive.text("etc/hosts", "127.0.0.1 localhost\n")
     for path in [tool(name) for name in TOOLS] + programs:
         archive.program(Path(os.path.abspath(path)))

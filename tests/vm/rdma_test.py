@@ -27,8 +27,8 @@ from guest import Guest, GuestError, two_guests
 from image import Image, Unable, build
 
 SKIPPED = 77  # the exit status with which a test tells meson that it could not run
-PROGRAMS = ["tools/rondo", "tests/table/test_table", "tests/issues/test_issues",
-            "tests/hot_path/test_hot_path", "tests/transports/test_rdma"]  # of the build folder, for the guests
+PROGRAMS = {Path(path).name: path for path in ("tools/rondo", "tests/table/test_table", "tests/issues/test_issues",
+                                               "tests/hot_path/test_hot_path", "tests/transports/test_rdma")}  # in the build folder
 PERFTEST_PORT = 18515
 
 
@@ -41,6 +41,7 @@ class Case:
     hosts: int = 1
     seconds: float = 30
     status: int = 0
+    program: str = "rondo"  # of PROGRAMS
     # The other scripts start when the first listens at this port.
     port: int = 0
     # The figures in the output; none where they could not be measured. Raises ValueError where the
@@ -109,6 +110,44 @@ def ceiling(output: str) -> dict[str, float]:
     return {"ceiling_gb_per_second": float(found[1]), "percent_of_ceiling": float(found[2])}
 
 
+# What the device costs (Soft-RoCE is told of each request by write), and sleeping: its completion
+# channel is read, and other threads and timers are woken.
+DEVICE_CALLS = "write ioctl read epoll_wait poll futex timerfd_settime sched_yield getrusage wait4 rt_sigreturn restart_syscall"
+
+
+def system_calls() -> Case:
+    """Ten times as many all-reduces make no more system calls than those of the device and of sleeping.
+    Threads come and go alike in both runs, so the difference has what operations cost."""
+    script = f"""
+count() {{
+  strace -f -c -o /tmp/calls rondo bench all_reduce --ranks 2 --transport rdma -b $1 -e $1 -n $2 -c 0 --no-ceiling >/tmp/bench || {{ cat /tmp/bench; exit 1; }}
+  awk '$1 ~ /^[0-9.]+$/ && $NF != "total" {{ print $NF, $4 }}' /tmp/calls
+}}
+for run in "8 100" "64K 20"; do
+  set -- $run
+  count $1 $2 >/tmp/few; count $1 $((10 * $2)) >/tmp/many
+  grep -q '^write' /tmp/few || exit
+  awk -v run="$run" 'BEGIN {{ split("{DEVICE_CALLS}", names); for (i in names) device[names[i]] }}
+    NR == FNR {{ few[$1] = $2; next }}
+    !($1 in device) && $2 - few[$1] > 20 {{ print "size and count " run ": " $2 - few[$1] " more calls of " $1; bad = 1 }}
+    END {{ exit bad }}' /tmp/few /tmp/many || exit
+done"""
+    return Case("rondo: no system call but those of the device", [script], seconds=120)
+
+
+def may_not_lock_memory() -> Case:
+    """An ordinary user whose limit of locked memory is too small for a device: the job runs over tcp, and
+    each rank says so once."""
+    script = f"""
+su nobody -s /bin/sh -c 'ulimit -l 64; exec {BENCH} --ranks 2 --transport rdma,tcp' >/tmp/bench 2>&1
+status=$?
+cat /tmp/bench
+[ $status = 0 ] && for rank in 0 1; do
+  [ "$(grep -c "rank $rank does not use RDMA: .*RLIMIT_MEMLOCK" /tmp/bench)" = 1 ] || exit
+done"""
+    return Case("rondo: tcp where memory may not be locked", [script], figures=all_reduce)
+
+
 def over_cable(name: str, impaired: str) -> Case:
     """All-reduces between rxe0 and rxe1 over the cable, which loses or delays packets."""
     scripts = [f"RONDO_RDMA_DEVICES=rxe{number} rank {number} {BENCH} --transport rdma" for number in range(2)]
@@ -156,9 +195,10 @@ def time_to_end(output: str) -> dict[str, float]:
 
 def hidden(name: str, program: str, case: str, settings: str = "") -> Case:
     """Hidden cases of a test program, which need a device."""
-    return Case(name, [f"{settings} {program} -w NoTests '{case}'"], seconds=120)
+    return Case(name, [f"{settings} {program} -w NoTests '{case}'"], seconds=240, program=program)
 
 
+EFFORT = "RONDO_TEST_EFFORT=2"
 BENCH = "rondo bench -b 8 -e 1M -f 64 -n 10 --no-ceiling"
 CASES = [
     Case("devices", ["ibv_devinfo -d rxe0 | grep 'active_mtu:[[:space:]]*4096' && ibv_devinfo -d rxe1"]),
@@ -179,9 +219,14 @@ CASES = [
     rondo("2 ranks, one device", settings="RONDO_RDMA_DEVICES=rxe0"),
     rondo("2 ranks, two queue pairs a port", settings="RONDO_CONNECTIONS=2"),
     rondo_ceiling(),
+    may_not_lock_memory(),
+    system_calls(),
     over_cable("0.1 % of the packets lost", "loss 0.1%"),
     over_cable("packets delayed by 2 ms", "delay 2ms"),
-    hidden("table of collectives, 2 to 8 ranks", "test_table", "table: rdma", settings="RONDO_TEST_EFFORT=2"),
+    hidden("table of collectives, 2 to 8 ranks", "test_table", "table: rdma", settings=EFFORT),
+    hidden("table of collectives, 2 to 8 ranks, grants", "test_table", "table: rdma on registered memory", settings=EFFORT),
+    hidden("table of collectives, 2 to 8 ranks, registered memory without grants", "test_table", "table: rdma on registered memory",
+           settings=f"{EFFORT} RONDO_RDMA_GRANTS=0"),
     hidden("descriptors", "test_issues", "a communicator over rdma takes the descriptors that are told"),
     hidden("nothing is allocated", "test_hot_path", "nothing is allocated over rdma after the first operation of a shape"),
     hidden("a bad key, a receiver that is not ready, a queue pair in error", "test_rdma", "rdma on a device*"),
@@ -301,7 +346,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="run the cases whose names contain one of these (default: all)")
     options = parser.parse_args()
     cases = [case for case in CASES if not options.names or any(name in case.name for name in options.names)]
-    programs = [os.path.join(options.build, program) for program in PROGRAMS]
+    programs = [os.path.join(options.build, PROGRAMS[name]) for name in sorted({case.program for case in cases})]
     for program in programs:
         if not os.path.exists(program):
             parser.error(f"{program} is not built")

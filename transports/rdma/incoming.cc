@@ -143,12 +143,9 @@ void Incoming::grant_ahead(transports::Sink& sink, transports::Link& link) {
   }
 }
 
-// Tells the peer of grants, and of consumed pieces when they are half of all slots. True when a
-// message was sent.
+// Tells the peer of grants and of consumed pieces. True when a message was sent.
 bool Incoming::tell() {
-  if (untold_count_ == 0 && consumption_.taken - consumption_.told < slots_.size() / 2)
-    return false;
-  if (!control_->has_room(1)) return false;
+  if (!must_tell() || !control_->has_room(1)) return false;
   ControlBytes bytes;
   const std::size_t count =
       encode(consumption_.taken, std::span(untold_).first(untold_count_), bytes);

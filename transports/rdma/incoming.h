@@ -43,6 +43,12 @@ class Incoming {
   // True when pump() would do something.
   bool ready() const noexcept { return !stuck() && !fault_ && next_has_come(); }
   bool shown() const noexcept { return frames_.held(); }
+  // True when pump() would do nothing until more comes. False while grants may be due: the sink
+  // does not say when it knows more frames.
+  bool idle() {
+    return !next_has_come() && !stuck() && !fault_ && !must_tell() &&
+           (!grants_wanted_ || regions_.empty());
+  }
   // Nothing more is taken: the sink holds a header, or the link is closed.
   bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
   // Every piece that has come was delivered.
@@ -75,6 +81,10 @@ class Incoming {
   void piece_taken() noexcept;
   void finish(transports::Sink& sink, transports::Link& link);
   void grant_ahead(transports::Sink& sink, transports::Link& link);
+  // Grants wait for a message to the peer, or half of all slots were consumed since the last one.
+  bool must_tell() const noexcept {
+    return untold_count_ != 0 || consumption_.taken - consumption_.told >= slots_.size() / 2;
+  }
   bool tell();
   Promise& promise(std::uint64_t frame) noexcept { return promises_[frame % frames_ahead]; }
 

@@ -192,8 +192,14 @@ std::optional<Conversation::End> RdmaLink::ending() {
                            false};
 }
 
+// Most links have no news in most passes of a driver that awaits one peer.
+bool RdmaLink::quiet() {
+  return state_ == State::open && outgoing_.idle() && incoming_.idle() &&
+         !conversation_.flagged() && !conversation_.end() && !failure_ && !flushed_work_ && !bye_;
+}
+
 bool RdmaLink::progress(transports::Sink& sink) {
-  if (state_ == State::broken || state_ == State::closed) return false;
+  if (state_ == State::broken || state_ == State::closed || quiet()) return false;
   bool moved = false;
   if (conversation_.flagged()) {
     const State before = state_;

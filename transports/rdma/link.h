@@ -97,6 +97,8 @@ class RdmaLink final : public transports::Link {
   void read_conversation();
   void heard(const Told& told);
   void join(const LinkSetup& theirs);
+  // Nothing has come for this link, and nothing waits to be sent.
+  bool quiet();
   bool draining();
   std::optional<Conversation::End> ending();
   void close_connection() noexcept;

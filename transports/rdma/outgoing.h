@@ -47,6 +47,8 @@ class Outgoing {
   void released(const Posted& one) noexcept;
   void halt() noexcept { halted_ = true; }
 
+  // True when pump() would do nothing until send() is called or the peer has consumed pieces.
+  bool idle() const noexcept { return queued_ == 0 && !refused_ && !fault_; }
   // True when pump() would do something.
   bool ready() noexcept;
   // Frames are under way that Sink::sent() has not been told of.

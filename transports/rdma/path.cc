@@ -125,16 +125,23 @@ void Path::post_receives(std::span<std::byte> messages, std::uint32_t key) {
 
 void Path::receive_again(std::uint32_t index) {
   if (queue_pair_ == nullptr) return;
-  ibv_sge part{};
-  ibv_recv_wr request{};
-  request.wr_id = receive_bit | identity(index);
-  if (!messages_.empty()) {
-    part = {reinterpret_cast<std::uintptr_t>(message(index).data()), control_bytes, messages_key_};
-    request.sg_list = &part;
-    request.num_sge = 1;
+  used_receives_[used_receive_count_++] = index;
+  if (used_receive_count_ < receive_batch) return;
+  used_receive_count_ = 0;
+  std::array<ibv_sge, receive_batch> parts{};
+  std::array<ibv_recv_wr, receive_batch> requests{};
+  for (std::size_t i = 0; i < receive_batch; ++i) {
+    const std::uint32_t number = used_receives_[i];
+    requests[i].wr_id = receive_bit | identity(number);
+    if (i + 1 < receive_batch) requests[i].next = &requests[i + 1];
+    if (messages_.empty()) continue;
+    parts[i] = {reinterpret_cast<std::uintptr_t>(message(number).data()), control_bytes,
+                messages_key_};
+    requests[i].sg_list = &parts[i];
+    requests[i].num_sge = 1;
   }
   ibv_recv_wr* bad = nullptr;
-  check(device_.verbs().post_recv(queue_pair_, &request, &bad), "cannot post a receive");
+  check(device_.verbs().post_recv(queue_pair_, requests.data(), &bad), "cannot post receives");
 }
 
 void Path::connect(const PortAddress& peer, const PathSetup& theirs, Patience patience,

@@ -54,6 +54,9 @@ class Path {
  public:
   static constexpr std::uint32_t send_depth = 64;
   static constexpr std::uint32_t receive_depth = 64;
+  // Used receives are posted again so many at a time: fewer calls, and fewer doorbells of a device.
+  static constexpr std::uint32_t receive_batch = 8;
+  static_assert(receive_depth % receive_batch == 0);
   // So many requests stay free for messages when there is no room for pieces.
   static constexpr std::uint32_t reserve = 8;
 
@@ -71,6 +74,7 @@ class Path {
 
   // Memory for messages; empty: this path gets pieces only.
   void post_receives(std::span<std::byte> messages, std::uint32_t key);
+  // This receive has completed, and its message was read.
   void receive_again(std::uint32_t index);
   std::span<std::byte> message(std::uint32_t index) const noexcept {
     return messages_.subspan(index * control_bytes, control_bytes);
@@ -136,6 +140,8 @@ class Path {
   std::array<Posted, send_depth> uses_{};
   std::span<std::byte> messages_;
   std::uint32_t messages_key_ = 0;
+  std::array<std::uint32_t, receive_batch> used_receives_{};
+  std::size_t used_receive_count_ = 0;
   std::string route_;
   const unsigned generation_ = base::process_generation();
 };

@@ -94,6 +94,7 @@ FakeCounts FakeFabric::counts() const {
     all.registrations_made += one.registrations_made;
     all.queue_pairs_made += one.queue_pairs_made;
     all.send_posts += one.send_posts;
+    all.receive_posts += one.receive_posts;
     for (std::size_t i = 0; i < all.bytes.size(); ++i) {
       all.requests[i] += one.requests[i];
       all.bytes[i] += one.bytes[i];

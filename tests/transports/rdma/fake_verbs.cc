@@ -20,6 +20,7 @@ namespace {
 constexpr std::uint32_t packet_numbers = 1u << 24;
 constexpr std::uint8_t most_reads = 16;
 constexpr std::uint32_t inline_step = 16;  // as devices do, more is granted than was asked for
+constexpr std::uint64_t page_bytes = 4096;
 
 int open_events() {
   const int descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
@@ -241,6 +242,8 @@ class FakeVerbs final : public rdma::Verbs {
     FakePd& pd = own(wire_.domains, base);
     if (failure("reg_dmabuf_mr") != 0) return nullptr;
     if (!device_of(pd.context).dmabuf) return refuse(EOPNOTSUPP);
+    // As the kernel does.
+    if (offset % page_bytes != address % page_bytes) return refuse(EINVAL);
     if (descriptor < 0) return refuse(EBADF);
     void* const all =
         ::mmap(nullptr, offset + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -481,6 +484,7 @@ class FakeVerbs final : public rdma::Verbs {
   int post_recv(ibv_qp* base, ibv_recv_wr* request, ibv_recv_wr** bad) override {
     const base::Locked lock(wire_.mutex);
     FakeQp& qp = own(wire_.queue_pairs, base);
+    ++wire_.host(host_).counts.receive_posts;
     int error = failure("post_recv");
     for (; error == 0 && request != nullptr; request = error == 0 ? request->next : request)
       error = receive(qp, *request);

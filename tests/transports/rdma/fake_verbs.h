@@ -42,7 +42,7 @@ struct FakeFaults {
 struct FakeCounts {
   int registrations = 0, queue_pairs = 0;  // alive
   std::uint64_t registrations_made = 0, queue_pairs_made = 0;
-  std::uint64_t send_posts = 0;  // calls of post_send
+  std::uint64_t send_posts = 0, receive_posts = 0;  // calls of post_send and post_recv
   // What has arrived, by the opcode of its sender: IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
   // IBV_WR_SEND.
   std::array<std::uint64_t, 3> requests{}, bytes{};

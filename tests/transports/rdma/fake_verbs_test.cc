@@ -465,7 +465,9 @@ TEST_CASE("fake verbs: memory of a dmabuf has an address of its own") {
   CHECK(errno == EBADF);
   const int descriptor = ::memfd_create("dmabuf", MFD_CLOEXEC);
   REQUIRE(::ftruncate(descriptor, 4096) == 0);
-  constexpr std::uint64_t address = 0x7000;
+  constexpr std::uint64_t address = 0x7010;
+  CHECK(end.verbs->reg_dmabuf_mr(end.domain, 8, 64, address, descriptor, 0) == nullptr);
+  CHECK(errno == EINVAL);
   ibv_mr* const mr = end.verbs->reg_dmabuf_mr(end.domain, 16, 64, address, descriptor,
                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   REQUIRE(mr != nullptr);

@@ -16,6 +16,7 @@
 #include "transports/rdma/context.h"
 #include "transports/rdma/devices.h"
 #include "transports/rdma/messages.h"
+#include "transports/rdma/path.h"
 
 namespace rondo::testing {
 namespace {
@@ -359,6 +360,24 @@ TEST_CASE("rdma: no registration and no queue pair is made once a link has been 
   REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle() && ranks.nodes[1].idle(); }));
   CHECK(ranks.fabric->counts().registrations_made == before.registrations_made);
   CHECK(ranks.fabric->counts().queue_pairs_made == before.queue_pairs_made);
+}
+
+TEST_CASE("rdma: used receives are posted again together") {
+  Ranks ranks(2);
+  ranks.open();
+  const auto before = ranks.fabric->counts();
+  for (std::uint64_t i = 2; i < 202; ++i) {
+    ranks.nodes[0].send(1, Lane::bulk, i, 100);
+    ranks.nodes[1].expect(0, Lane::bulk, {.number = i, .bytes = 100});
+    REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle() && ranks.nodes[1].idle(); }));
+  }
+  const auto counts = ranks.fabric->counts();
+  const auto arrived = [](const FakeCounts& all) { return all.requests[1] + all.requests[2]; };
+  const std::uint64_t used = arrived(counts) - arrived(before);
+  const std::uint64_t posts = counts.receive_posts - before.receive_posts;
+  CHECK(used >= 200);
+  CHECK(posts >= used / rdma::Path::receive_batch - 2);
+  CHECK(posts <= used / rdma::Path::receive_batch + 2);
 }
 
 TEST_CASE("rdma: messages that cannot be are refused") {
