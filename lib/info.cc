@@ -109,16 +109,14 @@ SystemInfo gather_info(const Options& options) {
   info.memory_bytes = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
                       static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGE_SIZE)));
   info.reduce_kernels = base::name_of(base::best_isa());
-  info.transports = lib::describe_transports();
+  lib::RdmaDescription rdma = lib::describe_rdma(options);
+  info.rdma_ports = std::move(rdma.ports);
+  info.rdma_error = std::move(rdma.filter_error);
+  info.transports = lib::describe_transports(rdma.obstacle);
   try {
     info.interfaces = lib::describe_interfaces(options.interfaces);
   } catch (const std::exception& error) {
     info.interface_error = error.what();
-  }
-  try {
-    info.rdma_ports = lib::describe_rdma_ports(options);
-  } catch (const std::exception& error) {
-    info.rdma_error = error.what();
   }
   info.limits = {limit("open files", RLIMIT_NOFILE),
                  limit("locked memory (bytes)", RLIMIT_MEMLOCK)};

@@ -12,12 +12,17 @@
 
 namespace rondo::lib {
 
-std::vector<TransportInfo> describe_transports();
+// rdma_obstacle: why a rank of this machine cannot use RDMA; empty when it can.
+std::vector<TransportInfo> describe_transports(const std::string& rdma_obstacle);
 // Throws Error(invalid_argument) for a filter that names an interface that does not exist.
 std::vector<InterfaceInfo> describe_interfaces(const std::vector<std::string>& filters);
 
-// Throws Error(invalid_argument) for a filter of devices that is malformed or matches nothing.
-std::vector<RdmaPortInfo> describe_rdma_ports(const Options& options);
+struct RdmaDescription {
+  std::vector<RdmaPortInfo> ports;
+  std::string obstacle;      // why a rank cannot use them; empty when it can
+  std::string filter_error;  // the filter of devices is malformed or matches nothing
+};
+RdmaDescription describe_rdma(const Options& options);
 // Counts the RDMA devices that the kernel lists, at most 4; opens none. A rank may be able to use
 // fewer.
 std::size_t count_rdma_devices();

@@ -214,6 +214,8 @@ std::vector<transports::Transport*> CommunicatorState::connect_transports() {
   std::vector<transports::Transport*> routes(records.size(), nullptr);
   passed_over_.resize(records.size());
   std::set<std::string> names;
+  const bool may_use_tcp =
+      std::ranges::any_of(transports_, [](const auto& one) { return one->name() == "tcp"; });
   for (int peer = 0; peer < place_.size; ++peer) {
     if (peer == place_.rank) continue;
     std::string why;
@@ -232,7 +234,8 @@ std::vector<transports::Transport*> CommunicatorState::connect_transports() {
     }
     if (!best)
       throw Error(Errc::rendezvous,
-                  fmt::format("rank {} cannot reach rank {}: {}", place_.rank, peer, why));
+                  fmt::format("rank {} cannot reach rank {}: {}{}", place_.rank, peer, why,
+                              may_use_tcp ? "" : "; allow tcp as well (RONDO_TRANSPORT)"));
     names.emplace(routes[static_cast<std::size_t>(peer)]->name());
     passed_over_[static_cast<std::size_t>(peer)] = std::move(why);
   }

@@ -120,17 +120,26 @@ bool allows_all_transports(const Options& options) {
                              [&](std::string_view name) { return is_allowed(name, options); });
 }
 
-std::vector<TransportInfo> describe_transports() {
+std::vector<TransportInfo> describe_transports(const std::string& rdma_obstacle) {
   const std::string obstacle = shm::obstacle();
-  const std::string rdma = rdma::report({}, -1).obstacle;
-  return {
-      {"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
-      {"rdma", rdma.empty(), rdma.empty() ? "between ranks whose devices reach each other" : rdma},
-      {"tcp", true, "between any ranks"}};
+  return {{"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
+          {"rdma", rdma_obstacle.empty(),
+           rdma_obstacle.empty() ? "between ranks whose devices reach each other" : rdma_obstacle},
+          {"tcp", true, "between any ranks"}};
 }
 
-std::vector<RdmaPortInfo> describe_rdma_ports(const Options& options) {
-  return rdma::report(options.rdma_devices, options.rdma_gid_index).ports;
+RdmaDescription describe_rdma(const Options& options) {
+  RdmaDescription result;
+  rdma::Report report;
+  try {
+    report = rdma::report(options.rdma_devices, options.rdma_gid_index);
+    result.obstacle = report.obstacle;
+  } catch (const Error& error) {
+    result.filter_error = result.obstacle = error.what();
+    report = rdma::report({}, options.rdma_gid_index);
+  }
+  result.ports = std::move(report.ports);
+  return result;
 }
 
 std::unique_ptr<transports::Stream> open_device_stream(const Options& options) {

@@ -126,7 +126,8 @@ void add_info(CLI::App& app, int& exit_code) {
       const int here = on_host->empty() ? count : parse_int("--ranks-per-host", *on_host, 1, count);
       print_needs(count, here, options);
     }
-    exit_code = info.interface_error.empty() && trouble.empty() ? exit_fine : exit_usage;
+    const bool valid = info.interface_error.empty() && info.rdma_error.empty() && trouble.empty();
+    exit_code = valid ? exit_fine : exit_usage;
   });
 }
 

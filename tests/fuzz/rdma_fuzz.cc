@@ -40,10 +40,10 @@ void try_told(std::span<const std::byte> input) {
   const auto told = rdma::decode(message);
   if (!told) return;
   // The bytes behind the contents mean nothing.
-  constexpr std::size_t head = 16, setup_head = 20, path = 16;
+  constexpr std::size_t head = rdma::message_head_bytes, setup_head = 20, path = 16;
   const std::size_t length = told->notice == rdma::Notice::setup
                                  ? head + setup_head + path * told->setup.paths.size()
-                                 : head;
+                                 : head + told->text.size();
   const rdma::Message again = rdma::encode(*told);
   expect_same(std::span(again).first(length), std::span(message).first(length));
 }

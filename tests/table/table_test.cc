@@ -71,6 +71,20 @@ class List {
                  cases_.size() % 5 == 0 ? Priority::urgent : Priority::bulk});
           }
   }
+  // Frames into their destination, large enough for a grant.
+  void add_placed(std::size_t count) {
+    for (const Collective operation : {Collective::broadcast, Collective::all_gather,
+                                       Collective::all_to_all, Collective::all_reduce})
+      for (const bool in_place : {false, true})
+        cases_.push_back({operation,
+                          DType::f32,
+                          ReduceOp::sum,
+                          count,
+                          size_ - 1,
+                          in_place,
+                          {},
+                          in_place ? Priority::urgent : Priority::bulk});
+  }
   // Every op that a type has, and a scale where it may have one.
   void add_ops(std::size_t count) {
     for (int type = 0; type < dtype_count; ++type)
@@ -160,6 +174,7 @@ void run_table(Over over, int size, const std::string& algorithm,
     List list(size, algorithm);
     list.add_table(shape.counts);
     if (shape.segment_bytes == 64) list.add_ops(37);
+    if (given == Given::registered && shape.segment_bytes == 0) list.add_placed(100'000);
     const std::string what = std::string(name_of(over)) + ", " + std::to_string(size) + " ranks, " +
                              (algorithm.empty() ? "planner" : algorithm) + ", " + shape.name;
     INFO(what);

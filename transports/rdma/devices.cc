@@ -72,6 +72,33 @@ std::optional<ChosenGid> choose_gid(const Device& device, unsigned port, int tab
   return best;
 }
 
+// "3 (fe80::1), 5 (10.0.0.7)": the entries that can be read.
+std::string list_gids(const Device& device, unsigned port, int table_entries) {
+  std::string all;
+  for (int index = 0; index < table_entries; ++index)
+    if (const auto one = choose_gid(device, port, table_entries, index))
+      all += fmt::format("{}{} ({})", all.empty() ? "" : ", ", index, to_text(one->gid));
+  return all.empty() ? "none" : all;
+}
+
+// ", 200 Gbit/s", or nothing where the port does not say it. Speed and width are as in PortInfo
+// (InfiniBand Architecture Specification 1, 14.2.5.6).
+std::string rate_text(const ibv_port_attr& port) {
+  struct Speed {
+    int code;
+    double gbit;
+  };
+  constexpr Speed speeds[] = {{1, 2.5},      {2, 5},   {4, 10},  {8, 10},
+                              {16, 14.0625}, {32, 25}, {64, 50}, {128, 100}};
+  constexpr std::array<std::pair<int, int>, 5> widths = {
+      {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}}};
+  const auto* const speed = std::ranges::find(speeds, int{port.active_speed}, &Speed::code);
+  const auto* const width =
+      std::ranges::find(widths, int{port.active_width}, &std::pair<int, int>::first);
+  if (speed == std::end(speeds) || width == widths.end()) return {};
+  return fmt::format(", {:.3g} Gbit/s", speed->gbit * width->second);
+}
+
 std::string_view state_text(ibv_port_state state) noexcept {
   switch (state) {
     case IBV_PORT_ACTIVE:
@@ -185,8 +212,8 @@ class Devices::Filter {
       for (const PortReport& one : existing)
         names += fmt::format("{}{}:{}", names.empty() ? "" : ", ", one.device, one.port);
       throw Error(Errc::invalid_argument,
-                  fmt::format("RDMA devices: nothing matches '{}'; this machine has {}", item.text,
-                              names.empty() ? "no RDMA device" : names));
+                  fmt::format("RONDO_RDMA_DEVICES: nothing matches '{}'; this machine has {}",
+                              item.text, names.empty() ? "no RDMA device" : names));
     }
   }
 
@@ -222,10 +249,11 @@ class Devices::Filter {
     (excluded ? excluded_ : included_).push_back(std::move(item));
   }
   [[noreturn]] static void malformed(const std::string& text) {
-    throw Error(Errc::invalid_argument,
-                fmt::format("RDMA devices: '{}' is malformed; give names like mlx5_0, mlx5_0:1 or "
-                            "mlx5*, and ^ to exclude",
-                            text));
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("RONDO_RDMA_DEVICES: '{}' is malformed; give names like mlx5_0, mlx5_0:1 or "
+                    "mlx5*, and ^ to exclude",
+                    text));
   }
   std::vector<Item> included_, excluded_;
 };
@@ -281,7 +309,8 @@ bool Devices::look_at_port(const Device& device, std::uint8_t number, const Devi
     return refuse(fmt::format("the port is {}", state_text(port.state)));
   const auto gid = choose_gid(device, number, port.gid_tbl_len, choice.gid_index);
   if (!gid && choice.gid_index >= 0)
-    return refuse(fmt::format("there is no GID with index {}", choice.gid_index));
+    return refuse(fmt::format("there is no GID with index {} (RONDO_RDMA_GID_INDEX); there are: {}",
+                              choice.gid_index, list_gids(device, number, port.gid_tbl_len)));
   if (!gid)
     return refuse(
         "there is no GID: give the network interface behind the port an address, and set it up");
@@ -289,11 +318,12 @@ bool Devices::look_at_port(const Device& device, std::uint8_t number, const Devi
   ports_.push_back({device.name(), devices_.size(), number, kind, gid->gid,
                     static_cast<std::uint8_t>(gid->index), gid->interface, port.lid,
                     port.active_mtu});
-  reports_.push_back({device.name(), number, true,
-                      fmt::format("{}, GID {} {}{}{}, MTU {}{}", name_of(kind), gid->index,
-                                  to_text(gid->gid), gid->interface.empty() ? "" : " on ",
-                                  gid->interface, 128u << static_cast<unsigned>(port.active_mtu),
-                                  device.takes_dmabuf() ? ", takes memory of GPUs" : "")});
+  reports_.push_back(
+      {device.name(), number, true,
+       fmt::format("{}, GID {} {}{}{}, MTU {}{}{}", name_of(kind), gid->index, to_text(gid->gid),
+                   gid->interface.empty() ? "" : " on ", gid->interface,
+                   128u << static_cast<unsigned>(port.active_mtu), rate_text(port),
+                   device.takes_dmabuf() ? ", takes memory of GPUs" : "")});
   return true;
 }
 

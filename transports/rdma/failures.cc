@@ -16,7 +16,8 @@ constexpr Meaning meaning_of(ibv_wc_status status) noexcept {
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
       return {"the peer's device does not answer (transport retries exceeded)",
-              "check the link, the GIDs and the MTU of both ends (rondo info)"};
+              "check the link, the GIDs and the MTU of both ends (rondo info), or do without RDMA "
+              "(RONDO_TRANSPORT=shm,tcp)"};
     case IBV_WC_RNR_RETRY_EXC_ERR:
       return {"the peer is not ready to receive (receiver-not-ready retries exceeded)",
               "give all ranks one version of Rondo"};

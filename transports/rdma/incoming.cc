@@ -59,8 +59,12 @@ bool Incoming::pump(transports::Sink& sink, transports::Link& link) {
     if (stuck()) break;
   }
   if (frames_.closed() || fault_) return moved;
+  return look_ahead(sink, link) || moved;
+}
+
+bool Incoming::look_ahead(transports::Sink& sink, transports::Link& link) {
   grant_ahead(sink, link);
-  return tell() || moved;
+  return tell();
 }
 
 void Incoming::show(transports::Sink& sink, transports::Link& link) {

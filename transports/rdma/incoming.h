@@ -43,12 +43,11 @@ class Incoming {
   // True when pump() would do something.
   bool ready() const noexcept { return !stuck() && !fault_ && next_has_come(); }
   bool shown() const noexcept { return frames_.held(); }
-  // True when pump() would do nothing until more comes. False while grants may be due: the sink
-  // does not say when it knows more frames.
-  bool idle() {
-    return !next_has_come() && !stuck() && !fault_ && !must_tell() &&
-           (!grants_wanted_ || regions_.empty());
-  }
+  // Grants what the sink expects by now, and tells the peer of it and of consumed pieces. True when
+  // a message was sent. pump() does this too.
+  bool look_ahead(transports::Sink& sink, transports::Link& link);
+  // True when pump() would do no more than look_ahead() until more comes.
+  bool idle() const noexcept { return !next_has_come() && !stuck() && !fault_ && !must_tell(); }
   // Nothing more is taken: the sink holds a header, or the link is closed.
   bool stuck() const noexcept { return frames_.held() || frames_.closed(); }
   // Every piece that has come was delivered.

@@ -67,7 +67,7 @@ void RdmaLink::prepare() {
 }
 
 void RdmaLink::read_conversation() {
-  // A peer says at most three things.
+  // A peer says at most four things.
   for (int i = 0; i < 4; ++i) {
     const auto told = conversation_.hear();
     if (!told) return;
@@ -91,6 +91,10 @@ void RdmaLink::heard(const Told& told) {
     case Notice::bye:
       bye_ = told.value;
       return;
+    case Notice::failed:
+      gave_up_ = true;
+      return fail(Errc::peer_lost,
+                  fmt::format("the other end gave the link up and said: \"{}\"", told.text));
   }
 }
 
@@ -168,7 +172,8 @@ bool RdmaLink::draining() {
 }
 
 // How the link ends, if it does. What came before the end is delivered first. The process of a peer
-// may be gone, which is a better cause than that its queue pair gives no answer.
+// may be gone, which is a better cause than that its queue pair gives no answer. A process that has
+// told why it gives up is not gone.
 std::optional<Conversation::End> RdmaLink::ending() {
   if (failure_ || flushed_work_) read_conversation();
   if (draining()) return std::nullopt;
@@ -183,7 +188,7 @@ std::optional<Conversation::End> RdmaLink::ending() {
     return Conversation::End{Errc::peer_lost,
                              "the peer closed the connection in the middle of a frame", false};
   if (bye_) return std::nullopt;
-  if (end) return Conversation::End{end->code, end->what, false};
+  if (end && !gave_up_) return Conversation::End{end->code, end->what, false};
   if (failure_) return Conversation::End{failure_->code, failure_->what, false};
   if (!flushed_work_) return std::nullopt;
   return Conversation::End{Errc::peer_lost,
@@ -193,13 +198,14 @@ std::optional<Conversation::End> RdmaLink::ending() {
 }
 
 // Most links have no news in most passes of a driver that awaits one peer.
-bool RdmaLink::quiet() {
+bool RdmaLink::quiet() const noexcept {
   return state_ == State::open && outgoing_.idle() && incoming_.idle() &&
          !conversation_.flagged() && !conversation_.end() && !failure_ && !flushed_work_ && !bye_;
 }
 
 bool RdmaLink::progress(transports::Sink& sink) {
-  if (state_ == State::broken || state_ == State::closed || quiet()) return false;
+  if (state_ == State::broken || state_ == State::closed) return false;
+  if (quiet()) return incoming_.look_ahead(sink, *this);
   bool moved = false;
   if (conversation_.flagged()) {
     const State before = state_;
@@ -240,6 +246,7 @@ void RdmaLink::break_off(transports::Sink& sink, Errc code, std::string_view wha
   // The device reads and writes nothing of this link any more, and the peer sees its end.
   for (const auto& path : paths_)
     path->abandon([&](const Posted& one) { outgoing_.released(one); });
+  if (!clean && conversation_) conversation_.tell({Notice::failed, 0, {}, std::string(what)});
   close_connection();
   sink.broken(*this, code, what, clean);
 }

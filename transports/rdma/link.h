@@ -98,7 +98,7 @@ class RdmaLink final : public transports::Link {
   void heard(const Told& told);
   void join(const LinkSetup& theirs);
   // Nothing has come for this link, and nothing waits to be sent.
-  bool quiet();
+  bool quiet() const noexcept;
   bool draining();
   std::optional<Conversation::End> ending();
   void close_connection() noexcept;
@@ -124,6 +124,7 @@ class RdmaLink final : public transports::Link {
     std::string what;
   };
   std::optional<Failure> failure_;
+  bool gave_up_ = false;       // the peer has told why it ends the link
   bool flushed_work_ = false;  // a work request was flushed, and no cause is known yet
   std::uint64_t arrived_ = 0;  // pieces
   // What came before the end has been taken once Owner::drains() is this.

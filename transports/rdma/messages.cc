@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   message = magic:u32 ("RRDM") notice:u32 value:u64 [setup] zero*      (320 bytes)
+//   message = magic:u32 ("RRDM") notice:u32 value:u64 [setup | text] zero*      (320 bytes)
+//   text    = value*u8                          ; notice failed: ASCII characters, none for control
 //   setup   = slot_bytes:u32 slots:u32 slots_address:u64 paths:u32 path*
 //   path    = queue_pair:u32 first_packet:u32 slots_key:u32 device:u32
 //   control = consumed:u64 grants:u64 grant*
@@ -37,6 +38,10 @@ bool is_possible(const LinkSetup& setup) noexcept {
          std::size_t{setup.slot_bytes} * setup.slots >= 2 * transports::eager_bytes;
 }
 
+bool is_visible(char one) noexcept {
+  return one >= ' ' && one <= '~';
+}
+
 }  // namespace
 
 Message encode(const Told& told) noexcept {
@@ -44,6 +49,13 @@ Message encode(const Told& told) noexcept {
   Cursor cursor(message.data());
   cursor.put(magic);
   cursor.put(static_cast<std::uint32_t>(told.notice));
+  if (told.notice == Notice::failed) {
+    const std::size_t length = std::min(told.text.size(), message_bytes - message_head_bytes);
+    cursor.put(std::uint64_t{length});
+    for (const char one : told.text.substr(0, length))
+      cursor.put(static_cast<std::uint8_t>(is_visible(one) ? one : '?'));
+    return message;
+  }
   cursor.put(told.value);
   if (told.notice != Notice::setup) return message;
   cursor.put(told.setup.slot_bytes);
@@ -65,9 +77,14 @@ std::optional<Told> decode(const Message& message) {
   if (reader.get<std::uint32_t>() != magic) return std::nullopt;
   const auto notice = reader.get<std::uint32_t>();
   if (notice < static_cast<std::uint32_t>(Notice::setup) ||
-      notice > static_cast<std::uint32_t>(Notice::bye))
+      notice > static_cast<std::uint32_t>(Notice::failed))
     return std::nullopt;
   Told told{static_cast<Notice>(notice), reader.get<std::uint64_t>(), {}};
+  if (told.notice == Notice::failed) {
+    if (told.value > message_bytes - message_head_bytes) return std::nullopt;
+    for (const std::byte one : reader.get_bytes(told.value)) told.text += static_cast<char>(one);
+    if (!std::ranges::all_of(told.text, is_visible)) return std::nullopt;
+  }
   if (told.notice != Notice::setup) return told;
   LinkSetup& setup = told.setup;
   setup.slot_bytes = reader.get<std::uint32_t>();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "transports/rdma/regions.h"
@@ -41,15 +42,17 @@ enum class Notice : std::uint32_t {
   setup = 1,  // a LinkSetup follows
   ready,      // the queue pairs of this end can send and receive
   bye,        // the value is the number of pieces that this end has sent in all
+  failed,     // this end gives the link up; the value is the length of a text that says why
 };
 
 // Every message has this size; the rest after the contents is zero.
-inline constexpr std::size_t message_bytes = 320;
+inline constexpr std::size_t message_bytes = 320, message_head_bytes = 16;
 using Message = std::array<std::byte, message_bytes>;
 struct Told {
   Notice notice = Notice::ready;
   std::uint64_t value = 0;
-  LinkSetup setup;  // if notice is setup
+  LinkSetup setup;     // if notice is setup
+  std::string text{};  // if notice is failed: ASCII. encode() cuts what a message has no room for.
 };
 Message encode(const Told& told) noexcept;
 // No value when the bytes are not a valid message.

@@ -117,9 +117,10 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   const std::shared_ptr<Context> context_;
   const unsigned generation_ = base::process_generation();
   base::FileDescriptor epoll_;
+  // Before the pool: its error tells how much memory all of this needs.
+  const std::uint32_t slot_bytes_;
   SendPool pool_;
   RegionCache regions_;
-  const std::uint32_t slot_bytes_;
   DeviceEvents::Listener events_;
   std::vector<std::unique_ptr<Completions>> completions_;  // by device
   connect::Connections connections_;
@@ -144,6 +145,26 @@ constexpr std::uint64_t channel_descriptor = std::uint64_t{1} << 61,
                         events_descriptor = other_descriptor | 1,
                         device_descriptor = std::uint64_t{1} << 63;
 
+std::vector<std::string> devices_of_kernel() {
+  std::error_code ignored;
+  std::vector<std::string> names;
+  for (const auto& one : std::filesystem::directory_iterator("/sys/class/infiniband", ignored))
+    names.push_back(one.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+// Why this process sees no device although the kernel has some.
+std::string hidden_devices(const std::string& why) {
+  std::string names;
+  for (const std::string& one : devices_of_kernel()) names += (names.empty() ? "" : ", ") + one;
+  return fmt::format(
+      "the kernel has {}, but this process cannot use RDMA: {}; let it open /dev/infiniband "
+      "(containers: --device=/dev/infiniband) and install the devices' library (Debian: "
+      "ibverbs-providers)",
+      names, why);
+}
+
 base::FileDescriptor make_epoll() {
   base::FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll)
@@ -155,9 +176,9 @@ Rdma::Rdma(const Options& options, std::shared_ptr<Context> context)
     : options_(options),
       context_(std::move(context)),
       epoll_(make_epoll()),
+      slot_bytes_(fitting_slot_bytes(options.size, context_->devices->all().size())),
       pool_(context_->devices),
       regions_(context_->regions),
-      slot_bytes_(fitting_slot_bytes(options.size, context_->devices->all().size())),
       events_(context_->events),
       connections_(options, options.connections),
       peers_(static_cast<std::size_t>(options.size)),
@@ -457,6 +478,9 @@ Shared::Shared(const Options& options) {
   LoadedVerbs loaded = load_verbs();
   obstacle_ = std::move(loaded.obstacle);
   if (loaded.verbs) open(options, std::move(loaded.verbs));
+  if (has_device_ || count_devices() == 0) return;
+  has_device_ = true;
+  obstacle_ = hidden_devices(obstacle_);
 }
 
 Shared::Shared(const Options& options, std::shared_ptr<Verbs> verbs) {
@@ -491,21 +515,29 @@ std::unique_ptr<transports::Transport> make_rdma(const Options& options, const S
 }
 
 std::size_t count_devices() {
-  std::error_code ignored;
-  const std::filesystem::directory_iterator devices("/sys/class/infiniband", ignored);
-  return std::min(most_devices,
-                  static_cast<std::size_t>(std::distance(begin(devices), end(devices))));
+  return std::min(most_devices, devices_of_kernel().size());
 }
 
 Report report(const std::vector<std::string>& filters, int gid_index) {
   Report result;
   LoadedVerbs loaded = load_verbs();
   result.obstacle = std::move(loaded.obstacle);
-  if (!loaded.verbs) return result;
+  if (!loaded.verbs) {
+    if (count_devices() != 0) result.obstacle = hidden_devices(result.obstacle);
+    return result;
+  }
   const Devices devices(std::move(loaded.verbs), DeviceChoice{filters, gid_index});
   for (const PortReport& one : devices.reports())
     result.ports.push_back({one.device, one.port, one.usable, one.text});
   result.obstacle = devices.obstacle();
+  if (result.ports.empty() && count_devices() != 0)
+    result.obstacle = hidden_devices(result.obstacle);
+  if (!result.obstacle.empty()) return result;
+  try {
+    fitting_slot_bytes(2, devices.all().size());
+  } catch (const Error& error) {
+    result.obstacle = error.what();
+  }
   return result;
 }
 

@@ -23,24 +23,14 @@ struct Pair {
     const rdma::LoadedVerbs loaded = rdma::load_verbs();
     INFO(loaded.obstacle);
     REQUIRE(loaded.verbs != nullptr);
-    std::vector<std::unique_ptr<transports::Transport>> transports;
-    std::vector<transports::Blob> addresses;
-    for (int rank = 0; rank < 2; ++rank) {
-      verbs.push_back(std::make_shared<FaultyVerbs>(loaded.verbs));
-      rdma::Options options;
-      options.rank = rank;
-      options.size = 2;
-      options.host = "one host";
-      const rdma::Shared shared(options, verbs.back());
-      INFO(shared.obstacle());
-      REQUIRE(shared.obstacle().empty());
-      transports.push_back(rdma::make_rdma(options, shared));
-      addresses.push_back(transports.back()->address());
-    }
-    for (auto& transport : transports) {
-      transport->start(addresses, 0x1234567890abcdefu);
+    const rdma::Report devices = rdma::report({}, -1);
+    INFO(devices.obstacle);
+    REQUIRE(devices.obstacle.empty());
+    const auto with_faults = [&](int) {
+      return verbs.emplace_back(std::make_shared<FaultyVerbs>(loaded.verbs));
+    };
+    for (auto& transport : rdma_transports(2, with_faults))
       nodes.emplace_back(std::move(transport));
-    }
     exchange(1);
     REQUIRE(run_until([&] { return nodes[0].idle() && nodes[1].idle(); }));
   }
@@ -76,6 +66,32 @@ struct Pair {
 };
 
 }  // namespace
+
+TEST_CASE("rdma on a device: a granted destination is written directly", "[.rdma]") {
+  Pair pair;
+  std::size_t direct = 0;
+  pair.verbs[0]->on_send = [&](ibv_send_wr& request) {
+    if (request.opcode == IBV_WR_RDMA_WRITE) direct += request.sg_list[0].length;
+  };
+  constexpr std::size_t bytes = 300'000;
+  transports::Blob& buffer = pair.nodes[1].buffer(0, Lane::bulk);
+  buffer.resize(bytes);
+  const auto registration = pair.nodes[1].transport().register_memory(buffer);
+  REQUIRE(registration != nullptr);
+  pair.nodes[1].expect(0, Lane::bulk, {.number = 2, .bytes = bytes});
+  int grants = 0;
+  pair.verbs[1]->on_send = [&](ibv_send_wr& request) { grants += request.opcode == IBV_WR_SEND; };
+  REQUIRE(pair.run_until([&] { return grants != 0; }));
+  // The grant is there before the frame: the device delivers in order, and the answer to this frame
+  // follows the grant.
+  pair.nodes[1].send(0, Lane::bulk, 3, 100);
+  pair.nodes[0].expect(1, Lane::bulk, {.number = 3, .bytes = 100});
+  REQUIRE(pair.run_until([&] { return pair.nodes[0].idle(); }));
+  pair.nodes[0].send(1, Lane::bulk, 2, bytes);
+  REQUIRE(pair.run_until([&] { return pair.nodes[0].idle() && pair.nodes[1].idle(); }));
+  CHECK(direct > 0);
+  CHECK(pair.nodes[1].problems.empty());
+}
 
 TEST_CASE("rdma on a device: a bad key is reported as a remote access error", "[.rdma]") {
   Pair pair;

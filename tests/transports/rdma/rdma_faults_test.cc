@@ -11,6 +11,7 @@
 #include "base/file_descriptor.h"
 #include "catch.h"
 #include "conformance.h"
+#include "faulty_verbs.h"
 #include "rdma_helpers.h"
 #include "transports/rdma/address.h"
 #include "transports/rdma/context.h"
@@ -25,9 +26,12 @@ using transports::Lane;
 
 // The ranks of a fabric, and the fabric itself for what is to go wrong.
 struct Ranks {
-  explicit Ranks(int size, FakeFaults faults = {}, int devices = 1)
+  explicit Ranks(int size, FakeFaults faults = {}, int devices = 1, const EditRdma& edit = {})
       : fabric(std::make_shared<FakeFabric>(roce_hosts(size, devices), faults, 1)) {
-    for (auto& transport : rdma_transports(*fabric, size))
+    const auto with_faults = [&](int rank) {
+      return verbs.emplace_back(std::make_shared<FaultyVerbs>(fabric->verbs(rank)));
+    };
+    for (auto& transport : rdma_transports(size, with_faults, edit))
       nodes.emplace_back(std::make_unique<OnFabric>(fabric, std::move(transport), false));
   }
   template <class Done>
@@ -48,6 +52,7 @@ struct Ranks {
   }
 
   std::shared_ptr<FakeFabric> fabric;
+  std::vector<std::shared_ptr<FaultyVerbs>> verbs;
   std::deque<Node> nodes;
 };
 
@@ -117,6 +122,20 @@ TEST_CASE("rdma: the best GID of a port is chosen, holes in its table are skippe
   gids[2].readable = false;
   CHECK(chosen().kind == rdma::GidKind::roce_v2_ipv6);
   CHECK(chosen().gid_index == 1);
+}
+
+TEST_CASE("rdma: a GID that a port lacks is named with those it has") {
+  FakeFabric fabric({roce_host(7)});
+  const rdma::Devices devices(fabric.verbs(0), {.filters = {}, .gid_index = 200});
+  REQUIRE(devices.reports().size() == 1);
+  contains(devices.reports()[0].text, "no GID with index 200 (RONDO_RDMA_GID_INDEX); there are: ");
+  contains(devices.reports()[0].text, "3 (10.0.0.8)");
+}
+
+TEST_CASE("rdma: a port is described with its rate") {
+  FakeFabric fabric({roce_host(7)});
+  const rdma::Devices devices(fabric.verbs(0), {});
+  contains(devices.reports().at(0).text, "GID 3 10.0.0.8, MTU 4096, 100 Gbit/s");
 }
 
 TEST_CASE("rdma: a rank that may not lock memory has no address and says why") {
@@ -285,7 +304,7 @@ TEST_CASE("rdma: a rank that cannot make a queue pair does not leave its peer wa
   ranks.fabric->fail(1, "create_qp", ENOMEM, 0, -1);
   ranks.nodes[0].send(1, Lane::bulk, 1, 100);
   contains(ranks.cause(1), "cannot make a queue pair");
-  contains(ranks.cause(0), "its process closed the connection");
+  contains(ranks.cause(0), "gave the link up and said: \"mlx5_0:1: cannot make a queue pair");
 }
 
 TEST_CASE("rdma: a link that has failed gives back what all links share") {
@@ -380,6 +399,66 @@ TEST_CASE("rdma: used receives are posted again together") {
   CHECK(posts <= used / rdma::Path::receive_batch + 2);
 }
 
+TEST_CASE("rdma: memory that is registered late is granted, unless grants are off") {
+  const bool grants = GENERATE(true, false);
+  Ranks ranks(2, {}, 1, [&](rdma::Options& options) { options.grants = grants; });
+  ranks.open();
+  ranks.nodes[1].expect(0, Lane::bulk, {.number = 2, .bytes = 300'000});
+  const auto turns = [&] {
+    for (int i = 0; i < 100; ++i)
+      for (Node& node : ranks.nodes) node.turn();
+  };
+  turns();
+  const auto before = ranks.fabric->counts();
+  const auto registration = ranks.nodes[1].transport().register_memory(all_memory());
+  turns();
+  CHECK(ranks.fabric->counts().requests[IBV_WR_SEND] == before.requests[IBV_WR_SEND] + grants);
+  ranks.nodes[0].send(1, Lane::bulk, 2, 300'000);
+  REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle() && ranks.nodes[1].idle(); }));
+  const auto direct = ranks.fabric->counts().bytes[IBV_WR_RDMA_WRITE];
+  CHECK((direct - before.bytes[IBV_WR_RDMA_WRITE] > 0) == grants);
+}
+
+TEST_CASE("rdma: what a peer cannot have sent ends a link that had no news") {
+  Ranks ranks(2);
+  ranks.open();
+  const bool slot = GENERATE(true, false);
+  ranks.verbs[0]->on_send = [&](ibv_send_wr& request) {
+    auto mark = rdma::decode_mark(be32toh(request.imm_data));
+    REQUIRE(mark.has_value());
+    if (slot)
+      mark->slot = 200;
+    else
+      mark->consumed = std::uint16_t{1000};
+    request.imm_data = htobe32(encode(*mark));
+  };
+  ranks.nodes[0].send(1, Lane::bulk, 2, 100);
+  CHECK(contains(ranks.cause(1), slot ? "a slot that it may not use" : "more than was sent"));
+}
+
+TEST_CASE("rdma: the end of a link that gives up tells the other end why") {
+  Ranks ranks(2);
+  ranks.open();
+  ranks.fabric->fail(0, "post_send", ENOMEM);
+  ranks.nodes[0].send(1, Lane::bulk, 2, 100);
+  CHECK(contains(ranks.cause(0), "refuses a send request"));
+  CHECK(contains(ranks.cause(1), "said: \"mlx5_0:1 GID"));
+  CHECK(contains(ranks.cause(1), "refuses a send request"));
+}
+
+TEST_CASE("rdma: a rank sleeps after a link was full") {
+  Ranks ranks(2);
+  ranks.open();
+  for (std::uint64_t i = 2; i < 40; ++i) {
+    ranks.nodes[0].send(1, Lane::bulk, i, 100);
+    ranks.nodes[1].expect(0, Lane::bulk, {.number = i, .bytes = 100});
+  }
+  for (int i = 0; i < 100; ++i) ranks.nodes[0].turn();
+  CHECK_FALSE(ranks.nodes[0].idle());
+  REQUIRE(ranks.run_until([&] { return ranks.nodes[0].idle() && ranks.nodes[1].idle(); }));
+  CHECK(ranks.run_until([&] { return ranks.nodes[0].transport().prepare_sleep(); }));
+}
+
 TEST_CASE("rdma: messages that cannot be are refused") {
   rdma::Told told{rdma::Notice::setup, 0, {}};
   told.setup = {64u << 10, 8, 0x1000, {{17, 5, 3, 0}}};
@@ -398,6 +477,18 @@ TEST_CASE("rdma: messages that cannot be are refused") {
   CHECK(refused([](auto& setup) { setup.paths.clear(); }));
   CHECK(refused([](auto& setup) { setup.paths[0].queue_pair = 1u << 24; }));
   CHECK(refused([](auto& setup) { setup.paths[0].device = 4; }));
+  const rdma::Told why{rdma::Notice::failed, 0, {}, std::string(400, 'a') + "\n"};
+  const auto cut = rdma::decode(rdma::encode(why));
+  REQUIRE(cut);
+  CHECK(cut->text == why.text.substr(0, rdma::message_bytes - rdma::message_head_bytes));
+  const rdma::Told control{rdma::Notice::failed, 0, {}, "one\x1b[2J\xff"};
+  CHECK(rdma::decode(rdma::encode(control))->text == "one?[2J?");
+  rdma::Message unreadable = rdma::encode(control);
+  unreadable[rdma::message_head_bytes] = std::byte{7};
+  CHECK_FALSE(rdma::decode(unreadable));
+  unreadable = rdma::encode(control);
+  unreadable[9] = std::byte{2};  // its length is more than there is
+  CHECK_FALSE(rdma::decode(unreadable));
   CHECK_FALSE(rdma::decode_mark(0x800));
   CHECK_FALSE(rdma::decode_mark(0x8000000));
   const rdma::PieceMark mark{63, true, false, std::uint16_t{0xfffe}};

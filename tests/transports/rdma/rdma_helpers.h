@@ -55,9 +55,10 @@ class OnFabric final : public transports::Transport {
 // Changes each rank's options before its transport is made.
 using EditRdma = std::function<void(rdma::Options&)>;
 
-// Makes and starts a transport for each host of the fabric.
+// Makes and starts a transport for each rank, on these verbs.
 inline std::vector<std::unique_ptr<transports::Transport>> rdma_transports(
-    FakeFabric& fabric, int size, const EditRdma& edit = {}) {
+    int size, const std::function<std::shared_ptr<rdma::Verbs>(int rank)>& verbs,
+    const EditRdma& edit = {}) {
   std::vector<std::unique_ptr<transports::Transport>> transports;
   std::vector<transports::Blob> addresses;
   for (int rank = 0; rank < size; ++rank) {
@@ -66,12 +67,19 @@ inline std::vector<std::unique_ptr<transports::Transport>> rdma_transports(
     options.size = size;
     options.host = "one host";
     if (edit) edit(options);
-    const rdma::Shared shared(options, fabric.verbs(rank));
+    const rdma::Shared shared(options, verbs(rank));
     transports.push_back(rdma::make_rdma(options, shared));
     addresses.push_back(transports.back()->address());
   }
   for (auto& transport : transports) transport->start(addresses, 0x1234567890abcdefu);
   return transports;
+}
+
+// The same for each host of the fabric.
+inline std::vector<std::unique_ptr<transports::Transport>> rdma_transports(
+    FakeFabric& fabric, int size, const EditRdma& edit = {}) {
+  return rdma_transports(
+      size, [&](int rank) { return fabric.verbs(rank); }, edit);
 }
 
 // Turns all ranks until `done`, for at most 5 s.
