@@ -235,7 +235,7 @@ std::vector<transports::Transport*> CommunicatorState::connect_transports() {
     if (!best)
       throw Error(Errc::rendezvous,
                   fmt::format("rank {} cannot reach rank {}: {}{}", place_.rank, peer, why,
-                              may_use_tcp ? "" : "; allow tcp as well (RONDO_TRANSPORT)"));
+                              may_use_tcp ? "" : "; RONDO_TRANSPORT does not allow tcp"));
     names.emplace(routes[static_cast<std::size_t>(peer)]->name());
     passed_over_[static_cast<std::size_t>(peer)] = std::move(why);
   }

@@ -124,7 +124,7 @@ std::vector<TransportInfo> describe_transports(const std::string& rdma_obstacle)
   const std::string obstacle = shm::obstacle();
   return {{"shm", obstacle.empty(), obstacle.empty() ? "between ranks of this host" : obstacle},
           {"rdma", rdma_obstacle.empty(),
-           rdma_obstacle.empty() ? "between ranks whose devices reach each other" : rdma_obstacle},
+           rdma_obstacle.empty() ? "between ranks that both have a usable device" : rdma_obstacle},
           {"tcp", true, "between any ranks"}};
 }
 
@@ -137,6 +137,7 @@ RdmaDescription describe_rdma(const Options& options) {
   } catch (const Error& error) {
     result.filter_error = result.obstacle = error.what();
     report = rdma::report({}, options.rdma_gid_index);
+    if (report.ports.empty()) result.obstacle += "; " + report.obstacle;
   }
   result.ports = std::move(report.ports);
   return result;

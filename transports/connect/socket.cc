@@ -76,7 +76,7 @@ base::FileDescriptor listen_at(const ip::address& address, std::uint16_t first, 
       Errc::system,
       fmt::format(
           "cannot listen at {} on any port from {} to {}: {}; the range must hold a free port for "
-          "every rank of this host, and two where ranks use tcp and RDMA devices",
+          "every rank of this host, two for each rank that uses both tcp and rdma",
           address.to_string(), first, std::max(first, last), base::describe_errno(error)));
 }
 

@@ -72,12 +72,13 @@ std::optional<ChosenGid> choose_gid(const Device& device, unsigned port, int tab
   return best;
 }
 
-// "3 (fe80::1), 5 (10.0.0.7)": the entries that can be read.
+// "2 (RoCE v1 10.0.0.7), 3 (RoCE v2 (IPv4) 10.0.0.7)": the entries that can be read.
 std::string list_gids(const Device& device, unsigned port, int table_entries) {
   std::string all;
   for (int index = 0; index < table_entries; ++index)
     if (const auto one = choose_gid(device, port, table_entries, index))
-      all += fmt::format("{}{} ({})", all.empty() ? "" : ", ", index, to_text(one->gid));
+      all += fmt::format("{}{} ({} {})", all.empty() ? "" : ", ", index, name_of(one->kind),
+                         to_text(one->gid));
   return all.empty() ? "none" : all;
 }
 
@@ -88,15 +89,15 @@ std::string rate_text(const ibv_port_attr& port) {
     int code;
     double gbit;
   };
-  constexpr Speed speeds[] = {{1, 2.5},      {2, 5},   {4, 10},  {8, 10},
-                              {16, 14.0625}, {32, 25}, {64, 50}, {128, 100}};
+  constexpr Speed speeds[] = {{1, 2.5}, {2, 5},   {4, 10},  {8, 10},
+                              {16, 14}, {32, 25}, {64, 50}, {128, 100}};
   constexpr std::array<std::pair<int, int>, 5> widths = {
       {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}}};
   const auto* const speed = std::ranges::find(speeds, int{port.active_speed}, &Speed::code);
   const auto* const width =
       std::ranges::find(widths, int{port.active_width}, &std::pair<int, int>::first);
   if (speed == std::end(speeds) || width == widths.end()) return {};
-  return fmt::format(", {:.3g} Gbit/s", speed->gbit * width->second);
+  return fmt::format(", {:g} Gbit/s", speed->gbit * width->second);
 }
 
 std::string_view state_text(ibv_port_state state) noexcept {
@@ -212,7 +213,7 @@ class Devices::Filter {
       for (const PortReport& one : existing)
         names += fmt::format("{}{}:{}", names.empty() ? "" : ", ", one.device, one.port);
       throw Error(Errc::invalid_argument,
-                  fmt::format("RONDO_RDMA_DEVICES: nothing matches '{}'; this machine has {}",
+                  fmt::format("RONDO_RDMA_DEVICES: nothing matches '{}'; libibverbs shows {}",
                               item.text, names.empty() ? "no RDMA device" : names));
     }
   }

@@ -45,8 +45,8 @@ struct PortReport {
   std::string device;
   unsigned port = 1;
   bool usable = false;
-  std::string
-      text;  // "RoCE v2, GID 1 10.0.0.7 on eth2, MTU 4096, 100 Gbit/s", or why it is not usable
+  // "RoCE v2 (IPv4), GID 1 10.0.0.7 on eth2, MTU 4096, 100 Gbit/s", or why it is not usable.
+  std::string text;
 };
 
 // What the user wants of devices.

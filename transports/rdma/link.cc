@@ -67,7 +67,8 @@ void RdmaLink::prepare() {
 }
 
 void RdmaLink::read_conversation() {
-  // A peer says at most four things.
+  // A peer sends at most three messages: setup, ready, then bye or failed. The fourth read sees the
+  // end of the connection.
   for (int i = 0; i < 4; ++i) {
     const auto told = conversation_.hear();
     if (!told) return;
@@ -92,9 +93,8 @@ void RdmaLink::heard(const Told& told) {
       bye_ = told.value;
       return;
     case Notice::failed:
-      gave_up_ = true;
-      return fail(Errc::peer_lost,
-                  fmt::format("the other end gave the link up and said: \"{}\"", told.text));
+      told_ = fmt::format("the other end gave the link up and said: \"{}\"", told.text);
+      return;
   }
 }
 
@@ -166,18 +166,19 @@ void RdmaLink::queue_pair_failed(std::size_t device, std::uint32_t number,
 // True while completions from before the end of the link may not have been taken.
 bool RdmaLink::draining() {
   const bool all_come = bye_ && arrived_ >= *bye_;
-  if (all_come || !(failure_ || flushed_work_ || conversation_.end())) return false;
+  if (all_come || !(failure_ || told_ || flushed_work_ || conversation_.end())) return false;
   if (!due_) due_ = owner_.drains() + 1;
   return owner_.drains() < *due_;
 }
 
-// How the link ends, if it does. What came before the end is delivered first. The process of a peer
-// may be gone, which is a better cause than that its queue pair gives no answer. A process that has
-// told why it gives up is not gone.
+// How the link ends, if it does. What came before the end is delivered first. A closed connection
+// is a better cause than a queue pair without an answer: the peer's process has ended. A peer that
+// sent its cause has not ended, so its cause counts.
 std::optional<Conversation::End> RdmaLink::ending() {
   if (failure_ || flushed_work_) read_conversation();
   if (draining()) return std::nullopt;
-  const bool delivered = incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
+  const bool delivered =
+      state_ != State::open || incoming_.empty() || (incoming_.stuck() && outgoing_.waiting());
   if (bye_ && incoming_.pieces() >= *bye_ && incoming_.at_boundary() && !outgoing_.waiting())
     return Conversation::End{Errc::peer_left, "the peer closed the connection", true};
   if (failure_ && failure_->code != Errc::peer_lost)
@@ -188,7 +189,10 @@ std::optional<Conversation::End> RdmaLink::ending() {
     return Conversation::End{Errc::peer_lost,
                              "the peer closed the connection in the middle of a frame", false};
   if (bye_) return std::nullopt;
-  if (end && !gave_up_) return Conversation::End{end->code, end->what, false};
+  if (told_)
+    return Conversation::End{
+        Errc::peer_lost, failure_ ? fmt::format("{}; {}", failure_->what, *told_) : *told_, false};
+  if (end) return Conversation::End{end->code, end->what, false};
   if (failure_) return Conversation::End{failure_->code, failure_->what, false};
   if (!flushed_work_) return std::nullopt;
   return Conversation::End{Errc::peer_lost,
@@ -200,7 +204,8 @@ std::optional<Conversation::End> RdmaLink::ending() {
 // Most links have no news in most passes of a driver that awaits one peer.
 bool RdmaLink::quiet() const noexcept {
   return state_ == State::open && outgoing_.idle() && incoming_.idle() &&
-         !conversation_.flagged() && !conversation_.end() && !failure_ && !flushed_work_ && !bye_;
+         !conversation_.flagged() && !conversation_.end() && !failure_ && !told_ &&
+         !flushed_work_ && !bye_;
 }
 
 bool RdmaLink::progress(transports::Sink& sink) {

@@ -124,9 +124,9 @@ class RdmaLink final : public transports::Link {
     std::string what;
   };
   std::optional<Failure> failure_;
-  bool gave_up_ = false;       // the peer has told why it ends the link
-  bool flushed_work_ = false;  // a work request was flushed, and no cause is known yet
-  std::uint64_t arrived_ = 0;  // pieces
+  std::optional<std::string> told_;  // the peer has told why it ends the link
+  bool flushed_work_ = false;        // a work request was flushed, and no cause is known yet
+  std::uint64_t arrived_ = 0;        // pieces
   // What came before the end has been taken once Owner::drains() is this.
   std::optional<std::uint64_t> due_;
   const unsigned generation_ = base::process_generation();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   message = magic:u32 ("RRDM") notice:u32 value:u64 [setup | text] zero*      (320 bytes)
+//   message = magic:u32 ("RRDM") notice:u32 value:u64 [setup | text] zero*      (512 bytes)
 //   text    = value*u8                          ; notice failed: ASCII characters, none for control
 //   setup   = slot_bytes:u32 slots:u32 slots_address:u64 paths:u32 path*
 //   path    = queue_pair:u32 first_packet:u32 slots_key:u32 device:u32
@@ -9,6 +9,7 @@
 #include "transports/rdma/messages.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "base/bytes.h"
 
@@ -50,10 +51,15 @@ Message encode(const Told& told) noexcept {
   cursor.put(magic);
   cursor.put(static_cast<std::uint32_t>(told.notice));
   if (told.notice == Notice::failed) {
-    const std::size_t length = std::min(told.text.size(), message_bytes - message_head_bytes);
-    cursor.put(std::uint64_t{length});
-    for (const char one : told.text.substr(0, length))
+    constexpr std::size_t most = message_bytes - message_head_bytes;
+    constexpr std::string_view cut = "...";
+    const std::string_view text = told.text;
+    const bool fits = text.size() <= most;
+    cursor.put(std::uint64_t{fits ? text.size() : most});
+    for (const char one : text.substr(0, fits ? most : most - cut.size()))
       cursor.put(static_cast<std::uint8_t>(is_visible(one) ? one : '?'));
+    if (!fits)
+      for (const char one : cut) cursor.put(static_cast<std::uint8_t>(one));
     return message;
   }
   cursor.put(told.value);

@@ -46,7 +46,7 @@ enum class Notice : std::uint32_t {
 };
 
 // Every message has this size; the rest after the contents is zero.
-inline constexpr std::size_t message_bytes = 320, message_head_bytes = 16;
+inline constexpr std::size_t message_bytes = 512, message_head_bytes = 16;
 using Message = std::array<std::byte, message_bytes>;
 struct Told {
   Notice notice = Notice::ready;

@@ -117,7 +117,8 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   const std::shared_ptr<Context> context_;
   const unsigned generation_ = base::process_generation();
   base::FileDescriptor epoll_;
-  // Before the pool: its error tells how much memory all of this needs.
+  // Stands before the pool: where memory may not be locked, this error names the whole need, and
+  // the pool's only its own.
   const std::uint32_t slot_bytes_;
   SendPool pool_;
   RegionCache regions_;
@@ -146,23 +147,28 @@ constexpr std::uint64_t channel_descriptor = std::uint64_t{1} << 61,
                         device_descriptor = std::uint64_t{1} << 63;
 
 std::vector<std::string> devices_of_kernel() {
-  std::error_code ignored;
+  std::error_code error;
   std::vector<std::string> names;
-  for (const auto& one : std::filesystem::directory_iterator("/sys/class/infiniband", ignored))
-    names.push_back(one.path().filename());
+  std::filesystem::directory_iterator one("/sys/class/infiniband", error);
+  for (; !error && one != std::filesystem::directory_iterator(); one.increment(error))
+    names.push_back(one->path().filename());
   std::ranges::sort(names);
   return names;
 }
 
-// Why this process sees no device although the kernel has some.
-std::string hidden_devices(const std::string& why) {
+// Says more where the kernel has devices that this process does not see. without_library: what is
+// wrong with libibverbs, if anything is.
+std::string with_hidden_devices(const std::string& obstacle, const std::string& without_library) {
   std::string names;
   for (const std::string& one : devices_of_kernel()) names += (names.empty() ? "" : ", ") + one;
+  if (names.empty()) return obstacle;
+  if (!without_library.empty())
+    return fmt::format("the kernel has {}, but {}", names, without_library);
   return fmt::format(
-      "the kernel has {}, but this process cannot use RDMA: {}; let it open /dev/infiniband "
+      "the kernel has {}, but libibverbs shows none of them: let this process open /dev/infiniband "
       "(containers: --device=/dev/infiniband) and install the devices' library (Debian: "
       "ibverbs-providers)",
-      names, why);
+      names);
 }
 
 base::FileDescriptor make_epoll() {
@@ -476,11 +482,9 @@ void Rdma::flush_links() {
 
 Shared::Shared(const Options& options) {
   LoadedVerbs loaded = load_verbs();
-  obstacle_ = std::move(loaded.obstacle);
+  obstacle_ = loaded.obstacle;
   if (loaded.verbs) open(options, std::move(loaded.verbs));
-  if (has_device_ || count_devices() == 0) return;
-  has_device_ = true;
-  obstacle_ = hidden_devices(obstacle_);
+  if (!has_device_) obstacle_ = with_hidden_devices(obstacle_, loaded.obstacle);
 }
 
 Shared::Shared(const Options& options, std::shared_ptr<Verbs> verbs) {
@@ -521,17 +525,15 @@ std::size_t count_devices() {
 Report report(const std::vector<std::string>& filters, int gid_index) {
   Report result;
   LoadedVerbs loaded = load_verbs();
-  result.obstacle = std::move(loaded.obstacle);
   if (!loaded.verbs) {
-    if (count_devices() != 0) result.obstacle = hidden_devices(result.obstacle);
+    result.obstacle = with_hidden_devices(loaded.obstacle, loaded.obstacle);
     return result;
   }
   const Devices devices(std::move(loaded.verbs), DeviceChoice{filters, gid_index});
   for (const PortReport& one : devices.reports())
     result.ports.push_back({one.device, one.port, one.usable, one.text});
   result.obstacle = devices.obstacle();
-  if (result.ports.empty() && count_devices() != 0)
-    result.obstacle = hidden_devices(result.obstacle);
+  if (result.ports.empty()) result.obstacle = with_hidden_devices(result.obstacle, {});
   if (!result.obstacle.empty()) return result;
   try {
     fitting_slot_bytes(2, devices.all().size());

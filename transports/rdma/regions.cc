@@ -13,17 +13,18 @@
 
 namespace rondo::rdma {
 
-std::string describe_refusal(int error, std::size_t bytes) {
+std::string describe_lock_limit() {
   rlimit limit{};
-  const bool known = ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0;
-  std::string text = fmt::format("registering {} failed: {}", base::describe_bytes(bytes),
-                                 base::describe_errno(error));
-  if (error == ENOMEM && known && limit.rlim_cur != RLIM_INFINITY)
-    text += fmt::format(
-        "; this process may lock {} of memory (RLIMIT_MEMLOCK): raise it (ulimit -l unlimited, "
-        "LimitMEMLOCK=infinity, --ulimit memlock=-1)",
-        base::describe_bytes(limit.rlim_cur));
-  return text;
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return fmt::format(
+      "; this process may lock {} of memory (RLIMIT_MEMLOCK): raise it (ulimit -l unlimited, "
+      "LimitMEMLOCK=infinity, --ulimit memlock=-1)",
+      base::describe_bytes(limit.rlim_cur));
+}
+
+std::string describe_refusal(int error, std::size_t bytes) {
+  return fmt::format("registering {} failed: {}{}", base::describe_bytes(bytes),
+                     base::describe_errno(error), error == ENOMEM ? describe_lock_limit() : "");
 }
 
 MemoryRegion::MemoryRegion(std::shared_ptr<Devices> devices, std::span<std::byte> memory,

@@ -48,6 +48,8 @@ class MemoryRegion {
   const unsigned generation_ = base::process_generation();
 };
 
+// "; this process may lock 8 MiB of memory ...", with the remedy; empty when there is no limit.
+std::string describe_lock_limit();
 // What the system said when it refused to register `bytes` bytes, with the limit and the remedy.
 std::string describe_refusal(int error, std::size_t bytes);
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
@@ -68,9 +67,8 @@ std::uint32_t fitting_slot_bytes(int ranks, std::size_t devices) {
     needed = needed_bytes(ranks, size, devices);
     if (!most || needed <= *most) return size;
   }
-  throw Error(Errc::system,
-              fmt::format("{} ranks need {} of locked memory: {}", ranks,
-                          base::describe_bytes(needed), describe_refusal(ENOMEM, needed)));
+  throw Error(Errc::system, fmt::format("{} ranks need {} of locked memory{}", ranks,
+                                        base::describe_bytes(needed), describe_lock_limit()));
 }
 
 // One path for each urgent link, and one for each pair of ports and wanted connection for the
