@@ -12,13 +12,6 @@
 
 namespace rondo::engine {
 
-namespace {
-
-// After this time without a frame the ranks compare their calls.
-constexpr milliseconds stall_time{500};
-
-}  // namespace
-
 Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*> routes,
                std::vector<transports::Transport*> transports, EngineObserver* observer)
     : options_(options),
@@ -30,6 +23,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
       calls_{LaneCalls(options.rank, transports::Lane::bulk),
              LaneCalls(options.rank, transports::Lane::urgent),
              LaneCalls(options.rank, transports::Lane::messages)},
+      times_(calls_, verdict_, options.warn_after),
       scheduled_{{{options.rank, options.size, options.checksum}, calls_[0], *this},
                  {{options.rank, options.size, options.checksum}, calls_[1], *this}},
       point_({options.rank, options.size, options.checksum}, calls_[2], *this),
@@ -216,7 +210,7 @@ bool Engine::enlist(Operation& operation, OperationOwner& owner) {
   }
   calls(operation.lane).append(operation);
   ++pending_;
-  new_calls_ = true;
+  times_.call_started();
   return true;
 }
 
@@ -464,7 +458,7 @@ void Engine::end_all() {
       operation = next;
     }
   }
-  next_deadline_ = next_progress_check_ = base::TimePoint::max();
+  times_.clear();
   driver_.wake_sleeper();
 }
 
@@ -532,8 +526,7 @@ void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
 base::TimePoint Engine::next_check() const noexcept {
   driver_.mutex().assert_held();
   if (verdict_.stopped()) return verdict_.next_check();
-  if (new_calls_) return base::TimePoint::min();
-  base::TimePoint next = std::min(next_deadline_, next_progress_check_);
+  base::TimePoint next = times_.next_check();
   for (const LinkOwner* owner : owners_) next = std::min(next, owner->next_check());
   return next;
 }
@@ -542,64 +535,11 @@ void Engine::check_time(base::TimePoint now) {
   driver_.mutex().assert_held();
   if (verdict_.check(now)) return end_all();
   if (verdict_.stopped()) return;
-  if (new_calls_) start_clocks(now);
+  times_.start_clocks(now);
   if (now < next_check()) return;
   for (LinkOwner* owner : owners_)
     if (now >= owner->next_check()) owner->check(now);
-  if (now >= next_progress_check_) check_progress(now);
-  if (now >= next_deadline_) check_deadlines(now);
-}
-
-// Starts the clocks of the calls that no check has seen: in each lane they are the newest.
-void Engine::start_clocks(base::TimePoint now) {
-  new_calls_ = false;
-  for (const LaneCalls& calls : calls_) {
-    for (Operation* o = calls.last(); o != nullptr && !o->timed; o = o->earlier) {
-      o->start_clock(now);
-      next_deadline_ = std::min(next_deadline_, o->deadline);
-    }
-  }
-  next_progress_check_ = std::min(next_progress_check_, now + stall_time);
-}
-
-void Engine::check_deadlines(base::TimePoint now) {
-  if (verdict_.stopped()) return;
-  next_deadline_ = base::TimePoint::max();
-  for (const LaneCalls& calls : calls_) {
-    for (const Operation* o = calls.first(); o != nullptr; o = o->later) {
-      next_deadline_ = std::min(next_deadline_, o->deadline);
-      if (now < o->deadline) continue;
-      // Messages have no number that another rank knows: 0 says that there is none to compare.
-      const CollectiveOperation* const call = o->collective();
-      if (verdict_.expire(call != nullptr ? call->priority() : Priority::bulk,
-                          call != nullptr ? call->number : 0, o->time_limit,
-                          o->owner->late_text(*o), now))
-        end_all();
-      return;
-    }
-  }
-}
-
-// If two ranks call a reduce with different roots, each may wait for the other's first frame: no
-// frame shows the mismatch. Operations that wait for warn_after are noticed here too, so they need
-// no timer of their own.
-void Engine::check_progress(base::TimePoint now) {
-  next_progress_check_ = pending_ > 0 ? now + stall_time : base::TimePoint::max();
-  if (verdict_.observer() == nullptr) return;
-  for (LaneCalls& calls : calls_) {
-    const bool still = calls.stands_still();
-    const Operation* const first = calls.first();
-    if (!still || first == nullptr) continue;
-    const CollectiveOperation* const call = first->collective();
-    const Priority priority = call != nullptr ? call->priority() : Priority::bulk;
-    const std::uint64_t number = call != nullptr ? call->number : 0;
-    if (options_.warn_after.count() > 0 && calls.tell_slow(options_.warn_after, now))
-      verdict_.report([=, waited = first->waited(now)](EngineObserver& observer) {
-        observer.slow(priority, number, waited);
-      });
-    if (call != nullptr && calls.tell_stalled())
-      verdict_.report([=](EngineObserver& observer) { observer.stalled(priority, number); });
-  }
+  if (!verdict_.stopped() && times_.check(now)) end_all();
 }
 
 // Answers.

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/own_descriptors.h"
+#include "collectives/engine/call_times.h"
 #include "collectives/engine/direct_owner.h"
 #include "collectives/engine/driver.h"
 #include "collectives/engine/failure.h"
@@ -158,9 +159,6 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   const Left* who_left_before(const CollectiveOperation& operation) const
       RONDO_REQUIRES(driver_.mutex());
   void check_left(const CollectiveOperation& operation) RONDO_REQUIRES(driver_.mutex());
-  void start_clocks(base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
-  void check_deadlines(base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
-  void check_progress(base::TimePoint now) RONDO_REQUIRES(driver_.mutex());
 
   const EngineOptions options_;
   const unsigned process_ = base::process_generation();
@@ -170,6 +168,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Driver driver_;
   Verdict verdict_ RONDO_GUARDED_BY(driver_.mutex());
   std::array<LaneCalls, transports::link_lane_count> calls_ RONDO_GUARDED_BY(driver_.mutex());
+  CallTimes times_ RONDO_GUARDED_BY(driver_.mutex());
   ScheduledLane scheduled_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
   std::optional<DirectOwner> direct_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
   // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
@@ -186,11 +185,6 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   std::uint64_t started_ RONDO_GUARDED_BY(driver_.mutex()) = 0;  // for statistics
   std::vector<Left> left_ RONDO_GUARDED_BY(driver_.mutex());
 
-  // No deadline passes before this. It may be too early: the operation may have ended.
-  bool new_calls_ RONDO_GUARDED_BY(driver_.mutex()) = false;  // some are not timed
-  base::TimePoint next_deadline_ RONDO_GUARDED_BY(driver_.mutex()) = base::TimePoint::max();
-  // When to look whether anything has arrived since the last look.
-  base::TimePoint next_progress_check_ RONDO_GUARDED_BY(driver_.mutex()) = base::TimePoint::max();
   // Ended operations whose callbacks are still to be made, in the order in which they ended.
   Operation* first_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;
   Operation* last_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;

@@ -58,6 +58,8 @@ std::optional<std::vector<PortAddress>> get_ports(base::Reader& reader) {
     if (!reader.ok()) return std::nullopt;
     std::memcpy(port.gid.data(), gid.data(), gid.size());
     port.device = reader.get_string(longest_name);
+    if (std::ranges::any_of(port.device, [](char c) { return c <= ' ' || c > '~'; }))
+      return std::nullopt;
     ports.push_back(std::move(port));
   }
   return ports;

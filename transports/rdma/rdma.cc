@@ -14,10 +14,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <filesystem>
-#include <iterator>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include <rondo/error.h>
@@ -145,31 +142,6 @@ constexpr std::uint64_t channel_descriptor = std::uint64_t{1} << 61,
                         other_descriptor = std::uint64_t{1} << 62,
                         events_descriptor = other_descriptor | 1,
                         device_descriptor = std::uint64_t{1} << 63;
-
-std::vector<std::string> devices_of_kernel() {
-  std::error_code error;
-  std::vector<std::string> names;
-  std::filesystem::directory_iterator one("/sys/class/infiniband", error);
-  for (; !error && one != std::filesystem::directory_iterator(); one.increment(error))
-    names.push_back(one->path().filename());
-  std::ranges::sort(names);
-  return names;
-}
-
-// Says more where the kernel has devices that this process does not see. without_library: what is
-// wrong with libibverbs, if anything is.
-std::string with_hidden_devices(const std::string& obstacle, const std::string& without_library) {
-  std::string names;
-  for (const std::string& one : devices_of_kernel()) names += (names.empty() ? "" : ", ") + one;
-  if (names.empty()) return obstacle;
-  if (!without_library.empty())
-    return fmt::format("the kernel has {}, but {}", names, without_library);
-  return fmt::format(
-      "the kernel has {}, but libibverbs shows none of them: let this process open /dev/infiniband "
-      "(containers: --device=/dev/infiniband) and install the devices' library (Debian: "
-      "ibverbs-providers)",
-      names);
-}
 
 base::FileDescriptor make_epoll() {
   base::FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
@@ -480,27 +452,6 @@ void Rdma::flush_links() {
 
 }  // namespace
 
-Shared::Shared(const Options& options) {
-  LoadedVerbs loaded = load_verbs();
-  obstacle_ = loaded.obstacle;
-  if (loaded.verbs) open(options, std::move(loaded.verbs));
-  if (!has_device_) obstacle_ = with_hidden_devices(obstacle_, loaded.obstacle);
-}
-
-Shared::Shared(const Options& options, std::shared_ptr<Verbs> verbs) {
-  open(options, std::move(verbs));
-}
-
-Shared::~Shared() = default;
-
-void Shared::open(const Options& options, std::shared_ptr<Verbs> verbs) {
-  verbs->fork_init();
-  context_ = std::make_shared<Context>(std::make_shared<Devices>(
-      std::move(verbs), DeviceChoice{options.devices, options.gid_index}));
-  obstacle_ = context_->devices->obstacle();
-  has_device_ = !context_->devices->reports().empty();
-}
-
 std::unique_ptr<transports::Transport> make_rdma(const Options& options, const Shared& shared) {
   std::string obstacle = shared.obstacle();
   if (obstacle.empty()) {
@@ -516,31 +467,6 @@ std::unique_ptr<transports::Transport> make_rdma(const Options& options, const S
     base::log_line(base::LogLevel::warning,
                    fmt::format("rank {} does not use RDMA: {}", options.rank, obstacle));
   return std::make_unique<Absent>(std::move(obstacle));
-}
-
-std::size_t count_devices() {
-  return std::min(most_devices, devices_of_kernel().size());
-}
-
-Report report(const std::vector<std::string>& filters, int gid_index) {
-  Report result;
-  LoadedVerbs loaded = load_verbs();
-  if (!loaded.verbs) {
-    result.obstacle = with_hidden_devices(loaded.obstacle, loaded.obstacle);
-    return result;
-  }
-  const Devices devices(std::move(loaded.verbs), DeviceChoice{filters, gid_index});
-  for (const PortReport& one : devices.reports())
-    result.ports.push_back({one.device, one.port, one.usable, one.text});
-  result.obstacle = devices.obstacle();
-  if (result.ports.empty()) result.obstacle = with_hidden_devices(result.obstacle, {});
-  if (!result.obstacle.empty()) return result;
-  try {
-    fitting_slot_bytes(2, devices.all().size());
-  } catch (const Error& error) {
-    result.obstacle = error.what();
-  }
-  return result;
 }
 
 }  // namespace rondo::rdma
