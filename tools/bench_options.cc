@@ -36,8 +36,8 @@ std::vector<std::string> all_names(int count) {
   return names;
 }
 
-[[noreturn]] void unknown(std::string_view flag, std::string_view given,
-                          const std::vector<std::string>& possible) {
+[[noreturn]] void fail_unknown(std::string_view flag, std::string_view given,
+                               const std::vector<std::string>& possible) {
   throw UsageError(fmt::format("{} {}: unknown{}; possible: {}", flag, given,
                                suggest(given, possible), join(possible)));
 }
@@ -52,7 +52,7 @@ Operation read_operation(const std::string& text) {
     names.emplace_back(name_of(operation));
   }
   names.emplace_back(name_of(Operation::sendrecv()));
-  unknown("operation", text, names);
+  fail_unknown("operation", text, names);
 }
 
 // Messages have flags of their own, and nothing that is reduced, rooted or planned.
@@ -97,10 +97,10 @@ std::vector<DType> read_types(const std::string& text) {
   names.emplace_back("all");
   for (const std::string& word : split(text, ',')) {
     const auto type = parse_dtype(word);
-    if (!type || static_cast<int>(*type) >= dtype_count) unknown("--datatype", word, names);
+    if (!type || static_cast<int>(*type) >= dtype_count) fail_unknown("--datatype", word, names);
     types.push_back(*type);
   }
-  if (types.empty()) unknown("--datatype", text, names);
+  if (types.empty()) fail_unknown("--datatype", text, names);
   return types;
 }
 
@@ -113,10 +113,10 @@ std::vector<ReduceOp> read_ops(const std::string& text, const std::vector<DType>
     ops.push_back(static_cast<ReduceOp>(i));
   for (const std::string& word : text == "all" ? std::vector<std::string>{} : split(text, ',')) {
     const auto op = parse_reduce_op(word);
-    if (!op) unknown("--op", word, names);
+    if (!op) fail_unknown("--op", word, names);
     ops.push_back(*op);
   }
-  if (ops.empty()) unknown("--op", text, names);
+  if (ops.empty()) fail_unknown("--op", text, names);
   for (const ReduceOp op : ops)
     if (std::none_of(types.begin(), types.end(), [op](DType type) { return supports(type, op); }))
       throw UsageError(
@@ -200,7 +200,7 @@ void check_algorithm(const std::string& algorithm, Operation operation) {
   algorithms.emplace_back(
       "direct");  // has no schedule; where it is not possible, connect() throws and says why
   if (std::find(algorithms.begin(), algorithms.end(), algorithm) == algorithms.end())
-    unknown("--algorithm", algorithm, algorithms);
+    fail_unknown("--algorithm", algorithm, algorithms);
 }
 
 Options read_connect(const BenchFlags& flags, Operation operation) {
@@ -218,7 +218,7 @@ Options read_connect(const BenchFlags& flags, Operation operation) {
   for (const std::string& wanted : options.transports)
     if (std::find(names.begin(), names.end(), wanted) == names.end() &&
         (!launched || !flags.transport.empty()))
-      unknown("--transport", wanted, names);
+      fail_unknown("--transport", wanted, names);
   if (!info.interface_error.empty() && (!launched || !flags.interfaces.empty()))
     throw UsageError(info.interface_error);
   check_algorithm(options.algorithm, operation);

@@ -18,7 +18,7 @@ namespace rondo::tools {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::string_view prefix = "rondo-run-", unknown = "XXXXXX", lock_name = "lock",
+constexpr std::string_view prefix = "rondo-run-", placeholder = "XXXXXX", lock_name = "lock",
                            rendezvous_name = "rendezvous";
 constexpr int most_attempts = 100;
 
@@ -72,7 +72,7 @@ void clear_all(const fs::path& base) {
   for (fs::directory_iterator entry(base, ignored), end; !ignored && entry != end;
        entry.increment(ignored)) {
     const std::string name = entry->path().filename();
-    if (name.starts_with(prefix) && name.size() == prefix.size() + unknown.size())
+    if (name.starts_with(prefix) && name.size() == prefix.size() + placeholder.size())
       found.push_back(entry->path());
   }
   for (const fs::path& directory : found) clear(directory);
@@ -98,7 +98,7 @@ PrivateDirectory::PrivateDirectory() {
   const char* given = std::getenv("TMPDIR");
   const fs::path base = given != nullptr && given[0] == '/' ? given : "/tmp";
   clear_all(base);
-  const std::string pattern = (base / std::string(prefix)).string() + std::string(unknown);
+  const std::string pattern = (base / std::string(prefix)).string() + std::string(placeholder);
   for (int attempt = 0; attempt < most_attempts; ++attempt)
     if (make(pattern)) return;
   throw std::runtime_error("directories " + pattern + " are removed as soon as they are made");

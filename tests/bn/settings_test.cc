@@ -12,7 +12,7 @@
 namespace rondo::testing {
 namespace {
 
-constexpr std::size_t samples = 3, channels = 4;
+constexpr std::size_t few_samples = 3, few_channels = 4;
 
 // Every rank must get Error(mismatch) with this text.
 void check_told(const std::string& text, const std::function<void(Communicator&, int)>& step) {
@@ -32,8 +32,8 @@ void check_told(const std::string& text, const std::function<void(Communicator&,
 }
 
 void forward(SyncBatchNorm& layer) {
-  std::vector<double> x(samples * channels, 2.0), y(x.size());  // room for every type
-  layer.forward({x.data(), samples, 1}, {y.data(), samples, 1});
+  std::vector<double> x(few_samples * few_channels, 2.0), y(x.size());  // room for every type
+  layer.forward({x.data(), few_samples, 1}, {y.data(), few_samples, 1});
 }
 
 void check_option(const std::string& odd_text, const std::string& usual_text,
@@ -44,7 +44,7 @@ void check_option(const std::string& odd_text, const std::string& usual_text,
              [&](Communicator& c, int rank) {
                BatchNormOptions options = rank == 1 ? odd : usual;
                options.name = "bn1";
-               SyncBatchNorm layer(c, channels, options);
+               SyncBatchNorm layer(c, few_channels, options);
                forward(layer);
              });
 }
@@ -66,7 +66,7 @@ TEST_CASE("threads and deadline may differ") {
   setup.size = 2;
   CHECK_NOTHROW(run_communicators(setup, "may differ", [](Communicator& c, int rank) {
     SyncBatchNorm layer(
-        c, channels,
+        c, few_channels,
         {.name = "bn", .threads = 1 + rank, .deadline = std::chrono::milliseconds{60'000 + rank}});
     forward(layer);
   }));
@@ -74,7 +74,7 @@ TEST_CASE("threads and deadline may differ") {
 
 void check_swapped(const std::string& name, const std::string& text) {
   check_told(text, [&](Communicator& c, int rank) {
-    SyncBatchNorm first(c, channels, {.name = name}), second(c, channels, {.name = name});
+    SyncBatchNorm first(c, few_channels, {.name = name}), second(c, few_channels, {.name = name});
     forward(rank == 2 ? second : first);
     forward(rank == 2 ? first : second);
   });
@@ -91,10 +91,10 @@ TEST_CASE("a layer made where another has gone has its number") {
   Setup setup;
   setup.size = 2;
   CHECK_NOTHROW(run_communicators(setup, "numbers", [](Communicator& c, int rank) {
-    SyncBatchNorm stays(c, channels, {.name = "stays"});
+    SyncBatchNorm stays(c, few_channels, {.name = "stays"});
     for (int i = 0; i < 3; ++i) {
-      std::optional<SyncBatchNorm> first(std::in_place, c, channels),
-          second(std::in_place, c, channels);
+      std::optional<SyncBatchNorm> first(std::in_place, c, few_channels),
+          second(std::in_place, c, few_channels);
       forward(*first);
       forward(*second);
       // The order of destruction does not matter.

@@ -20,7 +20,7 @@ struct Heard final : engine::EngineObserver {
   std::vector<std::string> causes;
 };
 
-const base::TimePoint start{std::chrono::hours{1}};
+const base::TimePoint verdict_start{std::chrono::hours{1}};
 
 Failure failure_of(const char* cause) {
   return {Errc::peer_lost, cause, 1};
@@ -37,11 +37,11 @@ TEST_CASE("a suspicion stops this rank and is reported once", "[verdict]") {
   Heard heard;
   Verdict verdict(&heard);
   CHECK_FALSE(verdict.stopped());
-  CHECK_FALSE(verdict.suspect(failure_of("first"), start));
+  CHECK_FALSE(verdict.suspect(failure_of("first"), verdict_start));
   CHECK(verdict.stopped());
   CHECK(verdict.failure() == nullptr);
-  CHECK_FALSE(verdict.suspect(failure_of("second"), start));
-  CHECK_FALSE(verdict.expire(Priority::bulk, 4, nanoseconds{1}, "third", start));
+  CHECK_FALSE(verdict.suspect(failure_of("second"), verdict_start));
+  CHECK_FALSE(verdict.expire(Priority::bulk, 4, nanoseconds{1}, "third", verdict_start));
   CHECK(reported(verdict, heard) == std::vector<std::string>{"first"});
   CHECK_FALSE(verdict.has_reports());
 }
@@ -49,10 +49,10 @@ TEST_CASE("a suspicion stops this rank and is reported once", "[verdict]") {
 TEST_CASE("the cause that holds for all ranks replaces the suspicion", "[verdict]") {
   Heard heard;
   Verdict verdict(&heard);
-  CHECK_FALSE(verdict.suspect(failure_of("own"), start));
+  CHECK_FALSE(verdict.suspect(failure_of("own"), verdict_start));
   CHECK(verdict.settle(failure_of("of all")));
   CHECK_FALSE(verdict.settle(failure_of("later")));
-  CHECK_FALSE(verdict.check(start + Verdict::verdict_time));
+  CHECK_FALSE(verdict.check(verdict_start + Verdict::verdict_time));
   REQUIRE(verdict.failure() != nullptr);
   CHECK(verdict.failure()->cause == "of all");
   CHECK(verdict.next_check() == base::TimePoint::max());
@@ -61,18 +61,18 @@ TEST_CASE("the cause that holds for all ranks replaces the suspicion", "[verdict
 TEST_CASE("without an answer a rank settles for its own suspicion", "[verdict]") {
   Heard heard;
   Verdict verdict(&heard);
-  CHECK_FALSE(verdict.expire(Priority::urgent, 4, nanoseconds{1}, " is late", start));
+  CHECK_FALSE(verdict.expire(Priority::urgent, 4, nanoseconds{1}, " is late", verdict_start));
   CHECK(reported(verdict, heard) == std::vector<std::string>{"urgent 4 is late"});
-  CHECK(verdict.next_check() == start + Verdict::verdict_time);
-  CHECK_FALSE(verdict.check(start + Verdict::verdict_time - nanoseconds{1}));
-  CHECK(verdict.check(start + Verdict::verdict_time));
+  CHECK(verdict.next_check() == verdict_start + Verdict::verdict_time);
+  CHECK_FALSE(verdict.check(verdict_start + Verdict::verdict_time - nanoseconds{1}));
+  CHECK(verdict.check(verdict_start + Verdict::verdict_time));
   CHECK(verdict.failure()->code == Errc::deadline_exceeded);
   CHECK(verdict.stopped());
 }
 
 TEST_CASE("a suspicion is the verdict where nobody is asked", "[verdict]") {
   Verdict verdict(nullptr);
-  CHECK(verdict.suspect(failure_of("own"), start));
+  CHECK(verdict.suspect(failure_of("own"), verdict_start));
   CHECK(verdict.stopped());
   CHECK(verdict.failure()->cause == "own");
   CHECK_FALSE(verdict.has_reports());
@@ -83,7 +83,7 @@ TEST_CASE("a cause from another rank stops this one, which reports nothing", "[v
   Verdict verdict(&heard);
   CHECK(verdict.settle(failure_of("of all")));
   CHECK(verdict.stopped());
-  CHECK_FALSE(verdict.suspect(failure_of("own"), start));
+  CHECK_FALSE(verdict.suspect(failure_of("own"), verdict_start));
   CHECK(reported(verdict, heard).empty());
   CHECK(verdict.failure()->cause == "of all");
 }

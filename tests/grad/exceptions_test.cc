@@ -17,7 +17,7 @@ namespace {
 constexpr int size = 3;
 constexpr OpOptions urgent{.priority = Priority::urgent};
 
-Setup ranks() {
+Setup settings() {
   Setup setup;
   setup.size = size;
   setup.over = GENERATE(Over::mem, Over::tcp, Over::shm);
@@ -56,7 +56,7 @@ void all_ready(GradientBuckets& buckets) {
 }
 
 TEST_CASE("an exception before the others have begun the step") {
-  check_told(ranks(), "", [](GradientBuckets& buckets, Communicator& communicator, int rank) {
+  check_told(settings(), "", [](GradientBuckets& buckets, Communicator& communicator, int rank) {
     if (rank == 1) {
       buckets.begin_step();
       throw std::runtime_error("no more batches");
@@ -66,7 +66,7 @@ TEST_CASE("an exception before the others have begun the step") {
 }
 
 TEST_CASE("an exception when no bucket is under way") {
-  check_told(ranks(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
+  check_told(settings(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
     buckets.begin_step();
     if (rank == 1) throw std::runtime_error("no more batches");
     all_ready(buckets);
@@ -75,7 +75,7 @@ TEST_CASE("an exception when no bucket is under way") {
 }
 
 TEST_CASE("an exception between the first bucket and the last") {
-  check_told(ranks(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
+  check_told(settings(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
     buckets.begin_step();
     for (std::size_t i = buckets.parameter_count(); i-- > (rank == 1 ? 10u : 0u);) buckets.ready(i);
     if (rank == 1) throw std::runtime_error("no more batches");
@@ -84,7 +84,7 @@ TEST_CASE("an exception between the first bucket and the last") {
 }
 
 TEST_CASE("an exception in a local step") {
-  check_told(ranks(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
+  check_told(settings(), "", [](GradientBuckets& buckets, Communicator&, int rank) {
     {
       const GradientBuckets::Accumulation accumulation(buckets);
       buckets.begin_step();
@@ -100,7 +100,7 @@ TEST_CASE("an exception in a local step") {
 
 TEST_CASE("step() tells all ranks what the exception says") {
   const bool begun = GENERATE(false, true);
-  check_told(ranks(), "before finish(): no more batches",
+  check_told(settings(), "before finish(): no more batches",
              [&](GradientBuckets& buckets, Communicator& communicator, int rank) {
                if (!begun && rank != 1) communicator.barrier(urgent).wait();
                buckets.step({}, [&] {
@@ -114,7 +114,7 @@ TEST_CASE("step() tells all ranks what the exception says") {
 TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from then on") {
   const Model model = Model::of({30, 40});
   std::latch stepped(size), told(size);
-  CHECK_NOTHROW(run_communicators(ranks(), "abandon", [&](Communicator& communicator, int rank) {
+  CHECK_NOTHROW(run_communicators(settings(), "abandon", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters());
     buckets.abandon_step("outside of a step this does nothing");
     run_step(buckets, model, 0, rank);
@@ -141,7 +141,7 @@ TEST_CASE("abandon_step() ends the step on all ranks, and buckets say so from th
 TEST_CASE("a mistake is told also where the others never begin the step") {
   const Model model = Model::of({30, 40});
   std::latch told(size);
-  CHECK_NOTHROW(run_communicators(ranks(), "mistake", [&](Communicator& communicator, int rank) {
+  CHECK_NOTHROW(run_communicators(settings(), "mistake", [&](Communicator& communicator, int rank) {
     GradientBuckets buckets(communicator, model.parameters());
     std::string message = "no error";
     try {

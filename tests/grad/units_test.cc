@@ -12,11 +12,11 @@
 namespace rondo::testing {
 namespace {
 
-constexpr int size = 3;
+constexpr int group_size = 3;
 
 Setup three_ranks() {
   Setup setup;
-  setup.size = size;
+  setup.size = group_size;
   return setup;
 }
 
@@ -44,7 +44,7 @@ void check_step(GradientBuckets& buckets, const Model& model, std::size_t step, 
   for (std::size_t i = 0; i < model.size(); ++i)
     for (std::size_t j = 0; j < model.count(i); ++j) {
       double wanted = 0;
-      for (int r = 0; r < size; ++r) {
+      for (int r = 0; r < group_size; ++r) {
         const double part = averaging == Averaging::sum    ? 1
                             : averaging == Averaging::mean ? 1.0 / 3
                                                            : (r + 1) / 6.0;

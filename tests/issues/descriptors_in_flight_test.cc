@@ -18,6 +18,7 @@
 #include "base/shared_memory.h"
 #include "catch.h"
 #include "forked_ranks.h"
+#include "support/no_descriptors.h"
 #include "transports/host/exchange.h"
 #include "transports/host/packet.h"
 
@@ -92,28 +93,6 @@ int meet_while_flight_is_full() {
   sockets.clear();
   return pair.go_on_until([&] { return pair.both(host::Exchange::State::met); }) ? 0 : 6;
 }
-
-// Occupies all descriptor numbers of this process except `spare`, while the object lives.
-class NoDescriptors {
- public:
-  explicit NoDescriptors(std::size_t spare) {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit low = before_;
-    low.rlim_cur = 200;
-    ::setrlimit(RLIMIT_NOFILE, &low);
-    for (base::FileDescriptor one(::dup(0)); one; one = base::FileDescriptor(::dup(0)))
-      all_.push_back(std::move(one));
-    all_.resize(all_.size() - spare);
-  }
-  ~NoDescriptors() {
-    all_.clear();
-    ::setrlimit(RLIMIT_NOFILE, &before_);
-  }
-
- private:
-  rlimit before_{};
-  std::vector<base::FileDescriptor> all_;
-};
 
 }  // namespace
 

@@ -27,7 +27,7 @@ OpOptions urgent() {
   return options;
 }
 
-void expect_all(const std::vector<float>& values, float wanted, const std::string& what) {
+void expect_exactly(const std::vector<float>& values, float wanted, const std::string& what) {
   for (const float value : values)
     expect(value == wanted, [&] {
       return what + ": " + std::to_string(value) + " instead of " + std::to_string(wanted);
@@ -53,7 +53,7 @@ void read_after_write(Communicator& c) {
   Work second = c.all_reduce(all_of(shared), all_of(out), ReduceOp::sum, urgent());
   second.wait();
   first.wait();
-  expect_all(out, 6, "a sum of what was received before");
+  expect_exactly(out, 6, "a sum of what was received before");
 }
 
 void write_after_read(Communicator& c) {
@@ -61,7 +61,7 @@ void write_after_read(Communicator& c) {
   if (c.rank() == 0) {
     call_second_then_first(c.broadcast(all_of(own), all_of(own), 0, urgent()),
                            [&] { return c.reduce(all_of(shared), all_of(out), ReduceOp::sum, 0); });
-    return expect_all(out, 2, "a sum of what was there before");
+    return expect_exactly(out, 2, "a sum of what was there before");
   }
   Work first = c.reduce(all_of(shared), all_of(out), ReduceOp::sum, 0);
   Work second = c.broadcast(all_of(shared), all_of(shared), 0, urgent());
@@ -78,7 +78,7 @@ void write_after_write(Communicator& c) {
   Work second = c.broadcast(all_of(shared), all_of(shared), 0, urgent());
   second.wait();
   first.wait();
-  expect_all(shared, 5, "what was received last");
+  expect_exactly(shared, 5, "what was received last");
 }
 
 }  // namespace

@@ -2,19 +2,15 @@
 //
 // When a rank had no free descriptor number for the memory of a peer, it lost that memory for good.
 // When the memory was used, the communicator failed.
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include <rondo/communicator.h>
 
 #include "base/clock.h"
-#include "base/file_descriptor.h"
 #include "catch.h"
+#include "support/no_descriptors.h"
 #include "support/ranks.h"
 #include "transports/shm_helpers.h"
 
@@ -22,27 +18,6 @@ namespace rondo::testing {
 namespace {
 
 constexpr std::size_t bytes = std::size_t{1} << 20;
-
-// Occupies all descriptor numbers of this process while the object lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit low = before_;
-    low.rlim_cur = 300;
-    ::setrlimit(RLIMIT_NOFILE, &low);
-    for (base::FileDescriptor one(::dup(0)); one; one = base::FileDescriptor(::dup(0)))
-      all_.push_back(std::move(one));
-  }
-  ~NoDescriptors() {
-    all_.clear();
-    ::setrlimit(RLIMIT_NOFILE, &before_);
-  }
-
- private:
-  rlimit before_{};
-  std::vector<base::FileDescriptor> all_;
-};
 
 }  // namespace
 

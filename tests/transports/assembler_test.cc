@@ -7,20 +7,10 @@
 
 #include "catch.h"
 #include "conformance.h"
+#include "no_link.h"
 
 namespace rondo::testing {
 namespace {
-
-class NoLink final : public transports::Link {
- public:
-  int peer() const noexcept override { return 1; }
-  transports::Lane lane() const noexcept override { return transports::Lane::bulk; }
-  transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>,
-                        std::uint64_t) override {
-    return transports::Send::full;
-  }
-  std::string describe() const override { return {}; }
-};
 
 // Answers as the test tells it, for one frame at a time.
 class ScriptedSink final : public transports::Sink {
@@ -60,7 +50,7 @@ class ScriptedSink final : public transports::Sink {
 };
 
 struct Bench {
-  NoLink link;
+  NoLink link{transports::Lane::bulk};
   ScriptedSink sink;
   transports::Assembler frames;
   std::vector<std::byte> slot = std::vector<std::byte>(100);

@@ -10,6 +10,7 @@
 #include "base/file_descriptor.h"
 #include "catch.h"
 #include "conformance.h"
+#include "no_link.h"
 #include "transports/tcp/frame_receiver.h"
 #include "transports/tcp/piece.h"
 #include "transports/tcp/striped_receiver.h"
@@ -17,17 +18,6 @@
 
 namespace rondo::testing {
 namespace {
-
-class NoLink final : public transports::Link {
- public:
-  int peer() const noexcept override { return 1; }
-  transports::Lane lane() const noexcept override { return transports::Lane::messages; }
-  transports::Send send(const transports::HeaderBytes&, std::span<const std::byte>,
-                        std::uint64_t) override {
-    return transports::Send::full;
-  }
-  std::string describe() const override { return {}; }
-};
 
 // Learns from the header what follows, as the lane of messages does.
 class LearningSink final : public transports::Sink {
@@ -90,7 +80,7 @@ struct SoleReceiver {
   const Wire wire;
   const std::unique_ptr<tcp::BorrowSlot> slot = std::make_unique<tcp::BorrowSlot>();
   tcp::FrameReceiver receiver{*slot};
-  NoLink link;
+  NoLink link{transports::Lane::messages};
   LearningSink sink;
 };
 
@@ -137,7 +127,7 @@ TEST_CASE("a sink that accepts a frame and does not announce it ends a link of s
   tcp::StripedReceiver receiver(*slot, wires.size());
   for (std::size_t path = 0; path < wires.size(); ++path)
     receiver.attach(path, wires[path].own.get(), {});
-  NoLink link;
+  NoLink link{transports::Lane::messages};
   LearningSink sink;
   sink.announces = false;
   const std::size_t path = GENERATE(0, 1);
@@ -155,7 +145,7 @@ TEST_CASE("after a failure of one path nothing is written on the others") {
   tcp::StripedSender sender(wires.size());
   for (std::size_t path = 0; path < wires.size(); ++path)
     sender.attach(path, wires[path].own.get(), 0, {});
-  NoLink link;
+  NoLink link{transports::Lane::messages};
   LearningSink sink;
   const transports::Blob payload(256 * tcp::piece_bytes);
   REQUIRE(sender.send(header_of(7), payload, 0) == transports::Send::queued);

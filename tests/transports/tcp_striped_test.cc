@@ -48,8 +48,8 @@ Bytes receive_exactly(const base::FileDescriptor& socket) {
 }
 
 // Rank 0 of 2, which wants two paths, and the two sockets of a rank 1 that the test plays.
-struct Played {
-  Played() : node(make()) {
+struct PlayedPeer {
+  PlayedPeer() : node(make()) {
     for (std::uint32_t i = 0; i < 2; ++i) {
       sockets[i] = dial();
       REQUIRE(shake(sockets[i], claim_of(i)) == base::Verdict::welcome);
@@ -114,7 +114,7 @@ struct Played {
 }  // namespace
 
 TEST_CASE("pieces come in any order on several paths") {
-  Played played;
+  PlayedPeer played;
   const std::size_t bytes = 2 * tcp::piece_bytes + 1000;
   const bool placed = GENERATE(true, false);
   played.node.expect(1, transports::Lane::bulk, {7, bytes, placed, 8});
@@ -131,7 +131,7 @@ TEST_CASE("pieces come in any order on several paths") {
 }
 
 TEST_CASE("a later frame waits in its socket, and its header is not shown") {
-  Played played;
+  PlayedPeer played;
   played.piece(1, 1, 0, 8, 100);
   CHECK_FALSE(played.until([&] { return played.node.held > 0; }, 50));
   played.piece(0, 0, 0, 7, 100);
@@ -143,7 +143,7 @@ TEST_CASE("a later frame waits in its socket, and its header is not shown") {
 }
 
 TEST_CASE("damaged pieces end the link") {
-  Played played;
+  PlayedPeer played;
   const std::size_t bytes = 3 * tcp::piece_bytes;
   played.node.expect(1, transports::Lane::bulk, {7, bytes, true});
   std::string wanted;
@@ -180,7 +180,7 @@ TEST_CASE("damaged pieces end the link") {
 }
 
 TEST_CASE("a path is broken: it is named") {
-  Played played;
+  PlayedPeer played;
   const std::size_t bytes = 3 * tcp::piece_bytes;
   played.node.expect(1, transports::Lane::bulk, {7, bytes, false, 8});
   played.piece(0, 0, 0, 7, bytes);
@@ -213,7 +213,7 @@ TEST_CASE("a path is broken: it is named") {
 }
 
 TEST_CASE("what a peer said before it left is heard, however its paths end") {
-  Played played;
+  PlayedPeer played;
   const std::size_t bytes = 2 * tcp::piece_bytes;
   played.node.expect(1, transports::Lane::bulk, {7, bytes, true});
   played.piece(0, 0, 0, 7, bytes);
@@ -230,18 +230,18 @@ TEST_CASE("what a peer said before it left is heard, however its paths end") {
 }
 
 TEST_CASE("a connection that has no place in the link is refused") {
-  Played played;
+  PlayedPeer played;
   for (const auto& claim :
        {claim_of(0), claim_of(1), claim_of(2), claim_of(0xffffffffu), claim_of(1, 1)})
-    CHECK(Played::shake(played.dial(), claim) == base::Verdict::duplicate_link);
-  CHECK(Played::shake(played.dial(), claim_of(0, 1)) == base::Verdict::welcome);
+    CHECK(PlayedPeer::shake(played.dial(), claim) == base::Verdict::duplicate_link);
+  CHECK(PlayedPeer::shake(played.dial(), claim_of(0, 1)) == base::Verdict::welcome);
 }
 
 TEST_CASE("a peer that goes before all paths are there is noticed") {
-  Played played;
+  PlayedPeer played;
   base::FileDescriptor half = played.dial();
   const auto lane = static_cast<std::uint32_t>(transports::Lane::messages);
-  REQUIRE(Played::shake(half, claim_of(0, lane)) == base::Verdict::welcome);
+  REQUIRE(PlayedPeer::shake(half, claim_of(0, lane)) == base::Verdict::welcome);
   CHECK_FALSE(played.until([&] { return !played.node.broken_links.empty(); }, 50));
   half.reset();
   REQUIRE(played.breaks());
@@ -249,7 +249,7 @@ TEST_CASE("a peer that goes before all paths are there is noticed") {
 }
 
 TEST_CASE("a slow path gets fewer pieces") {
-  Played played;
+  PlayedPeer played;
   const std::size_t bytes = 256 * tcp::piece_bytes;
   played.node.send(1, transports::Lane::bulk, 9, bytes);
   std::array<transports::Blob, 2> streams;
