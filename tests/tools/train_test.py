@@ -64,8 +64,9 @@ class Train(unittest.TestCase):
         self.assertEqual(result.stderr, "", "no line that is written over where there is no terminal")
 
     def test_ways(self):
-        for flags in (["--wire", "bf16"], ["--dtype", "f64"], ["--batch-norm", "local"], ["--batch-norm", "none"],
-                      ["--clip", "1"], ["--bucket-bytes", "100000"]):
+        ways = (["--wire", "bf16"], ["--dtype", "f64"], ["--batch-norm", "local"], ["--batch-norm", "none"],
+                ["--clip", "1"], ["--bucket-bytes", "100000"])
+        for flags in ways[:2] if FEW_CASES else ways:
             with self.subTest(flags):
                 self.check_learns(self.curve("curve.csv", *flags))
 
@@ -80,7 +81,7 @@ class Train(unittest.TestCase):
 
     def test_ranks_that_run_out(self):
         """Last batches of 5 samples (2, 1, 1, 1) and of one, and fewer samples than ranks."""
-        for images, steps in (37, 3), (33, 3), (3, 1):
+        for images, steps in ((33, 3),) if FEW_CASES else ((37, 3), (33, 3), (3, 1)):
             with self.subTest(images=images):
                 rows = self.curve("curve.csv", "--images", images, "--test-images", 3)
                 self.assertEqual(len(rows), 10 * steps)
@@ -90,7 +91,7 @@ class Train(unittest.TestCase):
 
     def check_resumes(self, *flags):
         whole = self.curve("whole.csv", "--checkpoint", self.folder / "whole", *flags)
-        for stop in 13, 20, 27:
+        for stop in (13,) if FEW_CASES else (13, 20, 27):
             with self.subTest(stop=stop, flags=flags):
                 part = self.curve("part.csv", "--checkpoint", self.folder / "part", "--stop-after", stop, *flags)
                 self.assertEqual(part, whole[:stop])
