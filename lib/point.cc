@@ -23,7 +23,7 @@ point::PointTransfer transfer_of(bool sending, const Buffer& b, int peer, point:
 
 Work CommunicatorState::start_transfers(const point::PointShape& shape, const OpOptions& options) {
   refuse_child();
-  point::PointCall call{transfers_, shape, {}, options.tag};
+  point::PointCall call{transfers_, shape, {}, options.tag, options.unattended};
   call.time_limit = std::min(options.deadline.count() > 0 ? options.deadline : options_.deadline,
                              longest_deadline);
   return Work(engine_->start(call));

@@ -346,6 +346,7 @@ Work CommunicatorState::start(const Arguments& a) {
   if (a.options->priority == Priority::bulk)
     bulk_order_.check(place_.rank, a.operation, a.options->owner);
   call.tag = a.options->tag;
+  call.unattended = a.options->unattended;
   return Work(engine_->start(call));
 }
 

@@ -20,6 +20,11 @@ Work::~Work() {
   if (operation_ != nullptr) operation_->drop();
 }
 
+Work Work::share() const noexcept {
+  if (operation_ != nullptr) operation_->add_reference();
+  return Work(operation_);
+}
+
 namespace {
 
 bool is_running(const engine::Operation& operation) {
@@ -33,13 +38,13 @@ void require_success(const engine::Operation& operation) {
 
 }  // namespace
 
-void Work::wait() {
+void Work::wait() const {
   if (operation_ == nullptr) return;
   if (is_running(*operation_)) operation_->engine().wait(*operation_, base::TimePoint::max());
   require_success(*operation_);
 }
 
-bool Work::wait_for(std::chrono::nanoseconds time) {
+bool Work::wait_for(std::chrono::nanoseconds time) const {
   if (operation_ == nullptr) return true;
   if (is_running(*operation_) &&
       !operation_->engine().wait(*operation_, base::after(base::Clock::now(), time)))
@@ -64,7 +69,7 @@ std::string Work::message() const {
              : std::string{};
 }
 
-void Work::on_done(std::function<void(std::error_code)> function) {
+void Work::on_done(std::function<void(std::error_code)> function) const {
   if (operation_ == nullptr) return function({});
   if (operation_->state() != engine::Operation::State::running) return function(operation_->code);
   operation_->engine().set_callback(*operation_, std::move(function));

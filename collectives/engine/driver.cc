@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/driver.h"
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -32,13 +33,20 @@ base::FileDescriptor checked(int descriptor, const char* call) {
   return base::FileDescriptor(descriptor);
 }
 
+void raise(const base::FileDescriptor& event) noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto put = ::write(event.get(), &one, sizeof one);
+}
+
 }  // namespace
 
 Driver::Driver(Driven& driven, const Waiting& waiting)
     : driven_(driven),
       waiting_(waiting),
       wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
-      timer_(checked(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC), "timerfd_create")) {}
+      timer_(
+          checked(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), "timerfd_create")),
+      look_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")) {}
 
 Driver::~Driver() {
   join();
@@ -50,8 +58,8 @@ void Driver::start_background() {
 
 void Driver::stop() {
   stopping_ = true;
-  set_timer(nanoseconds{1});
-  wake();
+  wake_background();
+  raise(wake_);
 }
 
 void Driver::join() {
@@ -189,56 +197,73 @@ void Driver::wait_for_news(base::TimePoint until) {
   --idle_waiters_;
 }
 
-void Driver::operation_started(bool running, bool moved) {
-  pass_due_ = pass_due_ || moved;
+void Driver::operation_started(const Started& started) {
+  pass_due_ = pass_due_ || started.moved;
   // A driver that sleeps has seen neither what the start has read nor the new deadline.
-  if (running) wake_sleeper();
-  if (driven_.pending() && waiters_ == 0) arm_background(background_delay_.after_start());
+  if (started.running) wake_sleeper();
+  const bool unattended = started.running && started.unattended;
+  unattended_ = unattended_ || unattended;
+  if (!driven_.pending() || waiters_ > 0) return;
+  if (unattended)
+    wake_background();
+  else
+    arm_background(background_delay_.after_start());
 }
 
 void Driver::operation_ended() {
+  if (unattended_) unattended_ = driven_.pending();
   tell_waiters();
   wake_sleeper();
 }
 
 void Driver::wake_sleeper() {
-  if (sleeping_ > 0) wake();
+  if (sleeping_ > 0) raise(wake_);
 }
 
 void Driver::hand_over() {
   wake_sleeper();
-  arm_background(nanoseconds{1});
-}
-
-void Driver::wake() noexcept {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto put = ::write(wake_.get(), &one, sizeof one);
+  if (unattended_ || background_delay_.set(nanoseconds{1})) wake_background();
 }
 
 // The background thread wakes only after the delay: a caller that starts an operation and waits at
 // once must not pay for that.
 void Driver::arm_background(nanoseconds delay) {
-  if (background_.joinable() && background_delay_.set(delay)) set_timer(delay);
-}
-
-void Driver::set_timer(nanoseconds delay) noexcept {
+  if (!background_.joinable() || look_due_ || !background_delay_.set(delay)) return;
   const itimerspec time{{0, 0}, {0, delay.count()}};
   ::timerfd_settime(timer_.get(), 0, &time, nullptr);
+}
+
+// Nothing is raised while the background thread drives: it sees what is new.
+void Driver::wake_background() {
+  if (!background_.joinable() || look_due_ || background_drives_) return;
+  look_due_ = true;
+  raise(look_);
+}
+
+void Driver::await_look() {
+  std::array<pollfd, 2> polled{{{look_.get(), POLLIN, 0}, {timer_.get(), POLLIN, 0}}};
+  ::poll(polled.data(), polled.size(), -1);
+  for (const pollfd& one : polled) {
+    std::uint64_t count = 0;
+    if (one.revents != 0) [[maybe_unused]]
+      const auto got = ::read(one.fd, &count, sizeof count);
+  }
 }
 
 void Driver::run_background() {
   mutex_.lock();
   while (!stopping_) {
     if (driven_.pending() && waiters_ == 0 && !driving_) {
-      driving_ = true;
+      driving_ = background_drives_ = true;
       if (drive(nullptr, base::TimePoint::max())) driving_ = false;
+      background_drives_ = false;
       tell_waiters();
       continue;
     }
     mutex_.unlock();
-    std::uint64_t expirations = 0;
-    [[maybe_unused]] const auto got = ::read(timer_.get(), &expirations, sizeof expirations);
+    await_look();
     mutex_.lock();
+    look_due_ = false;
     background_delay_.looked(driven_.pending() && waiters_ == 0);
   }
   mutex_.unlock();

@@ -113,10 +113,15 @@ class Driver {
   // over.
   void wait(const Operation& operation, base::TimePoint until) RONDO_REQUIRES(mutex_);
 
-  // To be called after each start and after each end of an operation. running: the operation has
-  // not ended yet, so a driver that sleeps must see its deadline. moved: the start has moved
-  // something, so there may be more to move: a driver that is about to sleep makes a pass first.
-  void operation_started(bool running, bool moved) RONDO_REQUIRES(mutex_);
+  struct Started {
+    bool running = false;  // it has not ended yet: a driver that sleeps must see its deadline
+    // The start has moved something, so there may be more to move: a driver that is about to sleep
+    // makes a pass first.
+    bool moved = false;
+    bool unattended = false;  // nobody will wait soon: the background thread drives at once
+  };
+  // To be called after each start and after each end of an operation.
+  void operation_started(const Started& started) RONDO_REQUIRES(mutex_);
   void operation_ended() RONDO_REQUIRES(mutex_);
   // Wakes a driver that sleeps, so that it looks at the time again.
   void wake_sleeper() RONDO_REQUIRES(mutex_);
@@ -133,8 +138,8 @@ class Driver {
   void tell_waiters() RONDO_REQUIRES(mutex_);
   void wait_for_news(base::TimePoint until) RONDO_REQUIRES(mutex_);
   void arm_background(nanoseconds delay) RONDO_REQUIRES(mutex_);
-  void set_timer(nanoseconds delay) noexcept;
-  void wake() noexcept;
+  void wake_background() RONDO_REQUIRES(mutex_);
+  void await_look();
   void run_background();
 
   mutable EngineLock mutex_;
@@ -148,6 +153,9 @@ class Driver {
   bool pass_due_ RONDO_GUARDED_BY(mutex_) =
       false;  // a start has moved something since the last pass
   bool stopping_ RONDO_GUARDED_BY(mutex_) = false;
+  bool background_drives_ RONDO_GUARDED_BY(mutex_) = false;  // or sleeps until something comes
+  bool look_due_ RONDO_GUARDED_BY(mutex_) = false;           // look_ has been raised
+  bool unattended_ RONDO_GUARDED_BY(mutex_) = false;  // one that is pending may be unattended
   BackgroundDelay background_delay_ RONDO_GUARDED_BY(mutex_);
 
   // Waiters that do not drive sleep on this mutex. If they slept on the engine's lock, the driver
@@ -156,7 +164,9 @@ class Driver {
   std::condition_variable news_;
   std::uint64_t news_count_ RONDO_GUARDED_BY(news_mutex_) = 0;
 
-  base::FileDescriptor wake_, timer_;
+  // The driver sleeps on wake_, among others. The background thread, while it does not drive,
+  // sleeps on timer_ and on look_, which costs half as much to raise.
+  base::FileDescriptor wake_, timer_, look_;
   std::thread background_;
 };
 

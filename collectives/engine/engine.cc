@@ -27,6 +27,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
       scheduled_{{{options.rank, options.size, options.checksum}, calls_[0], *this},
                  {{options.rank, options.size, options.checksum}, calls_[1], *this}},
       point_({options.rank, options.size, options.checksum}, calls_[2], *this),
+      held_(calls_),
       owners_{&scheduled_[0], &scheduled_[1], &point_},
       scheduled_pool_(std::make_shared<OperationPool>()),
       direct_pool_(std::make_shared<OperationPool>()),
@@ -34,6 +35,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
   for (transports::Transport* transport : transports_)
     if (transports::Windows* const windows = transport->windows()) share_memory(*windows);
   all_owners_.insert(all_owners_.end(), owners_.begin(), owners_.end());
+  all_owners_.push_back(&held_);
   if (options_.size > 1) driver_.start_background();
 }
 
@@ -102,107 +104,148 @@ Taken<Kind> Engine::take(const std::shared_ptr<OperationPool>& pool) {
   return Taken<Kind>(static_cast<Kind*>(operation));  // a pool holds operations of one kind
 }
 
-// Operations overlap in time, so one must not begin on memory that another still writes, or write
-// what another still reads.
-void Engine::wait_for_buffers(std::span<const std::byte> reads, std::span<const std::byte> writes) {
-  const auto find = [&](const LaneCalls& calls) -> Operation* {
-    for (Operation* o = calls.first(); o != nullptr; o = o->later)
-      if (o->conflicts(reads, writes)) return o;
-    return nullptr;
-  };
-  // Without the lane of messages: they never conflict, and there may be many of them.
-  for (const LaneCalls& calls : std::span(calls_).first<lane_count>()) {
-    while (Operation* const other = find(calls)) {
-      other->add_reference();
-      driver_.wait(*other, base::TimePoint::max());
-      other->drop();
-    }
-  }
-}
-
 Operation* Engine::start(const schedules::Call& call) {
   const base::Locked lock(driver_.mutex());
-  wait_for_buffers({call.in, call.in_bytes}, {call.out, call.out_bytes});
-  Operation& operation = call.signature.algorithm == schedules::Algorithm::direct
-                             ? start_direct(call)
-                             : start_scheduled(call);
+  const bool held = held_.must_hold(call);
+  CollectiveOperation& operation = call.signature.algorithm == schedules::Algorithm::direct
+                                       ? make_direct(call)
+                                       : make_scheduled(call, held);
+  if (enlist(operation, owner_of(call))) {
+    if (held)
+      held_.hold(operation);
+    else
+      begin(operation);
+    go(operation, call.unattended);
+  }
   deliver();
   return &operation;
 }
 
 // What can throw comes before a number is taken: the number must be used, or the ranks no longer
-// agree.
-Operation& Engine::start_scheduled(const schedules::Call& call) {
-  const auto index = static_cast<std::size_t>(call.priority);
-  LaneCalls& its_calls = calls_[index];
-  ScheduledLane& owner = scheduled_[index];
+// agree. A run that is held begins later, because that copies input.
+CollectiveOperation& Engine::make_scheduled(const schedules::Call& call, bool held) {
   Taken<ScheduledOperation> taken = take<ScheduledOperation>(scheduled_pool_);
   ScheduledOperation& operation = *taken;
-  if (verdict_.failure() == nullptr)
-    operation.run.begin(program(call), call, options_.rank, options_.size, room_);
-  operation.start(call, its_calls.take_number());
-  TwoLevelOwner* const inside = two_level(call);
-  operation.ends_in_memory = inside != nullptr && TwoLevelOwner::ends(call.signature);
+  if (held)
+    operation.keep_call(call);
+  else if (verdict_.failure() == nullptr)
+    begin_run(operation, call);
+  operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
+  operation.ends_in_memory = two_level(call) != nullptr && TwoLevelOwner::ends(call.signature);
   static_cast<void>(taken.release());
-  if (!enlist(operation, inside != nullptr ? static_cast<OperationOwner&>(*inside) : owner))
-    return operation;
-  if (operation.run.complete()) {
-    its_calls.ended(operation);
-    finished(operation);
-    return operation;
-  }
-  check_left(operation);
-  if (operation.state() == Operation::State::running) {
-    if (inside != nullptr) inside->begin(operation);
-    owner.begin(operation);
-  }
-  owner.check_held();
-  go(operation);
   return operation;
 }
 
-Operation& Engine::start_direct(const schedules::Call& call) {
-  const auto index = static_cast<std::size_t>(call.priority);
+CollectiveOperation& Engine::make_direct(const schedules::Call& call) {
   Taken<DirectOperation> taken = take<DirectOperation>(direct_pool_);
   DirectOperation& operation = *taken;
   operation.keep_counts(call);
-  operation.start(call, calls_[index].take_number());
+  operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
   static_cast<void>(taken.release());
-  if (!enlist(operation, *direct_[index])) return operation;
-  // Under suspicion nothing leaves this rank: a post could give the others another cause.
-  if (!verdict_.stopped()) direct_[index]->begin(operation);
-  check_left(operation);
-  scheduled_[index].check_held();
-  go(operation);
   return operation;
+}
+
+OperationOwner& Engine::owner_of(const schedules::Call& call) {
+  const auto index = static_cast<std::size_t>(call.priority);
+  if (call.signature.algorithm == schedules::Algorithm::direct) return *direct_[index];
+  if (TwoLevelOwner* const inside = two_level(call)) return *inside;
+  return scheduled_[index];
+}
+
+bool Engine::is_direct(const Operation& operation) const {
+  const auto& owner = direct_[static_cast<std::size_t>(operation.lane)];
+  return owner && operation.owner == &*owner;
+}
+
+void Engine::begin_run(ScheduledOperation& operation, const schedules::Call& call) {
+  operation.run.begin(program(call), call, options_.rank, options_.size, room_);
+}
+
+// Hands a collective to its owner. It may end at once.
+void Engine::begin(CollectiveOperation& operation) {
+  const auto index = static_cast<std::size_t>(operation.lane);
+  calls_[index].begin(operation);
+  if (is_direct(operation)) {
+    // Under suspicion nothing leaves this rank: a post could give the others another cause.
+    if (!verdict_.stopped()) direct_[index]->begin(static_cast<DirectOperation&>(operation));
+    check_left(operation);
+  } else {
+    begin_scheduled(static_cast<ScheduledOperation&>(operation));
+  }
+  scheduled_[index].check_held();
+}
+
+void Engine::begin_scheduled(ScheduledOperation& operation) {
+  const auto index = static_cast<std::size_t>(operation.lane);
+  if (operation.run.complete()) {
+    calls_[index].ended(operation);
+    return finished(operation);
+  }
+  check_left(operation);
+  if (operation.state() != Operation::State::running) return;
+  auto& inside = two_level_[index];
+  if (inside && operation.owner == &*inside) inside->begin(operation);
+  scheduled_[index].begin(operation);
 }
 
 Operation* Engine::start(const point::PointCall& call) {
   const base::Locked lock(driver_.mutex());
-  for (const point::PointTransfer& t : call.transfers) {
-    const std::span<std::byte> memory(t.data, t.count * size_of(t.type));
-    wait_for_buffers(t.sending ? memory : memory.first(0), t.sending ? memory.first(0) : memory);
-  }
-  point_.reserve(call);  // what can throw comes before a number is taken
-  point::MessageOperation& operation = *take<point::MessageOperation>(message_pool_).release();
+  const bool held = held_.must_hold(call);
+  Taken<point::MessageOperation> taken = take<point::MessageOperation>(message_pool_);
+  // What can throw comes before a number is taken.
+  if (held)
+    taken->keep(call.transfers);
+  else
+    point_.reserve(call.transfers);
+  point::MessageOperation& operation = *taken.release();
   operation.start(call, calls(transports::Lane::messages).take_number());
-  if (!enlist(operation, point_)) return &operation;
+  if (enlist(operation, point_)) {
+    if (held)
+      held_.hold(operation);
+    else
+      begin(operation, call.transfers);
+    go(operation, call.unattended);
+  }
+  deliver();
+  return &operation;
+}
+
+void Engine::begin(point::MessageOperation& operation,
+                   std::span<const point::PointTransfer> transfers) {
   try {
-    point_.begin(operation, call);
+    point_.begin(operation, transfers);
     if (!verdict_.stopped()) point_.advance();
   } catch (const std::exception& error) {
     give_up(error);
   }
-  go(operation);
-  deliver();
-  return &operation;
+}
+
+// Begins the held calls whose memory is free now.
+bool Engine::begin_freed() {
+  bool any = false;
+  while (Operation* const operation = verdict_.stopped() ? nullptr : held_.take()) {
+    any = true;
+    if (operation->lane == transports::Lane::messages) {
+      auto& message = static_cast<point::MessageOperation&>(*operation);
+      point_.reserve(message.kept());
+      begin(message, message.kept());
+      continue;
+    }
+    auto& call = static_cast<CollectiveOperation&>(*operation);
+    if (!is_direct(call)) {
+      auto& scheduled = static_cast<ScheduledOperation&>(call);
+      begin_run(scheduled, scheduled.kept_call());
+    }
+    begin(call);
+  }
+  return any;
 }
 
 // False when the communicator has failed: then the operation has ended, too.
 bool Engine::enlist(Operation& operation, OperationOwner& owner) {
   operation.owner = &owner;
   operation.add_second_reference();  // the caller's
-  ++started_;
+  operation.order = ++started_;
   if (const Failure* const failure = verdict_.failure()) {
     operation.fail(failure->code, operation.describe(options_.transport) + ": " + failure->cause);
     operation.drop();
@@ -214,9 +257,10 @@ bool Engine::enlist(Operation& operation, OperationOwner& owner) {
   return true;
 }
 
-void Engine::go(Operation& operation) {
-  const bool moved = operation.state() == Operation::State::running && pass();
-  driver_.operation_started(operation.state() == Operation::State::running, moved);
+void Engine::go(const Operation& operation, bool unattended) {
+  const auto running = [&] { return operation.state() == Operation::State::running; };
+  const bool moved = running() && pass();
+  driver_.operation_started({running(), moved, unattended});
 }
 
 bool Engine::wait(Operation& operation, base::TimePoint until) {
@@ -228,11 +272,27 @@ bool Engine::wait(Operation& operation, base::TimePoint until) {
   return operation.state() != Operation::State::running;
 }
 
+namespace {
+
+void add_callback(Operation& operation, std::function<void(std::error_code)> callback) {
+  if (!operation.callback) {
+    operation.callback = std::move(callback);
+    return;
+  }
+  operation.callback = [first = std::move(operation.callback),
+                        then = std::move(callback)](std::error_code code) {
+    first(code);
+    then(code);
+  };
+}
+
+}  // namespace
+
 void Engine::set_callback(Operation& operation, std::function<void(std::error_code)> callback) {
   {
     const base::Locked lock(driver_.mutex());
     if (operation.state() == Operation::State::running) {
-      operation.callback = std::move(callback);
+      add_callback(operation, std::move(callback));
       return;
     }
   }
@@ -261,7 +321,7 @@ bool Engine::move() {
     arrived = transport->progress(*this) || arrived;
   // What has arrived may have made other frames ready: they leave in the same pass.
   if (arrived) advance_links();
-  return moved || arrived;
+  return begin_freed() || moved || arrived;
 }
 
 bool Engine::advance_memory() {
@@ -400,6 +460,7 @@ void Engine::await(std::uint64_t ranks) {
 void Engine::finished(Operation& operation) {
   driver_.mutex().assert_held();
   calls(operation.lane).remove(operation);
+  held_.memory_freed();
   keep_for_callback(operation);
   operation.succeed();
   let_go(operation);

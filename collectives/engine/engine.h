@@ -3,6 +3,7 @@
 // Starts operations and routes what happens on links to the owner of each link. The parts:
 //   owner.h           the interface of what runs operations: ScheduledLane, DirectOwner,
 //                     TwoLevelOwner and point::Point
+//   held_calls.h      the calls whose memory an earlier one uses
 //   lane_calls.h      the calls of a lane: numbers, order, progress
 //   verdict.h         suspicion, cause and reports
 //   driver.h          which thread makes progress, and when it sleeps
@@ -23,6 +24,7 @@
 #include "collectives/engine/direct_owner.h"
 #include "collectives/engine/driver.h"
 #include "collectives/engine/failure.h"
+#include "collectives/engine/held_calls.h"
 #include "collectives/engine/lane_calls.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/operation_pool.h"
@@ -69,15 +71,15 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
 
   // Whether all ranks reach each other's memory, so that calls may use Algorithm::direct.
   bool has_direct() const noexcept { return has_direct_; }
-  // Starts the call. The caller owns one reference to the result. Waits first for calls under way
-  // that use the same memory. One thread at a time in a lane.
+  // Starts the call, and never waits: if an earlier call uses its memory, it begins when that one
+  // has ended. The caller owns one reference to the result. One thread at a time in a lane.
   Operation* start(const schedules::Call& call);
   // The same for messages between two ranks.
   Operation* start(const point::PointCall& call);
   // Thread-safe. True when the operation has ended.
   bool wait(Operation& operation, base::TimePoint until);
   // The callback is made without the lock, by the thread that ends the operation. If the operation
-  // has already ended, it is made here. At most one for each operation.
+  // has already ended, it is made here. Several are made in the order in which they were set.
   void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
   // Ends every pending and later operation with this failure, unless there was one before.
   // Thread-safe.
@@ -138,12 +140,20 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Taken<Kind> take(const std::shared_ptr<OperationPool>& pool) RONDO_REQUIRES(driver_.mutex());
   const schedules::Program& program(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
   TwoLevelOwner* two_level(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
-  void wait_for_buffers(std::span<const std::byte> reads, std::span<const std::byte> writes)
+  CollectiveOperation& make_scheduled(const schedules::Call& call, bool held)
       RONDO_REQUIRES(driver_.mutex());
-  Operation& start_scheduled(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
-  Operation& start_direct(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
+  CollectiveOperation& make_direct(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
+  OperationOwner& owner_of(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
+  bool is_direct(const Operation& operation) const RONDO_REQUIRES(driver_.mutex());
+  void begin_run(ScheduledOperation& operation, const schedules::Call& call)
+      RONDO_REQUIRES(driver_.mutex());
   bool enlist(Operation& operation, OperationOwner& owner) RONDO_REQUIRES(driver_.mutex());
-  void go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
+  void begin(CollectiveOperation& operation) RONDO_REQUIRES(driver_.mutex());
+  void begin_scheduled(ScheduledOperation& operation) RONDO_REQUIRES(driver_.mutex());
+  void begin(point::MessageOperation& operation, std::span<const point::PointTransfer> transfers)
+      RONDO_REQUIRES(driver_.mutex());
+  bool begin_freed() RONDO_REQUIRES(driver_.mutex());
+  void go(const Operation& operation, bool unattended) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
   bool advance_memory() RONDO_REQUIRES(driver_.mutex());
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
@@ -174,6 +184,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
   std::optional<TwoLevelOwner> two_level_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
   point::Point point_ RONDO_GUARDED_BY(driver_.mutex());
+  HeldCalls held_ RONDO_GUARDED_BY(driver_.mutex());
   // By lane: who gets what happens on its links.
   const std::array<LinkOwner*, transports::link_lane_count> owners_;
   std::vector<OperationOwner*> all_owners_ RONDO_GUARDED_BY(driver_.mutex());
@@ -182,7 +193,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   const std::shared_ptr<OperationPool> scheduled_pool_, direct_pool_, message_pool_;
   Run::Room room_ RONDO_GUARDED_BY(driver_.mutex());
   std::uint64_t pending_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
-  std::uint64_t started_ RONDO_GUARDED_BY(driver_.mutex()) = 0;  // for statistics
+  std::uint64_t started_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
   std::vector<Left> left_ RONDO_GUARDED_BY(driver_.mutex());
 
   // Ended operations whose callbacks are still to be made, in the order in which they ended.

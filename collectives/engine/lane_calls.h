@@ -26,6 +26,9 @@ class LaneCalls {
   std::uint64_t started() const noexcept { return started_; }
   // The caller must use the number, or the ranks no longer agree about the next ones.
   std::uint64_t take_number() noexcept { return ++started_; }
+  // Calls of collectives begin in the order of their numbers, some later than they start.
+  std::uint64_t begun() const noexcept { return begun_; }
+  void begin(const Operation& operation) noexcept { begun_ = operation.number; }
 
   // The oldest call under way; Operation::later leads to the next.
   Operation* first() const noexcept { return first_; }
@@ -61,7 +64,7 @@ class LaneCalls {
   const int rank_;
   const transports::Lane lane_;
   Operation *first_ = nullptr, *last_ = nullptr;
-  std::uint64_t started_ = 0;
+  std::uint64_t started_ = 0, begun_ = 0;
   std::uint64_t moves_ = 0, moves_seen_ = 0;
   std::uint64_t stalled_told_ = 0, slow_told_ = 0;  // the newest number
   schedules::Signature last_signature_;

@@ -36,7 +36,8 @@ void Operation::start(transports::Lane its_lane, std::uint64_t its_number, nanos
   code.clear();
   message.clear();
   callback = nullptr;
-  earlier = later = nullptr;
+  earlier = later = next_held = nullptr;
+  next_owner = nullptr;
   state_.store(State::running, std::memory_order_release);
 }
 
@@ -63,6 +64,13 @@ bool CollectiveOperation::conflicts(std::span<const std::byte> reads,
 
 std::string CollectiveOperation::describe(std::string_view transport) const {
   return schedules::describe_call(signature, number, priority(), tag, transport);
+}
+
+void ScheduledOperation::keep_call(const schedules::Call& call) {
+  kept_counts_.assign(call.counts.begin(), call.counts.end());
+  kept_call_ = call;
+  kept_call_.counts = kept_counts_;
+  kept_call_.tag = {};
 }
 
 void DirectOperation::keep_counts(const schedules::Call& call) {

@@ -86,6 +86,7 @@ class Operation {
   OperationOwner* owner = nullptr;
   transports::Lane lane = transports::Lane::bulk;
   std::uint64_t number = 0;  // among the calls of its lane on this rank
+  std::uint64_t order = 0;   // among all calls on this rank
   nanoseconds time_limit{};
   bool timed = false;
   base::TimePoint deadline = base::TimePoint::max();  // once timed
@@ -94,6 +95,8 @@ class Operation {
   std::string message;
   std::function<void(std::error_code)> callback;
   Operation *earlier = nullptr, *later = nullptr;  // in LaneCalls
+  Operation* next_held = nullptr;                  // in HeldCalls
+  OperationOwner* next_owner = nullptr;            // while HeldCalls is the owner
   Operation* next_ended = nullptr;                 // among those whose callback is to be made
   Operation* next_free = nullptr;                  // in the pool
 
@@ -137,7 +140,12 @@ class CollectiveOperation : public Operation {
 class ScheduledOperation final : public CollectiveOperation {
  public:
   using CollectiveOperation::CollectiveOperation;
-  using CollectiveOperation::start;  // comes after Run::begin(), which can throw
+  using CollectiveOperation::start;
+
+  // Keeps the call for a run that begins later. Comes before start(), because it can throw
+  // std::bad_alloc.
+  void keep_call(const schedules::Call& call);
+  const schedules::Call& kept_call() const noexcept { return kept_call_; }
 
   Run run;
   ScheduledOperation* next = nullptr;  // in ScheduledLane
@@ -149,6 +157,10 @@ class ScheduledOperation final : public CollectiveOperation {
     ScheduledOperation* next = nullptr;
   };
   std::array<Stage, 2> stages;
+
+ private:
+  schedules::Call kept_call_;  // without its tag
+  std::vector<std::size_t> kept_counts_;
 };
 
 // Runs without links, between ranks that load and store each other's memory.

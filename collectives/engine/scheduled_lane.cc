@@ -193,7 +193,7 @@ transports::Header ScheduledLane::arrived(transports::Link& link,
     corrupt(c, "a frame header is damaged");
     return transports::Header::refuse;
   }
-  if (c.receiving == nullptr && frame->number > calls_.started()) {
+  if (c.receiving == nullptr && frame->number > calls_.begun()) {
     c.held = frame;
     any_held_ = true;
     return transports::Header::hold;
@@ -265,14 +265,14 @@ bool ScheduledLane::check_payload(const Channel& c, const Frame& frame) const {
   return frame.checksum == (borrowed ? c.checksum : base::crc32c(run.placed(c.receiving_index)));
 }
 
-// A held header is judged once this rank has made the call of that number. It may be another call,
+// A held header is judged once this rank's call of that number has begun. It may be another call,
 // one that needs no frames from that peer: then no link would show the mismatch.
 void ScheduledLane::check_held() {
   if (!any_held_) return;
   any_held_ = false;
   for (const Channel& c : channels_) {
     if (!c.held) continue;
-    if (c.receiving == nullptr && c.held->number <= calls_.started())
+    if (c.receiving == nullptr && c.held->number <= calls_.begun())
       host_.suspect(calls_.disagreement(c.peer, nullptr, *c.held));
     else
       any_held_ = true;

@@ -35,7 +35,7 @@ class ScheduledLane final : public LinkOwner {
 
   // From now on the operation's frames move. Requires that the operation is not complete.
   void begin(ScheduledOperation& operation);
-  // To be called after each number that is taken in this lane: a held header may wait for it.
+  // To be called after a call of this lane has begun: a held header may wait for it.
   void check_held();
 
   bool advance() override { return first_ != nullptr && run(); }
@@ -77,7 +77,7 @@ class ScheduledLane final : public LinkOwner {
     std::vector<QueuedSend> queued;  // frames under way on the link, oldest first
     std::optional<Frame> arriving;   // header accepted, payload under way
     std::uint32_t checksum = 0;      // of the borrowed bytes so far
-    std::optional<Frame> held;       // header of an operation that has not been started here
+    std::optional<Frame> held;       // header of an operation that has not begun here
   };
 
   Channel& channel(int peer) noexcept { return channels_[static_cast<std::size_t>(peer)]; }

@@ -36,6 +36,7 @@ struct PointCall {
   PointShape shape;
   nanoseconds time_limit{};
   std::string_view tag;
+  bool unattended = false;  // as in schedules::Call
 };
 
 }  // namespace rondo::point

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "collectives/engine/operation.h"
@@ -18,6 +19,12 @@ class MessageOperation final : public engine::Operation {
  public:
   using Operation::Operation;
 
+  // Keeps the transfers for an operation that begins later. Comes before start(), because it can
+  // throw std::bad_alloc.
+  void keep(std::span<const PointTransfer> transfers) {
+    kept_.assign(transfers.begin(), transfers.end());
+  }
+  std::span<const PointTransfer> kept() const noexcept { return kept_; }
   void start(const PointCall& call, std::uint64_t its_number);
 
   // A later call does not wait for the memory of messages: the caller sees to that.
@@ -33,6 +40,7 @@ class MessageOperation final : public engine::Operation {
   PointShape shape_;
   DType type_ = DType::u8;   // of the first transfer
   std::uint64_t count_ = 0;  // likewise
+  std::vector<PointTransfer> kept_;
 };
 
 // "send #5 (10 f32 to rank 1, tag 7)"

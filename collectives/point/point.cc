@@ -45,9 +45,9 @@ PointPeer& Point::peer(int rank) {
   return *place;
 }
 
-void Point::reserve(const PointCall& call) {
-  parcels_.reserve(call.transfers.size());
-  for (const PointTransfer& transfer : call.transfers) peer(transfer.peer);
+void Point::reserve(std::span<const PointTransfer> transfers) {
+  parcels_.reserve(transfers.size());
+  for (const PointTransfer& transfer : transfers) peer(transfer.peer);
 }
 
 void Point::activate(PointPeer& peer) {
@@ -57,10 +57,10 @@ void Point::activate(PointPeer& peer) {
 }
 
 // Starts receives first, so that a message to this rank itself finds them.
-void Point::begin(MessageOperation& operation, const PointCall& call) {
+void Point::begin(MessageOperation& operation, std::span<const PointTransfer> transfers) {
   const base::TimePoint now = base::Clock::now();
   for (const bool sending : {false, true})
-    for (const PointTransfer& t : call.transfers) {
+    for (const PointTransfer& t : transfers) {
       if (t.sending != sending) continue;
       PointPeer& its_peer = peer(t.peer);
       Parcel& parcel = parcels_.take();

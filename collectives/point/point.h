@@ -38,10 +38,10 @@ class Point final : public engine::LinkOwner {
 
   // Allocates what begin() needs of transfers and peers. It comes before the number is taken,
   // because a number must be used.
-  void reserve(const PointCall& call);
+  void reserve(std::span<const PointTransfer> transfers);
   // From now on the operation's transfers are under way; some may end at once. Throws when there is
   // no memory to keep a message that this rank sends to itself.
-  void begin(MessageOperation& operation, const PointCall& call);
+  void begin(MessageOperation& operation, std::span<const PointTransfer> transfers);
   // `rank` has destroyed its communicator in order.
   void peer_left(int rank, base::TimePoint now);
 

@@ -49,6 +49,7 @@ struct Call {
   std::span<const std::size_t> counts = {};
   std::uint32_t depth = 1;
   nanoseconds time_limit{};
+  bool unattended = false;  // nobody will wait for it soon: the background thread drives at once
   std::string_view tag;
 };
 

@@ -6,8 +6,8 @@
  * Every function that can fail returns a rondo_status; rondo_message() has the text. An operation
  * takes a `request`. With NULL the call returns when the operation is done; the calling thread
  * drives it. Else the call starts the operation and *request becomes a handle to it. Give each
- * handle back once: to rondo_wait(), rondo_test() or rondo_release(). Buffers stay borrowed until
- * the operation ends. Threads: as in C++.
+ * handle back once: to rondo_wait(), rondo_test() or rondo_release(); rondo_retain() makes it one
+ * more time. Buffers stay borrowed until the operation ends. Threads: as in C++.
  *
  *     rondo_communicator* c;
  *     if (rondo_connect(NULL, &c) != RONDO_OK) {
@@ -248,6 +248,7 @@ typedef struct rondo_call {
   int has_scale;        /* not 0: the result of a reduction is multiplied by scale, once */
   double scale;
   const char* tag; /* appears in messages; NULL: none */
+  int unattended;  /* not 0: nobody will wait soon, the background thread drives at once */
 } rondo_call;
 
 /* Collectives. Unless a comment says otherwise, `count` is that of the smaller buffer, the block of
@@ -323,6 +324,24 @@ RONDO_C_API rondo_status rondo_wait(rondo_request* request);
 RONDO_C_API rondo_status rondo_test(rondo_request* request, uint64_t timeout_ms, int* done);
 /* Frees the request. The operation continues; its buffers stay borrowed until it ends. */
 RONDO_C_API void rondo_release(rondo_request* request);
+
+/* For bindings, whose handles are shared. Each of the next four may be called by any thread that
+ * has the handle, also while others wait for the operation. NULL: an operation that is done. */
+
+/* Lets the handle be given back one more time. */
+RONDO_C_API void rondo_retain(rondo_request* request);
+/* As rondo_test(), but never frees the request: it drives for at most timeout_ms (0: only looks).
+ * The status is that of the operation, if *done becomes 1. */
+RONDO_C_API rondo_status rondo_poll(rondo_request* request, uint64_t timeout_ms, int* done);
+/* Writes the message of an operation that has failed, as rondo_describe() writes text: empty while
+ * it runs and after success. */
+RONDO_C_API rondo_status rondo_request_message(rondo_request* request, char* text, size_t capacity);
+/* Calls function(context, status) once when the operation ends, on the thread that ends it; at
+ * once, on this thread, if it has ended. Several functions are called in the order in which they
+ * were given. The function must not block and must not start operations. */
+RONDO_C_API rondo_status rondo_on_done(rondo_request* request,
+                                       void (*function)(void* context, rondo_status status),
+                                       void* context);
 
 #ifdef __cplusplus
 }

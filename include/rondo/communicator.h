@@ -106,9 +106,9 @@ class RONDO_API Attachment {
 // different priorities, they wait for each other until the deadline. An operation is done on a rank
 // only when all ranks have called it.
 //
-// Operations of one priority begin in the order in which they were started, and overlap in time. A
-// collective waits for an earlier one that still writes its memory, or that still reads what it
-// would write. Messages are apart, see send().
+// Starting an operation never waits. Operations of one priority begin in the order in which they
+// were started, and overlap in time. An operation begins only when no earlier collective writes its
+// memory or reads what it would write. Messages are apart, see send().
 //
 // Arguments are checked at once: Error(invalid_argument), or Error(unsupported) for memory of a
 // GPU, and nothing was started. Every later error arrives through Work. After the first failure the
@@ -194,8 +194,9 @@ class RONDO_API Communicator {
   // Count and type must equal those of the send. If not, even if the receive is larger,
   // Error(mismatch) names both calls. A send is done when its buffer may be changed; for up to 64
   // KiB that may be before the peer calls the receive. Messages have an order of their own: they
-  // neither wait for collectives nor delay them. OpOptions::priority is ignored. No other operation
-  // may use the memory of a receive until the receive is done. See docs/point-to-point.md.
+  // do not delay collectives, and wait for one only if it was started before them and still uses
+  // their memory. OpOptions::priority is ignored. No operation that is started later may use the
+  // memory of a receive, or write that of a send, until it is done. See docs/point-to-point.md.
   Work send(Buffer in, int peer, std::uint32_t tag = 0, const OpOptions& options = {});
   Work receive(Buffer out, int peer, std::uint32_t tag = 0, const OpOptions& options = {});
   // Starts all transfers at once, as though each was called alone, with one Work that is done when

@@ -16,14 +16,17 @@ namespace rondo {
 
 // A handle to an operation under way. Dropping it neither waits nor cancels: the buffers stay
 // borrowed until the operation ends. A handle may outlive its communicator, whose destructor ends
-// every operation. Reentrant: different threads may use different handles at once, and one thread
-// at a time may use one handle.
+// every operation, but no thread may wait while that destructor runs. Thread-safe: any number of
+// threads may use one handle at once, each for itself, except to move or destroy it.
 class [[nodiscard]] RONDO_API Work {
  public:
   Work() noexcept = default;  // already done, without an error
   Work(Work&& other) noexcept : operation_(other.operation_) { other.operation_ = nullptr; }
   Work& operator=(Work&& other) noexcept;
   ~Work();
+
+  // Another handle to the same operation.
+  Work share() const noexcept;
 
   // For bindings: the constructor takes over one reference to the operation, release() gives it
   // away.
@@ -36,20 +39,21 @@ class [[nodiscard]] RONDO_API Work {
 
   // Drives progress on this thread until the operation ends. If it failed, throws Error with the
   // first cause.
-  void wait();
+  void wait() const;
   // As wait(), for at most this long. Returns false if the operation still runs, which it continues
   // to do.
-  bool wait_for(std::chrono::nanoseconds time);
+  bool wait_for(std::chrono::nanoseconds time) const;
   bool done() const noexcept;
   // No error while running and after success.
   std::error_code error() const noexcept;
   // The message that wait() would throw. Empty while running and after success.
   std::string message() const;
   // Calls the function once when the operation ends, on the thread that ends it; at once, on this
-  // thread, if it has ended. The function must not block, start operations or throw. At most one
-  // function for each operation. It may still be running when wait() returns on another thread:
-  // what it refers to must outlive it.
-  void on_done(std::function<void(std::error_code)> function);
+  // thread, if it has ended. The function must not block, start operations or throw. Several
+  // functions are called in the order in which they were given. They may still be running when
+  // wait() returns on another thread: what they refer to must outlive them. For the message, keep a
+  // handle from share().
+  void on_done(std::function<void(std::error_code)> function) const;
 
  private:
   engine::Operation* operation_ = nullptr;

@@ -30,15 +30,8 @@ rondo_status put_text(rondo_communicator* communicator, char* text, std::size_t 
                       const Describe& describe) noexcept {
   return guarded([&] {
     require(communicator, "communicator");
-    require(text, "text");
-    if (capacity == 0)
-      throw Error(Errc::invalid_argument,
-                  "capacity is 0: text needs room at least for the final zero");
-    text[0] = '\0';
-    const std::string what = describe(communicator->value);
-    const std::size_t length = std::min(what.size(), capacity - 1);
-    std::copy_n(what.data(), length, text);
-    text[length] = '\0';
+    write_text({}, text, capacity);
+    write_text(describe(communicator->value), text, capacity);
   });
 }
 

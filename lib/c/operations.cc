@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C API: operations. A request is the operation itself: nothing is allocated for it.
+// The C API: operations.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,10 +15,6 @@
 namespace rondo::c {
 
 namespace {
-
-engine::Operation* operation_of(rondo_request* request) noexcept {
-  return reinterpret_cast<engine::Operation*>(request);
-}
 
 // A value outside the enum must not become a valid one when it is cut.
 template <class To, class From>
@@ -47,6 +43,7 @@ OpOptions options_of(const rondo_call* call) {
   options.priority = call->urgent != 0 ? Priority::urgent : Priority::bulk;
   if (call->has_scale != 0) options.scale = call->scale;
   if (call->tag != nullptr) options.tag = call->tag;
+  options.unattended = call->unattended != 0;
   return options;
 }
 
@@ -236,33 +233,5 @@ rondo_status rondo_batch(rondo_communicator* communicator, const rondo_transfer*
                      buffer(t.data, t.count, t.type), t.peer, t.tag});
     return c.batch(all, options);
   });
-}
-
-rondo_status rondo_wait(rondo_request* request) {
-  return guarded([&] { Work(operation_of(request)).wait(); });
-}
-
-rondo_status rondo_test(rondo_request* request, uint64_t timeout_ms, int* done) {
-  return guarded([&] {
-    if (done == nullptr) throw Error(Errc::invalid_argument, "done is NULL");
-    constexpr std::uint64_t most_ms = std::uint64_t{1} << 40;
-    const std::chrono::milliseconds time{static_cast<std::int64_t>(std::min(timeout_ms, most_ms))};
-    Work work(operation_of(request));
-    *done = 0;
-    try {
-      if (!work.wait_for(time)) {
-        work.release();
-        return;
-      }
-    } catch (...) {
-      *done = 1;
-      throw;
-    }
-    *done = 1;
-  });
-}
-
-void rondo_release(rondo_request* request) {
-  const Work last(operation_of(request));
 }
 }

@@ -49,6 +49,16 @@ rondo_status status_of(const std::error_code& code) noexcept {
   return ours ? static_cast<rondo_status>(code.value()) : RONDO_SYSTEM;
 }
 
+void write_text(std::string_view what, char* text, std::size_t capacity) {
+  require(text, "text");
+  if (capacity == 0)
+    throw Error(Errc::invalid_argument,
+                "capacity is 0: text needs room at least for the final zero");
+  const std::size_t length = std::min(what.size(), capacity - 1);
+  std::copy_n(what.data(), length, text);
+  text[length] = '\0';
+}
+
 }  // namespace rondo::c
 
 extern "C" {

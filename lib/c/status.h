@@ -6,6 +6,7 @@
 #include <rondo/c.h>
 #include <rondo/error.h>
 
+#include <cstddef>
 #include <exception>
 #include <new>
 #include <string>
@@ -15,6 +16,9 @@ namespace rondo::c {
 
 rondo_status fail(rondo_status status, std::string_view message) noexcept;
 rondo_status status_of(const std::error_code& code) noexcept;
+// Writes as much of `what` as fits, and a final zero. Throws Error(invalid_argument) if text is
+// null or has no room at all.
+void write_text(std::string_view what, char* text, std::size_t capacity);
 
 // Calls function(), which returns nothing. Turns an exception into a status, with its text as this
 // thread's message.

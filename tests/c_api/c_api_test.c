@@ -268,6 +268,8 @@ typedef struct {
 } counter;
 static counter connected = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
 static counter seen = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+static counter started[ranks - 1] = {{PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0},
+                                     {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0}};
 
 static void count_rank(counter* c) {
   pthread_mutex_lock(&c->mutex);
@@ -300,6 +302,50 @@ static void late_rank(rondo_communicator* c, int rank) {
   CHECK(rondo_test(request, 30000, &done) == RONDO_DEADLINE_EXCEEDED && done == 1);
   CHECK(strstr(rondo_message(), "rank 0 has not called") != NULL);
   count_rank(&seen);
+}
+
+typedef struct ending {
+  counter ended;
+  rondo_status status;
+} ending;
+
+static void on_end(void* context, rondo_status status) {
+  ending* const end = context;
+  end->status = status;
+  count_rank(&end->ended);
+}
+
+static void shared_request(rondo_communicator* c, int rank) {
+  ending first = {{PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0}, RONDO_SYSTEM};
+  ending second = first;
+  float value = 1;
+  char text[64] = "before";
+  int done = 5;
+  if (rank != 0) wait_for_ranks(&started[rank - 1], 1);
+  rondo_call call = {0};
+  call.bytes = sizeof call;
+  call.unattended = 1;
+  rondo_request* request = NULL;
+  CHECK(rondo_all_reduce(c, &value, &value, 1, RONDO_F32, RONDO_SUM, &call, &request) == RONDO_OK);
+  rondo_retain(request);
+  CHECK(rondo_on_done(request, on_end, &first) == RONDO_OK);
+  if (rank == 0) {
+    CHECK(rondo_poll(request, 0, &done) == RONDO_OK && done == 0);
+    for (int i = 0; i < ranks - 1; ++i) count_rank(&started[i]);
+  }
+  wait_for_ranks(&first.ended, 1);
+  CHECK(first.status == RONDO_OK && value == ranks);
+  CHECK(rondo_poll(request, 0, &done) == RONDO_OK && done == 1);
+  CHECK(rondo_on_done(request, on_end, &second) == RONDO_OK && second.status == RONDO_OK);
+  CHECK(rondo_request_message(request, text, sizeof text) == RONDO_OK && text[0] == '\0');
+  CHECK(rondo_wait(request) == RONDO_OK);
+  rondo_release(request);
+
+  rondo_retain(NULL);
+  CHECK(rondo_poll(NULL, 0, &done) == RONDO_OK && done == 1);
+  CHECK(rondo_poll(NULL, 0, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_on_done(NULL, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(rondo_request_message(NULL, text, 0) == RONDO_INVALID_ARGUMENT);
 }
 
 static void* abort_it(void* communicator) {
@@ -414,6 +460,7 @@ int main(void) {
   run_ranks(NULL, split_and_memory);
   run_ranks(NULL, bad_input);
   run_ranks(NULL, late_rank);
+  run_ranks(NULL, shared_request);
   run_ranks(NULL, aborted);
   snprintf(constants_file, sizeof constants_file, "/tmp/rondo-c-api-%ld.json", (long)getpid());
   FILE* file = fopen(constants_file, "w");

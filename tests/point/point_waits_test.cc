@@ -53,8 +53,8 @@ struct Bench final : engine::OwnerHost {
     engine::Taken<point::MessageOperation> operation(new point::MessageOperation(engine, pool));
     operation->start(call, calls.take_number());
     calls.append(*operation);
-    point.reserve(call);
-    point.begin(*operation, call);
+    point.reserve(call.transfers);
+    point.begin(*operation, call.transfers);
     return operation;
   }
   // The header of a frame from rank 1. complete() follows when its payload is there. message: its

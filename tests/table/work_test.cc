@@ -124,6 +124,71 @@ TEST_CASE("done, wait_for and on_done tell the truth") {
   });
 }
 
+// Rank 0's threads all use the same handle, and rank 1 calls only when they do.
+TEST_CASE("several threads use one handle at once") {
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  const bool fails = GENERATE(false, true);
+  constexpr int waiters = 3;
+  std::latch used(waiters + 1);
+  run_communicators(setup_of(over, 2), "one handle", [&](Communicator& c, int rank) {
+    std::vector<float> x(1000, 1);
+    if (rank == 1) {
+      used.wait();
+      if (fails) return c.abort(Errc::corrupt, "the batch has no labels");
+      return c.all_reduce(buffer_of(std::span(x)), buffer_of(std::span(x)), ReduceOp::sum).wait();
+    }
+    const Work work = c.all_reduce(buffer_of(std::span(x)), buffer_of(std::span(x)), ReduceOp::sum);
+    std::atomic<int> ended{0};
+    const auto use = [&](bool polls) {
+      try {
+        expect(!work.wait_for(milliseconds{1}), "done without rank 1");
+        used.count_down();
+        if (polls)
+          while (!work.done()) std::this_thread::yield();
+        work.wait();
+        expect(!fails && !work.error(), "no error");
+      } catch (const Error& error) {
+        if (fails && error.code() == Errc::aborted && work.message() == error.what()) ++ended;
+        return;
+      }
+      if (!fails && work.message().empty()) ++ended;
+    };
+    std::vector<std::thread> threads;
+    for (int i = 0; i < waiters; ++i) threads.emplace_back(use, false);
+    threads.emplace_back(use, true);
+    for (std::thread& thread : threads) thread.join();
+    expect(ended == waiters + 1, "a thread saw another end");
+  });
+}
+
+TEST_CASE("a shared handle keeps the operation and its message") {
+  run_communicators(setup_of(Over::mem, 2), "shared", [](Communicator& c, int rank) {
+    std::vector<float> x(10, 1);
+    const Buffer all = buffer_of(std::span(x));
+    if (rank == 1) {
+      c.barrier().wait();
+      return c.abort(Errc::corrupt, "the batch has no labels");
+    }
+    Work work = c.all_reduce(all, all, ReduceOp::sum, {.priority = Priority::urgent});
+    const Work other = work.share();
+    std::vector<int> called;
+    Signal ended;
+    for (const int i : {1, 2, 3})
+      work.on_done([&called, &ended, i](std::error_code) {
+        called.push_back(i);
+        if (i == 3) ended.give();
+      });
+    work = Work();
+    c.barrier().wait();
+    ended.await();
+    expect(called == std::vector<int>{1, 2, 3}, "the functions were called in another order");
+    expect(other.error() == Errc::aborted, "the error is lost");
+    expect(other.message().find("the batch has no labels") != std::string::npos,
+           "the message is lost");
+    expect(Work().share().done(), "a handle without an operation cannot be shared");
+  });
+}
+
 TEST_CASE("operations end without anybody waiting") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   run_communicators(setup_of(over, 3), "background", [](Communicator& c, int rank) {

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/held_calls.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace rondo::engine {
+
+namespace {
+
+using point::MessageOperation;
+using point::PointTransfer;
+
+constexpr std::uint64_t any_order = std::numeric_limits<std::uint64_t>::max();
+
+std::span<const std::byte> read_by(const PointTransfer& t) noexcept {
+  return {t.data, t.sending ? t.count * size_of(t.type) : 0};
+}
+std::span<const std::byte> written_by(const PointTransfer& t) noexcept {
+  return {t.data, t.sending ? 0 : t.count * size_of(t.type)};
+}
+
+bool matched_in_order(const PointTransfer& a, const PointTransfer& b) noexcept {
+  return a.sending == b.sending && a.peer == b.peer && a.key == b.key;
+}
+
+const MessageOperation& as_message(const Operation& operation) noexcept {
+  return static_cast<const MessageOperation&>(operation);
+}
+
+}  // namespace
+
+// Returns a collective under way, or one that is held, that was started before `order` and uses the
+// memory. Messages are left out: a program must not use their memory meanwhile, and there may be
+// many of them.
+const Operation* HeldCalls::user_of(std::span<const std::byte> reads,
+                                    std::span<const std::byte> writes,
+                                    std::uint64_t order) const noexcept {
+  for (const LaneCalls& calls : calls_.first<lane_count>())
+    for (const Operation* o = calls.first(); o != nullptr && o->order < order; o = o->later)
+      if (o->conflicts(reads, writes)) return o;
+  return nullptr;
+}
+
+const Operation* HeldCalls::user_of_memory(const Operation& operation) const noexcept {
+  if (const CollectiveOperation* const call = operation.collective())
+    return user_of({call->in, call->in_bytes}, {call->out, call->out_bytes}, call->order);
+  for (const PointTransfer& t : as_message(operation).kept())
+    if (const Operation* const user = user_of(read_by(t), written_by(t), operation.order))
+      return user;
+  return nullptr;
+}
+
+// Whether a message that is held, and is queued before `end`, comes first at a peer.
+bool HeldCalls::follows_held(std::span<const PointTransfer> transfers,
+                             const Operation* end) const noexcept {
+  for (const Operation* o = queue(transports::Lane::messages).first; o != end; o = o->next_held)
+    for (const PointTransfer& earlier : as_message(*o).kept())
+      for (const PointTransfer& t : transfers)
+        if (matched_in_order(t, earlier)) return true;
+  return false;
+}
+
+bool HeldCalls::must_hold(const schedules::Call& call) const noexcept {
+  return queue(transports::lane_of(call.priority)).first != nullptr ||
+         user_of({call.in, call.in_bytes}, {call.out, call.out_bytes}, any_order) != nullptr;
+}
+
+bool HeldCalls::must_hold(const point::PointCall& call) const noexcept {
+  return std::ranges::any_of(call.transfers,
+                             [&](const PointTransfer& t) {
+                               return user_of(read_by(t), written_by(t), any_order) != nullptr;
+                             }) ||
+         follows_held(call.transfers, nullptr);
+}
+
+void HeldCalls::hold(Operation& operation) noexcept {
+  Queue& its_queue = queue(operation.lane);
+  operation.next_held = nullptr;
+  operation.next_owner = std::exchange(operation.owner, this);
+  (its_queue.first == nullptr ? its_queue.first : its_queue.last->next_held) = &operation;
+  its_queue.last = &operation;
+  ++held_;
+}
+
+Operation* HeldCalls::remove(Queue& its_queue, Operation* before, Operation& operation) noexcept {
+  (before == nullptr ? its_queue.first : before->next_held) = operation.next_held;
+  if (its_queue.last == &operation) its_queue.last = before;
+  operation.owner = std::exchange(operation.next_owner, nullptr);
+  operation.next_held = nullptr;
+  --held_;
+  return &operation;
+}
+
+Operation* HeldCalls::take_first() noexcept {
+  for (Queue& its_queue : std::span(queues_).first<lane_count>())
+    if (its_queue.first != nullptr && user_of_memory(*its_queue.first) == nullptr)
+      return remove(its_queue, nullptr, *its_queue.first);
+  Queue& messages = queue(transports::Lane::messages);
+  Operation* before = nullptr;
+  for (Operation* o = messages.first; o != nullptr; before = o, o = o->next_held)
+    if (user_of_memory(*o) == nullptr && !follows_held(as_message(*o).kept(), o))
+      return remove(messages, before, *o);
+  freed_ = false;
+  return nullptr;
+}
+
+void HeldCalls::clear() noexcept {
+  queues_ = {};
+  held_ = 0;
+  freed_ = false;
+}
+
+// Returns a call that began and for which this one waits, perhaps through others.
+const Operation* HeldCalls::in_the_way(const Operation& operation) const noexcept {
+  const Operation* at = &operation;
+  while (at != nullptr && at->owner == this) {
+    const Operation* const user = user_of_memory(*at);
+    // Without one, it waits for its turn behind the first of its queue.
+    const Operation* const next = user != nullptr ? user : queue(at->lane).first;
+    if (next == at) return nullptr;
+    at = next;
+  }
+  return at;
+}
+
+void HeldCalls::append_awaited(const Operation& operation, std::vector<int>& ranks) const {
+  if (const Operation* const user = in_the_way(operation))
+    user->owner->append_awaited(*user, ranks);
+}
+
+std::string HeldCalls::late_text(const Operation& operation) const {
+  std::string text = fmt::format("not done within {:.4g} s",
+                                 std::chrono::duration<double>(operation.time_limit).count());
+  const Operation* const user = in_the_way(operation);
+  if (user == nullptr) return text;
+  text += fmt::format(": it has not begun, because it waits for the end of {}", user->describe({}));
+  std::vector<int> ranks;
+  user->owner->append_awaited(*user, ranks);
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    text += fmt::format("{} {}", i == 0 ? ", which waits for rank" : ",", ranks[i]);
+  return text;
+}
+
+}  // namespace rondo::engine

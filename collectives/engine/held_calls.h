@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Keeps the calls that have been started and have not begun, because an earlier call still uses
+// their memory. Such a call has its number and its deadline, but its owner does not know it yet.
+//   - A collective also waits for the calls of its lane that wait before it: the frames on a link
+//     come in the order of the calls.
+//   - A message also waits for the messages before it with the same peer, tag and direction: these
+//     are matched in order. Other messages pass it, or a peer that receives them first would wait
+//     for ever.
+// A call waits only for calls that were started before it, so calls never wait in a circle.
+//
+// While a call is held, this object is its owner and says what it waits for.
+//
+// Threads: thread-bound to whoever holds the engine's lock. Failures: see owner.h.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/engine/lane_calls.h"
+#include "collectives/engine/operation.h"
+#include "collectives/engine/owner.h"
+#include "collectives/point/message_operation.h"
+
+namespace rondo::engine {
+
+class HeldCalls final : public OperationOwner {
+ public:
+  // The calls under way, by lane; they outlive this object.
+  explicit HeldCalls(std::span<const LaneCalls, transports::link_lane_count> calls) noexcept
+      : calls_(calls) {}
+
+  // Whether a call that starts now must be held.
+  bool must_hold(const schedules::Call& call) const noexcept;
+  bool must_hold(const point::PointCall& call) const noexcept;
+  // The call is in LaneCalls and has an owner, which begin() will need. It has kept what it needs
+  // of the caller's arguments.
+  void hold(Operation& operation) noexcept;
+  // A call has ended, so another may begin.
+  void memory_freed() noexcept { freed_ = held_ > 0; }
+  // Lets go of a call that may begin now, and gives it back to its owner. Null: there is none.
+  Operation* take() noexcept { return freed_ ? take_first() : nullptr; }
+
+  bool advance() override { return false; }
+  void clear() noexcept override;
+  // The ranks that the call in the way waits for.
+  void append_awaited(const Operation& operation, std::vector<int>& ranks) const override;
+  // "not done within 2 s: it has not begun, because it waits for the end of all_reduce #3 ..."
+  std::string late_text(const Operation& operation) const override;
+  Traffic traffic() const noexcept override { return {}; }
+
+ private:
+  struct Queue {
+    Operation *first = nullptr, *last = nullptr;
+  };
+
+  Queue& queue(transports::Lane lane) noexcept { return queues_[static_cast<std::size_t>(lane)]; }
+  const Queue& queue(transports::Lane lane) const noexcept {
+    return queues_[static_cast<std::size_t>(lane)];
+  }
+  Operation* take_first() noexcept;
+  Operation* remove(Queue& queue, Operation* before, Operation& operation) noexcept;
+  const Operation* user_of(std::span<const std::byte> reads, std::span<const std::byte> writes,
+                           std::uint64_t order) const noexcept;
+  const Operation* user_of_memory(const Operation& operation) const noexcept;
+  bool follows_held(std::span<const point::PointTransfer> transfers,
+                    const Operation* end) const noexcept;
+  const Operation* in_the_way(const Operation& operation) const noexcept;
+
+  const std::span<const LaneCalls, transports::link_lane_count> calls_;
+  std::array<Queue, transports::link_lane_count> queues_;  // in the order of the starts
+  std::size_t held_ = 0;
+  bool freed_ = false;  // a call has ended since take() found none
+};
+
+}  // namespace rondo::engine
