@@ -20,7 +20,7 @@
 namespace rondo::lib {
 namespace {
 
-constexpr std::size_t control_thread = 1, engine = 2;
+constexpr std::size_t control_thread = 1, engine = 3;
 // shm_listening: epoll, the listener, and the event that interrupts start(). shm_bell: only if
 // there is a peer. shm_segment, until all ranks have joined: this rank's segment, epoll, and what a
 // peer has just sent.
