@@ -53,6 +53,10 @@ bool Work::wait_for(std::chrono::nanoseconds time) const {
   return true;
 }
 
+void Work::leave() const {
+  if (operation_ != nullptr && is_running(*operation_)) operation_->engine().leave(*operation_);
+}
+
 bool Work::done() const noexcept {
   return operation_ == nullptr || operation_->state() != engine::Operation::State::running;
 }

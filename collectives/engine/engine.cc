@@ -263,6 +263,12 @@ void Engine::go(const Operation& operation, bool unattended) {
   driver_.operation_started({running(), moved, unattended});
 }
 
+void Engine::leave(const Operation& operation) {
+  if (process_ != base::process_generation()) return;
+  const base::Locked lock(driver_.mutex());
+  driver_.operation_started({operation.state() == Operation::State::running, false, true});
+}
+
 bool Engine::wait(Operation& operation, base::TimePoint until) {
   if (operation.state() != Operation::State::running) return true;
   if (process_ != base::process_generation())

@@ -78,6 +78,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Operation* start(const point::PointCall& call);
   // Thread-safe. True when the operation has ended.
   bool wait(Operation& operation, base::TimePoint until);
+  // Thread-safe. Nobody will wait for the operation soon.
+  void leave(const Operation& operation);
   // The callback is made without the lock, by the thread that ends the operation. If the operation
   // has already ended, it is made here. Several are made in the order in which they were set.
   void set_callback(Operation& operation, std::function<void(std::error_code)> callback);

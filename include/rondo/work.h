@@ -43,6 +43,8 @@ class [[nodiscard]] RONDO_API Work {
   // As wait(), for at most this long. Returns false if the operation still runs, which it continues
   // to do.
   bool wait_for(std::chrono::nanoseconds time) const;
+  // Says that nobody will wait soon: as OpOptions::unattended, for an operation under way.
+  void leave() const;
   bool done() const noexcept;
   // No error while running and after success.
   std::error_code error() const noexcept;

@@ -179,13 +179,16 @@ TEST_CASE("a shared handle keeps the operation and its message") {
         if (i == 3) ended.give();
       });
     work = Work();
+    other.leave();
     c.barrier().wait();
     ended.await();
+    other.leave();
     expect(called == std::vector<int>{1, 2, 3}, "the functions were called in another order");
     expect(other.error() == Errc::aborted, "the error is lost");
     expect(other.message().find("the batch has no labels") != std::string::npos,
            "the message is lost");
     expect(Work().share().done(), "a handle without an operation cannot be shared");
+    Work().leave();
   });
 }
 
