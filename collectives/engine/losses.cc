@@ -53,9 +53,11 @@ std::optional<Failure> Losses::needed(int peer, const Need& need, base::TimePoin
   }
   if (!its_loss.lost) return std::nullopt;
   Failure failure{its_loss.code, its_loss.text, its_loss.code == Errc::peer_lost ? peer : -1};
-  if (!its_loss.in_order) return failure;
+  const bool replaceable = need.replaceable && its_loss.code == Errc::peer_lost;
+  if (!its_loss.in_order && !replaceable) return failure;
   if (!its_loss.needed_at) its_loss.needed_at = now;
-  return wait_until(*its_loss.needed_at + farewell_time, now, std::move(failure));
+  return wait_until(*its_loss.needed_at + (replaceable ? patient_time : farewell_time), now,
+                    std::move(failure));
 }
 
 std::optional<Failure> Losses::wait_until(base::TimePoint limit, base::TimePoint now,

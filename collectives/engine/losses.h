@@ -28,10 +28,16 @@ class Losses {
   static constexpr milliseconds farewell_time{200};
   // How long to wait for what a peer sent before it left, on a link that has not been seen here.
   static constexpr milliseconds unseen_time{2000};
+  // How long to wait for the farewell of a peer that an operation could do without.
+  static constexpr milliseconds patient_time{2000};
 
   struct Need {
     bool sends = false;  // something is still to be sent to the peer
     bool linked = true;  // the link has been seen here
+    // Another peer can take its place. Then the operation goes on if the peer has left, even if the
+    // link broke before its farewell came. A peer that has died is reported by the control plane
+    // long before patient_time.
+    bool replaceable = false;
   };
 
   Losses(int rank, int size);

@@ -98,6 +98,35 @@ TEST_CASE("a rank whose link ended before its farewell came has left", "[losses]
   CHECK(failure->code == Errc::peer_left);
 }
 
+TEST_CASE("the loss of a peer that can be replaced counts only when no farewell comes",
+          "[losses]") {
+  const bool in_order = GENERATE(false, true);
+  const Losses::Need need{.replaceable = true};
+  Losses losses(0, 3);
+  losses.lost(StubLink(), reset, "connection reset by peer", in_order, start);
+  CHECK_FALSE(losses.needed(2, need, start));
+  CHECK(losses.next_check() == start + Losses::patient_time);
+  SECTION("it does not come") {
+    const auto failure = losses.needed(2, need, start + Losses::patient_time);
+    REQUIRE(failure);
+    CHECK(failure->code == Errc::peer_lost);
+    CHECK(failure->cause == cause);
+  }
+  SECTION("it comes") {
+    const base::TimePoint farewell = start + std::chrono::seconds{1};
+    losses.left(2, farewell);
+    const auto failure = losses.needed(2, need, farewell + Losses::farewell_time);
+    REQUIRE(failure);
+    CHECK(failure->code == Errc::peer_left);
+  }
+}
+
+TEST_CASE("a peer that is not authentic is not replaced", "[losses]") {
+  Losses losses(0, 3);
+  losses.lost(StubLink(), make_error_code(Errc::authentication), "wrong key", false, start);
+  CHECK(losses.needed(2, {.replaceable = true}, start));
+}
+
 TEST_CASE("the next check is the first of all peers'", "[losses]") {
   Losses losses(0, 3);
   losses.left(1, start);
