@@ -70,6 +70,8 @@ class Operation {
                          std::span<const std::byte> writes) const noexcept = 0;
   // "all_reduce #41 (64 MiB f32 sum, ring over tcp)"; an empty transport is left out.
   virtual std::string describe(std::string_view transport) const = 0;
+  // The rank that a receive got its message from, once it has ended well; -1 for other operations.
+  virtual int source() const noexcept { return -1; }
   // Null for messages between two ranks, which are no collectives.
   virtual const CollectiveOperation* collective() const noexcept { return nullptr; }
 

@@ -12,10 +12,13 @@
 
 namespace rondo::point {
 
+// Instead of a peer: a receive takes a message from whichever rank has one.
+inline constexpr int any_rank = -1;
+
 // One transfer as the caller asks for it.
 struct PointTransfer {
   bool sending = false;
-  int peer = 0;
+  int peer = 0;  // any_rank: only a receive that is alone in its call
   PointKey key;
   DType type = DType::u8;
   std::uint64_t count = 0;

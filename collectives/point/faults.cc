@@ -59,12 +59,13 @@ void for_each_open(const PointPeer& peer, const engine::Operation& operation, Fu
 bool Point::agree(const PointPeer& peer, const Parcel& parcel, const PointFrame& frame) {
   if (frame.count == parcel.count && frame.type == parcel.type) return true;
   host_.suspect(
-      {Errc::mismatch, fmt::format("rank {} called {} where rank {} called {}", peer.rank,
-                                   describe_transfer(true, frame.call, frame.count, frame.type,
-                                                     options_.rank, frame.key),
-                                   options_.rank,
-                                   describe_transfer(false, parcel.operation->number, parcel.count,
-                                                     parcel.type, peer.rank, parcel.key))});
+      {Errc::mismatch,
+       fmt::format(
+           "rank {} called {} where rank {} called {}", peer.rank,
+           describe_transfer(true, frame.call, frame.count, frame.type, options_.rank, frame.key),
+           options_.rank,
+           describe_transfer(false, parcel.operation->number, parcel.count, parcel.type,
+                             parcel.from_any ? any_rank : peer.rank, parcel.key))});
   return false;
 }
 
@@ -75,6 +76,7 @@ void Point::broken(transports::Link& link, std::error_code code, std::string_vie
   from.lost = true;
   losses_.lost(link, code, what, clean, now);
   check_peer(from, now);
+  check_any(now);
 }
 
 void Point::peer_left(int rank, base::TimePoint now) {
@@ -82,11 +84,13 @@ void Point::peer_left(int rank, base::TimePoint now) {
   gone.left = true;
   losses_.left(rank, now);
   check_peer(gone, now);
+  check_any(now);
 }
 
 void Point::check(base::TimePoint now) {
   losses_.begin_check();
   for (const int rank : losses_.peers()) check_peer(peer(rank), now);
+  check_any(now);
 }
 
 // What a peer sent before it left or closed its link may still be read.
@@ -120,10 +124,18 @@ std::string Point::missing(const engine::Operation& operation) const {
     });
   }
   if (named > most_named) text += fmt::format("; and {} more", named - most_named);
+  if (const Parcel* const parcel = open_any(operation)) text += missing_from_any(*parcel);
   return text;
 }
 
 void Point::append_awaited(const engine::Operation& operation, std::vector<int>& ranks) const {
+  if (open_any(operation) != nullptr) {
+    for (int rank = 0; rank < options_.size; ++rank) {
+      const auto& p = peers_[static_cast<std::size_t>(rank)];
+      if (rank != options_.rank && !(p && p->left)) ranks.push_back(rank);
+    }
+    return;
+  }
   for (const auto& p : peers_) {
     if (!p || p->rank == options_.rank) continue;
     bool awaited = false;
@@ -152,18 +164,18 @@ std::string Point::missing(const PointPeer& peer, const Parcel& parcel) const {
   if (!parcel.sending && peer.matched.contains(parcel))
     return fmt::format("rank {} has announced {} and was not asked for it yet", peer.rank, other);
   std::string text = fmt::format("rank {} has not called {}", peer.rank, other);
-  if (!parcel.sending) text += tags_at_hand(peer);
+  if (!parcel.sending) text += tags_at_hand(peer, "it");
   return text;
 }
 
-std::string Point::tags_at_hand(const PointPeer& peer) const {
+std::string Point::tags_at_hand(const PointPeer& peer, std::string_view who) const {
   std::set<std::uint32_t> tags;
   for (const Chain<Arrival>& chain : peer.arrivals)
     for (const Arrival* a = chain.first(); a != nullptr; a = a->next)
       if (a->frame.key.space == 0) tags.insert(a->frame.key.tag);
   if (tags.empty()) return {};
   std::string text =
-      tags.size() == 1 ? "; it has sent messages with tag " : "; it has sent messages with tags ";
+      fmt::format("; {} has sent messages with tag{} ", who, tags.size() == 1 ? "" : "s");
   std::size_t named = 0;
   for (const std::uint32_t tag : tags) {
     if (named++ == most_named) break;

@@ -24,8 +24,9 @@ std::string describe_transfer(bool sending, std::uint64_t number, std::uint64_t 
   if (key.space != 0)
     return fmt::format("all_to_all_v #{} with {} {} rank {}", number, amount(count, type),
                        sending ? "for" : "from", peer);
-  return fmt::format("{} #{} ({} {} rank {}, tag {})", sending ? "send" : "receive", number,
-                     amount(count, type), sending ? "to" : "from", peer, key.tag);
+  return fmt::format("{} #{} ({} {} {}, tag {})", sending ? "send" : "receive", number,
+                     amount(count, type), sending ? "to" : "from",
+                     peer == any_rank ? "any rank" : fmt::format("rank {}", peer), key.tag);
 }
 
 void MessageOperation::start(const PointCall& call, std::uint64_t its_number) {
@@ -33,6 +34,7 @@ void MessageOperation::start(const PointCall& call, std::uint64_t its_number) {
   type_ = call.transfers.front().type;
   count_ = call.transfers.front().count;
   transfers_left = call.transfers.size();
+  source_ = -1;
   Operation::start(transports::Lane::messages, its_number, call.time_limit, call.tag);
 }
 

@@ -33,6 +33,11 @@ class MessageOperation final : public engine::Operation {
   }
   // "send #12 (8 f32 to rank 1, tag 7 over tcp)"
   std::string describe(std::string_view transport) const override;
+  int source() const noexcept override { return source_; }
+  // A receive of this call has ended. Its message came from this rank.
+  void received_from(int rank) noexcept {
+    if (shape_.operation == Collective::receive) source_ = rank;
+  }
 
   std::size_t transfers_left = 0;
 
@@ -40,10 +45,11 @@ class MessageOperation final : public engine::Operation {
   PointShape shape_;
   DType type_ = DType::u8;   // of the first transfer
   std::uint64_t count_ = 0;  // likewise
+  int source_ = -1;
   std::vector<PointTransfer> kept_;
 };
 
-// "send #5 (10 f32 to rank 1, tag 7)"
+// "send #5 (10 f32 to rank 1, tag 7)", "receive #6 (10 f32 from any rank, tag 7)"
 std::string describe_transfer(bool sending, std::uint64_t number, std::uint64_t count, DType type,
                               int peer, const PointKey& key);
 

@@ -51,10 +51,15 @@ class Chain {
     }
     return nullptr;
   }
+  // The first item that passes the test; null when none does.
+  template <class Test>
+  T* find(Test test) const noexcept {
+    T* item = first_;
+    while (item != nullptr && !test(*item)) item = item->next;
+    return item;
+  }
   bool contains(const T& wanted) const noexcept {
-    for (const T* item = first_; item != nullptr; item = item->next)
-      if (item == &wanted) return true;
-    return false;
+    return find([&](const T& item) { return &item == &wanted; }) != nullptr;
   }
   T* pop() noexcept {
     return take([](const T&) { return true; });
@@ -130,8 +135,10 @@ class Blocks {
 struct Parcel {
   Parcel* next = nullptr;
   MessageOperation* operation = nullptr;
-  int peer = 0;
+  int peer = 0;  // any_rank: it has no message yet
   bool sending = false;
+  bool from_any = false;   // the caller named no peer
+  std::uint64_t turn = 0;  // of a receive that found no message: their order, by calls
   PointKey key;
   DType type = DType::u8;
   std::uint64_t count = 0;
@@ -148,6 +155,8 @@ struct Parcel {
 // A message that came, or was announced, before its receive was called here.
 struct Arrival {
   Arrival* next = nullptr;
+  Arrival *older = nullptr, *newer = nullptr;  // in Early
+  int peer = 0;
   PointFrame frame;
   bool announced = false;      // its bytes are still with the sender
   bool complete = false;       // its bytes are here: in the block, or in the frame
@@ -156,16 +165,51 @@ struct Arrival {
   Parcel* sender = nullptr;    // the send, if this rank announced the message to itself
 };
 
+// Receives and messages that wait for each other are kept in buckets, by tag.
+inline constexpr std::size_t point_buckets = 16;
+inline std::size_t bucket_of(const PointKey& key) noexcept {
+  return key.tag % point_buckets;
+}
+
+// The messages of all peers that no receive has taken, in the order in which they came. A receive
+// from any rank looks here; one that names its peer looks at that peer's, and takes the message out
+// here without a search.
+class Early {
+ public:
+  void add(Arrival& arrival) noexcept {
+    arrival.older = newest_;
+    arrival.newer = nullptr;
+    (newest_ == nullptr ? oldest_ : newest_->newer) = &arrival;
+    newest_ = &arrival;
+  }
+  void remove(Arrival& arrival) noexcept {
+    (arrival.older == nullptr ? oldest_ : arrival.older->newer) = arrival.newer;
+    (arrival.newer == nullptr ? newest_ : arrival.newer->older) = arrival.older;
+  }
+  Arrival* oldest(const PointKey& key) const noexcept {
+    Arrival* arrival = oldest_;
+    while (arrival != nullptr && arrival->frame.key != key) arrival = arrival->newer;
+    return arrival;
+  }
+
+ private:
+  Arrival *oldest_ = nullptr, *newest_ = nullptr;
+};
+
+// Receives and messages of one bucket, of all peers.
+struct AnyBucket {
+  Chain<Parcel> posted;  // receives from any rank without a message
+  Early early;
+};
+
 // What this rank knows of a peer, which may be itself.
 struct PointPeer {
-  static constexpr std::size_t buckets = 16;  // by tag
-  static std::size_t bucket(const PointKey& key) noexcept { return key.tag % buckets; }
-
   int rank = 0;
   transports::Link* link = nullptr;
   std::size_t pending = 0;  // parcels that have not ended
   // The link is lost; the rank has left in order. Losses says when that matters.
   bool lost = false, left = false;
+  bool gone = false;  // it has left, and what it sent has come: a receive from any rank found so
 
   // To the peer.
   bool active = false;      // in Point::active_: there may be something to send
@@ -184,11 +228,11 @@ struct PointPeer {
   // Of messages that came without a grant: all, those taken by receives, and what of these the peer
   // has been told.
   std::uint64_t cost_received = 0, cost_consumed = 0, cost_reported = 0;
-  std::array<Chain<Arrival>, buckets> arrivals;
-  std::array<Chain<Parcel>, buckets> posted;  // receives without a message
-  std::size_t announcements = 0;              // among the arrivals
-  Chain<Parcel> matched;                      // to an announced message, not granted yet
-  Chain<Parcel> granted;                      // their pieces are coming
+  std::array<Chain<Arrival>, point_buckets> arrivals;
+  std::array<Chain<Parcel>, point_buckets> posted;  // receives that name it, without a message
+  std::size_t announcements = 0;                    // among the arrivals
+  Chain<Parcel> matched;                            // to an announced message, not granted yet
+  Chain<Parcel> granted;                            // their pieces are coming
   std::size_t granted_count = 0;
 
   // The frame that is arriving, where its payload goes, and the message or receive it belongs to.

@@ -47,7 +47,8 @@ PointPeer& Point::peer(int rank) {
 
 void Point::reserve(std::span<const PointTransfer> transfers) {
   parcels_.reserve(transfers.size());
-  for (const PointTransfer& transfer : transfers) peer(transfer.peer);
+  for (const PointTransfer& transfer : transfers)
+    if (transfer.peer != any_rank) peer(transfer.peer);
 }
 
 void Point::activate(PointPeer& peer) {
@@ -62,7 +63,6 @@ void Point::begin(MessageOperation& operation, std::span<const PointTransfer> tr
   for (const bool sending : {false, true})
     for (const PointTransfer& t : transfers) {
       if (t.sending != sending) continue;
-      PointPeer& its_peer = peer(t.peer);
       Parcel& parcel = parcels_.take();
       parcel.operation = &operation;
       parcel.peer = t.peer;
@@ -72,18 +72,25 @@ void Point::begin(MessageOperation& operation, std::span<const PointTransfer> tr
       parcel.count = t.count;
       parcel.data = t.data;
       parcel.bytes = t.count * size_of(t.type);
-      ++its_peer.pending;
-      if (!sending) {
-        post(its_peer, parcel);
-      } else if (t.peer == options_.rank) {
-        send_to_self(its_peer, parcel);
-      } else {
-        its_peer.waiting.push(parcel);
-        activate(its_peer);
-      }
-      if (its_peer.left || its_peer.lost) check_peer(its_peer, now);
+      if (t.peer == any_rank)
+        post_any(parcel, now);
+      else
+        begin(peer(t.peer), parcel, now);
       if (operation.state() != engine::Operation::State::running) return;  // failed, or all is done
     }
+}
+
+void Point::begin(PointPeer& peer, Parcel& parcel, base::TimePoint now) {
+  ++peer.pending;
+  if (!parcel.sending) {
+    post(peer, parcel);
+  } else if (peer.rank == options_.rank) {
+    send_to_self(peer, parcel);
+  } else {
+    peer.waiting.push(parcel);
+    activate(peer);
+  }
+  if (peer.left || peer.lost) check_peer(peer, now);
 }
 
 // Only the oldest call counts. The others do not wait for it, so what they move would hide that it
@@ -96,18 +103,33 @@ void Point::end(Parcel& parcel) {
   MessageOperation& operation = *parcel.operation;
   moved(parcel);
   --peer(parcel.peer).pending;
+  if (!parcel.sending) operation.received_from(parcel.peer);
   parcels_.give(parcel);
   if (--operation.transfers_left == 0) host_.finished(operation);
 }
 
 void Point::post(PointPeer& peer, Parcel& parcel) {
-  const std::size_t bucket = PointPeer::bucket(parcel.key);
+  const std::size_t bucket = bucket_of(parcel.key);
   Arrival* const arrival =
       peer.arrivals[bucket].take([&](const Arrival& a) { return a.frame.key == parcel.key; });
-  if (arrival == nullptr)
+  if (arrival == nullptr) {
+    parcel.turn = ++turns_;
     peer.posted[bucket].push(parcel);
-  else
+  } else {
+    any_[bucket].early.remove(*arrival);
     take(peer, parcel, *arrival);
+  }
+}
+
+// Keeps a message, or its announcement, for the receive that will take it.
+Arrival& Point::keep(PointPeer& peer, const PointFrame& frame) {
+  const std::size_t bucket = bucket_of(frame.key);
+  Arrival& arrival = arrivals_.take();
+  arrival.peer = peer.rank;
+  arrival.frame = frame;
+  peer.arrivals[bucket].push(arrival);
+  any_[bucket].early.add(arrival);
+  return arrival;
 }
 
 void Point::take(PointPeer& peer, Parcel& parcel, Arrival& arrival) {
@@ -149,18 +171,14 @@ void Point::consumed(PointPeer& peer, std::uint64_t bytes) {
 }
 
 void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
-  const std::size_t bucket = PointPeer::bucket(parcel.key);
   const PointFrame frame = frame_of(parcel);
-  if (Parcel* const receiver =
-          peer.posted[bucket].take([&](const Parcel& p) { return p.key == parcel.key; })) {
+  if (Parcel* const receiver = take_receive(peer, parcel.key)) {
     if (!agree(peer, *receiver, frame)) return;
     base::copy_bytes(receiver->data, parcel.data, parcel.bytes);
     end(*receiver);
     return end(parcel);
   }
-  Arrival& arrival = arrivals_.take();
-  arrival.frame = frame;
-  peer.arrivals[bucket].push(arrival);
+  Arrival& arrival = keep(peer, frame);
   const std::uint64_t cost = message_cost + parcel.bytes;
   if (parcel.bytes > transports::eager_bytes ||
       peer.cost_sent + cost - peer.cost_returned > point_credit) {
@@ -181,6 +199,8 @@ void Point::send_to_self(PointPeer& peer, Parcel& parcel) {
 void Point::clear() noexcept {
   losses_.begin_check();
   active_.clear();
+  any_ = {};
+  any_posted_ = 0;
   for (const auto& p : peers_) {
     if (!p) continue;
     p->pending = 0;

@@ -8,6 +8,7 @@
 // Threads: thread-bound to whoever holds the engine's lock. Failures: see engine/owner.h.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -72,13 +73,19 @@ class Point final : public engine::LinkOwner {
   void activate(PointPeer& peer);
   void moved(const Parcel& parcel) noexcept;
   void end(Parcel& parcel);
+  void begin(PointPeer& peer, Parcel& parcel, base::TimePoint now);
   void post(PointPeer& peer, Parcel& parcel);
   void send_to_self(PointPeer& peer, Parcel& parcel);
-  void keep(PointPeer& peer, const Parcel& parcel, bool announced);
+  Arrival& keep(PointPeer& peer, const PointFrame& frame);
   void take(PointPeer& peer, Parcel& parcel, Arrival& arrival);
   void drop(Arrival& arrival) noexcept;
   void consumed(PointPeer& peer, std::uint64_t bytes);
   bool agree(const PointPeer& peer, const Parcel& parcel, const PointFrame& frame);
+
+  void post_any(Parcel& parcel, base::TimePoint now);
+  void found(PointPeer& peer, Parcel& parcel) noexcept;
+  Parcel* take_receive(PointPeer& peer, const PointKey& key) noexcept;
+  void check_any(base::TimePoint now);
 
   bool send_to_active();
   bool send_ready(PointPeer& peer);
@@ -105,13 +112,19 @@ class Point final : public engine::LinkOwner {
   void check_peer(PointPeer& peer, base::TimePoint now);
   std::string missing(const engine::Operation& operation) const;
   std::string missing(const PointPeer& peer, const Parcel& parcel) const;
-  std::string tags_at_hand(const PointPeer& peer) const;
+  std::string missing_from_any(const Parcel& parcel) const;
+  const Parcel* open_any(const engine::Operation& operation) const noexcept;
+  std::string tags_at_hand(const PointPeer& peer, std::string_view who) const;
 
   const Options options_;
   engine::LaneCalls& calls_;
   engine::OwnerHost& host_;
   std::vector<std::unique_ptr<PointPeer>> peers_;  // made when first used
   std::vector<PointPeer*> active_;
+  std::array<AnyBucket, point_buckets> any_;
+  std::size_t any_posted_ = 0;  // receives in all of any_
+  std::size_t gone_ = 0;        // peers
+  std::uint64_t turns_ = 0;
   Pool<Parcel> parcels_;
   Pool<Arrival> arrivals_;
   Blocks blocks_;

@@ -19,7 +19,8 @@ std::optional<transports::Receive> Point::expected(transports::Link& link, std::
 
 bool Point::awaits_header(transports::Link& link) {
   const auto& place = peers_[static_cast<std::size_t>(link.peer())];
-  return place && !place->arriving && place->pending > 0;
+  if (place && place->arriving) return false;
+  return any_posted_ > 0 || (place && place->pending > 0);
 }
 
 transports::Header Point::arrived(transports::Link& link, const transports::HeaderBytes& header) {
@@ -72,20 +73,17 @@ bool Point::accept_message(PointPeer& peer, const PointFrame& frame) {
     return corrupt(peer, "it sends more than it has credit for");
   ++peer.messages_received;
   peer.cost_received += message_cost + bytes;
-  const std::size_t bucket = PointPeer::bucket(frame.key),
-                    follow = bytes > inline_bytes ? bytes : 0;
-  peer.parcel = peer.posted[bucket].take([&](const Parcel& p) { return p.key == frame.key; });
+  const std::size_t follow = bytes > inline_bytes ? bytes : 0;
+  peer.parcel = take_receive(peer, frame.key);
   if (peer.parcel != nullptr) {
     if (!agree(peer, *peer.parcel, frame)) return false;
     peer.receive = {follow != 0 ? peer.parcel->data : nullptr, follow};
     return true;
   }
-  Arrival& arrival = arrivals_.take();
-  arrival.frame = frame;
+  Arrival& arrival = keep(peer, frame);
   if (follow != 0) arrival.block = blocks_.take(follow);
   peer.receive = {follow != 0 ? arrival.block->memory.get() : nullptr, follow};
   peer.arrival = &arrival;
-  peer.arrivals[bucket].push(arrival);
   return true;
 }
 
@@ -93,9 +91,7 @@ bool Point::accept_announce(PointPeer& peer, const PointFrame& frame) {
   if (frame.message != peer.messages_received + 1)
     return corrupt(peer, "a message came out of order");
   ++peer.messages_received;
-  const std::size_t bucket = PointPeer::bucket(frame.key);
-  if (Parcel* const parcel =
-          peer.posted[bucket].take([&](const Parcel& p) { return p.key == frame.key; })) {
+  if (Parcel* const parcel = take_receive(peer, frame.key)) {
     if (!agree(peer, *parcel, frame)) return false;
     parcel->message = frame.message;
     peer.matched.push(*parcel);
@@ -104,10 +100,7 @@ bool Point::accept_announce(PointPeer& peer, const PointFrame& frame) {
   }
   if (peer.announcements >= most_announced) return corrupt(peer, "it announces too many messages");
   ++peer.announcements;
-  Arrival& arrival = arrivals_.take();
-  arrival.frame = frame;
-  arrival.announced = true;
-  peer.arrivals[bucket].push(arrival);
+  keep(peer, frame).announced = true;
   return true;
 }
 

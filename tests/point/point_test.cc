@@ -59,7 +59,7 @@ TEST_CASE("a ring of sends, all at once") {
 TEST_CASE("messages with one tag keep their order, those with others pass them") {
   const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
   const std::size_t bytes = GENERATE(4, 300, 70'000);
-  constexpr std::uint32_t tags = 40;  // more than PointPeer::buckets
+  constexpr std::uint32_t tags = 40;  // more than point::point_buckets
   constexpr std::uint64_t rounds = 5;
   CHECK_NOTHROW(run_communicators(point_setup(over, 2), "tags", [bytes](Communicator& c, int rank) {
     std::vector<Bytes> memory;

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rank 0 of a few, with messages only. The test plays the links and the other ranks, frame by
+// frame.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "catch.h"
+#include "collectives/engine/engine.h"
+#include "collectives/point/point.h"
+
+namespace rondo::testing {
+
+using Payload = std::vector<std::byte>;
+
+class PlayedLink final : public transports::Link {
+ public:
+  transports::Send answer = transports::Send::done;
+  int frames = 0;
+  point::PointFrame last;  // what the last call of send() was given
+  std::vector<point::PointFrame> grants;
+
+  explicit PlayedLink(int peer) : peer_(peer) {}
+  int peer() const noexcept override { return peer_; }
+  transports::Lane lane() const noexcept override { return transports::Lane::messages; }
+  transports::Send send(const transports::HeaderBytes& header, std::span<const std::byte>,
+                        std::uint64_t) override {
+    last = point::decode_point(header).value();
+    frames += answer == transports::Send::full ? 0 : 1;
+    if (answer != transports::Send::full && last.kind == point::PointKind::grant)
+      grants.push_back(last);
+    return answer;
+  }
+  std::string describe() const override { return "the played rank"; }
+
+ private:
+  int peer_;
+};
+
+struct PlayedPeers final : engine::OwnerHost {
+  using Started = engine::Taken<point::MessageOperation>;
+
+  explicit PlayedPeers(int size = 2, bool checksum = false)
+      : point({0, size, checksum}, calls, *this) {
+    for (int rank = 0; rank < size; ++rank) links.emplace_back(rank);
+  }
+  ~PlayedPeers() override { pool->close(); }
+
+  transports::Link& link(int peer, transports::Lane) override {
+    return links[static_cast<std::size_t>(peer)];
+  }
+  void finished(engine::Operation& operation) override {
+    calls.remove(operation);
+    operation.succeed();
+  }
+  void suspect(engine::Failure its_failure) override {
+    if (!may_fail) FAIL(its_failure.cause);
+    failure = std::move(its_failure);
+  }
+
+  Started receive(Payload& memory, std::uint32_t tag = 7, int peer = 1) {
+    return start(false, memory, tag, peer);
+  }
+  Started receive_any(Payload& memory, std::uint32_t tag = 7) {
+    return start(false, memory, tag, point::any_rank);
+  }
+  Started send(Payload& memory, std::uint32_t tag = 7, int peer = 1) {
+    return start(true, memory, tag, peer);
+  }
+  // The header of a frame from a rank. complete() follows when its payload is there. message: its
+  // number; that of the other direction in a grant.
+  void arrive(int from, point::PointKind kind, std::uint64_t message, std::size_t bytes = 0,
+              std::uint64_t offset = 0, std::uint32_t tag = 7) {
+    point::PointFrame frame;
+    frame.kind = kind;
+    frame.key = {tag, 0};
+    frame.message = message;
+    frame.count = bytes;
+    frame.offset = offset;
+    arrive(from, frame);
+  }
+  void arrive(int from, const point::PointFrame& frame) {
+    REQUIRE(point.arrived(link(from, transports::Lane::messages), point::encode(frame)) ==
+            transports::Header::accept);
+  }
+  // content: the bytes of the payload; nothing is written where there is none.
+  void complete(int from, std::span<const std::byte> content = {}) {
+    transports::Link& its_link = link(from, transports::Lane::messages);
+    if (!content.empty()) {
+      const transports::Receive place = point.expected(its_link, 0).value();
+      REQUIRE(place.bytes == content.size());
+      std::memcpy(place.destination, content.data(), content.size());
+    }
+    point.received(its_link);
+  }
+  void lose(int peer, bool in_order, base::TimePoint now) {
+    point.broken(link(peer, transports::Lane::messages), make_error_code(Errc::peer_lost),
+                 "connection reset by peer", in_order, now);
+  }
+  bool awaits(int peer) { return point.awaits_header(link(peer, transports::Lane::messages)); }
+  std::vector<int> awaited(const engine::Operation& operation) const {
+    std::vector<int> ranks;
+    point.append_awaited(operation, ranks);
+    return ranks;
+  }
+  static bool done(const engine::Operation& operation) {
+    return operation.state() == engine::Operation::State::done;
+  }
+
+  bool may_fail = false;
+  std::optional<engine::Failure> failure;             // the last one
+  engine::Engine engine{{}, {nullptr}, {}, nullptr};  // only what operations refer to
+  std::shared_ptr<engine::OperationPool> pool = std::make_shared<engine::OperationPool>();
+  engine::LaneCalls calls{0, transports::Lane::messages};
+  std::deque<PlayedLink> links;  // by rank; that to rank 0 is not used
+  point::Point point;
+
+ private:
+  Started start(bool sending, Payload& memory, std::uint32_t tag, int peer) {
+    const point::PointTransfer transfer{sending,   peer,          {tag, 0},
+                                        DType::u8, memory.size(), memory.data()};
+    const Collective name = sending ? Collective::send : Collective::receive;
+    const point::PointCall call{
+        {&transfer, 1}, {name, false, peer, tag, 1, memory.size()}, std::chrono::seconds{2}, ""};
+    Started operation(new point::MessageOperation(engine, pool));
+    operation->start(call, calls.take_number());
+    calls.append(*operation);
+    point.reserve(call.transfers);
+    point.begin(*operation, call.transfers);
+    return operation;
+  }
+};
+
+}  // namespace rondo::testing
