@@ -129,6 +129,10 @@ Work Communicator::receive(Buffer out, int peer, std::uint32_t tag, const OpOpti
   return state_->start_transfer(false, out, peer, tag, options);
 }
 
+Work Communicator::receive_any(Buffer out, std::uint32_t tag, const OpOptions& options) {
+  return state_->start_receive_any(out, tag, options);
+}
+
 Work Communicator::batch(std::span<const Transfer> transfers, const OpOptions& options) {
   return state_->start_batch(transfers, options);
 }

@@ -41,6 +41,17 @@ Work CommunicatorState::start_transfer(bool sending, const Buffer& buffer, int p
                          options);
 }
 
+Work CommunicatorState::start_receive_any(const Buffer& out, std::uint32_t tag,
+                                          const OpOptions& options) {
+  const CheckedCall call{"receive_any", place_.rank, place_.size};
+  call.check_buffer(out, "out");
+  check_message_options(call, options);
+  transfers_.assign(1, transfer_of(false, out, point::any_rank, {tag, 0}));
+  return start_transfers(
+      {Collective::receive, false, point::any_rank, tag, 1, out.count * size_of(out.type)},
+      options);
+}
+
 Work CommunicatorState::start_batch(std::span<const Transfer> batch, const OpOptions& options) {
   const CheckedCall call{"batch", place_.rank, place_.size};
   check_message_options(call, options);

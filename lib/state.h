@@ -69,6 +69,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   Work start(const Arguments& arguments);
   Work start_transfer(bool sending, const Buffer& buffer, int peer, std::uint32_t tag,
                       const OpOptions& options);
+  Work start_receive_any(const Buffer& out, std::uint32_t tag, const OpOptions& options);
   Work start_batch(std::span<const Transfer> batch, const OpOptions& options);
   Work start_all_to_all_v(const Buffer& in, std::span<const std::size_t> send_counts,
                           const Buffer& out, std::span<const std::size_t> receive_counts,

@@ -73,6 +73,12 @@ std::string Work::message() const {
              : std::string{};
 }
 
+int Work::source() const noexcept {
+  return operation_ != nullptr && operation_->state() == engine::Operation::State::done
+             ? operation_->source()
+             : -1;
+}
+
 void Work::on_done(std::function<void(std::error_code)> function) const {
   if (operation_ == nullptr) return function({});
   if (operation_->state() != engine::Operation::State::running) return function(operation_->code);

@@ -24,7 +24,8 @@ std::span<const std::byte> written_by(const PointTransfer& t) noexcept {
 }
 
 bool matched_in_order(const PointTransfer& a, const PointTransfer& b) noexcept {
-  return a.sending == b.sending && a.peer == b.peer && a.key == b.key;
+  return a.sending == b.sending && a.key == b.key &&
+         (a.peer == b.peer || a.peer == point::any_rank || b.peer == point::any_rank);
 }
 
 const MessageOperation& as_message(const Operation& operation) noexcept {

@@ -5,8 +5,8 @@
 //   - A collective also waits for the calls of its lane that wait before it: the frames on a link
 //     come in the order of the calls.
 //   - A message also waits for the messages before it with the same peer, tag and direction: these
-//     are matched in order. Other messages pass it, or a peer that receives them first would wait
-//     for ever.
+//     are matched in order. A receive from any rank counts as one with every peer. Other messages
+//     pass it, or a peer that receives them first would wait for ever.
 // A call waits only for calls that were started before it, so calls never wait in a circle.
 //
 // While a call is held, this object is its owner and says what it waits for.

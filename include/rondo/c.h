@@ -303,6 +303,11 @@ RONDO_C_API rondo_status rondo_send(rondo_communicator* communicator, const void
 RONDO_C_API rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t count,
                                        rondo_dtype type, int peer, uint32_t tag,
                                        const rondo_call* call, rondo_request** request);
+/* As rondo_receive, from whichever rank has a message with this tag: see
+ * rondo::Communicator::receive_any. rondo_source() says which it was. */
+RONDO_C_API rondo_status rondo_receive_any(rondo_communicator* communicator, void* out,
+                                           size_t count, rondo_dtype type, uint32_t tag,
+                                           const rondo_call* call, rondo_request** request);
 /* Many sends and receives at once, listed in any order, with one request. */
 typedef struct rondo_transfer {
   int receive; /* 0: send */
@@ -325,7 +330,7 @@ RONDO_C_API rondo_status rondo_test(rondo_request* request, uint64_t timeout_ms,
 /* Frees the request. The operation continues; its buffers stay borrowed until it ends. */
 RONDO_C_API void rondo_release(rondo_request* request);
 
-/* For bindings, whose handles are shared. Each of the next four may be called by any thread that
+/* For bindings, whose handles are shared. Each of the next five may be called by any thread that
  * has the handle, also while others wait for the operation. NULL: an operation that is done. */
 
 /* Lets the handle be given back one more time. */
@@ -333,6 +338,9 @@ RONDO_C_API void rondo_retain(rondo_request* request);
 /* As rondo_test(), but never frees the request: it drives for at most timeout_ms (0: only looks).
  * The status is that of the operation, if *done becomes 1. */
 RONDO_C_API rondo_status rondo_poll(rondo_request* request, uint64_t timeout_ms, int* done);
+/* The rank from which a receive got its message. -1 while it runs, after a failure and for other
+ * operations. Ask before the handle is given back: poll, ask, release. */
+RONDO_C_API int rondo_source(rondo_request* request);
 /* Writes the message of an operation that has failed, as rondo_describe() writes text: empty while
  * it runs and after success. */
 RONDO_C_API rondo_status rondo_request_message(rondo_request* request, char* text, size_t capacity);

@@ -188,8 +188,8 @@ class RONDO_API Communicator {
   Work barrier(const OpOptions& options = {});
 
   // Messages between two ranks. A receive takes the oldest message from that peer with that tag
-  // that no earlier receive has taken. Messages with other tags do not matter. A receive from any
-  // rank or of any tag does not exist. The peer may be this rank itself.
+  // that no earlier receive has taken. Messages with other tags do not matter, and a receive of any
+  // tag does not exist. The peer may be this rank itself.
   //
   // Count and type must equal those of the send. If not, even if the receive is larger,
   // Error(mismatch) names both calls. A send is done when its buffer may be changed; for up to 64
@@ -199,6 +199,15 @@ class RONDO_API Communicator {
   // memory of a receive, or write that of a send, until it is done. See docs/point-to-point.md.
   Work send(Buffer in, int peer, std::uint32_t tag = 0, const OpOptions& options = {});
   Work receive(Buffer out, int peer, std::uint32_t tag = 0, const OpOptions& options = {});
+  // As receive, from whichever rank has a message with this tag, this one among them.
+  // Work::source() says which it was. Of several messages it takes the one that came here first. So
+  // the order between senders is left to chance; messages of one sender keep theirs. A message that
+  // this call and a receive from its sender could both take belongs to the one that was called
+  // first.
+  //
+  // A rank that leaves in order does not end it, unless all others have left: then
+  // Error(peer_left).
+  Work receive_any(Buffer out, std::uint32_t tag = 0, const OpOptions& options = {});
   // Starts all transfers at once, as though each was called alone, with one Work that is done when
   // all are. Ranks may list them in any order: if every send has its receive, the batches end.
   // Sends to one peer with one tag are matched in the order of the list. An empty list is done at

@@ -50,6 +50,9 @@ class [[nodiscard]] RONDO_API Work {
   std::error_code error() const noexcept;
   // The message that wait() would throw. Empty while running and after success.
   std::string message() const;
+  // The rank from which a receive got its message. -1 before the end, after a failure and for other
+  // operations.
+  int source() const noexcept;
   // Calls the function once when the operation ends, on the thread that ends it; at once, on this
   // thread, if it has ended. The function must not block, start operations or throw. Several
   // functions are called in the order in which they were given. They may still be running when

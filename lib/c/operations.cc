@@ -221,6 +221,14 @@ rondo_status rondo_receive(rondo_communicator* communicator, void* out, size_t c
   });
 }
 
+rondo_status rondo_receive_any(rondo_communicator* communicator, void* out, size_t count,
+                               rondo_dtype type, uint32_t tag, const rondo_call* call,
+                               rondo_request** request) {
+  return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {
+    return c.receive_any(buffer(out, count, type), tag, options);
+  });
+}
+
 rondo_status rondo_batch(rondo_communicator* communicator, const rondo_transfer* transfers,
                          size_t transfer_count, const rondo_call* call, rondo_request** request) {
   return run(communicator, call, request, [&](Communicator& c, const OpOptions& options) {

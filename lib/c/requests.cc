@@ -65,6 +65,10 @@ void rondo_retain(rondo_request* request) {
   if (request != nullptr) operation_of(request)->add_reference();
 }
 
+int rondo_source(rondo_request* request) {
+  return share(request).source();
+}
+
 rondo_status rondo_request_message(rondo_request* request, char* text, size_t capacity) {
   return guarded([&] { write_text(share(request).message(), text, capacity); });
 }

@@ -193,6 +193,43 @@ static void messages(rondo_communicator* c, int rank) {
   CHECK(rondo_batch(c, NULL, 0, NULL, NULL) == RONDO_OK);
 }
 
+static void from_any_rank(rondo_communicator* c, int rank) {
+  const float in = (float)rank;
+  if (rank != 0) {
+    for (int i = 0; i < 3; ++i) {
+      rondo_request* request = NULL;
+      int done = 0;
+      CHECK(rondo_send(c, &in, 1, RONDO_F32, 0, 7, NULL, &request) == RONDO_OK);
+      CHECK(rondo_poll(request, 30000, &done) == RONDO_OK && done == 1 && rondo_source(request) == -1);
+      CHECK(rondo_wait(request) == RONDO_OK);
+    }
+    CHECK(rondo_barrier(c, NULL, NULL) == RONDO_OK);
+    return;
+  }
+  int from[ranks] = {0};
+  for (int i = 0; i < 3 * (ranks - 1); ++i) {
+    float out = -1;
+    rondo_request* request = NULL;
+    int source = -1, done = 0;
+    if (i % 2 == 0) { /* without a request the source is not told */
+      CHECK(rondo_receive_any(c, &out, 1, RONDO_F32, 7, NULL, NULL) == RONDO_OK);
+      source = (int)out;
+    } else {
+      CHECK(rondo_receive_any(c, &out, 1, RONDO_F32, 7, NULL, &request) == RONDO_OK);
+      while (!done) CHECK(rondo_poll(request, 30000, &done) == RONDO_OK);
+      source = rondo_source(request);
+      rondo_release(request);
+    }
+    CHECK(source > 0 && source < ranks && out == (float)source);
+    if (source > 0 && source < ranks) ++from[source];
+  }
+  for (int peer = 1; peer < ranks; ++peer) CHECK(from[peer] == 3);
+  CHECK(rondo_source(NULL) == -1);
+  CHECK(rondo_receive_any(c, NULL, 1, RONDO_F32, 7, NULL, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(strstr(rondo_message(), "receive_any on rank 0: out.data is null") != NULL);
+  CHECK(rondo_barrier(c, NULL, NULL) == RONDO_OK);
+}
+
 static void split_and_memory(rondo_communicator* c, int rank) {
   rondo_communicator* part = NULL;
   CHECK(rondo_split(c, rank == 1 ? -1 : 4, -rank, &part) == RONDO_OK);
@@ -457,6 +494,7 @@ int main(void) {
   run_ranks(NULL, collectives);
   run_ranks(url, collectives);
   run_ranks(NULL, messages);
+  run_ranks(NULL, from_any_rank);
   run_ranks(NULL, split_and_memory);
   run_ranks(NULL, bad_input);
   run_ranks(NULL, late_rank);

@@ -151,6 +151,30 @@ TEST_CASE("a message waits for memory in use, and only those that follow it wait
   });
 }
 
+TEST_CASE("receives from any rank and from one keep their order while the first is held") {
+  const Over over = GENERATE(Over::mem, Over::tcp, Over::shm);
+  const bool any_first = GENERATE(false, true);
+  run_communicators(two_ranks(over, ""), "any rank", [=](Communicator& c, int rank) {
+    auto x = filled(1), y = filled(-1), z = filled(-1), given = filled(5), next = filled(6);
+    if (rank == 0) {
+      const Work sum = c.all_reduce(whole(x), whole(x), ReduceOp::sum);
+      const Work held = any_first ? c.receive_any(whole(x), 4) : c.receive(whole(x), 1, 4);
+      const Work follows = any_first ? c.receive(whole(y), 1, 4) : c.receive_any(whole(y), 4);
+      c.receive_any(whole(z), 5).wait();  // another tag passes
+      c.send(whole(z), 1, 6).wait();
+      for (const Work* const work : {&sum, &held, &follows}) work->wait();
+      expect(x == filled(5) && y == filled(6), "the receives have changed places");
+      expect(held.source() == 1 && follows.source() == 1, "source");
+      return;
+    }
+    c.send(whole(y), 0, 5).wait();
+    c.receive(whole(z), 0, 6).wait();
+    c.send(whole(given), 0, 4).wait();
+    c.send(whole(next), 0, 4).wait();
+    c.all_reduce(whole(x), whole(x), ReduceOp::sum).wait();
+  });
+}
+
 // Rank 0 holds its second call while the frames of rank 1 for it arrive. The other ranks use other
 // memory, so they hold nothing.
 TEST_CASE("frames for a call that is held wait for it") {

@@ -120,6 +120,20 @@ TEST_CASE("a rank that is killed or stopped while messages go round is named on 
   if (!kill) group[2].signal(SIGKILL);
 }
 
+TEST_CASE("a rank that is killed while another receives from any rank is named on every other") {
+  const std::string transport = GENERATE(as<std::string>{}, "tcp", "shm");
+  const std::size_t count = GENERATE(small, large);
+  INFO(transport << ", " << count);
+  Group group(4);
+  group.transport = transport;
+  group.start_all({"any", "any", "any", "any"}, forever, 0, count);
+  pause_for(milliseconds{100});
+  const base::TimePoint killed = base::Clock::now();
+  group[2].signal(SIGKILL);
+  check_same_cause(group, {0, 1, 3}, "peer_lost", {"lost rank 2"});
+  CHECK(base::Clock::now() - killed < std::chrono::seconds{5});
+}
+
 TEST_CASE("a rank that never calls is named with the last operation it finished") {
   Group group(4, "1");
   group.start_all({"run", "run", "never", "run"}, forever, 5, small);

@@ -289,6 +289,19 @@ TEST_CASE(
   peers.point.clear();
 }
 
+TEST_CASE("a receive from any rank whose message waits at a lost rank ends at once") {
+  PlayedPeers peers(3);
+  peers.may_fail = true;
+  Payload memory(8);
+  peers.arrive(1, PointKind::announce, 1, memory.size());
+  peers.complete(1);
+  peers.lose(1, false, some_time);
+  const auto receive = peers.receive_any(memory);
+  REQUIRE(peers.failure);
+  CHECK(peers.failure->code == Errc::peer_lost);
+  peers.point.clear();
+}
+
 TEST_CASE("a rank that is lost without a farewell ends a receive from any rank") {
   const bool in_order = GENERATE(false, true);
   PlayedPeers peers(3);

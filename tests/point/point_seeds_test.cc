@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs batches by seed: whatever the network does, every message arrives as it was sent, or every
-// rank ends with the same cause, and soon. RONDO_TEST_SEED=N runs one seed alone.
+// Runs batches and receives from any rank by seed: whatever the network does, every message arrives
+// as it was sent, or every rank ends with the same cause, and soon. RONDO_TEST_SEED=N runs one seed
+// alone.
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
@@ -19,6 +20,7 @@ namespace {
 using Bytes = std::vector<std::uint8_t>;
 
 enum class Kind { slow, slower, cut, flipped };
+constexpr std::uint32_t any_tag = 16;  // in the bucket of tag 0
 
 struct Message {
   int from = 0, to = 0;
@@ -33,6 +35,9 @@ struct Play {
   Setup setup;
   std::vector<Message> messages;
   std::size_t batches = 1;
+  // Messages for receives from any rank: all of one size, with a tag of their own. Their number is
+  // that among those of their sender to their receiver.
+  std::vector<Message> anybodys;
 
   explicit Play(std::uint64_t number) : seed(number), kind(static_cast<Kind>(number % 4)) {
     Draw draw(seed);
@@ -55,6 +60,13 @@ struct Play {
                           static_cast<std::uint32_t>(draw(4)), bytes, i});
     }
     batches = 1 + draw(4);
+    const std::size_t anybodys_bytes = draw(std::min(sizes[draw(5)], most));
+    std::vector<std::uint64_t> numbers(n * n);
+    for (std::uint64_t i = draw(30); i > 0; --i) {
+      const auto sender = draw(n), receiver = draw(n);
+      anybodys.push_back({static_cast<int>(sender), static_cast<int>(receiver), any_tag,
+                          anybodys_bytes, numbers[sender * n + receiver]++});
+    }
     const auto from = draw(n), to = (from + 1 + draw(n - 1)) % n;
     const int a = static_cast<int>(from), b = static_cast<int>(to);
     if (kind == Kind::cut)
@@ -71,11 +83,47 @@ std::string cause_of(const std::string& message) {
   return end == std::string::npos ? message : message.substr(end + 3);
 }
 
+// This rank's messages from and for any rank.
+class Anybodys {
+ public:
+  void start(const Play& play, Communicator& c, int rank) {
+    for (const Message& m : play.anybodys)
+      if (m.to == rank) in_.emplace_back(m.bytes);
+    for (Bytes& in : in_) receives_.push_back(c.receive_any(bytes_of(in), any_tag));
+    for (const Message& m : play.anybodys)
+      if (m.from == rank) out_.push_back(content(rank, m.to, any_number + m.number, m.bytes));
+    std::size_t next = 0;
+    for (const Message& m : play.anybodys)
+      if (m.from == rank) sends_.push_back(c.send(bytes_of(out_[next++]), m.to, any_tag));
+  }
+  void wait() {
+    for (std::vector<Work>* works : {&sends_, &receives_})
+      for (Work& work : *works) work.wait();
+  }
+  void check(const Play& play, int rank) const {
+    std::vector<std::uint64_t> come(static_cast<std::size_t>(play.setup.size));
+    for (std::size_t i = 0; i < in_.size(); ++i) {
+      const int source = receives_[i].source();
+      expect(source >= 0 && source < play.setup.size, "source, seed " + std::to_string(play.seed));
+      const std::uint64_t number = come[static_cast<std::size_t>(source)]++;
+      expect(in_[i] == content(source, rank, any_number + number, in_[i].size()),
+             "message " + std::to_string(number) + " from rank " + std::to_string(source) +
+                 " is damaged, seed " + std::to_string(play.seed));
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t any_number = 1000;
+  std::vector<Bytes> in_, out_;
+  std::vector<Work> receives_, sends_;
+};
+
 // Starts this rank's batches and waits for them, the last first. Returns how it ended.
 Ended play_rank(const Play& play, Communicator& c, int rank) {
   std::vector<Bytes> memory(play.messages.size() * 2);
   std::vector<std::vector<Transfer>> lists(play.batches);
   std::vector<std::ptrdiff_t> in_front(play.batches);  // receives before all sends
+  Anybodys anybodys;
   for (const Message& m : play.messages) {
     // All ranks list sends and receives each in the order of the messages, because they match in
     // that order. Each rank divides them into batches in its own way, and every third puts the
@@ -94,17 +142,21 @@ Ended play_rank(const Play& play, Communicator& c, int rank) {
   }
   return ended([&] {
     std::vector<Work> works;
+    if (rank % 2 == 0) anybodys.start(play, c, rank);
     for (const auto& list : lists) works.push_back(c.batch(list));
+    if (rank % 2 != 0) anybodys.start(play, c, rank);
     while (!works.empty()) {
       works.back().wait();
       works.pop_back();
     }
+    anybodys.wait();
     // Rank 0 tells all the same cause as long as it has not left.
     if (play.kind == Kind::cut || play.kind == Kind::flipped) c.barrier().wait();
     for (const Message& m : play.messages)
       expect(
           m.to != rank || memory[2 * m.number + 1] == content(m.from, m.to, m.number, m.bytes),
           "message " + std::to_string(m.number) + " is damaged, seed " + std::to_string(play.seed));
+    anybodys.check(play, rank);
   });
 }
 
