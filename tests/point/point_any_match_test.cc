@@ -182,7 +182,8 @@ class MatchPlay {
   std::vector<std::uint64_t> numbers_[ranks];  // of the messages of each rank
 };
 
-const base::TimePoint some_time{std::chrono::hours{1}};
+// Later than what the clock says when a receive is called.
+const base::TimePoint some_time = base::Clock::now() + std::chrono::hours{1};
 
 }  // namespace
 
@@ -281,7 +282,8 @@ TEST_CASE(
   peers.point.peer_left(1, some_time);
   CHECK_FALSE(peers.failure);
   const auto receive = peers.receive_any(memory);
-  peers.point.check(base::Clock::now() + std::chrono::hours{24});
+  CHECK(peers.point.next_check() == some_time + engine::Losses::farewell_time);
+  peers.point.check(some_time + engine::Losses::farewell_time);
   REQUIRE(peers.failure);
   CHECK(peers.failure->code == Errc::peer_left);
   CHECK(peers.failure->cause ==
