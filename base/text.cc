@@ -36,6 +36,43 @@ std::string_view trim(std::string_view text) noexcept {
   return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
 }
 
+std::string_view first_bytes(std::string_view text, std::size_t most) noexcept {
+  if (text.size() <= most) return text;
+  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xc0) == 0x80) --most;
+  return text.substr(0, most);
+}
+
+namespace {
+
+// Bytes of the character with which the text begins; 0 if it is a control character or no UTF-8
+// (RFC 3629, section 4).
+std::size_t character_bytes(std::string_view text) noexcept {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return first >= ' ' && first != 0x7f ? 1 : 0;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  const std::size_t bytes = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (text.size() < bytes) return 0;
+  for (std::size_t i = 1; i < bytes; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  // The second byte tells long forms of small codes, surrogates and codes beyond Unicode. After
+  // 0xc2 it tells the control characters from 0x80 to 0x9f.
+  const unsigned char least = first == 0xe0 || first == 0xc2 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+  const unsigned char most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+  return byte(1) >= least && byte(1) <= most ? bytes : 0;
+}
+
+}  // namespace
+
+std::string printable(std::string text) noexcept {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t bytes = character_bytes(std::string_view(text).substr(at));
+    if (bytes == 0) text[at] = ' ';
+    at += std::max<std::size_t>(bytes, 1);
+  }
+  return text;
+}
+
 std::string list_of_ranks(std::vector<int> ranks) {
   constexpr std::size_t most_parts = 16, shortest_row = 3;
   std::ranges::sort(ranks);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,6 +21,11 @@ std::string describe_bytes(std::uint64_t bytes);
 std::string describe_errno(int number);
 // Leaves out blanks, tabs and line ends at both ends.
 std::string_view trim(std::string_view text) noexcept;
+// Returns the first `most` bytes, or less: a character of UTF-8 is not cut.
+std::string_view first_bytes(std::string_view text, std::size_t most) noexcept;
+// Makes text from outside fit for a line on a terminal: control characters, and bytes that are not
+// UTF-8, become blanks. The length stays.
+std::string printable(std::string text) noexcept;
 // Reads the whole text as a number. No value when it is not a number, or not one that fits in T.
 template <class T>
 std::optional<T> parse_whole(std::string_view text) noexcept {

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "collectives/schedules/call.h"
+
 namespace rondo::lib {
 
 void CheckedCall::refuse(std::string_view what, Errc code) const {
@@ -122,6 +124,25 @@ void check_scale(const Arguments& a) {
     refuse(a, fmt::format("the scale factor is {}, it must be finite", *a.options->scale));
 }
 
+void check_input_scale(const Arguments& a) {
+  if (!a.options->input_scale) return;
+  if (!a.traits().reduces) refuse(a, "an input scale applies to reductions only");
+  if (is_integer(a.in.type))
+    refuse(a,
+           fmt::format("an input scale needs a floating-point type, not {}", name_of(a.in.type)));
+  if (a.op != ReduceOp::sum && a.op != ReduceOp::mean)
+    refuse(a, fmt::format("an input scale applies to sum and mean, not to {}: multiply the input "
+                          "before the call",
+                          name_of(a.op)));
+  const double scale = *a.options->input_scale;
+  if (!schedules::is_input_scale(a.in.type, scale))
+    refuse(a, fmt::format("the input scale is {}: {}", scale,
+                          a.in.type == DType::f64
+                              ? "it must be finite"
+                              : "it must be 0, or from 1.18e-38 to 3.4e38 in magnitude, because "
+                                "products are formed in f32"));
+}
+
 // Of this rank's block, in bytes.
 std::size_t block_offset(const Arguments& a) {
   std::size_t elements = 0;
@@ -189,7 +210,10 @@ void check_arguments(const Arguments& a) {
   const bool reads = a.reads_in(), writes = a.writes_out();
   call.check_options(*a.options);
   if (traits.rooted()) call.check_rank(a.root, "root");
-  if (a.operation == Collective::barrier) return check_scale(a);
+  if (a.operation == Collective::barrier) {
+    check_scale(a);
+    return check_input_scale(a);
+  }
   if (reads) call.check_buffer(a.in, "in");
   if (writes) call.check_buffer(a.out, "out");
   if (reads && writes) {
@@ -199,6 +223,7 @@ void check_arguments(const Arguments& a) {
   }
   if (traits.reduces) check_op(a);
   check_scale(a);
+  check_input_scale(a);
 }
 
 }  // namespace rondo::lib

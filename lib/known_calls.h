@@ -23,7 +23,7 @@ class KnownCalls {
     return known.is(a) ? &known.call : nullptr;
   }
   // Remembers a call that check_arguments() has let pass, without its tag. Counts by rank belong to
-  // the caller and scale factors are rare, so calls with either are not kept.
+  // the caller and scales are rare, so calls with either are not kept.
   void keep(const Arguments& a, const schedules::Call& call) noexcept {
     if (has_more(a)) return;
     known_[place_of(a)] = {true, a.operation, a.op, a.root, a.in, a.out, a.options->deadline, call};
@@ -31,7 +31,7 @@ class KnownCalls {
 
  private:
   static bool has_more(const Arguments& a) noexcept {
-    return !a.counts.empty() || a.options->scale.has_value();
+    return !a.counts.empty() || a.options->scale.has_value() || a.options->input_scale.has_value();
   }
   static bool same(const Buffer& a, const Buffer& b) noexcept {
     return a.data == b.data && a.count == b.count && a.type == b.type && a.device == b.device;

@@ -13,6 +13,7 @@ namespace {
 void check_message_options(const CheckedCall& call, const OpOptions& options) {
   call.check_options(options);
   if (options.scale) call.refuse("a scale factor applies to reductions only");
+  if (options.input_scale) call.refuse("an input scale applies to reductions only");
 }
 
 point::PointTransfer transfer_of(bool sending, const Buffer& b, int peer, point::PointKey key) {

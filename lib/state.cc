@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/mix.h"
+#include "base/text.h"
 #include "lib/connect_failure.h"
 #include "lib/constants.h"
 #include "lib/environment.h"
@@ -380,6 +381,7 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
       shape.count,
       a.options->scale.value_or(1.0),
       0};
+  call.input_scale = a.options->input_scale.value_or(1.0);
   call.in = static_cast<const std::byte*>(reads ? a.in.data : a.out.data);
   call.out = static_cast<std::byte*>(a.out.data);
   call.in_bytes = reads ? a.in.count * size_of(a.in.type) : 0;
@@ -396,11 +398,14 @@ schedules::Call CommunicatorState::make_call(const Arguments& a) {
 void CommunicatorState::abort(std::error_code why, std::string_view text) noexcept {
   if (in_other_process()) return;
   try {
-    text = text.substr(0, longest_abort_text);
+    if (!why) why = Errc::aborted;
+    const std::string shown =
+        base::printable(std::string(base::first_bytes(text, longest_abort_text)));
     // Errc::aborted adds nothing to a text.
-    const std::string cause = text.empty()           ? why.message()
-                              : why == Errc::aborted ? std::string(text)
-                                                     : fmt::format("{}: {}", why.message(), text);
+    const std::string cause = base::trim(shown).empty() ? base::printable(why.message())
+                              : why == Errc::aborted
+                                  ? shown
+                                  : base::printable(why.message()) + ": " + shown;
     const engine::Failure failure{Errc::aborted,
                                   fmt::format("rank {} called abort: {}", place_.rank, cause)};
     engine_->abort(failure);

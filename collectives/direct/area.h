@@ -24,9 +24,13 @@ namespace rondo::direct {
 // Says "I have called the direct operation `sequence` of this lane".
 struct alignas(64) DirectPost {
   std::uint64_t sequence = 0;         // stored last
-  std::uint64_t check = 0;            // hash of the call and its number
+  std::uint64_t check = 0;            // hash of the call and its number, and scaled_input
   std::array<std::byte, 48> value{};  // a larger one lies in DirectArea::value()
 };
+
+// The lowest bit of DirectPost::check, which the hash leaves free: this rank's input is multiplied
+// by DirectDetails::input_scale as it is loaded. Ranks need not agree about it.
+inline constexpr std::uint64_t scaled_input = 1;
 
 // The rings: how many calls of each may be in flight, and the room for one value. A ring has twice
 // as many places. Calls that are waited for one by one go through all places, so the rings of
@@ -63,6 +67,7 @@ struct alignas(64) DirectCounters {
 struct alignas(64) DirectDetails {
   transports::HeaderBytes header{};
   transports::WindowPlace in, out;
+  double input_scale = 1;  // valid if the post says so
 };
 
 // Not 0: this rank's communicator has failed in an operation of this lane. So buffers of that
@@ -166,7 +171,12 @@ class DirectFlags {
     return load_acquire(areas_[rank].post(sequence).sequence) == sequence;
   }
   bool agrees(std::size_t rank, std::uint64_t sequence) const noexcept {
-    return areas_[rank].post(sequence).check == areas_[rank_].post(sequence).check;
+    return ((areas_[rank].post(sequence).check ^ areas_[rank_].post(sequence).check) &
+            ~scaled_input) == 0;
+  }
+  // Whether the rank's input is multiplied by its DirectDetails::input_scale. Requires posted().
+  bool scales_input(std::size_t rank, std::uint64_t sequence) const noexcept {
+    return (areas_[rank].post(sequence).check & scaled_input) != 0;
   }
   void post(std::uint64_t sequence, std::uint64_t check) const {
     DirectPost& mine = areas_[rank_].post(sequence);

@@ -55,7 +55,8 @@ DirectLane::DirectLane(transports::Windows& windows, const DirectOptions& option
       places_(size_),
       ins_(size_),
       sources_(size_),
-      outs_(size_) {}
+      outs_(size_),
+      input_scales_(size_, 1) {}
 
 void DirectLane::begin(engine::DirectOperation& operation) {
   operation.turn = ++begun_;
@@ -118,6 +119,7 @@ void DirectLane::make_form(const engine::DirectOperation& operation) {
   form_->eager = most <= most_eager_bytes;
   form_->ring = form_->eager ? ring_for(most) : Ring::posts;
   form_->reduce = reducing ? kernels::find_reduce(s.type, s.op) : nullptr;
+  form_->scaled_sum = schedules::sums_floats(s) ? kernels::find_scaled_sum(s.type) : nullptr;
   if (in_steps_ && reducing) form_->pair = kernels::PairReduction(s.type, s.op, s.scale, size_);
   form_->finish = kernels::Finish{
       s.scale, s.op == ReduceOp::mean && reducing ? static_cast<double>(size_) : 1.0};
@@ -126,7 +128,8 @@ void DirectLane::make_form(const engine::DirectOperation& operation) {
 CallRules DirectLane::rules_of(const engine::DirectOperation& operation) {
   const Form& form = this->form(operation);
   CallRules rules;
-  rules.check = base::mix_hash(form.hash, operation.number);
+  rules.check = (base::mix_hash(form.hash, operation.number) & ~scaled_input) |
+                (operation.input_scale != 1 ? scaled_input : 0);
   rules.chunks = form.shape.chunks();
   rules.eager = form.eager;
   rules.ring = form.ring;
@@ -153,8 +156,9 @@ void DirectLane::write_post(std::uint64_t sequence, std::uint64_t number) {
 void DirectLane::write_details(std::uint64_t sequence) {
   DirectDetails& details = flags_.area(rank_).details(sequence);
   std::uint64_t& told = told_[sequence % direct_posts];
-  if (told != form_->hash) details.header = engine::encode({form_->posted, 0, 0, 0, 0, 0});
+  if (told != form_->hash) details.header = engine::encode({.signature = form_->posted});
   told = form_->hash;
+  if (next_->input_scale != 1) details.input_scale = next_->input_scale;
   if (form_->eager) return;
   if (details.in != own_.in) details.in = own_.in;
   if (details.out != own_.out) details.out = own_.out;
@@ -197,6 +201,7 @@ Agreement DirectLane::agree(std::uint64_t sequence) {
   }
   outs_[rank_] = operation.out;
   uses_windows_ = ways.in_windows || ways.out_windows;
+  if (form_->roles.reducing()) read_input_scales(sequence);
   if (!ways.slots) {
     form_->lasts = false;
     form_->shape = DirectShape(operation.signature, size_, operation.blocks(),

@@ -97,7 +97,8 @@ class DirectLane {
     Ring ring = Ring::posts;
     kernels::Finish finish;
     kernels::ReduceFunction reduce = nullptr;
-    kernels::PairReduction pair;  // used when sums are rounded after every source
+    kernels::ScaledSum scaled_sum = nullptr;  // null unless the call may scale inputs
+    kernels::PairReduction pair;              // used when sums are rounded after every source
   };
 
   // Returns *form_, which is the one of this operation.
@@ -125,7 +126,9 @@ class DirectLane {
   const std::byte* given(std::size_t peer, std::uint64_t chunk,
                          const DirectPart& part) const noexcept;
   const std::byte* value_of(std::size_t peer, std::uint64_t number) const noexcept;
+  void read_input_scales(std::uint64_t sequence) noexcept;
   void reduce(std::byte* out, std::size_t count);
+  void reduce_in_steps(std::byte* out, std::size_t count);
   void store_result(const DirectPart& part, std::byte* slot);
 
   // Where a rank's buffers lie, if in windows.
@@ -160,6 +163,8 @@ class DirectLane {
   std::vector<Places> places_;  // by rank
   std::vector<const std::byte*> ins_, sources_;
   std::vector<std::byte*> outs_;
+  std::vector<double> input_scales_;
+  bool scales_inputs_ = false;  // one of them is not 1
 };
 
 }  // namespace rondo::direct

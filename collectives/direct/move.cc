@@ -40,19 +40,41 @@ const std::byte* DirectLane::value_of(std::size_t peer, std::uint64_t number) co
   return peer == rank_ ? first_->in : flags_.area(peer).value(form_->ring, number);
 }
 
+// Reads from the posts what each rank's input is multiplied by: seldom by anything but 1. The posts
+// of others are not trusted: one that scales where there is no kernel for it does not count.
+void DirectLane::read_input_scales(std::uint64_t sequence) noexcept {
+  bool any = false;
+  if (form_->scaled_sum != nullptr)
+    for (std::size_t rank = 0; rank < size_; ++rank) any |= flags_.scales_input(rank, sequence);
+  if (!any && !scales_inputs_) return;
+  scales_inputs_ = any;
+  for (std::size_t rank = 0; rank < size_; ++rank)
+    input_scales_[rank] = any && flags_.scales_input(rank, sequence)
+                              ? flags_.area(rank).details(sequence).input_scale
+                              : 1;
+}
+
 // Reduces sources_ into out, in rank order.
 void DirectLane::reduce(std::byte* out, std::size_t count) {
-  if (!in_steps_ || is_integer(first_->signature.type) || form_->element > 2 || size_ < 3)
-    return form_->reduce(out, sources_.data(), size_, count, form_->finish);
-  // Adds one source at a time to a local sum, because out may be one of the later sources.
+  if (in_steps_ && !is_integer(first_->signature.type) && form_->element <= 2 && size_ >= 3)
+    return reduce_in_steps(out, count);
+  if (scales_inputs_)
+    return form_->scaled_sum(out, sources_.data(), input_scales_.data(), size_, count,
+                             form_->finish);
+  form_->reduce(out, sources_.data(), size_, count, form_->finish);
+}
+
+// Adds one source at a time to a local sum, because out may be one of the later sources.
+void DirectLane::reduce_in_steps(std::byte* out, std::size_t count) {
   alignas(64) std::byte sum[block_bytes];
   for (std::size_t at = 0; at < count; at += block_bytes / form_->element) {
     const std::size_t length = std::min(count - at, block_bytes / form_->element);
-    kernels::PairReduction::Value before{sources_[0] + at * form_->element, true};
+    kernels::PairReduction::Value before{sources_[0] + at * form_->element, true, input_scales_[0]};
     for (std::size_t i = 1; i < size_; ++i) {
       const bool last = i + 1 == size_;
       form_->pair.combine(last ? out + at * form_->element : sum, before,
-                          {sources_[i] + at * form_->element, true}, length, last);
+                          {sources_[i] + at * form_->element, true, input_scales_[i]}, length,
+                          last);
       before = {sum, false};
     }
   }
@@ -103,6 +125,7 @@ void DirectLane::reduce_values(std::uint64_t number) {
   if (count == 0) return;
   const std::size_t own = scatter ? form_->shape.block_offset(rank_) : 0,
                     posted = scatter ? form_->shape.packed_offset(rank_) : 0;
+  read_input_scales(protocol_.first());
   for (std::size_t peer = 0; peer < size_; ++peer)
     sources_[peer] = value_of(peer, number) + (peer == rank_ ? own : posted) * form_->element;
   reduce(first_->out, count);

@@ -46,7 +46,7 @@ inline constexpr std::size_t ring_kinds = 3;
 
 // What the rules know of a call, seen from one rank.
 struct CallRules {
-  std::uint64_t check = 0;   // a hash of the call and its number, the same on all ranks
+  std::uint64_t check = 0;   // a hash of the call and its number, which agrees() compares
   std::uint64_t chunks = 0;  // if slots are used
   bool eager = false;        // the value is in the post, or in a ring of values
   Ring ring = Ring::posts;   // where the value is, if eager

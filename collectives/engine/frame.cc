@@ -2,9 +2,12 @@
 //
 // frame   := header payload                     ; little endian, fixed width
 // header  := magic:u32 operation:u8 type:u8 op:u8 algorithm:u8 number:u64 count:u64 root:u32
-//            segment:u32 frame:u32 checksum:u32 bytes:u32 scale:u64 plan:u64 crc:u32   ; 64 bytes
-// magic   := 0x32464e52                          ; "RNF2", the digit is the version
-// bytes   := of the payload, modulo 2^32: both ends know it from the call
+//            segment:u16 frame:u16 checksum:u32 input_scale:u64 scale:u64 plan:u64 crc:u32  ; 64
+//            bytes
+// magic   := 0x33464e52                          ; "RNF3", the digit is the version
+// segment, frame := modulo 2^16: the receiver knows which frame comes next
+// input_scale := bits of an IEEE f64: what the sender's input is multiplied by where it is loaded;
+//            1 except in sums and means of floats
 // scale   := bits of an IEEE f64
 // plan    := a hash of what else must be the same (Signature::plan)
 // crc     := CRC32C of the 60 bytes before it
@@ -20,7 +23,7 @@ namespace rondo::engine {
 
 namespace {
 
-constexpr std::uint32_t magic = 0x32464e52;
+constexpr std::uint32_t magic = 0x33464e52;
 constexpr std::size_t crc_offset = transports::frame_header_bytes - 4;
 
 }  // namespace
@@ -38,9 +41,9 @@ transports::HeaderBytes encode(const Frame& f) noexcept {
   base::store_little(to + 16, s.count);
   base::store_little(to + 24, s.root);
   base::store_little(to + 28, f.segment);
-  base::store_little(to + 32, f.frame);
-  base::store_little(to + 36, f.checksum);
-  base::store_little(to + 40, static_cast<std::uint32_t>(f.bytes));
+  base::store_little(to + 30, f.frame);
+  base::store_little(to + 32, f.checksum);
+  base::store_little(to + 36, std::bit_cast<std::uint64_t>(f.input_scale));
   base::store_little(to + 44, std::bit_cast<std::uint64_t>(s.scale));
   base::store_little(to + 52, s.plan);
   seal(bytes);
@@ -70,12 +73,15 @@ std::optional<Frame> decode(const transports::HeaderBytes& bytes) noexcept {
   f.number = base::load_little<std::uint64_t>(from + 8);
   f.signature.count = base::load_little<std::uint64_t>(from + 16);
   f.signature.root = base::load_little<std::uint32_t>(from + 24);
-  f.segment = base::load_little<std::uint32_t>(from + 28);
-  f.frame = base::load_little<std::uint32_t>(from + 32);
-  f.checksum = base::load_little<std::uint32_t>(from + 36);
-  f.bytes = base::load_little<std::uint32_t>(from + 40);
+  f.segment = base::load_little<std::uint16_t>(from + 28);
+  f.frame = base::load_little<std::uint16_t>(from + 30);
+  f.checksum = base::load_little<std::uint32_t>(from + 32);
+  f.input_scale = std::bit_cast<double>(base::load_little<std::uint64_t>(from + 36));
   f.signature.scale = std::bit_cast<double>(base::load_little<std::uint64_t>(from + 44));
   f.signature.plan = base::load_little<std::uint64_t>(from + 52);
+  if (f.input_scale != 1 && !(schedules::sums_floats(f.signature) &&
+                              schedules::is_input_scale(f.signature.type, f.input_scale)))
+    return std::nullopt;
   return f;
 }
 

@@ -13,11 +13,11 @@ namespace rondo::engine {
 // The grammar is in frame.cc.
 struct Frame {
   schedules::Signature signature;
-  std::uint64_t number = 0;  // of the operation in its lane, from 1
-  std::uint32_t segment = 0;
-  std::uint32_t frame = 0;     // of the segment on this link, in link order
-  std::uint64_t bytes = 0;     // of the payload; on the wire modulo 2^32
+  std::uint64_t number = 0;    // of the operation in its lane, from 1
+  std::uint16_t segment = 0;   // modulo 2^16
+  std::uint16_t frame = 0;     // of the segment on this link, in link order; modulo 2^16
   std::uint32_t checksum = 0;  // CRC32C of the payload; 0 when checksums are off
+  double input_scale = 1;      // the sender's: for a payload that is its input
 
   bool operator==(const Frame&) const = default;
 };

@@ -53,6 +53,7 @@ void CollectiveOperation::start(const schedules::Call& call, std::uint64_t its_n
   out = call.out;
   in_bytes = call.in_bytes;
   out_bytes = call.out_bytes;
+  input_scale = call.input_scale;
   Operation::start(transports::lane_of(call.priority), its_number, call.time_limit, call.tag);
 }
 

@@ -133,6 +133,7 @@ class CollectiveOperation : public Operation {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::size_t in_bytes = 0, out_bytes = 0;
+  double input_scale = 1;  // of this rank
 
  protected:
   void start(const schedules::Call& call, std::uint64_t its_number);

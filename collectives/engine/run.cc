@@ -11,6 +11,7 @@ namespace rondo::engine {
 void Run::begin(const schedules::Program& program, const schedules::Call& call, int rank, int size,
                 Room& room) {
   signature_ = call.signature;
+  input_scale_ = call.input_scale;
   traits_ = &base::traits_of(signature_.operation);
   in_ = call.in;
   out_ = call.out;
@@ -76,8 +77,9 @@ void Run::keep_local(std::uint64_t segment, const schedules::ProgramStep& step) 
   if (elements == 0) return;
   std::byte* to = value(segment, step.slice);
   const std::byte* from = step.written ? to : input(segment, step.slice);
-  if (traits_->reduces && pair_.finishes()) {
-    pair_.finish(to, {from, !step.written}, elements);
+  const kernels::PairReduction::Value own{from, !step.written, input_scale_};
+  if (traits_->reduces && (pair_.finishes() || (own.input && own.factor != 1))) {
+    pair_.finish(to, own, elements);
   } else if (from != to) {
     base::copy_bytes(to, from, elements * element_);
   }
@@ -109,7 +111,7 @@ std::optional<transports::Receive> Run::receivable(const FramePlace& place) cons
   return transports::Receive{s.reduce ? nullptr : to, bytes};
 }
 
-std::size_t Run::consume(int peer, std::span<const std::byte> view) noexcept {
+std::size_t Run::consume(int peer, std::span<const std::byte> view, double input_scale) noexcept {
   const FramePlace place = next_receive(peer);
   const schedules::ProgramStep& s = step(place);
   std::size_t& consumed = consumed_[static_cast<std::size_t>(peer)];
@@ -119,7 +121,8 @@ std::size_t Run::consume(int peer, std::span<const std::byte> view) noexcept {
   // In rank order, so that ranks which combine the same two values do it the same way, NaNs
   // included.
   const bool theirs_first = program().peer(peer).rank < static_cast<int>(rank_);
-  const kernels::PairReduction::Value theirs{view.data(), s.input}, mine{own, !s.written};
+  const kernels::PairReduction::Value theirs{view.data(), s.input, input_scale},
+      mine{own, !s.written, input_scale_};
   pair_.combine(to, theirs_first ? theirs : mine, theirs_first ? mine : theirs, elements, s.keep);
   consumed += elements * element_;
   return elements * element_;

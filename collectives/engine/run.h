@@ -66,7 +66,7 @@ class Run {
   // slice. A value may be written when segments_with_room() allows it.
   const std::byte* input(std::uint64_t segment, std::uint32_t slice) const noexcept;
   std::byte* value(std::uint64_t segment, std::uint32_t slice) const noexcept;
-  // The factor by which inputs are multiplied before they are combined.
+  // What all inputs are multiplied by before they are combined, beside the scales of their ranks.
   double input_factor() const noexcept { return pair_.input_factor(); }
 
   bool complete() const noexcept { return progress_.complete(); }
@@ -82,7 +82,8 @@ class Run {
   FramePlace next_receive(int peer) const noexcept { return progress_.next_receive(peer); }
   std::size_t bytes_of(const FramePlace& place) const noexcept;
   // Combines borrowed bytes of the next frame. Returns how many were used: whole elements only.
-  std::size_t consume(int peer, std::span<const std::byte> view) noexcept;
+  // input_scale: the peer's, from the frame's header.
+  std::size_t consume(int peer, std::span<const std::byte> view, double input_scale) noexcept;
   // Where the bytes of the next frame are, once it has arrived as a placed one.
   std::span<const std::byte> placed(int peer) const noexcept;
   // The whole next frame from the peer has arrived.
@@ -126,6 +127,7 @@ class Run {
   schedules::Layout layout_;
   std::vector<std::size_t> offsets_;  // of the blocks, where each rank has a count of its own
   kernels::PairReduction pair_;
+  double input_scale_ = 1;  // of this rank
   const std::byte* in_ = nullptr;
   std::byte* out_ = nullptr;
   std::byte* staging_ = nullptr;

@@ -13,13 +13,13 @@ namespace {
 
 constexpr int frames_in_a_row = 64;  // to one peer, before another gets its turn
 
-Frame frame_of(const ScheduledOperation& operation, const FramePlace& place, std::size_t bytes) {
+Frame frame_of(const ScheduledOperation& operation, const FramePlace& place) {
   return {operation.signature,
           operation.number,
-          static_cast<std::uint32_t>(place.segment),
-          place.frame,
-          bytes,
-          0};
+          static_cast<std::uint16_t>(place.segment),
+          static_cast<std::uint16_t>(place.frame),
+          0,
+          operation.input_scale};
 }
 
 }  // namespace
@@ -144,7 +144,7 @@ bool ScheduledLane::run() {
 
 transports::HeaderBytes ScheduledLane::header_of(const ScheduledOperation& operation,
                                                  const Outgoing& outgoing) const {
-  Frame frame = frame_of(operation, outgoing.place, outgoing.payload.size());
+  Frame frame = frame_of(operation, outgoing.place);
   if (options_.checksum && !outgoing.payload.empty())
     frame.checksum = base::crc32c(outgoing.payload);
   return encode(frame);
@@ -209,7 +209,8 @@ transports::Header ScheduledLane::arrived(transports::Link& link,
 std::size_t ScheduledLane::data(transports::Link& link, std::span<const std::byte> view) {
   Channel& c = channel(link);
   if (c.receiving == nullptr) return view.size();  // after clear() the rest of a frame is dropped
-  const std::size_t used = c.receiving->run.consume(c.receiving_index, view);
+  const std::size_t used =
+      c.receiving->run.consume(c.receiving_index, view, c.arriving->input_scale);
   if (options_.checksum) c.checksum = base::crc32c(view.first(used), c.checksum);
   return used;
 }
@@ -218,11 +219,13 @@ void ScheduledLane::received(transports::Link& link) {
   Channel& c = channel(link);
   if (c.receiving == nullptr) return;
   ScheduledOperation& operation = *c.receiving;
-  const Frame frame = *c.arriving;
+  const std::uint32_t checksum = c.arriving->checksum;
   c.arriving.reset();
-  if (!check_payload(c, frame)) return corrupt(c, "the checksum of a payload does not match");
+  const std::size_t bytes = operation.run.bytes_of(operation.run.next_receive(c.receiving_index));
+  if (bytes != 0 && !check_payload(c, checksum))
+    return corrupt(c, "the checksum of a payload does not match");
   ++traffic_.frames_received;
-  traffic_.bytes_received += frame.bytes;
+  traffic_.bytes_received += bytes;
   calls_.moved();
   operation.run.received(c.receiving_index);
   settle_receiving(c);
@@ -239,30 +242,26 @@ void ScheduledLane::sent(transports::Link& link) {
   if (send.operation->run.complete()) finish(*send.operation);
 }
 
-// Compares the frame with the one that must come next. Fills in the payload's length, because the
-// header has only its lower 32 bits.
-bool ScheduledLane::check_frame(Channel& c, Frame& frame) {
+// Compares the frame with the one that must come next.
+bool ScheduledLane::check_frame(const Channel& c, const Frame& frame) {
   const ScheduledOperation* const mine = c.receiving;
   if (mine == nullptr || frame.number != mine->number || frame.signature != mine->signature) {
     host_.suspect(calls_.disagreement(c.peer, mine, frame));
     return false;
   }
   const FramePlace place = mine->run.next_receive(c.receiving_index);
-  const std::size_t bytes = mine->run.bytes_of(place);
-  if (frame.segment == place.segment && frame.frame == place.frame &&
-      frame.bytes == static_cast<std::uint32_t>(bytes)) {
-    frame.bytes = bytes;
+  if (frame.segment == static_cast<std::uint16_t>(place.segment) &&
+      frame.frame == static_cast<std::uint16_t>(place.frame))
     return true;
-  }
   corrupt(c, fmt::format("frame {} of segment {} came out of order", frame.frame, frame.segment));
   return false;
 }
 
-bool ScheduledLane::check_payload(const Channel& c, const Frame& frame) const {
-  if (!options_.checksum || frame.bytes == 0) return true;
+bool ScheduledLane::check_payload(const Channel& c, std::uint32_t checksum) const {
+  if (!options_.checksum) return true;
   const Run& run = c.receiving->run;
   const bool borrowed = run.receivable(c.receiving_index)->destination == nullptr;
-  return frame.checksum == (borrowed ? c.checksum : base::crc32c(run.placed(c.receiving_index)));
+  return checksum == (borrowed ? c.checksum : base::crc32c(run.placed(c.receiving_index)));
 }
 
 // A held header is judged once this rank's call of that number has begun. It may be another call,

@@ -90,8 +90,8 @@ class ScheduledLane final : public LinkOwner {
   // Go on to the next operation when the present one has no more frames for this channel.
   void settle_receiving(Channel& channel) noexcept;
   void settle_sending(Channel& channel);
-  bool check_frame(Channel& channel, Frame& frame);
-  bool check_payload(const Channel& channel, const Frame& frame) const;
+  bool check_frame(const Channel& channel, const Frame& frame);
+  bool check_payload(const Channel& channel, std::uint32_t checksum) const;
   void corrupt(const Channel& channel, std::string_view what);
   void check_loss(const Channel& channel, base::TimePoint now);
   bool run();

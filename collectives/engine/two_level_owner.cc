@@ -139,6 +139,7 @@ bool TwoLevelOwner::begin_part(Which which) {
     call.signature.operation = Collective::reduce_scatter_v;
     if (call.signature.op == ReduceOp::mean) call.signature.op = ReduceOp::sum;
     call.signature.scale = run.input_factor();
+    call.input_scale = whole.input_scale;
     call.in = whole.in;
     call.in_bytes = whole.in_bytes;
     call.out = value;

@@ -107,8 +107,8 @@ struct F8E5M2Codec : EightBitCodec<M> {
 
 // The bits of an f8e4m3, shifted up by seven, are an f16 of 1/256 of the value; this holds for
 // subnormals too. NaN (all ones) gets the exponent of an f16 NaN. Sums, minima and maxima are
-// computed on these smaller numbers, with the same rounding. Products need Exact, which restores
-// the value.
+// computed on these smaller numbers, with the same rounding. Products and sums with factors need
+// Exact, which restores the value.
 template <class M, bool Exact>
 struct F8E4M3Codec : EightBitCodec<M> {
   using typename EightBitCodec<M>::F32;
@@ -145,10 +145,16 @@ struct F8E4M3Codec : EightBitCodec<M> {
 template <class M>
 ScaledSum pick_scaled_sum(DType type) noexcept {
   switch (type) {
+    case DType::f64:
+      return &scaled_sum<Floats<double, M>>;
+    case DType::f32:
+      return &scaled_sum<Floats<float, M>>;
     case DType::f16:
       return &scaled_sum<ShortFloats<HalfCodec<M>, M>>;
+    case DType::bf16:
+      return &scaled_sum<ShortFloats<BFloatCodec<M>, M>>;
     case DType::f8e4m3:
-      return &scaled_sum<ShortFloats<F8E4M3Codec<M, false>, M>>;
+      return &scaled_sum<ShortFloats<F8E4M3Codec<M, true>, M>>;
     case DType::f8e5m2:
       return &scaled_sum<ShortFloats<F8E5M2Codec<M>, M>>;
     default:

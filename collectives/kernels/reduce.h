@@ -38,11 +38,12 @@ using ReduceFunction = void (*)(std::byte* out, const std::byte* const* in, std:
 // the others give the same bits, except for which NaN it is.
 ReduceFunction find_reduce(DType type, ReduceOp op, base::Isa isa = base::best_isa()) noexcept;
 
-// out[i] = finish(in[0][i] * factors[0] + in[1][i] * factors[1]), otherwise like ReduceFunction.
-// The factors are powers of two, at most 1.
-using ScaledSum = void (*)(std::byte* out, const std::byte* const* in, const float* factors,
-                           std::size_t count, const Finish& finish);
-// For types whose sums overflow long before f32: f16, f8e4m3 and f8e5m2. Null for other types.
+// out[i] = finish(in[0][i] * factors[0] + in[1][i] * factors[1] + ...), otherwise like
+// ReduceFunction. Each product is rounded before it is added: to f64 for f64, else to f32, where
+// the factor is rounded to f32 first.
+using ScaledSum = void (*)(std::byte* out, const std::byte* const* in, const double* factors,
+                           std::size_t sources, std::size_t count, const Finish& finish);
+// Null for integers, and where the processor lacks the isa.
 ScaledSum find_scaled_sum(DType type, base::Isa isa = base::best_isa()) noexcept;
 
 }  // namespace rondo::kernels

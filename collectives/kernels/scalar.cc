@@ -134,16 +134,17 @@ void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std
 }
 
 template <class Element>
-void scaled_sum(std::byte* out, const std::byte* const* in, const float* factors, std::size_t count,
-                const Finish& finish) {
+void scaled_sum(std::byte* out, const std::byte* const* in, const double* factors,
+                std::size_t sources, std::size_t count, const Finish& finish) {
   using Stored = typename Element::Stored;
+  using Value = typename Element::Value;
   const bool finishing = finish.multiply != 1 || finish.divide != 1;
   for (std::size_t i = 0; i < count; ++i) {
-    float sum = 0;
-    for (std::size_t s = 0; s < 2; ++s) {
+    Value sum = 0;
+    for (std::size_t s = 0; s < sources; ++s) {
       Stored stored;
       std::memcpy(&stored, in[s] + i * sizeof stored, sizeof stored);
-      const float value = Element::decode(stored) * factors[s];
+      const Value value = Element::decode(stored) * static_cast<Value>(factors[s]);
       sum = s == 0 ? value : sum + value;
     }
     if (finishing) sum = Element::finish(sum, finish);
@@ -228,8 +229,14 @@ ReduceFunction scalar_kernel(DType type, ReduceOp op) noexcept {
 
 ScaledSum scalar_scaled_sum(DType type) noexcept {
   switch (type) {
+    case DType::f64:
+      return &scaled_sum<Native<double>>;
+    case DType::f32:
+      return &scaled_sum<Native<float>>;
     case DType::f16:
       return &scaled_sum<Short<F16, std::uint16_t>>;
+    case DType::bf16:
+      return &scaled_sum<Short<BF16, std::uint16_t>>;
     case DType::f8e4m3:
       return &scaled_sum<Short<F8E4M3, std::uint8_t>>;
     case DType::f8e5m2:

@@ -81,6 +81,11 @@ struct Sum {
   }
 };
 
+// Of products of inputs and factors, which may be large.
+struct SumOfProducts : Sum {
+  static constexpr bool tame = false;
+};
+
 struct Product {
   static constexpr bool tame = false;
   static constexpr bool ordered = false;
@@ -229,6 +234,7 @@ struct Floats {
 
   RONDO_INLINE void load(const std::byte* from) { value = kernels::load<Lanes>(from); }
   RONDO_INLINE void store(std::byte* to) const { kernels::store(to, value); }
+  RONDO_INLINE void multiply(double factor) { value = value * static_cast<T>(factor); }
   template <class Op>
   RONDO_INLINE void combine(const Floats& other) {
     value = Op::template apply<Vector<typename UnsignedOf<T>::type, M>>(value, other.value);
@@ -253,8 +259,9 @@ struct ShortFloats {
 
   RONDO_INLINE void load(const std::byte* from) { Codec::decode(from, value); }
   RONDO_INLINE void store(std::byte* to) const { Codec::encode(to, value); }
-  RONDO_INLINE void multiply(float factor) {
-    for (std::size_t i = 0; i < count; ++i) value[i] = value[i] * factor;
+  RONDO_INLINE void multiply(double factor) {
+    const auto narrow = static_cast<float>(factor);
+    for (std::size_t i = 0; i < count; ++i) value[i] = value[i] * narrow;
   }
   template <class Op>
   RONDO_INLINE void combine(const ShortFloats& other) {
@@ -335,32 +342,74 @@ void reduce(std::byte* out, const std::byte* const* in, std::size_t sources, std
   if (at < bytes) reduce_rest<Unit, Op>(out, in, sources, at, bytes - at, scaling);
 }
 
+// Adds the products of sources and factors. load(unit, s, u) fills unit u from source s.
+template <class Unit, std::size_t Units, class Load>
+RONDO_INLINE void sum_products(Unit* result, const double* factors, std::size_t sources,
+                               const typename Unit::Scaling* scaling, const Load& load) {
+  for (std::size_t u = 0; u < Units; ++u) {
+    load(result[u], 0, u);
+    result[u].multiply(factors[0]);
+  }
+  for (std::size_t s = 1; s < sources; ++s) {
+    for (std::size_t u = 0; u < Units; ++u) {
+      Unit next;
+      load(next, s, u);
+      next.multiply(factors[s]);
+      result[u].template combine<SumOfProducts>(next);
+    }
+  }
+  for (std::size_t u = 0; u < Units; ++u) result[u].template settle<SumOfProducts>(scaling);
+}
+
+template <class Unit, std::size_t Units>
+RONDO_INLINE void scale_units(std::byte* out, const std::byte* const* in, const double* factors,
+                              std::size_t sources, std::size_t at,
+                              const typename Unit::Scaling* scaling) {
+  constexpr std::size_t width = Unit::Machine::bytes;
+  Unit result[Units];
+  sum_products<Unit, Units>(
+      result, factors, sources, scaling,
+      [&](Unit& unit, std::size_t s, std::size_t u) { unit.load(in[s] + at + u * width); });
+  for (std::size_t u = 0; u < Units; ++u) result[u].store(out + at + u * width);
+}
+
 // Less than a register goes through copies of a full register, as in reduce_rest.
 template <class Unit>
-void scaled_sum(std::byte* out, const std::byte* const* in, const float* factors, std::size_t count,
-                const Finish& finish) {
+RONDO_INLINE void scale_rest(std::byte* out, const std::byte* const* in, const double* factors,
+                             std::size_t sources, std::size_t at, std::size_t bytes,
+                             const typename Unit::Scaling* scaling) {
+  alignas(Unit::Machine::bytes) std::byte copy[Unit::Machine::bytes];
+  Unit result;
+  sum_products<Unit, 1>(&result, factors, sources, scaling,
+                        [&](Unit& unit, std::size_t s, std::size_t) {
+                          Unit::Machine::load_rest(copy, in[s] + at, bytes);
+                          unit.load(copy);
+                        });
+  result.store(copy);
+  store_rest(out + at, copy, bytes);
+}
+
+template <class Unit>
+void scaled_sum(std::byte* out, const std::byte* const* in, const double* factors,
+                std::size_t sources, std::size_t count, const Finish& finish) {
   constexpr std::size_t width = Unit::Machine::bytes;
+  constexpr std::size_t stride = width * Unit::units_at_once;
   const std::size_t bytes = count * Unit::element_bytes;
   const typename Unit::Scaling plan(finish.multiply, finish.divide);
   const auto* const scaling = plan.needed() ? &plan : nullptr;
-  const auto add = [&](const std::byte* first, const std::byte* second, std::byte* to) {
-    Unit sum, next;
-    sum.load(first);
-    sum.multiply(factors[0]);
-    next.load(second);
-    next.multiply(factors[1]);
-    sum.template combine<Sum>(next);
-    sum.template settle<Sum>(scaling);
-    sum.store(to);
-  };
   std::size_t at = 0;
-  for (; bytes - at >= width; at += width) add(in[0] + at, in[1] + at, out + at);
-  if (at == bytes) return;
-  alignas(width) std::byte first[width], second[width];
-  Unit::Machine::load_rest(first, in[0] + at, bytes - at);
-  Unit::Machine::load_rest(second, in[1] + at, bytes - at);
-  add(first, second, first);
-  store_rest(out + at, first, bytes - at);
+  if (sources == 2) {
+    const std::byte* const pair[2] = {in[0], in[1]};
+    const double both[2] = {factors[0], factors[1]};
+    for (; bytes - at >= stride; at += stride)
+      scale_units<Unit, Unit::units_at_once>(out, pair, both, 2, at, scaling);
+  } else {
+    for (; bytes - at >= stride; at += stride)
+      scale_units<Unit, Unit::units_at_once>(out, in, factors, sources, at, scaling);
+  }
+  for (; bytes - at >= width; at += width)
+    scale_units<Unit, 1>(out, in, factors, sources, at, scaling);
+  if (at < bytes) scale_rest<Unit>(out, in, factors, sources, at, bytes - at, scaling);
 }
 
 template <class Unit, class ProductUnit = Unit>

@@ -157,6 +157,10 @@ void Symbolic::receive(int rank, std::size_t index, std::size_t frame, bool writ
   grants_[place(rank, step.slice)] = 0;
   if (value.kept) return fail(rank, index, "it writes over a value that has been kept");
   if (!step.reduce) {
+    if (reduces() && arrived.expression <= static_cast<std::uint32_t>(size_) * slices_)
+      return fail(rank, index,
+                  "it stores another rank's input: only a step that reduces applies the input's "
+                  "scale");
     value.expression = arrived.expression;
     value.finished = arrived.finished;
     std::copy(other.begin(), other.end(), set.begin());

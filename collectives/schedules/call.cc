@@ -3,11 +3,20 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <limits>
+
 namespace rondo::schedules {
 
 bool same_arguments(const Signature& a, const Signature& b) noexcept {
   return a.operation == b.operation && a.type == b.type && a.op == b.op && a.root == b.root &&
          a.count == b.count && a.scale == b.scale;
+}
+
+bool is_input_scale(DType type, double scale) noexcept {
+  if (type == DType::f64 || scale == 0) return std::isfinite(scale);
+  return std::abs(scale) >= static_cast<double>(std::numeric_limits<float>::min()) &&
+         std::abs(scale) <= static_cast<double>(std::numeric_limits<float>::max());
 }
 
 std::string describe_arguments(const Signature& s) {

@@ -42,6 +42,8 @@ struct Call {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   std::size_t in_bytes = 0, out_bytes = 0;  // what this rank reads and writes
+  // Multiplies this rank's input as it is loaded; ranks may differ. 1 unless sums_floats().
+  double input_scale = 1;
   Priority priority = Priority::bulk;
   // Elements of a segment; where is_blocked(), its part of the largest block.
   std::size_t segment_elements = 1;
@@ -81,6 +83,14 @@ constexpr bool is_reducing(Collective operation) noexcept {
 constexpr bool has_root(Collective operation) noexcept {
   return base::traits_of(operation).rooted();
 }
+// Whether the call is a sum or mean of floats: only there may ranks scale their inputs.
+constexpr bool sums_floats(const Signature& s) noexcept {
+  return is_reducing(s.operation) && !is_integer(s.type) &&
+         (s.op == ReduceOp::sum || s.op == ReduceOp::mean);
+}
+// Whether a product with this scale can be formed: in f64 for f64, else in f32, where the scale
+// must not overflow or lose digits.
+bool is_input_scale(DType type, double scale) noexcept;
 // The root for make_schedule: 0 for operations without a root.
 inline int schedule_root(const Signature& signature) noexcept {
   return has_root(signature.operation) ? static_cast<int>(signature.root) : 0;

@@ -173,8 +173,8 @@ RONDO_C_API rondo_status rondo_split(rondo_communicator* communicator, int color
                                      rondo_communicator** part);
 /* Ends every pending operation on every rank with this cause. Thread-safe. */
 RONDO_C_API void rondo_abort(rondo_communicator* communicator, rondo_status why);
-/* The same with a text of the program. The message on every rank has its first 1000 bytes. NULL: no
- * text. */
+/* The same with a text of the program. The message on every rank has its first 1000 bytes; control
+ * characters, and bytes that are not UTF-8, become blanks. NULL: no text. */
 RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status why,
                                   const char* text);
 
@@ -240,15 +240,18 @@ RONDO_C_API rondo_status rondo_register(rondo_communicator* communicator, void* 
  * rondo_destroy(). NULL is allowed. */
 RONDO_C_API void rondo_deregister(rondo_registration* registration);
 
-/* How one operation runs. NULL: all zeros. All ranks must give the same urgent and scale. */
+/* How one operation runs. NULL: all zeros. All ranks must give the same urgent and scale; the other
+ * fields may differ. */
 typedef struct rondo_call {
   size_t bytes;         /* sizeof(rondo_call) */
   uint64_t deadline_ms; /* for the whole operation; 0: that of the communicator */
   int urgent;           /* not 0: the lane for small messages that must not queue behind buckets */
   int has_scale;        /* not 0: the result of a reduction is multiplied by scale, once */
   double scale;
-  const char* tag; /* appears in messages; NULL: none */
-  int unattended;  /* not 0: nobody will wait soon, the background thread drives at once */
+  const char* tag;     /* appears in messages; NULL: none */
+  int unattended;      /* not 0: nobody will wait soon, the background thread drives at once */
+  int has_input_scale; /* not 0: this rank's input is multiplied by input_scale as it is loaded, */
+  double input_scale;  /* for sum and mean of floating-point types: see rondo::OpOptions */
 } rondo_call;
 
 /* Collectives. Unless a comment says otherwise, `count` is that of the smaller buffer, the block of

@@ -275,10 +275,12 @@ class RONDO_API Communicator {
   // release_bulk() by another owner does nothing.
   void reserve_bulk(const void* owner, std::string_view who);
   void release_bulk(const void* owner) noexcept;
-  // Ends every pending operation on every rank with this cause. Returns in bounded time. The
-  // message on every rank has the first 1000 bytes of text: "rank 2 called abort: data from the
-  // wire is damaged: batch 17 has no labels". With Errc::aborted and a text, the text stands alone:
-  // "rank 2 called abort: batch 17 has no labels".
+  // Ends every pending operation on every rank with this cause. Returns in bounded time. The code
+  // is Errc::aborted on every rank. The message names this rank and has the words of `why` and the
+  // first 1000 bytes of text: "rank 2 called abort: data from the wire is damaged: batch 17 has no
+  // labels". With Errc::aborted or no error, the text stands alone: "rank 2 called abort: batch 17
+  // has no labels". Control characters, and bytes that are not UTF-8, become blanks. If ranks abort
+  // at once, one of their causes holds for all. After a failure it does nothing.
   void abort(std::error_code why, std::string_view text = {}) noexcept;
 
  private:

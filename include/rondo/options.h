@@ -109,7 +109,8 @@ struct RONDO_API Options {
   static Options from_environment();
 };
 
-// How one operation runs. All ranks must pass the same priority and scale.
+// How one operation runs. All ranks must pass the same priority and scale; the other fields may
+// differ.
 struct RONDO_API OpOptions {
   void* stream = nullptr;  // CUDA stream that orders the operation; host buffers ignore it
   // Time for the whole operation from its start. 0: Options::deadline.
@@ -117,6 +118,15 @@ struct RONDO_API OpOptions {
   Priority priority = Priority::bulk;
   // Factor by which the result of a reduction is multiplied, once. Floating-point types only.
   std::optional<double> scale{};
+  // Factor by which this rank's input is multiplied as it is loaded, without another pass over it.
+  // A rank without one multiplies by 1. The input itself does not change, unless the call is in
+  // place. Only for sum and mean of floating-point types, else Error(invalid_argument). The product
+  // is formed in f64 for f64. For other types it is formed in f32 with the factor rounded to f32,
+  // and it is not rounded to the type before it is added. So sums of f16 do not overflow on the way
+  // where the input alone would. The factor must be finite; for types other than f64 it must be 0,
+  // or from 1.18e-38 to 3.4e38 in magnitude. 0 times infinity is NaN. With `scale` and mean the
+  // result is scale * (sum of the products) / ranks.
+  std::optional<double> input_scale{};
   std::string_view tag{};       // appears in messages and traces; the first 31 bytes are kept
   const void* owner = nullptr;  // of the bulk order: see Communicator::reserve_bulk
   // Nobody will wait for the operation soon: the background thread begins to drive it at once. That

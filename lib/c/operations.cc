@@ -42,6 +42,7 @@ OpOptions options_of(const rondo_call* call) {
       std::chrono::milliseconds{static_cast<std::int64_t>(std::min(call->deadline_ms, most_ms))};
   options.priority = call->urgent != 0 ? Priority::urgent : Priority::bulk;
   if (call->has_scale != 0) options.scale = call->scale;
+  if (call->has_input_scale != 0) options.input_scale = call->input_scale;
   if (call->tag != nullptr) options.tag = call->tag;
   options.unattended = call->unattended != 0;
   return options;

@@ -3,7 +3,8 @@
 // Payloads of the frames (rendezvous/stream.h) between the other ranks and rank 0, little endian:
 //
 //   text    = length:u32 bytes                 ; at most 4096, cut by the sender;
-//                                              ; control characters become blanks
+//                                              ; control characters, and bytes that are not
+//                                              ; UTF-8, become blanks
 //   failure = code:u32 cause:text              ; code: the values of rondo::Errc
 //   lane    = started:u64 finished:u64 current:text last:text waiting:u32 rank:u32 * waiting
 //             tag:text waited_ns:u64           ; waiting <= 2048
@@ -31,6 +32,7 @@
 #include <limits>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "lib/constants.h"
 
 namespace rondo::control {
@@ -55,23 +57,13 @@ enum class Type : std::uint16_t {
   alone,
 };
 
-// Cuts at the boundary of a UTF-8 character.
 std::string_view cut(std::string_view text) {
-  if (text.size() <= most_text_bytes) return text;
-  std::size_t bytes = most_text_bytes;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
-  return text.substr(0, bytes);
+  return base::first_bytes(text, most_text_bytes);
 }
 
 // The text ends up on terminals and in logs, one line each.
-std::string in_one_line(std::string text) {
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return c < ' ' || c == 0x7f; }, ' ');
-  return text;
-}
-
 std::string get_text(base::Reader& reader) {
-  return in_one_line(reader.get_string(most_text_bytes));
+  return base::printable(reader.get_string(most_text_bytes));
 }
 
 void put(base::Writer& writer, const engine::Failure& failure) {
@@ -282,7 +274,7 @@ std::optional<ControlMessage> read_whole(std::span<const std::byte> payload) {
 }  // namespace
 
 engine::Failure as_told(engine::Failure failure) {
-  failure.cause = in_one_line(std::string(cut(failure.cause)));
+  failure.cause = base::printable(std::string(cut(failure.cause)));
   return failure;
 }
 

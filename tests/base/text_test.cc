@@ -37,6 +37,26 @@ TEST_CASE("a number is the whole text and fits its type") {
     CHECK_FALSE(base::parse_whole<std::uint16_t>(bad));
 }
 
+TEST_CASE("text is cut between characters") {
+  CHECK(base::first_bytes("abc", 3) == "abc");
+  CHECK(base::first_bytes("abc", 2) == "ab");
+  CHECK(base::first_bytes("a\xc3\xa4", 2) == "a");
+  CHECK(base::first_bytes("\xe2\x82\xac", 2).empty());
+  CHECK(base::first_bytes("\x80\x80", 1).empty());
+}
+
+TEST_CASE("control characters and what is not UTF-8 become blanks") {
+  using namespace std::string_literals;
+  CHECK(base::printable("a b \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80 \xf4\x8f\xbf\xbf") ==
+        "a b \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80 \xf4\x8f\xbf\xbf");
+  CHECK(base::printable("\0\t\n\x1b[0m\x7f"s) == "    [0m ");
+  // C1, a lone second byte, a first byte alone and at the end, long forms, a surrogate, too large
+  CHECK(base::printable("\xc2\x85|\x80|\xc3|\xe2\x82") == "  | | |  ");
+  CHECK(base::printable("\xc0\x80|\xe0\x80\x80|\xf0\x80\x80\x80") == "  |   |    ");
+  CHECK(base::printable("\xed\xa0\x80|\xf4\x90\x80\x80|\xff") == "   |    | ");
+  CHECK(base::printable("").empty());
+}
+
 TEST_CASE("ranks are listed in order, three and more in a row by their ends") {
   CHECK(list_of_ranks({3}) == "rank 3");
   CHECK(list_of_ranks({1, 0}) == "ranks 0, 1");

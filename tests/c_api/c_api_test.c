@@ -178,6 +178,15 @@ static void collectives(rondo_communicator* c, int rank) {
   call.tag = "half";
   CHECK(rondo_all_reduce(c, in, out, 10, RONDO_F32, RONDO_SUM, &call, NULL) == RONDO_OK);
   CHECK(all_are(out, 10, 3));
+  fill(in, 10, 1);
+  call.has_scale = 0;
+  call.has_input_scale = rank != 0; /* rank 0 has none */
+  call.input_scale = rank + 0.5;
+  CHECK(rondo_all_reduce(c, in, out, 10, RONDO_F32, RONDO_SUM, &call, NULL) == RONDO_OK);
+  CHECK(all_are(out, 10, 5)); /* 1 + 1.5 + 2.5 */
+  call.has_input_scale = 1;
+  CHECK(rondo_all_reduce(c, in, out, 10, RONDO_F32, RONDO_MAX, &call, NULL) == RONDO_INVALID_ARGUMENT);
+  CHECK(strstr(rondo_message(), "applies to sum and mean") != NULL);
   free(in);
   free(out);
 }

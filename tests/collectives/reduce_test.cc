@@ -165,14 +165,9 @@ void check_all(base::Isa isa) {
 bool same_but_for_nans(DType type, const std::vector<std::byte>& a,
                        const std::vector<std::byte>& b) {
   const std::size_t bytes = size_of(type);
-  const auto is_nan = [&](const std::vector<std::byte>& from, std::size_t at) {
-    std::uint32_t code = 0;
-    std::memcpy(&code, from.data() + at, bytes);
-    if (type == DType::f16) return (code & 0x7fffU) > 0x7c00U;
-    return type == DType::f8e4m3 ? (code & 0x7fU) == 0x7fU : (code & 0x7fU) > 0x7cU;
-  };
   for (std::size_t at = 0; at < a.size(); at += bytes)
-    if (std::memcmp(a.data() + at, b.data() + at, bytes) != 0 && !(is_nan(a, at) && is_nan(b, at)))
+    if (std::memcmp(a.data() + at, b.data() + at, bytes) != 0 &&
+        !(is_nan(type, a.data() + at) && is_nan(type, b.data() + at)))
       return false;
   return true;
 }
@@ -193,30 +188,59 @@ TEST_CASE("avx512 gives the bits of the scalar kernels", "[.][avx512]") {
 
 TEST_CASE("scaled sums of every instruction set give the bits of the scalar ones, at every length",
           "[reduce]") {
-  constexpr std::size_t most = 300;
-  for (const DType type : {DType::f16, DType::f8e4m3, DType::f8e5m2}) {
-    std::vector<std::byte> first(most * size_of(type)), second(first.size());
-    for (std::size_t i = 0; i < first.size(); ++i) {
-      first[i] = static_cast<std::byte>(i * 37 + 11);
-      second[i] = static_cast<std::byte>(i * 101 + 7);
-    }
-    const std::byte* const in[] = {first.data(), second.data()};
+  constexpr std::size_t most = 300, sources = 4;
+  constexpr double all_factors[][sources] = {
+      {0.125, 0.125, 1, 1}, {1, 1, 1, 1}, {0.1, -3.7, 1e-3, 0}, {3e38, -3e38, 1.2e-38, 2}};
+  for (const DType type :
+       {DType::f64, DType::f32, DType::f16, DType::bf16, DType::f8e4m3, DType::f8e5m2}) {
+    std::mt19937 random;
+    std::vector<std::byte> values[sources];
+    for (std::vector<std::byte>& each : values)
+      for (std::size_t i = 0; i < most * size_of(type); ++i)
+        each.push_back(static_cast<std::byte>(random()));
+    const std::byte* const in[] = {values[0].data(), values[1].data(), values[2].data(),
+                                   values[3].data()};
+    std::size_t turn = 0;
     for (const base::Isa isa : isas_here())
-      for (const auto& [left, right, finish] : {std::tuple{0.125F, 0.125F, kernels::Finish{1, 1}},
-                                                std::tuple{1.0F, 0.25F, kernels::Finish{4, 3}},
-                                                std::tuple{1.0F, 1.0F, kernels::Finish{1, 1}}})
-        for (std::size_t count = 0; count <= most; ++count) {
-          const float factors[] = {left, right};
-          std::vector<std::byte> wanted(first.size(), std::byte{0x5a}), out = wanted;
-          kernels::find_scaled_sum(type, base::Isa::scalar)(wanted.data(), in, factors, count,
-                                                            finish);
-          kernels::find_scaled_sum(type, isa)(out.data(), in, factors, count, finish);
-          INFO(base::name_of(isa) << " " << name_of(type) << ", " << count << " elements, factors "
-                                  << left << ", " << right);
-          REQUIRE(same_but_for_nans(type, wanted, out));
-        }
+      for (const auto& factors : all_factors)
+        for (const kernels::Finish& finish :
+             {kernels::Finish{1, 1}, kernels::Finish{4, 3}, kernels::Finish{0.3, 1}})
+          for (std::size_t count = 0; count <= most; ++count) {
+            const std::size_t used = 1 + ++turn % sources;
+            std::vector<std::byte> wanted(values[0].size(), std::byte{0x5a}), out = wanted;
+            kernels::find_scaled_sum(type, base::Isa::scalar)(wanted.data(), in, factors, used,
+                                                              count, finish);
+            kernels::find_scaled_sum(type, isa)(out.data(), in, factors, used, count, finish);
+            INFO(base::name_of(isa)
+                 << " " << name_of(type) << ", " << count << " elements of " << used
+                 << " sources, factors " << factors[0] << ", " << factors[1]);
+            REQUIRE(same_but_for_nans(type, wanted, out));
+            out = values[used - 1];
+            const std::byte* alias[] = {in[0], in[1], in[2], in[3]};
+            alias[used - 1] = out.data();
+            kernels::find_scaled_sum(type, isa)(out.data(), alias, factors, used, count, finish);
+            const auto end = static_cast<std::ptrdiff_t>(count * size_of(type));
+            out.erase(out.begin() + end, out.end());
+            wanted.erase(wanted.begin() + end, wanted.end());
+            REQUIRE(same_but_for_nans(type, wanted, out));
+          }
   }
-  CHECK(kernels::find_scaled_sum(DType::f32) == nullptr);
+  for (const DType type : {DType::i64, DType::u64, DType::i32, DType::u32, DType::i8, DType::u8})
+    CHECK(kernels::find_scaled_sum(type) == nullptr);
+}
+
+TEST_CASE("scaled sums round each product and each sum", "[reduce]") {
+  // 1 + 2^-24 is not an f32: added without rounding first, two products would show it.
+  const float ones[] = {1 + 0x1p-23F, -1};
+  const std::byte* const in[] = {reinterpret_cast<const std::byte*>(&ones[0]),
+                                 reinterpret_cast<const std::byte*>(&ones[1])};
+  const double factors[] = {static_cast<double>(1 + 0x1p-23F), 1 + 0x1p-22};
+  for (const base::Isa isa : isas_here()) {
+    float sum = -1;
+    kernels::find_scaled_sum(DType::f32, isa)(reinterpret_cast<std::byte*>(&sum), in, factors, 2, 1,
+                                              {});
+    CHECK(sum == 0);  // a fused multiplication and addition gives 2^-46
+  }
 }
 
 // meson also runs it with RONDO_ISA=scalar and with the unknown name sse9.

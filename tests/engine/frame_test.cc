@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/frame.h"
 
+#include <cmath>
 #include <limits>
 
 #include "catch.h"
@@ -20,9 +21,8 @@ engine::Frame example() {
                      0.125,
                      (std::uint64_t{77} << 40) + 1};
   frame.number = std::numeric_limits<std::uint64_t>::max();
-  frame.segment = 1'000'000;
+  frame.segment = 65'535;
   frame.frame = 9;
-  frame.bytes = (std::uint64_t{1} << 31) + 1;
   frame.checksum = 0xdeadbeef;
   return frame;
 }
@@ -53,6 +53,33 @@ TEST_CASE("a sealed header with a value outside its enum is refused") {
     INFO("byte " << field);
     CHECK_FALSE(engine::decode(bytes).has_value());
   }
+}
+
+TEST_CASE("only sums and means of floats carry a scale of the input, and none that is not finite") {
+  const auto decodes = [](DType type, ReduceOp op, double scale,
+                          Collective operation = Collective::reduce) {
+    engine::Frame frame = example();
+    frame.signature.operation = operation;
+    frame.signature.type = type;
+    frame.signature.op = op;
+    frame.input_scale = scale;
+    const auto back = engine::decode(engine::encode(frame));
+    return back && *back == frame;
+  };
+  for (const double scale : {1.0, 0.1, -3e38, 0.0, 1.2e-38}) {
+    CHECK(decodes(DType::bf16, ReduceOp::sum, scale));
+    CHECK(decodes(DType::f64, ReduceOp::mean, scale));
+  }
+  CHECK(decodes(DType::f64, ReduceOp::sum, 1e-300));
+  CHECK(decodes(DType::bf16, ReduceOp::max, 1));
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const double scale : {1e-300, 1e300, infinity, -infinity, std::nan("")})
+    CHECK_FALSE(decodes(DType::f32, ReduceOp::sum, scale));
+  CHECK_FALSE(decodes(DType::f64, ReduceOp::sum, infinity));
+  CHECK_FALSE(decodes(DType::bf16, ReduceOp::max, 0.5));
+  CHECK_FALSE(decodes(DType::bf16, ReduceOp::product, 0.5));
+  CHECK_FALSE(decodes(DType::i32, ReduceOp::sum, 0.5));
+  CHECK_FALSE(decodes(DType::f32, ReduceOp::sum, 0.5, Collective::broadcast));
 }
 
 TEST_CASE("calls are described the way a user made them") {

@@ -32,7 +32,7 @@ struct OneRank {
     REQUIRE(receive);
     if (receive->destination == nullptr) {
       const std::vector<float> payload(receive->bytes / sizeof(float), 1);
-      REQUIRE(run.consume(peer(rank), std::as_bytes(std::span(payload))) == receive->bytes);
+      REQUIRE(run.consume(peer(rank), std::as_bytes(std::span(payload)), 1) == receive->bytes);
     }
     run.received(peer(rank));
   }

@@ -141,5 +141,34 @@ TEST_CASE("a scale factor is for reductions, with counts too") {
   CHECK_THAT(refusal(caller.call(Collective::all_gather_v, 0, 12)), Contains("reductions only"));
 }
 
+TEST_CASE("an input scale is for sums and means of floats") {
+  Caller caller;
+  const auto answer = [&](double scale, DType type = DType::f32, ReduceOp op = ReduceOp::sum,
+                          Collective operation = Collective::all_reduce) {
+    caller.options.input_scale = scale;
+    lib::Arguments a = caller.call(operation, 6, 6);
+    a.in.type = a.out.type = type;
+    a.op = op;
+    return refusal(a);
+  };
+  for (const double scale : {0.0, 0.5, -1.0, 3.4e38, 1.2e-38}) CHECK(answer(scale) == "");
+  CHECK(answer(0.5, DType::bf16, ReduceOp::mean) == "");
+  CHECK(answer(1e300, DType::f64) == "");
+  CHECK_THAT(answer(0.5, DType::f32, ReduceOp::sum, Collective::all_to_all),
+             Contains("all_to_all on rank 1: an input scale applies to reductions only"));
+  CHECK_THAT(answer(0.5, DType::f32, ReduceOp::sum, Collective::barrier),
+             Contains("an input scale applies to reductions only"));
+  CHECK_THAT(answer(0.5, DType::i32), Contains("needs a floating-point type, not i32"));
+  for (const ReduceOp op : {ReduceOp::product, ReduceOp::min, ReduceOp::max})
+    CHECK_THAT(answer(0.5, DType::f32, op), Contains("applies to sum and mean, not to "));
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const double scale : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN()}) {
+    CHECK_THAT(answer(scale, DType::f64), Contains("it must be finite"));
+    CHECK_THAT(answer(scale, DType::f16), Contains("it must be 0, or from 1.18e-38 to 3.4e38"));
+  }
+  for (const double scale : {1e300, 1e-300})
+    CHECK_THAT(answer(scale), Contains("it must be 0, or from 1.18e-38 to 3.4e38 in magnitude"));
+}
+
 }  // namespace
 }  // namespace rondo

@@ -48,10 +48,13 @@ transports::Blob random_values(DType type, int rank, std::size_t count) {
 
 // The power of two by which inputs of types that easily overflow are multiplied. It halves from 1
 // until it is at most the final factor, or until the sum of `size` inputs cannot overflow.
-float load_of(double factor, int size) {
-  float load = 1;
-  while (static_cast<double>(load) > factor && load * static_cast<float>(size) > 1) load /= 2;
+double load_of(double factor, int size) {
+  double load = 1;
+  while (load > factor && load * size > 1) load /= 2;
   return load;
+}
+bool overflows_early(DType type) {
+  return type == DType::f16 || type == DType::f8e4m3 || type == DType::f8e5m2;
 }
 
 }  // namespace
@@ -59,21 +62,21 @@ float load_of(double factor, int size) {
 Inputs::Inputs(DType its_type, int size, std::size_t its_count) : type(its_type), count(its_count) {
   for (int rank = 0; rank < size; ++rank) by_rank.push_back(random_values(type, rank, count));
   for (const Reduction& reduction : reductions) {
-    const kernels::ReduceFunction add = kernels::find_reduce(type, reduction.op, base::Isa::scalar);
-    const kernels::ScaledSum add_scaled = kernels::find_scaled_sum(type, base::Isa::scalar);
+    const kernels::ScaledSum add = kernels::find_scaled_sum(type, base::Isa::scalar);
     const double scale = reduction.scale.value_or(1),
                  divide = reduction.op == ReduceOp::mean ? size : 1.0;
-    const float load = add_scaled != nullptr ? load_of(scale / divide, size) : 1.0F;
-    const kernels::Finish finish{scale / static_cast<double>(load), divide};
+    const double load = overflows_early(type) ? load_of(scale / divide, size) : 1.0;
+    const kernels::Finish finish{scale / load, divide};
+    const auto factor = [&](std::size_t rank) {
+      return load * reduction.input_scale(rank).value_or(1);
+    };
     transports::Blob sum = by_rank[0];
     for (int rank = 1; rank < size; ++rank) {
       const std::byte* const pair[] = {sum.data(), by_rank[static_cast<std::size_t>(rank)].data()};
-      const float factors[] = {rank == 1 ? load : 1.0F, load};
+      const double factors[] = {rank == 1 ? factor(0) : 1.0,
+                                factor(static_cast<std::size_t>(rank))};
       const kernels::Finish last = rank + 1 == size ? finish : kernels::Finish{};
-      if (load == 1)
-        add(sum.data(), pair, 2, count, last);
-      else
-        add_scaled(sum.data(), pair, factors, count, last);
+      add(sum.data(), pair, factors, 2, count, last);
     }
     sums.push_back(std::move(sum));
   }

@@ -19,13 +19,21 @@ namespace rondo::testing {
 inline constexpr DType summed_types[] = {DType::f64, DType::f32, DType::f16, DType::bf16,
                                          DType::f8e4m3};
 
-// A kind of reduction: the sum, perhaps divided or scaled.
+// A kind of reduction: the sum, perhaps divided or scaled, perhaps with scales of the inputs.
 struct Reduction {
   ReduceOp op = ReduceOp::sum;
   std::optional<double> scale{};
+  bool scales_inputs = false;
+
+  // OpOptions::input_scale of a rank.
+  std::optional<double> input_scale(std::size_t rank) const {
+    constexpr std::optional<double> scales[] = {0.3, {}, -0.7, 1.2, 0.05};
+    return scales_inputs ? scales[rank % 5] : std::nullopt;
+  }
 };
-inline constexpr Reduction reductions[] = {
-    {ReduceOp::sum, {}}, {ReduceOp::mean, {}}, {ReduceOp::sum, 0.3}, {ReduceOp::mean, 1.7}};
+inline constexpr Reduction reductions[] = {{ReduceOp::sum, {}},       {ReduceOp::mean, {}},
+                                           {ReduceOp::sum, 0.3},      {ReduceOp::mean, 1.7},
+                                           {ReduceOp::sum, {}, true}, {ReduceOp::mean, 1.7, true}};
 inline constexpr std::size_t reduction_count = std::size(reductions);
 
 // Inputs of one type for one number of ranks. Elements are independent, so that any part of the

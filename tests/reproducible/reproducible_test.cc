@@ -108,6 +108,7 @@ class Summer {
 Work Summer::start(const Call& call, std::size_t first, std::size_t count) {
   OpOptions options;
   options.scale = reductions[call.reduction].scale;
+  options.input_scale = reductions[call.reduction].input_scale(rank_);
   options.priority = call.priority;
   const ReduceOp op = reductions[call.reduction].op;
   const Buffer in = part(call, input_, first, count), out = part(call, output_, first, count);
