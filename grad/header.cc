@@ -3,10 +3,15 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace rondo::grad {
 
 namespace {
+
+// A share below this one counts for nothing beside the others, and sums of f32 refuse it as a
+// scale.
+constexpr double least_share = static_cast<double>(std::numeric_limits<float>::min());
 
 constexpr std::size_t weights = 0, active = 1, squares = 2, hints = 3, same_weight = 4;
 constexpr std::size_t same_step = same_weight + agreement_elements;
@@ -63,7 +68,9 @@ StepPlan make_plan(const HeaderValues& sums, Averaging averaging, double weight,
   if (averaging == Averaging::mean || (averaging == Averaging::weighted && plan.same_weights)) {
     average_alike(plan, size);
   } else if (averaging == Averaging::weighted) {
-    plan.factor = plan.wire_factor = weight / sums[weights];
+    const double share = weight / sums[weights];
+    plan.wire_factor = share;
+    plan.factor = share < least_share ? 0 : share;
   } else {
     plan.wire_scale = static_cast<double>(std::bit_ceil(static_cast<unsigned>(size)));
     plan.wire_factor = 1 / plan.wire_scale;

@@ -33,7 +33,7 @@ struct StepPlan {
   bool hints = false;  // some rank has named unused parameters
   ReduceOp op = ReduceOp::sum;
   std::optional<double> scale;  // of the collective
-  double factor = 1;            // of this rank's gradients before they travel
+  double factor = 1;            // OpOptions::input_scale of the collective
   bool silent = false;          // this rank contributes zeros
   // Factors for gradients that are rounded to a wire type. They are so small that no sum overflows
   // unless the result does.

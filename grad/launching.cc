@@ -107,7 +107,10 @@ void Launcher::launch(std::size_t bucket) {
   OpOptions options =
       setup_.operation_options(std::string_view(tag, static_cast<std::size_t>(end - tag)));
   const bool wire = setup_.storage.has_wire(setup_.layout.buckets[bucket].arena);
-  if (!wire) options.scale = plan_.scale;
+  if (!wire) {
+    options.scale = plan_.scale;
+    if (plan_.factor != 1) options.input_scale = plan_.factor;  // calls without one are remembered
+  }
   const Buffer buffer = setup_.storage.travelling(setup_.layout, bucket);
   flights_[bucket].launched = Clock::now();
   Work work =
@@ -123,18 +126,12 @@ void Launcher::launch(std::size_t bucket) {
 void Launcher::contribute(std::size_t bucket) {
   const BucketRange& range = setup_.layout.buckets[bucket];
   if (setup_.storage.has_wire(range.arena)) return contribute_wire(bucket);
-  const DType type = setup_.layout.arenas[range.arena].type;
+  if (!plan_.silent && !collector_.any_unused()) return;
   std::byte* const gradients = setup_.storage.gradients(range.arena);
-  if (!plan_.silent && !collector_.any_unused())
-    return scale_values(gradients + range.offset, type, plan_.factor, range.bytes / size_of(type));
   for (const std::size_t parameter : range.parameters) {
     const GradientPiece piece = setup_.layout.piece(bucket, parameter);
-    if (piece.bytes == 0) continue;
+    if (piece.bytes == 0 || !contributes_zero(parameter)) continue;
     std::byte* const values = gradients + piece.offset;
-    if (!contributes_zero(parameter)) {
-      scale_values(values, type, plan_.factor, piece.bytes / size_of(type));
-      continue;
-    }
     if (tells_unused())
       base::copy_bytes(setup_.storage.saved(range.arena) + piece.offset, values, piece.bytes);
     std::memset(values, 0, piece.bytes);

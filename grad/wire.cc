@@ -51,18 +51,6 @@ float larger_finite(const float* values, std::size_t count, float largest) noexc
   return std::bit_cast<float>(most);
 }
 
-void scale_short(std::byte* data, DType type, double factor, std::size_t count) {
-  Tile values;
-  const auto narrow = static_cast<float>(factor);
-  for (std::size_t at = 0; at < count; at += tile) {
-    const std::size_t now = std::min(tile, count - at);
-    std::byte* const here = data + at * size_of(type);
-    convert(here, type, values.data(), DType::f32, now);
-    for (std::size_t i = 0; i < now; ++i) values[i] *= narrow;
-    convert(values.data(), DType::f32, here, type, now);
-  }
-}
-
 }  // namespace
 
 void encode_wire(const float* gradient, float* residual, double scale, void* wire, DType wire_type,
@@ -110,18 +98,6 @@ void decode_wire(const void* wire, DType wire_type, double scale, float* gradien
     convert(static_cast<const std::byte*>(wire) + at * size_of(wire_type), wire_type, values.data(),
             DType::f32, now);
     multiply(values.data(), scale, gradient + at, now);
-  }
-}
-
-void scale_values(void* data, DType type, double factor, std::size_t count) {
-  if (factor == 1) return;
-  if (type == DType::f64) {
-    double* const values = static_cast<double*>(data);
-    for (std::size_t i = 0; i < count; ++i) values[i] *= factor;
-  } else if (type == DType::f32) {
-    multiply(static_cast<const float*>(data), factor, static_cast<float*>(data), count);
-  } else {
-    scale_short(static_cast<std::byte*>(data), type, factor, count);
   }
 }
 

@@ -28,8 +28,4 @@ bool has_non_finite_f16(const void* values, std::size_t count) noexcept;
 void decode_wire(const void* wire, DType wire_type, double scale, float* gradient,
                  std::size_t count);
 
-// data[i] = data[i] * factor, for f64, f32, f16 and bf16. The product is computed in f64 for the
-// first two and in f32 for the others, and then rounded to the type.
-void scale_values(void* data, DType type, double factor, std::size_t count);
-
 }  // namespace rondo::grad

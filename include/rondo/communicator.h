@@ -101,8 +101,9 @@ class RONDO_API Attachment {
 
 // A group of ranks that call the same operations in the same order.
 //
-// Every rank must call each operation with the same count (or counts), type, op, root and scale. If
-// they differ, every rank gets Error(mismatch), which names both calls. If ranks give a call
+// Every rank must call each operation with the same count (or counts), type, op, root and scale
+// (input scales may differ). If they differ, every rank gets Error(mismatch), which names both
+// calls. If ranks give a call
 // different priorities, they wait for each other until the deadline. An operation is done on a rank
 // only when all ranks have called it.
 //

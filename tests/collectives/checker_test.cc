@@ -280,6 +280,16 @@ TEST_CASE("a value that nobody finished") {
   CHECK_THAT(problem_of(s, Collective::all_reduce), Contains("never finished"));
 }
 
+TEST_CASE("an input of another rank that nobody reduces") {
+  // Rank 1 passes rank 0's input on, and nobody would multiply it by rank 0's scale.
+  const auto s = make(1, 3,
+                      {{{.slice = 0, .to = 1}},
+                       {{.slice = 0, .from = 0, .to = 2, .round = 1}},
+                       {{.slice = 0, .from = 1, .reduce = true, .keep = true, .round = 2}}});
+  CHECK_THAT(problem_of(s, Collective::reduce),
+             Contains("rank 1 step 0") && Contains("stores another rank's input"));
+}
+
 TEST_CASE("another order of summation") {
   // Ranks 0 and 1 each sum all contributions, but not in the same order.
   const auto s = make(1, 2,

@@ -15,12 +15,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size != 0 && data[size - 1] % 2 == 0) {
     rondo::engine::Frame frame;
     frame.number = size;
+    frame.signature.operation = rondo::Collective::all_reduce;
+    frame.signature.type = rondo::DType::f32;
     const rondo::transports::HeaderBytes right = rondo::engine::encode(frame);
-    std::copy_n(right.begin(), 4, bytes.begin());
+    // Half of these are sums of f32, which may carry a scale of the input.
+    std::copy_n(right.begin(), data[0] % 2 == 0 ? 4 : 7, bytes.begin());
     rondo::engine::seal(bytes);
   }
   if (const auto frame = rondo::engine::decode(bytes)) {
     if (rondo::engine::encode(*frame) != bytes) std::abort();
+    if (frame->input_scale != 1 &&
+        !(rondo::schedules::sums_floats(frame->signature) &&
+          rondo::schedules::is_input_scale(frame->signature.type, frame->input_scale)))
+      std::abort();
     if (rondo::schedules::describe_call(frame->signature, frame->number, rondo::Priority::bulk)
             .empty())
       std::abort();

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,15 @@ struct Shape {
   Collective operation;
   std::size_t count;
   Priority priority = Priority::bulk;
+  std::optional<double> input_scale{};
 };
 
 constexpr Shape shapes[] = {
     {Collective::all_reduce, 1},
     {Collective::all_reduce, 1000, Priority::urgent},
     {Collective::all_reduce, 300'000},
+    {Collective::all_reduce, 10, Priority::bulk, 0.5},
+    {Collective::all_reduce, 300'000, Priority::bulk, 0.5},
     {Collective::reduce_scatter, 20'000},
     {Collective::all_gather, 20'000},
     {Collective::broadcast, 100'000},
@@ -55,6 +59,7 @@ class Caller {
   Work start(const Shape& shape) {
     OpOptions options;
     options.priority = shape.priority;
+    options.input_scale = shape.input_scale;
     const Buffer in = buffer(in_, shape.count), out = buffer(out_, shape.count);
     switch (shape.operation) {
       case Collective::all_reduce:

@@ -154,15 +154,17 @@ class ScalingCaller {
              std::size_t first, std::size_t count) const {
     const double divisor = c.op == ReduceOp::mean ? static_cast<double>(size_) : 1;
     const std::vector<double> results = decoded(out, c.type, count);
+    std::vector<std::vector<double>> inputs;
+    for (std::size_t r = 0; r < size_; ++r)
+      inputs.push_back(
+          decoded(values.inputs(r, first + count, c.type).data(), c.type, first + count));
     for (std::size_t i = 0; i < count; ++i) {
       double sum = 0, size = 0;
       for (std::size_t r = 0; r < size_; ++r) {
         double factor = c.scaled ? values.factor(r).value_or(1) : 1;
         if (c.type != DType::f64) factor = static_cast<double>(static_cast<float>(factor));
-        const double input =
-            decoded(encoded({values.input(r, first + i)}, c.type).data(), c.type, 1)[0];
-        sum += factor * input;
-        size += std::abs(factor * input);
+        sum += factor * inputs[r][first + i];
+        size += std::abs(factor * inputs[r][first + i]);
       }
       const double wanted = decoded(encoded({sum / divisor}, c.type).data(), c.type, 1)[0];
       expect(std::abs(results[i] - wanted) <= (c.exact ? 0 : error(c.type) * size / divisor), [&] {

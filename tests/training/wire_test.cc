@@ -87,30 +87,5 @@ TEST_CASE("values that are not finite leave no residual behind") {
   CHECK(values[5] + residual[5] == 1.001f);
 }
 
-TEST_CASE("scale_values rounds once") {
-  const double factor = GENERATE(1.0, 0.5, 1.0 / 3, 1e-3);
-  for (const std::size_t count : counts) {
-    const std::vector<float> values = gradients(count, 5);
-    std::vector<float> scaled = values, expected(count);
-    grad::scale_values(scaled.data(), DType::f32, factor, count);
-    for (std::size_t i = 0; i < count; ++i)
-      expected[i] = static_cast<float>(static_cast<double>(values[i]) * factor);
-    CHECK(scaled == expected);
-    std::vector<double> wide(values.begin(), values.end()), wide_expected = wide;
-    grad::scale_values(wide.data(), DType::f64, factor, count);
-    for (double& value : wide_expected) value *= factor;
-    CHECK(wide == wide_expected);
-    for (const DType type : {DType::f16, DType::bf16}) {
-      std::vector<std::uint16_t> codes(count), codes_expected(count);
-      convert(values.data(), DType::f32, codes.data(), type, count);
-      std::vector<float> products = decoded(codes, type);
-      for (float& value : products) value *= static_cast<float>(factor);
-      convert(products.data(), DType::f32, codes_expected.data(), type, count);
-      grad::scale_values(codes.data(), type, factor, count);
-      CHECK(codes == codes_expected);
-    }
-  }
-}
-
 }  // namespace
 }  // namespace rondo::testing
