@@ -281,13 +281,15 @@ TEST_CASE("a value that nobody finished") {
 }
 
 TEST_CASE("an input of another rank that nobody reduces") {
-  // Rank 1 passes rank 0's input on, and nobody would multiply it by rank 0's scale.
+  // Rank 2 passes rank 1's input on, and nobody would multiply it by rank 1's scale.
   const auto s = make(1, 3,
-                      {{{.slice = 0, .to = 1}},
-                       {{.slice = 0, .from = 0, .to = 2, .round = 1}},
-                       {{.slice = 0, .from = 1, .reduce = true, .keep = true, .round = 2}}});
-  CHECK_THAT(problem_of(s, Collective::reduce),
-             Contains("rank 1 step 0") && Contains("stores another rank's input"));
+                      {{{.slice = 0, .from = 2, .to = 1, .reduce = true, .keep = true, .round = 2},
+                        {.slice = 0, .to = 2, .round = 2}},
+                       {{.slice = 0, .to = 2}, {.slice = 0, .from = 0, .keep = true, .round = 3}},
+                       {{.slice = 0, .from = 1, .to = 0, .round = 1},
+                        {.slice = 0, .from = 0, .keep = true, .round = 3}}});
+  CHECK_THAT(problem_of(s, Collective::all_reduce),
+             Contains("rank 2 step 0") && Contains("stores another rank's input"));
 }
 
 TEST_CASE("another order of summation") {
