@@ -289,6 +289,16 @@ TEST_CASE("input scale: calls in flight each have their own") {
     for (std::size_t call = 0; call < calls; ++call)
       expect(out[call] == factor(call, 0) + factor(call, 1) + factor(call, 2),
              "call " + std::to_string(call));
+    // Two calls on the same memory: the second one begins when the first has ended.
+    double value = 1;
+    for (std::size_t call = 1; call <= 2; ++call) {
+      OpOptions options;
+      options.input_scale = factor(call, rank);
+      const Buffer buffer{&value, 1, DType::f64};
+      works[call] = c.all_reduce(buffer, buffer, ReduceOp::sum, options);
+    }
+    for (std::size_t call = 1; call <= 2; ++call) works[call].wait();
+    expect(value == (1 + 2 + 3) * (2 + 3 + 0), std::to_string(value));
   }));
 }
 
