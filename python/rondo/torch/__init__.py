@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rondo in PyTorch.
+
+    torch.distributed.init_process_group("rondo")
+
+needs no import of this module: torch finds the backend by its name.
+"""
+
+from __future__ import annotations
+
+import atexit
+
+import torch.distributed as dist
+
+from rondo.torch import _c
+
+__all__ = ["register"]
+
+
+def _create(opts, pg_options):
+    if pg_options is not None:
+        raise TypeError(
+            f"the backend rondo takes no pg_options and got {type(pg_options).__name__}: set "
+            "RONDO_* variables instead (docs/environment.md)"
+        )
+    return _c.create(
+        opts.store,
+        opts.group_rank,
+        opts.group_size,
+        opts.timeout,
+        opts.group_id,
+        opts.global_ranks_in_group,
+    )
+
+
+def register() -> None:
+    """Registers the backend "rondo" for CPU tensors. Again: does nothing."""
+    if "rondo" not in dist.Backend.backend_list:
+        dist.Backend.register_backend("rondo", _create, extended_api=True, devices=["cpu"])
+
+
+# A rank that ends without destroy_process_group() leaves in order, too.
+atexit.register(_c.shutdown_all)

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Rondo as a backend of torch.distributed.
+//
+// A call takes one of three ways:
+//   lean    blocking, nobody profiles: on the caller's thread, without a Work
+//   inline  blocking under the profiler: the same inside a Work, from which events come
+//   async   the operations start; the Work completes also when nobody waits for it
+//
+// Threads: thread-safe. torch starts operations on one thread at a time, which differs on devices.
+// Failures: DistBackendError with Rondo's message; ValueError for arguments that cannot be.
+#pragma once
+
+#include <ATen/record_function.h>
+#include <rondo/communicator.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "element.h"
+#include "flat.h"
+#include "pending_work.h"
+#include "session.h"
+
+namespace rondo::torch_backend {
+
+class Backend final : public c10d::Backend {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+  struct Options final : c10d::Backend::Options {
+    explicit Options(Milliseconds time) : c10d::Backend::Options("rondo", time) {}
+    c10::intrusive_ptr<c10d::Backend::Options> clone() const override {
+      return c10::make_intrusive<Options>(*this);
+    }
+  };
+
+  // Joins the other ranks of the group over the store. global_ranks: empty for the default group.
+  static c10::intrusive_ptr<c10d::Backend> create(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                                  int size, Milliseconds timeout,
+                                                  const std::string& group,
+                                                  const std::vector<std::int64_t>& global_ranks);
+
+  Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout,
+          std::shared_ptr<Session> session);
+  ~Backend() override { session_->close(); }
+
+  const std::string getBackendName() const override { return "rondo"; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& opts) override;
+  void setTimeout(Milliseconds timeout) override { options_->timeout = timeout; }
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void setSequenceNumberForGroup() override {}
+  void enableCollectivesTiming() override {}
+  bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  void shutdown() override { session_->close(); }
+  void abort() override {
+    session_->abort("the process group was aborted");
+    session_->close();
+  }
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& opts) override;
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& opts) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& opts) override;
+  WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input,
+                            const c10d::AllgatherOptions& opts) override;
+  WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& opts) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& opts) override;
+  WorkPtr gather_single(at::Tensor& output, at::Tensor& input,
+                        const c10d::GatherOptions& opts) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& opts) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
+                                const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& opts) override;
+  WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input,
+                            std::vector<std::int64_t>& output_splits,
+                            std::vector<std::int64_t>& input_splits,
+                            const c10d::AllToAllOptions& opts) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+  WorkPtr send(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recv(Tensors& tensors, int peer, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+  void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+
+ private:
+  // How a call is made, whatever it does.
+  struct Call {
+    c10d::OpType type;
+    const char* title;
+    Milliseconds timeout;
+    bool async = true;
+    Tensors inputs, outputs;  // as torch knows them
+  };
+
+  // start(communicator, options, parts) starts operations and adds them to parts. after() comes
+  // when they have succeeded. It keeps the tensors whose memory they use.
+  template <class Start, class After>
+  WorkPtr run(const Call& call, const Start& start, After after);
+  WorkPtr gather_all(Tensors& outputs, Tensors& inputs, c10d::OpType type,
+                     const c10d::AllgatherOptions& opts);
+  WorkPtr scatter_sums(Tensors& outputs, Tensors& inputs, c10d::OpType type,
+                       const c10d::ReduceScatterOptions& opts);
+  OpOptions options_of(const Call& call) const;
+  void check_root(std::int64_t root) const;
+  void remember(const c10::intrusive_ptr<PendingWork>& work);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+  const std::shared_ptr<Session> session_;
+  std::atomic<std::uint64_t> sequence_{0};
+  std::uint64_t monitored_ = 0;  // barriers so far
+
+  std::mutex mutex_;
+  std::deque<c10::weak_intrusive_ptr<PendingWork>> collectives_;  // some may have ended
+  bool coalescing_ = false;
+  std::vector<WorkPtr> coalesced_;
+};
+
+}  // namespace rondo::torch_backend

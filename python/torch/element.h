@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// torch's types and reductions in Rondo's terms.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <rondo/types.h>
+
+#include <optional>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace rondo::torch_backend {
+
+// The type in which tensors move. Types that Rondo cannot reduce move as integers of their width.
+inline DType moved_type(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kDouble:
+      return DType::f64;
+    case at::kFloat:
+      return DType::f32;
+    case at::kHalf:
+      return DType::f16;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kFloat8_e4m3fn:
+      return DType::f8e4m3;
+    case at::kFloat8_e5m2:
+      return DType::f8e5m2;
+    case at::kLong:
+      return DType::i64;
+    case at::kUInt64:
+      return DType::u64;
+    case at::kInt:
+      return DType::i32;
+    case at::kUInt32:
+      return DType::u32;
+    case at::kChar:
+      return DType::i8;
+    case at::kByte:
+      return DType::u8;
+    default:
+      break;
+  }
+  switch (tensor.element_size()) {
+    case 2:
+      return DType::u16;
+    case 4:
+      return DType::u32;
+    case 8:
+    case 16:
+      return DType::u64;
+    default:
+      return DType::u8;
+  }
+}
+
+// All elements of a contiguous tensor.
+inline Buffer whole(const at::Tensor& tensor) {
+  const DType type = moved_type(tensor);
+  return {tensor.data_ptr(), tensor.nbytes() / size_of(type), type};
+}
+
+struct Reduction {
+  ReduceOp op = ReduceOp::sum;
+  DType type = DType::u8;
+  std::optional<double> factor;  // of this rank's input
+};
+
+// Throws ValueError or TypeError for what cannot be.
+inline Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  using Torch = c10d::ReduceOp;
+  const at::ScalarType scalar = tensor.scalar_type();
+  const bool logical = scalar == at::kBool;
+  const bool floating = at::isFloatingType(scalar);
+  Reduction result;
+  result.type = moved_type(tensor);
+  const auto refuse = [&](const char* what) {
+    TORCH_CHECK_VALUE(false, "rondo: ", what, " of ", c10::toString(scalar),
+                      " is not possible: use a type that has it, such as float32");
+  };
+  const bool known = logical || floating || scalar == at::kLong || scalar == at::kInt ||
+                     scalar == at::kChar || scalar == at::kByte || scalar == at::kUInt64 ||
+                     scalar == at::kUInt32;
+  if (!known) refuse("a reduction");
+  switch (op.op_) {
+    case Torch::SUM:  // of truth values: or
+      result.op = logical ? ReduceOp::max : ReduceOp::sum;
+      break;
+    case Torch::AVG:
+      if (!floating) refuse("an average");
+      result.op = ReduceOp::mean;
+      break;
+    case Torch::PRODUCT:
+      result.op = logical ? ReduceOp::min : ReduceOp::product;
+      break;
+    case Torch::MIN:
+      result.op = ReduceOp::min;
+      break;
+    case Torch::MAX:
+      result.op = ReduceOp::max;
+      break;
+    case Torch::BAND:
+      if (floating) refuse("ReduceOp.BAND");
+      result.op = ReduceOp::bit_and;
+      break;
+    case Torch::BOR:
+      if (floating) refuse("ReduceOp.BOR");
+      result.op = ReduceOp::bit_or;
+      break;
+    case Torch::BXOR:
+      if (floating) refuse("ReduceOp.BXOR");
+      result.op = ReduceOp::bit_xor;
+      break;
+    case Torch::PREMUL_SUM: {
+      if (!floating) refuse("ReduceOp.PREMUL_SUM");
+      const auto* const extra =
+          dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+      TORCH_CHECK_VALUE(extra != nullptr, "rondo: ReduceOp.PREMUL_SUM has no factor");
+      result.factor = extra->tensor_factor.defined() ? extra->tensor_factor.item<double>()
+                                                     : extra->double_factor;
+      break;
+    }
+    default:
+      refuse("this reduction");
+  }
+  return result;
+}
+
+}  // namespace rondo::torch_backend
