@@ -15,6 +15,8 @@ namespace rondo {
 using bn::Exchange;
 using bn::Layer;
 using bn::Pass;
+using bn::PassRecord;
+using bn::Source;
 
 class SyncBatchNorm::State final : public Layer {
  public:
@@ -23,6 +25,7 @@ class SyncBatchNorm::State final : public Layer {
   static std::span<Layer* const> of(std::span<SyncBatchNorm* const> layers) {
     if (layers.empty() || layers.front() == nullptr)
       throw Error(Errc::invalid_argument, "batch norm: no layers");
+    layers.front()->state_->check_alive();
     std::vector<Layer*>& list = layers.front()->state_->shared().list;
     list.clear();
     for (SyncBatchNorm* layer : layers) {
@@ -51,11 +54,13 @@ void check_list(std::span<Layer* const> layers, std::initializer_list<std::size_
       throw Error(Errc::invalid_argument,
                   fmt::format("batch norm: there are {} layers, but activations for {}",
                               layers.size(), size));
-  for (const Layer* layer : layers)
+  for (const Layer* layer : layers) {
+    layer->check_alive();
     if (&layer->communicator() != &layers.front()->communicator())
       refuse(*layer,
              fmt::format("its communicator is not that of {}: layers of one call must share one",
                          layers.front()->title()));
+  }
 }
 
 void check_free(std::span<Layer* const> layers, Pass pass) {
@@ -95,8 +100,12 @@ void begin_backward_of(std::span<Layer* const> layers, std::span<const Activatio
                        std::span<const Activations> dys) {
   check_list(layers, {xs.size(), dys.size()});
   check_free(layers, Pass::backward);
-  for (std::size_t i = 0; i < layers.size(); ++i) layers[i]->check_backward(xs[i], dys[i]);
-  for (std::size_t i = 0; i < layers.size(); ++i) layers[i]->begin_backward(xs[i], dys[i]);
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    layers[i]->check_backward(layers[i]->last(), xs[i], dys[i]);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i]->begin_backward(layers[i]->last(), xs[i], dys[i]);
+    layers[i]->forget_last();
+  }
   layers.front()->own_exchange().start(layers, Pass::backward);
 }
 
@@ -110,8 +119,33 @@ void end_of(std::span<Layer* const> layers, std::span<const Activations> outs, P
     if (pass == Pass::forward)
       layers[i]->end_forward(outs[i]);
     else
-      layers[i]->end_backward(outs[i]);
+      layers[i]->end_backward(outs[i], layers[i]->gradients());
   }
+}
+
+// The backward pass of one pass object. dx: null if it is not wanted.
+void backward_of(Layer& layer, const BatchNormPass& object, const Activations& x,
+                 const Activations& dy, const Activations* dx,
+                 const BatchNormGradients& gradients) {
+  const std::array<Layer*, 1> list{&layer};
+  layer.check_alive();
+  check_free(list, Pass::backward);
+  const PassRecord& pass = layer.record_of(object);
+  layer.check_backward(pass, x, dy);
+  if (dx != nullptr) {
+    layer.check_output(x, *dx, "dx");
+    layer.check_output(dy, *dx, "dx");
+  }
+  layer.check_gradients(gradients);
+  if (dx == nullptr || pass.source != Source::all_ranks) {
+    layer.backward_alone(pass, x, dy, dx, gradients);
+    return;
+  }
+  layer.begin_backward(pass, x, dy);
+  layer.own_exchange().start(list, Pass::backward);
+  layer.own_exchange().finish();
+  layer.shared().note_training();
+  layer.end_backward(*dx, gradients);
 }
 
 }  // namespace
@@ -135,10 +169,19 @@ Buffer SyncBatchNorm::beta() noexcept {
   return state_->beta();
 }
 Buffer SyncBatchNorm::gamma_gradient() noexcept {
-  return state_->gamma_gradient();
+  return state_->gradients().gamma;
 }
 Buffer SyncBatchNorm::beta_gradient() noexcept {
-  return state_->beta_gradient();
+  return state_->gradients().beta;
+}
+void SyncBatchNorm::bind_parameters(Buffer gamma, Buffer beta) {
+  state_->bind_parameters(gamma, beta);
+}
+void SyncBatchNorm::bind_statistics(Buffer running_mean, Buffer running_variance) {
+  state_->bind_statistics(running_mean, running_variance);
+}
+void SyncBatchNorm::set_momentum(std::optional<double> momentum) {
+  state_->set_momentum(momentum);
 }
 void SyncBatchNorm::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
   state_->bind_gradients(gamma_gradient, beta_gradient);
@@ -217,7 +260,25 @@ void SyncBatchNorm::end_backward(const Activations& dx) {
   end_of(std::array<Layer*, 1>{state_.get()}, std::span(&dx, 1), Pass::backward);
 }
 void SyncBatchNorm::evaluate(const Activations& x, const Activations& y) const {
+  state_->check_alive();
   state_->evaluate(x, y);
+}
+
+BatchNormPass SyncBatchNorm::take_pass() {
+  return state_->take_pass();
+}
+BatchNormPass SyncBatchNorm::evaluate_pass(const Activations& x, const Activations& y) {
+  state_->check_alive();
+  return state_->evaluate_pass(x, y);
+}
+void SyncBatchNorm::backward(const BatchNormPass& pass, const Activations& x, const Activations& dy,
+                             const Activations& dx, const BatchNormGradients& gradients) {
+  backward_of(*state_, pass, x, dy, &dx, gradients);
+}
+void SyncBatchNorm::backward_parameters(const BatchNormPass& pass, const Activations& x,
+                                        const Activations& dy,
+                                        const BatchNormGradients& gradients) {
+  backward_of(*state_, pass, x, dy, nullptr, gradients);
 }
 
 void SyncBatchNorm::begin_forward(std::span<SyncBatchNorm* const> layers,

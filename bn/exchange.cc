@@ -142,8 +142,8 @@ std::string Exchange::position(std::size_t index, bool history) const {
   if (history)
     text +=
         fmt::format(" with statistics {:08x} of the steps before", layer.history() & 0xffffffffu);
-  const std::string evaluations = layer.shared().evaluations();
-  return evaluations.empty() ? text : text + " (" + evaluations + ")";
+  const std::string local_calls = layer.shared().local_calls();
+  return local_calls.empty() ? text : text + " (" + local_calls + ")";
 }
 
 bool Exchange::deliver() {

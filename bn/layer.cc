@@ -4,25 +4,26 @@
 #include <fmt/format.h>
 
 #include <rondo/error.h>
-#include <bit>
 #include <cmath>
 #include <utility>
 
 #include "base/mix.h"
-#include "bn/fingerprint.h"
 #include "bn/settings.h"
+#include "bn/values.h"
 
 namespace rondo::bn {
 
 namespace {
 
-void fill(const Buffer& buffer, double value) noexcept {
-  for (std::size_t i = 0; i < buffer.count; ++i) {
-    if (buffer.type == DType::f64)
-      static_cast<double*>(buffer.data)[i] = value;
-    else
-      static_cast<float*>(buffer.data)[i] = static_cast<float>(value);
-  }
+void fill(const Buffer& buffer, double value) {
+  const std::vector<double> values(buffer.count, value);
+  write_values(values, buffer);
+}
+
+std::string momentum_problem(std::optional<double> momentum) {
+  if (!momentum || (*momentum >= 0 && *momentum <= 1)) return {};
+  return fmt::format("momentum is {}; it must be 0 to 1, or no value for the cumulative average",
+                     *momentum);
 }
 
 std::size_t checked_channels(std::size_t channels) {
@@ -38,22 +39,19 @@ int checked_threads(const BatchNormOptions& options, const Shared& shared) {
 
 void check_options(const BatchNormOptions& options) {
   std::string problem;
-  if (options.type != DType::f64 && options.type != DType::f32 && options.type != DType::f16 &&
-      options.type != DType::bf16)
+  if (!is_float_of_layer(options.type))
     problem =
         fmt::format("type is {}; activations must be f64, f32, f16 or bf16", name_of(options.type));
   else if (options.layout != TensorLayout::nchw && options.layout != TensorLayout::nhwc)
     problem = "layout is neither nchw nor nhwc";
   else if (!(options.epsilon >= 0 && std::isfinite(options.epsilon)))
     problem = fmt::format("epsilon is {}; it must be finite and not negative", options.epsilon);
-  else if (options.momentum && !(*options.momentum >= 0 && *options.momentum <= 1))
-    problem =
-        fmt::format("momentum is {}; it must be 0 to 1, or no value for the cumulative average",
-                    *options.momentum);
   else if (options.threads < 0 || options.threads > 1024)
     problem = fmt::format("threads is {}; it must be 0 to 1024", options.threads);
   else if (options.deadline.count() < 0)
     problem = "the deadline is negative";
+  else
+    problem = momentum_problem(options.momentum);
   if (!problem.empty())
     throw Error(Errc::invalid_argument,
                 fmt::format("batch norm layer '{}': {}", options.name, problem));
@@ -64,81 +62,148 @@ BatchNormOptions checked(BatchNormOptions options) {
   return options;
 }
 
+std::string title_of(const std::string& name, std::size_t number) {
+  if (name.empty()) return fmt::format("unnamed layer {}", number);
+  if (number == 1) return fmt::format("layer {}", name);
+  const char* const suffix = number == 2 ? "nd" : number == 3 ? "rd" : "th";
+  return fmt::format("layer {} ({}{} of this name)", name, number, suffix);
+}
+
+// The layer's own arrays.
+enum Array : std::size_t {
+  gamma_at,
+  beta_at,
+  gamma_gradient_at,
+  beta_gradient_at,
+  running_mean_at,
+  running_variance_at,
+  array_count
+};
+
 }  // namespace
 
 Layer::Layer(Communicator& communicator, std::size_t channels, BatchNormOptions options)
     : communicator_(&communicator),
+      rank_(communicator.rank()),
       channels_(checked_channels(channels)),
       options_(checked(std::move(options))),
       parameter_type_(options_.type == DType::f64 ? DType::f64 : DType::f32),
       shared_(&Shared::of(communicator)),
-      name_(shared_->names(), options_.name),
-      name_hash_(
-          base::mix_hash(base::mix_hash(base::hash_text(options_.name), name_.number()), channels)),
+      name_(std::in_place, shared_->names(), options_.name),
+      name_hash_(base::mix_hash(base::mix_hash(base::hash_text(options_.name), name_->number()),
+                                channels)),
       identity_(base::mix_hash(name_hash_, hash_of_settings(options_))),
+      records_(std::make_shared<PassPool>(title_of(options_.name, name_->number() + 1), channels)),
       passes_(shared_->pool(), checked_threads(options_, *shared_), options_.type, options_.layout,
               channels),
-      parameters_(array_count * channels * size_of(parameter_type_)),
+      arrays_(array_count * channels * size_of(parameter_type_)),
       lines_(5 * channels * size_of(parameter_type_)),
-      gamma_gradient_(affine(gamma_gradient_at)),
-      beta_gradient_(affine(beta_gradient_at)),
+      gamma_(own_array(gamma_at, has_gamma())),
+      beta_(own_array(beta_at, has_beta())),
+      running_mean_(own_array(running_mean_at, true)),
+      running_variance_(own_array(running_variance_at, true)),
+      gradients_{own_array(gamma_gradient_at, has_gamma()), own_array(beta_gradient_at, has_beta()),
+                 true},
       local_(channels),
       evaluated_(channels),
       global_(channels),
       variance_(channels),
       local_sums_(2 * channels),
-      global_sums_(2 * channels) {
-  fill(gamma(), 1);
-  fill(running_variance(), 1);
+      global_sums_(2 * channels),
+      beta_values_(channels),
+      values_(2 * channels),
+      last_(records_->take()),
+      evaluation_(channels) {
+  fill(gamma_, 1);
+  fill(running_variance_, 1);
+  shared_->join(*this);
 }
 
 Layer::~Layer() {
   if (under_way_ != nullptr) under_way_->dissolve();
+  if (shared_ != nullptr) shared_->leave(*this);
+  records_->close();
+}
+
+void Layer::orphan() noexcept {
+  name_.reset();
+  shared_ = nullptr;
+  communicator_ = nullptr;
 }
 
 std::string Layer::who() const {
-  return fmt::format("rank {}: batch norm {}", communicator_->rank(), title());
+  return fmt::format("rank {}: batch norm {}", rank_, title());
 }
 
-std::string Layer::title() const {
-  const std::size_t number = name_.number() + 1;
-  if (options_.name.empty()) return fmt::format("unnamed layer {}", number);
-  if (number == 1) return fmt::format("layer {}", options_.name);
-  const char* const suffix = number == 2 ? "nd" : number == 3 ? "rd" : "th";
-  return fmt::format("layer {} ({}{} of this name)", options_.name, number, suffix);
+void Layer::set_momentum(std::optional<double> momentum) {
+  if (const std::string problem = momentum_problem(momentum); !problem.empty())
+    throw Error(Errc::invalid_argument, fmt::format("{}: {}", who(), problem));
+  options_.momentum = momentum;
+  identity_ = base::mix_hash(name_hash_, hash_of_settings(options_));
 }
 
-Buffer Layer::parameter(Array which) const noexcept {
-  char* const first = static_cast<char*>(parameters_.data());
+Buffer Layer::own_array(std::size_t which, bool exists) const noexcept {
+  char* const first = static_cast<char*>(arrays_.data());
+  if (!exists) return {nullptr, 0, parameter_type_};
   return {first + which * channels_ * size_of(parameter_type_), channels_, parameter_type_};
 }
 
-Buffer Layer::affine(Array which) const noexcept {
-  return options_.affine ? parameter(which) : Buffer{nullptr, 0, parameter_type_};
+void Layer::bind_parameters(Buffer gamma, Buffer beta) {
+  check_bound("gamma", gamma, has_gamma());
+  check_bound("beta", beta, has_beta());
+  gamma_ = gamma;
+  beta_ = beta;
+}
+
+void Layer::bind_statistics(Buffer mean, Buffer variance) {
+  check_bound("the running mean", mean, true);
+  check_bound("the running variance", variance, true);
+  running_mean_ = mean;
+  running_variance_ = variance;
 }
 
 void Layer::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
-  const std::size_t count = options_.affine ? channels_ : 0;
-  for (const Buffer& buffer : {gamma_gradient, beta_gradient})
-    if (buffer.count != count ||
-        (count > 0 && (buffer.type != parameter_type_ || buffer.data == nullptr)) ||
-        buffer.device >= 0)
-      throw Error(Errc::invalid_argument,
-                  fmt::format("{}: gradients must be {} {} in host memory, not {} {}", who(), count,
-                              name_of(parameter_type_), buffer.count, name_of(buffer.type)));
-  gamma_gradient_ = gamma_gradient;
-  beta_gradient_ = beta_gradient;
+  check_bound("the gradient of gamma", gamma_gradient, has_gamma());
+  check_bound("the gradient of beta", beta_gradient, has_beta());
+  gradients_ = {gamma_gradient, beta_gradient, true};
 }
 
-std::uint64_t Layer::history() const noexcept {
-  return hash_of(global_.point);
+PassRecord& Layer::last() const {
+  if (last_ == nullptr || !last_->ready)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: backward without a forward pass in training before it{}", who(),
+                            last_ == nullptr ? ": take_pass() took that" : ""));
+  return *last_;
+}
+
+BatchNormPass Layer::take_pass() {
+  if (last_ == nullptr || !last_->ready)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: take_pass without a forward pass before it that has ended and "
+                            "waits for backward",
+                            who()));
+  return BatchNormPass(records_, std::move(last_));
+}
+
+const PassRecord& Layer::record_of(const BatchNormPass& pass) const {
+  if (!pass)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: the pass is empty; take it from a forward pass, once, and do not "
+                            "use it after it was moved",
+                            who()));
+  if (pass.pool() != records_.get())
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("{}: the pass belongs to another layer, {}{}", who(), pass.pool()->title(),
+                    pass.pool()->closed() ? ", which has been destroyed" : ""));
+  return *pass.record();
 }
 
 std::span<const double> Layer::beta_gradient_sum() const noexcept {
-  return std::span(global_sums_).first(options_.affine ? channels_ : 0);
+  return std::span(global_sums_).first(has_beta() ? channels_ : 0);
 }
 std::span<const double> Layer::gamma_gradient_sum() const noexcept {
-  return std::span(global_sums_).last(options_.affine ? channels_ : 0);
+  return std::span(global_sums_).last(has_gamma() ? channels_ : 0);
 }
 
 }  // namespace rondo::bn

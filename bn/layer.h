@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,24 +14,33 @@
 #include "bn/exchange.h"
 #include "bn/lines.h"
 #include "bn/merge.h"
+#include "bn/pass_record.h"
 #include "bn/passes.h"
 #include "bn/shared.h"
 
 namespace rondo::bn {
 
 // One layer on one rank: its parameters and statistics, and the computation before and after a
-// collective. The collective itself, of one or several layers, is an Exchange. Thread-bound,
-// without locks. A failed collective leaves the layer in no pass.
+// collective. The collective itself, of one or several layers, is an Exchange. What backward needs
+// of a forward pass is a PassRecord. Thread-bound, without locks, except that any thread may give
+// records back. A failed collective leaves the layer in no pass. A layer may outlive its
+// communicator: see check_alive.
 class Layer {
  public:
   Layer(Communicator& communicator, std::size_t channels, BatchNormOptions options);
   ~Layer();
 
+  // Throws Error if the communicator has been destroyed. Everything below needs it, except what is
+  // noexcept, title() and who().
+  void check_alive() const;
+  void orphan() noexcept;  // the communicator ends
+
   Communicator& communicator() const noexcept { return *communicator_; }
   std::size_t channels() const noexcept { return channels_; }
   const BatchNormOptions& options() const noexcept { return options_; }
+  void set_momentum(std::optional<double> momentum);
   // "layer bn3"; "layer bn3 (2nd of this name)"; "unnamed layer 1"
-  std::string title() const;
+  const std::string& title() const noexcept { return records_->title(); }
   // "rank 2: batch norm layer bn3", for errors of this rank alone
   std::string who() const;
   Shared& shared() const noexcept { return *shared_; }
@@ -39,43 +49,61 @@ class Layer {
   Exchange& own_exchange() noexcept { return own_; }
   Exchange* exchange() const noexcept { return under_way_; }
   void enter(Exchange* exchange) noexcept { under_way_ = exchange; }
-  std::uint64_t step() const noexcept { return steps_; }
 
-  // A forward pass: begin, put and take for each collective, end.
+  // A forward pass: begin, put and take for each collective, end. Then last() is its record, which
+  // take_pass() takes away.
   void begin_forward(const Activations& x);
   void put_forward(std::span<double> sums) const noexcept;
   bool take_forward(std::span<const double> sums, double count) noexcept;  // false: once more
   void end_forward(const Activations& y);
-  // A backward pass likewise.
-  void begin_backward(const Activations& x, const Activations& dy);
+  BatchNormPass take_pass();
+  // A backward pass likewise. The record stays as it is until its end.
+  void begin_backward(const PassRecord& pass, const Activations& x, const Activations& dy);
   void put_backward(std::span<double> sums) const noexcept;
   void take_backward(std::span<const double> sums) noexcept;
-  void end_backward(const Activations& dx);
+  void end_backward(const Activations& dx, const BatchNormGradients& gradients);
+  // The same without a collective: without dx (null), or where statistics are not of all ranks.
+  void backward_alone(const PassRecord& pass, const Activations& x, const Activations& dy,
+                      const Activations* dx, const BatchNormGradients& gradients);
   void evaluate(const Activations& x, const Activations& y);
+  BatchNormPass evaluate_pass(const Activations& x, const Activations& y);
+
+  // The record of the last forward pass, until its backward pass begins. Throws Error if there is
+  // none.
+  PassRecord& last() const;
+  void forget_last() noexcept { last_->ready = false; }
+  // The record of a pass. Throws Error if it is empty or of another layer.
+  const PassRecord& record_of(const BatchNormPass& pass) const;
 
   // Throw what begin would throw for wrong arguments, before anything has changed.
   void check_input(const Activations& x, const char* what) const;
-  void check_backward(const Activations& x, const Activations& dy) const;
+  void check_backward(const PassRecord& pass, const Activations& x, const Activations& dy) const;
   void check_output(const Activations& in, const Activations& out, const char* what) const;
   void check_output(const Activations& out, Pass pass) const;  // of the pass under way
+  void check_gradients(const BatchNormGradients& gradients) const;
 
-  // Elements of a channel on this rank in the pass under way.
-  double local_count() const noexcept { return local_.count; }
-  // A hash of what must be the same on all ranks, so that the next sums are about the same point.
-  std::uint64_t history() const noexcept;
+  // Of the pass under way: the number of its forward pass, the elements of a channel on this rank,
+  // and a hash of what must be the same on all ranks. Forward that is the point of the sums,
+  // backward the point that the forward pass left.
+  std::uint64_t step() const noexcept { return current_->step; }
+  double local_count() const noexcept {
+    return static_cast<double>(current_->samples * current_->spatial);
+  }
+  std::uint64_t history() const noexcept { return current_->history; }
   Buffer point() noexcept { return {global_.point.data(), channels_, DType::f64}; }
   // Hashes that show whether this is the same layer on all ranks: of name, number and channels;
   // identity() also covers the options.
   std::uint64_t name_hash() const noexcept { return name_hash_; }
   std::uint64_t identity() const noexcept { return identity_; }
 
-  Buffer gamma() noexcept { return affine(gamma_at); }
-  Buffer beta() noexcept { return affine(beta_at); }
-  Buffer gamma_gradient() noexcept { return gamma_gradient_; }
-  Buffer beta_gradient() noexcept { return beta_gradient_; }
+  Buffer gamma() const noexcept { return gamma_; }
+  Buffer beta() const noexcept { return beta_; }
+  BatchNormGradients gradients() const noexcept { return gradients_; }
+  Buffer running_mean() const noexcept { return running_mean_; }
+  Buffer running_variance() const noexcept { return running_variance_; }
+  void bind_parameters(Buffer gamma, Buffer beta);
+  void bind_statistics(Buffer mean, Buffer variance);
   void bind_gradients(Buffer gamma_gradient, Buffer beta_gradient);
-  Buffer running_mean() noexcept { return parameter(running_mean_at); }
-  Buffer running_variance() noexcept { return parameter(running_variance_at); }
   std::uint64_t batches = 0;
   std::span<const double> gamma_gradient_sum() const noexcept;
   std::span<const double> beta_gradient_sum() const noexcept;
@@ -83,52 +111,57 @@ class Layer {
   std::span<const double> variance() const noexcept { return variance_; }
 
  private:
-  // Where the arrays of parameters_ lie.
-  enum Array : std::size_t {
-    gamma_at,
-    beta_at,
-    gamma_gradient_at,
-    beta_gradient_at,
-    running_mean_at,
-    running_variance_at,
-    array_count
-  };
-  Buffer parameter(Array which) const noexcept;
-  Buffer affine(Array which) const noexcept;
+  bool has_gamma() const noexcept { return options_.affine; }
+  bool has_beta() const noexcept { return options_.affine && options_.bias; }
+  // Number `which` of the layer's own arrays; empty unless it exists.
+  Buffer own_array(std::size_t which, bool exists) const noexcept;
+  // Throws Error unless the buffer has what the layer needs there. `exists`: the layer has it.
+  void check_bound(const char* what, const Buffer& buffer, bool exists) const;
+  std::string origin_of(const PassRecord& pass) const;
   template <class Function>
   void with_type(Function function) const;
   template <class P>
-  P* array(const Memory& memory, std::size_t number) const noexcept;
-  template <class P>
   Lines<P> lines() const noexcept;
-  template <class P>
-  Affine<P> affine_parameters() const noexcept;
-  Statistics statistics() const noexcept;
   std::size_t bytes_of(const Activations& x) const noexcept;
-  void map_forward(const Activations& x, void* y, const Statistics& statistics);
+  void note_input(PassRecord& pass, const Activations& x) const noexcept;
+  void update_running_statistics();
+  void read_gamma(PassRecord& pass) const;
+  void take_local_sums(const PassRecord& pass, const Activations& x, const Activations& dy);
+  void evaluate_with(PassRecord& pass, const Activations& x, const Activations& y);
+  void take_own_moments(PassRecord& pass, const Activations& x);
+  void map_forward(const PassRecord& pass, const Activations& x, void* y);
+  // gradients: those of beta and gamma over all elements that the statistics are of.
+  void map_backward(const PassRecord& pass, const Activations& x, const Activations& dy, void* dx,
+                    std::span<const double> gradients);
+  // Turns the local sums into gradients and stores these.
+  void put_gradients(const PassRecord& pass, const BatchNormGradients& to);
 
-  Communicator* communicator_;
+  Communicator* communicator_;  // null once it has gone, likewise shared_ and name_
+  int rank_;
   std::size_t channels_;
   BatchNormOptions options_;
-  DType parameter_type_;
+  DType parameter_type_;  // of the layer's own arrays, and of the computation
   Shared* shared_;
-  LayerNames::Use name_;
+  std::optional<LayerNames::Use> name_;
   std::uint64_t name_hash_, identity_;
+  std::shared_ptr<PassPool> records_;
   Passes passes_;
-  Memory parameters_, lines_;  // lines_: the Lines of the pass under way
-  Buffer gamma_gradient_, beta_gradient_;
+  Memory arrays_, lines_;  // lines_: the Lines of the pass under way
+  // In arrays_, unless bound elsewhere.
+  Buffer gamma_, beta_, running_mean_, running_variance_;
+  BatchNormGradients gradients_;
   LocalMoments local_;
   LocalMoments evaluated_;  // statistics that an evaluation uses
   GlobalMoments global_;
   std::vector<double> variance_;
   // First the sums of dy and of dy * (x - mean), then the gradients of beta and gamma.
   std::vector<double> local_sums_, global_sums_;
-  std::uint64_t steps_ = 0;   // forward passes begun
-  bool has_forward_ = false;  // a forward pass has ended well, and its backward has not begun
-  std::size_t samples_ = 0, spatial_ = 0;  // of the last forward pass
-  std::uint64_t x_fingerprint_ = 0;        // likewise
-  bool in_place_ = false;                  // likewise: y lay over x
-  Activations x_, dy_;                     // of the pass under way
+  std::vector<double> beta_values_, values_;  // values_: two arrays, for conversions
+  std::unique_ptr<PassRecord> last_;          // null: taken, or no pass yet
+  PassRecord evaluation_;                     // of an evaluation without a pass object
+  std::uint64_t steps_ = 0;                   // forward passes begun
+  const PassRecord* current_ = nullptr;       // of the pass under way, like the next
+  Activations x_, dy_;
   Exchange* under_way_ = nullptr;
   Exchange own_;
 };

@@ -1,87 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a layer does before and after the collective of a pass.
-#include <fmt/format.h>
-
-#include <rondo/error.h>
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <functional>
 
 #include "bn/fingerprint.h"
 #include "bn/layer.h"
+#include "bn/values.h"
 
 namespace rondo::bn {
 
-namespace {
-
-bool overlap_in_part(const void* a, const void* b, std::size_t bytes) noexcept {
-  const auto first = reinterpret_cast<std::uintptr_t>(a),
-             second = reinterpret_cast<std::uintptr_t>(b);
-  return first != second && (first < second ? second - first : first - second) < bytes;
-}
-
-}  // namespace
-
-void Layer::check_input(const Activations& x, const char* what) const {
-  if (x.samples > 0 && (x.data == nullptr || x.spatial == 0))
-    throw Error(Errc::invalid_argument,
-                fmt::format("{}: {} has {} samples of {} positions, with data {}: neither the "
-                            "positions nor data may be 0",
-                            who(), what, x.samples, x.spatial, x.data));
-  constexpr std::size_t most = std::size_t{1} << 53;  // counts are summed in f64
-  if (x.samples > 0 && (x.samples > most / x.spatial || x.samples * x.spatial > most / channels_))
-    throw Error(Errc::invalid_argument,
-                fmt::format("{}: {} has more than 2^53 elements", who(), what));
-}
-
-void Layer::check_backward(const Activations& x, const Activations& dy) const {
-  if (!has_forward_)
-    throw Error(Errc::invalid_argument,
-                fmt::format("{}: backward without a forward pass in training before it", who()));
-  for (const auto& [which, given] : {std::pair("x", &x), std::pair("dy", &dy)}) {
-    check_input(*given, which);
-    if (given->samples != samples_ || (samples_ > 0 && given->spatial != spatial_))
-      throw Error(
-          Errc::invalid_argument,
-          fmt::format("{}: {} has {} samples of {} positions, the forward pass had {} of {}", who(),
-                      which, given->samples, given->spatial, samples_, spatial_));
-  }
-  if (fingerprint(x.data, bytes_of(x)) != x_fingerprint_)
-    throw Error(
-        Errc::invalid_argument,
-        fmt::format("{}: x is not what the last forward pass was given{}", who(),
-                    in_place_
-                        ? ": that pass wrote its output over it; give forward another y where "
-                          "backward follows"
-                        : "; keep x unchanged until backward, which belongs to the last forward"));
-}
-
-void Layer::check_output(const Activations& in, const Activations& out, const char* what) const {
-  check_input(out, what);
-  if (out.samples != in.samples || (out.samples > 0 && out.spatial != in.spatial))
-    throw Error(Errc::invalid_argument,
-                fmt::format("{}: {} has {} samples of {} positions, the input has {} of {}", who(),
-                            what, out.samples, out.spatial, in.samples, in.spatial));
-  if (overlap_in_part(in.data, out.data, bytes_of(in)))
-    throw Error(
-        Errc::invalid_argument,
-        fmt::format(
-            "{}: {} overlaps the input in part: give it the same memory or memory of its own",
-            who(), what));
-}
-
-void Layer::check_output(const Activations& out, Pass pass) const {
-  check_output(x_, out, pass == Pass::forward ? "y" : "dx");
-  if (pass == Pass::backward) check_output(dy_, out, "dx");
+void Layer::note_input(PassRecord& pass, const Activations& x) const noexcept {
+  pass.ready = false;
+  pass.samples = x.samples;
+  pass.spatial = x.spatial;
+  pass.x_fingerprint = fingerprint(x.data, bytes_of(x));
 }
 
 void Layer::begin_forward(const Activations& x) {
+  if (last_ == nullptr) last_ = records_->take();
+  current_ = last_.get();
   x_ = x;
-  samples_ = x.samples;
-  spatial_ = x.spatial;
-  x_fingerprint_ = fingerprint(x.data, bytes_of(x));
-  has_forward_ = false;
+  note_input(*last_, x);
   // The sums of a step need only the points of the step before. If all points are 0, there was no
   // such step, or it makes no difference. A program may have written infinity or NaN into the
   // points (SyncBatchNorm::point).
@@ -92,7 +33,9 @@ void Layer::begin_forward(const Activations& x) {
   }
   passes_.moments(x, local_,
                   known ? std::span<const double>(global_.point) : std::span<const double>());
-  ++steps_;
+  last_->source = Source::all_ranks;
+  last_->step = ++steps_;
+  last_->history = hash_of(global_.point);
 }
 
 void Layer::put_forward(std::span<double> sums) const noexcept {
@@ -100,73 +43,56 @@ void Layer::put_forward(std::span<double> sums) const noexcept {
 }
 
 bool Layer::take_forward(std::span<const double> sums, double count) noexcept {
-  if (count > 0) return take_sums(global_, count, sums.first(channels_), sums.last(channels_));
-  global_.count = 0;
-  return true;
-}
-
-std::size_t Layer::bytes_of(const Activations& x) const noexcept {
-  return x.samples * x.spatial * channels_ * size_of(options_.type);
-}
-
-// Calls function(P{}), where P is the type of the parameters.
-template <class Function>
-void Layer::with_type(Function function) const {
-  if (parameter_type_ == DType::f64)
-    function(double{});
-  else
-    function(float{});
-}
-
-template <class P>
-P* Layer::array(const Memory& memory, std::size_t number) const noexcept {
-  return static_cast<P*>(memory.data()) + number * channels_;
-}
-
-template <class P>
-Lines<P> Layer::lines() const noexcept {
-  return {array<P>(lines_, 0), array<P>(lines_, 1), array<P>(lines_, 2), array<P>(lines_, 3),
-          array<P>(lines_, 4)};
-}
-
-template <class P>
-Affine<P> Layer::affine_parameters() const noexcept {
-  if (!options_.affine) return {nullptr, nullptr};
-  return {array<P>(parameters_, gamma_at), array<P>(parameters_, beta_at)};
-}
-
-Statistics Layer::statistics() const noexcept {
-  return {global_.mean.data(), global_.mean_rest.data(), global_.m2.data(), global_.count};
-}
-
-void Layer::map_forward(const Activations& x, void* y, const Statistics& statistics) {
-  with_type([&]<class P>(P) {
-    const Lines<P> all = lines<P>();
-    forward_lines(all, channels_, affine_parameters<P>(), statistics, options_.epsilon);
-    passes_.forward(x, y, {all.center, all.scale, all.slope, all.shift});
-  });
+  global_.count = count;
+  if (count == 0) return true;
+  const bool enough = take_sums(global_, count, sums.first(channels_), sums.last(channels_));
+  last_->history = hash_of(global_.point);
+  return enough;
 }
 
 void Layer::end_forward(const Activations& y) {
-  has_forward_ = true;
-  in_place_ = x_.samples > 0 && y.data == x_.data;
+  last_->ready = true;
+  last_->in_place = x_.samples > 0 && y.data == x_.data;
+  last_->count = global_.count;
   if (global_.count == 0) return;
+  std::copy(global_.mean.begin(), global_.mean.end(), last_->mean.begin());
+  std::copy(global_.mean_rest.begin(), global_.mean_rest.end(), last_->rest.begin());
+  std::copy(global_.m2.begin(), global_.m2.end(), last_->m2.begin());
   for (std::size_t c = 0; c < channels_; ++c) variance_[c] = global_.m2[c] / global_.count;
   ++batches;
-  const double momentum = options_.momentum.value_or(1 / static_cast<double>(batches));
-  with_type([&]<class P>(P) {
-    update_running(array<P>(parameters_, running_mean_at),
-                   array<P>(parameters_, running_variance_at), channels_, statistics(), momentum);
-  });
-  map_forward(x_, y.data, statistics());
+  update_running_statistics();
+  read_gamma(*last_);
+  map_forward(*last_, x_, y.data);
 }
 
-void Layer::begin_backward(const Activations& x, const Activations& dy) {
+void Layer::update_running_statistics() {
+  const std::span means = std::span(values_).first(channels_),
+                  variances = std::span(values_).last(channels_);
+  read_values(running_mean_, means);
+  read_values(running_variance_, variances);
+  update_running(means.data(), variances.data(), channels_, last_->statistics(),
+                 options_.momentum.value_or(1 / static_cast<double>(batches)));
+  write_values(means, running_mean_);
+  write_values(variances, running_variance_);
+}
+
+void Layer::read_gamma(PassRecord& pass) const {
+  if (has_gamma())
+    read_values(gamma_, pass.gamma);
+  else
+    std::fill(pass.gamma.begin(), pass.gamma.end(), 1.0);
+}
+
+void Layer::begin_backward(const PassRecord& pass, const Activations& x, const Activations& dy) {
+  current_ = &pass;
   x_ = x;
   dy_ = dy;
-  has_forward_ = false;
+  take_local_sums(pass, x, dy);
+}
+
+void Layer::take_local_sums(const PassRecord& pass, const Activations& x, const Activations& dy) {
   const std::span sums(local_sums_);
-  passes_.gradient_sums(x, dy.data, global_.mean, sums.first(channels_), sums.last(channels_));
+  passes_.gradient_sums(x, dy.data, pass.mean, sums.first(channels_), sums.last(channels_));
 }
 
 void Layer::put_backward(std::span<double> sums) const noexcept {
@@ -177,42 +103,77 @@ void Layer::take_backward(std::span<const double> sums) noexcept {
   std::copy(sums.begin(), sums.end(), global_sums_.begin());
 }
 
-void Layer::end_backward(const Activations& dx) {
-  if (global_.count == 0) return;
+void Layer::end_backward(const Activations& dx, const BatchNormGradients& gradients) {
+  const PassRecord& pass = *current_;
+  if (pass.count > 0) {
+    finish_sums(global_sums_.data(), channels_, pass.statistics(), options_.epsilon);
+    map_backward(pass, x_, dy_, dx.data, global_sums_);
+  }
+  put_gradients(pass, gradients);
+}
+
+void Layer::put_gradients(const PassRecord& pass, const BatchNormGradients& to) {
+  // Where no rank has samples, the sums are 0 and there are no statistics.
+  if (pass.count > 0)
+    finish_sums(local_sums_.data(), channels_, pass.statistics(), options_.epsilon);
+  const auto put = [&](const Buffer& buffer, std::span<const double> gradient) {
+    if (buffer.count == 0) return;
+    const std::span sum = std::span(values_).first(channels_);
+    if (to.add)
+      read_values(buffer, sum);
+    else
+      std::fill(sum.begin(), sum.end(), 0.0);
+    std::transform(sum.begin(), sum.end(), gradient.begin(), sum.begin(), std::plus{});
+    write_values(sum, buffer);
+  };
+  put(to.beta, std::span(local_sums_).first(channels_));
+  put(to.gamma, std::span(local_sums_).last(channels_));
+}
+
+std::size_t Layer::bytes_of(const Activations& x) const noexcept {
+  return x.samples * x.spatial * channels_ * size_of(options_.type);
+}
+
+// Calls function(P{}), where P is the type of the computation.
+template <class Function>
+void Layer::with_type(Function function) const {
+  if (parameter_type_ == DType::f64)
+    function(double{});
+  else
+    function(float{});
+}
+
+template <class P>
+Lines<P> Layer::lines() const noexcept {
+  P* const first = static_cast<P*>(lines_.data());
+  return {first, first + channels_, first + 2 * channels_, first + 3 * channels_,
+          first + 4 * channels_};
+}
+
+void Layer::map_forward(const PassRecord& pass, const Activations& x, void* y) {
+  if (has_beta()) read_values(beta_, beta_values_);
   with_type([&]<class P>(P) {
     const Lines<P> all = lines<P>();
-    backward_lines(all, channels_, affine_parameters<P>(), statistics(), options_.epsilon,
-                   global_sums_.data(), local_sums_.data());
-    if (options_.affine) {
-      P *const beta = static_cast<P*>(beta_gradient_.data), *const gamma = static_cast<P*>(
-                                                                gamma_gradient_.data);
-      for (std::size_t c = 0; c < channels_; ++c) {
-        beta[c] = static_cast<P>(static_cast<double>(beta[c]) + local_sums_[c]);
-        gamma[c] = static_cast<P>(static_cast<double>(gamma[c]) + local_sums_[channels_ + c]);
-      }
-    }
-    passes_.backward(x_, dy_.data, dx.data,
-                     {all.center, all.scale, all.slope, all.shift, all.gradient_center});
+    forward_lines(all, channels_, pass.gamma.data(), beta_values_.data(), pass.statistics(),
+                  options_.epsilon);
+    passes_.forward(x, y, {all.center, all.scale, all.slope, all.shift});
   });
 }
 
-void Layer::evaluate(const Activations& x, const Activations& y) {
-  check_input(x, "x");
-  check_output(x, y, "y");
-  shared_->note_evaluation(options_.name);
-  if (x.samples == 0) return;
-  if (options_.track_running) {
-    evaluated_.count = 1;
-    with_type([&]<class P>(P) {
-      std::copy_n(array<P>(parameters_, running_mean_at), channels_, evaluated_.point.begin());
-      std::copy_n(array<P>(parameters_, running_variance_at), channels_, evaluated_.m2.begin());
-    });
-  } else {
-    passes_.moments(x, evaluated_, {});
-  }
-  map_forward(
-      x, y.data,
-      {evaluated_.point.data(), evaluated_.offset.data(), evaluated_.m2.data(), evaluated_.count});
+void Layer::map_backward(const PassRecord& pass, const Activations& x, const Activations& dy,
+                         void* dx, std::span<const double> gradients) {
+  with_type([&]<class P>(P) {
+    const Lines<P> all = lines<P>();
+    if (pass.source == Source::running) {
+      fixed_backward_lines(all, channels_, pass.gamma.data(), pass.statistics(), options_.epsilon);
+      passes_.forward(dy, dx, {all.center, all.scale, all.slope, all.shift});
+      return;
+    }
+    backward_lines(all, channels_, pass.gamma.data(), pass.statistics(), options_.epsilon,
+                   gradients.data());
+    passes_.backward(x, dy.data, dx,
+                     {all.center, all.scale, all.slope, all.shift, all.gradient_center});
+  });
 }
 
 }  // namespace rondo::bn

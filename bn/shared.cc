@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/cores.h"
+#include "bn/layer.h"
 
 namespace rondo::bn {
 
@@ -39,20 +40,37 @@ LayerNames::Use::Use(LayerNames& names, std::string_view name) : names_(&names) 
 Shared::Shared(const Communicator& communicator)
     : threads_(share_of_cores(static_cast<int>(communicator.local_ranks().size()))) {}
 
-void Shared::note_evaluation(std::string_view layer) {
-  if (evaluations_ < most_named) evaluated_[evaluations_] = layer;
-  ++evaluations_;
+Shared::~Shared() {
+  for (Layer* layer : layers_) layer->orphan();
 }
 
-std::string Shared::evaluations() const {
-  if (evaluations_ == 0) return {};
-  std::string text = fmt::format("it evaluated {}", evaluated_[0]);
-  for (std::size_t i = 1; i < std::min(evaluations_, most_named); ++i) {
-    text += ", ";
-    text += evaluated_[i];
+void LocalCalls::note(std::string_view layer) {
+  if (count_ < most_named) layers_[count_] = layer;
+  ++count_;
+}
+
+std::string LocalCalls::list() const {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(count_, most_named); ++i) {
+    if (i > 0) text += ", ";
+    text += layers_[i];
   }
-  if (evaluations_ > most_named) text += fmt::format(" and {} more", evaluations_ - most_named);
-  return text + " since it last trained";
+  if (count_ > most_named) text += fmt::format(" and {} more", count_ - most_named);
+  return text;
+}
+
+void Shared::note_training() noexcept {
+  evaluations_.clear();
+  local_backwards_.clear();
+}
+
+std::string Shared::local_calls() const {
+  std::string text;
+  if (evaluations_.count() > 0) text += fmt::format("evaluated {}", evaluations_.list());
+  if (local_backwards_.count() > 0)
+    text += fmt::format("{}ran a local backward of {}", text.empty() ? "" : " and ",
+                        local_backwards_.list());
+  return text.empty() ? text : fmt::format("it {} since it last trained", text);
 }
 
 }  // namespace rondo::bn

@@ -40,33 +40,53 @@ class LayerNames {
   std::set<std::pair<std::string, std::size_t>> used_;
 };
 
-// What the layers of one communicator share: threads, names, and a note of the layers that this
-// rank only evaluated. The first layer attaches it to the communicator. Thread-bound.
+// A note of what this rank did without the others since it last trained. Thread-bound.
+class LocalCalls {
+ public:
+  void note(std::string_view layer);
+  void clear() noexcept { count_ = 0; }
+  std::size_t count() const noexcept { return count_; }
+  std::string list() const;  // "bn1, bn2, bn3 and 3 more"
+
+ private:
+  static constexpr std::size_t most_named = 3;
+
+  std::size_t count_ = 0;
+  std::string layers_[most_named];  // the first ones
+};
+
+// What the layers of one communicator share: threads, names, and notes of local calls. The first
+// layer attaches it to the communicator. When the communicator ends, it tells the layers that
+// remain (Layer::orphan). Thread-bound.
 class Shared final : public Attachment {
  public:
   static Shared& of(Communicator& communicator);
 
   explicit Shared(const Communicator& communicator);
+  ~Shared() override;
   Pool& pool() noexcept { return pool_; }
   LayerNames& names() noexcept { return names_; }
   // Cores of this host for each of the communicator's ranks on it, at least 1.
   int threads_per_rank() const noexcept { return threads_; }
 
-  void note_evaluation(std::string_view layer);
-  void note_training() noexcept { evaluations_ = 0; }
-  // "it evaluated bn1, bn2 and 3 others since it last trained"; empty when it did not.
-  std::string evaluations() const;
+  void join(Layer& layer) { layers_.push_back(&layer); }
+  void leave(Layer& layer) noexcept { std::erase(layers_, &layer); }
+
+  LocalCalls& evaluations() noexcept { return evaluations_; }
+  LocalCalls& local_backwards() noexcept { return local_backwards_; }
+  void note_training() noexcept;
+  // "it evaluated bn1, bn2 and ran a local backward of bn3 since it last trained"; empty when it
+  // did nothing of that.
+  std::string local_calls() const;
   // The layers of the call under way; kept, so that later calls need no memory.
   std::vector<Layer*> list;
 
  private:
-  static constexpr std::size_t most_named = 3;
-
   Pool pool_;
   LayerNames names_;
   int threads_;
-  std::size_t evaluations_ = 0;
-  std::string evaluated_[most_named];  // the first ones
+  std::vector<Layer*> layers_;
+  LocalCalls evaluations_, local_backwards_;
 };
 
 }  // namespace rondo::bn

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include <rondo/batch_norm_pass.h>
 #include <rondo/communicator.h>
 #include <rondo/parameters.h>
 
@@ -41,6 +42,7 @@ struct RONDO_API BatchNormOptions {
   // far.
   std::optional<double> momentum = 0.1;
   bool affine = true;  // y = x_hat * gamma + beta; else y = x_hat
+  bool bias = true;    // if false, there is no beta: y = x_hat * gamma
   // If false, evaluation uses the statistics of its own batch, of this rank alone.
   bool track_running = true;
   int threads = 0;  // of the kernels, up to 1024; 0: cores of this host / ranks on it
@@ -64,16 +66,19 @@ struct RONDO_API BatchNormOptions {
 //
 // If layer, step, direction, earlier steps or options differ between ranks, every rank gets
 // Error(mismatch); threads and deadline may differ. The message says where each rank is, which
-// options differ, and what a rank evaluated since it last trained. If layers have different numbers
+// options differ, and what a rank did alone since it last trained: evaluation, and backward without
+// a collective. If layers have different numbers
 // of channels, their calls have different sizes, and the mismatch names these. The deadline names a
 // rank that makes no further training call. To find it earlier, give GradientBuckets a hash of the
 // layers that train (StepOptions::check).
 //
-// Parameters and statistics are f64 for activations of f64, else f32. After the second step of a
-// shape nothing is allocated.
+// Parameters and statistics that the layer owns are f64 for activations of f64, else f32; those of
+// the caller may have any of the four types. Between them everything is computed in f64. After the
+// second step of a shape nothing is allocated.
 //
-// The communicator must outlive the layer and must not be moved meanwhile. Threads: thread-bound.
-// One thread at a time calls all layers of one communicator, in the same order on all ranks.
+// The communicator must not be moved while the layer lives. If it is destroyed first, the layer's
+// passes throw Error(invalid_argument). Threads: thread-bound. One thread at a time calls all
+// layers of one communicator, in the same order on all ranks.
 class RONDO_API SyncBatchNorm {
  public:
   // Throws Error(invalid_argument) for no channels, or for a type or an option that cannot be.
@@ -86,19 +91,29 @@ class RONDO_API SyncBatchNorm {
 
   // Buffers of [channels] elements, which the layer owns unless they are bound elsewhere. gamma
   // begins as 1 and beta as 0. backward adds to the gradients, which are those of this rank's
-  // samples alone. Empty (count 0) if not affine.
+  // samples alone. Empty (count 0) if the layer has no such parameter: see affine and bias.
   Buffer gamma() noexcept;
   Buffer beta() noexcept;
   Buffer gamma_gradient() noexcept;
   Buffer beta_gradient() noexcept;
-  // Makes backward write gradients elsewhere, for example to GradientBuckets::gradient(). backward
-  // adds to what is there. Throws Error(invalid_argument) for another count, type or device.
+  // Makes the layer use memory of the caller, [channels] elements of f64, f32, f16 or bf16 in host
+  // memory. It reads gamma and beta there, and reads and writes the running statistics. The caller
+  // sets the values, and keeps the memory while the layer uses it. Binding again is cheap and
+  // allocates nothing. A parameter that the layer does not have is bound to an empty buffer. Throws
+  // Error(invalid_argument) for another count, type or device; then nothing is bound.
+  void bind_parameters(Buffer gamma, Buffer beta);
+  void bind_statistics(Buffer running_mean, Buffer running_variance);
+  // Likewise for gradients, for example GradientBuckets::gradient(). backward adds to what is
+  // there.
   void bind_gradients(Buffer gamma_gradient, Buffer beta_gradient);
   // Running statistics, [channels] elements. batches() counts the training batches in them.
   Buffer running_mean() noexcept;      // begins as 0
   Buffer running_variance() noexcept;  // begins as 1
   std::uint64_t batches() const noexcept;
   void set_batches(std::uint64_t batches) noexcept;  // from a checkpoint
+  // Changes BatchNormOptions::momentum, at the same step on all ranks. Throws
+  // Error(invalid_argument).
+  void set_momentum(std::optional<double> momentum);
   // The point about which the next forward pass takes its sums, near the mean of the last batch.
   // [channels] elements of f64, 0 before the first pass, the same on all ranks. A run that resumes
   // with it gives the same bits as one that was not interrupted.
@@ -128,6 +143,33 @@ class RONDO_API SyncBatchNorm {
 
   // Evaluation, with the running statistics (see track_running). No communication.
   void evaluate(const Activations& x, const Activations& y) const;
+
+  // Several forward passes that wait for their backward passes. take_pass() takes the last forward
+  // pass, which has ended, out of the layer; the backward calls above no longer know of it. The
+  // passes may run backward in any order, also between forward passes, if the order is the same on
+  // all ranks. Throws Error(invalid_argument) if no forward pass waits for backward.
+  //
+  //   norm.forward(x1, y1);
+  //   BatchNormPass first = norm.take_pass();
+  //   norm.forward(x2, y2);
+  //   BatchNormPass second = norm.take_pass();
+  //   norm.backward(second, x2, dy2, dx2, {gamma_gradient, beta_gradient});
+  //   norm.backward(first, x1, dy1, dx1, {gamma_gradient, beta_gradient, true});
+  [[nodiscard]] BatchNormPass take_pass();
+  // Evaluation that backward may follow, for layers whose statistics are frozen.
+  [[nodiscard]] BatchNormPass evaluate_pass(const Activations& x, const Activations& y);
+  // Writes dx and the gradients that are wanted, with the gamma of the forward pass. The collective
+  // is that of the other backward. After evaluate_pass() there is none. Then dx = gamma inv dy, or,
+  // without track_running, dx takes into account that the statistics are those of x. A pass may run
+  // backward more than once. Throws Error; with invalid_argument for a pass of another layer.
+  void backward(const BatchNormPass& pass, const Activations& x, const Activations& dy,
+                const Activations& dx, const BatchNormGradients& gradients);
+  // The same without dx, where nothing before the layer needs a gradient. No communication, so all
+  // ranks must leave dx out. The collective that a rank misses is noticed in its next training
+  // call, with Error(mismatch) on all ranks, or else at the deadline. gamma_gradient_sum() and
+  // beta_gradient_sum() stay as they are.
+  void backward_parameters(const BatchNormPass& pass, const Activations& x, const Activations& dy,
+                           const BatchNormGradients& gradients);
 
   // One collective for several layers of one communicator that can run side by side, as in parallel
   // branches. The end call takes the same layers in the same order.

@@ -5,6 +5,7 @@
 
 #include <rondo/agreement.h>
 #include <rondo/batch_norm.h>
+#include <rondo/batch_norm_pass.h>
 #include <rondo/communicator.h>
 #include <rondo/constants.h>
 #include <rondo/convert.h>

@@ -247,11 +247,32 @@ TEST_CASE("options and arguments that cannot be are refused") {
     refused("deadline", [&] { make(4, {.deadline = std::chrono::milliseconds{-1}}); });
     SyncBatchNorm layer(c, 4, {.name = "bn"});
     std::vector<float> few(3), four(4);
-    std::vector<double> wide(4);
-    refused("must be 4 f32 in host memory, not 3 f32",
-            [&] { layer.bind_gradients(buffer_of(std::span(four)), buffer_of(std::span(few))); });
-    refused("must be 4 f32 in host memory, not 4 f64",
-            [&] { layer.bind_gradients(buffer_of(std::span(wide)), buffer_of(std::span(four))); });
+    std::vector<std::int32_t> integers(4);
+    const Buffer good = buffer_of(std::span(four)), empty;
+    refused("the gradient of beta must be 4 f64, f32, f16 or bf16 in host memory, not 3 f32",
+            [&] { layer.bind_gradients(good, buffer_of(std::span(few))); });
+    refused("the gradient of gamma must be 4 f64, f32, f16 or bf16 in host memory, not 4 i32",
+            [&] { layer.bind_gradients(buffer_of(std::span(integers)), good); });
+    refused("gamma must be 4 f64, f32, f16 or bf16 in host memory, not 4 f32 at null", [&] {
+      layer.bind_parameters({nullptr, 4, DType::f32}, good);
+    });
+    refused("beta must be 4 f64, f32, f16 or bf16 in host memory, not 0 f32",
+            [&] { layer.bind_parameters(good, empty); });
+    refused(
+        "the running variance must be 4 f64, f32, f16 or bf16 in host memory, not 4 f32 of a GPU",
+        [&] {
+          layer.bind_statistics(good, {four.data(), 4, DType::f32, 0});
+        });
+    expect(layer.gamma().data != four.data() && layer.running_mean().data != four.data() &&
+               layer.gamma_gradient().data != four.data(),
+           "nothing was bound");
+    SyncBatchNorm unbiased(c, 4, {.name = "unbiased", .bias = false});
+    SyncBatchNorm plain(c, 4, {.name = "plain", .affine = false});
+    refused("beta must be empty, because the layer has no bias",
+            [&] { unbiased.bind_parameters(good, good); });
+    refused("gamma must be empty, because the layer has no gamma and beta (affine is false)",
+            [&] { plain.bind_parameters(good, empty); });
+    refused("momentum is -1", [&] { layer.set_momentum(-1); });
     refused("x has 2 samples of 1 positions", [&] { layer.begin_forward({nullptr, 2, 1}); });
     refused("2^53", [&] { layer.begin_forward({four.data(), std::size_t{1} << 60, 1}); });
   }));

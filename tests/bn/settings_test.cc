@@ -54,11 +54,24 @@ TEST_CASE("an option that differs is named with the rank and both values") {
   check_option("momentum 0.2", "momentum 0.1", {.momentum = 0.2});
   check_option("momentum none (cumulative average)", "momentum 0.1", {.momentum = std::nullopt});
   check_option("affine false", "affine true", {.affine = false});
+  check_option("bias false", "bias true", {.bias = false});
   check_option("layout nhwc", "layout nchw", {.layout = TensorLayout::nhwc});
   check_option("type bf16", "type f32", {.type = DType::bf16});
   check_option("track_running false", "track_running true", {.track_running = false});
   check_option("type f64, epsilon 0", "type f32, epsilon 1e-05",
                {.type = DType::f64, .epsilon = 0});
+}
+
+TEST_CASE("a momentum that one rank changed is named") {
+  check_told(
+      "rank 1 at layer bn1 forward step 2 with momentum 0.25; ranks 0, 2 at layer bn1 "
+      "forward step 2 with momentum 0.5",
+      [](Communicator& c, int rank) {
+        SyncBatchNorm layer(c, few_channels, {.name = "bn1"});
+        forward(layer);
+        layer.set_momentum(rank == 1 ? 0.25 : 0.5);
+        forward(layer);
+      });
 }
 
 TEST_CASE("threads and deadline may differ") {

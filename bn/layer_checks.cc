@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a layer refuses before anything has changed.
+#include <fmt/format.h>
+
+#include <rondo/error.h>
+#include <cstdint>
+#include <utility>
+
+#include "bn/fingerprint.h"
+#include "bn/layer.h"
+#include "bn/values.h"
+
+namespace rondo::bn {
+
+namespace {
+
+bool overlap_in_part(const void* a, const void* b, std::size_t bytes) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(a),
+             second = reinterpret_cast<std::uintptr_t>(b);
+  return first != second && (first < second ? second - first : first - second) < bytes;
+}
+
+}  // namespace
+
+void Layer::check_alive() const {
+  if (communicator_ == nullptr)
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("{}: its communicator has been destroyed; make a layer on another one", who()));
+}
+
+void Layer::check_input(const Activations& x, const char* what) const {
+  if (x.samples > 0 && (x.data == nullptr || x.spatial == 0))
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {} has {} samples of {} positions, with data {}: neither the "
+                            "positions nor data may be 0",
+                            who(), what, x.samples, x.spatial, x.data));
+  constexpr std::size_t most = std::size_t{1} << 53;  // counts are summed in f64
+  if (x.samples > 0 && (x.samples > most / x.spatial || x.samples * x.spatial > most / channels_))
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {} has more than 2^53 elements", who(), what));
+}
+
+// Says which forward pass a record is of, for messages.
+std::string Layer::origin_of(const PassRecord& pass) const {
+  if (&pass == last_.get()) return "the last forward pass";
+  if (pass.source != Source::all_ranks) return "the evaluation";
+  return fmt::format("the forward pass of step {}", pass.step);
+}
+
+void Layer::check_backward(const PassRecord& pass, const Activations& x,
+                           const Activations& dy) const {
+  for (const auto& [which, given] : {std::pair("x", &x), std::pair("dy", &dy)}) {
+    check_input(*given, which);
+    if (given->samples != pass.samples || (pass.samples > 0 && given->spatial != pass.spatial))
+      throw Error(
+          Errc::invalid_argument,
+          fmt::format("{}: {} has {} samples of {} positions, the forward pass had {} of {}", who(),
+                      which, given->samples, given->spatial, pass.samples, pass.spatial));
+  }
+  if (fingerprint(x.data, bytes_of(x)) != pass.x_fingerprint)
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format("{}: x is not what {} was given{}", who(), origin_of(pass),
+                    pass.in_place
+                        ? ": that pass wrote its output over it; give forward another y where "
+                          "backward follows"
+                        : "; keep x unchanged until backward"));
+}
+
+void Layer::check_output(const Activations& in, const Activations& out, const char* what) const {
+  check_input(out, what);
+  if (out.samples != in.samples || (out.samples > 0 && out.spatial != in.spatial))
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {} has {} samples of {} positions, the input has {} of {}", who(),
+                            what, out.samples, out.spatial, in.samples, in.spatial));
+  if (overlap_in_part(in.data, out.data, bytes_of(in)))
+    throw Error(
+        Errc::invalid_argument,
+        fmt::format(
+            "{}: {} overlaps the input in part: give it the same memory or memory of its own",
+            who(), what));
+}
+
+void Layer::check_output(const Activations& out, Pass pass) const {
+  check_output(x_, out, pass == Pass::forward ? "y" : "dx");
+  if (pass == Pass::backward) check_output(dy_, out, "dx");
+}
+
+void Layer::check_bound(const char* what, const Buffer& buffer, bool exists) const {
+  if (!exists && buffer.count > 0)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {} must be empty, because the layer has {}", who(), what,
+                            options_.affine ? "no bias" : "no gamma and beta (affine is false)"));
+  if (exists && (buffer.count != channels_ || !is_float_of_layer(buffer.type) ||
+                 buffer.data == nullptr || buffer.device >= 0))
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {} must be {} f64, f32, f16 or bf16 in host memory, not {} {}{}",
+                            who(), what, channels_, buffer.count, name_of(buffer.type),
+                            buffer.device >= 0       ? " of a GPU"
+                            : buffer.data == nullptr ? " at null"
+                                                     : ""));
+}
+
+void Layer::check_gradients(const BatchNormGradients& gradients) const {
+  if (gradients.gamma.count > 0) check_bound("the gradient of gamma", gradients.gamma, has_gamma());
+  if (gradients.beta.count > 0) check_bound("the gradient of beta", gradients.beta, has_beta());
+}
+
+}  // namespace rondo::bn
