@@ -123,6 +123,11 @@ class Layer {
   template <class P>
   Lines<P> lines() const noexcept;
   std::size_t bytes_of(const Activations& x) const noexcept;
+  TensorLayout layout_of(const Activations& x) const noexcept {
+    return x.layout.value_or(options_.layout);
+  }
+  // Throws Error if there are samples and the layouts differ.
+  void check_layout(const Activations& given, TensorLayout wanted, const char* what) const;
   void note_input(PassRecord& pass, const Activations& x) const noexcept;
   void update_running_statistics();
   void read_gamma(PassRecord& pass) const;

@@ -40,6 +40,19 @@ void Layer::check_input(const Activations& x, const char* what) const {
   if (x.samples > 0 && (x.samples > most / x.spatial || x.samples * x.spatial > most / channels_))
     throw Error(Errc::invalid_argument,
                 fmt::format("{}: {} has more than 2^53 elements", who(), what));
+  if (x.layout && *x.layout != TensorLayout::nchw && *x.layout != TensorLayout::nhwc)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: the layout of {} is neither nchw nor nhwc", who(), what));
+}
+
+void Layer::check_layout(const Activations& given, TensorLayout wanted, const char* what) const {
+  const auto name = [](TensorLayout layout) {
+    return layout == TensorLayout::nchw ? "nchw" : "nhwc";
+  };
+  if (given.samples > 0 && layout_of(given) != wanted)
+    throw Error(Errc::invalid_argument,
+                fmt::format("{}: {} is {}, x was {}: activations of one pass have one layout",
+                            who(), what, name(layout_of(given)), name(wanted)));
 }
 
 // Says which forward pass a record is of, for messages.
@@ -58,6 +71,7 @@ void Layer::check_backward(const PassRecord& pass, const Activations& x,
           Errc::invalid_argument,
           fmt::format("{}: {} has {} samples of {} positions, the forward pass had {} of {}", who(),
                       which, given->samples, given->spatial, pass.samples, pass.spatial));
+    check_layout(*given, pass.layout, which);
   }
   if (fingerprint(x.data, bytes_of(x)) != pass.x_fingerprint)
     throw Error(
@@ -75,6 +89,7 @@ void Layer::check_output(const Activations& in, const Activations& out, const ch
     throw Error(Errc::invalid_argument,
                 fmt::format("{}: {} has {} samples of {} positions, the input has {} of {}", who(),
                             what, out.samples, out.spatial, in.samples, in.spatial));
+  check_layout(out, layout_of(in), what);
   if (overlap_in_part(in.data, out.data, bytes_of(in)))
     throw Error(
         Errc::invalid_argument,

@@ -15,6 +15,7 @@ void Layer::note_input(PassRecord& pass, const Activations& x) const noexcept {
   pass.ready = false;
   pass.samples = x.samples;
   pass.spatial = x.spatial;
+  pass.layout = layout_of(x);
   pass.x_fingerprint = fingerprint(x.data, bytes_of(x));
 }
 

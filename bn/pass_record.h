@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include <rondo/batch_norm.h>
+
 #include "bn/lines.h"
 
 namespace rondo::bn {
@@ -28,6 +30,7 @@ struct PassRecord {
   std::uint64_t step = 0;     // the layer's forward passes in training, this one included
   std::uint64_t history = 0;  // Layer::history() after the forward pass
   std::size_t samples = 0, spatial = 0;  // of this rank
+  TensorLayout layout = TensorLayout::nchw;
   std::uint64_t x_fingerprint = 0;
   double count = 0;  // 1 for running statistics
   std::vector<double> mean, rest, m2, gamma;

@@ -48,7 +48,7 @@ const char* Passes::at(const void* data, std::size_t element) const noexcept {
 
 Passes::Grid Passes::grid_of(const Activations& x) const noexcept {
   Grid grid{};
-  grid.runs = layout_ == TensorLayout::nchw && x.spatial > 1;
+  grid.runs = layout_of(x) == TensorLayout::nchw && x.spatial > 1;
   grid.rows = grid.runs ? x.samples : x.samples * x.spatial;
   grid.channels = channels_;
   const std::size_t wanted = std::clamp(bytes_of(x) / task_bytes, std::size_t{1}, most_tasks);
@@ -143,7 +143,7 @@ void Passes::moments(const Activations& x, LocalMoments& local, std::span<const 
     // From a point very far away not even the mean can be computed.
     if (moments_about(x, local) || moments_about_mean(x, local)) return;
   }
-  kernels_->elements(x.data, layout_ == TensorLayout::nchw ? x.spatial : 1, channels_,
+  kernels_->elements(x.data, layout_of(x) == TensorLayout::nchw ? x.spatial : 1, channels_,
                      local.point.data());
   if (!moments_about(x, local)) moments_about_mean(x, local);
 }

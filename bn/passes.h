@@ -41,6 +41,7 @@ class Passes {
     std::size_t tasks() const noexcept { return blocks * bands; }
     Part part(std::size_t task) const noexcept;
   };
+  TensorLayout layout_of(const Activations& x) const noexcept { return x.layout.value_or(layout_); }
   Grid grid_of(const Activations& x) const noexcept;
   template <class Task>
   void for_each_part(const Activations& x, const Grid& grid, Task task);

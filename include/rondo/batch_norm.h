@@ -28,6 +28,9 @@ struct Activations {
   void* data = nullptr;
   std::size_t samples = 0;
   std::size_t spatial = 1;
+  // No value: BatchNormOptions::layout. It is this rank's own affair, but all activations of one
+  // pass, forward and backward, have the same.
+  std::optional<TensorLayout> layout{};
 };
 
 struct RONDO_API BatchNormOptions {
@@ -36,8 +39,8 @@ struct RONDO_API BatchNormOptions {
   // ranks.
   std::string name{};
   DType type = DType::f32;  // of activations and their gradients: f64, f32, f16, bf16
-  TensorLayout layout = TensorLayout::nchw;
-  double epsilon = 1e-5;  // added to the variance
+  TensorLayout layout = TensorLayout::nchw;  // of activations that have none of their own
+  double epsilon = 1e-5;                     // added to the variance
   // running = (1 - momentum) * running + momentum * new. No value: the average of all batches so
   // far.
   std::optional<double> momentum = 0.1;

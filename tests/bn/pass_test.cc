@@ -270,6 +270,12 @@ TEST_CASE("a pass that is empty or does not belong to the layer is refused") {
       refused_pass("layer bn: x is not what the forward pass of step 1 was given", [&] {
         layer.backward(moved, changed.view(), x.view(), y.view(), gradients.here());
       });
+    if (rank != 1) {
+      Tensor over = x;
+      const BatchNormPass evaluated = layer.evaluate_pass(over.view(), over.view());
+      refused_pass("layer bn: x is not what the evaluation was given: that pass wrote its output",
+                   [&] { layer.backward(evaluated, over.view(), x.view(), y.view(), {}); });
+    }
     other->forward(x.view(), y.view());
     BatchNormPass of_other = other->take_pass();
     refused_pass("layer bn: the pass belongs to another layer, layer other",
