@@ -24,9 +24,9 @@ enum class Pass : std::uint8_t { forward, backward };
 //
 //     n:        the number of elements of a channel on this rank
 //     place:    4 * step + pass (0 forward, 1 backward, 2 forward about the mean that the first
-//               sums gave)
+//               sums gave); step is the number of the forward pass, in backward too
 //     layer:    a hash of its name, number, channels and options
-//     history:  a hash of the common point K
+//     history:  a hash of the common point K; backward: of the one that the forward pass left
 //     first, second:  forward: see merge.h; backward: the sums of dy and of dy * (x - mean)
 //
 // Up to the first layer that differs, sections lie at the same places on all ranks: the hash of a

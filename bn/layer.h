@@ -30,8 +30,8 @@ class Layer {
   Layer(Communicator& communicator, std::size_t channels, BatchNormOptions options);
   ~Layer();
 
-  // Throws Error if the communicator has been destroyed. Everything below needs it, except what is
-  // noexcept, title() and who().
+  // Throws Error if the communicator has been destroyed. Passes and evaluations need it, parameters
+  // and messages do not.
   void check_alive() const;
   void orphan() noexcept;  // the communicator ends
 

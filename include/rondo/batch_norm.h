@@ -28,8 +28,8 @@ struct Activations {
   void* data = nullptr;
   std::size_t samples = 0;
   std::size_t spatial = 1;
-  // No value: BatchNormOptions::layout. It is this rank's own affair, but all activations of one
-  // pass, forward and backward, have the same.
+  // No value: BatchNormOptions::layout. Ranks may have different ones, but on one rank all
+  // activations of a pass, forward and backward, have the same.
   std::optional<TensorLayout> layout{};
 };
 
@@ -68,15 +68,15 @@ struct RONDO_API BatchNormOptions {
 // their channel in that step and in the running statistics, but not in the next step.
 //
 // If layer, step, direction, earlier steps or options differ between ranks, every rank gets
-// Error(mismatch); threads and deadline may differ. The message says where each rank is, which
-// options differ, and what a rank did alone since it last trained: evaluation, and backward without
-// a collective. If layers have different numbers
-// of channels, their calls have different sizes, and the mismatch names these. The deadline names a
-// rank that makes no further training call. To find it earlier, give GradientBuckets a hash of the
-// layers that train (StepOptions::check).
+// Error(mismatch); threads, deadline and the layout of activations may differ. The message says
+// where each rank is, which options differ, and what a rank did alone since it last trained:
+// evaluation, and backward without a collective. If layers have different numbers of channels,
+// their calls have different sizes, and the mismatch names these. The deadline names a rank that
+// makes no further training call. To find it earlier, give GradientBuckets a hash of the layers
+// that train (StepOptions::check).
 //
 // Parameters and statistics that the layer owns are f64 for activations of f64, else f32; those of
-// the caller may have any of the four types. Between them everything is computed in f64. After the
+// the caller may have any of the four types. What is computed for each channel is f64. After the
 // second step of a shape nothing is allocated.
 //
 // The communicator must not be moved while the layer lives. If it is destroyed first, the layer's
