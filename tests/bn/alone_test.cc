@@ -154,6 +154,12 @@ TEST_CASE("gradients of an evaluation are the derivatives; frozen statistics or 
     const BatchNormPass pass = layer.evaluate_pass(in.view(), y.view());
     layer.backward(pass, in.view(), dy.view(), dx.view(),
                    {buffer_of(std::span(dgamma)), buffer_of(std::span(dbeta))});
+    // dx does not depend on which gradients are wanted.
+    const BatchNormPass second = layer.evaluate_pass(in.view(), y.view());
+    Tensor other = dx, same = dx;
+    layer.backward(second, in.view(), in.view(), other.view(), {});
+    layer.backward(pass, in.view(), dy.view(), same.view(), {});
+    expect(same.bytes() == dx.bytes() && other.bytes() != dx.bytes(), "dx alone");
     constexpr double h = 1e-5;
     const auto slope = [&](double& value) {
       const double was = value;
