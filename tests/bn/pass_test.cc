@@ -208,6 +208,23 @@ TEST_CASE("backward uses the gamma of its forward pass and may be repeated") {
   }));
 }
 
+// The mean of such numbers has digits that one f64 does not hold.
+TEST_CASE("a pass keeps all digits of a large mean") {
+  Batch x = pass_batch(1);
+  for (std::size_t i = 0; i < x.size(); ++i) x.values[i] = 1e8 + normal(9, i);
+  const Reference wanted(x, pass_batch(2), pass_gamma, pass_beta, 1e-5);
+  CHECK_NOTHROW(run_communicators(pass_ranks(), "large mean", [&](Communicator& c, int rank) {
+    const Mine mine(rank);
+    SyncBatchNorm layer = pass_layer(c);
+    Tensor in = mine.of(x), y = in, dy = mine.of(pass_batch(2)), dx = in;
+    layer.forward(in.view(), y.view());
+    const BatchNormPass pass = layer.take_pass();
+    layer.backward(pass, in.view(), dy.view(), dx.view(), {});
+    mine.expect_near(y, wanted.y, 1e-11, "y");
+    mine.expect_near(dx, wanted.dx, 1e-11, "dx");
+  }));
+}
+
 TEST_CASE("ranks that run backward passes in different order are named with their passes") {
   CHECK_NOTHROW(run_communicators(pass_ranks(), "order", [](Communicator& c, int rank) {
     const Mine mine(rank);
