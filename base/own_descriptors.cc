@@ -23,8 +23,12 @@ constexpr std::size_t word_bits = 64,
 std::array<std::atomic<std::uint64_t>, words> table;
 std::atomic<std::size_t> used_words{0};
 
+// The process that the table is about. 0: the library is not loaded yet.
+std::atomic<pid_t> owner{0};
+
 // Runs in the child, where only this thread lives. It must not lock or allocate.
 void close_all() noexcept {
+  owner.store(::getpid());
   internal::forks.fetch_add(1);
   const std::size_t end = used_words.exchange(0);
   for (std::size_t word = 0; word < end; ++word)
@@ -34,9 +38,17 @@ void close_all() noexcept {
 
 // Registers when the library is loaded. If there is no memory for that, children keep the
 // descriptors.
-[[maybe_unused]] const int registered = ::pthread_atfork(nullptr, nullptr, close_all);
+[[maybe_unused]] const int registered = [] {
+  owner.store(::getpid());
+  return ::pthread_atfork(nullptr, nullptr, close_all);
+}();
 
 }  // namespace
+
+void leave_parent() noexcept {
+  const pid_t known = owner.load();
+  if (known != 0 && known != ::getpid()) close_all();
+}
 
 void add_own_descriptor(int number) noexcept {
   const std::size_t word = static_cast<std::size_t>(number) / word_bits;

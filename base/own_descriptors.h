@@ -19,6 +19,12 @@ void add_own_descriptor(int number) noexcept;
 // Call it before the descriptor is closed or given away: another thread may get the number at once.
 void remove_own_descriptor(int number) noexcept;
 
+// In a child that was made without the handlers of fork() (clone, _Fork): closes what its parent
+// had, as the handlers do. In any other process it does nothing. A child calls it before it starts
+// threads or opens anything here. A child of vfork() must not call it: it would change the table of
+// its parent. Async-signal-safe.
+void leave_parent() noexcept;
+
 namespace internal {
 extern std::atomic<unsigned> forks;
 }  // namespace internal

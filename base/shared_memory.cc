@@ -155,6 +155,10 @@ Mapping::~Mapping() {
   if (bytes_.data() != nullptr) ::munmap(bytes_.data(), bytes_.size());
 }
 
+void Mapping::hide_from_children() noexcept {
+  ::madvise(bytes_.data(), bytes_.size(), MADV_DONTFORK);
+}
+
 void Mapping::discard(std::size_t offset, std::size_t bytes) noexcept {
   ::madvise(bytes_.data() + offset, bytes, MADV_REMOVE);
 }

@@ -49,6 +49,9 @@ class Mapping {
   std::byte* data() const noexcept { return bytes_.data(); }
   std::size_t size() const noexcept { return bytes_.size(); }
   explicit operator bool() const noexcept { return bytes_.data() != nullptr; }
+  // Children made by fork() do not get this mapping, so they neither keep its memory in use nor
+  // write to it. They must not destroy this object. Without effect where the system refuses.
+  void hide_from_children() noexcept;
   // Gives these pages back to the system. Every process that has mapped them reads zeros
   // afterwards.
   void discard(std::size_t offset, std::size_t bytes) noexcept;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "base/own_descriptors.h"
 #include "base/text.h"
 #include "lib/split.h"
 #include "lib/state.h"
@@ -9,6 +10,7 @@
 namespace rondo {
 
 Communicator lib::connect_with(const Options& options, const lib::TransportFactory& transports) {
+  base::leave_parent();
   lib::warn_about_variables();
   return Communicator(std::make_unique<lib::CommunicatorState>(options, transports));
 }
@@ -162,13 +164,18 @@ Registration Communicator::register_memory(void* data, std::size_t bytes) {
   return state_->register_memory(data, bytes);
 }
 void Communicator::reserve_bulk(const void* owner, std::string_view who) {
+  state_->refuse_child();
   state_->bulk_order().reserve(rank(), owner, who);
 }
 void Communicator::release_bulk(const void* owner) noexcept {
-  state_->bulk_order().release(owner);
+  if (!state_->in_other_process()) state_->bulk_order().release(owner);
 }
 void Communicator::abort(std::error_code why, std::string_view text) noexcept {
   state_->abort(why, text);
+}
+// What the child has are copies of the whole process, so all of them go at once.
+void Communicator::abandon() noexcept {
+  base::leave_parent();
 }
 
 }  // namespace rondo

@@ -177,6 +177,12 @@ RONDO_C_API void rondo_abort(rondo_communicator* communicator, rondo_status why)
  * characters, and bytes that are not UTF-8, become blanks. NULL: no text. */
 RONDO_C_API void rondo_abort_text(rondo_communicator* communicator, rondo_status why,
                                   const char* text);
+/* In a forked child: closes the descriptors of all communicators of the parent. After fork() this
+ * has happened already; children of clone() and _Fork() call it before they do anything else with
+ * Rondo. Operations then return RONDO_UNSUPPORTED, and rondo_destroy() frees no connection. Takes
+ * no lock. In the process that connected it does nothing. NULL is allowed. See
+ * Communicator::abandon. */
+RONDO_C_API void rondo_abandon(rondo_communicator* communicator);
 
 /* The next four write text and a final zero into `text`, which has room for `capacity` bytes.
  * Longer text is cut. Thread-safe. */

@@ -283,6 +283,17 @@ class RONDO_API Communicator {
   // has no labels". Control characters, and bytes that are not UTF-8, become blanks. If ranks abort
   // at once, one of their causes holds for all. After a failure it does nothing.
   void abort(std::error_code why, std::string_view text = {}) noexcept;
+  // In a forked child: gives up the child's copies of all communicators of its parent, not only of
+  // this one. Closes their descriptors, so that the other ranks notice at once when the parent
+  // dies. Takes no lock, waits for nothing, touches no thread and frees no memory, so a handler of
+  // pthread_atfork may call it. Afterwards operations here throw Error(unsupported), and the
+  // destructor does nothing. Communicators that the child has connected itself go on.
+  //
+  // After fork() this has happened already. Only children made without the handlers of fork()
+  // (clone, _Fork) need the call, as the first use of Rondo and before they start threads. A child
+  // of vfork() must not make it. In the process that connected the communicator it does nothing:
+  // see abort().
+  void abandon() noexcept;
 
  private:
   std::unique_ptr<lib::CommunicatorState> state_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The C API: what a communicator says about itself, and abort.
+// The C API: what a communicator says about itself, abort and abandon.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -65,6 +65,10 @@ void rondo_abort_text(rondo_communicator* communicator, rondo_status why, const 
   if (communicator == nullptr) return;
   communicator->value.abort(make_error_code(static_cast<Errc>(why)),
                             text != nullptr ? std::string_view(text) : std::string_view());
+}
+
+void rondo_abandon(rondo_communicator* communicator) {
+  if (communicator != nullptr) communicator->value.abandon();
 }
 
 rondo_status rondo_describe(rondo_communicator* communicator, rondo_collective operation,

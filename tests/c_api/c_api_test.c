@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -481,6 +482,26 @@ static void say_much(rondo_options* options) {
   options->measure = 0;
 }
 
+/* Only rank 0 forks, while the others wait in the last barrier. */
+static void abandoned(rondo_communicator* c, int rank) {
+  rondo_abandon(NULL);
+  rondo_abandon(c); /* no effect in the process that has connected */
+  CHECK(rondo_barrier(c, NULL, NULL) == RONDO_OK);
+  if (rank == 0) {
+    const pid_t child = fork();
+    if (child == 0) {
+      rondo_abandon(c);
+      const int refused = rondo_barrier(c, NULL, NULL) == RONDO_UNSUPPORTED;
+      rondo_abort(c, RONDO_ABORTED);
+      rondo_destroy(c);
+      _exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+  }
+  CHECK(rondo_barrier(c, NULL, NULL) == RONDO_OK);
+}
+
 static void stores_that_fail(void) {
   shared_store broken = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, "", "", 0, 1};
   const rondo_store store = {&broken, store_put, store_get}, half = {&broken, store_put, NULL};
@@ -509,6 +530,7 @@ int main(void) {
   run_ranks(NULL, late_rank);
   run_ranks(NULL, shared_request);
   run_ranks(NULL, aborted);
+  run_ranks(NULL, abandoned);
   snprintf(constants_file, sizeof constants_file, "/tmp/rondo-c-api-%ld.json", (long)getpid());
   FILE* file = fopen(constants_file, "w");
   if (file == NULL) abort();

@@ -19,6 +19,7 @@
 #include "base/shortage.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "transports/connect/reactor.h"
 #include "transports/connect/socket.h"
 
 namespace rondo::connect {
@@ -66,6 +67,7 @@ Connections::Connections(const Options& options, unsigned connections)
 Connections::~Connections() {
   context_.stop();
   if (thread_.joinable()) thread_.join();
+  for (const int descriptor : reactor_) base::remove_own_descriptor(descriptor);
 }
 
 void Connections::start(std::vector<std::optional<Peer>> peers, std::uint64_t job) {
@@ -81,6 +83,8 @@ void Connections::start(std::vector<std::optional<Peer>> peers, std::uint64_t jo
   listener_.start([this](base::FileDescriptor socket) { accepted(std::move(socket)); },
                   [this] { return drop_oldest_unproved(); },
                   [this](const std::string& what) { give_up_connecting(what); });
+  reactor_ = find_reactor(listener_.descriptor());
+  for (const int descriptor : reactor_) base::add_own_descriptor(descriptor);
   interfaces_.start([this](const std::string& interface, const std::string& what) {
     if (std::ranges::none_of(
             own(), [&](const auto& one) { return device_of(one.interface) == interface; }))

@@ -147,6 +147,7 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
   std::vector<Event> events_;  // under mutex_
 
   boost::asio::io_context context_{1};
+  std::vector<int> reactor_;  // descriptors of context_: see reactor.h
   Listener listener_;
   Keepalive keepalive_;
   boost::asio::steady_timer keepalive_timer_;

@@ -109,12 +109,16 @@ std::vector<InterfaceNews> decode_interface_news(std::span<const std::byte> data
   return news;
 }
 
+InterfaceWatch::~InterfaceWatch() {
+  if (socket_.is_open()) base::remove_own_descriptor(socket_.native_handle());
+}
+
 void InterfaceWatch::start(Lost lost) {
   lost_ = std::move(lost);
   base::FileDescriptor socket = listen_to_kernel();
   if (!socket) return;
   socket_.assign(socket.get());
-  (void)socket.release();
+  base::add_own_descriptor(socket.release());  // Asio owns it now
   wait();
 }
 

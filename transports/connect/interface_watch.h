@@ -39,6 +39,9 @@ class InterfaceWatch {
   static constexpr milliseconds carrier_grace{1000};
 
   explicit InterfaceWatch(boost::asio::io_context& context) : context_(context), socket_(context) {}
+  ~InterfaceWatch();
+  InterfaceWatch(const InterfaceWatch&) = delete;
+  InterfaceWatch& operator=(const InterfaceWatch&) = delete;
   // Reports what the kernel announces from now on. It does not ask for the present states.
   void start(Lost lost);
 

@@ -42,6 +42,8 @@ class Listener {
   const std::vector<boost::asio::ip::tcp::endpoint>& endpoints() const noexcept {
     return endpoints_;
   }
+  // A socket that the context watches.
+  int descriptor() { return acceptors_.front().native_handle(); }
   // The interface of each endpoint, in the same order.
   const std::vector<Rail>& rails() const noexcept { return rails_; }
   // All addresses of this machine, chosen or not.

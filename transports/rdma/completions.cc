@@ -30,10 +30,12 @@ Completions::Completions(Device& device, std::size_t entries) : device_(device) 
   entries_ = free_entries_ = std::min(entries, most);
   queue_ = verbs.create_cq(device.context(), static_cast<int>(free_entries_), channel_);
   if (queue_ == nullptr) refuse("cannot make a completion queue");
+  base::add_own_descriptor(channel_->fd);
 }
 
 Completions::~Completions() {
   if (generation_ != base::process_generation()) return;
+  base::remove_own_descriptor(channel_->fd);
   device_.verbs().destroy_cq(queue_);
   device_.verbs().destroy_comp_channel(channel_);
 }

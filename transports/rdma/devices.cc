@@ -178,10 +178,14 @@ Device::Device(std::shared_ptr<Verbs> verbs, ibv_device* device, std::string nam
   ibv_mr* const none = verbs_->reg_dmabuf_mr(domain_, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
   takes_dmabuf_ = none == nullptr && errno == EBADF;
   if (none != nullptr) verbs_->dereg_mr(none);
+  base::add_own_descriptor(context_->cmd_fd);
+  base::add_own_descriptor(context_->async_fd);
 }
 
 Device::~Device() {
   if (generation_ != base::process_generation()) return;
+  base::remove_own_descriptor(context_->cmd_fd);
+  base::remove_own_descriptor(context_->async_fd);
   verbs_->dealloc_pd(domain_);
   verbs_->close_device(context_);
 }

@@ -57,7 +57,9 @@ struct DeviceChoice {
   int gid_index = -1;  // -1: the best one
 };
 
-// An open device: its context and protection domain. The destructor does nothing in a forked child.
+// An open device: its context and protection domain. A forked child closes its copies of the
+// descriptors, because the queue pairs live as long as a process has them open. There the
+// destructor does nothing.
 class Device {
  public:
   // Throws Error(system).

@@ -71,7 +71,9 @@ Received receive_segment(host::Descriptors descriptors, std::size_t bytes) {
   if (!is_bell(bell)) throw Error(Errc::rendezvous, "its bell is no eventfd");
   if (const std::string defect = base::defect_of_memory(memory.get(), bytes); !defect.empty())
     throw Error(Errc::rendezvous, defect);
-  return {base::Mapping(memory.get(), bytes, base::Mapping::Access::read), std::move(bell)};
+  base::Mapping mapping(memory.get(), bytes, base::Mapping::Access::read);
+  mapping.hide_from_children();
+  return {std::move(mapping), std::move(bell)};
 }
 
 constexpr auto to_link = [](const std::unique_ptr<ShmLink>& link) -> const ShmLink& {
@@ -220,7 +222,9 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
 void Shm::make_segment(const SegmentLayout& layout) {
   bell_ = checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
   memory_ = base::make_shared_memory(layout.bytes());
-  own_.emplace(layout, base::Mapping(memory_.get(), layout.bytes(), base::Mapping::Access::write));
+  base::Mapping mapping(memory_.get(), layout.bytes(), base::Mapping::Access::write);
+  mapping.hide_from_children();
+  own_.emplace(layout, std::move(mapping));
   base::forbid_writing(memory_.get());
   watch(bell_.get(), bell_id);
 }
