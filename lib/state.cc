@@ -102,6 +102,9 @@ void CommunicatorState::check_options() const {
   if (options_.ranks_on_host < 0)
     throw Error(Errc::invalid_argument,
                 fmt::format("ranks_on_host is {}, it must be at least 0", options_.ranks_on_host));
+  if (options_.plan_constants && !is_sane(*options_.plan_constants))
+    throw Error(Errc::invalid_argument, "plan_constants are out of range (docs/planner.md): " +
+                                            format_constants(*options_.plan_constants));
 }
 
 void CommunicatorState::connect_all() {
@@ -115,9 +118,7 @@ void CommunicatorState::connect_all() {
     routes = connect_transports();
     routes_.assign(routes.begin(), routes.end());
     settle_constants(routes);
-    // The others have no links, so they never make progress.
-    for (const auto& t : transports_)
-      if (std::ranges::find(routes, t.get()) != routes.end()) all.push_back(t.get());
+    for (const auto& t : transports_) all.push_back(t.get());
   }
   const std::span<const int> local = hosts_.on(hosts_.host(place_.rank));
   local_ranks_.assign(local.begin(), local.end());
@@ -151,8 +152,9 @@ CommunicatorState::~CommunicatorState() {
 std::string CommunicatorState::constants_source() const {
   switch (cost_source_) {
     case CostSource::given:
-      return place_.constants ? "those of the communicator that this one is a part of"
-                              : "from " + options_.constants;
+      return place_.constants          ? "those of the communicator that this one is a part of"
+             : options_.plan_constants ? "given by the program"
+                                       : "from " + options_.constants;
     case CostSource::measured:
       return "measured while connecting";
     case CostSource::measured_between_hosts:
@@ -168,6 +170,8 @@ CostSource CommunicatorState::find_cost_source() {
   if (place_.rank != 0) return CostSource::defaults;
   if (place_.constants)
     constants_ = *place_.constants;
+  else if (options_.plan_constants)
+    constants_ = *options_.plan_constants;
   else if (!options_.constants.empty())
     constants_ = read_constants(options_.constants);
   else if (!options_.measure)
@@ -240,6 +244,7 @@ std::vector<transports::Transport*> CommunicatorState::connect_transports() {
     names.emplace(routes[static_cast<std::size_t>(peer)]->name());
     passed_over_[static_cast<std::size_t>(peer)] = std::move(why);
   }
+  drop_idle_transports(routes);
   transport_name_.clear();
   for (const std::string& name : names)
     transport_name_ += (transport_name_.empty() ? "" : "+") + name;
@@ -254,6 +259,17 @@ std::vector<transports::Transport*> CommunicatorState::connect_transports() {
   return routes;
 }
 
+// A transport without a route has a thread, listens and takes descriptors for nothing. Peers do not
+// miss it: distance is symmetric, so they do not use it for this rank either.
+void CommunicatorState::drop_idle_transports(const std::vector<transports::Transport*>& routes) {
+  address_ = transports_.back()->describe();
+  const auto is_idle = [&](const std::unique_ptr<transports::Transport>& transport) {
+    return std::ranges::find(routes, transport.get()) == routes.end();
+  };
+  const std::lock_guard lock(starting_mutex_);
+  std::erase_if(transports_, is_idle);
+}
+
 std::string CommunicatorState::describe_peer(int peer) const {
   if (peer < 0 || peer >= place_.size)
     throw Error(Errc::invalid_argument,
@@ -265,7 +281,7 @@ std::string CommunicatorState::describe_peer(int peer) const {
 }
 
 std::string CommunicatorState::address() const {
-  return transports_.empty() ? std::string() : transports_.back()->describe();
+  return address_;
 }
 
 plan::Plan CommunicatorState::plan(Collective operation, std::size_t count, DType type) {

@@ -97,6 +97,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   transports::Blob make_record();
   void settle_constants(const std::vector<transports::Transport*>& routes);
   std::vector<transports::Transport*> connect_transports();
+  void drop_idle_transports(const std::vector<transports::Transport*>& routes);
   std::uint64_t plan_hash(const schedules::Call& call, std::uint64_t counts) const noexcept;
 
   void failure(const engine::Failure& failure) override;
@@ -120,12 +121,13 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   TransportList transports_;
   std::vector<const transports::Transport*> routes_;  // by rank; null for this one
   std::vector<std::string> passed_over_;  // by rank: why nearer transports do not reach it
+  std::string address_;                   // of the last transport, for people
   // A rank that left before the engine was there.
   struct Departure {
     int rank = 0;
     std::uint64_t finished[lane_count] = {};
   };
-  std::mutex starting_mutex_;
+  std::mutex starting_mutex_;  // also for transports_ until then: the control thread reads it
   bool working_ = false;
   std::optional<engine::Failure> early_failure_;
   std::vector<Departure> early_departures_;

@@ -153,6 +153,8 @@ typedef struct rondo_options {
   const char* integrity; /* "headers" or "payload": what the secret protects between hosts */
   int ranks_on_host;     /* ranks that share this host's cores, all communicators; 0: not set */
   const char* wait;      /* "auto", "spin" or "sleep": how this rank waits for others */
+  /* The planner's constants themselves, which come before the file. NULL: not set. */
+  const struct rondo_constants* plan_constants;
 } rondo_options;
 
 RONDO_C_API rondo_status rondo_options_init(rondo_options* options);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <rondo/constants.h>
 #include <rondo/export.h>
 #include <rondo/types.h>
 
@@ -96,6 +97,10 @@ struct RONDO_API Options {
   // A file of constants for the planner, from format_constants() or `rondo bench
   // --write-constants`. Rank 0's file counts for all ranks.
   std::string constants{};
+  // The planner's constants themselves, for example Communicator::constants() of another
+  // communicator: nothing is read and nothing is measured. It comes before `constants`. Rank 0's
+  // count for all ranks.
+  std::optional<PlanConstants> plan_constants{};
   // Whether connect() measures what links cost, which takes a few milliseconds. Rank 0's value
   // counts for all. No value: it measures if ranks are on several hosts and there is no file of
   // constants.

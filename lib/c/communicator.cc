@@ -69,6 +69,17 @@ std::chrono::milliseconds milliseconds_of(std::uint64_t count) {
   return std::chrono::milliseconds{static_cast<std::int64_t>(std::min(count, most))};
 }
 
+PlanConstants constants_of(const rondo_constants& from) {
+  if (from.bytes != sizeof(rondo_constants))
+    throw Error(Errc::invalid_argument,
+                "options.plan_constants has another size than those of this version: set its bytes "
+                "to sizeof(rondo_constants)");
+  const auto link = [](const rondo_link_costs& costs) {
+    return PlanLinkCosts{costs.latency_s, costs.seconds_per_byte, costs.frame_s};
+  };
+  return {link(from.host), link(from.network), from.reduce_seconds_per_byte};
+}
+
 Options read_options(const rondo_options& from) {
   if (from.bytes != sizeof(rondo_options))
     throw Error(Errc::invalid_argument,
@@ -99,6 +110,7 @@ Options read_options(const rondo_options& from) {
   if (from.integrity != nullptr) options.integrity = from.integrity;
   options.ranks_on_host = from.ranks_on_host;
   if (from.wait != nullptr) options.wait = from.wait;
+  if (from.plan_constants != nullptr) options.plan_constants = constants_of(*from.plan_constants);
   return options;
 }
 

@@ -502,6 +502,37 @@ static void abandoned(rondo_communicator* c, int rank) {
   CHECK(rondo_barrier(c, NULL, NULL) == RONDO_OK);
 }
 
+/* Without a file, which does not exist. */
+static rondo_constants given_constants;
+
+static void give_constants(rondo_options* options) {
+  given_constants.bytes = sizeof given_constants;
+  given_constants.host.latency_s = 0.125;
+  given_constants.reduce_seconds_per_byte = 0.0005;
+  options->constants = "/nowhere/at/all";
+  options->plan_constants = &given_constants;
+}
+
+static void has_given_constants(rondo_communicator* c, int rank) {
+  rondo_constants constants;
+  constants.bytes = sizeof constants;
+  CHECK(rondo_get_constants(c, &constants) == RONDO_OK);
+  CHECK(constants.host.latency_s == 0.125 && constants.reduce_seconds_per_byte == 0.0005);
+  CHECK(rank >= 0 && rondo_barrier(c, NULL, NULL) == RONDO_OK);
+}
+
+static void constants_of_another_size(void) {
+  rondo_constants wrong = {0};
+  rondo_options options;
+  CHECK(rondo_options_init(&options) == RONDO_OK);
+  options.rank = 0;
+  options.size = 1;
+  options.plan_constants = &wrong;
+  rondo_communicator* communicator = NULL;
+  CHECK(rondo_connect(&options, &communicator) == RONDO_INVALID_ARGUMENT && communicator == NULL);
+  CHECK(strstr(rondo_message(), "plan_constants") != NULL);
+}
+
 static void stores_that_fail(void) {
   shared_store broken = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, "", "", 0, 1};
   const rondo_store store = {&broken, store_put, store_get}, half = {&broken, store_put, NULL};
@@ -538,6 +569,8 @@ int main(void) {
   fclose(file);
   run_with(NULL, says_of_itself, say_much);
   unlink(constants_file);
+  run_with(NULL, has_given_constants, give_constants);
+  constants_of_another_size();
   stores_that_fail();
   printf("rondo %s: %d failures\n", rondo_version(), failures);
   return failures == 0 ? 0 : 1;

@@ -131,6 +131,35 @@ TEST_CASE("all ranks reckon with what rank 0 was given, whatever they were given
   CHECK(equal == 3);
 }
 
+TEST_CASE("constants in memory come before a file and a measurement", "[constants]") {
+  std::atomic<int> equal = 0;
+  MemoryStore store;
+  run_ranks(2, "constants in memory", [&](int rank) {
+    Options options = Setup::quick_options();
+    options.rank = rank;
+    options.size = 2;
+    options.store = &store;
+    options.constants = "/nowhere/at/all";
+    options.measure = true;
+    options.transports = {"tcp"};
+    if (rank == 0) options.plan_constants = some_constants();
+    Communicator communicator = Communicator::connect(options);
+    if (same(communicator.constants(), some_constants())) ++equal;
+    communicator.barrier().wait();
+  });
+  CHECK(equal == 2);
+}
+
+TEST_CASE("constants in memory that cannot be are refused", "[constants]") {
+  Options options = Setup::quick_options();
+  options.rank = 0;
+  options.size = 1;
+  options.plan_constants = some_constants();
+  options.plan_constants->host.latency_s = -1;
+  CHECK_THROWS_WITH(Communicator::connect(options),
+                    Contains("plan_constants are out of range") && Contains("\"latency_s\": -1"));
+}
+
 TEST_CASE(
     "what rank 0 measures holds on all ranks, and operations go on as though nothing had been",
     "[constants]") {
