@@ -20,11 +20,18 @@
 namespace rondo::lib {
 namespace {
 
-constexpr std::size_t control_thread = 1, engine = 3;
-// shm_listening: epoll, the listener, and the event that interrupts start(). shm_bell: only if
-// there is a peer. shm_segment, until all ranks have joined: this rank's segment, epoll, and what a
-// peer has just sent.
-constexpr std::size_t shm_listening = 3, shm_bell = 1, shm_segment = 4;
+constexpr std::size_t control_thread = 1;
+// An event that wakes drivers. Where all ranks share memory, drivers sleep on a word of it.
+constexpr std::size_t engine = 1;
+// shm_listening: epoll, the listener, and the event that interrupts start(). shm_sharing, while
+// ranks exchange segments: this rank's segment and bell, an epoll, and what a peer has just sent.
+constexpr std::size_t shm_listening = 3, shm_sharing = 5;
+// shm_running: epoll and bell, if drivers poll. On a word: an epoll if there are many peers.
+constexpr std::size_t shm_running = 2, most_polled_peers = 16;
+// For each peer on this host: a socket, and its bell if that is an event.
+constexpr std::size_t neighbour = 2, neighbour_on_word = 1;
+// The page with that word.
+constexpr std::size_t bell_bytes = 4096;
 // tcp_listening: epoll, the bell of the set-up thread and three descriptors of Boost.Asio; a
 // listening socket for each address comes in addition. tcp_netlink: once the transport runs.
 constexpr std::size_t tcp_listening = 5, tcp_netlink = 1;
@@ -36,8 +43,6 @@ constexpr std::size_t rdma_device = 3, rdma_bell = 1, rdma_link = 3;
 // What the program, and the libraries under Rondo, may open beside it when the soft limit is
 // raised.
 constexpr std::size_t spare = 64;
-// For each peer on this host: socket and bell.
-constexpr std::size_t met = 2, neighbour = 2;
 
 // Without /proc: counts the open ones among the first 4096.
 std::size_t probe_descriptors(std::size_t limit) {
@@ -58,26 +63,49 @@ std::string text_of(rlim_t limit) {
 
 }  // namespace
 
+namespace {
+
+// Transports that reach no rank are closed when all ranks have joined. Whether rdma reaches the
+// ranks that tcp reaches too is known only then.
+bool keeps_tcp(const DescriptorShape& shape) noexcept {
+  return shape.tcp && shape.tcp_peers > 0;
+}
+bool keeps_rdma(const DescriptorShape& shape) noexcept {
+  return shape.rdma_devices > 0 && (shape.rdma_peers > 0 || shape.tcp_peers > 0);
+}
+
+std::size_t count(int number) noexcept {
+  return static_cast<std::size_t>(std::max(0, number));
+}
+
+// Of the transports that set links up over tcp, when so many of them are open.
+std::size_t listeners(const DescriptorShape& shape, bool tcp, bool rdma) noexcept {
+  return ((tcp ? 1u : 0u) + (rdma ? 1u : 0u)) * (tcp_listening + count(shape.tcp_addresses)) +
+         (rdma ? count(shape.rdma_devices) * rdma_device + rdma_bell : 0);
+}
+
+}  // namespace
+
+std::size_t users_of_tcp(const DescriptorShape& shape) noexcept {
+  return (keeps_tcp(shape) ? 1u : 0u) + (keeps_rdma(shape) ? 1u : 0u);
+}
+
 DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
   DescriptorNeeds needs;
   if (shape.ranks == 1) return {0, engine, engine, engine};
-  const auto count = [](int number) { return static_cast<std::size_t>(std::max(0, number)); };
   const std::size_t control = shape.rank == 0 ? count(shape.ranks - 1) : 1;
-  const bool rdma = shape.rdma_devices > 0;
-  // Links over rdma are set up over tcp, by a thread and listeners of their own.
-  const std::size_t users_of_tcp = (shape.tcp ? 1u : 0u) + (rdma ? 1u : 0u);
-  const std::size_t listening = (shape.shm ? shm_listening : 0) +
-                                users_of_tcp * (tcp_listening + count(shape.tcp_addresses)) +
-                                count(shape.rdma_devices) * rdma_device + (rdma ? rdma_bell : 0);
-  const std::size_t running = control + control_thread + listening + users_of_tcp * tcp_netlink;
+  needs.join = control + (shape.shm ? shm_listening : 0) +
+               listeners(shape, shape.tcp, shape.rdma_devices > 0) + rendezvous;
   const std::size_t peers = count(shape.shm_peers);
-  needs.join = control + listening + rendezvous;
-  // The listener of shared memory is closed after all ranks have joined.
-  const std::size_t sharing = peers != 0 ? shm_bell : 0;
-  const std::size_t listener = shape.shm ? 1 : 0;
-  needs.connect = std::max(
-      needs.join, running + engine + sharing + (peers != 0 ? shm_segment : 0) + met * peers);
-  needs.idle = running + engine + sharing + neighbour * peers - listener;
+  const bool on_word = shape.shm_peers == shape.ranks - 1;
+  const std::size_t running = control + control_thread + (on_word ? 0 : engine) +
+                              listeners(shape, keeps_tcp(shape), keeps_rdma(shape)) +
+                              users_of_tcp(shape) * tcp_netlink;
+  const std::size_t neighbours = peers * (on_word ? neighbour_on_word : neighbour);
+  const std::size_t epolls = peers > most_polled_peers ? 1 : 0;
+  needs.connect =
+      std::max(needs.join, running + (peers != 0 ? shm_listening + shm_sharing : 0) + neighbours);
+  needs.idle = running + neighbours + (peers == 0 ? 0 : on_word ? epolls : shm_running);
   // Bulk and messages use all connections of a peer, urgent frames one.
   needs.most = needs.idle + count(shape.tcp_peers) * (2 * count(shape.connections) + 1) +
                count(shape.rdma_peers) * rdma_link;
@@ -193,17 +221,17 @@ NeedsInfo compute_needs(int ranks, int ranks_on_host, int rank, const Options& g
   const int others = ranks - 1 - shape.shm_peers;
   shape.tcp_peers = shape.tcp ? others : 0;
   shape.rdma_peers = rdma && !shape.tcp ? others : 0;
-  const std::size_t users_of_tcp = (shape.tcp ? 1u : 0u) + (rdma ? 1u : 0u);
-  shape.tcp_addresses = ranks > 1 && users_of_tcp > 0 ? listening_addresses(options) : 0;
+  shape.tcp_addresses = ranks > 1 && (shape.tcp || rdma) ? listening_addresses(options) : 0;
   const lib::DescriptorNeeds descriptors = lib::descriptors_of(shape);
   NeedsInfo needs;
   needs.descriptors_to_connect = descriptors.connect;
   needs.descriptors_idle = descriptors.idle;
   needs.descriptors_most = descriptors.most;
-  needs.threads = ranks == 1 ? 0 : 2 + users_of_tcp;
-  needs.ports = users_of_tcp * static_cast<std::size_t>(shape.tcp_addresses);
+  needs.threads = ranks == 1 ? 0 : 2 + lib::users_of_tcp(shape);
+  needs.ports = lib::users_of_tcp(shape) * static_cast<std::size_t>(shape.tcp_addresses);
   needs.staging_bytes = ranks == 1 ? 0 : options.staging_bytes;
   if (shape.shm_peers > 0) needs.shared_bytes = lib::shared_segment_bytes(ranks_on_host);
+  if (shape.shm_peers > 0 && ranks_on_host == ranks) needs.shared_bytes += lib::bell_bytes;
   return needs;
 }
 

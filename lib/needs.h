@@ -31,6 +31,9 @@ struct DescriptorNeeds {
   std::size_t idle = 0;     // after connect()
   std::size_t most = 0;     // when every link of every lane has been used
 };
+// How many transports set links up over tcp once connect() has returned: tcp, and rdma with
+// devices. Each has a thread and listens.
+std::size_t users_of_tcp(const DescriptorShape& shape) noexcept;
 // Does not count allocate(), which takes one for this rank's memory and one for each peer on the
 // host that has allocated.
 DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;

@@ -36,6 +36,7 @@ std::unique_ptr<transports::Transport> shm_transport(const rendezvous::Place& pl
   shm.secret = place.secret;
   shm.host = base::host_identity();
   shm.deadline = place.deadline;
+  shm.may_sleep_on_word = true;
   return shm::make_shm(shm);
 }
 

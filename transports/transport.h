@@ -23,6 +23,8 @@
 
 #include <rondo/types.h>
 
+#include "base/futex.h"
+
 namespace rondo::transports {
 
 inline constexpr std::size_t frame_header_bytes = 64;
@@ -249,6 +251,12 @@ class Transport {
   // there is work and it must not sleep.
   virtual int wait_descriptor() const noexcept = 0;
   virtual bool prepare_sleep() = 0;
+  // After start(): a word of memory that changes, with a call of base::wake_all(), when progress
+  // may have something to do again. The driver reads it before prepare_sleep(), and sleeps on it
+  // for at most 100 ms: what a peer's end does to the transport need not change the word. A
+  // transport that has a word is the only one of its communicator, and has no wait_descriptor()
+  // (-1). Null where there is none.
+  virtual base::WakeWord* wait_word() noexcept { return nullptr; }
 };
 
 }  // namespace rondo::transports

@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/engine/driver.h"
 
-#include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <string>
-
-#include <rondo/error.h>
 
 #include "base/processor.h"
 #include "base/thread.h"
@@ -27,26 +19,10 @@ constexpr int passes_between_time_checks = 32;
 // much longer than a look at the clock.
 constexpr int spins_between_time_checks = 8;
 
-base::FileDescriptor checked(int descriptor, const char* call) {
-  if (descriptor < 0)
-    throw Error(Errc::system, std::string(call) + ": " + std::generic_category().message(errno));
-  return base::FileDescriptor(descriptor);
-}
-
-void raise(const base::FileDescriptor& event) noexcept {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto put = ::write(event.get(), &one, sizeof one);
-}
-
 }  // namespace
 
-Driver::Driver(Driven& driven, const Waiting& waiting)
-    : driven_(driven),
-      waiting_(waiting),
-      wake_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")),
-      timer_(
-          checked(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC), "timerfd_create")),
-      look_(checked(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC), "eventfd")) {}
+Driver::Driver(Driven& driven, const Waiting& waiting, base::WakeWord* word)
+    : driven_(driven), waiting_(waiting), bell_(word) {}
 
 Driver::~Driver() {
   join();
@@ -59,7 +35,7 @@ void Driver::start_background() {
 void Driver::stop() {
   stopping_ = true;
   wake_background();
-  raise(wake_);
+  bell_.ring();
 }
 
 void Driver::join() {
@@ -148,8 +124,9 @@ void Driver::let_in() {
 // False when a thread that waits has taken over from the background thread meanwhile.
 bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
   if (pass_due_) return true;
+  const std::uint32_t seen = bell_.seen();
   WakeDescriptors descriptors;
-  descriptors.add(wake_.get());
+  bell_.add_to(descriptors);
   if (!driven_.prepare_sleep(descriptors)) {
     driven_.deliver();
     return true;
@@ -159,14 +136,11 @@ bool Driver::sleep(base::TimePoint until, bool on_behalf_of_nobody) {
   // A thread that comes to wait may drive while the background thread sleeps.
   if (on_behalf_of_nobody) driving_ = false;
   mutex_.unlock();
-  const bool woken = descriptors.wait(timeout);
+  const bool woken = bell_.sleep(descriptors, seen, timeout);
   mutex_.lock_again();
   --sleeping_;
   // The last sleeper takes the wake-up away, when the others have seen it.
-  if (sleeping_ == 0 && woken) {
-    std::uint64_t signals = 0;
-    [[maybe_unused]] const auto got = ::read(wake_.get(), &signals, sizeof signals);
-  }
+  if (sleeping_ == 0 && woken) bell_.clear();
   if (!on_behalf_of_nobody) return true;
   if (driving_ || waiters_ > 0) return false;
   driving_ = true;
@@ -217,7 +191,7 @@ void Driver::operation_ended() {
 }
 
 void Driver::wake_sleeper() {
-  if (sleeping_ > 0) raise(wake_);
+  if (sleeping_ > 0) bell_.ring();
 }
 
 void Driver::hand_over() {
@@ -228,26 +202,14 @@ void Driver::hand_over() {
 // The background thread wakes only after the delay: a caller that starts an operation and waits at
 // once must not pay for that.
 void Driver::arm_background(nanoseconds delay) {
-  if (!background_.joinable() || look_due_ || !background_delay_.set(delay)) return;
-  const itimerspec time{{0, 0}, {0, delay.count()}};
-  ::timerfd_settime(timer_.get(), 0, &time, nullptr);
+  if (background_.joinable() && !look_due_ && background_delay_.set(delay)) alarm_.set(delay);
 }
 
 // Nothing is raised while the background thread drives: it sees what is new.
 void Driver::wake_background() {
   if (!background_.joinable() || look_due_ || background_drives_) return;
   look_due_ = true;
-  raise(look_);
-}
-
-void Driver::await_look() {
-  std::array<pollfd, 2> polled{{{look_.get(), POLLIN, 0}, {timer_.get(), POLLIN, 0}}};
-  ::poll(polled.data(), polled.size(), -1);
-  for (const pollfd& one : polled) {
-    std::uint64_t count = 0;
-    if (one.revents != 0) [[maybe_unused]]
-      const auto got = ::read(one.fd, &count, sizeof count);
-  }
+  alarm_.set_now();
 }
 
 void Driver::run_background() {
@@ -261,7 +223,7 @@ void Driver::run_background() {
       continue;
     }
     mutex_.unlock();
-    await_look();
+    alarm_.wait();
     mutex_.lock();
     look_due_ = false;
     background_delay_.looked(driven_.pending() && waiters_ == 0);

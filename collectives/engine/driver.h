@@ -6,20 +6,17 @@
 // time, and never while it sleeps.
 #pragma once
 
-#include <poll.h>
-
-#include <array>
 #include <atomic>
 #include <condition_variable>
-#include <cstddef>
 #include <cstdint>
 #include <thread>
 
 #include "base/clock.h"
-#include "base/file_descriptor.h"
 #include "base/mutex.h"
 #include "base/thread_annotations.h"
+#include "collectives/engine/alarm.h"
 #include "collectives/engine/background_delay.h"
+#include "collectives/engine/bell.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/waiting.h"
 
@@ -51,24 +48,6 @@ class RONDO_CAPABILITY("engine lock") EngineLock {
   std::atomic<int> wanting_{0};
 };
 
-// Descriptors to sleep on. Those that do not fit are left out: the driver notices them only when it
-// wakes for another reason, after a second at most.
-class WakeDescriptors {
- public:
-  void add(int descriptor) noexcept {
-    if (count_ < polled_.size()) polled_[count_++] = {descriptor, POLLIN, 0};
-  }
-  // True when the first one is readable.
-  bool wait(int timeout) noexcept {
-    ::poll(polled_.data(), count_, timeout);
-    return polled_[0].revents != 0;
-  }
-
- private:
-  std::array<pollfd, 8> polled_;
-  std::size_t count_ = 0;
-};
-
 // The engine as its driver sees it. Every call is made under the driver's lock.
 class Driven {
  public:
@@ -95,8 +74,8 @@ class Driven {
 // wake-up of the driver costs at most a second, since each of its sleeps has an end.
 class Driver {
  public:
-  // waiting: decides what this driver does while nothing moves.
-  Driver(Driven& driven, const Waiting& waiting);
+  // waiting: decides what this driver does while nothing moves. word: see Bell.
+  Driver(Driven& driven, const Waiting& waiting, base::WakeWord* word = nullptr);
   ~Driver();  // after stop()
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -139,7 +118,6 @@ class Driver {
   void wait_for_news(base::TimePoint until) RONDO_REQUIRES(mutex_);
   void arm_background(nanoseconds delay) RONDO_REQUIRES(mutex_);
   void wake_background() RONDO_REQUIRES(mutex_);
-  void await_look();
   void run_background();
 
   mutable EngineLock mutex_;
@@ -154,7 +132,7 @@ class Driver {
       false;  // a start has moved something since the last pass
   bool stopping_ RONDO_GUARDED_BY(mutex_) = false;
   bool background_drives_ RONDO_GUARDED_BY(mutex_) = false;  // or sleeps until something comes
-  bool look_due_ RONDO_GUARDED_BY(mutex_) = false;           // look_ has been raised
+  bool look_due_ RONDO_GUARDED_BY(mutex_) = false;           // the alarm has been set to now
   bool unattended_ RONDO_GUARDED_BY(mutex_) = false;  // one that is pending may be unattended
   BackgroundDelay background_delay_ RONDO_GUARDED_BY(mutex_);
 
@@ -164,9 +142,9 @@ class Driver {
   std::condition_variable news_;
   std::uint64_t news_count_ RONDO_GUARDED_BY(news_mutex_) = 0;
 
-  // The driver sleeps on wake_, among others. The background thread, while it does not drive,
-  // sleeps on timer_ and on look_, which costs half as much to raise.
-  base::FileDescriptor wake_, timer_, look_;
+  // A driver sleeps on the bell, and the background thread, while it does not drive, on the alarm.
+  Bell bell_;
+  Alarm alarm_;
   std::thread background_;
 };
 

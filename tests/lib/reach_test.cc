@@ -33,6 +33,7 @@ class Blind final : public transports::Transport {
   void halt() noexcept override { inner_->halt(); }
   bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
   int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
+  base::WakeWord* wait_word() noexcept override { return inner_->wait_word(); }
   bool prepare_sleep() override { return inner_->prepare_sleep(); }
 
  private:

@@ -194,7 +194,7 @@ TEST_CASE("what a member of the job sends is checked") {
   SECTION("a bell that is none") {
     const base::FileDescriptor memory = memory_of(bytes, F_SEAL_SHRINK | F_SEAL_GROW);
     impostor.show(memory.get(), memory.get());
-    expected = "its bell is no eventfd";
+    expected = "its bell is neither an event nor a page of memory";
   }
   SECTION("no descriptor") {
     host::send_packet(impostor.socket(), std::as_bytes(std::span("rondoseg", 8)));

@@ -356,7 +356,7 @@ Interruption::Interruption() : event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) 
 
 void Interruption::set(std::string_view why) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!why_.empty()) return;
+  if (!why_.empty() || !event_) return;
   try {
     why_ = why.empty() ? std::string_view("the communicator has failed") : why;
   } catch (...) {  // no memory for the text: the deadline remains
@@ -364,6 +364,11 @@ void Interruption::set(std::string_view why) noexcept {
   }
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof one);
+}
+
+void Interruption::end() noexcept {
+  const std::lock_guard lock(mutex_);
+  event_.reset();
 }
 
 std::string Interruption::why() const {

@@ -25,6 +25,8 @@ class Interruption {
   Interruption();  // throws Error(system)
   // Only the first text counts.
   void set(std::string_view why) noexcept;
+  // Nothing waits any more: closes the descriptor. A text that is set later does nothing.
+  void end() noexcept;
   int descriptor() const noexcept { return event_.get(); }
   std::string why() const;
 

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
-#include <cerrno>
 #include <cstdint>
 #include <string>
 #include <utility>
 
 #include "base/file_descriptor.h"
 #include "transports/host/packet.h"
+#include "transports/shm/bell.h"
 #include "transports/shm/segment.h"
 
 namespace rondo::shm {
@@ -25,8 +23,8 @@ namespace rondo::shm {
 class ShmNeighbourState {
  public:
   ShmNeighbourState(int its_rank, std::size_t its_index, Segment its_segment, SegmentPair& own_pair,
-                    std::size_t own_index, base::FileDescriptor its_bell,
-                    base::FileDescriptor its_socket, host::PeerProcess its_process)
+                    std::size_t own_index, Bell its_bell, base::FileDescriptor its_socket,
+                    host::PeerProcess its_process)
       : rank(its_rank),
         index(its_index),
         theirs(std::move(its_segment)),
@@ -94,13 +92,11 @@ class ShmNeighbourState {
     const std::uint64_t sleep = head.sleeping.load(std::memory_order_acquire);
     if (sleep == 0 || sleep == rung_ || !wanted(head)) return;
     rung_ = sleep;
-    const std::uint64_t one = 1;
-    while (::write(bell_.get(), &one, sizeof one) < 0 && errno == EINTR) {
-    }
+    bell_.ring();
   }
   void changed() noexcept { mine.changes.store(++changes_, std::memory_order_release); }
 
-  base::FileDescriptor bell_;
+  Bell bell_;
   std::uint64_t changes_ = 0, rung_ = 0;
 };
 

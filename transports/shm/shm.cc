@@ -5,9 +5,8 @@
 #include "transports/shm/shm.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +35,9 @@ constexpr unsigned calls_between_clocks = 128;
 // The bell's number in the epoll set; the peers' sockets have their indices.
 constexpr std::uint64_t bell_id = UINT64_MAX;
 constexpr milliseconds look_interval{1};
+// If a rank that sleeps on a word has at most so many peers, it polls their sockets. If it has
+// more, it keeps an epoll for them.
+constexpr std::size_t most_polled = 16;
 
 base::FileDescriptor checked(int descriptor, const char* call) {
   if (descriptor < 0)
@@ -48,27 +50,12 @@ base::FileDescriptor checked(int descriptor, const char* call) {
 // What a peer has sent.
 struct Received {
   base::Mapping segment;
-  base::FileDescriptor bell;
+  Bell bell;
 };
 
-// Checks that a descriptor is an eventfd. A pipe without a reader would kill the rank that rings
-// (SIGPIPE).
-bool is_bell(const base::FileDescriptor& descriptor) {
-  std::array<char, 64> target{};
-  const std::string path = fmt::format("/proc/self/fd/{}", descriptor.get());
-  const auto length = ::readlink(path.c_str(), target.data(), target.size());
-  if (length > 0)
-    return std::string_view(target.data(), static_cast<std::size_t>(length)) ==
-           "anon_inode:[eventfd]";
-  // Without /proc: a file without a type is of the same kind as an eventfd, and none of that kind
-  // sends SIGPIPE.
-  struct stat status {};
-  return ::fstat(descriptor.get(), &status) == 0 && (status.st_mode & S_IFMT) == 0;
-}
-
 Received receive_segment(host::Descriptors descriptors, std::size_t bytes) {
-  auto& [memory, bell] = descriptors;
-  if (!is_bell(bell)) throw Error(Errc::rendezvous, "its bell is no eventfd");
+  auto& [memory, offered] = descriptors;
+  Bell bell(std::move(offered));
   if (const std::string defect = base::defect_of_memory(memory.get(), bytes); !defect.empty())
     throw Error(Errc::rendezvous, defect);
   base::Mapping mapping(memory.get(), bytes, base::Mapping::Access::read);
@@ -99,7 +86,8 @@ class Shm final : public transports::Transport {
   }
   std::optional<bool> shares_core(int core) noexcept override;
   bool progress(transports::Sink& sink) override;
-  int wait_descriptor() const noexcept override { return epoll_.get(); }
+  int wait_descriptor() const noexcept override { return wait_word_ ? -1 : epoll_.get(); }
+  base::WakeWord* wait_word() noexcept override { return wait_word_; }
   bool prepare_sleep() override;
   void halt() noexcept override {
     if (!windows_) return;
@@ -114,19 +102,25 @@ class Shm final : public transports::Transport {
   using Links = std::array<std::unique_ptr<ShmLink>, transports::link_lane_count>;
 
   host::Address own_address() const;
-  void make_segment(const SegmentLayout& layout);
+  void make_segment(const SegmentLayout& layout, bool alone);
+  void close_after_exchange();
   void adopt(host::Peer met, Received received, std::size_t index, const SegmentLayout& layout);
   void make_links(const SegmentLayout& layout);
   void stop_references() noexcept;
   void watch(int descriptor, std::uint64_t which);
   void wake_up() noexcept;
   void look();
+  void look_at_events();
+  void look_at_sockets();
+  void heard(std::size_t which, bool ended);
 
   const Options options_;
   const pid_t process_ = ::getpid();
   host::Listener listener_;
   host::Interruption interruption_;
-  base::FileDescriptor epoll_, bell_, memory_;
+  base::FileDescriptor epoll_, memory_;
+  std::optional<Bell> bell_;
+  base::WakeWord* wait_word_ = nullptr;  // bell_'s, if the driver sleeps on it
   std::optional<Segment> own_;
   std::size_t own_index_ = 0;
   std::vector<std::unique_ptr<ShmNeighbourState>> peers_;  // in order of ranks
@@ -191,13 +185,13 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   }
   if (neighbours.empty()) return listener_.socket.reset();
   const SegmentLayout layout(neighbours.size() + 1);
-  make_segment(layout);
+  make_segment(layout, neighbours.size() + 1 == addresses.size());
   std::map<int, Received> received;
   const host::Offer own{options_.rank,
                         options_.size,
                         options_.secret,
                         job,
-                        {memory_.get(), bell_.get()},
+                        {memory_.get(), bell_->descriptor()},
                         [&](int rank, host::Descriptors descriptors) {
                           received.insert_or_assign(
                               rank, receive_segment(std::move(descriptors), layout.bytes()));
@@ -205,11 +199,11 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   // Closes the listener at the end, also after a failure: ranks that look for this one must notice.
   const base::FileDescriptor listener = std::move(listener_.socket);
   auto met = host::exchange_all(own, listener.get(), neighbours, options_.deadline, interruption_);
-  memory_.reset();
   for (std::size_t i = 0; i < met.size(); ++i) {
     const int rank = met[i].rank;
     adopt(std::move(met[i]), std::move(received.at(rank)), i < own_index_ ? i : i + 1, layout);
   }
+  close_after_exchange();
   turn_.reserve(peers_.size());
   std::vector<host::ExportPeer> peers;
   for (const auto& peer : peers_)
@@ -219,14 +213,24 @@ void Shm::start(std::vector<transports::Blob> addresses, std::uint64_t job) {
   make_links(layout);
 }
 
-void Shm::make_segment(const SegmentLayout& layout) {
-  bell_ = checked(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
+// alone: this rank reaches all others.
+void Shm::make_segment(const SegmentLayout& layout, bool alone) {
+  bell_.emplace(options_.may_sleep_on_word && alone ? Bell::Kind::word : Bell::Kind::event);
+  wait_word_ = bell_->word();
   memory_ = base::make_shared_memory(layout.bytes());
   base::Mapping mapping(memory_.get(), layout.bytes(), base::Mapping::Access::write);
   mapping.hide_from_children();
   own_.emplace(layout, std::move(mapping));
   base::forbid_writing(memory_.get());
-  watch(bell_.get(), bell_id);
+  if (wait_word_ == nullptr) watch(bell_->descriptor(), bell_id);
+}
+
+// Mappings stay without their descriptors.
+void Shm::close_after_exchange() {
+  memory_.reset();
+  interruption_.end();
+  bell_->close_offer();
+  if (wait_word_ != nullptr && peers_.size() <= most_polled) epoll_.reset();
 }
 
 void Shm::adopt(host::Peer met, Received received, std::size_t index, const SegmentLayout& layout) {
@@ -279,22 +283,40 @@ transports::Link& Shm::link(int peer, transports::Lane lane) {
 
 // Reads the bell and the sockets: takes messages and notices peers that have ended.
 void Shm::look() {
+  if (epoll_)
+    look_at_events();
+  else
+    look_at_sockets();
+  windows_->catch_up();
+}
+
+void Shm::look_at_sockets() {
+  std::array<pollfd, most_polled> sockets;
+  for (std::size_t i = 0; i < peers_.size(); ++i)
+    sockets[i] = {peers_[i]->ended ? -1 : peers_[i]->socket.get(), POLLIN | POLLRDHUP, 0};
+  if (::poll(sockets.data(), peers_.size(), 0) <= 0) return;
+  for (std::size_t i = 0; i < peers_.size(); ++i)
+    if (sockets[i].revents != 0) heard(i, (sockets[i].revents & (POLLHUP | POLLRDHUP)) != 0);
+}
+
+void Shm::heard(std::size_t which, bool ended) {
+  windows_->imports(which).take_messages();
+  if (ended) peers_[which]->ended = peers_[which]->busy = true;
+}
+
+void Shm::look_at_events() {
   std::array<epoll_event, 16> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < count; ++i) {
     const std::uint64_t which = events[static_cast<std::size_t>(i)].data.u64;
     if (which >= peers_.size()) {
-      std::uint64_t rings = 0;
-      [[maybe_unused]] const auto got = ::read(bell_.get(), &rings, sizeof rings);
+      bell_->clear();
       continue;
     }
-    windows_->imports(which).take_messages();
-    if ((events[static_cast<std::size_t>(i)].events & (EPOLLHUP | EPOLLRDHUP)) != 0)
-      peers_[which]->ended = peers_[which]->busy = true;
+    heard(which, (events[static_cast<std::size_t>(i)].events & (EPOLLHUP | EPOLLRDHUP)) != 0);
     if (peers_[which]->ended)
       ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peers_[which]->socket.get(), nullptr);
   }
-  windows_->catch_up();
 }
 
 void Shm::wake_up() noexcept {

@@ -20,6 +20,9 @@ struct Options {
   std::string host;    // base::host_identity() of this rank
   // For start(), which waits for all ranks of this host.
   base::TimePoint deadline = base::TimePoint::max();
+  // The driver understands Transport::wait_word(). The transport then has one if this rank reaches
+  // all others, and keeps one descriptor for each of them.
+  bool may_sleep_on_word = false;
 };
 
 // The transport for shared memory; it listens at once. If this process cannot share memory (no
