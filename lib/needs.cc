@@ -61,10 +61,6 @@ std::string text_of(rlim_t limit) {
   return limit == RLIM_INFINITY ? "none" : fmt::format("{}", limit);
 }
 
-}  // namespace
-
-namespace {
-
 // Transports that reach no rank are closed when all ranks have joined. Whether rdma reaches the
 // ranks that tcp reaches too is known only then.
 bool keeps_tcp(const DescriptorShape& shape) noexcept {

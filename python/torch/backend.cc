@@ -88,7 +88,8 @@ void check_block(const at::Tensor& whole, const at::Tensor& block) {
 // Each large tensor has the elements of `size` small ones.
 void check_pairs(const Tensors& large, const Tensors& small, int size, const char* name,
                  const char* large_name, const char* small_name) {
-  TORCH_CHECK_VALUE(large.size() == small.size(), "rondo: ", name, " needs as many inputs as outputs");
+  TORCH_CHECK_VALUE(large.size() == small.size(), "rondo: ", name,
+                    " needs as many inputs as outputs");
   for (std::size_t i = 0; i < large.size(); ++i) {
     check_tensor(large[i]);
     check_tensor(small[i]);
@@ -180,15 +181,15 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   auto memory = std::make_shared<Memory>(
       session_->use([&](Communicator& communicator) { return communicator.allocate(bytes); }));
   void* const data = memory->data();
-  return at::from_blob(data, {size}, [memory](void*) {}, options);
+  return at::from_blob(
+      data, {size}, [memory](void*) {}, options);
 }
 
 // Running calls.
 
 OpOptions Backend::options_of(const Call& call) const {
   OpOptions options;
-  const Milliseconds time =
-      call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
+  const Milliseconds time = call.timeout == c10d::kUnsetTimeout ? options_->timeout : call.timeout;
   options.deadline = std::clamp(time, Milliseconds{1}, longest);
   return options;
 }
@@ -260,12 +261,13 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   const Reduction how = reduction_of(only_one(tensors), opts.reduceOp);
   Flat flat(tensors.front(), Flat::Use::both);
   const Buffer all = whole(flat.memory());
-  return run({OpType::ALLREDUCE, "rondo:all_reduce", opts.timeout, opts.asyncOp, tensors, tensors},
-             [&](Communicator& c, OpOptions options, Parts& parts) {
-               options.input_scale = how.factor;
-               parts.push_back(c.all_reduce(all, all, how.op, options));
-             },
-             [flat]() mutable { flat.copy_back(); });
+  return run(
+      {OpType::ALLREDUCE, "rondo:all_reduce", opts.timeout, opts.asyncOp, tensors, tensors},
+      [&](Communicator& c, OpOptions options, Parts& parts) {
+        options.input_scale = how.factor;
+        parts.push_back(c.all_reduce(all, all, how.op, options));
+      },
+      [flat]() mutable { flat.copy_back(); });
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
@@ -277,18 +279,19 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
     how.push_back(reduction_of(tensor, opts.reduceOp));
     flats.emplace_back(tensor, Flat::Use::both);
   }
-  return run({OpType::ALLREDUCE_COALESCED, "rondo:all_reduce", opts.timeout, opts.asyncOp, tensors,
-              tensors},
-             [&](Communicator& c, OpOptions options, Parts& parts) {
-               for (std::size_t i = 0; i < flats.size(); ++i) {
-                 const Buffer all = whole(flats[i].memory());
-                 options.input_scale = how[i].factor;
-                 parts.push_back(c.all_reduce(all, all, how[i].op, options));
-               }
-             },
-             [flats]() mutable {
-               for (Flat& flat : flats) flat.copy_back();
-             });
+  return run(
+      {OpType::ALLREDUCE_COALESCED, "rondo:all_reduce", opts.timeout, opts.asyncOp, tensors,
+       tensors},
+      [&](Communicator& c, OpOptions options, Parts& parts) {
+        for (std::size_t i = 0; i < flats.size(); ++i) {
+          const Buffer all = whole(flats[i].memory());
+          options.input_scale = how[i].factor;
+          parts.push_back(c.all_reduce(all, all, how[i].op, options));
+        }
+      },
+      [flats]() mutable {
+        for (Flat& flat : flats) flat.copy_back();
+      });
 }
 
 // Ranks have different numbers of values: first the numbers, then indices and values of all.
@@ -334,9 +337,10 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
   const at::Tensor sum =
       at::sparse_coo_tensor(all_indices, all_values, tensors.front().sizes()).coalesce();
   tensors.front().copy_(sum);
-  return run({OpType::_ALLREDUCE_SPARSE, "rondo:sparse_all_reduce", opts.timeout, opts.asyncOp,
-              tensors, tensors},
-             [](Communicator&, const OpOptions&, Parts&) {}, [] {});
+  return run(
+      {OpType::_ALLREDUCE_SPARSE, "rondo:sparse_all_reduce", opts.timeout, opts.asyncOp, tensors,
+       tensors},
+      [](Communicator&, const OpOptions&, Parts&) {}, [] {});
 }
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
@@ -346,13 +350,13 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   const bool here = opts.rootRank == getRank();
   Flat flat(tensor, here ? Flat::Use::both : Flat::Use::reads);
   const Buffer all = whole(flat.memory());
-  return run({OpType::REDUCE, "rondo:reduce", opts.timeout, opts.asyncOp, tensors, tensors},
-             [&](Communicator& c, OpOptions options, Parts& parts) {
-               options.input_scale = how.factor;
-               parts.push_back(
-                   c.reduce(all, here ? all : Buffer{}, how.op, int(opts.rootRank), options));
-             },
-             [flat]() mutable { flat.copy_back(); });
+  return run(
+      {OpType::REDUCE, "rondo:reduce", opts.timeout, opts.asyncOp, tensors, tensors},
+      [&](Communicator& c, OpOptions options, Parts& parts) {
+        options.input_scale = how.factor;
+        parts.push_back(c.reduce(all, here ? all : Buffer{}, how.op, int(opts.rootRank), options));
+      },
+      [flat]() mutable { flat.copy_back(); });
 }
 
 Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
@@ -360,11 +364,12 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   check_root(opts.rootRank);
   Flat flat(tensor, opts.rootRank == getRank() ? Flat::Use::reads : Flat::Use::writes);
   const Buffer all = whole(flat.memory());
-  return run({OpType::BROADCAST, "rondo:broadcast", opts.timeout, opts.asyncOp, tensors, tensors},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               parts.push_back(c.broadcast(all, all, int(opts.rootRank), options));
-             },
-             [flat]() mutable { flat.copy_back(); });
+  return run(
+      {OpType::BROADCAST, "rondo:broadcast", opts.timeout, opts.asyncOp, tensors, tensors},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(c.broadcast(all, all, int(opts.rootRank), options));
+      },
+      [flat]() mutable { flat.copy_back(); });
 }
 
 Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -376,20 +381,20 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inpu
   FlatList out(outputs.front(), Flat::Use::writes);
   check_block(input, outputs.front()[size_cast(getRank())]);
   const std::vector<std::size_t> counts = block_counts(out);
-  return run({OpType::ALLGATHER, "rondo:all_gather", opts.timeout, opts.asyncOp, inputs,
-              outputs.front()},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               const Buffer from = whole(in.memory()), to = whole(out.memory());
-               parts.push_back(out.even() ? c.all_gather(from, to, options)
-                                          : c.all_gather_v(from, to, counts, options));
-             },
-             [in, out]() mutable { out.copy_back(); });
+  return run(
+      {OpType::ALLGATHER, "rondo:all_gather", opts.timeout, opts.asyncOp, inputs, outputs.front()},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        const Buffer from = whole(in.memory()), to = whole(out.memory());
+        parts.push_back(out.even() ? c.all_gather(from, to, options)
+                                   : c.all_gather_v(from, to, counts, options));
+      },
+      [in, out]() mutable { out.copy_back(); });
 }
 
 Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& opts) {
-  TORCH_CHECK_VALUE(outputs.size() == size_cast(getSize()),
-                    "rondo: all_gather_coalesced needs ", getSize(), " lists of outputs");
+  TORCH_CHECK_VALUE(outputs.size() == size_cast(getSize()), "rondo: all_gather_coalesced needs ",
+                    getSize(), " lists of outputs");
   std::vector<Flat> ins;
   std::vector<FlatList> outs;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -405,19 +410,19 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
   }
   Tensors all;
   for (const Tensors& of_rank : outputs) all.insert(all.end(), of_rank.begin(), of_rank.end());
-  return run({OpType::ALLGATHER_COALESCED, "rondo:all_gather", opts.timeout, opts.asyncOp, inputs,
-              all},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               for (std::size_t i = 0; i < ins.size(); ++i) {
-                 const Buffer from = whole(ins[i].memory()), to = whole(outs[i].memory());
-                 parts.push_back(outs[i].even()
-                                     ? c.all_gather(from, to, options)
-                                     : c.all_gather_v(from, to, block_counts(outs[i]), options));
-               }
-             },
-             [ins, outs]() mutable {
-               for (FlatList& out : outs) out.copy_back();
-             });
+  return run(
+      {OpType::ALLGATHER_COALESCED, "rondo:all_gather", opts.timeout, opts.asyncOp, inputs, all},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        for (std::size_t i = 0; i < ins.size(); ++i) {
+          const Buffer from = whole(ins[i].memory()), to = whole(outs[i].memory());
+          parts.push_back(outs[i].even()
+                              ? c.all_gather(from, to, options)
+                              : c.all_gather_v(from, to, block_counts(outs[i]), options));
+        }
+      },
+      [ins, outs]() mutable {
+        for (FlatList& out : outs) out.copy_back();
+      });
 }
 
 Backend::WorkPtr Backend::all_gather_single(at::Tensor& output, at::Tensor& input,
@@ -439,15 +444,15 @@ Backend::WorkPtr Backend::gather_all(Tensors& outputs, Tensors& inputs, OpType t
     ins.emplace_back(inputs[i], Flat::Use::reads);
     outs.emplace_back(outputs[i], Flat::Use::writes);
   }
-  return run({type, "rondo:_all_gather_base", opts.timeout, opts.asyncOp, inputs, outputs},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               for (std::size_t i = 0; i < ins.size(); ++i)
-                 parts.push_back(
-                     c.all_gather(whole(ins[i].memory()), whole(outs[i].memory()), options));
-             },
-             [ins, outs]() mutable {
-               for (Flat& out : outs) out.copy_back();
-             });
+  return run(
+      {type, "rondo:_all_gather_base", opts.timeout, opts.asyncOp, inputs, outputs},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        for (std::size_t i = 0; i < ins.size(); ++i)
+          parts.push_back(c.all_gather(whole(ins[i].memory()), whole(outs[i].memory()), options));
+      },
+      [ins, outs]() mutable {
+        for (Flat& out : outs) out.copy_back();
+      });
 }
 
 Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
@@ -466,14 +471,14 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
     TORCH_CHECK_VALUE(outputs.empty() || outputs.front().empty(),
                       "rondo: gather takes outputs on its root only");
   }
-  return run({OpType::GATHER, "rondo:gather", opts.timeout, opts.asyncOp, inputs,
-              here ? outputs.front() : Tensors{}},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               parts.push_back(c.gather(whole(in.memory()),
-                                        here ? whole(out.memory()) : Buffer{}, int(opts.rootRank),
-                                        options));
-             },
-             [in, out]() mutable { out.copy_back(); });
+  return run(
+      {OpType::GATHER, "rondo:gather", opts.timeout, opts.asyncOp, inputs,
+       here ? outputs.front() : Tensors{}},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(c.gather(whole(in.memory()), here ? whole(out.memory()) : Buffer{},
+                                 int(opts.rootRank), options));
+      },
+      [in, out]() mutable { out.copy_back(); });
 }
 
 Backend::WorkPtr Backend::gather_single(at::Tensor& output, at::Tensor& input,
@@ -487,13 +492,13 @@ Backend::WorkPtr Backend::gather_single(at::Tensor& output, at::Tensor& input,
                       " elements and has ", output.numel());
   Flat in(input, Flat::Use::reads), out;
   if (here) out = Flat(output, Flat::Use::writes);
-  return run({OpType::GATHER, "rondo:gather", opts.timeout, opts.asyncOp, {input}, {output}},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               parts.push_back(c.gather(whole(in.memory()),
-                                        here ? whole(out.memory()) : Buffer{}, int(opts.rootRank),
-                                        options));
-             },
-             [in, out]() mutable { out.copy_back(); });
+  return run(
+      {OpType::GATHER, "rondo:gather", opts.timeout, opts.asyncOp, {input}, {output}},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(c.gather(whole(in.memory()), here ? whole(out.memory()) : Buffer{},
+                                 int(opts.rootRank), options));
+      },
+      [in, out]() mutable { out.copy_back(); });
 }
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -512,13 +517,14 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs
     TORCH_CHECK_VALUE(inputs.empty() || inputs.front().empty(),
                       "rondo: scatter takes inputs on its root only");
   }
-  return run({OpType::SCATTER, "rondo:scatter", opts.timeout, opts.asyncOp,
-              here ? inputs.front() : Tensors{}, outputs},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               parts.push_back(c.scatter(here ? whole(in.memory()) : Buffer{},
-                                         whole(out.memory()), int(opts.rootRank), options));
-             },
-             [in, out]() mutable { out.copy_back(); });
+  return run(
+      {OpType::SCATTER, "rondo:scatter", opts.timeout, opts.asyncOp,
+       here ? inputs.front() : Tensors{}, outputs},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(c.scatter(here ? whole(in.memory()) : Buffer{}, whole(out.memory()),
+                                  int(opts.rootRank), options));
+      },
+      [in, out]() mutable { out.copy_back(); });
 }
 
 Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -530,16 +536,16 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
   check_block(output, inputs.front()[size_cast(getRank())]);
   Flat out(output, Flat::Use::writes);
   FlatList in(inputs.front(), Flat::Use::reads);
-  return run({OpType::REDUCE_SCATTER, "rondo:reduce_scatter", opts.timeout, opts.asyncOp,
-              inputs.front(), outputs},
-             [&](Communicator& c, OpOptions options, Parts& parts) {
-               options.input_scale = how.factor;
-               const Buffer from = whole(in.memory()), to = whole(out.memory());
-               parts.push_back(in.even() ? c.reduce_scatter(from, to, how.op, options)
-                                         : c.reduce_scatter_v(from, to, in.counts(), how.op,
-                                                              options));
-             },
-             [in, out]() mutable { out.copy_back(); });
+  return run(
+      {OpType::REDUCE_SCATTER, "rondo:reduce_scatter", opts.timeout, opts.asyncOp, inputs.front(),
+       outputs},
+      [&](Communicator& c, OpOptions options, Parts& parts) {
+        options.input_scale = how.factor;
+        const Buffer from = whole(in.memory()), to = whole(out.memory());
+        parts.push_back(in.even() ? c.reduce_scatter(from, to, how.op, options)
+                                  : c.reduce_scatter_v(from, to, in.counts(), how.op, options));
+      },
+      [in, out]() mutable { out.copy_back(); });
 }
 
 Backend::WorkPtr Backend::reduce_scatter_single(at::Tensor& output, at::Tensor& input,
@@ -563,17 +569,18 @@ Backend::WorkPtr Backend::scatter_sums(Tensors& outputs, Tensors& inputs, OpType
     ins.emplace_back(inputs[i], Flat::Use::reads);
     outs.emplace_back(outputs[i], Flat::Use::writes);
   }
-  return run({type, "rondo:_reduce_scatter_base", opts.timeout, opts.asyncOp, inputs, outputs},
-             [&](Communicator& c, OpOptions options, Parts& parts) {
-               for (std::size_t i = 0; i < ins.size(); ++i) {
-                 options.input_scale = how[i].factor;
-                 parts.push_back(c.reduce_scatter(whole(ins[i].memory()), whole(outs[i].memory()),
-                                                  how[i].op, options));
-               }
-             },
-             [ins, outs]() mutable {
-               for (Flat& out : outs) out.copy_back();
-             });
+  return run(
+      {type, "rondo:_reduce_scatter_base", opts.timeout, opts.asyncOp, inputs, outputs},
+      [&](Communicator& c, OpOptions options, Parts& parts) {
+        for (std::size_t i = 0; i < ins.size(); ++i) {
+          options.input_scale = how[i].factor;
+          parts.push_back(c.reduce_scatter(whole(ins[i].memory()), whole(outs[i].memory()),
+                                           how[i].op, options));
+        }
+      },
+      [ins, outs]() mutable {
+        for (Flat& out : outs) out.copy_back();
+      });
 }
 
 // Always by messages: whether all parts are even is known to no single rank.
@@ -587,13 +594,13 @@ Backend::WorkPtr Backend::all_to_all_single(at::Tensor& output, at::Tensor& inpu
   const std::vector<std::size_t> sent = split_counts(input, input_splits, getSize(), "input"),
                                  received =
                                      split_counts(output, output_splits, getSize(), "output");
-  return run({OpType::ALLTOALL_BASE, "rondo:all_to_all", opts.timeout, opts.asyncOp, {input},
-              {output}},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               parts.push_back(c.all_to_all_v(whole(in.memory()), sent, whole(out.memory()),
-                                              received, options));
-             },
-             [in, out]() mutable { out.copy_back(); });
+  return run(
+      {OpType::ALLTOALL_BASE, "rondo:all_to_all", opts.timeout, opts.asyncOp, {input}, {output}},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(
+            c.all_to_all_v(whole(in.memory()), sent, whole(out.memory()), received, options));
+      },
+      [in, out]() mutable { out.copy_back(); });
 }
 
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs,
@@ -602,12 +609,13 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs,
     TORCH_CHECK_VALUE(list->size() == size_cast(getSize()), "rondo: all_to_all needs ", getSize(),
                       " inputs and as many outputs");
   FlatList in(inputs, Flat::Use::reads), out(outputs, Flat::Use::writes);
-  return run({OpType::ALLTOALL, "rondo:all_to_all", opts.timeout, opts.asyncOp, inputs, outputs},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               parts.push_back(c.all_to_all_v(whole(in.memory()), block_counts(in),
-                                              whole(out.memory()), block_counts(out), options));
-             },
-             [in, out]() mutable { out.copy_back(); });
+  return run(
+      {OpType::ALLTOALL, "rondo:all_to_all", opts.timeout, opts.asyncOp, inputs, outputs},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(c.all_to_all_v(whole(in.memory()), block_counts(in), whole(out.memory()),
+                                       block_counts(out), options));
+      },
+      [in, out]() mutable { out.copy_back(); });
 }
 
 // Messages.
@@ -617,11 +625,12 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int peer, int tag) {
   check_root(peer);
   check_tag(tag);
   Flat flat(tensor, Flat::Use::reads);
-  return run({OpType::SEND, "rondo:send", c10d::kUnsetTimeout, true, tensors, {}},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               parts.push_back(c.send(whole(flat.memory()), peer, std::uint32_t(tag), options));
-             },
-             [flat] {});
+  return run(
+      {OpType::SEND, "rondo:send", c10d::kUnsetTimeout, true, tensors, {}},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(c.send(whole(flat.memory()), peer, std::uint32_t(tag), options));
+      },
+      [flat] {});
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int peer, int tag) {
@@ -629,43 +638,47 @@ Backend::WorkPtr Backend::recv(Tensors& tensors, int peer, int tag) {
   check_root(peer);
   check_tag(tag);
   Flat flat(tensor, Flat::Use::writes);
-  return run({OpType::RECV, "rondo:recv", c10d::kUnsetTimeout, true, tensors, tensors},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               parts.push_back(c.receive(whole(flat.memory()), peer, std::uint32_t(tag), options));
-             },
-             [flat]() mutable { flat.copy_back(); });
+  return run(
+      {OpType::RECV, "rondo:recv", c10d::kUnsetTimeout, true, tensors, tensors},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(c.receive(whole(flat.memory()), peer, std::uint32_t(tag), options));
+      },
+      [flat]() mutable { flat.copy_back(); });
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor& tensor = only_one(tensors);
   check_tag(tag);
   Flat flat(tensor, Flat::Use::writes);
-  return run({OpType::RECVANYSOURCE, "rondo:recvAnySource", c10d::kUnsetTimeout, true, tensors,
-              tensors},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               parts.push_back(c.receive_any(whole(flat.memory()), std::uint32_t(tag), options));
-             },
-             [flat]() mutable { flat.copy_back(); });
+  return run(
+      {OpType::RECVANYSOURCE, "rondo:recvAnySource", c10d::kUnsetTimeout, true, tensors, tensors},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(c.receive_any(whole(flat.memory()), std::uint32_t(tag), options));
+      },
+      [flat]() mutable { flat.copy_back(); });
 }
 
 // Barriers.
 
 // As gloo's, it also waits for what this rank has started before.
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
-  return run({OpType::BARRIER, "rondo:barrier", opts.timeout, opts.asyncOp, {}, {}},
-             [&](Communicator& c, const OpOptions& options, Parts& parts) {
-               const std::lock_guard lock(mutex_);
-               for (const auto& one : collectives_)
-                 if (const auto work = one.lock()) work->share_parts(parts);
-               parts.push_back(c.barrier(options));
-             },
-             [] {});
+  return run(
+      {OpType::BARRIER, "rondo:barrier", opts.timeout, opts.asyncOp, {}, {}},
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        const std::lock_guard lock(mutex_);
+        for (const auto& one : collectives_)
+          if (const auto work = one.lock()) work->share_parts(parts);
+        parts.push_back(c.barrier(options));
+      },
+      [] {});
 }
 
 // Over the store, so that a failure leaves the communicator alone.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
-  const milliseconds timeout = opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
-  MonitoredBarrier(store_->clone(), getRank(), getSize(), ++monitored_).pass(timeout, wait_all_ranks);
+  const milliseconds timeout =
+      opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
+  MonitoredBarrier(store_->clone(), getRank(), getSize(), ++monitored_)
+      .pass(timeout, wait_all_ranks);
 }
 
 }  // namespace rondo::torch_backend

@@ -27,7 +27,6 @@
 
 namespace rondo::torch_backend {
 
-
 using Parts = std::vector<Work>;
 
 // Thread-safe.
@@ -102,7 +101,8 @@ class PendingWork final : public c10d::Work {
     {
       const std::lock_guard lock(own_mutex_);
       if (future_) return future_;
-      future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+      future_ =
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
       done = finished_;
     }
     if (done)
@@ -157,10 +157,8 @@ class PendingWork final : public c10d::Work {
       const std::lock_guard lock(own_mutex_);
       if (finishing_) return;
     }
-    session_->finish_later(
-        [self = c10::intrusive_ptr<PendingWork>::unsafe_reclaim_from_nonowning(this)] {
-          self->finish_now();
-        });
+    session_->finish_later([self = c10::intrusive_ptr<PendingWork>::unsafe_reclaim_from_nonowning(
+                                this)] { self->finish_now(); });
   }
 
   // Returns when the work is finished, by this thread or by another.

@@ -4,10 +4,11 @@
 // it goes, errors become torch's, and works for which nobody waits are finished somewhere.
 #pragma once
 
+#include <pthread.h>
 #include <rondo/communicator.h>
 #include <rondo/error.h>
-#include <pthread.h>
 
+#include <torch/csrc/distributed/c10d/exception.h>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -22,7 +23,6 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <torch/csrc/distributed/c10d/exception.h>
 #include <utility>
 #include <vector>
 

@@ -503,12 +503,10 @@ static void abandoned(rondo_communicator* c, int rank) {
 }
 
 /* Without a file, which does not exist. */
-static rondo_constants given_constants;
+static const rondo_constants given_constants = {
+    sizeof(rondo_constants), {0.125, 0, 0}, {0.5, 0, 0}, 0.0005};
 
 static void give_constants(rondo_options* options) {
-  given_constants.bytes = sizeof given_constants;
-  given_constants.host.latency_s = 0.125;
-  given_constants.reduce_seconds_per_byte = 0.0005;
   options->constants = "/nowhere/at/all";
   options->plan_constants = &given_constants;
 }

@@ -47,15 +47,19 @@ class Book {
   std::vector<std::span<std::byte>> entries_;
 };
 
-// mem that notes registrations in a Book. With windows it also gives memory.
+// mem that notes registrations in a Book, if there is one, and reaches some of the ranks. With
+// windows it also gives memory.
 class Registrar final : public transports::Transport {
  public:
-  Registrar(std::unique_ptr<transports::Transport> inner, std::shared_ptr<Book> book)
-      : inner_(std::move(inner)), book_(std::move(book)) {}
-  std::string_view name() const noexcept override { return inner_->name(); }
+  // reached: a bit for each rank.
+  Registrar(std::string_view name, std::unique_ptr<transports::Transport> inner,
+            std::shared_ptr<Book> book, unsigned reached)
+      : name_(name), inner_(std::move(inner)), book_(std::move(book)), reached_(reached) {}
+  std::string_view name() const noexcept override { return name_; }
   transports::Blob address() const override { return inner_->address(); }
   std::string describe() const override { return inner_->describe(); }
   transports::Reach reach(int peer, std::span<const std::byte> address) const override {
+    if ((reached_ >> peer & 1) == 0) return {{}, "not reached in this test"};
     return inner_->reach(peer, address);
   }
   void start(std::vector<transports::Blob> addresses, std::uint64_t job) override {
@@ -70,7 +74,7 @@ class Registrar final : public transports::Transport {
     return inner_->allocate(bytes);
   }
   std::unique_ptr<transports::Registration> register_memory(std::span<std::byte> memory) override {
-    return std::make_unique<Entry>(book_, memory);
+    return book_ ? std::make_unique<Entry>(book_, memory) : nullptr;
   }
   bool progress(transports::Sink& sink) override { return inner_->progress(sink); }
   int wait_descriptor() const noexcept override { return inner_->wait_descriptor(); }
@@ -91,36 +95,43 @@ class Registrar final : public transports::Transport {
     std::span<std::byte> memory_;
   };
 
+  const std::string_view name_;
   std::unique_ptr<transports::Transport> inner_;
   std::shared_ptr<Book> book_;
+  const unsigned reached_;
 };
 
-// Rank 0 of two, over two transports; the first one gives memory if `windows` is set.
+// Rank 0 of four. Each of two transports reaches some of the others from each rank, so all ranks
+// keep both. The first one gives memory if `windows` is set.
 struct Rank {
   explicit Rank(bool windows) : fabrics{fabric(windows), fabric(false)} {
-    auto other = std::async(std::launch::async, [&] { return connect(1); });
+    std::vector<std::future<Communicator>> others;
+    for (int rank = 1; rank < size; ++rank)
+      others.push_back(std::async(std::launch::async, [this, rank] { return connect(rank); }));
     communicator = connect(0);
-    peer = other.get();
+    for (auto& other : others) peers.push_back(other.get());
   }
   Communicator connect(int rank) {
     Options options = with_deadline(milliseconds{20'000});
     options.deadline = milliseconds{20'000};
     options.rank = rank;
-    options.size = 2;
+    options.size = size;
     options.store = &store;
     return lib::connect_with(options, [&](const rendezvous::Place&, const Options&) {
       lib::TransportList list;
-      for (std::size_t i = 0; i < 2; ++i) {
-        list.push_back(fabrics[i]->endpoint(rank));
-        if (rank == 0) list[i] = std::make_unique<Registrar>(std::move(list[i]), books[i]);
-      }
+      constexpr unsigned reached[2][size] = {{0b1010, 0b0001, 0b1000, 0b0101},
+                                             {0b0100, 0b1100, 0b0011, 0b0010}};
+      for (std::size_t i = 0; i < 2; ++i)
+        list.push_back(std::make_unique<Registrar>(
+            i == 0 ? "mem" : "other", fabrics[i]->endpoint(rank), rank == 0 ? books[i] : nullptr,
+            reached[i][static_cast<std::size_t>(rank)]));
       return list;
     });
   }
   static std::unique_ptr<mem::MemFabric> fabric(bool windows) {
     mem::MemFaults faults;
     faults.windows = windows;
-    return std::make_unique<mem::MemFabric>(2, faults);
+    return std::make_unique<mem::MemFabric>(size, faults);
   }
   bool both(std::size_t count, const void* data, std::size_t bytes) {
     return std::ranges::all_of(books,
@@ -128,15 +139,17 @@ struct Rank {
   }
   std::size_t all() { return books[0]->count() + books[1]->count(); }
 
+  static constexpr int size = 4;
   MapStore store;
   std::shared_ptr<Book> books[2] = {std::make_shared<Book>(), std::make_shared<Book>()};
   std::unique_ptr<mem::MemFabric> fabrics[2];
-  std::optional<Communicator> communicator, peer;
+  std::optional<Communicator> communicator;
+  std::vector<Communicator> peers;
 };
 
 }  // namespace
 
-TEST_CASE("allocate registers with every transport for as long as the memory lives",
+TEST_CASE("allocate registers with every transport in use for as long as the memory lives",
           "[registration]") {
   Rank rank(GENERATE(false, true));
   CHECK(rank.all() == 0);
@@ -151,7 +164,7 @@ TEST_CASE("allocate registers with every transport for as long as the memory liv
   CHECK(rank.all() == 0);
 }
 
-TEST_CASE("register_memory registers with every transport until its object ends",
+TEST_CASE("register_memory registers with every transport in use until its object ends",
           "[registration]") {
   Rank rank(false);
   std::vector<double> values(100), others(50);
@@ -180,15 +193,17 @@ TEST_CASE("register_memory registers with every transport until its object ends"
 
 TEST_CASE("operations register nothing by themselves", "[registration]") {
   Rank rank(false);
-  std::vector<float> values(1000, 1.0f), theirs(1000, 2.0f);
-  const auto sum = [](Communicator& communicator, std::vector<float>& own) {
-    const Buffer buffer{own.data(), own.size(), DType::f32};
+  const auto sum = [](Communicator& communicator) {
+    std::vector<float> values(1000, 1.0f);
+    const Buffer buffer{values.data(), values.size(), DType::f32};
     communicator.all_reduce(buffer, buffer, ReduceOp::sum).wait();
+    return values.front();
   };
-  auto other = std::async(std::launch::async, [&] { sum(*rank.peer, theirs); });
-  sum(*rank.communicator, values);
-  other.get();
-  CHECK(values.front() == 3.0f);
+  std::vector<std::future<float>> others;
+  for (Communicator& peer : rank.peers)
+    others.push_back(std::async(std::launch::async, [&] { return sum(peer); }));
+  CHECK(sum(*rank.communicator) == Rank::size);
+  for (auto& other : others) CHECK(other.get() == Rank::size);
   CHECK(rank.all() == 0);
 }
 

@@ -2,7 +2,7 @@
 //
 // Joins ranks of one host through memory that they share. Each makes one segment (a memfd without a
 // name) and sends it to the others over Unix sockets in the abstract name space. A rank writes only
-// to its own segment; the others only read it.
+// to its own segment; the others only read it, and ring its bell (bell.h).
 #pragma once
 
 #include <memory>
