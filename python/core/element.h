@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What Python calls the elements of a buffer and a reduction, and what Rondo calls them.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include <rondo/c.h>
+
+#include "python/core/gil.h"
+
+namespace rondo::python {
+
+// One element of a Python buffer is `parts` elements of `type` for Rondo. Only some can be reduced.
+struct Element {
+  enum class Kind { number, boolean, complex, opaque };  // opaque elements move as bytes
+  rondo_dtype type = RONDO_U8;
+  std::size_t parts = 1;
+  Kind kind = Kind::opaque;
+
+  std::size_t bytes() const { return rondo_size_of(type) * parts; }
+  bool operator==(const Element&) const = default;
+};
+
+// Reads a format of Python's module struct, as buffers have it. null: unsigned bytes.
+Element element_of(const char* format, std::size_t item_bytes);
+// What keeps the sum (or another reduction) of such elements from having a meaning; empty if it has
+// one. The library itself refuses u16 and bit operations on floats.
+std::string_view why_not_reduced(const Element& element, rondo_op op);
+
+// These take a member of the enum in Python, or its name in lower case ("f32", "sum",
+// "all_reduce"). Anything else raises.
+rondo_dtype dtype_from(py::handle object);
+rondo_op op_from(py::handle object);
+rondo_collective collective_from(py::handle object);
+
+}  // namespace rondo::python

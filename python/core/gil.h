@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cxxabi.h>
+#include <pybind11/pybind11.h>
+#include <unistd.h>
+
+namespace rondo::python {
+
+namespace py = pybind11;
+
+// Gives up Python's lock while this object lives. A daemon thread that outlives the interpreter
+// never gets the lock again: Python before 3.14 then unwinds the thread, which would run
+// destructors that need the lock. Such a thread sleeps here for the rest of the process, as with
+// later Pythons.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+  ~Unlocked() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (abi::__forced_unwind&) {
+      for (;;) ::pause();
+    }
+  }
+
+ private:
+  PyThreadState* state_;
+};
+
+}  // namespace rondo::python

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operation with every element type, against NumPy."""
+
+import functools
+
+import numpy as np
+import ranks
+from small_floats import FLOATS, INTEGERS, STORED, decode, encode
+
+import rondo
+
+COUNT = 37
+REDUCTIONS = {
+    "sum": lambda inputs: functools.reduce(np.add, inputs),
+    "mean": lambda inputs: functools.reduce(np.add, inputs) / len(inputs),
+    "product": lambda inputs: functools.reduce(np.multiply, inputs),
+    "min": lambda inputs: functools.reduce(np.minimum, inputs),
+    "max": lambda inputs: functools.reduce(np.maximum, inputs),
+}
+BITS = {
+    "bit_and": lambda inputs: functools.reduce(np.bitwise_and, inputs),
+    "bit_or": lambda inputs: functools.reduce(np.bitwise_or, inputs),
+    "bit_xor": lambda inputs: functools.reduce(np.bitwise_xor, inputs),
+}
+
+
+def values(rank, count=COUNT):
+    """Ones and twos: every type holds them and the sums, means and products of four."""
+    return np.random.default_rng(1000 * rank + count).integers(1, 3, count).astype(np.float64)
+
+
+def expected(op, name, inputs):
+    """The reduction of the ranks' values in this type, as float64."""
+    if op in BITS:
+        return BITS[op]([x.astype(np.int64) for x in inputs]).astype(np.float64)
+    result = REDUCTIONS[op](inputs)
+    return np.trunc(result) if op == "mean" and name in INTEGERS else result
+
+
+def reductions(c):
+    everybody = range(c.size)
+    for name in FLOATS + INTEGERS:
+        for op in list(REDUCTIONS) + (list(BITS) if name in INTEGERS else []):
+            own = encode(values(c.rank), name)
+            right = expected(op, name, [values(r) for r in everybody])
+            what = f"{name} {op}"
+
+            out = np.empty_like(own)
+            c.all_reduce(own, out, op, dtype=name)
+            np.testing.assert_array_equal(decode(out, name), right, what)
+            in_place = own.copy()
+            c.all_reduce(in_place, op=rondo.ReduceOp[op.upper()], dtype=rondo.DType[name.upper()])
+            np.testing.assert_array_equal(in_place, out, what)
+
+            out = np.zeros_like(own)
+            c.reduce(own, out if c.rank == 1 else None, root=1, op=op, dtype=name)
+            np.testing.assert_array_equal(decode(out, name), right if c.rank == 1 else 0 * right, what)
+
+            large = encode(values(c.rank, COUNT * c.size), name)
+            right = expected(op, name, [values(r, COUNT * c.size) for r in everybody])
+            c.reduce_scatter(large, out, op, dtype=name)
+            np.testing.assert_array_equal(decode(out, name), right.reshape(c.size, COUNT)[c.rank], what)
+
+            counts = [COUNT + 1] + [COUNT] * (c.size - 2) + [COUNT - 1]
+            out = np.empty(counts[c.rank], own.dtype)
+            c.reduce_scatter_v(large, out, counts, op, dtype=name)
+            np.testing.assert_array_equal(decode(out, name), np.split(right, np.cumsum(counts)[:-1])[c.rank], what)
+
+
+def moved(name, rank, count=COUNT):
+    """Any bits, in the type's array."""
+    stored = np.dtype(STORED.get(name, name))
+    return np.random.default_rng(2000 * rank + count).integers(0, 256, count * stored.itemsize).astype(np.uint8).view(stored)
+
+
+def same(a, b, what):
+    """Compares bits: some are NaN."""
+    np.testing.assert_array_equal(a.view(np.uint8), b.view(np.uint8), what)
+
+
+# These NumPy types have no type of Rondo.
+FOREIGN = ["int16", "complex64", "complex128", "longdouble", "V3", "M8[s]"]
+
+
+def moves(c):
+    everybody = range(c.size)
+    for name in list(STORED) + FOREIGN:
+        given = {"dtype": name} if name in STORED else {}
+        all_of = [moved(name, r) for r in everybody]
+        own, kind = all_of[c.rank].copy(), all_of[0].dtype
+
+        data = own.copy()
+        c.broadcast(data, root=c.size - 1, **given)
+        same(data, all_of[-1], f"broadcast {name}")
+
+        out = np.zeros(COUNT * c.size, kind)
+        c.all_gather(own, out, **given)
+        same(out, np.concatenate(all_of), f"all_gather {name}")
+        in_place = np.zeros((c.size, COUNT), kind)
+        in_place[c.rank] = own
+        c.all_gather(in_place[c.rank], in_place, **given)
+        same(in_place.reshape(-1), out, f"all_gather in place {name}")
+
+        gathered = np.zeros((c.size, COUNT), kind) if c.rank == 0 else None
+        c.gather(own, gathered, **given)
+        if c.rank == 0:
+            same(gathered.reshape(-1), out, f"gather {name}")
+        back = np.zeros(COUNT, kind)
+        c.scatter(gathered, back, **given)
+        same(back, own, f"scatter {name}")
+
+        large = [moved(name, r, COUNT * c.size) for r in everybody]
+        right = np.concatenate([block.reshape(c.size, COUNT)[c.rank] for block in large])
+        exchanged = np.zeros_like(large[0])
+        c.all_to_all(large[c.rank], exchanged, **given)
+        same(exchanged, right, f"all_to_all {name}")
+        data = large[c.rank].copy()
+        c.all_to_all(data, **given)
+        same(data, right, f"all_to_all in place {name}")
+
+        counts = [r * 5 for r in everybody]
+        out = np.zeros(sum(counts), kind)
+        c.all_gather_v(own[: counts[c.rank]], out, counts, **given)
+        same(out, np.concatenate([all_of[r][: counts[r]] for r in everybody]), f"all_gather_v {name}")
+
+        send_counts, receive_counts = [c.rank + r for r in everybody], [r + c.rank for r in everybody]
+        parts = [[moved(name, r, 64)[s : s + r + s] for s in everybody] for r in everybody]
+        out = np.zeros(sum(receive_counts), kind)
+        c.all_to_all_v(np.concatenate(parts[c.rank]), send_counts, out, receive_counts, **given)
+        same(out, np.concatenate([parts[r][c.rank] for r in everybody]), f"all_to_all_v {name}")
+
+        following, previous = (c.rank + 1) % c.size, (c.rank - 1) % c.size
+        out = np.zeros(COUNT, kind)
+        work = c.send(own, following, tag=7, wait=False, **given)
+        c.receive(out, previous, tag=7, **given)
+        assert work.wait()
+        same(out, all_of[previous], f"send {name}")
+
+        out[:] = np.zeros(COUNT, kind)
+        own_type = given.get("dtype")
+        c.batch([rondo.Receive(out, previous, 9, own_type), rondo.Send(own, following, 9, own_type)])
+        same(out, all_of[previous], f"batch {name}")
+    c.barrier()
+
+
+def other_reductions(c):
+    """Booleans, complex numbers, a scale, and several operations at once."""
+    flags = np.array([c.rank == 0, True, False, c.rank < 2])
+    for op, right in {"max": [True, True, False, True], "min": [c.size == 1, True, False, c.size <= 2], "bit_or": [True, True, False, True]}.items():
+        out = np.empty_like(flags)
+        c.all_reduce(flags, out, op)
+        np.testing.assert_array_equal(out, right, op)
+
+    total = sum(r + 2j * r for r in range(c.size))
+    numbers = np.full((2, 3), c.rank + 2j * c.rank, np.complex64)
+    c.all_reduce(numbers)
+    np.testing.assert_array_equal(numbers, np.full((2, 3), total, np.complex64))
+    c.all_reduce(numbers, op="mean")
+    np.testing.assert_array_equal(numbers, np.full((2, 3), total, np.complex64))
+
+    x = np.full(5, c.rank + 1, np.float32)
+    c.all_reduce(x, scale=0.5, urgent=True, label="half", deadline=20)
+    np.testing.assert_array_equal(x, np.full(5, sum(range(c.size + 1)) / 2, np.float32))
+
+    arrays = [np.full(1000, i + c.rank, np.int32) for i in range(20)]
+    works = [c.all_reduce(a, wait=False) for a in arrays]
+    for i, (array, work) in enumerate(zip(arrays, works)):
+        assert work.wait(30) and work.done and work.error is None
+        np.testing.assert_array_equal(array, np.full(1000, c.size * i + sum(range(c.size))))
+
+
+def groups(c):
+    part = c.split(c.rank % 2, key=-c.rank)
+    assert part.size == (c.size + 1 - c.rank % 2) // 2
+    own = np.array([c.rank])
+    out = np.zeros(part.size, own.dtype)
+    part.all_gather(own, out)
+    np.testing.assert_array_equal(out, sorted(range(c.rank % 2, c.size, 2), reverse=True))
+    part.close()
+    assert c.split(0 if c.rank == 0 else -1) is None or c.rank == 0
+
+    assert c.local_ranks() == list(range(c.size))
+    assert " over " in c.describe("all_reduce", 1000) and c.algorithm("all_gather", 10, "bf16")
+    assert c.describe_peer((c.rank + 1) % c.size) and not c.describe_peer(c.rank) and c.address()
+    assert c.statistics().operations > 0
+
+
+class Operations(ranks.Case):
+    def test_reductions(self):
+        self.run_ranks(2, reductions)
+        self.run_ranks(4, reductions, RONDO_TRANSPORT="tcp")
+
+    def test_moves(self):
+        self.run_ranks(3, moves)
+        self.run_ranks(2, moves, RONDO_TRANSPORT="tcp")
+
+    def test_other_reductions(self):
+        self.run_ranks(3, other_reductions)
+
+    def test_groups(self):
+        self.run_ranks(4, groups)
+
+    def test_one_rank(self):
+        self.run_ranks(1, moves)
+        self.run_ranks(1, other_reductions)
+
+
+if __name__ == "__main__":
+    ranks.main()
