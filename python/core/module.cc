@@ -120,11 +120,14 @@ bool wait(Work& work, py::handle timeout) {
 }
 
 void define_work(py::module_& module) {
+  py::options options;
+  options.disable_function_signatures();
   py::class_<Work>(module, "Work",
                    "An operation under way. Several threads may use it.\n\n"
                    "Dropping it neither waits nor cancels: the operation goes on, and its buffers\n"
                    "are kept until it ends. It may outlive its communicator.")
       .def("wait", &wait, py::arg("timeout") = py::none(),
+           "wait(timeout=None) -> bool\n\n"
            "Waits until the operation ends, for at most `timeout` seconds (None: as long as it "
            "takes).\n\nReturns True when it has ended and False when it still runs. Raises the "
            "rondo.Error of an\noperation that failed, each time. This thread does the work of the "

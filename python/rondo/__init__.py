@@ -11,7 +11,8 @@ connect() has the options, Communicator the operations and the rules for buffers
 arguments of every operation, Error the failures. Nothing here imports PyTorch.
 """
 
-from ._communicator import Communicator, Memory, Registration, Work, connect
+from ._communicator import Communicator, connect
+from ._core import Memory, Registration, Work
 from ._core import version as _version
 from ._errors import (
     AbortedError,

@@ -224,7 +224,8 @@ class Communicator:
         lengths = (shape,) if isinstance(shape, int) else tuple(shape)
         type_of = numpy.dtype(dtype)
         memory = self.allocate(math.prod(lengths) * type_of.itemsize)
-        return numpy.frombuffer(memory, type_of).reshape(lengths)
+        elements: numpy.ndarray[Any, Any] = numpy.frombuffer(memoryview(memory), type_of)
+        return elements.reshape(lengths)
 
     def register(self, data: Buffer) -> Registration:
         """Makes memory known to the transports until Registration.close(), as for network cards.

@@ -4,15 +4,16 @@
 from __future__ import annotations
 
 import enum
-import sys
-from typing import Literal, NamedTuple, Protocol, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Union
 
-if sys.version_info >= (3, 12):
-    from collections.abc import Buffer
+if TYPE_CHECKING:
+    import numpy
+    from typing_extensions import Buffer as _Buffer
+
+    # NumPy says that its arrays have a buffer since Python 3.12 only.
+    Buffer = Union[_Buffer, numpy.ndarray[Any, Any]]
 else:
-    from typing import Any
-
-    Buffer = Any  # type: ignore[misc]  # what has a buffer has no name before Python 3.12
+    Buffer = Any
 
 
 class DType(enum.IntEnum):

@@ -92,7 +92,9 @@ def threads(c):
         added.put((x == 1).all())
 
     waiters = [threading.Thread(target=lambda: waited.put(work.wait())) for _ in range(4)]
-    adders = [threading.Thread(target=adds, args=(c,)), threading.Thread(target=adds, args=(c,), kwargs={"urgent": True}), threading.Thread(target=adds, args=(part,))]
+    # The two on one lane call the same, so their order does not matter.
+    adders = [threading.Thread(target=adds, args=(communicator,), kwargs=call)
+              for communicator, call in [(c, {}), (c, {}), (c, {"urgent": True}), (part, {})]]
     for thread in waiters + adders:
         thread.start()
     assert all(added.get(timeout=ranks.LIMIT_S / 2) for _ in adders) and not work.done
@@ -167,10 +169,12 @@ def interrupted(c):
 
 
 def forked(c):
-    """A forked child can neither use the communicator nor harm it."""
-    c.barrier()
+    """A forked child can neither use the communicator nor harm it, also while a thread is inside."""
     work = c.receive(bytearray(4), 1 - c.rank, wait=False)
     dropped = c.receive(bytearray(4), 1 - c.rank, wait=False)
+    waiter = threading.Thread(target=work.wait)
+    waiter.start()
+    c.barrier()
     child = os.fork()
     if child == 0:
         try:
@@ -180,9 +184,8 @@ def forked(c):
             c.abort("nothing")
             c.close()
             c.close()
-            alone = rondo.connect(rank=0, size=1)
-            alone.barrier()
-            alone.close()
+            with rondo.connect(rank=0, size=1) as alone:
+                alone.barrier()
             os._exit(0)
         finally:
             os._exit(1)
@@ -190,6 +193,7 @@ def forked(c):
     assert status == 0, status
     c.batch([rondo.Send(bytes(4), 1 - c.rank), rondo.Send(bytes(4), 1 - c.rank)])
     assert work.wait() and dropped.wait()
+    waiter.join()
     c.barrier()
 
 

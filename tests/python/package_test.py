@@ -19,7 +19,7 @@ class Package(unittest.TestCase):
     def test_imports(self):
         """Importing Rondo imports neither PyTorch nor NumPy."""
         code = "import sys, rondo; assert not {'torch', 'numpy'} & set(sys.modules)"
-        subprocess.run([sys.executable, "-c", code], check=True)
+        subprocess.run([sys.executable, "-B", "-c", code], check=True)
 
     def test_numbers(self):
         """The enums have the numbers of the library."""
