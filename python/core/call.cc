@@ -50,6 +50,9 @@ void read_keyword(Call& call, py::handle name, py::handle value) {
   } else if (is(name, "urgent")) {
     call.options.urgent = truth_of(value) ? 1 : 0;
     call.has_options = true;
+  } else if (is(name, "unattended")) {
+    call.options.unattended = truth_of(value) ? 1 : 0;
+    call.has_options = true;
   } else if (is(name, "scale")) {
     call.options.scale = scale_of(value);
     call.options.has_scale = 1;
@@ -59,7 +62,7 @@ void read_keyword(Call& call, py::handle name, py::handle value) {
     call.has_options = true;
   } else {
     throw py::type_error(py::str("operations have no argument {!r}; possible are: dtype, wait, "
-                                 "deadline, urgent, scale, label")
+                                 "deadline, urgent, scale, label, unattended")
                              .format(name));
   }
 }

@@ -76,15 +76,21 @@ void Session::close() {
   settle_kept();
 }
 
-Outcome Session::test(rondo_request* request, std::chrono::milliseconds time, int& done) {
+Outcome Session::poll(rondo_request* request, std::chrono::milliseconds time, bool& done) {
+  const auto look = [&](std::chrono::milliseconds most) {
+    int ended = 0;
+    Outcome outcome =
+        Outcome::of(rondo_poll(request, static_cast<std::uint64_t>(most.count()), &ended));
+    done = ended != 0;
+    return outcome;
+  };
   {
     const Inside inside(*this);
-    if (inside.is_open() || in_child())
-      return Outcome::of(rondo_test(request, static_cast<std::uint64_t>(time.count()), &done));
+    if (inside.is_open() || in_child()) return look(time);
   }
   // The end of the communicator ends the operation.
   closed_.wait(false);
-  return Outcome::of(rondo_test(request, 0, &done));
+  return look({});
 }
 
 void Session::keep(Pending pending) {

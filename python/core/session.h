@@ -66,8 +66,8 @@ class Session {
   // has. Operations that other threads wait for end with RONDO_ABORTED. Takes at most some seconds.
   void close();
   bool is_closed() const noexcept { return closing_.load(); }
-  // Without Python's lock: as rondo_test(), also while another thread closes the communicator.
-  Outcome test(rondo_request* request, std::chrono::milliseconds time, int& done);
+  // Without Python's lock: as rondo_poll(), also while another thread closes the communicator.
+  Outcome poll(rondo_request* request, std::chrono::milliseconds time, bool& done);
 
   // Keeps the memory of an operation until that ends.
   void keep(Pending pending);

@@ -22,56 +22,46 @@ Work::Work(std::shared_ptr<Session> session, Pending pending)
     : session_(std::move(session)), pending_(std::move(pending)), ended_(false) {}
 
 Work::~Work() {
-  if (!ended_.load()) session_->keep(std::move(pending_));
+  if (ended_)
+    rondo_release(pending_.request);
+  else
+    session_->keep(std::move(pending_));
 }
 
-// Called without Python's lock. The operation is looked at by one thread at a time.
-void Work::look(milliseconds time) {
-  const auto end = Clock::now() + time;
-  std::unique_lock lock(mutex_, std::defer_lock);
-  const bool alone = session_->in_child() || lock.try_lock_until(end);
-  if (!alone || ended_.load()) return;
-  int done = 0;
-  const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
-  Outcome outcome = session_->test(pending_.request, std::max(left, milliseconds{0}), done);
-  if (done == 0) return;
-  outcome_ = std::move(outcome);
-  ended_.store(true);
-}
-
-// Lets go of the memory as soon as Python's lock is there again.
-void Work::finish() {
-  if (ended_.load()) const Borrowed last = std::exchange(pending_.buffers, {});
+Outcome Work::look(milliseconds time) {
+  if (session_ == nullptr) return {};
+  bool done = false;
+  Outcome outcome;
+  {
+    const Unlocked unlocked;
+    outcome = session_->poll(pending_.request, time, done);
+  }
+  if (!done) return {};
+  ended_ = true;
+  const Borrowed last = std::exchange(pending_.buffers, {});
+  return outcome;
 }
 
 bool Work::wait(std::optional<milliseconds> time) {
   const auto end = time ? Clock::now() + *time : Clock::time_point::max();
-  while (!ended_.load()) {
-    const auto left = std::chrono::ceil<milliseconds>(end - Clock::now());
-    {
-      const Unlocked unlocked;
-      look(std::clamp(left, milliseconds{0}, signal_interval));
-    }
-    if (ended_.load()) break;
+  for (;;) {
+    const auto left =
+        ended_ ? milliseconds{0} : std::chrono::ceil<milliseconds>(end - Clock::now());
+    check(look(std::clamp(left, milliseconds{0}, signal_interval)));
+    if (ended_) return true;
     run_signal_handlers();
     if (Clock::now() >= end) return false;
   }
-  finish();
-  check(outcome_);
-  return true;
 }
 
 bool Work::done() {
-  if (!ended_.load()) {
-    const Unlocked unlocked;
-    look(milliseconds{0});
-  }
-  finish();
-  return ended_.load();
+  if (!ended_) look(milliseconds{0});
+  return ended_;
 }
 
 py::object Work::error() {
-  return done() && outcome_.failed() ? exception_of(outcome_) : py::none();
+  const Outcome outcome = look(milliseconds{0});
+  return outcome.failed() ? exception_of(outcome) : py::none();
 }
 
 // One object for all operations that have ended: nothing is allocated on the usual path. It lives
@@ -92,13 +82,15 @@ void wait_for(Session& session, Pending pending) {
       session.keep(std::move(pending));
       throw interrupt;
     }
-    int done = 0;
+    bool done = false;
     Outcome outcome;
     {
       const Unlocked unlocked;
-      outcome = session.test(pending.request, signal_interval, done);
+      outcome = session.poll(pending.request, signal_interval, done);
     }
-    if (done != 0) return check(outcome);
+    if (!done) continue;
+    rondo_release(pending.request);
+    return check(outcome);
   }
 }
 

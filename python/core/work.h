@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "python/core/call.h"
@@ -30,14 +28,13 @@ class Work {
   py::object error();
 
  private:
-  void look(std::chrono::milliseconds time);
-  void finish();
+  // Drives the operation for this long, without Python's lock. Lets go of the memory if it has
+  // ended.
+  Outcome look(std::chrono::milliseconds time);
 
   std::shared_ptr<Session> session_{};
-  std::timed_mutex mutex_{};  // held by the thread that looks or waits
-  Pending pending_{};         // its buffers are guarded by Python's lock
-  Outcome outcome_{};         // written once, before ended_
-  std::atomic<bool> ended_{true};
+  Pending pending_{};  // its request is kept until the end, its buffers until the operation ends
+  bool ended_ = true;  // guarded by Python's lock
 };
 
 // Runs one operation: start(communicator, call, request) starts it. Waits for it unless call.wait

@@ -82,6 +82,9 @@ class Call(TypedDict, total=False):
     """The result of a reduction of floats is multiplied by this, once."""
     label: str | None
     """Appears in error messages and traces; the first 31 bytes are kept."""
+    unattended: bool
+    """With wait=False: nobody will wait soon, so the background thread drives at once, and not only
+    after a millisecond. Ranks may differ."""
 
 
 class Send(NamedTuple):
