@@ -8,6 +8,7 @@
 #include <array>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -80,11 +81,14 @@ py::tuple statistics(Session& session) {
                         s.bytes_received, s.staging_bytes);
 }
 
-// Null where this rank is in no part.
+// Null where this rank is in no part. It has a place in the order of bulk operations.
 std::shared_ptr<Session> split(Session& session, int color, int key) {
   rondo_communicator* part = nullptr;
-  check(call_inside(session,
-                    [&](rondo_communicator* c) { return rondo_split(c, color, key, &part); }));
+  check(call_inside(session, [&](rondo_communicator* c) {
+    std::unique_lock lock(session.starting(Lane::bulk), std::defer_lock);
+    if (!session.in_child()) lock.lock();
+    return rondo_split(c, color, key, &part);
+  }));
   return part != nullptr ? std::make_shared<Session>(part) : nullptr;
 }
 

@@ -30,8 +30,8 @@ struct Pending {
 };
 
 // A communicator as Python needs it: closing it is safe while other threads use it, and memory of
-// operations lives until they end. Shared by the objects of Python that need it. Every function
-// except close() and the destructor is called with Python's lock held, unless it says otherwise.
+// operations lives until they end. Shared by the objects of Python that need it. Functions are
+// called with Python's lock held, unless they say otherwise.
 //
 // In a forked child the threads that held locks do not exist: nothing here is locked or waited for
 // there, and the C API refuses each call.

@@ -143,6 +143,32 @@ def closes_meanwhile(c):
         raises(rondo.Error, "rank 0|closed", c.barrier)
 
 
+def closes_during_split(c):
+    """close() ends a split that waits for a rank which does not come."""
+    if c.rank == 0:
+        caught = queue.SimpleQueue()
+        inside = threading.Event()
+
+        def splits():
+            inside.set()
+            try:
+                c.split(0)
+            except rondo.Error as error:
+                caught.put(error)
+
+        thread = threading.Thread(target=splits)
+        thread.start()
+        inside.wait()
+        c.receive(bytearray(1), 1)
+        c.close()
+        error = caught.get(timeout=ranks.LIMIT_S / 2)
+        assert "another thread closed" in str(error) or isinstance(error, rondo.InvalidArgumentError), error
+        thread.join()
+    else:
+        c.send(b"a", 0)
+        raises(rondo.Error, "", lambda: c.receive(bytearray(1), 0))
+
+
 def interrupted(c):
     """Ctrl-C ends the waiting; the operation goes on, and its buffer stays."""
     if c.rank == 0:
@@ -226,6 +252,17 @@ def exits_with_daemon():
 
 
 @ranks.connects_itself
+def leaves_by_exit():
+    """What the interpreter never destroys is closed as well, so the others see a rank that left in order."""
+    c = rondo.connect(**ranks.CONNECT)
+    c.barrier()
+    if c.rank == 0:
+        threading.Thread(target=lambda held: threading.Event().wait(), args=(c,), daemon=True).start()
+    else:
+        raises(rondo.PeerLeftError, "rank 0", c.barrier)
+
+
+@ranks.connects_itself
 def loses_all():
     """Garbage closes itself."""
     c = rondo.connect(**ranks.CONNECT)
@@ -297,6 +334,7 @@ class Lifetime(ranks.Case):
         self.run_ranks(2, threads)
         self.run_ranks(2, lock_is_free)
         self.run_ranks(2, closes_meanwhile)
+        self.run_ranks(2, closes_during_split)
 
     def test_signals(self):
         self.run_ranks(2, interrupted)
@@ -305,7 +343,7 @@ class Lifetime(ranks.Case):
         self.run_ranks(2, forked)
 
     def test_end_of_the_interpreter(self):
-        for function in exits_without_close, exits_with_daemon, loses_all:
+        for function in exits_without_close, exits_with_daemon, leaves_by_exit, loses_all:
             for output in self.run_ranks(2, function):
                 self.assertEqual(output, "")
 
