@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <numeric>
 #include <optional>
 
 #include "monitored_barrier.h"
 #include "several_works.h"
+#include "sparse_sum.h"
 #include "store.h"
 
 namespace rondo::torch_backend {
@@ -162,6 +162,13 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Mill
   init();
 }
 
+// Python frees it with its lock held, for which the threads that end here may wait.
+Backend::~Backend() {
+  std::optional<py::gil_scoped_release> others_run;
+  if (!session_->closed() && ::PyGILState_Check() != 0) others_run.emplace();
+  session_->close();
+}
+
 c10::intrusive_ptr<c10d::Backend> Backend::split(
     const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
     const c10::intrusive_ptr<c10d::Backend::Options>& opts) {
@@ -197,28 +204,35 @@ OpOptions Backend::options_of(const Call& call) const {
 template <class Start, class After>
 Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after) {
   ++sequence_;
-  Parts parts;
   const OpOptions options = options_of(call);
-  const auto start_all = [&](Communicator& communicator) { start(communicator, options, parts); };
-  if (!call.async && !coalescing_ && !at::hasCallbacks()) {
-    session_->start(start_all);
-    session_->use([&](Communicator&) {
-      for (const rondo::Work& part : parts) part.wait();
-    });
+  const auto pending = [&](Milliseconds timeout) {
+    session_->prepare_finish();
+    return c10::make_intrusive<PendingWork>(session_, getRank(), call.type, call.title, call.inputs,
+                                            call.outputs, sequence_, timeout, call.after_waits);
+  };
+  const bool lean = !call.async && !coalescing_ && !at::hasCallbacks();
+  c10::intrusive_ptr<PendingWork> work;
+  if (!lean) work = pending(options.deadline);
+  Parts parts;
+  try {
+    session_->start([&](Communicator& communicator) { start(communicator, options, parts); });
+  } catch (...) {
+    // Those that have started go on and use their memory.
+    if (!parts.empty()) pending(options.deadline)->begin(std::move(parts), [after] {});
+    throw;
+  }
+  if (lean) {
+    session_->await_all(parts);
+    const at::NoGradGuard no_gradient;
     after();
     return nullptr;
   }
-  auto work =
-      c10::make_intrusive<PendingWork>(session_, getRank(), call.type, call.title, call.inputs,
-                                       call.outputs, sequence_, options.deadline);
-  session_->start(start_all);
   work->begin(std::move(parts), std::move(after));
   remember(work);
-  if (coalescing_) {
+  if (coalescing_)
     coalesced_.push_back(work);
-    return work;
-  }
-  if (!call.async) work->wait(kNoTimeout);
+  else if (!call.async)
+    work->wait(kNoTimeout);
   return work;
 }
 
@@ -237,6 +251,14 @@ void Backend::remember(const c10::intrusive_ptr<PendingWork>& work) {
     collectives_.pop_front();
   }
   collectives_.emplace_back(work);
+}
+
+std::vector<Backend::WorkPtr> Backend::started() {
+  std::vector<WorkPtr> works;
+  const std::lock_guard lock(mutex_);
+  for (const auto& one : collectives_)
+    if (const auto work = one.lock(); work && !work->isDone()) works.push_back(work);
+  return works;
 }
 
 void Backend::startCoalescing() {
@@ -294,53 +316,26 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
       });
 }
 
-// Ranks have different numbers of values: first the numbers, then indices and values of all.
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   TORCH_CHECK_VALUE(tensors.size() == 1 && tensors.front().is_sparse(),
                     "rondo: all_reduce of sparse tensors needs one sparse COO tensor");
   TORCH_CHECK_VALUE(opts.reduceOp.op_ == c10d::ReduceOp::SUM,
                     "rondo: all_reduce of sparse tensors can only sum");
-  const at::Tensor input = tensors.front().coalesce();
-  const at::Tensor indices = input.indices().contiguous(), values = input.values().contiguous();
-  const auto ranks = size_cast(getSize());
-  std::vector<std::int64_t> numbers(ranks);
-  const std::int64_t own = indices.size(1);
-  const OpOptions options = options_of({OpType::_ALLREDUCE_SPARSE, "", opts.timeout, true, {}, {}});
-  at::Tensor all_indices, all_values;
-  session_->use([&](Communicator& c) {
-    c.all_gather({const_cast<std::int64_t*>(&own), 1, DType::i64},
-                 {numbers.data(), ranks, DType::i64}, options)
-        .wait();
-    const std::int64_t total = std::accumulate(numbers.begin(), numbers.end(), std::int64_t{0});
-    auto shape = values.sizes().vec();
-    shape[0] = total;
-    all_values = at::empty(shape, values.options());
-    // Each rank's indices in one block: its rows have the rank's number of columns.
-    at::Tensor rows = at::empty({total * indices.size(0)}, indices.options());
-    std::vector<std::size_t> counts(ranks);
-    const auto gather = [&](const at::Tensor& from, const at::Tensor& to, std::size_t each) {
-      for (std::size_t i = 0; i < ranks; ++i) counts[i] = size_cast(numbers[i]) * each;
-      c.all_gather_v(whole(from), whole(to), counts, options).wait();
-    };
-    gather(indices, rows, size_cast(indices.size(0)));
-    const std::size_t elements = whole(values).count;
-    gather(values, all_values, own != 0 ? elements / size_cast(own) : row_elements(values));
-    Tensors blocks;
-    std::int64_t offset = 0;
-    for (const std::int64_t number : numbers) {
-      const std::int64_t length = number * indices.size(0);
-      blocks.push_back(rows.narrow(0, offset, length).view({indices.size(0), number}));
-      offset += length;
-    }
-    all_indices = at::cat(blocks, 1);
-  });
-  const at::Tensor sum =
-      at::sparse_coo_tensor(all_indices, all_values, tensors.front().sizes()).coalesce();
-  tensors.front().copy_(sum);
+  const auto sum = std::make_shared<SparseSum>(tensors.front(), getRank(), getSize(), sparse_++);
+  Call call{OpType::_ALLREDUCE_SPARSE,
+            "rondo:sparse_all_reduce",
+            opts.timeout,
+            opts.asyncOp,
+            tensors,
+            tensors};
+  call.after_waits = true;
+  const auto until = std::chrono::steady_clock::now() + options_of(call).deadline;
   return run(
-      {OpType::_ALLREDUCE_SPARSE, "rondo:sparse_all_reduce", opts.timeout, opts.asyncOp, tensors,
-       tensors},
-      [](Communicator&, const OpOptions&, Parts&) {}, [] {});
+      call,
+      [&](Communicator& c, const OpOptions& options, Parts& parts) {
+        parts.push_back(sum->start(c, options));
+      },
+      [sum, session = session_, until] { sum->finish(*session, until); });
 }
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
@@ -660,17 +655,19 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
 
 // Barriers.
 
-// As gloo's, it also waits for what this rank has started before.
+// As gloo's, it also waits for what this rank has started before, with the copies into its tensors.
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
+  Call call{OpType::BARRIER, "rondo:barrier", opts.timeout, opts.asyncOp, {}, {}};
+  const auto before = started();
+  call.after_waits = !before.empty();
   return run(
-      {OpType::BARRIER, "rondo:barrier", opts.timeout, opts.asyncOp, {}, {}},
-      [&](Communicator& c, const OpOptions& options, Parts& parts) {
-        const std::lock_guard lock(mutex_);
-        for (const auto& one : collectives_)
-          if (const auto work = one.lock()) work->share_parts(parts);
+      call,
+      [](Communicator& c, const OpOptions& options, Parts& parts) {
         parts.push_back(c.barrier(options));
       },
-      [] {});
+      [before] {
+        for (const auto& work : before) work->wait(kNoTimeout);
+      });
 }
 
 // Over the store, so that a failure leaves the communicator alone.
@@ -687,6 +684,10 @@ PYBIND11_MODULE(_c, module) {
   using rondo::torch_backend::Backend;
   module.doc() = "Rondo's backend for torch.distributed: use it by its name, \"rondo\".";
   rondo::torch_backend::watch_forks();
+  // new_group calls it on ranks outside the new group where the default group has a device.
+  py::class_<Backend, c10::intrusive_ptr<Backend>, c10d::Backend>(module, "Backend")
+      .def(
+          "perform_nocolor_split", [](Backend&, const py::object&) {}, py::arg("device"));
   module.def("create", &Backend::create, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("group"), py::arg("global_ranks"),
              py::call_guard<py::gil_scoped_release>());

@@ -54,7 +54,7 @@ class Backend final : public c10d::Backend {
 
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout,
           std::shared_ptr<Session> session);
-  ~Backend() override { session_->close(); }
+  ~Backend() override;
 
   const std::string getBackendName() const override { return "rondo"; }
   c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
@@ -120,7 +120,8 @@ class Backend final : public c10d::Backend {
     const char* title;
     Milliseconds timeout;
     bool async = true;
-    Tensors inputs, outputs;  // as torch knows them
+    Tensors inputs, outputs;   // as torch knows them
+    bool after_waits = false;  // see PendingWork
   };
 
   // start(communicator, options, parts) starts operations and adds them to parts. after() comes
@@ -134,12 +135,14 @@ class Backend final : public c10d::Backend {
   OpOptions options_of(const Call& call) const;
   void check_root(std::int64_t root) const;
   void remember(const c10::intrusive_ptr<PendingWork>& work);
+  std::vector<WorkPtr> started();  // collectives that have not ended
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
   const std::shared_ptr<Session> session_;
   std::atomic<std::uint64_t> sequence_{0};
-  std::uint64_t monitored_ = 0;  // barriers so far
+  std::uint64_t monitored_ = 0;           // barriers so far
+  std::atomic<std::uint32_t> sparse_{0};  // sums of sparse tensors so far
 
   std::mutex mutex_;
   std::deque<c10::weak_intrusive_ptr<PendingWork>> collectives_;  // some may have ended

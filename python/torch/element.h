@@ -71,7 +71,10 @@ inline Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op
   using Torch = c10d::ReduceOp;
   const at::ScalarType scalar = tensor.scalar_type();
   const bool logical = scalar == at::kBool;
-  const bool floating = at::isFloatingType(scalar);
+  // Other short floats move as integers, which must not be added.
+  const bool floating = scalar == at::kDouble || scalar == at::kFloat || scalar == at::kHalf ||
+                        scalar == at::kBFloat16 || scalar == at::kFloat8_e4m3fn ||
+                        scalar == at::kFloat8_e5m2;
   Reduction result;
   result.type = moved_type(tensor);
   const auto refuse = [&](const char* what) {

@@ -4,7 +4,8 @@
 //
 // A thread that waits for it drives Rondo. Where nobody waits, Rondo's background thread drives and
 // one of the session's Finishers does the rest: it copies results into the caller's tensors, marks
-// the future and so makes callbacks. No callback runs on a thread that drives.
+// the future and so makes callbacks. No callback runs on a thread that drives, and no tensor is
+// freed there: both may want Python's lock (GIL), for which a driving thread must not wait.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -35,37 +36,47 @@ class PendingWork final : public c10d::Work {
   // What comes after the operations, such as a copy to the caller's strides.
   using After = std::function<void()>;
 
+  // after_waits: After waits for more operations. It then runs on a Finisher, so that wait(timeout)
+  // and isCompleted() keep their word.
   PendingWork(std::shared_ptr<Session> session, int rank, c10d::OpType type, const char* title,
               const Tensors& inputs, Tensors outputs, std::uint64_t sequence,
-              std::chrono::milliseconds timeout)
+              std::chrono::milliseconds timeout, bool after_waits)
       : c10d::Work(rank, type, title, inputs),
         session_(std::move(session)),
         outputs_(std::move(outputs)),
         sequence_(sequence),
-        timeout_(timeout) {}
+        timeout_(timeout),
+        after_waits_(after_waits) {}
 
   // The operations have been started. `after` keeps the memory that they use. Once only.
   void begin(Parts parts, After after) {
     parts_ = std::move(parts);
     after_ = std::move(after);
-    left_ = parts_.size() + 1;
-    for (const rondo::Work& part : parts_) {
-      c10::raw::intrusive_ptr::incref(this);
-      part.on_done([this](std::error_code) { part_ended(); });
-    }
-    if (one_less()) finish_now();
+    itself_ = c10::intrusive_ptr<PendingWork>::unsafe_reclaim_from_nonowning(this);
+    countdown_->left = parts_.size() + 1;
+    for (const rondo::Work& part : parts_)
+      part.on_done([countdown = countdown_, this](std::error_code) {
+        if (countdown->part_ends()) finish_later();
+      });
+    if (countdown_->part_ends()) after_waits_ ? finish_later() : finish_now();
   }
 
-  // Adds the operations of this work to another.
-  void share_parts(Parts& parts) const {
-    for (const rondo::Work& part : parts_) parts.push_back(part.share());
-  }
   // Whether all has been done. Drives nothing.
-  bool isDone() const { return is_finished(); }
+  bool isDone() const {
+    const std::lock_guard lock(own_mutex_);
+    return finished_ && (!future_ || future_->completed());
+  }
 
+  // Makes no callbacks: they may take long.
   bool isCompleted() override {
-    if (is_finished()) return true;
-    return drive(std::chrono::milliseconds{0});
+    if (isDone()) return true;
+    if (drive(std::chrono::steady_clock::now()) && countdown_->claim()) {
+      if (after_waits_ || has_future())
+        finish_later();
+      else
+        finish_now();
+    }
+    return isDone();
   }
   bool isSuccess() const override {
     const std::lock_guard lock(own_mutex_);
@@ -77,9 +88,14 @@ class PendingWork final : public c10d::Work {
   }
   // A timeout of 0 is none. One that passes leaves the operation under way.
   bool wait(std::chrono::milliseconds timeout) override {
-    if (!is_finished()) {
-      const bool done = drive(timeout.count() > 0 ? timeout : std::chrono::hours{24 * 365});
-      TORCH_CHECK(done, "Operation timed out!");
+    if (!isDone()) {
+      using std::chrono::hours;
+      const auto until =
+          std::chrono::steady_clock::now() +
+          (timeout.count() > 0 ? timeout : std::chrono::milliseconds{hours{24 * 365}});
+      const bool ended = drive(until);
+      if (ended && countdown_->claim()) after_waits_ ? finish_later() : finish_now();
+      TORCH_CHECK(ended && await_finish(until), "Operation timed out!");
     }
     if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
     return true;
@@ -108,65 +124,43 @@ class PendingWork final : public c10d::Work {
     if (done)
       mark_future();
     else
-      session_->look([&] {
-        for (const rondo::Work& part : parts_) part.leave();
-      });
+      session_->leave(parts_);
     return future_;
   }
 
  private:
-  bool is_finished() const {
-    const std::lock_guard lock(own_mutex_);
-    return finished_;
-  }
-  // Drives until all parts have ended or the time is over. If they have, finishes the work.
-  bool drive(std::chrono::milliseconds time) {
-    const auto until = std::chrono::steady_clock::now() + time;
-    bool done = true;
-    waiting_.fetch_add(1);
-    session_->look([&] {
-      for (const rondo::Work& part : parts_) done = done && ends_until(part, until);
-    });
-    if (done) finish_now();
-    waiting_.fetch_sub(1);
-    if (!done && ended_.load()) finish_by_others();  // it has ended after the last look
-    return done;
-  }
-  // An error of the part stays with it.
-  static bool ends_until(const rondo::Work& part, std::chrono::steady_clock::time_point until) {
-    const auto left = until - std::chrono::steady_clock::now();
+  // What the operations know of the work. It has no tensors and may outlive the work.
+  struct Countdown {
+    std::atomic<std::size_t> left{0};  // operations that run, and the start
+    std::atomic<int> waiting{0};       // threads that will look when all have ended
+    std::atomic<bool> claimed{false};
+
+    // True for one caller, which must finish the work.
+    bool claim() noexcept { return !claimed.exchange(true); }
+    // True if the caller must finish the work: nobody else will. It may be the thread that drives.
+    bool part_ends() noexcept { return left.fetch_sub(1) == 1 && waiting.load() == 0 && claim(); }
+  };
+
+  // Drives until all operations have ended or the time is over. True: they have, and the caller
+  // must claim.
+  bool drive(std::chrono::steady_clock::time_point until) {
+    bool ended = true;
+    countdown_->waiting.fetch_add(1);
     try {
-      return part.wait_for(std::max(left, std::chrono::steady_clock::duration::zero()));
-    } catch (const std::exception&) {
-      return part.done();
+      for (const rondo::Work& part : parts_) ended = ended && session_->await(part, until);
+    } catch (...) {
+      countdown_->waiting.fetch_sub(1);
+      throw;
     }
+    countdown_->waiting.fetch_sub(1);
+    return ended || countdown_->left.load() == 0;  // ended after the last look, told to nobody
   }
 
-  bool one_less() noexcept {
-    if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
-    ended_.store(true);
-    return true;
+  // Only who has claimed the work calls one of these two, once.
+  void finish_later() {
+    session_->finish_later([this] { finish_now(); });
   }
-  // Runs on the thread that ends the part: it drives, so it must not do more than this.
-  void part_ended() {
-    if (one_less() && waiting_.load() == 0) finish_by_others();
-    c10::raw::intrusive_ptr::decref(this);
-  }
-  void finish_by_others() {
-    {
-      const std::lock_guard lock(own_mutex_);
-      if (finishing_) return;
-    }
-    session_->finish_later([self = c10::intrusive_ptr<PendingWork>::unsafe_reclaim_from_nonowning(
-                                this)] { self->finish_now(); });
-  }
-
-  // Returns when the work is finished, by this thread or by another.
   void finish_now() {
-    {
-      std::unique_lock lock(own_mutex_);
-      if (std::exchange(finishing_, true)) return changed_.wait(lock, [&] { return finished_; });
-    }
     std::exception_ptr error;
     for (const rondo::Work& part : parts_)
       if (part.error() && !error) error = session_->error(part);
@@ -180,6 +174,7 @@ class PendingWork final : public c10d::Work {
       }
     }
     after_ = nullptr;
+    finish(error);  // ends the profiler's event before anybody returns from wait()
     bool marks = false;
     {
       const std::lock_guard lock(own_mutex_);
@@ -189,7 +184,7 @@ class PendingWork final : public c10d::Work {
     }
     changed_.notify_all();
     if (marks) mark_future();
-    finish(error);
+    const auto last = std::move(itself_);
   }
   void mark_future() {
     const at::ThreadLocalStateGuard state(state_);
@@ -199,20 +194,34 @@ class PendingWork final : public c10d::Work {
       future_->markCompleted(c10::IValue(outputs_));
   }
 
+  bool has_future() const {
+    const std::lock_guard lock(own_mutex_);
+    return static_cast<bool>(future_);
+  }
+  // Whoever has claimed the work finishes it. A future is marked then, too; its callbacks may run.
+  bool await_finish(std::chrono::steady_clock::time_point until) {
+    std::unique_lock lock(own_mutex_);
+    if (!changed_.wait_until(lock, until, [this] { return finished_; })) return false;
+    const auto future = future_;
+    lock.unlock();
+    if (future) future->wait();
+    return true;
+  }
+
   const std::shared_ptr<Session> session_;
   const at::ThreadLocalState state_;  // of the caller
   const Tensors outputs_;
   const std::uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
+  const bool after_waits_;
+  const std::shared_ptr<Countdown> countdown_ = std::make_shared<Countdown>();
   Parts parts_;
   After after_;
-  std::atomic<std::size_t> left_{0};
-  std::atomic<int> waiting_{0};
-  std::atomic<bool> ended_{false};
+  c10::intrusive_ptr<PendingWork> itself_;  // until it is finished, also when nobody else holds it
 
   mutable std::mutex own_mutex_;
   std::condition_variable changed_;
-  bool finishing_ = false, finished_ = false;
+  bool finished_ = false;
   std::exception_ptr error_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -9,7 +9,9 @@
 #include <rondo/error.h>
 
 #include <torch/csrc/distributed/c10d/exception.h>
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -52,16 +54,24 @@ class Finishers {
   Finishers& operator=(const Finishers&) = delete;
   ~Finishers() { stop(); }
 
-  // Throws std::system_error if there is no thread and none can be made; the task is kept.
-  void add(Task task) {
+  // To be called before the first task. Throws std::system_error if no thread can be made.
+  void prepare() {
     const std::lock_guard lock(shared_->mutex);
+    if (threads_.empty() && !shared_->stopping) add_thread();
+  }
+  // After stop() the task runs at once.
+  void add(Task task) {
+    std::unique_lock lock(shared_->mutex);
+    if (shared_->stopping) {
+      lock.unlock();
+      return task();
+    }
     shared_->tasks.push_back(std::move(task));
-    if (shared_->idle >= shared_->tasks.size() || shared_->stopping || threads_.size() == most)
+    if (shared_->idle >= shared_->tasks.size() || threads_.size() == most)
       return shared_->work.notify_one();
     try {
-      threads_.emplace_back([shared = shared_] { shared->run(); });
-    } catch (const std::system_error&) {
-      if (threads_.empty()) throw;
+      add_thread();
+    } catch (const std::system_error&) {  // those that there are do it
     }
   }
   // Ends the threads when all tasks are done. One of them may call it: that one ends when it
@@ -111,6 +121,10 @@ class Finishers {
     bool stopping = false;
   };
 
+  void add_thread() {
+    threads_.emplace_back([shared = shared_] { shared->run(); });
+  }
+
   const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::vector<std::thread> threads_;
 };
@@ -118,6 +132,8 @@ class Finishers {
 // Thread-safe. Works keep it alive, so it may outlive its process group.
 class Session {
  public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
   // who: the group and its ranks, for messages.
   static std::shared_ptr<Session> open(Communicator communicator, std::string who) {
     auto session = std::make_shared<Session>(std::move(communicator), std::move(who));
@@ -151,12 +167,12 @@ class Session {
     static_cast<void>(new std::optional<Communicator>(std::move(communicator_)));
   }
 
-  // Calls function(communicator), which may wait for operations. Throws DistBackendError.
+  // Calls function(communicator), which does not wait for operations. Throws DistBackendError.
   template <class Function>
   auto use(const Function& function) {
     refuse_child();
     const Inside inside(*this);
-    if (!communicator_) fail("the process group has been destroyed");
+    if (closed_.load() || !communicator_) fail("the process group has been destroyed");
     try {
       return function(*communicator_);
     } catch (const Error& error) {
@@ -171,13 +187,31 @@ class Session {
       return function(communicator);
     });
   }
-  // Calls function(), which uses operations of the communicator. Where that is gone they have
-  // ended.
-  template <class Function>
-  void look(const Function& function) {
+  // Drives until the operation has ended or the time is over. Returns whether it has ended. Its
+  // error stays with it. close() interrupts this.
+  bool await(const rondo::Work& work, TimePoint until) {
+    refuse_child();
+    while (true) {
+      const auto left = until - std::chrono::steady_clock::now();
+      {
+        const Inside inside(*this);
+        if (ends_within(work, std::clamp(left, TimePoint::duration::zero(), interruption)))
+          return true;
+      }
+      if (left <= interruption) return work.done();
+    }
+  }
+  // Throws the first error, when all have ended.
+  void await_all(const std::vector<rondo::Work>& works) {
+    for (const rondo::Work& work : works) await(work, TimePoint::max());
+    for (const rondo::Work& work : works)
+      if (work.error()) fail(work.message(), work.error());
+  }
+  // Says that nobody will wait soon.
+  void leave(const std::vector<rondo::Work>& works) {
     refuse_child();
     const Inside inside(*this);
-    function();
+    for (const rondo::Work& work : works) work.leave();
   }
 
   // Programs look for the word timeout in torch's messages.
@@ -193,6 +227,8 @@ class Session {
     }
   }
 
+  // To be called before an operation whose end calls finish_later().
+  void prepare_finish() { finishers_->prepare(); }
   void finish_later(Finishers::Task task) { finishers_->add(std::move(task)); }
 
   // Ends every operation with this cause, on every rank.
@@ -201,39 +237,45 @@ class Session {
     const Inside inside(*this);
     if (communicator_) communicator_->abort(make_error_code(Errc::aborted), why);
   }
-  // Leaves the group. What is under way ends with an error. Again, or in a forked child: does
-  // nothing.
+  // Whether close() does nothing any more.
+  bool closed() const noexcept { return closed_.load() || in_child(); }
+  // Leaves the group. What is under way ends with an error on this rank. Again, or in a forked
+  // child: does nothing.
   void close() noexcept {
-    if (in_child() || closed_.exchange(true)) return;
-    // Threads that wait for operations get out first.
-    if (inside_.load() > 0) abort("the process group is being destroyed");
-    std::optional<Communicator> last;
+    if (in_child()) return;
     {
+      const std::lock_guard nobody_enters(closing_);
+      if (closed_.exchange(true)) return;
       const std::unique_lock nobody_inside(gate_);
-      last.swap(communicator_);
+      communicator_.reset();
     }
-    last.reset();
     finishers_->stop();
   }
 
  private:
-  // As long as it lives the communicator stays.
+  // Threads that wait look so often whether the group is being closed: they cannot be woken without
+  // an abort, which would end operations on other ranks.
+  static constexpr TimePoint::duration interruption = std::chrono::milliseconds{50};
+
+  // As long as it lives the communicator stays. While close() runs, waits for its end.
   class Inside {
    public:
-    explicit Inside(Session& session) : session_(session) {
-      ++session_.inside_;
-      session_.gate_.lock_shared();
-    }
-    Inside(const Inside&) = delete;
-    Inside& operator=(const Inside&) = delete;
-    ~Inside() {
-      session_.gate_.unlock_shared();
-      --session_.inside_;
+    explicit Inside(Session& session) : gate_(session.gate_, std::defer_lock) {
+      if (session.closed_.load()) const std::lock_guard until_closed(session.closing_);
+      gate_.lock();
     }
 
    private:
-    Session& session_;
+    std::shared_lock<std::shared_mutex> gate_;
   };
+
+  static bool ends_within(const rondo::Work& work, std::chrono::nanoseconds time) {
+    try {
+      return work.wait_for(time);
+    } catch (const std::exception&) {
+      return work.done();
+    }
+  }
 
   struct All {
     const unsigned forks = rondo::torch_backend::forks().load();
@@ -259,11 +301,10 @@ class Session {
 
   const unsigned forks_ = forks().load();
   std::shared_mutex gate_;
-  std::mutex starting_;
+  std::mutex starting_, closing_;
   std::optional<Communicator> communicator_;
   const std::string who_;
   std::atomic<bool> closed_{false};
-  std::atomic<int> inside_{0};
   std::unique_ptr<Finishers> finishers_ = std::make_unique<Finishers>();
 };
 

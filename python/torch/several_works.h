@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+#include <chrono>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
@@ -30,8 +32,14 @@ class SeveralWorks final : public c10d::Work {
       if (auto error = work->exception()) return error;
     return nullptr;
   }
+  // The timeout is for all of them. 0 is none.
   bool wait(std::chrono::milliseconds timeout) override {
-    for (const auto& work : works_) work->wait(timeout);
+    using std::chrono::milliseconds, std::chrono::steady_clock;
+    const auto until = steady_clock::now() + timeout;
+    for (const auto& work : works_) {
+      const auto left = std::chrono::ceil<milliseconds>(until - steady_clock::now());
+      work->wait(timeout.count() > 0 ? std::max(left, milliseconds{1}) : timeout);
+    }
     return true;
   }
   void synchronize() override {}
@@ -43,10 +51,19 @@ class SeveralWorks final : public c10d::Work {
     return all;
   }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
-    std::vector<c10::intrusive_ptr<c10::ivalue::Future>> futures;
-    futures.reserve(works_.size());
+    const c10::TypePtr tensors = c10::ListType::create(c10::TensorType::get());
+    c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(c10::FutureType::create(tensors));
     for (const auto& work : works_) futures.push_back(work->getFuture());
-    return c10::collectAll(c10::List<c10::intrusive_ptr<c10::ivalue::Future>>(std::move(futures)));
+    return c10::collectAll(futures)->then(
+        [](c10::ivalue::Future& done) {
+          if (done.hasError()) std::rethrow_exception(done.exception_ptr());
+          std::vector<at::Tensor> tensors;
+          for (const c10::IValue& one : done.value().toListRef())
+            for (const at::Tensor& tensor : one.toFuture()->value().toTensorVector())
+              tensors.push_back(tensor);
+          return c10::IValue(std::move(tensors));
+        },
+        tensors);
   }
 
  private:
