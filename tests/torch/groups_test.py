@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of some of the ranks, and many groups."""
+
+import os
+import unittest
+
+import torch
+import torch.distributed as dist
+from ranks import RankTest, join, on_ranks
+
+CPU = torch.device("cpu")
+
+
+def sum_of_ranks(group=None):
+    tensor = torch.tensor([float(dist.get_rank())])
+    dist.all_reduce(tensor, group=group)
+    return tensor.item()
+
+
+class Groups(RankTest):
+    @on_ranks(3)
+    def test_some_of_the_ranks(self):
+        group = dist.new_group([2, 0])
+        if self.rank != 1:
+            self.assertEqual(sum_of_ranks(group), 2.0)
+            # Roots and peers are global ranks.
+            tensor = torch.tensor([float(self.rank)])
+            dist.broadcast(tensor, 2, group=group)
+            self.assertEqual(tensor.item(), 2.0)
+            if self.rank == 2:
+                dist.send(torch.ones(1), 0, group=group)
+            else:
+                self.assertEqual(dist.recv(tensor, group=group), 2)
+        self.assertEqual(sum_of_ranks(), 3.0)
+
+    @on_ranks(3)
+    def test_groups_that_only_members_make(self):
+        if self.rank != 0:
+            group = dist.new_group([1, 2], use_local_synchronization=True)
+            self.assertEqual(sum_of_ranks(group), 3.0)
+
+    # torch splits only where a device is bound.
+    @on_ranks(3, join=False)
+    def test_split_of_a_bound_device(self):
+        dist.init_process_group(
+            "rondo", init_method=f"file://{self.folder}/store", rank=self.rank, world_size=3,
+            device_id=torch.device("cpu:0"),
+        )  # fmt: skip
+        self.assertTrue(dist.group.WORLD._get_backend(CPU).supports_splitting)
+        group = dist.split_group(split_ranks=[[0, 2]])
+        if self.rank == 1:
+            self.assertNotIsInstance(group, dist.ProcessGroup)
+        else:
+            self.assertEqual(sum_of_ranks(group), 2.0)
+        group = dist.new_group([1, 2])
+        if self.rank != 0:
+            self.assertEqual(sum_of_ranks(group), 3.0)
+
+    @on_ranks(3)
+    def test_subgroups_and_meshes(self):
+        mine, all_groups = dist.new_subgroups(1)
+        self.assertEqual(len(all_groups), 3)
+        self.assertEqual(sum_of_ranks(mine), self.rank)
+        mine, _ = dist.new_subgroups_by_enumeration([[0, 1], [2]])
+        self.assertEqual(sum_of_ranks(mine), [1.0, 1.0, 2.0][self.rank])
+        mesh = dist.init_device_mesh("cpu", (1, 3), mesh_dim_names=("a", "b"))
+        self.assertEqual(sum_of_ranks(mesh.get_group("b")), 3.0)
+        self.assertEqual(sum_of_ranks(mesh.get_group("a")), self.rank)
+
+    @on_ranks(2)
+    def test_twenty(self):
+        groups = [dist.new_group() for _ in range(20)]
+        tensors = [torch.full((2,), float(number)) for number in range(20)]
+        works = [
+            dist.all_reduce(tensor, group=group, async_op=True)
+            for tensor, group in zip(tensors, groups)
+        ]
+        for work in reversed(works):
+            work.wait()
+        self.assertEqual([t[0].item() for t in tensors], [2.0 * n for n in range(20)])
+        threads = len(os.listdir("/proc/self/task"))
+        for group in groups[10:]:
+            dist.destroy_process_group(group)
+        self.assertLess(len(os.listdir("/proc/self/task")), threads)
+        self.assertEqual(sum_of_ranks(groups[3]), 1.0)
+
+    @on_ranks(2, join=False)
+    def test_again_and_again(self):
+        descriptors = []
+        for number in range(4):
+            join(self, store=f"store{number}")
+            self.assertEqual(sum_of_ranks(), 1.0)
+            dist.destroy_process_group()
+            descriptors.append(len(os.listdir("/proc/self/fd")))
+        self.assertEqual(descriptors[1], descriptors[3])
+
+    @on_ranks(2, join=False)
+    def test_beside_gloo(self):
+        join(self, "cpu:rondo,cuda:rondo")
+        self.assertEqual(dist.group.WORLD._get_backend(CPU).name(), "rondo")
+        gloo = dist.new_group(backend="gloo")
+        self.assertEqual(sum_of_ranks(), sum_of_ranks(gloo))
+
+    @on_ranks(2, join=False)
+    def test_one_rank(self):
+        dist.init_process_group("Rondo", store=dist.HashStore(), rank=0, world_size=1)
+        self.assertEqual(dist.get_backend(), "rondo")
+        self.assertEqual(sum_of_ranks(), 0.0)
+        dist.barrier()
+        every = [None]
+        dist.all_gather_object(every, "me")
+        self.assertEqual(every, ["me"])
+
+    @on_ranks(2, join=False)
+    def test_options_are_refused(self):
+        with self.assertRaisesRegex(TypeError, "takes no pg_options and got _Options"):
+            dist.init_process_group(
+                "rondo", store=dist.HashStore(), rank=0, world_size=1,
+                pg_options=dist.ProcessGroupGloo._Options(),
+            )  # fmt: skip
+
+    @on_ranks(2)
+    def test_memory_from_the_backend(self):
+        backend = dist.group.WORLD._get_backend(CPU)
+        self.assertTrue(backend.supports_tensor_alloc(CPU))
+        tensor = backend.allocate_tensor(1000, dtype=torch.float32, device=CPU)
+        tensor.fill_(self.rank + 1.0)
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor.unique().tolist(), [3.0])
+        dist.destroy_process_group()
+        self.assertEqual(tensor.sum().item(), 3000.0)  # it outlives the group
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that die, disagree or leave: the others raise at once, and say which rank it was."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+from ranks import DIED, RankTest, join, on_ranks
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+TIMEOUT = 60  # of the groups; nobody waits for it
+
+
+class Losses(RankTest):
+    def one_died(self, returned):
+        self.assertIs(returned[1], DIED)
+
+    def names_rank_1(self, function):
+        begin = time.monotonic()
+        with self.assertRaisesRegex(dist.DistBackendError, "rank 1"):
+            for _ in range(100000):
+                function()
+        self.assertLess(time.monotonic() - begin, TIMEOUT / 2)
+
+    @on_ranks(3, check=one_died, timeout=TIMEOUT)
+    def test_killed_under_ddp(self):
+        model = DistributedDataParallel(torch.nn.Linear(8, 8))
+        steps = 0
+
+        def step():
+            nonlocal steps
+            steps += 1
+            if self.rank == 1 and steps == 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            model(torch.ones(2, 8)).sum().backward()
+
+        self.names_rank_1(step)
+
+    @on_ranks(3, check=one_died, timeout=TIMEOUT)
+    def test_killed_while_others_wait_in_all_ways(self):
+        dist.barrier()
+        if self.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        works = [dist.all_reduce(torch.ones(4), async_op=True) for _ in range(3)]
+        self.names_rank_1(works[0].wait)
+        self.names_rank_1(works[1].get_future().wait)
+        while not works[2].is_completed():
+            pass
+        self.assertFalse(works[2].is_success())
+        self.names_rank_1(lambda: dist.all_reduce(torch.ones(4)))
+        self.names_rank_1(lambda: dist.all_reduce(torch.ones(2, 2).to_sparse()))
+
+    @on_ranks(3, check=one_died, timeout=TIMEOUT)
+    def test_killed_with_data_loader_workers_that_live_on(self):
+        loader = DataLoader(list(range(1000)), num_workers=2, multiprocessing_context="fork")
+        batches = iter(loader)
+        next(batches)
+        dist.barrier()
+        if self.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.names_rank_1(lambda: dist.all_reduce(torch.ones(4)))
+        next(batches)
+
+    @on_ranks(3, timeout=TIMEOUT)
+    def test_disagreement(self):
+        text = "rank 1|rank 0|rank 2"
+        with self.assertRaisesRegex(dist.DistBackendError, text) as caught:
+            dist.all_reduce(torch.ones(5 if self.rank == 1 else 4))
+        self.assertRegex(
+            str(caught.exception), r"rank 0 called .*4 f32.* where rank 1 called .*5 f32"
+        )
+        # The group stays failed, and says why.
+        with self.assertRaises(dist.DistBackendError):
+            dist.barrier()
+
+    @on_ranks(3, timeout=TIMEOUT)
+    def test_messages_of_subgroups_name_global_ranks(self):
+        group = dist.new_group([1, 2])
+        if self.rank != 0:
+            with self.assertRaisesRegex(dist.DistBackendError, "global ranks 1, 2"):
+                dist.all_reduce(torch.ones(self.rank), group=group)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)  # another group does not mind
+        self.assertEqual(tensor.item(), 3.0)
+
+    @on_ranks(2, timeout=TIMEOUT)
+    def test_one_leaves_while_the_other_waits(self):
+        dist.barrier()
+        if self.rank == 1:
+            dist.destroy_process_group()
+        else:
+            self.names_rank_1(lambda: dist.all_reduce(torch.ones(4)))
+
+    @on_ranks(2, timeout=TIMEOUT)
+    def test_an_exception_in_a_program_ends_the_others(self):
+        dist.barrier()
+        if self.rank == 1:
+            process = os.fork()
+            if process == 0:
+                os._exit(0)
+            os.waitpid(process, 0)
+            rondo_torch = sys.modules["rondo.torch"]
+            rondo_torch._c.shutdown_all()  # as at the exit of Python
+        else:
+            self.names_rank_1(lambda: dist.all_reduce(torch.ones(4)))
+
+
+class Joining(RankTest):
+    @on_ranks(2, join=False)
+    def test_a_rank_that_does_not_come(self):
+        if self.rank == 0:
+            with self.assertRaisesRegex(RuntimeError, "rank 1"):
+                join(self, timeout=1)
+
+    @on_ranks(2, join=False)
+    def test_forked_children_of_ranks(self):
+        join(self)
+        group = dist.group.WORLD._get_backend(torch.device("cpu"))
+        pending = dist.irecv(torch.zeros(1), 1 - self.rank, tag=4)
+        process = os.fork()
+        if process == 0:
+            status = 1
+            try:
+                for use in (
+                    lambda: dist.all_reduce(torch.ones(1)),
+                    lambda: dist.all_reduce(torch.ones(1), async_op=True),
+                    pending.is_completed,
+                    pending.wait,
+                ):
+                    with self.assertRaisesRegex(RuntimeError, "a forked child cannot use"):
+                        use()
+                group.shutdown()
+                group.abort()
+                del pending, group
+                dist.destroy_process_group()
+                if self.rank == 0:  # a group of its own
+                    dist.init_process_group(
+                        "rondo", store=dist.HashStore(), rank=0, world_size=1
+                    )
+                    dist.barrier()
+                status = 0
+            finally:
+                os._exit(status)
+        self.assertEqual(os.waitpid(process, 0)[1], 0)
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor.item(), 2.0)
+        dist.send(torch.ones(1), 1 - self.rank, tag=4)
+        pending.wait()
+
+
+PROGRAM = """
+import os, signal, sys
+import torch, torch.distributed as dist
+dist.init_process_group("rondo")  # no import of Rondo
+rank = dist.get_rank()
+work = dist.all_reduce(torch.ones(1 << 20), async_op=True)
+work.wait()
+future = dist.irecv(torch.zeros(4), 1 - rank, tag=5).get_future().then(lambda f: None)
+end = sys.argv[1]
+if end == "kill" and rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+if end == "raise" and rank == 1:
+    raise SystemExit(3)
+try:
+    dist.barrier()
+    dist.all_reduce(torch.ones(4))
+except RuntimeError as error:
+    assert end != "return" and "rank 1" in str(error), error
+    if rank == 0:
+        raise SystemExit(4)
+# without destroy_process_group
+"""
+
+
+class Ends(unittest.TestCase):
+    def test_programs_leave_nothing_behind(self):
+        ends = {"return": [0, 0], "raise": [4, 3], "kill": [4, -signal.SIGKILL]}
+        for end, expected in ends.items():
+            with self.subTest(end=end), tempfile.TemporaryDirectory() as folder:
+                shared = set(os.listdir("/dev/shm"))
+                environment = {
+                    **os.environ, "TMPDIR": folder, "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(_free_port()), "WORLD_SIZE": "2",
+                }  # fmt: skip
+                ranks = [
+                    subprocess.Popen(
+                        [sys.executable, "-B", "-c", PROGRAM, end],
+                        env={**environment, "RANK": str(rank)},
+                        stderr=subprocess.PIPE,
+                    )
+                    for rank in range(2)
+                ]
+                texts = [process.communicate(timeout=120)[1].decode() for process in ranks]
+                self.assertEqual([p.returncode for p in ranks], expected, "\n".join(texts))
+                self.assertEqual(os.listdir(folder), [])
+                self.assertEqual(set(os.listdir("/dev/shm")) - shared, set())
+
+
+def _free_port():
+    import socket
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+if __name__ == "__main__":
+    unittest.main()
