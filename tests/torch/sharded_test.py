@@ -6,6 +6,7 @@ import copy
 import unittest
 
 import torch
+import torch._dynamo  # noqa: F401  (as in ddp_test.py)
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from ranks import RankTest, on_ranks
