@@ -13,6 +13,7 @@
 #include <numeric>
 #include <optional>
 
+#include "batch_norm.h"
 #include "monitored_barrier.h"
 #include "several_works.h"
 #include "store.h"
@@ -690,6 +691,7 @@ PYBIND11_MODULE(_c, module) {
   module.def("create", &Backend::create, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("group"), py::arg("global_ranks"),
              py::call_guard<py::gil_scoped_release>());
+  rondo::torch_backend::bind_batch_norm(module);
   module.def("shutdown_all", &rondo::torch_backend::Session::close_all,
              py::call_guard<py::gil_scoped_release>());
 }

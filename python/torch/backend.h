@@ -67,6 +67,7 @@ class Backend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   void enableCollectivesTiming() override {}
   bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
+  const std::shared_ptr<Session>& session() const noexcept { return session_; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   void shutdown() override { session_->close(); }
   void abort() override {

@@ -46,6 +46,7 @@ class Flat {
     copies_back_ = use != Use::reads && !memory_.is_same(tensor_);
   }
 
+  const at::Tensor& tensor() const noexcept { return tensor_; }
   const at::Tensor& memory() const noexcept { return memory_; }
   bool copies_back() const noexcept { return copies_back_; }
   void copy_back() {

@@ -26,6 +26,8 @@
 #include <utility>
 #include <vector>
 
+#include "norms.h"
+
 namespace rondo::torch_backend {
 
 // How often this process is a forked child. A child has none of its parent's threads, and locks of
@@ -193,6 +195,8 @@ class Session {
     }
   }
 
+  // What batch norm layers share.
+  Norms& norms() noexcept { return norms_; }
   void finish_later(Finishers::Task task) { finishers_->add(std::move(task)); }
 
   // Ends every operation with this cause, on every rank.
@@ -260,6 +264,7 @@ class Session {
   const unsigned forks_ = forks().load();
   std::shared_mutex gate_;
   std::mutex starting_;
+  Norms norms_;  // before the communicator, which tells its layers when it ends
   std::optional<Communicator> communicator_;
   const std::string who_;
   std::atomic<bool> closed_{false};
