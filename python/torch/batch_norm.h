@@ -140,8 +140,8 @@ class NormPass {
     const std::int64_t number = token.item<std::int64_t>();
     if (number != number_) {
       const auto other = norms().find(number);
-      TORCH_CHECK(other != nullptr, "rondo: ", name(),
-                  ": the forward pass of saved tensors has gone");
+      TORCH_CHECK(other != nullptr, "rondo: layer ", name(),
+                  ": the forward pass of the saved tensors has gone");
       return other->backward(token, x, dy, weight, bias, wants_input);
     }
     const Batch input(x), gradient = Batch::as(dy, input);
@@ -174,10 +174,11 @@ class NormPass {
 // One module in one process group. Thread-safe: passes of a group wait for each other.
 class Norm {
  public:
-  Norm(const c10::intrusive_ptr<c10d::Backend>& backend, std::string name)
-      : name_(std::move(name)) {
+  // who: "rank 1: layer stem", for errors of this rank alone.
+  Norm(const c10::intrusive_ptr<c10d::Backend>& backend, std::string name, std::string who)
+      : name_(std::move(name)), who_(std::move(who)) {
     const auto* const own = dynamic_cast<Backend*>(backend.get());
-    TORCH_CHECK_VALUE(own != nullptr, "rondo: ", name_, " is in a process group of the backend ",
+    TORCH_CHECK_VALUE(own != nullptr, who_, " is in a process group of the backend ",
                       backend->getBackendName(),
                       ", and rondo.torch.SyncBatchNorm needs one of the backend rondo: "
                       "new_group(backend=\"rondo\") makes one");
@@ -222,9 +223,9 @@ class Norm {
       const std::uint64_t count = (*layer)->count();
       if (count > 0) statistics.finish(count == 1);
       TORCH_CHECK_VALUE(count != 1,
-                        "Expected more than 1 value per channel when training, got 1 in "
-                        "all, on all ranks of ",
-                        name_, "; the input size of this one is ", x.sizes());
+                        "Expected more than 1 value per channel when training: ", who_,
+                        " has an input of size ", x.sizes(),
+                        ", and all ranks together have one value");
       if (keeps) pass = NormPass::make(layer, (*layer)->take_pass());
     });
     if (!pass) return {output.tensor(), {}, nullptr, std::nullopt};
@@ -250,7 +251,7 @@ class Norm {
     const at::ScalarType type = tensor.scalar_type();
     TORCH_CHECK_VALUE(
         type == at::kDouble || type == at::kFloat || type == at::kHalf || type == at::kBFloat16,
-        "rondo: ", name_, ": ", what, " is ", c10::toString(type),
+        who_, ": ", what, " is ", c10::toString(type),
         "; it must be float64, float32, float16 or bfloat16");
   }
   Flat parameter(const std::optional<at::Tensor>& tensor, const char* what, Flat::Use use) const {
@@ -296,7 +297,7 @@ class Norm {
            has.track_running == options.track_running;
   }
 
-  const std::string name_;
+  const std::string name_, who_;
   std::shared_ptr<Session> session_;
   c10::intrusive_ptr<c10d::Backend::Options> options_;
   std::vector<std::shared_ptr<NormLayer>> layers_;  // one for each type; under Norms::calls()
@@ -308,8 +309,8 @@ inline void bind_batch_norm(py::module& module) {
       .def("backward", wrap_pybind_function_no_gil(&NormPass::backward));
   py::class_<Norm, std::shared_ptr<Norm>>(module, "Norm")
       .def(py::init(wrap_pybind_function_no_gil(
-          [](const c10::intrusive_ptr<c10d::Backend>& backend, std::string name) {
-            return std::make_shared<Norm>(backend, std::move(name));
+          [](const c10::intrusive_ptr<c10d::Backend>& backend, std::string name, std::string who) {
+            return std::make_shared<Norm>(backend, std::move(name), std::move(who));
           })))
       .def("forward", wrap_pybind_function_no_gil(&Norm::forward));
 }

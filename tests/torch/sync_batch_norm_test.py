@@ -5,7 +5,9 @@
 import copy
 import gc
 import io
+import os
 import pickle
+import threading
 import unittest
 from datetime import timedelta
 
@@ -69,8 +71,12 @@ class NormTest(RankTest):
         self.assertNear(layer.running_var, reference.running_var, dtype, "running_var")
         self.assertEqual(layer.num_batches_tracked.item(), reference.num_batches_tracked.item())
 
-    def compare(self, shape, dtype=torch.float64, *, weights=None, format=None, steps=2, **options):
-        """Steps of training on the rows of this rank against the same with all rows."""
+    def compare(self, shape, dtype=torch.float64, *, weights=None, format=None, steps=2, shift=0,
+                **options):  # fmt: skip
+        """Steps of training on the rows of this rank against the same with all rows.
+
+        shift: of the mean of the input in even steps.
+        """
         weights = weights or dtype
         layer = randomize(SyncBatchNorm(shape[1], dtype=weights, **options))
         reference = randomize(nn.BatchNorm3d(shape[1], dtype=torch.float64, **options))
@@ -80,6 +86,7 @@ class NormTest(RankTest):
                 tensor.copy_(like)
         for step in range(steps):
             x, dy = whole_batch(shape, dtype, step)
+            x = x + shift * (step % 2 == 0)
             own = rows_of(self, x)
             own = (own.clone(memory_format=format) if format else own.clone()).requires_grad_()
             x = x.double().requires_grad_()
@@ -140,6 +147,12 @@ class Equal(NormTest):
         ]:
             with self.subTest(**options):
                 self.compare((10, 5, 3), **options)
+
+    @on_ranks(4)
+    def test_a_mean_far_from_zero(self):
+        """The first forward needs a second collective, and so does one after a jump."""
+        for dtype in (torch.float64, torch.float32):
+            self.compare((10, 5, 4, 3), dtype, steps=3, shift=1e4)
 
     @on_ranks(2)
     def test_no_gradient_of_the_input_is_no_collective(self):
@@ -511,6 +524,64 @@ class Life(NormTest):
             self.assertNear(y, rows_of(self, reference(x), [5, 3]), torch.float64, "y")
         self.same_statistics(layer, reference, torch.float64)
 
+    @on_ranks(2)
+    def test_other_threads_run_during_a_pass(self):
+        """They also drop layers."""
+        layer, other = SyncBatchNorm(3), SyncBatchNorm(3)
+        word = torch.zeros(1)
+        y = other(torch.randn(4, 3, requires_grad=True))
+        if self.rank == 0:
+            thread = threading.Thread(target=layer, args=[torch.randn(4, 3)])
+            thread.start()
+            del other, y
+            dist.send(word, 1)
+            thread.join()
+        else:
+            dist.recv(word, 0)
+            layer(torch.randn(4, 3))
+
+    @on_ranks(2)
+    def test_a_forked_child(self):
+        layer = SyncBatchNorm(3)
+        y = layer(torch.randn(4, 3, requires_grad=True))
+        if (child := os.fork()) == 0:
+            try:
+                self.assertRaisesRegex(RuntimeError, "forked child", layer, torch.randn(4, 3))
+                layer.eval()(torch.randn(4, 3))
+                del layer, y
+                gc.collect()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        y.sum().backward()
+
+    @on_ranks(2)
+    def test_compiled(self):
+        model = convert_sync_batchnorm(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU()))
+        compiled = torch.compile(copy.deepcopy(model), backend="aot_eager")
+        x = torch.randn(4, 3)
+        for _ in range(2):
+            for one in (model, compiled):
+                one(x).square().sum().backward()
+        for one, other in zip(model.parameters(), compiled.parameters()):
+            self.assertNear(one.grad, other.grad, torch.float32, "gradient")
+        self.assertTrue(torch.equal(model.eval()(x), compiled.eval()(x)))
+
+    @on_ranks(2)
+    def test_number_of_threads_changes(self):
+        layer = SyncBatchNorm(64)
+        for threads in (2, 1, 3):
+            torch.set_num_threads(threads)
+            layer(torch.randn(8, 64, 32, 32))
+
+    @on_ranks(2, join=False)
+    def test_debug_detail(self):
+        dist.set_debug_level(dist.DebugLevel.DETAIL)
+        join(self)
+        layer = DDP(convert_sync_batchnorm(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))))
+        layer(torch.randn(4, 2)).square().sum().backward()
+
     @on_ranks(2, join=False)
     def test_outlives_the_group(self):
         layer = SyncBatchNorm(3)
@@ -533,7 +604,7 @@ class Mistakes(NormTest):
     def test_another_backend(self):
         group = dist.new_group([0, 1], backend="gloo")
         layer = SyncBatchNorm(3, process_group=group, name="stem")
-        with self.assertRaisesRegex(ValueError, "stem is in a process group of the backend gloo"):
+        with self.assertRaisesRegex(ValueError, "rank .: layer stem is in a process group of the backend gloo"):
             layer(torch.randn(4, 3))
 
     @on_ranks(2)
@@ -541,7 +612,7 @@ class Mistakes(NormTest):
         group = dist.new_group([0])
         layer = SyncBatchNorm(3, process_group=group, name="stem")
         if self.rank == 1:
-            with self.assertRaisesRegex(ValueError, "rank 1 is not in the process group of layer stem"):
+            with self.assertRaisesRegex(ValueError, "rank 1: layer stem has a process group without this rank"):
                 layer(torch.randn(4, 3))
 
     @on_ranks(2)
@@ -551,7 +622,7 @@ class Mistakes(NormTest):
             (ValueError, "at least 2D", torch.randn(3)),
             (ValueError, "should be non-zero", torch.randn(3, 0)),
             (ValueError, "layer stem: the input has 4 channels, the layer 3", torch.randn(2, 4)),
-            (ValueError, "stem: the input is ", torch.zeros(2, 3, dtype=torch.int64)),
+            (ValueError, "rank .: layer stem: the input is Long", torch.zeros(2, 3, dtype=torch.int64)),
             (ValueError, "stem.* on meta", torch.empty(2, 3, device="meta")),
         ]:
             with self.assertRaisesRegex(error, text):

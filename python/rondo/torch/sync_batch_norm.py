@@ -62,9 +62,9 @@ class SyncBatchNorm(_BatchNorm):
     def process_group(self, group):
         self._group = _Group(group)
 
-    @property
-    def _title(self):
-        return f"layer {self.name}" if self.name else "an unnamed layer"
+    def _who(self):
+        """The layer in messages: "rank 1: layer stem"."""
+        return f"rank {dist.get_rank()}: layer {self.name or type(self).__name__}"
 
     def _check_input_dim(self, input):
         if input.dim() < 2:
@@ -73,7 +73,11 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError("SyncBatchNorm number of input channels should be non-zero")
 
     def forward(self, input):
-        group = self._others() if self.training else None
+        return self._train(input) if self.training else super().forward(input)
+
+    @torch._disable_dynamo  # torch.compile cannot look into Rondo
+    def _train(self, input):
+        group = self._others()
         if group is None:
             return super().forward(input)
         self._check_input(input)
@@ -87,36 +91,36 @@ class SyncBatchNorm(_BatchNorm):
                     batches = max(int(self.num_batches_tracked) - 1, 0)
             elif momentum is None:
                 momentum = 0.0
-        norm = self._rondo.norm(group, self.name)
+        norm = self._rondo.norm(group, self)
         settings = (mean, var, momentum, batches, self.eps)
         if torch.is_grad_enabled() and any(
             tensor is not None and tensor.requires_grad for tensor in (input, self.weight, self.bias)
         ):
-            return _Normalize.apply(input, self.weight, self.bias, norm, settings)
+            return _SyncBatchNorm.apply(input, self.weight, self.bias, norm, settings)
         return norm.forward(input, self.weight, self.bias, *settings, False)[0]
 
     def _others(self):
         """The group, if there are others in it."""
         if not (dist.is_available() and dist.is_initialized()):
             return None
-        group = self._group.get(self._title)
+        group = self._group.get(self)
         return group if group.size() > 1 else None
 
     def _check_input(self, input):
         self._check_input_dim(input)
         if input.device != CPU:
             raise ValueError(
-                f"{self._title} of rondo.torch.SyncBatchNorm works on CPU tensors and got one on "
+                f"{self._who()} of rondo.torch.SyncBatchNorm works on CPU tensors and got one on "
                 f"{input.device}: use torch.nn.SyncBatchNorm there"
             )
         if input.size(1) != self.num_features:
             raise ValueError(
-                f"{self._title}: the input has {input.size(1)} channels, the layer "
+                f"{self._who()}: the input has {input.size(1)} channels, the layer "
                 f"{self.num_features}"
             )
 
 
-class _Normalize(torch.autograd.Function):
+class _SyncBatchNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, input, weight, bias, norm, settings):
         output, kept, ctx.norm_pass, token = norm.forward(input, weight, bias, *settings, True)
@@ -140,11 +144,17 @@ class _Rondo:
     def __init__(self):
         self._made = self._for = None
 
-    def norm(self, group, name):
+    def norm(self, group, layer):
         if self._for is None or self._for() is not group:
-            backend = group._get_backend(CPU)
+            try:
+                backend = group._get_backend(CPU)
+            except RuntimeError as error:
+                raise ValueError(
+                    f"{layer._who()} has a process group without a backend for CPU tensors, and "
+                    "needs rondo there"
+                ) from error
             backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
-            self._made = _c.Norm(backend, name or "SyncBatchNorm")
+            self._made = _c.Norm(backend, layer.name or type(layer).__name__, layer._who())
             self._for = weakref.ref(group)  # a group that has gone must not be kept
         return self._made
 
@@ -162,17 +172,17 @@ class _Group:
         self.group = group
         self._lost = lost
 
-    def get(self, title):
+    def get(self, layer):
         if self._lost is not None:
             raise RuntimeError(
-                f"{title} was saved with the process group {self._lost}, which a file cannot hold: "
-                "set its process_group, None for the default group"
+                f"{layer._who()} was saved with the process group {self._lost}, which a file cannot "
+                "hold: set its process_group, None for the default group"
             )
         group = dist.group.WORLD if self.group is None else self.group
         if not isinstance(group, dist.ProcessGroup):
             raise ValueError(
-                f"rank {dist.get_rank()} is not in the process group of {title}: give it a group that "
-                "it is in"
+                f"{layer._who()} has a process group without this rank: give it one that the rank "
+                "is in"
             )
         return group
 
