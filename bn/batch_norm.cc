@@ -183,6 +183,12 @@ void SyncBatchNorm::bind_statistics(Buffer running_mean, Buffer running_variance
 void SyncBatchNorm::set_momentum(std::optional<double> momentum) {
   state_->set_momentum(momentum);
 }
+void SyncBatchNorm::set_threads(int threads) {
+  state_->set_threads(threads);
+}
+void SyncBatchNorm::set_deadline(std::chrono::milliseconds deadline) {
+  state_->set_deadline(deadline);
+}
 void SyncBatchNorm::bind_gradients(Buffer gamma_gradient, Buffer beta_gradient) {
   state_->bind_gradients(gamma_gradient, beta_gradient);
 }

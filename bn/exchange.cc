@@ -6,6 +6,7 @@
 #include <rondo/agreement.h>
 #include <rondo/error.h>
 #include <algorithm>
+#include <string_view>
 
 #include "bn/layer.h"
 #include "bn/settings.h"
@@ -30,6 +31,8 @@ std::size_t section_elements(const Layer& layer) {
 // Most collectives of one pass. Each brings the point nearer by 50 binary digits, and two numbers
 // of f64 are at most 2100 digits apart: see merge.h.
 constexpr int most_rounds = 48;
+
+constexpr std::size_t most_tag_name = 18;
 
 }  // namespace
 
@@ -72,10 +75,14 @@ void Exchange::send(Place place) {
       layer->put_backward(section.subspan(head));
   }
   const Layer& first = *layers_.front();
+  // The end of a long name says more than its beginning: "encoder.layer3.5.bn2".
+  std::string_view name = first.options().name;
+  const bool cut = name.size() > most_tag_name;
+  if (cut) name.remove_prefix(name.size() - (most_tag_name - 2));
   char tag[32];
   const auto end =
-      fmt::format_to_n(tag, sizeof tag, "{} {} {:.18}", pass_ == Pass::forward ? "fwd" : "bwd",
-                       first.step(), first.options().name);
+      fmt::format_to_n(tag, sizeof tag, "{} {} {}{}", pass_ == Pass::forward ? "fwd" : "bwd",
+                       first.step(), cut ? ".." : "", name);
   OpOptions options;
   options.priority = Priority::urgent;
   options.deadline = first.options().deadline;

@@ -37,6 +37,15 @@ int checked_threads(const BatchNormOptions& options, const Shared& shared) {
   return options.threads > 0 ? options.threads : shared.threads_per_rank();
 }
 
+std::string threads_problem(int threads) {
+  if (threads >= 0 && threads <= 1024) return {};
+  return fmt::format("threads is {}; it must be 0 to 1024", threads);
+}
+
+std::string deadline_problem(std::chrono::milliseconds deadline) {
+  return deadline.count() < 0 ? "the deadline is negative" : "";
+}
+
 void check_options(const BatchNormOptions& options) {
   std::string problem;
   if (!is_float_of_layer(options.type))
@@ -46,12 +55,10 @@ void check_options(const BatchNormOptions& options) {
     problem = "layout is neither nchw nor nhwc";
   else if (!(options.epsilon >= 0 && std::isfinite(options.epsilon)))
     problem = fmt::format("epsilon is {}; it must be finite and not negative", options.epsilon);
-  else if (options.threads < 0 || options.threads > 1024)
-    problem = fmt::format("threads is {}; it must be 0 to 1024", options.threads);
-  else if (options.deadline.count() < 0)
-    problem = "the deadline is negative";
-  else
-    problem = momentum_problem(options.momentum);
+  for (const std::string& other :
+       {threads_problem(options.threads), deadline_problem(options.deadline),
+        momentum_problem(options.momentum)})
+    if (problem.empty()) problem = other;
   if (!problem.empty())
     throw Error(Errc::invalid_argument,
                 fmt::format("batch norm layer '{}': {}", options.name, problem));
@@ -135,9 +142,23 @@ std::string Layer::who() const {
   return fmt::format("rank {}: batch norm {}", rank_, title());
 }
 
+void Layer::refuse(const std::string& problem) const {
+  if (!problem.empty()) throw Error(Errc::invalid_argument, fmt::format("{}: {}", who(), problem));
+}
+
+void Layer::set_threads(int threads) {
+  refuse(threads_problem(threads));
+  options_.threads = threads;
+  if (shared_ != nullptr) passes_.set_threads(checked_threads(options_, *shared_));
+}
+
+void Layer::set_deadline(std::chrono::milliseconds deadline) {
+  refuse(deadline_problem(deadline));
+  options_.deadline = deadline;
+}
+
 void Layer::set_momentum(std::optional<double> momentum) {
-  if (const std::string problem = momentum_problem(momentum); !problem.empty())
-    throw Error(Errc::invalid_argument, fmt::format("{}: {}", who(), problem));
+  refuse(momentum_problem(momentum));
   options_.momentum = momentum;
   identity_ = base::mix_hash(name_hash_, hash_of_settings(options_));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,8 @@ class Layer {
   std::size_t channels() const noexcept { return channels_; }
   const BatchNormOptions& options() const noexcept { return options_; }
   void set_momentum(std::optional<double> momentum);
+  void set_threads(int threads);
+  void set_deadline(std::chrono::milliseconds deadline);
   // "layer bn3"; "layer bn3 (2nd of this name)"; "unnamed layer 1"
   const std::string& title() const noexcept { return records_->title(); }
   // "rank 2: batch norm layer bn3", for errors of this rank alone
@@ -117,6 +120,7 @@ class Layer {
   Buffer own_array(std::size_t which, bool exists) const noexcept;
   // Throws Error unless the buffer has what the layer needs there. `exists`: the layer has it.
   void check_bound(const char* what, const Buffer& buffer, bool exists) const;
+  void refuse(const std::string& problem) const;  // throws Error unless it is empty
   std::string origin_of(const PassRecord& pass) const;
   template <class Function>
   void with_type(Function function) const;

@@ -20,6 +20,7 @@ class Passes {
  public:
   Passes(Pool& pool, int threads, DType type, TensorLayout layout, std::size_t channels);
 
+  void set_threads(int threads) noexcept { threads_ = threads; }
   // Computes the moments of one rank. Without samples sets only local.count. near: a guess of the
   // mean of each channel; empty: no guess.
   void moments(const Activations& x, LocalMoments& local, std::span<const double> near);

@@ -117,6 +117,10 @@ class RONDO_API SyncBatchNorm {
   // Changes BatchNormOptions::momentum, at the same step on all ranks. Throws
   // Error(invalid_argument).
   void set_momentum(std::optional<double> momentum);
+  // Change BatchNormOptions::threads and BatchNormOptions::deadline from the next pass on, on this
+  // rank alone. Throw Error(invalid_argument).
+  void set_threads(int threads);
+  void set_deadline(std::chrono::milliseconds deadline);
   // The point about which the next forward pass takes its sums, near the mean of the last batch.
   // [channels] elements of f64, 0 before the first pass, the same on all ranks. A run that resumes
   // with it gives the same bits as one that was not interrupted.

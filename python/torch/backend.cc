@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The one source that includes torch: its headers take 15 seconds and a gigabyte to compile.
-#include "backend.h"
+#include "python/torch/backend.h"
 
 #include <openssl/rand.h>
 #include <pybind11/chrono.h>
@@ -12,12 +12,13 @@
 #include <cstdlib>
 #include <optional>
 
-#include "monitored_barrier.h"
-#include "several_works.h"
-#include "sparse_sum.h"
-#include "store.h"
+#include "python/torch/batch_norm.h"
+#include "python/torch/monitored_barrier.h"
+#include "python/torch/several_works.h"
+#include "python/torch/sparse_sum.h"
+#include "python/torch/store.h"
 
-namespace rondo::torch_backend {
+namespace rondo::python {
 
 namespace {
 
@@ -678,12 +679,12 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
       .pass(timeout, wait_all_ranks);
 }
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python
 
 PYBIND11_MODULE(_c, module) {
-  using rondo::torch_backend::Backend;
+  using rondo::python::Backend;
   module.doc() = "Rondo's backend for torch.distributed: use it by its name, \"rondo\".";
-  rondo::torch_backend::watch_forks();
+  rondo::python::watch_forks();
   // new_group calls it on ranks outside the new group where the default group has a device.
   py::class_<Backend, c10::intrusive_ptr<Backend>, c10d::Backend>(module, "Backend")
       .def(
@@ -691,6 +692,7 @@ PYBIND11_MODULE(_c, module) {
   module.def("create", &Backend::create, py::arg("store"), py::arg("rank"), py::arg("size"),
              py::arg("timeout"), py::arg("group"), py::arg("global_ranks"),
              py::call_guard<py::gil_scoped_release>());
-  module.def("shutdown_all", &rondo::torch_backend::Session::close_all,
+  rondo::python::bind_batch_norm(module);
+  module.def("shutdown_all", &rondo::python::Session::close_all,
              py::call_guard<py::gil_scoped_release>());
 }

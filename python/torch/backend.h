@@ -27,12 +27,12 @@
 #include <utility>
 #include <vector>
 
-#include "element.h"
-#include "flat.h"
-#include "pending_work.h"
-#include "session.h"
+#include "python/torch/element.h"
+#include "python/torch/flat.h"
+#include "python/torch/pending_work.h"
+#include "python/torch/session.h"
 
-namespace rondo::torch_backend {
+namespace rondo::python {
 
 class Backend final : public c10d::Backend {
  public:
@@ -67,6 +67,7 @@ class Backend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   void enableCollectivesTiming() override {}
   bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
+  const std::shared_ptr<Session>& session() const noexcept { return session_; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   void shutdown() override { session_->close(); }
   void abort() override {
@@ -150,4 +151,4 @@ class Backend final : public c10d::Backend {
   std::vector<WorkPtr> coalesced_;
 };
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python

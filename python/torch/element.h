@@ -9,7 +9,7 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-namespace rondo::torch_backend {
+namespace rondo::python {
 
 // The type in which tensors move. Types that Rondo cannot reduce move as integers of their width.
 inline DType moved_type(const at::Tensor& tensor) {
@@ -129,4 +129,4 @@ inline Reduction reduction_of(const at::Tensor& tensor, const c10d::ReduceOp& op
   return result;
 }
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python

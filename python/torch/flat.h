@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace rondo::torch_backend {
+namespace rondo::python {
 
 using Tensors = std::vector<at::Tensor>;
 
@@ -46,6 +46,7 @@ class Flat {
     copies_back_ = use != Use::reads && !memory_.is_same(tensor_);
   }
 
+  const at::Tensor& tensor() const noexcept { return tensor_; }
   const at::Tensor& memory() const noexcept { return memory_; }
   bool copies_back() const noexcept { return copies_back_; }
   void copy_back() {
@@ -127,4 +128,4 @@ class FlatList {
   bool copies_back_ = false;
 };
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python

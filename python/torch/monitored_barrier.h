@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace rondo::torch_backend {
+namespace rondo::python {
 
 // A barrier over torch's store that names the ranks which do not come. Each rank writes a key, rank
 // 0 waits for each and then answers all of them. Thread-bound.
@@ -89,4 +89,4 @@ class MonitoredBarrier {
   const std::string prefix_;
 };
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python

@@ -23,10 +23,10 @@
 #include <utility>
 #include <vector>
 
-#include "flat.h"
-#include "session.h"
+#include "python/torch/flat.h"
+#include "python/torch/session.h"
 
-namespace rondo::torch_backend {
+namespace rondo::python {
 
 using Parts = std::vector<Work>;
 
@@ -226,4 +226,4 @@ class PendingWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python

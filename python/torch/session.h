@@ -28,7 +28,9 @@
 #include <utility>
 #include <vector>
 
-namespace rondo::torch_backend {
+#include "python/torch/norms.h"
+
+namespace rondo::python {
 
 // How often this process is a forked child. A child has none of its parent's threads, and locks of
 // the parent may be held there for ever.
@@ -231,6 +233,9 @@ class Session {
   void prepare_finish() { finishers_->prepare(); }
   void finish_later(Finishers::Task task) { finishers_->add(std::move(task)); }
 
+  // What batch norm layers share.
+  Norms& norms() noexcept { return norms_; }
+
   // Ends every operation with this cause, on every rank.
   void abort(const std::string& why) noexcept {
     if (in_child()) return;
@@ -278,7 +283,7 @@ class Session {
   }
 
   struct All {
-    const unsigned forks = rondo::torch_backend::forks().load();
+    const unsigned forks = rondo::python::forks().load();
     std::mutex mutex;
     std::vector<std::weak_ptr<Session>> sessions;
   };
@@ -286,8 +291,7 @@ class Session {
   static All& all_open() {
     static std::atomic<All*> all{nullptr};
     All* present = all.load();
-    if (present != nullptr && present->forks == rondo::torch_backend::forks().load())
-      return *present;
+    if (present != nullptr && present->forks == rondo::python::forks().load()) return *present;
     auto fresh = std::make_unique<All>();
     if (all.compare_exchange_strong(present, fresh.get())) return *fresh.release();
     return *present;
@@ -302,10 +306,11 @@ class Session {
   const unsigned forks_ = forks().load();
   std::shared_mutex gate_;
   std::mutex starting_, closing_;
+  Norms norms_;  // before the communicator, which tells its layers when it ends
   std::optional<Communicator> communicator_;
   const std::string who_;
   std::atomic<bool> closed_{false};
   std::unique_ptr<Finishers> finishers_ = std::make_unique<Finishers>();
 };
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace rondo::torch_backend {
+namespace rondo::python {
 
 // One work for all operations between startCoalescing and endCoalescing. Thread-safe.
 class SeveralWorks final : public c10d::Work {
@@ -70,4 +70,4 @@ class SeveralWorks final : public c10d::Work {
   const Works works_;
 };
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "element.h"
-#include "flat.h"
-#include "session.h"
+#include "python/torch/element.h"
+#include "python/torch/flat.h"
+#include "python/torch/session.h"
 
-namespace rondo::torch_backend {
+namespace rondo::python {
 
 // The sum of sparse COO tensors over ranks, which have different numbers of values. A collective
 // tells all ranks these numbers. Then each rank sends its indices and values to each other rank:
@@ -102,4 +102,4 @@ class SparseSum {
   Tensors indices_, values_;  // of each rank
 };
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python

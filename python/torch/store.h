@@ -12,7 +12,7 @@
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-namespace rondo::torch_backend {
+namespace rondo::python {
 
 // torch gives each group a prefix of its own. Never changes the store's timeout: other groups share
 // the connection. Thread-bound. A store written in Python takes the GIL: callers do not hold it.
@@ -41,4 +41,4 @@ class TorchStore final : public Store {
   c10::intrusive_ptr<c10d::Store> store_;
 };
 
-}  // namespace rondo::torch_backend
+}  // namespace rondo::python

@@ -273,6 +273,8 @@ TEST_CASE("options and arguments that cannot be are refused") {
     refused("gamma must be empty, because the layer has no gamma and beta (affine is false)",
             [&] { plain.bind_parameters(good, empty); });
     refused("momentum is -1", [&] { layer.set_momentum(-1); });
+    refused("threads is 1025", [&] { layer.set_threads(1025); });
+    refused("the deadline is negative", [&] { layer.set_deadline(std::chrono::milliseconds{-1}); });
     refused("x has 2 samples of 1 positions", [&] { layer.begin_forward({nullptr, 2, 1}); });
     refused("2^53", [&] { layer.begin_forward({four.data(), std::size_t{1} << 60, 1}); });
   }));
@@ -291,7 +293,8 @@ TEST_CASE("a rank that never comes is named by the deadline of the layer") {
       }
       return;
     }
-    SyncBatchNorm layer(c, 4, {.name = "bn7", .deadline = std::chrono::milliseconds{300}});
+    SyncBatchNorm layer(c, 4, {.name = "encoder.block3.layer12.bn7"});
+    layer.set_deadline(std::chrono::milliseconds{300});
     std::vector<float> x(8);
     std::string message;
     try {
@@ -299,7 +302,7 @@ TEST_CASE("a rank that never comes is named by the deadline of the layer") {
     } catch (const Error& error) {
       message = error.what();
     }
-    expect(message.find("fwd 1 bn7") != std::string::npos &&
+    expect(message.find("fwd 1 ..ock3.layer12.bn7") != std::string::npos &&
                message.find("rank 1") != std::string::npos,
            message);
   }));

@@ -82,6 +82,10 @@ TEST_CASE("threads and deadline may differ") {
         c, few_channels,
         {.name = "bn", .threads = 1 + rank, .deadline = std::chrono::milliseconds{60'000 + rank}});
     forward(layer);
+    layer.set_threads(2 - rank);
+    layer.set_deadline(std::chrono::milliseconds{60'001 - rank});
+    expect(layer.options().threads == 2 - rank, "the layer has the new number of threads");
+    forward(layer);
   }));
 }
 

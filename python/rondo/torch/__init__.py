@@ -13,8 +13,9 @@ import atexit
 import torch.distributed as dist
 
 from rondo.torch import _c
+from rondo.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
 
-__all__ = ["register"]
+__all__ = ["SyncBatchNorm", "convert_sync_batchnorm", "register"]
 
 
 def _create(opts, pg_options):

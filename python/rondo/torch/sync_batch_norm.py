@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch norm whose statistics are those of the batches of all ranks, for CPU tensors."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+import torch.distributed as dist
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
+
+from rondo.torch import _c
+
+CPU = torch.device("cpu")
+
+
+class SyncBatchNorm(_BatchNorm):
+    """Batch norm over the batches of all ranks of a process group of the backend "rondo".
+
+    It takes the place of torch.nn.SyncBatchNorm, which refuses CPU tensors, and has its arguments,
+    attributes and state dict. In eval mode, in a group of one rank and where torch.distributed is
+    not initialized it does what BatchNorm does.
+
+    Ranks may have batches of different sizes, or none. All must make the same training calls in the
+    same order. name: the layer's name in messages; the same on all ranks.
+
+    Input: (N, C) or (N, C, ...), float64, float32, float16 or bfloat16. A channels_last input is
+    not copied, and the output lies as it does.
+    """
+
+    def __init__(
+        self,
+        num_features,
+        eps=1e-5,
+        momentum=0.1,
+        affine=True,
+        track_running_stats=True,
+        process_group=None,
+        device=None,
+        dtype=None,
+        *,
+        bias=True,
+        name="",
+    ):
+        super().__init__(
+            num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype
+        )
+        if affine and not bias:
+            self.register_parameter("bias", None)
+        self.name = name
+        self.process_group = process_group
+        self._rondo = _Rondo()
+
+    @property
+    def process_group(self):
+        """The group over which statistics are taken. None: the default group."""
+        return self._group.group
+
+    @process_group.setter
+    def process_group(self, group):
+        self._group = _Group(group)
+
+    def _who(self):
+        """The layer in messages: "rank 1: layer stem"."""
+        return f"rank {dist.get_rank()}: layer {self.name or type(self).__name__}"
+
+    def _check_input_dim(self, input):
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+        if input.size(1) == 0:
+            raise ValueError("SyncBatchNorm number of input channels should be non-zero")
+
+    def forward(self, input):
+        return self._train(input) if self.training else super().forward(input)
+
+    @torch._disable_dynamo  # torch.compile cannot look into Rondo
+    def _train(self, input):
+        group = self._others()
+        if group is None:
+            return super().forward(input)
+        self._check_input(input)
+        momentum, batches = self.momentum, 0
+        mean = var = None
+        if self.track_running_stats:
+            mean, var = self.running_mean, self.running_var
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+                if momentum is None:
+                    batches = max(int(self.num_batches_tracked) - 1, 0)
+            elif momentum is None:
+                momentum = 0.0
+        norm = self._rondo.norm(group, self)
+        settings = (mean, var, momentum, batches, self.eps)
+        if torch.is_grad_enabled() and any(
+            tensor is not None and tensor.requires_grad for tensor in (input, self.weight, self.bias)
+        ):
+            return _SyncBatchNorm.apply(input, self.weight, self.bias, norm, settings)
+        return norm.forward(input, self.weight, self.bias, *settings, False)[0]
+
+    def _others(self):
+        """The group, if there are others in it."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return None
+        group = self._group.get(self)
+        return group if group.size() > 1 else None
+
+    def _check_input(self, input):
+        self._check_input_dim(input)
+        if input.device != CPU:
+            raise ValueError(
+                f"{self._who()} of rondo.torch.SyncBatchNorm works on CPU tensors and got one on "
+                f"{input.device}: use torch.nn.SyncBatchNorm there"
+            )
+        if input.size(1) != self.num_features:
+            raise ValueError(
+                f"{self._who()}: the input has {input.size(1)} channels, the layer "
+                f"{self.num_features}"
+            )
+
+
+class _SyncBatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, input, weight, bias, norm, settings):
+        output, kept, ctx.norm_pass, token = norm.forward(input, weight, bias, *settings, True)
+        ctx.types = [None if tensor is None else tensor.dtype for tensor in (weight, bias)]
+        ctx.save_for_backward(kept, token)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        input, token = ctx.saved_tensors
+        wants_input, *wants = ctx.needs_input_grad[:3]
+        types = [dtype if wanted else None for dtype, wanted in zip(ctx.types, wants)]
+        gradients = ctx.norm_pass.backward(token, input, gradient, *types, wants_input)
+        return *gradients, None, None
+
+
+class _Rondo:
+    """What a module has in Rondo: made for one process group, and never copied with the module."""
+
+    def __init__(self):
+        self._made = self._for = None
+
+    def norm(self, group, layer):
+        if self._for is None or self._for() is not group:
+            try:
+                backend = group._get_backend(CPU)
+            except RuntimeError as error:
+                raise ValueError(
+                    f"{layer._who()} has a process group without a backend for CPU tensors, and "
+                    "needs rondo there"
+                ) from error
+            backend = getattr(backend, "wrapped_pg", backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL
+            self._made = _c.Norm(backend, layer.name or type(layer).__name__, layer._who())
+            self._for = weakref.ref(group)  # a group that has gone must not be kept
+        return self._made
+
+    def __deepcopy__(self, memo):
+        return _Rondo()
+
+    def __reduce__(self):
+        return _Rondo, ()
+
+
+class _Group:
+    """The process group of a module. Copies of the module share it; a file cannot hold it."""
+
+    def __init__(self, group, lost=None):
+        self.group = group
+        self._lost = lost
+
+    def get(self, layer):
+        if self._lost is not None:
+            raise RuntimeError(
+                f"{layer._who()} was saved with the process group {self._lost}, which a file cannot "
+                "hold: set its process_group, None for the default group"
+            )
+        group = dist.group.WORLD if self.group is None else self.group
+        if not isinstance(group, dist.ProcessGroup):
+            raise ValueError(
+                f"{layer._who()} has a process group without this rank: give it one that the rank "
+                "is in"
+            )
+        return group
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def __reduce__(self):
+        lost = self._lost
+        if self.group is not None:
+            lost = getattr(self.group, "group_name", None) or "given to it"
+        return _Group, (None, lost)
+
+
+def convert_sync_batchnorm(module, process_group=None):
+    """Replaces all BatchNorm layers of a module by SyncBatchNorm layers, which keep their parameters
+    and buffers, and are named as in module.named_modules().
+
+    Returns the module, or, if it is a BatchNorm layer itself, the new layer. Call it before DDP, on
+    all ranks.
+    """
+    return _convert(module, "", process_group, {})
+
+
+def _convert(module, name, group, done):
+    if id(module) in done:
+        return done[id(module)]
+    converted = module
+    if isinstance(module, _BatchNorm):
+        converted = _like(module, name, group)
+    done[id(module)] = converted
+    for child_name, child in list(module._modules.items()):
+        if child is not None:
+            path = f"{name}.{child_name}" if name else child_name
+            converted.add_module(child_name, _convert(child, path, group, done))
+    return converted
+
+
+def _like(module, name, group):
+    if any(is_lazy(value) for value in (*module.parameters(False), *module.buffers(False))):
+        raise ValueError(
+            f"layer {name or type(module).__name__} has no shape yet: run a batch through the module "
+            "before convert_sync_batchnorm"
+        )
+    converted = SyncBatchNorm(
+        module.num_features,
+        module.eps,
+        module.momentum,
+        module.affine,
+        module.track_running_stats,
+        group,
+        device="meta",
+        bias=module.bias is not None,
+        name=name,
+    )
+    for key in ("weight", "bias"):
+        setattr(converted, key, getattr(module, key))
+    for key in ("running_mean", "running_var", "num_batches_tracked"):
+        setattr(converted, key, getattr(module, key))
+    converted.training = module.training
+    if hasattr(module, "qconfig"):
+        converted.qconfig = module.qconfig
+    return converted
