@@ -147,7 +147,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::create(c10::intrusive_ptr<c10d::Store
     options.store = &meeting;
     options.connect_deadline = options.deadline = std::clamp(timeout, milliseconds{1}, longest);
     if (size > 1) options.secret = secret_of(meeting, rank, options.connect_deadline);
-    auto session = Session::open(Communicator::connect(options), who);
+    auto session = GroupSession::open(Communicator::connect(options), who);
     return c10::make_intrusive<Backend>(std::move(store), rank, size, timeout, std::move(session));
   } catch (const Error& error) {
     TORCH_CHECK_WITH(DistBackendError, false, "rondo: ", error.what(), who);
@@ -155,7 +155,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::create(c10::intrusive_ptr<c10d::Store
 }
 
 Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout,
-                 std::shared_ptr<Session> session)
+                 std::shared_ptr<GroupSession> session)
     : c10d::Backend(rank, size),
       store_(std::move(store)),
       options_(c10::make_intrusive<Options>(timeout)),
@@ -693,6 +693,6 @@ PYBIND11_MODULE(_c, module) {
              py::arg("timeout"), py::arg("group"), py::arg("global_ranks"),
              py::call_guard<py::gil_scoped_release>());
   rondo::python::bind_batch_norm(module);
-  module.def("shutdown_all", &rondo::python::Session::close_all,
+  module.def("shutdown_all", &rondo::python::GroupSession::close_all,
              py::call_guard<py::gil_scoped_release>());
 }

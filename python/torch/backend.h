@@ -29,8 +29,8 @@
 
 #include "python/torch/element.h"
 #include "python/torch/flat.h"
+#include "python/torch/group_session.h"
 #include "python/torch/pending_work.h"
-#include "python/torch/session.h"
 
 namespace rondo::python {
 
@@ -53,7 +53,7 @@ class Backend final : public c10d::Backend {
                                                   const std::vector<std::int64_t>& global_ranks);
 
   Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Milliseconds timeout,
-          std::shared_ptr<Session> session);
+          std::shared_ptr<GroupSession> session);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "rondo"; }
@@ -67,7 +67,7 @@ class Backend final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}
   void enableCollectivesTiming() override {}
   bool supportsTensorAlloc(c10::DeviceIndex device) override { return device < 0; }
-  const std::shared_ptr<Session>& session() const noexcept { return session_; }
+  const std::shared_ptr<GroupSession>& session() const noexcept { return session_; }
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   void shutdown() override { session_->close(); }
   void abort() override {
@@ -140,7 +140,7 @@ class Backend final : public c10d::Backend {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const c10::intrusive_ptr<Options> options_;
-  const std::shared_ptr<Session> session_;
+  const std::shared_ptr<GroupSession> session_;
   std::atomic<std::uint64_t> sequence_{0};
   std::uint64_t monitored_ = 0;           // barriers so far
   std::atomic<std::uint32_t> sparse_{0};  // sums of sparse tensors so far

@@ -27,8 +27,8 @@
 #include "python/torch/backend.h"
 #include "python/torch/element.h"
 #include "python/torch/flat.h"
+#include "python/torch/group_session.h"
 #include "python/torch/norms.h"
-#include "python/torch/session.h"
 
 namespace rondo::python {
 
@@ -89,18 +89,18 @@ class Batch {
 // A layer of Rondo for batches of one type. It goes when its last pass has gone.
 class NormLayer {
  public:
-  NormLayer(std::shared_ptr<Session> session, std::unique_ptr<SyncBatchNorm> layer)
+  NormLayer(std::shared_ptr<GroupSession> session, std::unique_ptr<SyncBatchNorm> layer)
       : session_(std::move(session)), layer_(std::move(layer)) {}
   NormLayer(const NormLayer&) = delete;
   NormLayer& operator=(const NormLayer&) = delete;
   ~NormLayer() { session_->norms().retire(std::move(layer_)); }
 
-  const std::shared_ptr<Session>& session() const noexcept { return session_; }
+  const std::shared_ptr<GroupSession>& session() const noexcept { return session_; }
   SyncBatchNorm& operator*() const noexcept { return *layer_; }
   SyncBatchNorm* operator->() const noexcept { return layer_.get(); }
 
  private:
-  const std::shared_ptr<Session> session_;
+  const std::shared_ptr<GroupSession> session_;
   std::unique_ptr<SyncBatchNorm> layer_;
 };
 
@@ -162,7 +162,7 @@ class NormPass {
   }
 
  private:
-  Session& session() const noexcept { return *layer_->session(); }
+  GroupSession& session() const noexcept { return *layer_->session(); }
   Norms& norms() const noexcept { return session().norms(); }
   const std::string& name() const noexcept { return (*layer_)->options().name; }
 
@@ -297,7 +297,7 @@ class Norm {
   }
 
   const std::string name_, who_;
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<GroupSession> session_;
   c10::intrusive_ptr<c10d::Backend::Options> options_;
   std::vector<std::shared_ptr<NormLayer>> layers_;  // one for each type; under Norms::calls()
 };

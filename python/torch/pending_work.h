@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "python/torch/flat.h"
-#include "python/torch/session.h"
+#include "python/torch/group_session.h"
 
 namespace rondo::python {
 
@@ -38,7 +38,7 @@ class PendingWork final : public c10d::Work {
 
   // after_waits: After waits for more operations. It then runs on a Finisher, so that wait(timeout)
   // and isCompleted() keep their word.
-  PendingWork(std::shared_ptr<Session> session, int rank, c10d::OpType type, const char* title,
+  PendingWork(std::shared_ptr<GroupSession> session, int rank, c10d::OpType type, const char* title,
               const Tensors& inputs, Tensors outputs, std::uint64_t sequence,
               std::chrono::milliseconds timeout, bool after_waits)
       : c10d::Work(rank, type, title, inputs),
@@ -208,7 +208,7 @@ class PendingWork final : public c10d::Work {
     return true;
   }
 
-  const std::shared_ptr<Session> session_;
+  const std::shared_ptr<GroupSession> session_;
   const at::ThreadLocalState state_;  // of the caller
   const Tensors outputs_;
   const std::uint64_t sequence_;

@@ -11,7 +11,7 @@
 
 #include "python/torch/element.h"
 #include "python/torch/flat.h"
-#include "python/torch/session.h"
+#include "python/torch/group_session.h"
 
 namespace rondo::python {
 
@@ -39,7 +39,7 @@ class SparseSum {
   }
 
   // When start() has ended on this rank. Waits for the other ranks, at most until the time given.
-  void finish(Session& session, std::chrono::steady_clock::time_point until) {
+  void finish(GroupSession& session, std::chrono::steady_clock::time_point until) {
     check_shapes();
     OpOptions options;
     options.deadline = std::max(

@@ -132,13 +132,13 @@ class Finishers {
 };
 
 // Thread-safe. Works keep it alive, so it may outlive its process group.
-class Session {
+class GroupSession {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
 
   // who: the group and its ranks, for messages.
-  static std::shared_ptr<Session> open(Communicator communicator, std::string who) {
-    auto session = std::make_shared<Session>(std::move(communicator), std::move(who));
+  static std::shared_ptr<GroupSession> open(Communicator communicator, std::string who) {
+    auto session = std::make_shared<GroupSession>(std::move(communicator), std::move(who));
     All& all = all_open();
     const std::lock_guard lock(all.mutex);
     std::erase_if(all.sessions, [](const auto& one) { return one.expired(); });
@@ -147,7 +147,7 @@ class Session {
   }
   // At the end of the process.
   static void close_all() noexcept {
-    std::vector<std::weak_ptr<Session>> sessions;
+    std::vector<std::weak_ptr<GroupSession>> sessions;
     {
       All& all = all_open();
       const std::lock_guard lock(all.mutex);
@@ -157,11 +157,11 @@ class Session {
       if (const auto session = one.lock()) session->close();
   }
 
-  Session(Communicator communicator, std::string who)
+  GroupSession(Communicator communicator, std::string who)
       : communicator_(std::move(communicator)), who_(std::move(who)) {}
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
-  ~Session() {
+  GroupSession(const GroupSession&) = delete;
+  GroupSession& operator=(const GroupSession&) = delete;
+  ~GroupSession() {
     close();
     // A child leaves both alone: neither threads nor locks of its parent work there.
     if (!in_child()) return;
@@ -265,7 +265,7 @@ class Session {
   // As long as it lives the communicator stays. While close() runs, waits for its end.
   class Inside {
    public:
-    explicit Inside(Session& session) : gate_(session.gate_, std::defer_lock) {
+    explicit Inside(GroupSession& session) : gate_(session.gate_, std::defer_lock) {
       if (session.closed_.load()) const std::lock_guard until_closed(session.closing_);
       gate_.lock();
     }
@@ -285,7 +285,7 @@ class Session {
   struct All {
     const unsigned forks = rondo::python::forks().load();
     std::mutex mutex;
-    std::vector<std::weak_ptr<Session>> sessions;
+    std::vector<std::weak_ptr<GroupSession>> sessions;
   };
   // Those of this process. It stays until the process ends, as works may.
   static All& all_open() {
