@@ -11,6 +11,7 @@ takes 0.2 s where a start of torch takes 5. Each joins the default group, does t
 the group. What it returns comes back to `check`, if there is one.
 """
 
+import contextlib
 import faulthandler
 import functools
 import os
@@ -36,6 +37,15 @@ DIED = object()  # what a rank returns that was killed by a signal
 class RankTest(unittest.TestCase):
     rank = size = None
     folder = None  # of this test, shared by its ranks
+
+    @contextlib.contextmanager
+    def subTest(self, **parts):
+        """As unittest's, which would keep a failure in the process of the rank."""
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(f"in {parts}")
+            raise
 
 
 def on_ranks(size, backend="rondo", *, check=None, join=True, timeout=60):
