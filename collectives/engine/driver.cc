@@ -196,6 +196,9 @@ void Driver::wake_sleeper() {
 
 void Driver::hand_over() {
   wake_sleeper();
+  // Awake now, it goes on. A time that is set without an alarm would keep later ones from being
+  // set.
+  if (background_drives_) return;
   if (unattended_ || background_delay_.set(nanoseconds{1})) wake_background();
 }
 

@@ -133,6 +133,47 @@ class WorkOfOnePass final : public engine::Driven {
   bool pending_ = false;
 };
 
+// Work that is pending until it may end. Its driver sleeps meanwhile.
+class WorkThatLasts final : public engine::Driven {
+ public:
+  bool pass() override {
+    if (pending_ && may_end.load()) pending_ = false;
+    return false;
+  }
+  void check_time(base::TimePoint) override {}
+  base::TimePoint next_check() const noexcept override { return base::TimePoint::max(); }
+  void deliver() override {}
+  bool pending() const noexcept override { return pending_; }
+  bool shares_core() override { return false; }
+  bool prepare_sleep(engine::WakeDescriptors&) override {
+    ++sleeps;
+    return true;
+  }
+
+  void start(engine::Driver& driver) {
+    const base::Locked lock(driver.mutex());
+    pending_ = true;
+    driver.operation_started({true, false, false});
+  }
+  bool ends_by(engine::Driver& driver, base::TimePoint limit) {
+    while (base::Clock::now() < limit) {
+      {
+        const base::Locked lock(driver.mutex());
+        if (!pending_) return true;
+        driver.wake_sleeper();
+      }
+      std::this_thread::yield();
+    }
+    return false;
+  }
+
+  std::atomic<int> sleeps{0};
+  std::atomic<bool> may_end{false};
+
+ private:
+  bool pending_ = false;
+};
+
 // The time from a start that nobody waits for to the pass of the background thread.
 nanoseconds time_to_pass(engine::Driver& driver, WorkOfOnePass& work, bool unattended) {
   const base::TimePoint began = base::Clock::now();
@@ -247,6 +288,30 @@ TEST_CASE("an operation that nobody will wait for is driven at once", "[driver]"
       if (time_to_pass(driver, work, unattended) < BackgroundDelay::least) ++at_once[unattended];
   INFO(at_once[0] << " and " << at_once[1]);
   CHECK(at_once[true] > 2 * at_once[false]);
+  {
+    const base::Locked lock(driver.mutex());
+    driver.stop();
+  }
+  driver.join();
+}
+
+// The background thread sleeps in the middle of an operation when another thread hands over to it.
+TEST_CASE("a hand-over to a thread that drives already does not stop later looks", "[driver]") {
+  const Waited waited;
+  WorkThatLasts work;
+  engine::Driver driver(work, {engine::WaitMode::sleep, std::chrono::microseconds{20}, 1});
+  driver.start_background();
+  const base::TimePoint limit = base::Clock::now() + std::chrono::seconds{20};
+  work.start(driver);
+  while (work.sleeps == 0 && base::Clock::now() < limit) std::this_thread::yield();
+  {
+    const base::Locked lock(driver.mutex());
+    driver.wait(*waited.operation, base::Clock::now() + milliseconds{2});
+  }
+  work.may_end = true;
+  CHECK(work.ends_by(driver, limit));
+  work.start(driver);
+  CHECK(work.ends_by(driver, limit));
   {
     const base::Locked lock(driver.mutex());
     driver.stop();
