@@ -310,6 +310,9 @@ TEST_CASE("a hand-over to a thread that drives already does not stop later looks
   }
   work.may_end = true;
   CHECK(work.ends_by(driver, limit));
+  // The background thread goes to sleep meanwhile. If it did not, the test would see less.
+  for (const auto end = base::Clock::now() + milliseconds{20}; base::Clock::now() < end;)
+    std::this_thread::yield();
   work.start(driver);
   CHECK(work.ends_by(driver, limit));
   {
