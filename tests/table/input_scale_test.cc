@@ -29,6 +29,7 @@ constexpr DType floats[] = {DType::f64,  DType::f32,    DType::f16,
 
 std::vector<std::byte> encoded(const std::vector<double>& values, DType type) {
   std::vector<std::byte> bytes(values.size() * size_of(type));
+  if (bytes.empty()) return bytes;
   if (type == DType::f64) {
     std::memcpy(bytes.data(), values.data(), bytes.size());
     return bytes;
@@ -42,6 +43,7 @@ std::vector<std::byte> encoded(const std::vector<double>& values, DType type) {
 }
 
 std::vector<double> decoded(const std::byte* bytes, DType type, std::size_t count) {
+  if (count == 0) return {};
   if (type == DType::f64) {
     std::vector<double> values(count);
     std::memcpy(values.data(), bytes, count * sizeof(double));
