@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rondo and gloo under torch.distributed, in turns on this machine: medians and ratios.
 
+alone is what torch costs without other ranks: as many processes at once, none of which talks. No
+backend can be faster than about that.
+
     compare.py [--ranks N] [--rounds N] [--case NAME]...
 
 Needs torch and the package rondo in the interpreter's environment.
@@ -15,7 +18,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-BACKENDS = ("gloo", "rondo")
+BACKENDS = ("gloo", "rondo", "alone")
 
 
 def run(backend, ranks, cases):
@@ -44,10 +47,11 @@ def main():
             for name, seconds in run(backend, options.ranks, options.case).items():
                 times.setdefault(name, {}).setdefault(backend, []).append(seconds)
     print(f"{processor()}, {os.cpu_count()} cores, {options.ranks} ranks, {options.rounds} rounds")
-    print(f"{'':24}{'gloo us':>12}{'rondo us':>12}{'gloo/rondo':>12}")
+    print(f"{'':24}{'gloo us':>12}{'rondo us':>12}{'alone us':>12}{'gloo/rondo':>12}")
     for name, by_backend in times.items():
-        gloo, rondo = (statistics.median(by_backend[backend]) for backend in BACKENDS)
-        print(f"{name:24}{gloo * 1e6:12.1f}{rondo * 1e6:12.1f}{gloo / rondo:12.2f}")
+        gloo, rondo, alone = (statistics.median(by_backend[backend]) for backend in BACKENDS)
+        print(f"{name:24}{gloo * 1e6:12.1f}{rondo * 1e6:12.1f}{alone * 1e6:12.1f}"
+              f"{gloo / rondo:12.2f}")
 
 
 if __name__ == "__main__":

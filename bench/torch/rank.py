@@ -2,9 +2,13 @@
 """One rank of bench/torch/compare.py: measures a backend of torch.distributed. Rank 0 prints JSON.
 
     rank.py BACKEND CASE...
+
+BACKEND alone: each rank is a group of its own under Rondo, so that what remains is torch and the
+network's training, on a machine as busy as with ranks that talk.
 """
 
 import json
+import os
 import statistics
 import sys
 import time
@@ -47,12 +51,12 @@ def all_reduce(bytes_, async_op=False):
     return median_time(lambda: dist.all_reduce(tensor))
 
 
-def ddp(parameters):
+def ddp(parameters, **options):
     """Seconds of a training step of a network with about so many parameters."""
     torch.manual_seed(1)
     width = int((parameters / 4) ** 0.5)
     layers = [layer for _ in range(4) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers))
+    model = DistributedDataParallel(torch.nn.Sequential(*layers), **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     batch = torch.randn(8, width)
 
@@ -73,15 +77,19 @@ CASES = {
     "all_reduce 64 MiB": lambda: all_reduce(64 << 20),
     "DDP 250 k": lambda: ddp(250_000),
     "DDP 25 M": lambda: ddp(25_000_000),
+    "DDP 25 M, views": lambda: ddp(25_000_000, gradient_as_bucket_view=True),
 }
 
 
 def main():
     backend, names = sys.argv[1], sys.argv[2:] or list(CASES)
     torch.set_num_threads(1)
-    dist.init_process_group(backend)
+    if backend == "alone":
+        dist.init_process_group("rondo", store=dist.HashStore(), rank=0, world_size=1)
+    else:
+        dist.init_process_group(backend)
     results = {name: CASES[name]() for name in names}
-    if dist.get_rank() == 0:
+    if int(os.environ["RANK"]) == 0:
         print(json.dumps(results), flush=True)
     dist.destroy_process_group()
 

@@ -182,15 +182,23 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(
                 opts->timeout, opts->group_name, global);
 }
 
-// Memory that ranks of one host reach directly. It may outlive the group.
+// Memory that ranks of one host reach directly. It may outlive the group. Ordinary memory where
+// there is no more of it: operations then copy.
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options) {
   TORCH_CHECK_VALUE(size >= 0, "rondo: a tensor of ", size, " elements cannot be");
   const std::size_t bytes = size_cast(size) * options.dtype().itemsize();
-  auto memory = std::make_shared<Memory>(
-      session_->use([&](Communicator& communicator) { return communicator.allocate(bytes); }));
-  void* const data = memory->data();
+  const auto memory = session_->use([&](Communicator& communicator) -> std::shared_ptr<Memory> {
+    try {
+      return std::make_shared<Memory>(communicator.allocate(bytes));
+    } catch (const Error& error) {
+      if (error.code() != Errc::system) throw;
+      TORCH_WARN_ONCE("rondo: ", bytes, " bytes come from ordinary memory: ", error.what());
+      return nullptr;
+    }
+  });
+  if (!memory) return at::empty({size}, options);
   return at::from_blob(
-      data, {size}, [memory](void*) {}, options);
+      memory->data(), {size}, [memory](void*) {}, options);
 }
 
 // Running calls.

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import torch
 import torch._dynamo  # noqa: F401  (DDP imports it: 10 seconds, here once and not on each rank)
 import torch.distributed as dist
-from ranks import RankTest, on_ranks
+from ranks import RankTest, in_window, on_ranks
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
@@ -68,6 +68,11 @@ class Ddp(RankTest):
         dist.all_gather(every, rondo)
         for other in every:
             self.assertTrue(torch.equal(other.view(torch.uint8), rondo.view(torch.uint8)))
+
+    def gradients_in_windows(self):
+        ddp = DistributedDataParallel(small(), gradient_as_bucket_view=True)
+        ddp(torch.ones(6, 8)).sum().backward()
+        return all(in_window(parameter.grad) for parameter in ddp.parameters())
 
     @on_ranks(3)
     def test_plain(self):
@@ -164,7 +169,16 @@ class Ddp(RankTest):
 
     @on_ranks(2)
     def test_buckets_in_memory_of_the_backend(self):
-        os.environ["DDP_DISABLE_COMM_MEM"] = "0"
+        self.assertTrue(self.gradients_in_windows())
+        self.compare(small)
+
+    @on_ranks(2, join=False)
+    def test_buckets_in_ordinary_memory(self):
+        from ranks import join
+
+        os.environ["DDP_DISABLE_COMM_MEM"] = "1"
+        join(self)
+        self.assertFalse(self.gradients_in_windows())
         self.compare(small)
 
     # A group of gloo compares calls before each operation.

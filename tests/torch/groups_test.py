@@ -3,11 +3,12 @@
 """Groups of some of the ranks, and many groups."""
 
 import os
+import resource
 import unittest
 
 import torch
 import torch.distributed as dist
-from ranks import RankTest, join, on_ranks
+from ranks import RankTest, in_window, join, on_ranks
 
 CPU = torch.device("cpu")
 
@@ -125,11 +126,24 @@ class Groups(RankTest):
         backend = dist.group.WORLD._get_backend(CPU)
         self.assertTrue(backend.supports_tensor_alloc(CPU))
         tensor = backend.allocate_tensor(1000, dtype=torch.float32, device=CPU)
+        self.assertTrue(in_window(tensor))
         tensor.fill_(self.rank + 1.0)
         dist.all_reduce(tensor)
         self.assertEqual(tensor.unique().tolist(), [3.0])
         dist.destroy_process_group()
         self.assertEqual(tensor.sum().item(), 3000.0)  # it outlives the group
+
+    @on_ranks(2)
+    def test_ordinary_memory_where_the_backend_has_none(self):
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        backend = dist.group.WORLD._get_backend(CPU)
+        tensor = backend.allocate_tensor(1000, dtype=torch.float32, device=CPU)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        self.assertFalse(in_window(tensor))
+        tensor.fill_(self.rank + 1.0)
+        dist.all_reduce(tensor)
+        self.assertEqual(tensor.unique().tolist(), [3.0])
 
 
 if __name__ == "__main__":

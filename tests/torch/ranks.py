@@ -69,6 +69,14 @@ def on_ranks(size, backend="rondo", *, check=None, join=True, timeout=60):
     return decorate
 
 
+def in_window(tensor):
+    """Whether the tensor lies in memory that other ranks of this host map."""
+    with open("/proc/self/maps", encoding="utf-8") as file:
+        windows = [line.split("-", 1) for line in file if "memfd:rondo" in line]
+    address = tensor.data_ptr()
+    return any(int(low, 16) <= address < int(rest.split()[0], 16) for low, rest in windows)
+
+
 def join(test, backend="rondo", timeout=60, store="store"):
     dist.init_process_group(
         backend,

@@ -9,7 +9,9 @@ needs no import of this module: torch finds the backend by its name.
 from __future__ import annotations
 
 import atexit
+import os
 
+import torch
 import torch.distributed as dist
 
 from rondo.torch import _c
@@ -18,12 +20,23 @@ from rondo.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
 __all__ = ["SyncBatchNorm", "convert_sync_batchnorm", "register"]
 
 
+def _lend_memory_to_ddp() -> None:
+    """Lets DDP take its buckets from the backend, which torch leaves to this variable.
+
+    A large bucket then moves in one pass. The variable means every backend of the process, so it
+    is left alone where a GPU's may be among them, and where the user has set it.
+    """
+    if torch.cuda.device_count() == 0:
+        os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
+
+
 def _create(opts, pg_options):
     if pg_options is not None:
         raise TypeError(
             f"the backend rondo takes no pg_options and got {type(pg_options).__name__}: set "
             "RONDO_* variables instead (docs/environment.md)"
         )
+    _lend_memory_to_ddp()
     return _c.create(
         opts.store,
         opts.group_rank,
