@@ -4,7 +4,6 @@
 // it goes, errors become torch's, and works for which nobody waits are finished somewhere.
 #pragma once
 
-#include <pthread.h>
 #include <rondo/communicator.h>
 #include <rondo/error.h>
 
@@ -12,124 +11,22 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <string>
 #include <system_error>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "python/torch/finishers.h"
+#include "python/torch/forks.h"
 #include "python/torch/norms.h"
 
 namespace rondo::python {
-
-// How often this process is a forked child. A child has none of its parent's threads, and locks of
-// the parent may be held there for ever.
-inline std::atomic<unsigned>& forks() {
-  static std::atomic<unsigned> count{0};
-  return count;
-}
-inline void watch_forks() {
-  static const int registered = ::pthread_atfork(nullptr, nullptr, [] { ++forks(); });
-  static_cast<void>(registered);
-}
-
-// Threads that finish works: they copy results, mark futures and make callbacks, which may block on
-// other works of the group. So a thread is added when all of them are busy, up to `most`.
-// Thread-safe.
-class Finishers {
- public:
-  using Task = std::function<void()>;
-  static constexpr std::size_t most = 64;
-
-  Finishers() = default;
-  Finishers(const Finishers&) = delete;
-  Finishers& operator=(const Finishers&) = delete;
-  ~Finishers() { stop(); }
-
-  // To be called before the first task. Throws std::system_error if no thread can be made.
-  void prepare() {
-    const std::lock_guard lock(shared_->mutex);
-    if (threads_.empty() && !shared_->stopping) add_thread();
-  }
-  // After stop() the task runs at once.
-  void add(Task task) {
-    std::unique_lock lock(shared_->mutex);
-    if (shared_->stopping) {
-      lock.unlock();
-      return task();
-    }
-    shared_->tasks.push_back(std::move(task));
-    if (shared_->idle >= shared_->tasks.size() || threads_.size() == most)
-      return shared_->work.notify_one();
-    try {
-      add_thread();
-    } catch (const std::system_error&) {  // those that there are do it
-    }
-  }
-  // Ends the threads when all tasks are done. One of them may call it: that one ends when it
-  // returns.
-  void stop() {
-    std::vector<std::thread> threads;
-    {
-      const std::lock_guard lock(shared_->mutex);
-      shared_->stopping = true;
-      threads.swap(threads_);
-      shared_->work.notify_all();
-    }
-    for (std::thread& thread : threads) {
-      if (thread.get_id() == std::this_thread::get_id())
-        thread.detach();
-      else
-        thread.join();
-    }
-    shared_->run();
-  }
-
- private:
-  struct Shared {
-    // Until stopping, and then until there are no tasks.
-    void run() {
-      std::unique_lock lock(mutex);
-      while (!stopping || !tasks.empty()) {
-        if (tasks.empty()) {
-          ++idle;
-          work.wait(lock);
-          --idle;
-          continue;
-        }
-        Task task = std::move(tasks.front());
-        tasks.pop_front();
-        lock.unlock();
-        task();
-        task = nullptr;
-        lock.lock();
-      }
-    }
-
-    std::mutex mutex;
-    std::condition_variable work;
-    std::deque<Task> tasks;
-    std::size_t idle = 0;
-    bool stopping = false;
-  };
-
-  void add_thread() {
-    threads_.emplace_back([shared = shared_] { shared->run(); });
-  }
-
-  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
-  std::vector<std::thread> threads_;
-};
 
 // Thread-safe. Works keep it alive, so it may outlive its process group.
 class GroupSession {
@@ -139,7 +36,7 @@ class GroupSession {
   // who: the group and its ranks, for messages.
   static std::shared_ptr<GroupSession> open(Communicator communicator, std::string who) {
     auto session = std::make_shared<GroupSession>(std::move(communicator), std::move(who));
-    All& all = all_open();
+    All& all = of_this_process<All>();
     const std::lock_guard lock(all.mutex);
     std::erase_if(all.sessions, [](const auto& one) { return one.expired(); });
     all.sessions.push_back(session);
@@ -149,12 +46,13 @@ class GroupSession {
   static void close_all() noexcept {
     std::vector<std::weak_ptr<GroupSession>> sessions;
     {
-      All& all = all_open();
+      All& all = of_this_process<All>();
       const std::lock_guard lock(all.mutex);
       sessions.swap(all.sessions);
     }
     for (const auto& one : sessions)
       if (const auto session = one.lock()) session->close();
+    Finishers::join_all();
   }
 
   GroupSession(Communicator communicator, std::string who)
@@ -283,19 +181,9 @@ class GroupSession {
   }
 
   struct All {
-    const unsigned forks = rondo::python::forks().load();
     std::mutex mutex;
     std::vector<std::weak_ptr<GroupSession>> sessions;
   };
-  // Those of this process. It stays until the process ends, as works may.
-  static All& all_open() {
-    static std::atomic<All*> all{nullptr};
-    All* present = all.load();
-    if (present != nullptr && present->forks == rondo::python::forks().load()) return *present;
-    auto fresh = std::make_unique<All>();
-    if (all.compare_exchange_strong(present, fresh.get())) return *fresh.release();
-    return *present;
-  }
 
   bool in_child() const noexcept { return forks_ != forks().load(std::memory_order_relaxed); }
   void refuse_child() const {

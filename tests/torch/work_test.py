@@ -3,6 +3,7 @@
 """Works and futures: who may wait for them, when, and how long they live."""
 
 import gc
+import os
 import threading
 import time
 import unittest
@@ -11,6 +12,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from ranks import RankTest, on_ranks
+
+from rondo.torch._c import shutdown_all
 
 COUNT = 1 << 16
 
@@ -335,6 +338,36 @@ class Ends(RankTest):
         dist.barrier()
         dist.destroy_process_group()
         self.assertEqual(len(seen), 5)
+
+    # Its thread cannot join itself: it ends after the callback and is joined by a later group's end.
+    @on_ranks(2)
+    def test_a_callback_ends_its_own_group(self):
+        dist.barrier()
+        before = len(os.listdir("/proc/self/task"))
+        for _ in range(5):
+            group, ended = dist.new_group(), threading.Event()
+
+            def end(future, group=group, ended=ended):
+                dist.destroy_process_group(group)
+                ended.set()
+
+            if self.rank == 0:
+                work = dist.irecv(torch.zeros(1), 1, group=group)
+                work.get_future().add_done_callback(end)
+            dist.barrier()
+            if self.rank == 1:
+                dist.send(torch.ones(1), 0, group=group)
+                end(None)
+            self.assertTrue(ended.wait(30))
+        until = time.monotonic() + 30
+        while len(os.listdir("/proc/self/task")) > before and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertLessEqual(len(os.listdir("/proc/self/task")), before)
+        pid = os.fork()
+        if pid == 0:  # the child has no thread of its parent to join
+            shutdown_all()
+            os._exit(0)
+        self.assertEqual(os.waitpid(pid, 0)[1], 0)
 
     @on_ranks(2)
     def test_abort(self):

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How a call of the backend is made, whatever it does.
+#pragma once
+
+#include <utility>
+
+#include "python/torch/backend.h"
+
+namespace rondo::python {
+
+template <class Start, class After>
+Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after) {
+  ++sequence_;
+  const OpOptions options = options_of(call);
+  const auto pending = [&](Milliseconds timeout) {
+    session_->prepare_finish();
+    return c10::make_intrusive<PendingWork>(session_, getRank(), call.type, call.title, call.inputs,
+                                            call.outputs, sequence_, timeout, call.after_waits);
+  };
+  const bool lean = !call.async && !coalescing_ && !at::hasCallbacks();
+  c10::intrusive_ptr<PendingWork> work;
+  if (!lean) work = pending(options.deadline);
+  Parts parts;
+  try {
+    session_->start([&](Communicator& communicator) { start(communicator, options, parts); });
+  } catch (...) {
+    // Those that have started go on and use their memory.
+    if (!parts.empty()) pending(options.deadline)->begin(std::move(parts), [after] {});
+    throw;
+  }
+  if (lean) {
+    session_->await_all(parts);
+    const at::NoGradGuard no_gradient;
+    after();
+    return nullptr;
+  }
+  work->begin(std::move(parts), std::move(after));
+  remember(work);
+  if (coalescing_)
+    coalesced_.push_back(work);
+  else if (!call.async)
+    work->wait(kNoTimeout);
+  return work;
+}
+
+}  // namespace rondo::python
