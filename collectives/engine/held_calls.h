@@ -41,6 +41,8 @@ class HeldCalls final : public OperationOwner {
   void hold(Operation& operation) noexcept;
   // A call has ended, so another may begin.
   void memory_freed() noexcept { freed_ = held_ > 0; }
+  // Whether take() may find a call.
+  bool any_freed() const noexcept { return freed_; }
   // Lets go of a call that may begin now, and gives it back to its owner. Null: there is none.
   Operation* take() noexcept { return freed_ ? take_first() : nullptr; }
 
