@@ -68,8 +68,9 @@ class HeldCalls final : public OperationOwner {
   const Operation* user_of(std::span<const std::byte> reads, std::span<const std::byte> writes,
                            std::uint64_t order) const noexcept;
   const Operation* user_of_memory(const Operation& operation) const noexcept;
-  bool follows_held(std::span<const point::PointTransfer> transfers,
-                    const Operation* end) const noexcept;
+  const Operation* message_before(std::span<const point::PointTransfer> transfers,
+                                  const Operation* end) const noexcept;
+  const Operation* held_before(const Operation& operation) const noexcept;
   const Operation* in_the_way(const Operation& operation) const noexcept;
 
   const std::span<const LaneCalls, transports::link_lane_count> calls_;
