@@ -68,7 +68,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // Thread-safe. Nobody will wait for the operation soon.
   void leave(const Operation& operation);
   // The callback is made without the lock, by the thread that ends the operation. If the operation
-  // has already ended, it is made here. Several are made in the order in which they were set.
+  // has already ended, it is made here. Those that were set before the end are made in the order in
+  // which they were set.
   void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
   // Ends every pending and later operation with this failure, unless there was one before.
   // Thread-safe.
