@@ -220,6 +220,27 @@ TEST_CASE(
   CHECK_FALSE(peers.awaits(2));
 }
 
+TEST_CASE("a receive or send that names its peer awaits a header from that rank alone") {
+  PlayedPeers peers(3);
+  Payload memory(8);
+  SECTION("a receive") {
+    const auto receive = peers.receive(memory, 7, 2);
+    CHECK(peers.awaits(2));
+    CHECK_FALSE(peers.awaits(1));
+    peers.arrive(2, PointKind::message, 1, memory.size());
+    peers.complete(2);
+    CHECK(PlayedPeers::done(*receive));
+  }
+  SECTION("a send") {
+    const auto send = peers.send(memory, 7, 2);
+    CHECK(peers.awaits(2));
+    CHECK_FALSE(peers.awaits(1));
+    peers.point.advance();
+    CHECK(PlayedPeers::done(*send));
+  }
+  CHECK_FALSE(peers.awaits(2));
+}
+
 TEST_CASE("a receive from any rank that nobody serves says what has come and who has left") {
   PlayedPeers peers(5);
   Payload memory(100);
@@ -237,6 +258,25 @@ TEST_CASE("a receive from any rank that nobody serves says what has come and who
         "sent messages with tags 3, 4 that are not received here; rank 3 has sent messages with "
         "tag 23 that are not received here; rank 4 has left");
   CHECK(peers.awaited(*receive) == std::vector<int>{1, 2, 3});
+  peers.point.clear();
+}
+
+TEST_CASE("of many ranks with other messages eight are named, and all that have left") {
+  constexpr int senders = 10;
+  PlayedPeers peers(senders + 2);
+  Payload memory(100);
+  const auto receive = peers.receive_any(memory);
+  for (int rank = 1; rank <= senders; ++rank) {
+    peers.arrive(rank, PointKind::announce, 1, 10, 0, 9);
+    peers.complete(rank);
+  }
+  for (const int rank : {senders + 1, senders}) peers.point.peer_left(rank, some_time);
+  const std::string text = peers.point.late_text(*receive);
+  INFO(text);
+  for (int rank = 1; rank <= senders; ++rank)
+    CHECK((text.find("; rank " + std::to_string(rank) + " has sent messages with tag 9 ") !=
+           std::string::npos) == (rank <= 8));
+  CHECK(text.ends_with("; ranks 10, 11 have left"));
   peers.point.clear();
 }
 
