@@ -313,6 +313,32 @@ TEST_CASE("a rank that leaves in order does not end a receive from any rank befo
   }
 }
 
+TEST_CASE("a receive from any rank reads the link of a rank that has left to its end") {
+  PlayedPeers peers(2);
+  peers.may_fail = true;
+  Payload memory(8);
+  peers.arrive(1, PointKind::message, 1, memory.size(), 0, 9);  // the link has been seen
+  peers.complete(1);
+  const auto receive = peers.receive_any(memory);
+  peers.point.peer_left(1, some_time);
+  const base::TimePoint later = some_time + 10 * engine::Losses::unseen_time;
+  peers.point.check(later);
+  REQUIRE_FALSE(peers.failure);
+  SECTION("a message is still there") {
+    peers.arrive(1, PointKind::message, 2, memory.size());
+    peers.complete(1);
+    CHECK(receive->source() == 1);
+  }
+  SECTION("nothing is there") {
+    peers.lose(1, true, later);
+    CHECK_FALSE(peers.failure);
+    peers.point.check(later + engine::Losses::farewell_time);
+    REQUIRE(peers.failure);
+    CHECK(peers.failure->code == Errc::peer_left);
+    peers.point.clear();
+  }
+}
+
 TEST_CASE(
     "a receive from any rank that is called after all others have left does not wait for ever") {
   PlayedPeers peers(2);
