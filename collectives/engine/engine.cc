@@ -167,7 +167,8 @@ transports::Link& Engine::link(int peer, transports::Lane lane) {
 
 bool Engine::pending() const noexcept {
   driver_.mutex().assert_held();
-  return std::ranges::any_of(calls_, [](const LaneCalls& calls) { return calls.first() != nullptr; });
+  return std::ranges::any_of(calls_,
+                             [](const LaneCalls& calls) { return calls.first() != nullptr; });
 }
 
 // If no transport can tell, ranks are taken to share the core when there are more ranks than cores.

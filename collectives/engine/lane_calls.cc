@@ -80,12 +80,13 @@ Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine,
             fmt::format("rank {} called {}, which rank {} has already finished in another way",
                         peer, call, rank_)};
   if (mine != expected && mine->signature == theirs.signature && expected != nullptr)
-    return {Errc::mismatch,
-            fmt::format("rank {} sent data of {} where rank {} waits for data of {}: rank {} called "
-                        "#{} in another way",
-                        peer, call, rank_,
-                        schedules::describe_call(expected->signature, expected->number, priority),
-                        peer, expected->number)};
+    return {
+        Errc::mismatch,
+        fmt::format("rank {} sent data of {} where rank {} waits for data of {}: rank {} called "
+                    "#{} in another way",
+                    peer, call, rank_,
+                    schedules::describe_call(expected->signature, expected->number, priority), peer,
+                    expected->number)};
   if (mine->number == theirs.number && schedules::same_arguments(mine->signature, theirs.signature))
     return {Errc::mismatch,
             fmt::format("rank {} runs {} as {}, rank {} as {}: the settings differ; algorithm, "

@@ -20,8 +20,10 @@ Owners::Owners(const EngineOptions& options, Engine& engine,
     : verdict_(verdict),
       parts_(engine),
       collectives_{
-          CollectiveOwners{.links = {links_of(options), calls[0], host}, .direct = {}, .two_level = {}},
-          CollectiveOwners{.links = {links_of(options), calls[1], host}, .direct = {}, .two_level = {}}},
+          CollectiveOwners{
+              .links = {links_of(options), calls[0], host}, .direct = {}, .two_level = {}},
+          CollectiveOwners{
+              .links = {links_of(options), calls[1], host}, .direct = {}, .two_level = {}}},
       messages_({options.rank, options.size, options.checksum}, calls[2], host),
       link_owners_{&collectives_[0].links, &collectives_[1].links, &messages_},
       all_(link_owners_.begin(), link_owners_.end()) {
@@ -50,8 +52,7 @@ void Owners::share_memory(const EngineOptions& options, transports::Windows& win
                                                  .ranks = ranks,
                                                  .use = direct::DirectUse::all,
                                                  .in_steps = options.reproducible};
-      all_.push_back(
-          &owners.direct.emplace(windows, direct_options, priority, its_calls, host));
+      all_.push_back(&owners.direct.emplace(windows, direct_options, priority, its_calls, host));
     }
     if (beside && !owners.two_level) {
       all_.push_back(&owners.two_level.emplace(

@@ -79,7 +79,7 @@ class Owners {
   bool advance(Owner& owner);
 
   const Verdict& verdict_;
-  OperationSource<DirectOperation> parts_;  // for TwoLevelOwner
+  OperationSource<DirectOperation> parts_;                // for TwoLevelOwner
   std::array<CollectiveOwners, lane_count> collectives_;  // by priority
   point::Point messages_;
   const std::array<LinkOwner*, transports::link_lane_count> link_owners_;  // by lane

@@ -167,8 +167,8 @@ TEST_CASE("a frame of a later call shows that the earlier one differs") {
   std::vector<Work> works;
   for (const int rank : {0, 1}) {
     Buffers &first = rank == 0 ? a : b, &second = rank == 0 ? c : d;
-    works.emplace_back(cluster[rank].start(make_call(
-        Collective::reduce, schedules::Algorithm::star, first.in, first.out, count, rank)));
+    works.emplace_back(cluster[rank].start(make_call(Collective::reduce, schedules::Algorithm::star,
+                                                     first.in, first.out, count, rank)));
     works.emplace_back(cluster[rank].start(make_call(
         Collective::all_reduce, schedules::Algorithm::ring, second.in, second.out, count)));
   }

@@ -178,11 +178,13 @@ class Chained final : public Pending {
       float sum = 0;
       for (int from = 0; from < size; ++from) {
         const double scale = draw.one_of({1.0, 1.0, 0.5, 0.25, 2.0});
-        sum += static_cast<float>(scale) * (works_.empty() ? static_cast<float>(from + 1) : result_);
+        sum +=
+            static_cast<float>(scale) * (works_.empty() ? static_cast<float>(from + 1) : result_);
         if (from == rank && scale != 1) options.input_scale = scale;
       }
       result_ = sum;
-      works_.push_back(communicator.all_reduce(whole(values_), whole(values_), ReduceOp::sum, options));
+      works_.push_back(
+          communicator.all_reduce(whole(values_), whole(values_), ReduceOp::sum, options));
     }
     const auto sender = static_cast<int>(draw(static_cast<std::uint64_t>(size)));
     const auto receiver = static_cast<int>(draw(static_cast<std::uint64_t>(size)));
