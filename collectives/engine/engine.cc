@@ -26,243 +26,36 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
              LaneCalls(options.rank, transports::Lane::urgent),
              LaneCalls(options.rank, transports::Lane::messages)},
       times_(calls_, verdict_, options.warn_after),
-      scheduled_{{{options.rank, options.size, options.checksum}, calls_[0], *this},
-                 {{options.rank, options.size, options.checksum}, calls_[1], *this}},
-      point_({options.rank, options.size, options.checksum}, calls_[2], *this),
-      held_(calls_),
-      owners_{&scheduled_[0], &scheduled_[1], &point_},
-      scheduled_pool_(std::make_shared<OperationPool>()),
-      direct_pool_(std::make_shared<OperationPool>()),
-      message_pool_(std::make_shared<OperationPool>()) {
-  for (transports::Transport* transport : transports_)
-    if (transports::Windows* const windows = transport->windows()) share_memory(*windows);
-  all_owners_.insert(all_owners_.end(), owners_.begin(), owners_.end());
-  all_owners_.push_back(&held_);
+      owners_(options_, *this, transports_, calls_, verdict_, *this),
+      starter_(options_, *this, {calls_, owners_, verdict_, departures_, *this}),
+      has_direct_(owners_.has_direct()) {
   if (options_.size > 1) driver_.start_background();
 }
 
 Engine::~Engine() {
   stop();
-  for (const auto& pool : {scheduled_pool_, direct_pool_, message_pool_}) pool->close();
 }
 
-// Uses the windows for direct operations if all ranks have them, and for the inside of two-level
-// operations if all ranks of this host have them.
-void Engine::share_memory(transports::Windows& windows) {
-  OwnerHost& host = *this;
-  const std::span<const int> ranks = windows.ranks();
-  const bool all = ranks.size() == routes_.size() && ranks.size() <= direct::most_direct_ranks;
-  const std::span<const int> local = options_.hosts.on(options_.hosts.host(options_.rank));
-  const bool beside = options_.hosts.count() > 1 && local.size() > 1 &&
-                      local.size() <= direct::most_direct_ranks &&
-                      std::ranges::includes(ranks, local);
-  for (const Priority priority : {Priority::urgent, Priority::bulk}) {
-    const auto index = static_cast<std::size_t>(priority);
-    if (all && !direct_[index]) {
-      const direct::DirectOptions options{.rank = options_.rank,
-                                          .ranks = ranks,
-                                          .use = direct::DirectUse::all,
-                                          .in_steps = options_.reproducible};
-      direct_[index].emplace(windows, options, priority, calls_[index], host);
-      all_owners_.push_back(&*direct_[index]);
-      has_direct_ = true;
-    }
-    if (beside && !two_level_[index]) {
-      two_level_[index].emplace(windows,
-                                TwoLevelOwner::Options{options_.rank, priority, options_.hosts},
-                                TwoLevelOwner::Parts{take<DirectOperation>(direct_pool_),
-                                                     take<DirectOperation>(direct_pool_)},
-                                calls_[index], scheduled_[index], host);
-      all_owners_.push_back(&*two_level_[index]);
-    }
-  }
-}
-
-// Starting.
-
-const schedules::Program& Engine::program(const schedules::Call& call) {
-  const schedules::Signature& s = call.signature;
-  const int root = schedules::schedule_root(s);
-  for (const auto& p : programs_)
-    if (p->is(s.operation, s.algorithm, root, call.depth)) return *p;
-  programs_.push_back(std::make_unique<schedules::Program>(
-      s.operation, s.algorithm, root, options_.rank, options_.size, call.depth, options_.hosts,
-      two_level(call) != nullptr ? schedules::Inside::memory : schedules::Inside::links));
-  return *programs_.back();
-}
-
-// Returns null if the links carry the whole call.
-TwoLevelOwner* Engine::two_level(const schedules::Call& call) {
-  auto& owner = two_level_[static_cast<std::size_t>(call.priority)];
-  return owner && owner->runs(call.signature) ? &*owner : nullptr;
-}
-
-// The result has one reference: the engine's, until the operation has ended.
-template <class Kind>
-Taken<Kind> Engine::take(const std::shared_ptr<OperationPool>& pool) {
-  Operation* const operation = pool->take();
-  if (operation == nullptr) return Taken<Kind>(new Kind(*this, pool));
-  operation->renew();
-  return Taken<Kind>(static_cast<Kind*>(operation));  // a pool holds operations of one kind
-}
+// Starting and waiting.
 
 Operation* Engine::start(const schedules::Call& call) {
   const base::Locked lock(driver_.mutex());
-  const bool held = held_.must_hold(call);
-  CollectiveOperation& operation = call.signature.algorithm == schedules::Algorithm::direct
-                                       ? make_direct(call)
-                                       : make_scheduled(call, held);
-  if (enlist(operation, owner_of(call))) {
-    if (held)
-      held_.hold(operation);
-    else
-      begin(operation);
-    go(operation, call.unattended);
-  }
-  deliver();
-  return &operation;
-}
-
-// What can throw comes before a number is taken: the number must be used, or the ranks no longer
-// agree. A run that is held begins later, because that copies input.
-CollectiveOperation& Engine::make_scheduled(const schedules::Call& call, bool held) {
-  Taken<ScheduledOperation> taken = take<ScheduledOperation>(scheduled_pool_);
-  ScheduledOperation& operation = *taken;
-  if (held)
-    operation.keep_call(call);
-  else if (verdict_.failure() == nullptr)
-    begin_run(operation, call);
-  operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
-  operation.ends_in_memory = two_level(call) != nullptr && TwoLevelOwner::ends(call.signature);
-  static_cast<void>(taken.release());
-  return operation;
-}
-
-CollectiveOperation& Engine::make_direct(const schedules::Call& call) {
-  Taken<DirectOperation> taken = take<DirectOperation>(direct_pool_);
-  DirectOperation& operation = *taken;
-  operation.keep_counts(call);
-  operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
-  static_cast<void>(taken.release());
-  return operation;
-}
-
-OperationOwner& Engine::owner_of(const schedules::Call& call) {
-  const auto index = static_cast<std::size_t>(call.priority);
-  if (call.signature.algorithm == schedules::Algorithm::direct) return *direct_[index];
-  if (TwoLevelOwner* const inside = two_level(call)) return *inside;
-  return scheduled_[index];
-}
-
-bool Engine::is_direct(const Operation& operation) const {
-  const auto& owner = direct_[static_cast<std::size_t>(operation.lane)];
-  return owner && operation.owner == &*owner;
-}
-
-void Engine::begin_run(ScheduledOperation& operation, const schedules::Call& call) {
-  operation.run.begin(program(call), call, options_.rank, options_.size, room_);
-}
-
-// Hands a collective to its owner. It may end at once.
-void Engine::begin(CollectiveOperation& operation) {
-  const auto index = static_cast<std::size_t>(operation.lane);
-  calls_[index].begin(operation);
-  if (is_direct(operation)) {
-    // Under suspicion nothing leaves this rank: a post could give the others another cause.
-    if (!verdict_.stopped()) direct_[index]->begin(static_cast<DirectOperation&>(operation));
-    check_left(operation);
-  } else {
-    begin_scheduled(static_cast<ScheduledOperation&>(operation));
-  }
-  scheduled_[index].check_held();
-}
-
-void Engine::begin_scheduled(ScheduledOperation& operation) {
-  const auto index = static_cast<std::size_t>(operation.lane);
-  if (operation.run.complete()) {
-    calls_[index].ended(operation);
-    return finished(operation);
-  }
-  check_left(operation);
-  if (operation.state() != Operation::State::running) return;
-  auto& inside = two_level_[index];
-  if (inside && operation.owner == &*inside) inside->begin(operation);
-  scheduled_[index].begin(operation);
+  return started(starter_.start(call), call.unattended);
 }
 
 Operation* Engine::start(const point::PointCall& call) {
   const base::Locked lock(driver_.mutex());
-  const bool held = held_.must_hold(call);
-  Taken<point::MessageOperation> taken = take<point::MessageOperation>(message_pool_);
-  // What can throw comes before a number is taken.
-  if (held)
-    taken->keep(call.transfers);
-  else
-    point_.reserve(call.transfers);
-  point::MessageOperation& operation = *taken.release();
-  operation.start(call, calls(transports::Lane::messages).take_number());
-  if (enlist(operation, point_)) {
-    if (held)
-      held_.hold(operation);
-    else
-      begin(operation, call.transfers);
-    go(operation, call.unattended);
-  }
-  deliver();
-  return &operation;
+  return started(starter_.start(call), call.unattended);
 }
 
-void Engine::begin(point::MessageOperation& operation,
-                   std::span<const point::PointTransfer> transfers) {
-  try {
-    point_.begin(operation, transfers);
-    if (!verdict_.stopped()) point_.advance();
-  } catch (const std::exception& error) {
-    give_up(error);
-  }
-}
-
-// Begins the held calls whose memory is free now.
-bool Engine::begin_freed() {
-  bool any = false;
-  while (Operation* const operation = verdict_.stopped() ? nullptr : held_.take()) {
-    any = true;
-    if (operation->lane == transports::Lane::messages) {
-      auto& message = static_cast<point::MessageOperation&>(*operation);
-      point_.reserve(message.kept());
-      begin(message, message.kept());
-      continue;
-    }
-    auto& call = static_cast<CollectiveOperation&>(*operation);
-    if (!is_direct(call)) {
-      auto& scheduled = static_cast<ScheduledOperation&>(call);
-      begin_run(scheduled, scheduled.kept_call());
-    }
-    begin(call);
-  }
-  return any;
-}
-
-// False when the communicator has failed: then the operation has ended, too.
-bool Engine::enlist(Operation& operation, OperationOwner& owner) {
-  operation.owner = &owner;
-  operation.add_second_reference();  // the caller's
-  operation.order = ++started_;
-  if (const Failure* const failure = verdict_.failure()) {
-    operation.fail(failure->code, operation.describe(options_.transport) + ": " + failure->cause);
-    operation.drop();
-    return false;
-  }
-  calls(operation.lane).append(operation);
-  ++pending_;
-  times_.call_started();
-  return true;
-}
-
-void Engine::go(const Operation& operation, bool unattended) {
+Operation* Engine::started(Operation& operation, bool unattended) {
   const auto running = [&] { return operation.state() == Operation::State::running; };
+  if (const Failure* const failure = verdict_.failure()) fail_calls(*failure);
+  if (running()) times_.call_started();
   const bool moved = running() && pass();
   driver_.operation_started({running(), moved, unattended});
+  deliver();
+  return &operation;
 }
 
 void Engine::leave(const Operation& operation) {
@@ -314,52 +107,22 @@ bool Engine::pass() {
   try {
     return move();
   } catch (const std::exception& error) {  // no memory, or no more descriptors to watch with
-    give_up(error);
+    suspect(cannot_go_on(options_.rank, error));
     return false;
   }
 }
 
 bool Engine::move() {
   if (verdict_.stopped()) return false;
-  bool moved = advance_memory();
-  moved = advance_links() || moved;
+  bool moved = owners_.advance_memory();
+  moved = owners_.advance_links() || moved;
   if (verdict_.stopped()) return moved;
   bool arrived = false;
   for (transports::Transport* transport : transports_)
     arrived = transport->progress(*this) || arrived;
   // What has arrived may have made other frames ready: they leave in the same pass.
-  if (arrived) advance_links();
-  return begin_freed() || moved || arrived;
-}
-
-bool Engine::advance_memory() {
-  bool moved = false;
-  for (const Priority priority : {Priority::urgent, Priority::bulk}) {
-    const auto index = static_cast<std::size_t>(priority);
-    if (direct_[index]) moved = advance(*direct_[index]) || moved;
-    if (two_level_[index]) moved = advance(*two_level_[index]) || moved;
-  }
-  return moved;
-}
-
-bool Engine::advance_links() {
-  using transports::Lane;
-  static_assert(transports::link_lanes == std::array{Lane::urgent, Lane::messages, Lane::bulk});
-  bool moved = advance(scheduled_[static_cast<std::size_t>(Priority::urgent)]);
-  moved = advance(point_) || moved;
-  return advance(scheduled_[static_cast<std::size_t>(Priority::bulk)]) || moved;
-}
-
-// Nothing leaves a rank that suspects a failure. Owner: its own type, because most owners are idle,
-// and to see that then takes no call.
-template <class Owner>
-bool Engine::advance(Owner& owner) {
-  return !verdict_.stopped() && owner.advance();
-}
-
-void Engine::give_up(const std::exception& error) {
-  suspect(
-      {Errc::system, "rank " + std::to_string(options_.rank) + " cannot go on: " + error.what()});
+  if (arrived) owners_.advance_links();
+  return starter_.begin_freed() || moved || arrived;
 }
 
 std::optional<transports::Receive> Engine::expected(transports::Link& link, std::size_t ahead) {
@@ -404,7 +167,8 @@ transports::Link& Engine::link(int peer, transports::Lane lane) {
 
 bool Engine::pending() const noexcept {
   driver_.mutex().assert_held();
-  return pending_ > 0;
+  return std::ranges::any_of(calls_,
+                             [](const LaneCalls& calls) { return calls.first() != nullptr; });
 }
 
 // If no transport can tell, ranks are taken to share the core when there are more ranks than cores.
@@ -422,7 +186,7 @@ bool Engine::shares_core() {
 bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
   driver_.mutex().assert_held();
   if (verdict_.stopped()) return true;  // nothing moves until the verdict
-  const std::uint64_t ranks = awaited();
+  const std::uint64_t ranks = owners_.awaited();
   await(ranks);
   for (transports::Transport* transport : transports_) {
     if (!transport->prepare_sleep()) return false;
@@ -432,7 +196,7 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
   if (look_at_memory()) return false;
   // The look may have changed which ranks are awaited. The ranks that are newly awaited may have
   // stored before, without waking this one.
-  if (awaited() != ranks) {
+  if (owners_.awaited() != ranks) {
     await(transports::every_wake_bit);
     if (look_at_memory()) return false;
   }
@@ -441,21 +205,11 @@ bool Engine::prepare_sleep(WakeDescriptors& descriptors) {
 
 bool Engine::look_at_memory() {
   try {
-    return advance_memory();
+    return owners_.advance_memory();
   } catch (const std::exception& error) {
-    give_up(error);
+    suspect(cannot_go_on(options_.rank, error));
     return false;
   }
-}
-
-// The ranks whose stores may let an operation go on.
-std::uint64_t Engine::awaited() const noexcept {
-  std::uint64_t ranks = 0;
-  for (const auto& owner : direct_)
-    if (owner) ranks |= owner->awaited();
-  for (const auto& owner : two_level_)
-    if (owner) ranks |= owner->awaited();
-  return ranks;
 }
 
 void Engine::await(std::uint64_t ranks) {
@@ -468,7 +222,7 @@ void Engine::await(std::uint64_t ranks) {
 void Engine::finished(Operation& operation) {
   driver_.mutex().assert_held();
   calls(operation.lane).remove(operation);
-  held_.memory_freed();
+  starter_.memory_freed();
   keep_for_callback(operation);
   operation.succeed();
   let_go(operation);
@@ -484,7 +238,6 @@ void Engine::keep_for_callback(Operation& operation) {
 
 // Drops the engine's reference: after that the operation may belong to another call.
 void Engine::let_go(Operation& operation) {
-  --pending_;
   operation.drop();
   driver_.operation_ended();
 }
@@ -515,9 +268,15 @@ void Engine::suspect(Failure failure) {
 
 // The communicator has failed: no owner and no transport uses memory of an operation after this.
 void Engine::end_all() {
-  const Failure failure = *verdict_.failure();
   for (transports::Transport* transport : transports_) transport->halt();
-  for (OperationOwner* owner : all_owners_) owner->clear();
+  owners_.clear();
+  starter_.clear();
+  fail_calls(Failure(*verdict_.failure()));
+  times_.clear();
+  driver_.wake_sleeper();
+}
+
+void Engine::fail_calls(const Failure& failure) {
   for (LaneCalls& calls : calls_) {
     for (Operation* operation = calls.clear(); operation != nullptr;) {
       Operation* const next = operation->later;
@@ -527,8 +286,6 @@ void Engine::end_all() {
       operation = next;
     }
   }
-  times_.clear();
-  driver_.wake_sleeper();
 }
 
 void Engine::fail(const Failure& failure) {
@@ -540,7 +297,7 @@ void Engine::fail(const Failure& failure) {
 void Engine::abort(const Failure& failure) {
   const base::Locked lock(driver_.mutex());
   suspect(failure);
-  if (pending_ > 0) driver_.hand_over();
+  if (pending()) driver_.hand_over();
   deliver();
 }
 
@@ -558,36 +315,19 @@ void Engine::stop() {
 
 // Ranks that leave.
 
-// If several ranks have left, takes the one that has done least. So every rank takes the same one,
-// whichever it heard of first.
-const Engine::Left* Engine::who_left_before(const CollectiveOperation& operation) const {
-  const auto lane = static_cast<std::size_t>(operation.priority());
-  const Left* first = nullptr;
-  for (const Left& left : left_) {
-    if (operation.number <= left.finished[lane]) continue;
-    if (first == nullptr ||
-        std::pair(left.finished[lane], left.rank) < std::pair(first->finished[lane], first->rank))
-      first = &left;
-  }
-  return first;
-}
-
-void Engine::check_left(const CollectiveOperation& operation) {
-  if (const Left* const left = who_left_before(operation))
-    suspect(left_failure(left->rank, left->finished));
-}
-
 void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
   const base::Locked lock(driver_.mutex());
-  left_.push_back({rank, {}});
-  std::copy_n(finished, lane_count, left_.back().finished);
-  for (const LaneCalls& calls : calls_) {
-    for (const Operation* o = calls.first(); o != nullptr && !verdict_.stopped(); o = o->later)
-      if (const CollectiveOperation* const call = o->collective()) check_left(*call);
-  }
-  point_.peer_left(rank, base::Clock::now());
+  departures_.add(rank, finished);
+  for (const LaneCalls& calls : calls_) check_left(calls);
+  owners_.messages().peer_left(rank, base::Clock::now());
   driver_.wake_sleeper();
   deliver();
+}
+
+void Engine::check_left(const LaneCalls& calls) {
+  for (const Operation* o = calls.first(); o != nullptr && !verdict_.stopped(); o = o->later)
+    if (const CollectiveOperation* const call = o->collective())
+      if (auto failure = departures_.without(*call)) return suspect(std::move(*failure));
 }
 
 // Time.
@@ -595,9 +335,7 @@ void Engine::peer_left(int rank, const std::uint64_t (&finished)[lane_count]) {
 base::TimePoint Engine::next_check() const noexcept {
   driver_.mutex().assert_held();
   if (verdict_.stopped()) return verdict_.next_check();
-  base::TimePoint next = times_.next_check();
-  for (const LinkOwner* owner : owners_) next = std::min(next, owner->next_check());
-  return next;
+  return std::min(times_.next_check(), owners_.next_check());
 }
 
 void Engine::check_time(base::TimePoint now) {
@@ -606,8 +344,7 @@ void Engine::check_time(base::TimePoint now) {
   if (verdict_.stopped()) return;
   times_.start_clocks(now);
   if (now < next_check()) return;
-  for (LinkOwner* owner : owners_)
-    if (now >= owner->next_check()) owner->check(now);
+  owners_.check(now);
   if (!verdict_.stopped() && times_.check(now)) end_all();
 }
 
@@ -627,16 +364,14 @@ RankStatus Engine::status() {
 
 Statistics Engine::statistics() {
   const base::Locked lock(driver_.mutex());
+  const Traffic traffic = owners_.traffic();
   Statistics result;
-  result.operations = started_;
-  for (const OperationOwner* owner : all_owners_) {
-    const Traffic traffic = owner->traffic();
-    result.frames_sent += traffic.frames_sent;
-    result.frames_received += traffic.frames_received;
-    result.bytes_sent += traffic.bytes_sent;
-    result.bytes_received += traffic.bytes_received;
-    result.staging_bytes += traffic.staging_bytes;
-  }
+  result.operations = starter_.started();
+  result.frames_sent = traffic.frames_sent;
+  result.frames_received = traffic.frames_received;
+  result.bytes_sent = traffic.bytes_sent;
+  result.bytes_received = traffic.bytes_received;
+  result.staging_bytes = traffic.staging_bytes;
   return result;
 }
 

@@ -1,38 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Starts operations and routes what happens on links to the owner of each link. The parts:
-//   owner.h           the interface of what runs operations: ScheduledLane, DirectOwner,
-//                     TwoLevelOwner and point::Point
-//   held_calls.h      the calls whose memory an earlier one uses
+// Joins the parts that run a communicator's operations, and holds the lock of all:
+//   starter.h         starts calls: numbers, calls that wait for memory, who runs a call
+//   owners.h          those that run operations (owner.h), and whose turn it is
 //   lane_calls.h      the calls of a lane: numbers, order, progress
+//   call_times.h      deadlines and long waits
+//   departures.h      ranks that have left
 //   verdict.h         suspicion, cause and reports
 //   driver.h          which thread makes progress, and when it sleeps
-// The engine itself ends every operation when the communicator has failed.
+// The engine itself ends operations: it makes their callbacks, and fails all that are pending when
+// the communicator has failed.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/own_descriptors.h"
 #include "collectives/engine/call_times.h"
-#include "collectives/engine/direct_owner.h"
+#include "collectives/engine/departures.h"
 #include "collectives/engine/driver.h"
 #include "collectives/engine/failure.h"
-#include "collectives/engine/held_calls.h"
 #include "collectives/engine/lane_calls.h"
 #include "collectives/engine/operation.h"
-#include "collectives/engine/operation_pool.h"
+#include "collectives/engine/options.h"
 #include "collectives/engine/owner.h"
-#include "collectives/engine/scheduled_lane.h"
-#include "collectives/engine/two_level_owner.h"
+#include "collectives/engine/owners.h"
+#include "collectives/engine/starter.h"
 #include "collectives/engine/verdict.h"
-#include "collectives/point/point.h"
 #include "transports/transport.h"
 
 namespace rondo {
@@ -40,18 +39,6 @@ struct Statistics;  // rondo/communicator.h
 }
 
 namespace rondo::engine {
-
-struct EngineOptions {
-  int rank = 0;
-  int size = 1;
-  int ranks_per_core = 1;  // of this host, rounded up
-  WaitMode wait = WaitMode::automatic;
-  bool checksum = false;           // of every payload
-  bool reproducible = false;       // direct algorithms round as a chain of ranks does
-  std::string transport = "self";  // for messages: "tcp"
-  schedules::Hosts hosts = {};     // which ranks share one; the same on all ranks
-  nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never
-};
 
 // Threads: one thread at a time starts operations of a lane, and one calls stop() at the end; the
 // rest is thread-safe. One lock, the driver's, guards everything. It is held for one pass at a
@@ -81,7 +68,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // Thread-safe. Nobody will wait for the operation soon.
   void leave(const Operation& operation);
   // The callback is made without the lock, by the thread that ends the operation. If the operation
-  // has already ended, it is made here. Several are made in the order in which they were set.
+  // has already ended, it is made here. Those that were set before the end are made in the order in
+  // which they were set.
   void set_callback(Operation& operation, std::function<void(std::error_code)> callback);
   // Ends every pending and later operation with this failure, unless there was one before.
   // Thread-safe.
@@ -100,11 +88,6 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   Statistics statistics();
 
  private:
-  struct Left {
-    int rank;
-    std::uint64_t finished[lane_count];
-  };
-
   // Sink: under the lock, from within pass().
   std::optional<transports::Receive> expected(transports::Link& link, std::size_t ahead) override;
   bool awaits_header(transports::Link& link) override;
@@ -131,72 +114,34 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   bool prepare_sleep(WakeDescriptors& descriptors) override;
 
   LinkOwner& owner(const transports::Link& link) const RONDO_REQUIRES(driver_.mutex()) {
-    return *owners_[static_cast<std::size_t>(link.lane())];
+    return owners_.of(link.lane());
   }
   LaneCalls& calls(transports::Lane lane) RONDO_REQUIRES(driver_.mutex()) {
     return calls_[static_cast<std::size_t>(lane)];
   }
 
-  void share_memory(transports::Windows& windows) RONDO_REQUIRES(driver_.mutex());
-  template <class Kind>
-  Taken<Kind> take(const std::shared_ptr<OperationPool>& pool) RONDO_REQUIRES(driver_.mutex());
-  const schedules::Program& program(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
-  TwoLevelOwner* two_level(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
-  CollectiveOperation& make_scheduled(const schedules::Call& call, bool held)
-      RONDO_REQUIRES(driver_.mutex());
-  CollectiveOperation& make_direct(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
-  OperationOwner& owner_of(const schedules::Call& call) RONDO_REQUIRES(driver_.mutex());
-  bool is_direct(const Operation& operation) const RONDO_REQUIRES(driver_.mutex());
-  void begin_run(ScheduledOperation& operation, const schedules::Call& call)
-      RONDO_REQUIRES(driver_.mutex());
-  bool enlist(Operation& operation, OperationOwner& owner) RONDO_REQUIRES(driver_.mutex());
-  void begin(CollectiveOperation& operation) RONDO_REQUIRES(driver_.mutex());
-  void begin_scheduled(ScheduledOperation& operation) RONDO_REQUIRES(driver_.mutex());
-  void begin(point::MessageOperation& operation, std::span<const point::PointTransfer> transfers)
-      RONDO_REQUIRES(driver_.mutex());
-  bool begin_freed() RONDO_REQUIRES(driver_.mutex());
-  void go(const Operation& operation, bool unattended) RONDO_REQUIRES(driver_.mutex());
+  Operation* started(Operation& operation, bool unattended) RONDO_REQUIRES(driver_.mutex());
   bool move() RONDO_REQUIRES(driver_.mutex());
-  bool advance_memory() RONDO_REQUIRES(driver_.mutex());
   bool look_at_memory() RONDO_REQUIRES(driver_.mutex());
-  std::uint64_t awaited() const noexcept RONDO_REQUIRES(driver_.mutex());
   void await(std::uint64_t ranks) RONDO_REQUIRES(driver_.mutex());
-  bool advance_links() RONDO_REQUIRES(driver_.mutex());
-  template <class Owner>
-  bool advance(Owner& owner) RONDO_REQUIRES(driver_.mutex());
-  void give_up(const std::exception& error) RONDO_REQUIRES(driver_.mutex());
   void keep_for_callback(Operation& operation) RONDO_REQUIRES(driver_.mutex());
   void let_go(Operation& operation) RONDO_REQUIRES(driver_.mutex());
   void end_all() RONDO_REQUIRES(driver_.mutex());
-  const Left* who_left_before(const CollectiveOperation& operation) const
-      RONDO_REQUIRES(driver_.mutex());
-  void check_left(const CollectiveOperation& operation) RONDO_REQUIRES(driver_.mutex());
+  void fail_calls(const Failure& failure) RONDO_REQUIRES(driver_.mutex());
+  void check_left(const LaneCalls& calls) RONDO_REQUIRES(driver_.mutex());
 
   const EngineOptions options_;
   const unsigned process_ = base::process_generation();
   const std::vector<transports::Transport*> routes_, transports_;
-  bool has_direct_ = false;
 
   Driver driver_;
   Verdict verdict_ RONDO_GUARDED_BY(driver_.mutex());
   std::array<LaneCalls, transports::link_lane_count> calls_ RONDO_GUARDED_BY(driver_.mutex());
   CallTimes times_ RONDO_GUARDED_BY(driver_.mutex());
-  ScheduledLane scheduled_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
-  std::optional<DirectOwner> direct_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
-  // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
-  std::optional<TwoLevelOwner> two_level_[lane_count] RONDO_GUARDED_BY(driver_.mutex());
-  point::Point point_ RONDO_GUARDED_BY(driver_.mutex());
-  HeldCalls held_ RONDO_GUARDED_BY(driver_.mutex());
-  // By lane: who gets what happens on its links.
-  const std::array<LinkOwner*, transports::link_lane_count> owners_;
-  std::vector<OperationOwner*> all_owners_ RONDO_GUARDED_BY(driver_.mutex());
-
-  std::vector<std::unique_ptr<schedules::Program>> programs_ RONDO_GUARDED_BY(driver_.mutex());
-  const std::shared_ptr<OperationPool> scheduled_pool_, direct_pool_, message_pool_;
-  Run::Room room_ RONDO_GUARDED_BY(driver_.mutex());
-  std::uint64_t pending_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
-  std::uint64_t started_ RONDO_GUARDED_BY(driver_.mutex()) = 0;
-  std::vector<Left> left_ RONDO_GUARDED_BY(driver_.mutex());
+  Departures departures_ RONDO_GUARDED_BY(driver_.mutex());
+  Owners owners_ RONDO_GUARDED_BY(driver_.mutex());
+  Starter starter_ RONDO_GUARDED_BY(driver_.mutex());
+  const bool has_direct_;
 
   // Ended operations whose callbacks are still to be made, in the order in which they ended.
   Operation* first_ended_ RONDO_GUARDED_BY(driver_.mutex()) = nullptr;

@@ -12,4 +12,8 @@ Failure left_failure(int rank, std::span<const std::uint64_t, lane_count> finish
   return {Errc::peer_left, std::move(text), rank};
 }
 
+Failure cannot_go_on(int rank, const std::exception& error) {
+  return {Errc::system, fmt::format("rank {} cannot go on: {}", rank, error.what())};
+}
+
 }  // namespace rondo::engine

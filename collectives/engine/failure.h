@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct Failure {
 // The failure when a rank has destroyed its communicator in order. finished: its last operation in
 // each lane. The text is the same on every rank and in every lane.
 Failure left_failure(int rank, std::span<const std::uint64_t, lane_count> finished);
+// The failure when memory or the system refuses on this rank.
+Failure cannot_go_on(int rank, const std::exception& error);
 
 // Where a rank stands in one lane. Operations are numbered from 1 in each lane; 0 is "none yet".
 struct LaneStatus {

@@ -55,14 +55,22 @@ const Operation* HeldCalls::user_of_memory(const Operation& operation) const noe
   return nullptr;
 }
 
-// Whether a message that is held, and is queued before `end`, comes first at a peer.
-bool HeldCalls::follows_held(std::span<const PointTransfer> transfers,
-                             const Operation* end) const noexcept {
+// Returns the first message that is held, is queued before `end`, and comes first at a peer.
+const Operation* HeldCalls::message_before(std::span<const PointTransfer> transfers,
+                                           const Operation* end) const noexcept {
   for (const Operation* o = queue(transports::Lane::messages).first; o != end; o = o->next_held)
     for (const PointTransfer& earlier : as_message(*o).kept())
       for (const PointTransfer& t : transfers)
-        if (matched_in_order(t, earlier)) return true;
-  return false;
+        if (matched_in_order(t, earlier)) return o;
+  return nullptr;
+}
+
+// Returns a held call behind which this one waits for its turn.
+const Operation* HeldCalls::held_before(const Operation& operation) const noexcept {
+  if (operation.collective() == nullptr)
+    return message_before(as_message(operation).kept(), &operation);
+  const Operation* const first = queue(operation.lane).first;
+  return first == &operation ? nullptr : first;
 }
 
 bool HeldCalls::must_hold(const schedules::Call& call) const noexcept {
@@ -75,7 +83,7 @@ bool HeldCalls::must_hold(const point::PointCall& call) const noexcept {
                              [&](const PointTransfer& t) {
                                return user_of(read_by(t), written_by(t), any_order) != nullptr;
                              }) ||
-         follows_held(call.transfers, nullptr);
+         message_before(call.transfers, nullptr) != nullptr;
 }
 
 void HeldCalls::hold(Operation& operation) noexcept {
@@ -103,7 +111,7 @@ Operation* HeldCalls::take_first() noexcept {
   Queue& messages = queue(transports::Lane::messages);
   Operation* before = nullptr;
   for (Operation* o = messages.first; o != nullptr; before = o, o = o->next_held)
-    if (user_of_memory(*o) == nullptr && !follows_held(as_message(*o).kept(), o))
+    if (user_of_memory(*o) == nullptr && held_before(*o) == nullptr)
       return remove(messages, before, *o);
   freed_ = false;
   return nullptr;
@@ -120,10 +128,7 @@ const Operation* HeldCalls::in_the_way(const Operation& operation) const noexcep
   const Operation* at = &operation;
   while (at != nullptr && at->owner == this) {
     const Operation* const user = user_of_memory(*at);
-    // Without one, it waits for its turn behind the first of its queue.
-    const Operation* const next = user != nullptr ? user : queue(at->lane).first;
-    if (next == at) return nullptr;
-    at = next;
+    at = user != nullptr ? user : held_before(*at);
   }
   return at;
 }

@@ -41,6 +41,8 @@ class HeldCalls final : public OperationOwner {
   void hold(Operation& operation) noexcept;
   // A call has ended, so another may begin.
   void memory_freed() noexcept { freed_ = held_ > 0; }
+  // Whether take() may find a call.
+  bool any_freed() const noexcept { return freed_; }
   // Lets go of a call that may begin now, and gives it back to its owner. Null: there is none.
   Operation* take() noexcept { return freed_ ? take_first() : nullptr; }
 
@@ -66,8 +68,9 @@ class HeldCalls final : public OperationOwner {
   const Operation* user_of(std::span<const std::byte> reads, std::span<const std::byte> writes,
                            std::uint64_t order) const noexcept;
   const Operation* user_of_memory(const Operation& operation) const noexcept;
-  bool follows_held(std::span<const point::PointTransfer> transfers,
-                    const Operation* end) const noexcept;
+  const Operation* message_before(std::span<const point::PointTransfer> transfers,
+                                  const Operation* end) const noexcept;
+  const Operation* held_before(const Operation& operation) const noexcept;
   const Operation* in_the_way(const Operation& operation) const noexcept;
 
   const std::span<const LaneCalls, transports::link_lane_count> calls_;

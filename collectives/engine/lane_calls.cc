@@ -70,6 +70,7 @@ LaneStatus LaneCalls::status(base::TimePoint now) const {
 
 Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine,
                                 const Frame& theirs) const {
+  const CollectiveOperation* const expected = mine;
   for (const Operation* o = first_; o != nullptr; o = o->later)
     if (o->number == theirs.number) mine = o->collective();
   const Priority priority = priority_of(lane_);
@@ -78,6 +79,14 @@ Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine,
     return {Errc::mismatch,
             fmt::format("rank {} called {}, which rank {} has already finished in another way",
                         peer, call, rank_)};
+  if (mine != expected && mine->signature == theirs.signature && expected != nullptr)
+    return {
+        Errc::mismatch,
+        fmt::format("rank {} sent data of {} where rank {} waits for data of {}: rank {} called "
+                    "#{} in another way",
+                    peer, call, rank_,
+                    schedules::describe_call(expected->signature, expected->number, priority), peer,
+                    expected->number)};
   if (mine->number == theirs.number && schedules::same_arguments(mine->signature, theirs.signature))
     return {Errc::mismatch,
             fmt::format("rank {} runs {} as {}, rank {} as {}: the settings differ; algorithm, "

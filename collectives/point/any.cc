@@ -28,7 +28,7 @@ void Point::post_any(Parcel& parcel, base::TimePoint now) {
     bucket.early.remove(*arrival);
     found(from, parcel);
     take(from, parcel, *arrival);
-    if (from.lost || from.left) check_peer(from, now);
+    if (from.lost) check_peer(from, now);
     return;
   }
   parcel.turn = ++turns_;

@@ -356,8 +356,8 @@ RONDO_C_API int rondo_source(rondo_request* request);
  * it runs and after success. */
 RONDO_C_API rondo_status rondo_request_message(rondo_request* request, char* text, size_t capacity);
 /* Calls function(context, status) once when the operation ends, on the thread that ends it; at
- * once, on this thread, if it has ended. Several functions are called in the order in which they
- * were given. The function must not block and must not start operations. */
+ * once, on this thread, if it has ended. Functions that were given before the end are called in the
+ * order in which they were given. The function must not block and must not start operations. */
 RONDO_C_API rondo_status rondo_on_done(rondo_request* request,
                                        void (*function)(void* context, rondo_status status),
                                        void* context);

@@ -54,10 +54,10 @@ class [[nodiscard]] RONDO_API Work {
   // operations.
   int source() const noexcept;
   // Calls the function once when the operation ends, on the thread that ends it; at once, on this
-  // thread, if it has ended. The function must not block, start operations or throw. Several
-  // functions are called in the order in which they were given. They may still be running when
-  // wait() returns on another thread: what they refer to must outlive them. For the message, keep a
-  // handle from share().
+  // thread, if it has ended. The function must not block, start operations or throw. Functions that
+  // were given before the end are called in the order in which they were given. They may still be
+  // running when wait() returns on another thread, or when on_done() calls a later one at once:
+  // what they refer to must outlive them. For the message, keep a handle from share().
   void on_done(std::function<void(std::error_code)> function) const;
 
  private:

@@ -3,6 +3,7 @@
 
 #include <rondo/work.h>
 
+#include <array>
 #include <atomic>
 
 #include "catch.h"
@@ -157,6 +158,27 @@ TEST_CASE("a held frame of another algorithm is a mismatch when its operation st
   Work second(cluster[1].start(
       make_call(Collective::all_reduce, schedules::Algorithm::star, b.in, b.out, count)));
   CHECK(contains(failure_of(second), "the settings differ"));
+}
+
+// With the root on rank 1, rank 2 has no frame for rank 0 in the reduce: the first one that comes
+// is one of the all_reduce, about which the ranks agree.
+TEST_CASE("a frame of a later call shows that the earlier one differs") {
+  std::array<Buffers, 3> first, second;
+  Cluster cluster(3);
+  std::vector<Work> works;
+  for (const int rank : {0, 1, 2}) {
+    Buffers &a = first[static_cast<std::size_t>(rank)], &b = second[static_cast<std::size_t>(rank)];
+    works.emplace_back(cluster[rank].start(make_call(Collective::reduce, schedules::Algorithm::star,
+                                                     a.in, a.out, count, rank == 0 ? 0 : 1)));
+    works.emplace_back(cluster[rank].start(
+        make_call(Collective::all_reduce, schedules::Algorithm::ring, b.in, b.out, count)));
+  }
+  const std::string text = failure_of(works[0]);
+  INFO(text);
+  CHECK(works[0].error() == Errc::mismatch);
+  CHECK(contains(text,
+                 "rank 2 sent data of all_reduce #2 (1000 f32 sum) where rank 0 waits for data of "
+                 "reduce #1 (1000 f32 sum, root 0): rank 2 called #1 in another way"));
 }
 
 TEST_CASE("a rank that never calls trips the deadline of the whole operation") {

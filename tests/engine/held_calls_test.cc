@@ -23,6 +23,10 @@ Buffer whole(std::vector<float>& values) {
   return {values.data(), values.size(), DType::f32};
 }
 
+std::byte* whole_bytes(std::vector<float>& values) {
+  return reinterpret_cast<std::byte*>(values.data());
+}
+
 std::vector<float> filled(float value) {
   return std::vector<float>(held_count, value);
 }
@@ -221,6 +225,30 @@ TEST_CASE("the deadline of a call that is held says what it waits for") {
                   "all_reduce #1 (5000 f32 sum), which waits for rank 1") != std::string::npos);
   CHECK(first.error() == Errc::deadline_exceeded);
   CHECK(second.error() == Errc::deadline_exceeded);
+}
+
+// The third message waits for the second, and so for the second sum.
+TEST_CASE("the deadline of a message that is held names what it waits for, and nothing else") {
+  auto x = filled(1), y = filled(2), z = filled(3);
+  Cluster cluster(2);
+  std::vector<Work> works;
+  for (auto* const memory : {&x, &y})
+    works.emplace_back(cluster[0].start(make_call(
+        Collective::all_reduce, schedules::Algorithm::ring, *memory, *memory, held_count)));
+  const auto send = [&](std::vector<float>& memory, std::uint32_t tag,
+                        std::chrono::milliseconds limit) {
+    const point::PointTransfer transfer{true,       1,          {tag, 0},
+                                        DType::f32, held_count, whole_bytes(memory)};
+    works.emplace_back(cluster[0].start(point::PointCall{
+        {&transfer, 1}, {Collective::send, false, 1, tag, 1, held_count * 4}, limit, ""}));
+  };
+  send(x, 1, std::chrono::seconds{20});
+  send(y, 2, std::chrono::seconds{20});
+  send(z, 2, std::chrono::milliseconds{50});
+  const std::string text = error_of(works.back());
+  INFO(text);
+  CHECK(text.find("it has not begun, because it waits for the end of all_reduce #2 (5000 f32 sum), "
+                  "which waits for rank 1") != std::string::npos);
 }
 
 }  // namespace rondo::testing

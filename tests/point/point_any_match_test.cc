@@ -220,6 +220,27 @@ TEST_CASE(
   CHECK_FALSE(peers.awaits(2));
 }
 
+TEST_CASE("a receive or send that names its peer awaits a header from that rank alone") {
+  PlayedPeers peers(3);
+  Payload memory(8);
+  SECTION("a receive") {
+    const auto receive = peers.receive(memory, 7, 2);
+    CHECK(peers.awaits(2));
+    CHECK_FALSE(peers.awaits(1));
+    peers.arrive(2, PointKind::message, 1, memory.size());
+    peers.complete(2);
+    CHECK(PlayedPeers::done(*receive));
+  }
+  SECTION("a send") {
+    const auto send = peers.send(memory, 7, 2);
+    CHECK(peers.awaits(2));
+    CHECK_FALSE(peers.awaits(1));
+    peers.point.advance();
+    CHECK(PlayedPeers::done(*send));
+  }
+  CHECK_FALSE(peers.awaits(2));
+}
+
 TEST_CASE("a receive from any rank that nobody serves says what has come and who has left") {
   PlayedPeers peers(5);
   Payload memory(100);
@@ -238,6 +259,34 @@ TEST_CASE("a receive from any rank that nobody serves says what has come and who
         "tag 23 that are not received here; rank 4 has left");
   CHECK(peers.awaited(*receive) == std::vector<int>{1, 2, 3});
   peers.point.clear();
+}
+
+TEST_CASE("of many ranks with other messages eight are named, and all that have left") {
+  constexpr int last = 12;
+  PlayedPeers peers(last + 1);
+  Payload memory(100);
+  const auto receive = peers.receive_any(memory);
+  for (int rank = 3; rank <= last; ++rank) {
+    peers.arrive(rank, PointKind::announce, 1, 10, 0, 9);
+    peers.complete(rank);
+  }
+  for (const int rank : {last, 1, 2}) peers.point.peer_left(rank, some_time);
+  const std::string text = peers.point.late_text(*receive);
+  INFO(text);
+  for (int rank = 1; rank <= last; ++rank)
+    CHECK((text.find("; rank " + std::to_string(rank) + " has sent messages with tag 9 ") !=
+           std::string::npos) == (rank >= 3 && rank <= 10));
+  CHECK(text.ends_with("; ranks 1, 2, 12 have left"));
+  peers.point.clear();
+  CHECK_FALSE(peers.awaits(1));
+}
+
+TEST_CASE("ranks that leave end nothing where no receive is from any rank") {
+  PlayedPeers peers(2);
+  peers.lose(1, true, some_time);
+  peers.point.peer_left(1, some_time);
+  peers.point.check(some_time + 10 * engine::Losses::unseen_time);
+  CHECK_FALSE(peers.failure);
 }
 
 TEST_CASE("a rank that leaves in order does not end a receive from any rank before the last one") {
@@ -269,6 +318,32 @@ TEST_CASE("a rank that leaves in order does not end a receive from any rank befo
     CHECK(peers.failure->cause ==
           "ranks 1-3 have left: they destroyed their communicators, and no other rank can send to "
           "rank 0");
+    peers.point.clear();
+  }
+}
+
+TEST_CASE("a receive from any rank reads the link of a rank that has left to its end") {
+  PlayedPeers peers(2);
+  peers.may_fail = true;
+  Payload memory(8);
+  peers.arrive(1, PointKind::message, 1, memory.size(), 0, 9);  // the link has been seen
+  peers.complete(1);
+  const auto receive = peers.receive_any(memory);
+  peers.point.peer_left(1, some_time);
+  const base::TimePoint later = some_time + 10 * engine::Losses::unseen_time;
+  peers.point.check(later);
+  REQUIRE_FALSE(peers.failure);
+  SECTION("a message is still there") {
+    peers.arrive(1, PointKind::message, 2, memory.size());
+    peers.complete(1);
+    CHECK(receive->source() == 1);
+  }
+  SECTION("nothing is there") {
+    peers.lose(1, true, later);
+    CHECK_FALSE(peers.failure);
+    peers.point.check(later + engine::Losses::farewell_time);
+    REQUIRE(peers.failure);
+    CHECK(peers.failure->code == Errc::peer_left);
     peers.point.clear();
   }
 }

@@ -23,12 +23,18 @@ std::size_t draw_bytes(Draw& draw) {
       draw.one_of<std::uint64_t>({1, 2, 100, 5000, 5000, 100'000, (std::uint64_t{1} << 20) + 1}));
 }
 
-// A collective.
+// A tag that no other call uses: the others have small ones.
+std::uint32_t draw_tag(Draw& draw) {
+  return 16 + static_cast<std::uint32_t>(draw(1 << 30));
+}
+
+// A collective. Some ranks leave it.
 class Collected final : public Pending {
  public:
-  Collected(Communicator& communicator, const Case& what)
+  Collected(Communicator& communicator, const Case& what, Draw& own)
       : trial_(what, communicator.rank(), communicator.size()) {
     trial_.start(communicator);
+    if (own(4) == 0) trial_.work().leave();
   }
   void finish() override {
     trial_.work().wait();
@@ -112,6 +118,100 @@ class Exchanged final : public Pending {
   std::vector<Work> works_;
 };
 
+// Messages that one rank receives from any rank. The messages of each sender come in order.
+class Collecting final : public Pending {
+ public:
+  Collecting(Communicator& communicator, Draw& draw, Draw& own)
+      : rank_(communicator.rank()), counts_(static_cast<std::size_t>(communicator.size())) {
+    const auto size = static_cast<std::uint64_t>(communicator.size());
+    const int to = static_cast<int>(draw(size));
+    const std::uint64_t wanted = 1 + draw(8);
+    const std::uint32_t tag = draw_tag(draw);
+    const std::size_t bytes = draw_bytes(draw);
+    for (std::uint64_t i = 0; i < wanted; ++i) {
+      const int from = static_cast<int>(draw(size));
+      const std::uint64_t number = counts_[static_cast<std::size_t>(from)]++;
+      if (from == rank_) sent_.push_back(content(from, to, number, bytes));
+    }
+    if (to == rank_) received_.resize(wanted, Bytes(bytes));
+    OpOptions options;
+    const bool receives_first = own(2) == 0;
+    for (const bool receiving : {receives_first, !receives_first})
+      for (Bytes& one : receiving ? received_ : sent_) {
+        options.unattended = own(4) == 0;
+        (receiving ? receives_ : sends_)
+            .push_back(receiving ? communicator.receive_any(bytes_of(one), tag, options)
+                                 : communicator.send(bytes_of(one), to, tag, options));
+      }
+  }
+  void finish() override {
+    std::vector<std::uint64_t> come(counts_.size());
+    for (std::size_t i = 0; i < receives_.size(); ++i) {
+      receives_[i].wait();
+      const int source = receives_[i].source();
+      expect(received_[i] == content(source, rank_, come.at(static_cast<std::size_t>(source))++,
+                                     received_[i].size()),
+             "a message from any rank is damaged");
+    }
+    for (const Work& work : sends_) work.wait();
+    expect(received_.empty() || come == counts_, "messages came from the wrong ranks");
+  }
+
+ private:
+  int rank_;
+  std::vector<std::uint64_t> counts_;  // of messages, by sender
+  std::vector<Bytes> sent_, received_;
+  std::vector<Work> sends_, receives_;
+};
+
+// Sums in one buffer, each with input scales: each begins when the one before has ended. Then a
+// rank sends the result to another. All numbers are exact in f32.
+class Chained final : public Pending {
+ public:
+  Chained(Communicator& communicator, Draw& draw, Draw& own)
+      : values_(1 + draw_bytes(draw) / sizeof(float), static_cast<float>(communicator.rank() + 1)) {
+    const int rank = communicator.rank(), size = communicator.size();
+    for (const std::uint64_t sums = 1 + draw(3); works_.size() < sums;) {
+      OpOptions options;
+      options.priority = draw(2) == 0 ? Priority::urgent : Priority::bulk;
+      options.unattended = own(4) == 0;
+      float sum = 0;
+      for (int from = 0; from < size; ++from) {
+        const double scale = draw.one_of({1.0, 1.0, 0.5, 0.25, 2.0});
+        sum +=
+            static_cast<float>(scale) * (works_.empty() ? static_cast<float>(from + 1) : result_);
+        if (from == rank && scale != 1) options.input_scale = scale;
+      }
+      result_ = sum;
+      works_.push_back(
+          communicator.all_reduce(whole(values_), whole(values_), ReduceOp::sum, options));
+    }
+    const auto sender = static_cast<int>(draw(static_cast<std::uint64_t>(size)));
+    const auto receiver = static_cast<int>(draw(static_cast<std::uint64_t>(size)));
+    const std::uint32_t tag = draw_tag(draw);
+    if (rank == receiver) {
+      copy_.resize(values_.size());
+      works_.push_back(communicator.receive_any(whole(copy_), tag));
+    }
+    if (rank == sender) works_.push_back(communicator.send(whole(values_), receiver, tag));
+  }
+  void finish() override {
+    for (const Work& work : works_) work.wait();
+    for (const std::vector<float>* values : {&values_, &copy_})
+      expect(std::ranges::all_of(*values, [&](float value) { return value == result_; }),
+             "a sum of scaled inputs is wrong");
+  }
+
+ private:
+  static Buffer whole(std::vector<float>& values) {
+    return {values.data(), values.size(), DType::f32};
+  }
+
+  std::vector<float> values_, copy_;
+  float result_ = 0;
+  std::vector<Work> works_;
+};
+
 // An all_to_all_v.
 class Scattered final : public Pending {
  public:
@@ -186,7 +286,7 @@ class Allocated final : public Pending {
 }  // namespace
 
 std::unique_ptr<Pending> start_some(Communicator& communicator, Draw& draw, Draw& own) {
-  switch (draw(8)) {
+  switch (draw(12)) {
     case 0:
     case 1:
       return std::make_unique<Exchanged>(communicator, draw, own);
@@ -194,8 +294,13 @@ std::unique_ptr<Pending> start_some(Communicator& communicator, Draw& draw, Draw
       return std::make_unique<Scattered>(communicator, draw);
     case 3:
       return std::make_unique<Allocated>(communicator, draw, own);
+    case 4:
+    case 5:
+      return std::make_unique<Collecting>(communicator, draw, own);
+    case 6:
+      return std::make_unique<Chained>(communicator, draw, own);
     default:
-      return std::make_unique<Collected>(communicator, draw_case(draw, communicator.size()));
+      return std::make_unique<Collected>(communicator, draw_case(draw, communicator.size()), own);
   }
 }
 

@@ -21,9 +21,10 @@ class Pending {
   virtual void finish() = 0;
 };
 
-// Starts a random call: a collective, messages one by one or in a batch, an all_to_all_v, or a sum
-// in allocated memory. A buffer has about a MiB at most. `draw` must be the same on all ranks. Each
-// rank has its own `own`, for choices that may differ.
+// Starts a random call: a collective, messages one by one or in a batch, messages that a rank
+// receives from any rank, an all_to_all_v, a sum in allocated memory, or sums with input scales
+// that wait for each other's memory. A buffer has about a MiB at most. `draw` must be the same on
+// all ranks. Each rank has its own `own`, for choices that may differ.
 std::unique_ptr<Pending> start_some(Communicator& communicator, Draw& draw, Draw& own);
 
 }  // namespace rondo::testing

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "collectives/engine/waiting.h"
+#include "collectives/schedules/hosts.h"
+
+namespace rondo::engine {
+
+struct EngineOptions {
+  int rank = 0;
+  int size = 1;
+  int ranks_per_core = 1;  // of this host, rounded up
+  WaitMode wait = WaitMode::automatic;
+  bool checksum = false;           // of every payload
+  bool reproducible = false;       // direct algorithms round as a chain of ranks does
+  std::string transport = "self";  // for messages: "tcp"
+  schedules::Hosts hosts = {};     // which ranks share one; the same on all ranks
+  nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never
+};
+
+}  // namespace rondo::engine

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The owners that run an engine's operations: for each priority a lane of links and, where ranks
+// share memory, owners that use it; and messages. Decides the order in which they get their turns:
+// urgent calls before messages, messages before bulk calls. After a suspicion none gets another
+// turn, so nothing leaves this rank.
+//
+// Threads: thread-bound to whoever holds the engine's lock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "collectives/engine/direct_owner.h"
+#include "collectives/engine/lane_calls.h"
+#include "collectives/engine/operation_source.h"
+#include "collectives/engine/options.h"
+#include "collectives/engine/owner.h"
+#include "collectives/engine/scheduled_lane.h"
+#include "collectives/engine/two_level_owner.h"
+#include "collectives/engine/verdict.h"
+#include "collectives/point/point.h"
+#include "transports/transport.h"
+
+namespace rondo::engine {
+
+// The owners of the collectives of one priority.
+struct CollectiveOwners {
+  ScheduledLane links;
+  std::optional<DirectOwner> direct;  // only where all ranks have windows for each other
+  // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
+  std::optional<TwoLevelOwner> two_level;
+
+  // Null if the links carry such a call alone.
+  TwoLevelOwner* inside(const schedules::Signature& signature) noexcept {
+    return two_level && two_level->runs(signature) ? &*two_level : nullptr;
+  }
+};
+
+class Owners {
+ public:
+  // All but options outlive the object. engine: only to make operations.
+  Owners(const EngineOptions& options, Engine& engine,
+         std::span<transports::Transport* const> transports,
+         std::span<LaneCalls, transports::link_lane_count> calls, const Verdict& verdict,
+         OwnerHost& host);
+  Owners(const Owners&) = delete;
+  Owners& operator=(const Owners&) = delete;
+
+  CollectiveOwners& of(Priority priority) noexcept {
+    return collectives_[static_cast<std::size_t>(priority)];
+  }
+  point::Point& messages() noexcept { return messages_; }
+  // Who gets what happens on links of the lane.
+  LinkOwner& of(transports::Lane lane) const noexcept {
+    return *link_owners_[static_cast<std::size_t>(lane)];
+  }
+  bool has_direct() const noexcept { return collectives_.front().direct.has_value(); }
+
+  // Each does what can be done now, without links or on links. True when anything was.
+  bool advance_memory();
+  bool advance_links();
+  // The ranks whose stores to memory may let an operation go on: see DirectLane::awaited().
+  std::uint64_t awaited() const noexcept;
+  // See LinkOwner.
+  base::TimePoint next_check() const noexcept;
+  void check(base::TimePoint now);
+  // Forgets all operations.
+  void clear() noexcept;
+  Traffic traffic() const noexcept;
+
+ private:
+  void share_memory(const EngineOptions& options, transports::Windows& windows,
+                    std::span<LaneCalls, transports::link_lane_count> calls, OwnerHost& host);
+  template <class Owner>
+  bool advance(Owner& owner);
+
+  const Verdict& verdict_;
+  OperationSource<DirectOperation> parts_;                // for TwoLevelOwner
+  std::array<CollectiveOwners, lane_count> collectives_;  // by priority
+  point::Point messages_;
+  const std::array<LinkOwner*, transports::link_lane_count> link_owners_;  // by lane
+  std::vector<OperationOwner*> all_;
+};
+
+}  // namespace rondo::engine

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/engine/starter.h"
+
+#include <exception>
+#include <utility>
+
+namespace rondo::engine {
+
+Starter::Starter(const EngineOptions& options, Engine& engine, const Parts& parts)
+    : options_(options),
+      calls_(parts.calls),
+      owners_(parts.owners),
+      verdict_(parts.verdict),
+      departures_(parts.departures),
+      host_(parts.host),
+      held_(calls_),
+      scheduled_(engine),
+      direct_(engine),
+      messages_(engine) {}
+
+// Making operations.
+
+const schedules::Program& Starter::program(const schedules::Call& call) {
+  const schedules::Signature& s = call.signature;
+  const int root = schedules::schedule_root(s);
+  for (const auto& p : programs_)
+    if (p->is(s.operation, s.algorithm, root, call.depth)) return *p;
+  const bool memory = owners_.of(call.priority).inside(s) != nullptr;
+  programs_.push_back(std::make_unique<schedules::Program>(
+      s.operation, s.algorithm, root, options_.rank, options_.size, call.depth, options_.hosts,
+      memory ? schedules::Inside::memory : schedules::Inside::links));
+  return *programs_.back();
+}
+
+void Starter::begin_run(ScheduledOperation& operation, const schedules::Call& call) {
+  operation.run.begin(program(call), call, options_.rank, options_.size, room_);
+}
+
+CollectiveOperation& Starter::make_direct(const schedules::Call& call) {
+  CollectiveOwners& owners = owners_.of(call.priority);
+  Taken<DirectOperation> taken = direct_.take();
+  taken->keep_counts(call);
+  DirectOperation& operation = *taken.release();
+  operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
+  enlist(operation, *owners.direct);
+  return operation;
+}
+
+// A run that is held begins later, because that copies input.
+CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, bool held) {
+  CollectiveOwners& owners = owners_.of(call.priority);
+  TwoLevelOwner* const inside = owners.inside(call.signature);
+  Taken<ScheduledOperation> taken = scheduled_.take();
+  if (held)
+    taken->keep_call(call);
+  else if (verdict_.failure() == nullptr)
+    begin_run(*taken, call);
+  ScheduledOperation& operation = *taken.release();
+  operation.start(call, calls_[static_cast<std::size_t>(call.priority)].take_number());
+  operation.ends_in_memory = inside != nullptr && TwoLevelOwner::ends(call.signature);
+  if (inside != nullptr)
+    enlist(operation, *inside);
+  else
+    enlist(operation, owners.links);
+  return operation;
+}
+
+void Starter::enlist(Operation& operation, OperationOwner& owner) noexcept {
+  operation.owner = &owner;
+  operation.add_second_reference();
+  operation.order = ++started_;
+  calls(operation).append(operation);
+}
+
+// Starting.
+
+Operation& Starter::start(const schedules::Call& call) {
+  const bool held = held_.must_hold(call);
+  CollectiveOperation& operation = call.signature.algorithm == schedules::Algorithm::direct
+                                       ? make_direct(call)
+                                       : make_scheduled(call, held);
+  if (verdict_.failure() != nullptr) return operation;
+  if (held)
+    held_.hold(operation);
+  else
+    begin(operation);
+  return operation;
+}
+
+Operation& Starter::start(const point::PointCall& call) {
+  const bool held = held_.must_hold(call);
+  Taken<point::MessageOperation> taken = messages_.take();
+  if (held)
+    taken->keep(call.transfers);
+  else
+    owners_.messages().reserve(call.transfers);
+  point::MessageOperation& operation = *taken.release();
+  const auto lane = static_cast<std::size_t>(transports::Lane::messages);
+  operation.start(call, calls_[lane].take_number());
+  enlist(operation, owners_.messages());
+  if (verdict_.failure() != nullptr) return operation;
+  if (held)
+    held_.hold(operation);
+  else
+    begin(operation, call.transfers);
+  return operation;
+}
+
+// Handing over to the owner that runs the call. It may end at once.
+
+void Starter::begin(CollectiveOperation& operation) {
+  calls(operation).begin(operation);
+  ScheduledLane& links = owners_.of(operation.priority()).links;
+  if (operation.signature.algorithm == schedules::Algorithm::direct)
+    begin_direct(static_cast<DirectOperation&>(operation));
+  else
+    begin_scheduled(static_cast<ScheduledOperation&>(operation));
+  links.check_held();
+}
+
+// Under suspicion nothing leaves this rank: a post could give the others another cause.
+void Starter::begin_direct(DirectOperation& operation) {
+  if (!verdict_.stopped()) owners_.of(operation.priority()).direct->begin(operation);
+  check_left(operation);
+}
+
+void Starter::begin_scheduled(ScheduledOperation& operation) {
+  if (operation.run.complete()) {
+    calls(operation).ended(operation);
+    return host_.finished(operation);
+  }
+  check_left(operation);
+  if (operation.state() != Operation::State::running) return;
+  CollectiveOwners& owners = owners_.of(operation.priority());
+  if (TwoLevelOwner* const inside = owners.inside(operation.signature)) inside->begin(operation);
+  owners.links.begin(operation);
+}
+
+void Starter::check_left(const CollectiveOperation& operation) {
+  if (auto failure = departures_.without(operation)) host_.suspect(std::move(*failure));
+}
+
+void Starter::begin(point::MessageOperation& operation,
+                    std::span<const point::PointTransfer> transfers) {
+  try {
+    owners_.messages().begin(operation, transfers);
+    if (!verdict_.stopped()) owners_.messages().advance();
+  } catch (const std::exception& error) {
+    host_.suspect(cannot_go_on(options_.rank, error));
+  }
+}
+
+void Starter::begin_held(CollectiveOperation& operation) {
+  if (operation.signature.algorithm != schedules::Algorithm::direct) {
+    auto& scheduled = static_cast<ScheduledOperation&>(operation);
+    begin_run(scheduled, scheduled.kept_call());
+  }
+  begin(operation);
+}
+
+void Starter::begin_held(point::MessageOperation& operation) {
+  owners_.messages().reserve(operation.kept());
+  begin(operation, operation.kept());
+}
+
+bool Starter::begin_all_freed() {
+  bool any = false;
+  while (Operation* const operation = verdict_.stopped() ? nullptr : held_.take()) {
+    any = true;
+    if (operation->lane == transports::Lane::messages)
+      begin_held(static_cast<point::MessageOperation&>(*operation));
+    else
+      begin_held(static_cast<CollectiveOperation&>(*operation));
+  }
+  return any;
+}
+
+}  // namespace rondo::engine

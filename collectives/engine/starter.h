@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Starts calls: makes the operation, gives it its number, and hands it to the owner that runs it.
+//   - What can throw comes before the number. A call with a number is in LaneCalls until it ends.
+//   - A call in LaneCalls belongs to HeldCalls while an earlier one uses its memory, and then to
+//   the
+//     owner that runs it. It changes hands once, and collectives do so in the order of their
+//     numbers.
+//
+// Threads: thread-bound to whoever holds the engine's lock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "collectives/engine/departures.h"
+#include "collectives/engine/held_calls.h"
+#include "collectives/engine/lane_calls.h"
+#include "collectives/engine/operation_source.h"
+#include "collectives/engine/options.h"
+#include "collectives/engine/owner.h"
+#include "collectives/engine/owners.h"
+#include "collectives/engine/verdict.h"
+
+namespace rondo::engine {
+
+class Starter {
+ public:
+  struct Parts {
+    std::span<LaneCalls, transports::link_lane_count> calls;
+    Owners& owners;
+    const Verdict& verdict;
+    const Departures& departures;
+    OwnerHost& host;
+  };
+
+  // All outlive the object. engine: only to make operations.
+  Starter(const EngineOptions& options, Engine& engine, const Parts& parts);
+  Starter(const Starter&) = delete;
+  Starter& operator=(const Starter&) = delete;
+
+  // The operation has two references: the engine's, until it has ended, and the caller's. It may
+  // have ended already. After a failure of the communicator it is in LaneCalls and has no owner
+  // that would run it: the caller ends it. Throws when there is no memory, and then the call has no
+  // number.
+  Operation& start(const schedules::Call& call);
+  // The same for messages between two ranks.
+  Operation& start(const point::PointCall& call);
+  // How many calls have been started.
+  std::uint64_t started() const noexcept { return started_; }
+
+  // A call has ended, so its memory is free.
+  void memory_freed() noexcept { held_.memory_freed(); }
+  // Begins the held calls whose memory is free now. True when there was one. Throws when there is
+  // no memory: then the communicator must fail.
+  bool begin_freed() { return held_.any_freed() && begin_all_freed(); }
+  // Forgets the held calls. The communicator has failed.
+  void clear() noexcept { held_.clear(); }
+
+ private:
+  LaneCalls& calls(const Operation& operation) noexcept {
+    return calls_[static_cast<std::size_t>(operation.lane)];
+  }
+  const schedules::Program& program(const schedules::Call& call);
+  CollectiveOperation& make_direct(const schedules::Call& call);
+  CollectiveOperation& make_scheduled(const schedules::Call& call, bool held);
+  void begin_run(ScheduledOperation& operation, const schedules::Call& call);
+  void enlist(Operation& operation, OperationOwner& owner) noexcept;
+  void begin(CollectiveOperation& operation);
+  void begin_direct(DirectOperation& operation);
+  void begin_scheduled(ScheduledOperation& operation);
+  void begin(point::MessageOperation& operation, std::span<const point::PointTransfer> transfers);
+  void begin_held(CollectiveOperation& operation);
+  void begin_held(point::MessageOperation& operation);
+  bool begin_all_freed();
+  void check_left(const CollectiveOperation& operation);
+
+  const EngineOptions& options_;
+  const std::span<LaneCalls, transports::link_lane_count> calls_;
+  Owners& owners_;
+  const Verdict& verdict_;
+  const Departures& departures_;
+  OwnerHost& host_;
+
+  HeldCalls held_;
+  std::uint64_t started_ = 0;
+  OperationSource<ScheduledOperation> scheduled_;
+  OperationSource<DirectOperation> direct_;
+  OperationSource<point::MessageOperation> messages_;
+  std::vector<std::unique_ptr<schedules::Program>> programs_;
+  Run::Room room_;
+};
+
+}  // namespace rondo::engine
