@@ -15,18 +15,18 @@ namespace {
 
 using transports::Lane;
 
-constexpr std::chrono::seconds patience{20};
+constexpr std::chrono::seconds leaving_patience{20};
 // The first are more than a link of several paths reads ahead.
 constexpr std::size_t unread_bytes = 200'000, frame_bytes = 30'000;
 
-base::TimePoint in(milliseconds time) {
+base::TimePoint from_now(milliseconds time) {
   return base::Clock::now() + time;
 }
 
 // Two ranks whose link is open. Rank 1 has sent a frame that rank 0 does not take.
-class Pair {
+class LeavingPair {
  public:
-  explicit Pair(unsigned paths)
+  explicit LeavingPair(unsigned paths)
       : group_(
             [=](int size) {
               return tcp_transports(size, [=](tcp::Options& o) { o.connections = paths; });
@@ -49,7 +49,7 @@ class Pair {
   void receive(std::uint64_t frames) {
     for (std::uint64_t number = 0; number <= frames; ++number)
       group_[1].expect(0, Lane::messages, {number, frame_bytes});
-    const base::TimePoint until = in(patience);
+    const base::TimePoint until = from_now(leaving_patience);
     while (group_[1].broken_links.empty() && base::Clock::now() < until) group_[1].turn();
     CHECK(group_[1].frames == static_cast<int>(frames));
     CHECK(group_[1].broken_links.size() == 1);
@@ -66,11 +66,11 @@ class Pair {
 }  // namespace
 
 TEST_CASE("a rank that leaves over tcp lingers until its last frames can be read") {
-  Pair pair(GENERATE(1u, 3u));
+  LeavingPair pair(GENERATE(1u, 3u));
   const std::uint64_t frames = pair.fill(0);
   REQUIRE(frames > 4);
   auto leaving = std::async(std::launch::async, [&] {
-    auto late = pair.leave(0, in(patience));
+    auto late = pair.leave(0, from_now(leaving_patience));
     pair[0].destroy();
     return late;
   });
@@ -79,9 +79,9 @@ TEST_CASE("a rank that leaves over tcp lingers until its last frames can be read
 }
 
 TEST_CASE("a rank that leaves over tcp waits for a peer that reads nothing until its time is up") {
-  Pair pair(GENERATE(1u, 3u));
+  LeavingPair pair(GENERATE(1u, 3u));
   const std::uint64_t frames = pair.fill(0);
-  const base::TimePoint until = in(milliseconds{100});
+  const base::TimePoint until = from_now(milliseconds{100});
   CHECK(pair.leave(0, until) == std::vector<int>{1});
   CHECK(base::Clock::now() >= until);
   pair[0].destroy();
@@ -89,10 +89,10 @@ TEST_CASE("a rank that leaves over tcp waits for a peer that reads nothing until
 }
 
 TEST_CASE("ranks that leave over tcp at once do not wait for each other") {
-  Pair pair(GENERATE(1u, 3u));
+  LeavingPair pair(GENERATE(1u, 3u));
   pair.fill(0);
   pair.fill(1);
-  const base::TimePoint until = in(patience);
+  const base::TimePoint until = from_now(leaving_patience);
   auto other = std::async(std::launch::async, [&] { return pair.leave(1, until); });
   CHECK(pair.leave(0, until).empty());
   CHECK(other.get().empty());
@@ -100,10 +100,10 @@ TEST_CASE("ranks that leave over tcp at once do not wait for each other") {
 }
 
 TEST_CASE("a rank that leaves over tcp does not wait for a peer that is gone") {
-  Pair pair(GENERATE(1u, 3u));
+  LeavingPair pair(GENERATE(1u, 3u));
   pair.fill(0);
   pair[1].destroy();
-  const base::TimePoint until = in(patience);
+  const base::TimePoint until = from_now(leaving_patience);
   CHECK(pair.leave(0, until).empty());
   CHECK(base::Clock::now() < until);
 }
@@ -112,18 +112,19 @@ TEST_CASE("a rank that leaves over tcp does not wait for a peer that is gone") {
 // and no link of several paths half a second later.
 TEST_CASE("what came over tcp is read although frames to the rank that sent it fail") {
   const unsigned paths = GENERATE(1u, 3u);
-  Pair pair(paths);
+  LeavingPair pair(paths);
   transports::Link& link = pair[0].transport().link(1, Lane::messages);
   for (std::uint64_t number = 0; number < 3; ++number)
     REQUIRE(link.send(header_of(number), payload_of(number, frame_bytes), 0) ==
             transports::Send::done);
-  REQUIRE(pair.leave(0, in(patience)).empty());
+  REQUIRE(pair.leave(0, from_now(leaving_patience)).empty());
   pair[0].destroy();
   for (std::uint64_t number = 2; number < 5; ++number) {
     pair[1].send(0, Lane::messages, number, 0);
     for (int turn = 0; turn < 100; ++turn) pair[1].turn();
   }
-  for (const base::TimePoint end = in(milliseconds{paths > 1 ? 700 : 0}); base::Clock::now() < end;)
+  for (const base::TimePoint end = from_now(milliseconds{paths > 1 ? 700 : 0});
+       base::Clock::now() < end;)
     pair[1].turn();
   CHECK(pair[1].broken_links.empty());
   pair.receive(3);
