@@ -23,7 +23,9 @@ namespace rondo::lib {
 
 namespace {
 
-constexpr milliseconds farewell_time{1000}, usual_patience{10'000};
+// The destructor returns within two seconds: see communicator.h. The control plane may take a
+// moment at its end.
+constexpr milliseconds farewell_time{1000}, linger_time{1700}, usual_patience{10'000};
 constexpr std::size_t most_plans = 1024;
 constexpr int most_depth = 1024;
 constexpr std::size_t longest_abort_text = 1000;
@@ -138,15 +140,33 @@ void CommunicatorState::connect_all() {
 }
 
 CommunicatorState::~CommunicatorState() {
+  const base::TimePoint began = base::Clock::now();
   if (joined_.control) {
     const engine::RankStatus status = engine_->status();
     const std::uint64_t finished[lane_count] = {status.lanes[0].finished, status.lanes[1].finished};
-    joined_.control->leave(finished, base::Clock::now() + farewell_time);
+    joined_.control->leave(finished, began + farewell_time);
   }
-  engine_->stop();
+  if (engine_->stop()) linger(began + linger_time);
   joined_.control.reset();
   engine_.reset();
   attachments_.clear();
+}
+
+// The last messages to a rank that has not called receive yet may still be in this process'
+// sockets. The control plane goes on meanwhile: the others learn from rank 0 who has left.
+void CommunicatorState::linger(base::TimePoint until) noexcept {
+  try {
+    for (const auto& transport : transports_) {
+      const std::vector<int> late = transport->linger(until);
+      if (late.empty()) continue;
+      base::log_line(
+          base::LogLevel::warning,
+          fmt::format("rank {} leaves, but not all that it has sent to {} has been read there. The "
+                      "system goes on sending it for some minutes while this host is up",
+                      place_.rank, base::list_of_ranks(late)));
+    }
+  } catch (...) {  // no memory: what is not delivered may be lost
+  }
 }
 
 std::string CommunicatorState::constants_source() const {

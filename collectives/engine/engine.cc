@@ -301,16 +301,19 @@ void Engine::abort(const Failure& failure) {
   deliver();
 }
 
-void Engine::stop() {
+bool Engine::stop() {
+  bool in_order = false;
   {
     const base::Locked lock(driver_.mutex());
     driver_.stop();
+    in_order = !verdict_.stopped();
     if (verdict_.settle({Errc::aborted,
                          "rank " + std::to_string(options_.rank) + " destroyed its communicator"}))
       end_all();
     deliver();
   }
   driver_.join();
+  return in_order;
 }
 
 // Ranks that leave.

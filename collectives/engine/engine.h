@@ -78,8 +78,8 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // observer answers with another cause, that one holds. Thread-safe.
   void abort(const Failure& failure);
   // Ends what is pending and stops the background thread. No start or wait may be under way or
-  // follow.
-  void stop();
+  // follow. Returns whether the communicator had no failure until now.
+  bool stop();
   // `rank` has destroyed its communicator in order. finished: its last operation in each lane;
   // later collectives fail. Thread-safe.
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);

@@ -47,9 +47,14 @@ std::optional<Failure> Losses::needed(int peer, const Need& need, base::TimePoin
                           fmt::format("rank {} has left: it destroyed its communicator", peer),
                           peer};
     if (need.sends) return failure;
-    return wait_until(std::max(its_loss.lost_at, *its_loss.left_at) +
-                          (its_loss.lost ? farewell_time : unseen_time),
-                      now, failure);
+    if (its_loss.lost)
+      return wait_until(std::max(its_loss.lost_at, *its_loss.left_at) + farewell_time, now,
+                        failure);
+    // If this rank has not driven since, its connection may have come unseen, with messages.
+    if (!its_loss.needed_at) its_loss.needed_at = now;
+    return wait_until(
+        std::max(*its_loss.left_at + unseen_time, *its_loss.needed_at + farewell_time), now,
+        failure);
   }
   if (!its_loss.lost) return std::nullopt;
   Failure failure{its_loss.code, its_loss.text, its_loss.code == Errc::peer_lost ? peer : -1};

@@ -67,7 +67,7 @@ class Losses {
     Errc code = Errc::peer_lost;
     std::string text;
     base::TimePoint lost_at{};
-    std::optional<base::TimePoint> needed_at;  // when an operation first needed the lost link
+    std::optional<base::TimePoint> needed_at;  // when an operation first missed the peer
     std::optional<base::TimePoint> left_at;
   };
 

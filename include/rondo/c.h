@@ -161,7 +161,8 @@ RONDO_C_API rondo_status rondo_options_init(rondo_options* options);
 /* Joins the other ranks. options NULL: everything comes from the environment. */
 RONDO_C_API rondo_status rondo_connect(const rondo_options* options,
                                        rondo_communicator** communicator);
-/* Ends pending operations with RONDO_ABORTED. Returns within two seconds. NULL is allowed. */
+/* Ends pending operations with RONDO_ABORTED. Returns within two seconds: see ~Communicator. NULL
+ * is allowed. */
 RONDO_C_API void rondo_destroy(rondo_communicator* communicator);
 RONDO_C_API int rondo_rank(const rondo_communicator* communicator);
 RONDO_C_API int rondo_size(const rondo_communicator* communicator);

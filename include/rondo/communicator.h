@@ -130,8 +130,10 @@ class RONDO_API Communicator {
   explicit Communicator(std::unique_ptr<lib::CommunicatorState> state);
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  ~Communicator();  // ends pending operations with Errc::aborted; returns within two seconds
-                    // whatever the peers do
+  // Ends pending operations with Errc::aborted. Returns within two seconds whatever the peers do.
+  // Over tcp it waits within this time until the hosts of the peers have what sends that are done
+  // have sent; after a failure it does not wait.
+  ~Communicator();
 
   int rank() const noexcept;
   int size() const noexcept;

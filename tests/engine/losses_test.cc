@@ -61,6 +61,20 @@ TEST_CASE("an orderly close counts as lost some time after an operation first ne
   CHECK(failure->cause == cause);
 }
 
+// The connection may wait for this rank, which has done something else for long.
+TEST_CASE("a rank that left long ago counts as left when its link has had time to appear",
+          "[losses]") {
+  Losses losses(0, 3);
+  losses.left(2, start);
+  const base::TimePoint need = start + std::chrono::hours{1};
+  CHECK_FALSE(losses.needed(2, {.linked = false}, need));
+  CHECK(losses.next_check() == need + Losses::farewell_time);
+  CHECK_FALSE(losses.needed(2, {.linked = true}, need + Losses::farewell_time));
+  const auto failure = losses.needed(2, {.linked = false}, need + Losses::farewell_time);
+  REQUIRE(failure);
+  CHECK(failure->code == Errc::peer_left);
+}
+
 TEST_CASE("what a rank has sent before it left is still read", "[losses]") {
   Losses losses(0, 3);
   losses.left(2, start);

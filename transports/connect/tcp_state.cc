@@ -9,6 +9,11 @@
 #include <sys/socket.h>
 
 namespace rondo::connect {
+namespace {
+
+constexpr std::uint8_t state_closed = 7;  // TCP_CLOSE of <netinet/tcp.h>
+
+}  // namespace
 
 std::optional<TcpState> read_tcp_state(int socket) noexcept {
   using std::chrono::microseconds;
@@ -21,7 +26,8 @@ std::optional<TcpState> read_tcp_state(int socket) noexcept {
                   info.tcpi_bytes_acked,
                   info.tcpi_notsent_bytes,
                   info.tcpi_unacked,
-                  info.tcpi_probes};
+                  info.tcpi_probes,
+                  info.tcpi_state == state_closed};
 }
 
 }  // namespace rondo::connect

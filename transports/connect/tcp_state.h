@@ -16,6 +16,7 @@ struct TcpState {
   std::uint32_t unsent_bytes = 0;
   std::uint32_t segments_in_flight = 0;
   unsigned unanswered_probes = 0;
+  bool closed = false;  // by a reset, by a timeout, or by both ends
 };
 
 // No value: the kernel does not say.

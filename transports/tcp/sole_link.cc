@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "transports/connect/socket.h"
+#include "transports/tcp/last_bytes.h"
 
 namespace rondo::tcp {
 
@@ -67,6 +68,15 @@ void SoleLink::halt() noexcept {
   receiver_.halt();
 }
 
+bool SoleLink::leave(bool at_once) noexcept {
+  if (!socket_) return true;
+  if (!drop_and_look(socket_.get()) && !at_once) return false;
+  connections_.forget(socket_.get());
+  end_sending(socket_.get());
+  socket_.reset();
+  return true;
+}
+
 void SoleLink::flag(std::uint32_t events) noexcept {
   if ((events & EPOLLIN) != 0) receiver_.flag_readable();
   if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) receiver_.flag_hang_up();
@@ -75,7 +85,8 @@ void SoleLink::flag(std::uint32_t events) noexcept {
 
 bool SoleLink::has_work() const noexcept {
   if (!open()) return false;
-  return sender_.has_work() || sender_.error() != 0 || receiver_.has_work() || receiver_.end();
+  const bool failed = sender_.error() != 0 && sender_.error() != EPIPE;
+  return sender_.has_work() || failed || receiver_.has_work() || receiver_.end();
 }
 
 bool SoleLink::progress(transports::Sink& sink, bool direct) {
@@ -85,11 +96,12 @@ bool SoleLink::progress(transports::Sink& sink, bool direct) {
   if (!open()) return true;
   const auto& end = receiver_.end();
   const int error = sender_.error();
+  const bool closed_before = error == EPIPE;  // in order
   // What the peer sent before it closed must still be read, so a failure to send waits for that.
-  if (!end && (error == 0 || moved)) return moved;
+  if (!end && (error == 0 || closed_before || moved)) return moved;
   // The system reports an error once. If sending has met it, the receiving half sees only a clean
-  // end. EPIPE is the exception: the peer had closed in order before.
-  if (end && (error == 0 || error == EPIPE || !end->clean))
+  // end.
+  if (end && (error == 0 || closed_before || !end->clean))
     break_off(sink, end->clean ? Errc::peer_left : end->code, std::string(end->what), end->clean);
   else
     break_off(sink, Errc::peer_lost, base::describe_errno(error), false);

@@ -33,6 +33,7 @@ class SoleLink final : public TcpLink, private Watched {
   bool progress(transports::Sink& sink, bool direct) override;
   void pace(base::TimePoint now, bool restrained) noexcept override { pace_.pace(now, restrained); }
   void halt() noexcept override;
+  bool leave(bool at_once) noexcept override;
   void reminded(transports::Sink&) override {}
   void interface_lost(transports::Sink& sink, std::string_view interface,
                       std::string_view what) override;

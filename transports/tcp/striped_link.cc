@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "transports/connect/socket.h"
+#include "transports/tcp/last_bytes.h"
 
 namespace rondo::tcp {
 namespace {
@@ -87,14 +88,14 @@ std::string StripedLink::on_path(std::size_t path, std::string_view what) const 
 
 std::optional<std::size_t> StripedLink::doubtful() const noexcept {
   if (state_ == State::open) {
+    const auto alive = [&](const Path& path) { return !receiver_.hung_up(path.index); };
+    // If all have hung up, the receiver finds the end of each after it has read the rest.
+    if (std::ranges::none_of(paths_, alive)) return std::nullopt;
     const auto& failure = sender_.failure();
     if (failure && failure->error == EPIPE) return failure->path;
     // Bytes that came over this path may wait for others that never come. Its end is then never
     // read.
     const auto reset = std::ranges::find_if(paths_, [](const Path& path) { return path.reset; });
-    const auto alive = [&](const Path& path) { return !receiver_.hung_up(path.index); };
-    // If all have hung up, the receiver finds the end of each after it has read the rest.
-    if (std::ranges::none_of(paths_, alive)) return std::nullopt;
     if (reset != paths_.end()) return reset->index;
     return receiver_.closed_alone();
   }
@@ -106,6 +107,21 @@ std::optional<std::size_t> StripedLink::doubtful() const noexcept {
 void StripedLink::halt() noexcept {
   state_ = State::broken;
   receiver_.halt();
+}
+
+// All paths end together: the peer takes one that ends while others last for broken.
+bool StripedLink::leave(bool at_once) noexcept {
+  bool delivered = true;
+  for (const Path& path : paths_)
+    if (path.socket && !drop_and_look(path.socket.get())) delivered = false;
+  if (!delivered && !at_once) return false;
+  for (const Path& path : paths_) {
+    if (!path.socket) continue;
+    connections_.forget(path.socket.get());
+    end_sending(path.socket.get());
+  }
+  for (Path& path : paths_) path.socket.reset();
+  return true;
 }
 
 void StripedLink::watch_doubtful() {

@@ -37,6 +37,7 @@ class StripedLink final : public TcpLink {
   bool progress(transports::Sink& sink, bool direct) override;
   void pace(base::TimePoint now, bool restrained) noexcept override;
   void halt() noexcept override;
+  bool leave(bool at_once) noexcept override;
   void reminded(transports::Sink& sink) override;
   void interface_lost(transports::Sink& sink, std::string_view interface,
                       std::string_view what) override;

@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <set>
 #include <string_view>
 
 #include <rondo/error.h>
@@ -46,6 +47,9 @@ constexpr unsigned refresh_interval = 64;
 // last urgent frame.
 constexpr milliseconds pace_interval{5};
 constexpr milliseconds urgent_memory{2000};
+
+// A rank that leaves looks at its connections after so long at most.
+constexpr milliseconds longest_pause{10};
 
 // The congestion control of connections within a host. There is no network to share, and reno sends
 // at once. BBR, the default of some hosts, spreads data over time by its estimate of a rate. With
@@ -97,6 +101,7 @@ class Tcp final : public transports::Transport {
     for (const auto& link : links_)
       if (link) link->halt();
   }
+  std::vector<int> linger(base::TimePoint until) override;
   bool progress(transports::Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
@@ -328,6 +333,28 @@ bool Tcp::progress(transports::Sink& sink) {
     moved = moved || arrived;
   }
   return moved;
+}
+
+// Nothing tells when a peer's host has taken the last bytes, so this looks again after a pause,
+// which ends early when a peer sends or closes.
+std::vector<int> Tcp::linger(base::TimePoint until) {
+  std::vector<TcpLink*> left;
+  for (const auto& link : links_)
+    if (link) left.push_back(link.get());
+  std::array<epoll_event, 64> events;
+  for (milliseconds pause{1};; pause = std::min(2 * pause, longest_pause)) {
+    const base::TimePoint now = base::Clock::now();
+    std::erase_if(left, [](TcpLink* link) { return link->leave(false); });
+    if (left.empty() || now >= until) break;
+    ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
+                 base::poll_timeout(now, until, pause));
+  }
+  std::set<int> late;
+  for (TcpLink* link : left) {
+    link->leave(true);
+    late.insert(link->peer());
+  }
+  return {late.begin(), late.end()};
 }
 
 bool Tcp::prepare_sleep() {

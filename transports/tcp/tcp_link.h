@@ -37,6 +37,9 @@ class TcpLink : public transports::Link {
   // Stops the link: nothing moves any more, and the sink hears no more of it. Its sockets stay open
   // until it is destroyed, because their end would reach the peer before the cause does.
   virtual void halt() noexcept = 0;
+  // After halt(): closes the link's connections in order once the peer's host has all that was sent
+  // over them. Drops what has come meanwhile. at_once: closes them in any case. False: not yet.
+  virtual bool leave(bool at_once) noexcept = 0;
   // The reminder has come that the link asked connect::Connections::remind for.
   virtual void reminded(transports::Sink& sink) = 0;
   // An interface of this host is down. Ends the link if one of its connections runs over it.
