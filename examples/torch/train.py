@@ -16,6 +16,7 @@ One process gives the same losses as several, but for rounding.
 import argparse
 import json
 import os
+import statistics
 import time
 
 import torch
@@ -109,7 +110,7 @@ class Training:
         self.test = pictures(options.test_images, seed=options.seed + 1)
         self.sampler = sampler_of(images, rank, size, options)
         self.loader = DataLoader(images, options.batch // size, sampler=self.sampler, drop_last=True)
-        self.steps, self.seconds = 0, 0.0  # those that are timed
+        self.times = []  # of steps, in seconds
 
     def step(self, images, labels):
         """Returns the loss of this rank's part of the batch."""
@@ -131,12 +132,15 @@ class Training:
             start = time.perf_counter()
             losses.append(self.step(images, labels))
             if number > 0 or step >= WARM_UP:
-                self.seconds += time.perf_counter() - start
-                self.steps += 1
+                self.times.append(time.perf_counter() - start)
         losses = torch.stack(losses) / self.size
         if self.size > 1:
             dist.reduce(losses, dst=0)
         return losses.tolist()
+
+    def steps_per_second(self):
+        """By the median step: other programs disturb the mean."""
+        return 1 / statistics.median(self.times) if self.times else 0.0
 
     @torch.no_grad()
     def evaluate(self):
@@ -170,11 +174,10 @@ def main(arguments=None):
         if rank == 0:
             print(f"epoch {epoch}: training loss {losses[-1]:.4f}, test loss {loss:.4f}, accuracy "
                   f"{right:.1%} (worst class {worst:.1%}), "
-                  f"{training.steps / max(training.seconds, 1e-9):.1f} steps/s", flush=True)  # fmt: skip
+                  f"{training.steps_per_second():.1f} steps/s", flush=True)  # fmt: skip
     if rank == 0 and options.json:
-        speed = training.steps / max(training.seconds, 1e-9)
         with open(options.json, "w", encoding="ascii") as file:
-            json.dump({"losses": losses, "accuracy": accuracy, "steps_per_second": speed}, file)
+            json.dump({"losses": losses, "accuracy": accuracy, "steps_per_second": training.steps_per_second()}, file)
     if dist.is_initialized():
         dist.destroy_process_group()
 
