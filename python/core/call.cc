@@ -57,12 +57,16 @@ void read_keyword(Call& call, py::handle name, py::handle value) {
     call.options.scale = scale_of(value);
     call.options.has_scale = 1;
     call.has_options = true;
+  } else if (is(name, "input_scale")) {
+    call.options.input_scale = scale_of(value);
+    call.options.has_input_scale = 1;
+    call.has_options = true;
   } else if (is(name, "label")) {
     call.options.tag = text_of(value);
     call.has_options = true;
   } else {
     throw py::type_error(py::str("operations have no argument {!r}; possible are: dtype, wait, "
-                                 "deadline, urgent, scale, label, unattended")
+                                 "deadline, urgent, scale, input_scale, label, unattended")
                              .format(name));
   }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "python/core/connect.h"
 
+#include <pybind11/stl.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <deque>
@@ -8,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "python/core/call.h"
 #include "python/core/store.h"
@@ -112,6 +115,8 @@ class Options {
           std::max<std::uint64_t>(milliseconds_from(value, std::string(name).c_str()), 1);
     } else if (name == "ports") {
       set_ports(value);
+    } else if (name == "plan_constants") {
+      set_constants(value);
     } else if (name == "store") {
       store_.emplace(py::reinterpret_borrow<py::object>(value));
     } else {
@@ -140,7 +145,23 @@ class Options {
     options_.port_last = port(1);
   }
 
+  // As rondo.PlanConstants: a tuple of two links and a number, a link of three numbers.
+  void set_constants(py::handle value) {
+    using Link = std::tuple<double, double, double>;
+    try {
+      const auto [host, network, reduce] = py::cast<std::tuple<Link, Link, double>>(value);
+      const auto link = [](const Link& costs) {
+        return rondo_link_costs{std::get<0>(costs), std::get<1>(costs), std::get<2>(costs)};
+      };
+      constants_ = {sizeof(constants_), link(host), link(network), reduce};
+    } catch (const py::cast_error&) {
+      refuse_value("plan_constants", value, "a rondo.PlanConstants");
+    }
+    options_.plan_constants = &constants_;
+  }
+
   rondo_options options_{};
+  rondo_constants constants_{};
   std::deque<std::string> texts_{};
   std::optional<PythonStore> store_{};
   rondo_store c_store_{};

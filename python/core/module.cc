@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// rondo._core: Rondo's C API for Python. Users see rondo/_communicator.py, which documents it.
+// rondo._core: Rondo's C API for Python, and the sampler. Users see rondo/_communicator.py and
+// rondo/torch, which document it.
 #include <pybind11/stl.h>
 #include <rondo/c.h>
 
@@ -16,6 +17,7 @@
 #include "python/core/connect.h"
 #include "python/core/memory.h"
 #include "python/core/operations.h"
+#include "python/core/sampler.h"
 #include "python/core/work.h"
 
 namespace rondo::python {
@@ -81,6 +83,17 @@ py::tuple statistics(Session& session) {
                         s.bytes_received, s.staging_bytes);
 }
 
+// In the order of rondo.PlanConstants.
+py::tuple constants(Session& session) {
+  rondo_constants c{};
+  c.bytes = sizeof(c);
+  check(call_inside(session, [&](rondo_communicator* of) { return rondo_get_constants(of, &c); }));
+  const auto link = [](const rondo_link_costs& costs) {
+    return py::make_tuple(costs.latency_s, costs.seconds_per_byte, costs.frame_s);
+  };
+  return py::make_tuple(link(c.host), link(c.network), c.reduce_seconds_per_byte);
+}
+
 // Null where this rank is in no part. It has a place in the order of bulk operations.
 std::shared_ptr<Session> split(Session& session, int color, int key) {
   rondo_communicator* part = nullptr;
@@ -111,6 +124,7 @@ void define_communicator(py::module_& module) {
       .def("address", &address)
       .def("local_ranks", &local_ranks)
       .def("statistics", &statistics)
+      .def("constants", &constants)
       .def("rank",
            [](Session& s) { return s.is_closed() ? refuse_closed(), 0 : rondo_rank(s.get()); })
       .def("size",
@@ -138,6 +152,9 @@ void define_work(py::module_& module) {
            "operation meanwhile.")
       .def_property_readonly("done", &Work::done,
                              "Whether the operation has ended, also with an error.")
+      .def_property_readonly("source", &Work::source,
+                             "The rank from which a receive got its message. None while it runs, "
+                             "after a failure\nand for other operations.")
       .def_property_readonly("error", &Work::error,
                              "The rondo.Error that wait() raises; None while the operation runs "
                              "and after a success.");
@@ -171,6 +188,7 @@ PYBIND11_MODULE(_core, module) {
   python::define_work(module);
   python::define_communicator(module);
   python::define_memory(module);
+  python::define_sampler(module);
   module.def("connect", &python::connect);
   module.def("close_all", &python::close_all_sessions);
   module.def("version", &rondo_version);

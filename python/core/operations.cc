@@ -330,6 +330,21 @@ py::object receive(Shared session, py::handle out, int peer, py::handle tag,
   });
 }
 
+// Always a Work of its own, as it has the source.
+py::object receive_any(Shared session, py::handle out, py::handle tag, const py::dict& keywords) {
+  Call call = call_from(keywords);
+  const bool wait = std::exchange(call.wait, false);
+  const std::uint32_t number = tag_from("receive_any", tag);
+  Borrowed one{Reading{"receive_any", call}.out(out), {}, {}};
+  const Moved m = moved(one, one.first.count());
+  py::object work =
+      run(session, Lane::messages, std::move(one), call, [=](auto* c, auto* o, auto** request) {
+        return rondo_receive_any(c, m.from, m.count, m.type, number, o, request);
+      });
+  if (wait) py::cast<Work&>(work).wait({});
+  return work;
+}
+
 // transfers: tuples (is a receive, buffer, peer, tag, dtype or None).
 py::object batch(Shared session, const py::list& transfers, const py::dict& keywords) {
   const Call call = call_from(keywords);
@@ -368,6 +383,7 @@ void define_operations(Communicator& communicator) {
       .def("barrier", &barrier)
       .def("send", &send)
       .def("receive", &receive)
+      .def("receive_any", &receive_any)
       .def("batch", &batch);
 }
 

@@ -64,6 +64,12 @@ py::object Work::error() {
   return outcome.failed() ? exception_of(outcome) : py::none();
 }
 
+py::object Work::source() {
+  if (!ended_) look(milliseconds{0});
+  const int rank = ended_ ? rondo_source(pending_.request) : -1;
+  return rank >= 0 ? py::object(py::int_(rank)) : py::none();
+}
+
 // One object for all operations that have ended: nothing is allocated on the usual path. It lives
 // as long as the process.
 py::object ended_work() {

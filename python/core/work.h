@@ -26,6 +26,9 @@ class Work {
   bool done();
   // The exception that wait() raises; None while the operation runs and after a success.
   py::object error();
+  // The rank that a receive got its message from; None while it runs, after a failure and for
+  // other operations.
+  py::object source();
 
  private:
   // Drives the operation for this long, without Python's lock. Lets go of the memory if it has

@@ -28,7 +28,7 @@ from ._errors import (
     SystemFailureError,
     UnsupportedError,
 )
-from ._types import Call, DType, DTypeLike, OpLike, Receive, ReduceOp, Send, Statistics, Store
+from ._types import Call, DType, DTypeLike, LinkCosts, OpLike, PlanConstants, Receive, ReduceOp, Send, Statistics, Store
 
 __version__ = _version()
 
@@ -43,11 +43,13 @@ __all__ = [
     "DeadlineExceededError",
     "Error",
     "InvalidArgumentError",
+    "LinkCosts",
     "Memory",
     "MismatchError",
     "OpLike",
     "PeerLeftError",
     "PeerLostError",
+    "PlanConstants",
     "Receive",
     "ReduceOp",
     "Registration",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._core import Memory, Registration, Work
-from ._types import Buffer, Call, DTypeLike, OperationName, OpLike, Receive, ReduceOp, Send, Statistics, Store
+from ._types import Buffer, Call, DTypeLike, LinkCosts, OperationName, OpLike, PlanConstants, Receive, ReduceOp, Send, Statistics, Store
 
 if TYPE_CHECKING:
     import numpy
@@ -191,6 +191,14 @@ class Communicator:
         """
         return self._core.receive(out, peer, tag, call)
 
+    def receive_any(self, out: Buffer, tag: int = 0, **call: Unpack[Call]) -> Work:
+        """As receive(), from whichever rank has a message with this tag: Work.source says which.
+
+        It takes the message that came here first, so the order between senders is left to chance.
+        What this and a receive() from its sender could both take belongs to the one called first.
+        """
+        return self._core.receive_any(out, tag, call)
+
     def batch(self, transfers: Sequence[Send | Receive], **call: Unpack[Call]) -> Work:
         """Starts all transfers at once; the one Work is done when all are.
 
@@ -262,6 +270,11 @@ class Communicator:
         """Counters since connect()."""
         return Statistics(*self._core.statistics())
 
+    def constants(self) -> PlanConstants:
+        """The planner's constants: the defaults, measured, from a file, or those of connect()."""
+        host, network, reduce = self._core.constants()
+        return PlanConstants(LinkCosts(*host), LinkCosts(*network), reduce)
+
 
 def connect(
     *,
@@ -284,6 +297,7 @@ def connect(
     integrity: str | None = None,
     algorithm: str | None = None,
     constants: str | None = None,
+    plan_constants: PlanConstants | None = None,
     measure: bool | None = None,
     segment_bytes: int | None = None,
     depth: int | None = None,
@@ -308,8 +322,8 @@ def connect(
     reproducible: results depend only on the inputs and the number of ranks. All ranks alike.
     checksum: CRC32C of every payload. All ranks alike.
     integrity: what the secret protects between hosts: "headers" or "payload".
-    algorithm, segment_bytes, depth, staging_bytes, constants, measure: for measurements; see
-    rondo/options.h.
+    algorithm, segment_bytes, depth, staging_bytes, constants, plan_constants, measure: for
+    measurements; see rondo/options.h. plan_constants come before the file `constants`.
 
     Raises RendezvousError, AuthenticationError, DeadlineExceededError (it names the ranks that have
     not come), InvalidArgumentError, MismatchError, UnsupportedError, PeerLostError or

@@ -80,6 +80,8 @@ class Call(TypedDict, total=False):
     """The lane for small messages that must not queue behind large ones. Messages ignore it."""
     scale: float | None
     """The result of a reduction of floats is multiplied by this, once."""
+    input_scale: float | None
+    """This rank's input times this as it is loaded, for sum and mean of floats. Ranks may differ."""
     label: str | None
     """Appears in error messages and traces; the first 31 bytes are kept."""
     unattended: bool
@@ -103,6 +105,24 @@ class Receive(NamedTuple):
     peer: int
     tag: int = 0
     dtype: DTypeLike | None = None
+
+
+class LinkCosts(NamedTuple):
+    """What the planner expects of a link, in seconds."""
+
+    latency_s: float
+    seconds_per_byte: float
+    frame_s: float
+
+
+class PlanConstants(NamedTuple):
+    """The planner's constants, the same on all ranks: for connect(plan_constants=...)."""
+
+    host: LinkCosts
+    """Links between ranks of one host."""
+    network: LinkCosts
+    """Links between hosts."""
+    reduce_seconds_per_byte: float
 
 
 class Statistics(NamedTuple):

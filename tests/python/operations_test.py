@@ -162,11 +162,52 @@ def other_reductions(c):
     c.all_reduce(x, scale=0.5, urgent=True, label="half", deadline=20)
     np.testing.assert_array_equal(x, np.full(5, sum(range(c.size + 1)) / 2, np.float32))
 
+    x = np.full(5, 1, np.float32)
+    c.all_reduce(x, input_scale=c.rank + 1)
+    np.testing.assert_array_equal(x, np.full(5, sum(range(c.size + 1)), np.float32))
+
     arrays = [np.full(1000, i + c.rank, np.int32) for i in range(20)]
     works = [c.all_reduce(a, wait=False, unattended=i % 2 == 0) for i, a in enumerate(arrays)]
     for i, (array, work) in enumerate(zip(arrays, works)):
         assert work.wait(30) and work.done and work.error is None
         np.testing.assert_array_equal(array, np.full(1000, c.size * i + sum(range(c.size))))
+
+
+def from_any_rank(c):
+    """Rank 0 answers whoever asks, and Work.source says who that was."""
+    data = np.zeros(3, np.float32)
+    if c.rank == 0:
+        sources = []
+        for i in range(c.size - 1):
+            work = c.receive_any(data, tag=5, wait=i % 2 == 0)
+            assert work.wait(30) and data[0] == work.source
+            sources.append(work.source)
+        assert sorted(sources) == list(range(1, c.size))
+        pending = c.receive_any(data, tag=6, wait=False)
+        assert pending.source is None
+        c.barrier()
+        pending.wait()
+        assert pending.source == c.size - 1
+    else:
+        data[:] = c.rank
+        assert c.send(data, 0, tag=5).source is None
+        c.barrier()
+        if c.rank == c.size - 1:
+            c.send(data, 0, tag=6)
+
+
+@ranks.connects_itself
+def given_constants():
+    constants = rondo.PlanConstants(rondo.LinkCosts(0.125, 1e-9, 0.0), rondo.LinkCosts(0.5, 2e-9, 0.25), 0.0005)
+    with rondo.connect(plan_constants=constants, constants="/nowhere/at/all", **ranks.CONNECT) as c:
+        assert c.constants() == constants and c.constants().network.frame_s == 0.25
+        c.barrier()
+    try:
+        rondo.connect(rank=0, size=1, plan_constants=(1, 2))
+    except rondo.InvalidArgumentError as error:
+        assert "PlanConstants" in str(error), error
+    else:
+        raise AssertionError("no error")
 
 
 def groups(c):
@@ -199,6 +240,12 @@ class Operations(ranks.Case):
 
     def test_groups(self):
         self.run_ranks(4, groups)
+
+    def test_from_any_rank(self):
+        self.run_ranks(4, from_any_rank)
+
+    def test_given_constants(self):
+        self.run_ranks(2, given_constants)
 
     def test_one_rank(self):
         self.run_ranks(1, moves)

@@ -2,16 +2,53 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs torch's own tests of process groups, from its wheel, on a backend.
 
-Usage: distributed_suite.py BACKEND [unittest arguments]. torch offers many tests to the backends
-that it knows by name; here a test that it offers to gloo or to MPI is offered to BACKEND.
+    distributed_suite.py BACKEND [--record=FILE] [unittest arguments]
+    distributed_suite.py --compare [unittest arguments]
+
+torch offers many tests to the backends that it knows by name; here a test that it offers to gloo or
+to MPI is offered to BACKEND. --record writes the outcome of each test as JSON. --compare runs gloo
+and rondo one after the other, prints how many tests passed, and names those that only one passed.
+WORLD_SIZE is the number of ranks (3).
 """
 
+import collections
 import importlib.util
+import json
 import os
+import subprocess
 import sys
 import tempfile
 import types
 import unittest
+
+
+def compare(arguments):
+    """Returns the exit status: 1 if gloo passes a test that rondo does not."""
+    outcomes = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for backend in ("gloo", "rondo"):
+            path = os.path.join(folder, backend)
+            command = [sys.executable, "-B", __file__, backend, f"--record={path}", *arguments]
+            subprocess.run(command, check=False)
+            with open(path, encoding="utf-8") as file:
+                outcomes[backend] = json.load(file)
+    counts = {name: collections.Counter(of.values()) for name, of in outcomes.items()}
+    print(f"{os.environ['WORLD_SIZE']} ranks", *counts, sep="\t")
+    for kind in sorted(set().union(*counts.values()), key=lambda kind: (kind != "passed", kind)):
+        print(kind, *(count[kind] for count in counts.values()), sep="\t")
+    gloo, rondo = outcomes.values()
+    lost = False
+    for name in sorted(gloo | rondo):
+        one, other = gloo.get(name, "not offered"), rondo.get(name, "not offered")
+        if "passed" in (one, other) and one != other:
+            print(f"{name}: gloo: {one}; rondo: {other}")
+            lost = lost or (one == "passed" and other != "not offered")
+    return int(lost)
+
+
+if sys.argv[1:2] == ["--compare"]:
+    os.environ.setdefault("WORLD_SIZE", "3")
+    sys.exit(compare(sys.argv[2:]))
 
 BACKEND = sys.argv.pop(1) if len(sys.argv) > 1 else "rondo"
 FOLDER = tempfile.TemporaryDirectory()
@@ -33,7 +70,7 @@ class Offered(str):
         return not self == other
 
     def __hash__(self):
-        return hash(BACKEND)
+        return hash("gloo")  # found in sets that have gloo
 
 
 def load_tests_of_torch() -> types.ModuleType:
@@ -59,7 +96,7 @@ def load_tests_of_torch() -> types.ModuleType:
 
 import torch.testing._internal.common_distributed as common  # noqa: E402
 
-for feature in ("gpu", "ddp", "subgroup"):
+for feature in ("gpu", "ddp", "subgroup", "plugin"):
     common.DistTestCases.backend_feature[feature].add(BACKEND)
 tests = load_tests_of_torch()
 
@@ -80,5 +117,46 @@ if BACKEND != "gloo":
     Suite.test_ddp_logging_data_cpu = None
 del tests  # or unittest would find TestDistBackend, which has no tests of its own
 
+
+
+class Recorder(unittest.TextTestResult):
+    """Keeps the outcome of each test by its name."""
+
+    def __init__(self, *arguments, **keywords):
+        super().__init__(*arguments, **keywords)
+        self.outcomes = {}
+
+    def _keep(self, test, outcome):
+        self.outcomes[test.id().rpartition(".")[2]] = outcome
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self._keep(test, "passed")
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self._keep(test, f"skipped: {reason}")
+
+    def addFailure(self, test, error):
+        super().addFailure(test, error)
+        self._keep(test, "failed")
+
+    def addError(self, test, error):
+        super().addError(test, error)
+        self._keep(test, "failed")
+
+
+def main():
+    record = None
+    if len(sys.argv) > 1 and sys.argv[1].startswith("--record="):
+        record = sys.argv.pop(1).partition("=")[2]
+    runner = unittest.TextTestRunner(resultclass=Recorder)
+    result = unittest.main(testRunner=runner, exit=False).result
+    if record:
+        with open(record, "w", encoding="utf-8") as file:
+            json.dump(result.outcomes, file)
+    return 0 if result.wasSuccessful() else 1
+
+
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[1:]])
+    sys.exit(main())

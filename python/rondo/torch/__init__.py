@@ -15,9 +15,10 @@ import torch
 import torch.distributed as dist
 
 from rondo.torch import _c
+from rondo.torch.sharded_sampler import ShardedSampler
 from rondo.torch.sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
 
-__all__ = ["SyncBatchNorm", "convert_sync_batchnorm", "register"]
+__all__ = ["ShardedSampler", "SyncBatchNorm", "convert_sync_batchnorm", "register"]
 
 
 def _lend_memory_to_ddp() -> None:

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sampler that deals one order of a data set to any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from typing import NamedTuple
+
+import torch.distributed as dist
+from torch.utils.data import Sampler
+
+from rondo import _core
+
+AT_ONCE = 4096  # indices that are taken from Rondo at a time
+
+
+class Position(NamedTuple):
+    """How far all ranks together have come."""
+
+    epoch: int
+    taken: int
+    """Samples of the epoch that all ranks together have taken."""
+
+
+class ShardedSampler(Sampler[int]):
+    """Deals the samples of a data set to ranks, in place of torch's DistributedSampler.
+
+        sampler = ShardedSampler(dataset)
+        loader = DataLoader(dataset, batch_size=32, sampler=sampler)
+        for epoch in range(epochs):
+            sampler.set_epoch(epoch)
+            for batch in loader: ...
+
+    It has the arguments and attributes of DistributedSampler, and yields len(self) indices from 0
+    to len(dataset) - 1. An epoch has one order of all samples, which depends on seed and epoch
+    alone: not on the number of ranks, the machine, or torch. Position p of it belongs to rank
+    p % num_replicas. So the k-th batches of all ranks are together the k-th batch of one process.
+
+    dataset: anything with a length, which is read once, here.
+    num_replicas, rank: those of the default group if None.
+    shuffle: False for the order of the data set.
+    seed: from 0 to 2^64 - 1, the same on all ranks.
+    If num_replicas does not divide len(dataset), ranks have
+    - equally many samples by default. The first of the epoch come again as padding: at most the last
+      index of a rank, which `padding` says (0 or 1);
+    - with drop_last, equally many: the last samples of the epoch are left out;
+    - with uneven, some one fewer: each sample comes once on all ranks together. Evaluate so; train
+      so only where ranks may have different numbers of batches, as in DDP.join().
+
+    Raises ValueError for a rank outside of num_replicas, drop_last together with uneven, a negative
+    seed or epoch, and where the group is asked for before init_process_group().
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        *,
+        uneven: bool = False,
+    ) -> None:
+        if (num_replicas is None or rank is None) and not dist.is_initialized():
+            raise ValueError(
+                "ShardedSampler asks the default process group for num_replicas and rank: give "
+                "both, or call init_process_group() before"
+            )
+        if drop_last and uneven:
+            raise ValueError("ShardedSampler takes drop_last or uneven, not both")
+        self.dataset = dataset
+        self.num_replicas = dist.get_world_size() if num_replicas is None else num_replicas
+        self.rank = dist.get_rank() if rank is None else rank
+        self.shuffle = shuffle
+        self.seed = _natural("seed", seed)
+        self.drop_last = drop_last
+        self.uneven = uneven
+        self._samples = len(dataset)
+        self._start = Position(0, 0)
+        self._remaining = self._dealer().size()
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration deals."""
+        return self._start.epoch
+
+    @property
+    def num_samples(self) -> int:
+        """As len(self)."""
+        return self._remaining
+
+    @property
+    def padding(self) -> int:
+        """How many of the last indices of this rank are padding: 0 or 1."""
+        if self.drop_last or self.uneven:
+            return 0
+        left = self._samples - self._start.taken
+        return int(self._remaining > 0 and (self._remaining - 1) * self.num_replicas + self.rank >= left)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the order of the next iterations, from the beginning of the epoch. Call it before
+        each epoch, with the same number on all ranks; else each epoch has the same order."""
+        self._go_to(Position(_natural("epoch", epoch), 0))
+
+    def position(self, taken: int) -> Position:
+        """Where all ranks are when this one has used `taken` samples since set_epoch() or resume().
+
+        The program counts, because a DataLoader takes samples ahead. Save the position of rank 0
+        with the checkpoint: it is that of all ranks whose batches have equal sizes.
+        """
+        if not 0 <= taken <= self._remaining:
+            raise ValueError(f"taken is {taken}: this rank has {self._remaining} samples")
+        if taken == self._remaining:
+            return Position(self.epoch, self._samples)
+        return Position(self.epoch, self._start.taken + taken * self.num_replicas)
+
+    def resume(self, position: Position | tuple[int, int]) -> None:
+        """Deals what has not been dealt at this position, with any number of ranks.
+
+        The data set, seed and shuffle must be those of before. len(self) becomes what this rank has
+        of the rest. At the end of an epoch that is nothing: go on with set_epoch(). Raises
+        ValueError for a position beyond the data set.
+        """
+        epoch, taken = position
+        self._go_to(Position(_natural("epoch", epoch), _natural("taken", taken)))
+
+    def __len__(self) -> int:
+        return self._remaining
+
+    def __iter__(self) -> Iterator[int]:
+        dealer = self._dealer()
+        while indices := dealer.next(AT_ONCE)[0]:
+            yield from indices
+
+    def _go_to(self, start: Position) -> None:
+        before, self._start = self._start, start
+        try:
+            self._remaining = self._dealer().size()
+        except ValueError:
+            self._start = before
+            raise
+
+    def _dealer(self) -> _core.Sampler:
+        """Rondo's sampler, at the start of what this one deals. Each iteration has its own, so that
+        this object can be copied and pickled."""
+        dealer = _core.Sampler(
+            self._samples,
+            self.rank,
+            self.num_replicas,
+            self.shuffle,
+            self.seed,
+            self.drop_last,
+            self.uneven,
+        )
+        dealer.resume(*self._start)
+        return dealer
+
+
+def _natural(name: str, value: int) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 64:
+        raise ValueError(f"{name} is {value!r}: give an integer from 0 to 2^64 - 1")
+    return value
