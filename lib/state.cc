@@ -152,8 +152,8 @@ CommunicatorState::~CommunicatorState() {
   attachments_.clear();
 }
 
-// The last messages to a rank that has not called receive yet may still be in this process'
-// sockets. The control plane goes on meanwhile: the others learn from rank 0 who has left.
+// The last messages to a rank that has not called receive yet may still be in the sockets of this
+// process. The control plane goes on meanwhile: the others learn from rank 0 who has left.
 void CommunicatorState::linger(base::TimePoint until) noexcept {
   try {
     for (const auto& transport : transports_) {
@@ -161,9 +161,11 @@ void CommunicatorState::linger(base::TimePoint until) noexcept {
       if (late.empty()) continue;
       base::log_line(
           base::LogLevel::warning,
-          fmt::format("rank {} leaves, but not all that it has sent to {} has been read there. The "
-                      "system goes on sending it for some minutes while this host is up",
-                      place_.rank, base::list_of_ranks(late)));
+          fmt::format(
+              "rank {} leaves before all that it has sent has reached {}, which may not have "
+              "called receive. The kernel goes on sending for some minutes; to be sure, end "
+              "with a barrier",
+              place_.rank, base::list_of_ranks(late)));
     }
   } catch (...) {  // no memory: what is not delivered may be lost
   }

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rondo and gloo under torch.distributed, in turns on this machine: medians and ratios.
 
-alone is what torch costs without other ranks: as many processes at once, none of which talks. No
-backend can be faster than about that.
+"alone" is what torch costs without communication: as many processes at once, each a group of its
+own. No backend can be much faster than that.
 
     compare.py [--ranks N] [--rounds N] [--case NAME]...
 

@@ -3,8 +3,8 @@
 
     rank.py BACKEND CASE...
 
-BACKEND alone: each rank is a group of its own under Rondo, so that what remains is torch and the
-network's training, on a machine as busy as with ranks that talk.
+With BACKEND "alone" each rank is a group of its own under Rondo. What remains is torch and the
+training, on a machine as busy as with ranks that communicate.
 """
 
 import json

@@ -19,7 +19,8 @@ class Departures {
  public:
   // finished: the rank's last operation in each lane.
   void add(int rank, const std::uint64_t (&finished)[lane_count]);
-  // The failure of a collective that a rank has not called before it left. None if no rank lacks.
+  // The failure of a collective that some rank had not called when it left. No value: there is no
+  // such rank.
   std::optional<Failure> without(const CollectiveOperation& operation) const {
     return left_.empty() ? std::nullopt : find(operation);
   }

@@ -25,7 +25,7 @@ struct Failure {
 // The failure when a rank has destroyed its communicator in order. finished: its last operation in
 // each lane. The text is the same on every rank and in every lane.
 Failure left_failure(int rank, std::span<const std::uint64_t, lane_count> finished);
-// The failure when memory or the system refuses on this rank.
+// The failure when this rank has no memory left or a system call fails.
 Failure cannot_go_on(int rank, const std::exception& error);
 
 // Where a rank stands in one lane. Operations are numbered from 1 in each lane; 0 is "none yet".

@@ -55,7 +55,8 @@ const Operation* HeldCalls::user_of_memory(const Operation& operation) const noe
   return nullptr;
 }
 
-// Returns the first message that is held, is queued before `end`, and comes first at a peer.
+// Returns the first held message that is queued before `end` and must begin before one of these
+// transfers. Null: there is none.
 const Operation* HeldCalls::message_before(std::span<const PointTransfer> transfers,
                                            const Operation* end) const noexcept {
   for (const Operation* o = queue(transports::Lane::messages).first; o != end; o = o->next_held)
@@ -65,7 +66,7 @@ const Operation* HeldCalls::message_before(std::span<const PointTransfer> transf
   return nullptr;
 }
 
-// Returns a held call behind which this one waits for its turn.
+// Returns a held call that must begin before this one. Null: there is none.
 const Operation* HeldCalls::held_before(const Operation& operation) const noexcept {
   if (operation.collective() == nullptr)
     return message_before(as_message(operation).kept(), &operation);

@@ -50,7 +50,8 @@ std::optional<Failure> Losses::needed(int peer, const Need& need, base::TimePoin
     if (its_loss.lost)
       return wait_until(std::max(its_loss.lost_at, *its_loss.left_at) + farewell_time, now,
                         failure);
-    // If this rank has not driven since, its connection may have come unseen, with messages.
+    // If this rank has not driven since the peer left, a connection with messages of the peer may
+    // wait unseen.
     if (!its_loss.needed_at) its_loss.needed_at = now;
     return wait_until(
         std::max(*its_loss.left_at + unseen_time, *its_loss.needed_at + farewell_time), now,

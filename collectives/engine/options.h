@@ -17,7 +17,7 @@ struct EngineOptions {
   bool checksum = false;           // of every payload
   bool reproducible = false;       // direct algorithms round as a chain of ranks does
   std::string transport = "self";  // for messages: "tcp"
-  schedules::Hosts hosts = {};     // which ranks share one; the same on all ranks
+  schedules::Hosts hosts = {};     // which ranks share a host; the same on all ranks
   nanoseconds warn_after{};  // how long an operation waits before EngineObserver::slow(); 0: never
 };
 

@@ -62,7 +62,8 @@ void Owners::share_memory(const EngineOptions& options, transports::Windows& win
   }
 }
 
-// Owner: its own type, because most owners are idle, and to see that then takes no call.
+// A template, because most owners are idle: their inlined advance() sees that without a virtual
+// call.
 template <class Owner>
 bool Owners::advance(Owner& owner) {
   return !verdict_.stopped() && owner.advance();

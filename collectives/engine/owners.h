@@ -34,7 +34,7 @@ struct CollectiveOwners {
   // Only where the other ranks of this rank's host have windows for it, and there are other hosts.
   std::optional<TwoLevelOwner> two_level;
 
-  // Null if the links carry such a call alone.
+  // Null if such a call uses links only.
   TwoLevelOwner* inside(const schedules::Signature& signature) noexcept {
     return two_level && two_level->runs(signature) ? &*two_level : nullptr;
   }
@@ -54,14 +54,15 @@ class Owners {
     return collectives_[static_cast<std::size_t>(priority)];
   }
   point::Point& messages() noexcept { return messages_; }
-  // Who gets what happens on links of the lane.
+  // The owner that gets the events of the lane's links.
   LinkOwner& of(transports::Lane lane) const noexcept {
     return *link_owners_[static_cast<std::size_t>(lane)];
   }
   bool has_direct() const noexcept { return collectives_.front().direct.has_value(); }
 
-  // Each does what can be done now, without links or on links. True when anything was.
+  // Does what can be done now in shared memory. True when anything was.
   bool advance_memory();
+  // The same on links.
   bool advance_links();
   // The ranks whose stores to memory may let an operation go on: see DirectLane::awaited().
   std::uint64_t awaited() const noexcept;

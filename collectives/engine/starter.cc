@@ -46,7 +46,7 @@ CollectiveOperation& Starter::make_direct(const schedules::Call& call) {
   return operation;
 }
 
-// A run that is held begins later, because that copies input.
+// The run of a held call begins later, because its begin copies input.
 CollectiveOperation& Starter::make_scheduled(const schedules::Call& call, bool held) {
   CollectiveOwners& owners = owners_.of(call.priority);
   TwoLevelOwner* const inside = owners.inside(call.signature);

@@ -3,8 +3,7 @@
 // Starts calls: makes the operation, gives it its number, and hands it to the owner that runs it.
 //   - What can throw comes before the number. A call with a number is in LaneCalls until it ends.
 //   - A call in LaneCalls belongs to HeldCalls while an earlier one uses its memory, and then to
-//   the
-//     owner that runs it. It changes hands once, and collectives do so in the order of their
+//     the owner that runs it. It changes hands once, and collectives do so in the order of their
 //     numbers.
 //
 // Threads: thread-bound to whoever holds the engine's lock.
@@ -42,8 +41,8 @@ class Starter {
   Starter& operator=(const Starter&) = delete;
 
   // The operation has two references: the engine's, until it has ended, and the caller's. It may
-  // have ended already. After a failure of the communicator it is in LaneCalls and has no owner
-  // that would run it: the caller ends it. Throws when there is no memory, and then the call has no
+  // have ended already. After a failure of the communicator no owner runs it: it is only in
+  // LaneCalls, and the caller ends it. Throws when there is no memory, and then the call has no
   // number.
   Operation& start(const schedules::Call& call);
   // The same for messages between two ranks.

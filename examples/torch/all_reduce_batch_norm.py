@@ -2,8 +2,8 @@
 """Batch norm over all ranks for CPU tensors and any backend, as a user of gloo would write it.
 
 torch.nn.SyncBatchNorm refuses CPU tensors, and rondo.torch.SyncBatchNorm needs a group of Rondo. This
-layer needs neither: one all_reduce in forward and one in backward, as torch's own on GPUs. It takes
-equal batches on all ranks.
+layer has neither limit: it makes one all_reduce in forward and one in backward, as torch's own does
+on GPUs. Batches must be equally large on all ranks.
 """
 
 import torch
@@ -15,7 +15,7 @@ PLACES = (0, 2, 3)  # all but the channels
 
 
 class AllReduceBatchNorm2d(nn.BatchNorm2d):
-    """Takes the default group."""
+    """Normalizes over the batches of all ranks of the default group."""
 
     def forward(self, input):
         if not self.training or not dist.is_initialized() or dist.get_world_size() == 1:

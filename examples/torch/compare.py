@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains with gloo and with Rondo in turns, and in one process: the same losses, at what speed.
+"""Trains with gloo and with Rondo in turns, and in one process: compares losses and speeds.
 
     compare.py [--ranks N] [--rounds N] [--svg FILE] [arguments of train.py]
 
 Prints a table, draws losses and speeds, and fails if the losses differ from those of one process by
-more than rounding. The first two rows with ranks differ by one word, the backend. Both have the batch
-norm of all_reduce_batch_norm.py, because there is none for CPU tensors that works with gloo. The last
-row has that of Rondo. Needs torch and the package rondo in the interpreter's environment.
+more than rounding. The rows gloo and rondo differ only in the backend. Both have the batch norm of
+all_reduce_batch_norm.py, because torch has none over ranks for CPU tensors. The last row has Rondo's.
+Needs torch and the package rondo in the interpreter's environment.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def furthest(losses, others):
 
 
 def table(runs, ranks):
-    """Prints it, and returns how far any losses are from those of one process."""
+    """Prints the table, and returns how far any losses are from those of one process."""
     gloo = statistics.median(run["steps_per_second"] for run in runs["gloo"])
     [alone] = runs[ALONE]
     print(f"| {ranks} ranks | steps/s (least - most) | of gloo | losses differ from one process |\n|---|---|---|---|")

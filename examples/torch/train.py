@@ -78,7 +78,7 @@ def network():
 
 
 def data_parallel(model, options):
-    """The model as DDP has it, with batch norm over all ranks."""
+    """Returns the model in DDP, with batch norm over all ranks."""
     if options.batch_norm == "rondo":
         from rondo.torch import convert_sync_batchnorm
 
@@ -144,12 +144,12 @@ class Training:
 
     @torch.no_grad()
     def evaluate(self):
-        """Mean loss and accuracy on all test pictures, and of the worst class, on rank 0."""
+        """Returns mean loss, accuracy, and that of the worst class, over all test pictures: on rank 0."""
         self.model.eval()
         images, labels = self.test[self.rank :: self.size]
         outputs = self.model(images)
         totals = torch.tensor([F.cross_entropy(outputs, labels, reduction="sum"), len(labels)])
-        # How many pictures of each class are there, and how many were told.
+        # The number of pictures of each class, and how many of them were recognized.
         told = torch.stack([labels.bincount(minlength=CLASSES),
                             labels[outputs.argmax(1) == labels].bincount(minlength=CLASSES)])  # fmt: skip
         every = [told]

@@ -131,8 +131,8 @@ class RONDO_API Communicator {
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   // Ends pending operations with Errc::aborted. Returns within two seconds whatever the peers do.
-  // Over tcp it waits within this time until the hosts of the peers have what sends that are done
-  // have sent; after a failure it does not wait.
+  // Over tcp it waits, within this time, until the hosts of the receivers have every message whose
+  // send has ended. After a failure it does not wait.
   ~Communicator();
 
   int rank() const noexcept;

@@ -330,7 +330,7 @@ py::object receive(Shared session, py::handle out, int peer, py::handle tag,
   });
 }
 
-// Always a Work of its own, as it has the source.
+// Always makes a Work of its own, which knows the source.
 py::object receive_any(Shared session, py::handle out, py::handle tag, const py::dict& keywords) {
   Call call = call_from(keywords);
   const bool wait = std::exchange(call.wait, false);

@@ -192,10 +192,10 @@ class Communicator:
         return self._core.receive(out, peer, tag, call)
 
     def receive_any(self, out: Buffer, tag: int = 0, **call: Unpack[Call]) -> Work:
-        """As receive(), from whichever rank has a message with this tag: Work.source says which.
+        """As receive(), from any rank that has sent a message with this tag: Work.source says which.
 
-        It takes the message that came here first, so the order between senders is left to chance.
-        What this and a receive() from its sender could both take belongs to the one called first.
+        It takes the message that arrived first, so the order between senders is left to chance. If
+        this and a receive() could both take a message, the one that was called first gets it.
         """
         return self._core.receive_any(out, tag, call)
 
@@ -323,7 +323,7 @@ def connect(
     checksum: CRC32C of every payload. All ranks alike.
     integrity: what the secret protects between hosts: "headers" or "payload".
     algorithm, segment_bytes, depth, staging_bytes, constants, plan_constants, measure: for
-    measurements; see rondo/options.h. plan_constants come before the file `constants`.
+    measurements; see rondo/options.h. plan_constants replace the file `constants`.
 
     Raises RendezvousError, AuthenticationError, DeadlineExceededError (it names the ranks that have
     not come), InvalidArgumentError, MismatchError, UnsupportedError, PeerLostError or

@@ -81,7 +81,8 @@ class Call(TypedDict, total=False):
     scale: float | None
     """The result of a reduction of floats is multiplied by this, once."""
     input_scale: float | None
-    """This rank's input times this as it is loaded, for sum and mean of floats. Ranks may differ."""
+    """This rank's input is multiplied by this as it is loaded, in sums and means of floats. Ranks
+    may differ."""
     label: str | None
     """Appears in error messages and traces; the first 31 bytes are kept."""
     unattended: bool
@@ -108,7 +109,7 @@ class Receive(NamedTuple):
 
 
 class LinkCosts(NamedTuple):
-    """What the planner expects of a link, in seconds."""
+    """What a link costs, as the planner assumes, in seconds."""
 
     latency_s: float
     seconds_per_byte: float

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a call's arguments mean in elements, and which of them cannot be.
+// Computes counts of elements from the arguments of a call, and refuses invalid arguments.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -29,7 +29,7 @@ inline std::vector<std::size_t> block_counts(const FlatList& list) {
   return counts;
 }
 
-// Elements of one row, also where there is none.
+// Elements of one row, also of a tensor without rows.
 inline std::size_t row_elements(const at::Tensor& tensor) {
   std::size_t count = elements_each(tensor);
   for (std::int64_t i = 1; i < tensor.dim(); ++i) count *= size_cast(tensor.size(i));

@@ -82,7 +82,7 @@ Backend::Backend(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Mill
   init();
 }
 
-// Python frees it with its lock held, for which the threads that end here may wait.
+// Python may destroy it with the GIL held, and the threads that end here may wait for the GIL.
 Backend::~Backend() {
   std::optional<py::gil_scoped_release> others_run;
   if (!session_->closed() && ::PyGILState_Check() != 0) others_run.emplace();

@@ -115,7 +115,7 @@ class Backend final : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
 
  private:
-  // How a call is made, whatever it does.
+  // What run() must know of a call.
   struct Call {
     c10d::OpType type;
     const char* title;

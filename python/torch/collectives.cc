@@ -313,7 +313,7 @@ Backend::WorkPtr Backend::scatter_sums(Tensors& outputs, Tensors& inputs, OpType
       });
 }
 
-// Always by messages: whether all parts are even is known to no single rank.
+// Always by messages: no single rank knows whether all parts are even.
 Backend::WorkPtr Backend::all_to_all_single(at::Tensor& output, at::Tensor& input,
                                             std::vector<std::int64_t>& output_splits,
                                             std::vector<std::int64_t>& input_splits,
@@ -348,7 +348,8 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs,
       [in, out]() mutable { out.copy_back(); });
 }
 
-// As gloo's, it also waits for what this rank has started before, with the copies into its tensors.
+// Like gloo's barrier, also waits for the collectives that this rank has started before, and for
+// the copies into their tensors.
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
   Call call{OpType::BARRIER, "rondo:barrier", opts.timeout, opts.asyncOp, {}, {}};
   const auto before = started();

@@ -47,7 +47,7 @@ class Finishers {
       return shared_->work.notify_one();
     try {
       add_thread();
-    } catch (const std::system_error&) {  // those that there are do it
+    } catch (const std::system_error&) {  // the threads that exist do it
     }
   }
   // Ends the threads when all tasks are done. One of them may call it: it ends when its task does,
@@ -74,7 +74,7 @@ class Finishers {
 
  private:
   struct Shared {
-    // Until stopping, and then until there are no tasks.
+    // Runs tasks until stopping, and then those that are left.
     void run() {
       std::unique_lock lock(mutex);
       while (!stopping || !tasks.empty()) {
@@ -104,7 +104,7 @@ class Finishers {
     std::shared_ptr<std::atomic<bool>> ended;
     std::thread thread;
   };
-  // Threads of this process that have stopped their own Finishers: nobody can join them there.
+  // Threads of this process that have stopped their own Finishers: no thread can join itself.
   class Ended {
    public:
     static void join_later(Thread thread) {

@@ -11,7 +11,7 @@
 
 namespace rondo::python {
 
-// How often this process is a forked child.
+// How many forks made this process. Grows in the child.
 inline std::atomic<unsigned>& forks() {
   static std::atomic<unsigned> count{0};
   return count;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a call of the backend is made, whatever it does.
+// Backend::run, which makes every call of the backend: it starts operations and sees to their end.
 #pragma once
 
 #include <utility>
@@ -25,7 +25,7 @@ Backend::WorkPtr Backend::run(const Call& call, const Start& start, After after)
   try {
     session_->start([&](Communicator& communicator) { start(communicator, options, parts); });
   } catch (...) {
-    // Those that have started go on and use their memory.
+    // Operations that have started go on and use their memory.
     if (!parts.empty()) pending(options.deadline)->begin(std::move(parts), [after] {});
     throw;
   }

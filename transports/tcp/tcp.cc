@@ -48,7 +48,7 @@ constexpr unsigned refresh_interval = 64;
 constexpr milliseconds pace_interval{5};
 constexpr milliseconds urgent_memory{2000};
 
-// A rank that leaves looks at its connections after so long at most.
+// The longest pause between two looks at the connections of a rank that leaves.
 constexpr milliseconds longest_pause{10};
 
 // The congestion control of connections within a host. There is no network to share, and reno sends

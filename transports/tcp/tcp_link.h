@@ -38,7 +38,8 @@ class TcpLink : public transports::Link {
   // until it is destroyed, because their end would reach the peer before the cause does.
   virtual void halt() noexcept = 0;
   // After halt(): closes the link's connections in order once the peer's host has all that was sent
-  // over them. Drops what has come meanwhile. at_once: closes them in any case. False: not yet.
+  // over them. Drops what has come meanwhile. at_once: closes them in any case. Returns whether
+  // they are closed.
   virtual bool leave(bool at_once) noexcept = 0;
   // The reminder has come that the link asked connect::Connections::remind for.
   virtual void reminded(transports::Sink& sink) = 0;

@@ -22,10 +22,10 @@ __all__ = ["ShardedSampler", "SyncBatchNorm", "convert_sync_batchnorm", "registe
 
 
 def _lend_memory_to_ddp() -> None:
-    """Lets DDP take its buckets from the backend, which torch leaves to this variable.
+    """Lets DDP take its buckets from the backend: torch does so only if this variable is 0.
 
-    A large bucket then moves in one pass. The variable means every backend of the process, so it
-    is left alone where a GPU's may be among them, and where the user has set it.
+    A large bucket is then reduced in one pass. The variable holds for every backend of the process,
+    so it stays as it is where the user has set it, or where torch sees a GPU.
     """
     if torch.cuda.device_count() == 0:
         os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")

@@ -31,24 +31,24 @@ class ShardedSampler(Sampler[int]):
             sampler.set_epoch(epoch)
             for batch in loader: ...
 
-    It has the arguments and attributes of DistributedSampler, and yields len(self) indices from 0
-    to len(dataset) - 1. An epoch has one order of all samples, which depends on seed and epoch
+    It takes the arguments of DistributedSampler, has its attributes, and yields len(self) indices
+    from 0 to len(dataset) - 1. An epoch has one order of all samples, which depends on seed and epoch
     alone: not on the number of ranks, the machine, or torch. Position p of it belongs to rank
     p % num_replicas. So the k-th batches of all ranks are together the k-th batch of one process.
 
     dataset: anything with a length, which is read once, here.
-    num_replicas, rank: those of the default group if None.
+    num_replicas, rank: if None, those of the default process group.
     shuffle: False for the order of the data set.
     seed: from 0 to 2^64 - 1, the same on all ranks.
     If num_replicas does not divide len(dataset), ranks have
-    - equally many samples by default. The first of the epoch come again as padding: at most the last
-      index of a rank, which `padding` says (0 or 1);
+    - equally many samples by default. The first of the epoch come again as padding, at most one for
+      each rank, at its end: see `padding`;
     - with drop_last, equally many: the last samples of the epoch are left out;
-    - with uneven, some one fewer: each sample comes once on all ranks together. Evaluate so; train
-      so only where ranks may have different numbers of batches, as in DDP.join().
+    - with uneven, some one fewer: each sample comes once on all ranks together. Use it to evaluate,
+      and to train only where ranks may have different numbers of batches, as in DDP.join().
 
-    Raises ValueError for a rank outside of num_replicas, drop_last together with uneven, a negative
-    seed or epoch, and where the group is asked for before init_process_group().
+    Raises ValueError for a rank outside of num_replicas, drop_last together with uneven, a seed or
+    epoch outside of 0 to 2^64 - 1, and if num_replicas or rank is None before init_process_group().
     """
 
     def __init__(
@@ -99,15 +99,18 @@ class ShardedSampler(Sampler[int]):
         return int(self._remaining > 0 and (self._remaining - 1) * self.num_replicas + self.rank >= left)
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of the next iterations, from the beginning of the epoch. Call it before
-        each epoch, with the same number on all ranks; else each epoch has the same order."""
+        """Chooses the order of the next iterations, from the beginning of the epoch.
+
+        Call it before each epoch, with the same number on all ranks. Without it every epoch has the
+        same order.
+        """
         self._go_to(Position(_natural("epoch", epoch), 0))
 
     def position(self, taken: int) -> Position:
         """Where all ranks are when this one has used `taken` samples since set_epoch() or resume().
 
-        The program counts, because a DataLoader takes samples ahead. Save the position of rank 0
-        with the checkpoint: it is that of all ranks whose batches have equal sizes.
+        The program counts them, because a DataLoader takes samples ahead. Save the position of rank
+        0 with the checkpoint. It holds for all ranks if their batches have equal sizes.
         """
         if not 0 <= taken <= self._remaining:
             raise ValueError(f"taken is {taken}: this rank has {self._remaining} samples")
@@ -116,11 +119,11 @@ class ShardedSampler(Sampler[int]):
         return Position(self.epoch, self._start.taken + taken * self.num_replicas)
 
     def resume(self, position: Position | tuple[int, int]) -> None:
-        """Deals what has not been dealt at this position, with any number of ranks.
+        """Deals the rest of the epoch from this position on, with any number of ranks.
 
-        The data set, seed and shuffle must be those of before. len(self) becomes what this rank has
-        of the rest. At the end of an epoch that is nothing: go on with set_epoch(). Raises
-        ValueError for a position beyond the data set.
+        The data set, seed and shuffle must be the same as when the position was taken. len(self)
+        becomes this rank's share of the rest: 0 at the end of an epoch; go on with set_epoch().
+        Raises ValueError for a position beyond the data set.
         """
         epoch, taken = position
         self._go_to(Position(_natural("epoch", epoch), _natural("taken", taken)))
@@ -142,8 +145,8 @@ class ShardedSampler(Sampler[int]):
             raise
 
     def _dealer(self) -> _core.Sampler:
-        """Rondo's sampler, at the start of what this one deals. Each iteration has its own, so that
-        this object can be copied and pickled."""
+        """Makes Rondo's sampler, where this one starts. Each iteration makes its own, so that this
+        object can be copied and pickled."""
         dealer = _core.Sampler(
             self._samples,
             self.rank,
