@@ -23,9 +23,11 @@ namespace rondo::lib {
 
 namespace {
 
-// The destructor returns within two seconds: see communicator.h. The control plane may take a
-// moment at its end.
-constexpr milliseconds farewell_time{1000}, linger_time{1700}, usual_patience{10'000};
+// The destructor returns within two seconds: see communicator.h. At its end the control plane may
+// take a quarter of a second. A collective that has not ended fails on all ranks, so few frames
+// still matter then.
+constexpr milliseconds farewell_time{1000}, linger_time{1500}, linger_time_in_a_collective{200},
+    usual_patience{10'000};
 constexpr std::size_t most_plans = 1024;
 constexpr int most_depth = 1024;
 constexpr std::size_t longest_abort_text = 1000;
@@ -146,7 +148,11 @@ CommunicatorState::~CommunicatorState() {
     const std::uint64_t finished[lane_count] = {status.lanes[0].finished, status.lanes[1].finished};
     joined_.control->leave(finished, began + farewell_time);
   }
-  if (engine_->stop()) linger(began + linger_time);
+  const engine::Engine::Departure how = engine_->stop(began + linger_time);
+  if (how == engine::Engine::Departure::in_order)
+    linger(true, began + linger_time);
+  else if (how == engine::Engine::Departure::in_a_collective)
+    linger(false, base::Clock::now() + linger_time_in_a_collective);
   joined_.control.reset();
   engine_.reset();
   attachments_.clear();
@@ -154,11 +160,11 @@ CommunicatorState::~CommunicatorState() {
 
 // The last messages to a rank that has not called receive yet may still be in the sockets of this
 // process. The control plane goes on meanwhile: the others learn from rank 0 who has left.
-void CommunicatorState::linger(base::TimePoint until) noexcept {
+void CommunicatorState::linger(bool warns, base::TimePoint until) noexcept {
   try {
     for (const auto& transport : transports_) {
       const std::vector<int> late = transport->linger(until);
-      if (late.empty()) continue;
+      if (late.empty() || !warns) continue;
       base::log_line(
           base::LogLevel::warning,
           fmt::format(

@@ -97,7 +97,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   transports::Blob make_record();
   void settle_constants(const std::vector<transports::Transport*>& routes);
   std::vector<transports::Transport*> connect_transports();
-  void linger(base::TimePoint until) noexcept;
+  void linger(bool warns, base::TimePoint until) noexcept;
   void drop_idle_transports(const std::vector<transports::Transport*>& routes);
   std::uint64_t plan_hash(const schedules::Call& call, std::uint64_t counts) const noexcept;
 

@@ -222,11 +222,15 @@ class Transport {
   // finishes at a peer only if the peer has read all of it before halt(). The transport must not
   // give out again memory that is freed from now on.
   virtual void halt() noexcept = 0;
+  // Called once when this rank leaves in order, before halt(), under the lock that guards
+  // progress(). Waits, not beyond `until`, for what halt() would cut off although a link has sent
+  // it whole. Does not progress links.
+  virtual void finish_sending(base::TimePoint) {}
   // Called once when this rank leaves in order, after halt() and before the destructor. Waits until
   // every frame that a link has sent whole can be read by its peer although this rank is gone, but
-  // not beyond `until`, and not for a peer that is gone. What peers send meanwhile is dropped.
-  // Returns the peers that lack something at the end. Without this call the destructor may cut
-  // such frames. A transport whose frames are with the peer once they are sent does nothing here.
+  // not beyond `until`, and not for a peer whose process is gone. What peers send meanwhile is
+  // dropped. Returns the peers that lack something at the end. Without this call the destructor may
+  // cut such frames. A transport whose frames are with the peer after halt() does nothing here.
   virtual std::vector<int> linger(base::TimePoint) { return {}; }
   // Makes a start() that waits for other ranks end with Error(rendezvous) and this text.
   // Thread-safe.

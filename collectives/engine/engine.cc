@@ -33,7 +33,7 @@ Engine::Engine(const EngineOptions& options, std::vector<transports::Transport*>
 }
 
 Engine::~Engine() {
-  stop();
+  stop(base::Clock::now());
 }
 
 // Starting and waiting.
@@ -163,6 +163,13 @@ void Engine::broken(transports::Link& link, std::error_code code, std::string_vi
 
 transports::Link& Engine::link(int peer, transports::Lane lane) {
   return routes_[static_cast<std::size_t>(peer)]->link(peer, lane);
+}
+
+bool Engine::in_collective() const noexcept {
+  driver_.mutex().assert_held();
+  return std::ranges::any_of(calls_, [](const LaneCalls& calls) {
+    return calls.lane() != transports::Lane::messages && calls.first() != nullptr;
+  });
 }
 
 bool Engine::pending() const noexcept {
@@ -301,19 +308,22 @@ void Engine::abort(const Failure& failure) {
   deliver();
 }
 
-bool Engine::stop() {
-  bool in_order = false;
+Engine::Departure Engine::stop(base::TimePoint until) {
+  Departure how = Departure::after_failure;
   {
     const base::Locked lock(driver_.mutex());
     driver_.stop();
-    in_order = !verdict_.stopped();
+    if (!verdict_.stopped()) {
+      how = in_collective() ? Departure::in_a_collective : Departure::in_order;
+      for (transports::Transport* transport : transports_) transport->finish_sending(until);
+    }
     if (verdict_.settle({Errc::aborted,
                          "rank " + std::to_string(options_.rank) + " destroyed its communicator"}))
       end_all();
     deliver();
   }
   driver_.join();
-  return in_order;
+  return how;
 }
 
 // Ranks that leave.

@@ -77,9 +77,11 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   // This rank ends the communicator: reports the failure, so that the others learn it. If the
   // observer answers with another cause, that one holds. Thread-safe.
   void abort(const Failure& failure);
+  // How a rank leaves.
+  enum class Departure { after_failure, in_a_collective, in_order };
   // Ends what is pending and stops the background thread. No start or wait may be under way or
-  // follow. Returns whether the communicator had no failure until now.
-  bool stop();
+  // follow. In order, it waits until transports have sent what they must, but not beyond `until`.
+  Departure stop(base::TimePoint until);
   // `rank` has destroyed its communicator in order. finished: its last operation in each lane;
   // later collectives fail. Thread-safe.
   void peer_left(int rank, const std::uint64_t (&finished)[lane_count]);
@@ -110,6 +112,7 @@ class Engine final : private transports::Sink, private OwnerHost, private Driven
   base::TimePoint next_check() const noexcept override;
   void deliver() override;
   bool pending() const noexcept override;
+  bool in_collective() const noexcept;
   bool shares_core() override;
   bool prepare_sleep(WakeDescriptors& descriptors) override;
 

@@ -545,7 +545,7 @@ TEST_CASE("a rank that has ended its operations leaves without spoiling those of
     call.in = call.out = reinterpret_cast<std::byte*>(in.data());
     Work(cluster[rank].start(call)).wait();
   });
-  cluster[0].stop();
+  cluster[0].stop(base::Clock::now());
   const direct::DirectArea area(cluster.transport(1).windows()->area(0), direct::DirectUse::all,
                                 Priority::bulk);
   CHECK(area.control().end.stopped == 0);

@@ -2,6 +2,7 @@
 """ShardedSampler in the place of torch's DistributedSampler."""
 
 import copy
+import io
 import pickle
 import unittest
 
@@ -84,6 +85,10 @@ class Sampler(unittest.TestCase):
             sampler.set_epoch(5)
         position = first[0].position(10)
         self.assertEqual(position, (5, 40))
+        checkpoint = io.BytesIO()
+        torch.save({"sampler": position}, checkpoint)
+        checkpoint.seek(0)
+        self.assertEqual(torch.load(checkpoint), {"sampler": position})
         second = samplers(103, 3, seed=2, uneven=True)
         for sampler in second:
             sampler.resume(position)

@@ -85,6 +85,7 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   std::unique_ptr<transports::Registration> register_dmabuf(
       const transports::DmaBuffer& buffer) override;
   void halt() noexcept override;
+  void finish_sending(base::TimePoint until) override { flush_links(until); }
   bool progress(transports::Sink& sink) override;
   int wait_descriptor() const noexcept override { return epoll_.get(); }
   bool prepare_sleep() override;
@@ -108,7 +109,7 @@ class Rdma final : public transports::Transport, private RdmaLink::Owner {
   bool poll_completions();
   void look();
   void hear_of_devices();
-  void flush_links();
+  void flush_links(base::TimePoint until);
 
   const Options options_;
   const std::shared_ptr<Context> context_;
@@ -176,7 +177,7 @@ Rdma::Rdma(const Options& options, std::shared_ptr<Context> context)
 
 Rdma::~Rdma() {
   if (generation_ != base::process_generation()) return;
-  if (!halted_) flush_links();
+  if (!halted_) flush_links(base::Clock::now() + flush_limit);
   for (const auto& link : links_)
     if (link) link->halt();
 }
@@ -433,13 +434,12 @@ bool Rdma::prepare_sleep() {
 }
 
 // What was sent must have arrived when the peers hear bye.
-void Rdma::flush_links() {
-  const base::TimePoint end = base::Clock::now() + flush_limit;
+void Rdma::flush_links(base::TimePoint until) {
   for (RdmaLink* const link : active_) link->flush();
   const auto all_flushed = [&] {
     return std::ranges::all_of(active_, [](RdmaLink* link) { return link->flushed(); });
   };
-  while (!all_flushed() && base::Clock::now() < end) {
+  while (!all_flushed() && base::Clock::now() < until) {
     look();
     for (RdmaLink* const link : active_) link->hear();
     for (const auto& queue : completions_) queue->arm();

@@ -16,7 +16,8 @@ namespace rondo::tcp {
 bool drop_and_look(int socket) noexcept;
 
 // Sends the end of the stream, ahead of the reset that close() may send. What is not delivered yet
-// stays with the kernel, which may try for longer than Options::peer_timeout.
+// stays with the kernel, which may try for longer than Options::peer_timeout. A frame that the peer
+// sends after close() ends that: to a rank that has left, point::credit_is_due sends none.
 void end_sending(int socket) noexcept;
 
 }  // namespace rondo::tcp

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sized
 from typing import NamedTuple
 
+import torch
 import torch.distributed as dist
 from torch.utils.data import Sampler
 
@@ -20,6 +21,9 @@ class Position(NamedTuple):
     epoch: int
     taken: int
     """Samples of the epoch that all ranks together have taken."""
+
+
+torch.serialization.add_safe_globals([Position])  # torch.load() takes it from a checkpoint
 
 
 class ShardedSampler(Sampler[int]):

@@ -281,10 +281,12 @@ TEST_CASE("rdma: a process that ends without a word is noticed by a rank that on
   contains(left.broken_links.front().what, "its process closed the connection");
 }
 
-// More completions than one look takes.
+// More completions than one look takes. A communicator halts its transports when it leaves, which
+// stops the devices.
 TEST_CASE("rdma: all that peers sent before an orderly end is delivered") {
   constexpr int size = 9, frames = 6;
-  Ranks ranks(size);
+  const bool halts = GENERATE(false, true);
+  Ranks ranks(size, halts ? FakeFaults{.delay = 3, .late_completions = 4} : FakeFaults{});
   for (int peer = 1; peer < size; ++peer) {
     ranks.nodes[static_cast<std::size_t>(peer)].send(0, Lane::bulk, 0, 100);
     ranks.nodes[0].expect(peer, Lane::bulk, {.number = 0, .bytes = 100});
@@ -297,6 +299,11 @@ TEST_CASE("rdma: all that peers sent before an orderly end is delivered") {
     }
   while (ranks.nodes.size() > 1) {
     while (!ranks.nodes.back().idle()) ranks.nodes.back().turn();
+    if (halts) {
+      transports::Transport& leaver = ranks.nodes.back().transport();
+      leaver.finish_sending(base::Clock::now() + std::chrono::seconds(5));
+      leaver.halt();
+    }
     ranks.nodes.pop_back();
   }
   Node& left = ranks.nodes.front();

@@ -36,6 +36,7 @@ class OnFabric final : public transports::Transport {
   }
   void start(std::vector<transports::Blob>, std::uint64_t) override {}
   void halt() noexcept override { inner_->halt(); }
+  void finish_sending(base::TimePoint until) override { inner_->finish_sending(until); }
   transports::Link& link(int peer, transports::Lane lane) override {
     return inner_->link(peer, lane);
   }
