@@ -317,8 +317,8 @@ Engine::Departure Engine::stop(base::TimePoint until) {
       how = in_collective() ? Departure::in_a_collective : Departure::in_order;
       for (transports::Transport* transport : transports_) transport->finish_sending(until);
     }
-    if (verdict_.settle({Errc::aborted,
-                         "rank " + std::to_string(options_.rank) + " destroyed its communicator"}))
+    if (verdict_.end({Errc::aborted,
+                      "rank " + std::to_string(options_.rank) + " destroyed its communicator"}))
       end_all();
     deliver();
   }

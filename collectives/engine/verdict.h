@@ -56,13 +56,17 @@ class Verdict {
   // The cause with which operations end; null until there is one.
   const Failure* failure() const noexcept { return failure_ ? &*failure_ : nullptr; }
 
-  // The next four return true when the communicator has just failed: the caller then ends every
+  // The next five return true when the communicator has just failed: the caller then ends every
   // operation.
   [[nodiscard]] bool suspect(Failure failure, base::TimePoint now);
   // The time of a call is over: reported as a deadline. view: what this rank lacks.
   [[nodiscard]] bool expire(Priority lane, std::uint64_t number, nanoseconds limit,
                             std::string view, base::TimePoint now);
   [[nodiscard]] bool settle(const Failure& failure);
+  // This rank ends: what it suspects is the cause, or else `failure`.
+  [[nodiscard]] bool end(const Failure& failure) {
+    return settle(suspicion_ ? Failure(*suspicion_) : failure);
+  }
   // Makes the suspicion the cause when no answer has come within verdict_time.
   [[nodiscard]] bool check(base::TimePoint now) {
     return now >= suspicion_until_ && settle(Failure(*suspicion_));

@@ -87,3 +87,14 @@ TEST_CASE("a cause from another rank stops this one, which reports nothing", "[v
   CHECK(reported(verdict, heard).empty());
   CHECK(verdict.failure()->cause == "of all");
 }
+
+TEST_CASE("a rank that ends while it suspects a failure names that one", "[verdict]") {
+  Heard heard;
+  Verdict suspicious(&heard), content(&heard);
+  CHECK_FALSE(suspicious.suspect(failure_of("aborted"), verdict_start));
+  CHECK(suspicious.end(failure_of("left")));
+  CHECK(suspicious.failure()->cause == "aborted");
+  CHECK(content.end(failure_of("left")));
+  CHECK(content.failure()->cause == "left");
+  CHECK_FALSE(content.end(failure_of("again")));
+}
