@@ -132,9 +132,9 @@ class RONDO_API Communicator {
   Communicator& operator=(Communicator&&) noexcept;
   // Ends pending operations with Errc::aborted. Returns within two seconds whatever the peers do.
   // Over tcp and rdma it waits, within this time, until the hosts of the receivers have every
-  // message whose send has ended; while a collective is under way for 0.2 seconds, and after a
-  // failure not at all. Each communicator has this time for itself: several that are destroyed in
-  // turn add up.
+  // message whose send has ended: over tcp only 0.2 seconds while a collective is under way, and
+  // after a failure not at all. Each communicator has this time for itself: several that are
+  // destroyed in turn add up.
   ~Communicator();
 
   int rank() const noexcept;
