@@ -44,6 +44,9 @@ constexpr std::size_t rdma_device = 3, rdma_bell = 1, rdma_link = 3;
 // raised.
 constexpr std::size_t spare = 64;
 
+// Of all communicators of this process: see LaterDescriptors.
+std::atomic<std::size_t> later_descriptors{0};
+
 // Without /proc: counts the open ones among the first 4096.
 std::size_t probe_descriptors(std::size_t limit) {
   std::size_t count = 0;
@@ -86,6 +89,12 @@ std::size_t users_of_tcp(const DescriptorShape& shape) noexcept {
   return (keeps_tcp(shape) ? 1u : 0u) + (keeps_rdma(shape) ? 1u : 0u);
 }
 
+// Bulk and messages use all connections of a peer, urgent frames one.
+std::size_t descriptors_of_links(const DescriptorShape& shape) noexcept {
+  return count(shape.tcp_peers) * (2 * count(shape.connections) + 1) +
+         count(shape.rdma_peers) * rdma_link;
+}
+
 DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
   DescriptorNeeds needs;
   if (shape.ranks == 1) return {0, engine, engine, engine};
@@ -102,9 +111,7 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept {
   needs.connect =
       std::max(needs.join, running + (peers != 0 ? shm_listening + shm_sharing : 0) + neighbours);
   needs.idle = running + neighbours + (peers == 0 ? 0 : on_word ? epolls : shm_running);
-  // Bulk and messages use all connections of a peer, urgent frames one.
-  needs.most = needs.idle + count(shape.tcp_peers) * (2 * count(shape.connections) + 1) +
-               count(shape.rdma_peers) * rdma_link;
+  needs.most = needs.idle + descriptors_of_links(shape);
   return needs;
 }
 
@@ -119,11 +126,20 @@ std::size_t open_descriptors() {
   return count - 1;  // the folder itself
 }
 
+LaterDescriptors::LaterDescriptors(std::size_t count) noexcept : count_(count) {
+  later_descriptors += count_;
+}
+
+LaterDescriptors::~LaterDescriptors() {
+  later_descriptors -= count_;
+}
+
 void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const std::size_t open = open_descriptors();
-  const rlim_t least = open + necessary, good = open + std::max(necessary, wanted) + spare;
+  const rlim_t least = open + necessary,
+               good = open + later_descriptors + std::max(necessary, wanted) + spare;
   if (limit.rlim_cur >= good) return;
   const rlim_t before = limit.rlim_cur;
   limit.rlim_cur = std::min<rlim_t>(good, limit.rlim_max);

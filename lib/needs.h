@@ -34,6 +34,9 @@ struct DescriptorNeeds {
 // How many transports set links up over tcp once connect() has returned: tcp, and rdma with
 // devices. Each has a thread and listens.
 std::size_t users_of_tcp(const DescriptorShape& shape) noexcept;
+// Those of the links to these peers, when all lanes have been used. Links open when they are first
+// used.
+std::size_t descriptors_of_links(const DescriptorShape& shape) noexcept;
 // Does not count allocate(), which takes one for this rank's memory and one for each peer on the
 // host that has allocated.
 DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;
@@ -41,10 +44,23 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;
 // Returns how many descriptors this process has open.
 std::size_t open_descriptors();
 
+// Descriptors that a communicator may still open. While the object lives, reserve_descriptors()
+// leaves room for them.
+class LaterDescriptors {
+ public:
+  explicit LaterDescriptors(std::size_t count) noexcept;
+  ~LaterDescriptors();
+  LaterDescriptors(const LaterDescriptors&) = delete;
+  LaterDescriptors& operator=(const LaterDescriptors&) = delete;
+
+ private:
+  const std::size_t count_;
+};
+
 // Makes sure that the process can open `necessary` more descriptors, and `wanted` if the hard limit
-// (RLIMIT_NOFILE) allows it. Raises the soft limit for that, plus 64 for the rest of the program.
-// Throws Error(system), which says what to set, if `necessary` is too many. `what` says who needs
-// them: "joining as rank 0 of 64".
+// (RLIMIT_NOFILE) allows it. Raises the soft limit for that, plus what other communicators may
+// still open and 64 for the rest of the program. Throws Error(system), which says what to set, if
+// `necessary` is too many. `what` says who needs them: "joining as rank 0 of 64".
 void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what);
 
 // Warns if more than half of the descriptors that the hard limit allows are open; once in a

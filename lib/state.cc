@@ -87,6 +87,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
   if (const auto failure = joined_.control->await_ready(place_.deadline))
     throw Error(failure->code, failure->cause);
   begin_work();
+  keep_room_for_links();
   warn_about_quota(host_cores_);
   introduce({place_, options_, hosts_, routes_, passed_over_, constants_source(), constants_,
              host_cores_, base::Clock::now() - began});
@@ -156,6 +157,17 @@ CommunicatorState::~CommunicatorState() {
   joined_.control.reset();
   engine_.reset();
   attachments_.clear();
+}
+
+void CommunicatorState::keep_room_for_links() {
+  DescriptorShape shape;
+  shape.connections = options_.connections;
+  for (const transports::Transport* const route : routes_) {
+    if (route == nullptr) continue;
+    shape.tcp_peers += route->name() == "tcp" ? 1 : 0;
+    shape.rdma_peers += route->name() == "rdma" ? 1 : 0;
+  }
+  later_descriptors_.emplace(descriptors_of_links(shape));
 }
 
 // The last messages to a rank that has not called receive yet may still be in the sockets of this

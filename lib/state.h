@@ -23,6 +23,7 @@
 #include "lib/bulk_order.h"
 #include "lib/connect.h"
 #include "lib/known_calls.h"
+#include "lib/needs.h"
 #include "lib/record.h"
 #include "lib/rendezvous/rendezvous.h"
 
@@ -97,6 +98,7 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   transports::Blob make_record();
   void settle_constants(const std::vector<transports::Transport*>& routes);
   std::vector<transports::Transport*> connect_transports();
+  void keep_room_for_links();
   void linger(bool warns, base::TimePoint until) noexcept;
   void drop_idle_transports(const std::vector<transports::Transport*>& routes);
   std::uint64_t plan_hash(const schedules::Call& call, std::uint64_t counts) const noexcept;
@@ -122,7 +124,8 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   TransportList transports_;
   std::vector<const transports::Transport*> routes_;  // by rank; null for this one
   std::vector<std::string> passed_over_;  // by rank: why nearer transports do not reach it
-  std::string address_;                   // of the last transport, for people
+  std::optional<LaterDescriptors> later_descriptors_;  // of links that have not been used
+  std::string address_;                                // of the last transport, for people
   // A rank that left before the engine was there.
   struct Departure {
     int rank = 0;

@@ -63,6 +63,22 @@ TEST_CASE("the soft limit is raised to what is needed, and as far as the hard on
   CHECK(limit.rlim_cur >= std::min<rlim_t>(lib::open_descriptors() + 20, limit.rlim_max));
 }
 
+TEST_CASE("room is left for what other communicators may still open", "[descriptors]") {
+  const FewDescriptors few(4);
+  const std::size_t open = lib::open_descriptors();
+  rlimit limit{};
+  {
+    const lib::LaterDescriptors later(100);
+    lib::reserve_descriptors(1, 1, "somebody");
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK(limit.rlim_cur >= std::min<rlim_t>(open + 101, limit.rlim_max));
+  }
+  const auto before = limit.rlim_cur;
+  lib::reserve_descriptors(80, 80, "somebody");
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  CHECK(limit.rlim_cur == before);
+}
+
 TEST_CASE("rank 0 that runs out of descriptors while ranks join says so",
           "[descriptors][fork][starved]") {
   const std::string url = free_url();

@@ -38,6 +38,7 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
   void start(nanoseconds limit);
+  base::TimePoint began() const noexcept { return began_; }
   // Ends the connection without a log line and without Owner::finished.
   void cancel();
 
@@ -52,6 +53,7 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
 
   Owner& owner_;
   base::QuotaLog& log_;
+  const base::TimePoint began_ = base::Clock::now();
   boost::asio::ip::tcp::socket socket_;
   boost::asio::steady_timer timer_;
   base::HandshakeDriver handshake_;

@@ -29,6 +29,9 @@ namespace {
 // most_unproved may wait, plus one for each connection that the job itself may open, and no more
 // than most_unproved_descriptors().
 constexpr milliseconds handshake_limit{5000};
+// If the process has no descriptor left, only those that are older are dropped. Ranks that come at
+// once would else drop each other, again and again.
+constexpr milliseconds handshake_time{250};
 constexpr std::size_t most_unproved = 128;
 
 base::FileDescriptor make_eventfd() {
@@ -81,7 +84,7 @@ void Connections::start(std::vector<std::optional<Peer>> peers, std::uint64_t jo
     slot_count_ += slots_[i].size();
   }
   listener_.start([this](base::FileDescriptor socket) { accepted(std::move(socket)); },
-                  [this] { return drop_oldest_unproved(); },
+                  [this] { return make_room(); },
                   [this](const std::string& what) { give_up_connecting(what); });
   reactor_ = find_reactor(listener_.descriptor());
   for (const int descriptor : reactor_) base::add_own_descriptor(descriptor);
@@ -146,14 +149,20 @@ void Connections::publish(Event event) {
   [[maybe_unused]] const auto written = ::write(wakeup_.get(), &one, sizeof one);
 }
 
-bool Connections::drop_oldest_unproved() {
-  if (acceptors_.empty()) return false;
+Listener::Room Connections::make_room() {
+  if (acceptors_.empty()) return Listener::Room::none;
+  if (base::Clock::now() - acceptors_.front()->began() < handshake_time)
+    return Listener::Room::soon;
+  drop_oldest_unproved();
+  return Listener::Room::made;
+}
+
+void Connections::drop_oldest_unproved() {
   unproved_log_.line(
       base::LogLevel::warning,
       "too many connections that have not proved the job secret: the oldest is dropped");
   acceptors_.front()->cancel();
   acceptors_.pop_front();
-  return true;
 }
 
 void Connections::accepted(base::FileDescriptor socket) {

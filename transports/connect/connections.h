@@ -122,8 +122,9 @@ class Connections final : private Acceptor::Owner, private Connector::Owner {
 
   void run();
   void accepted(base::FileDescriptor socket);
-  // Drops the oldest connection that has not proved the secret. False: there is none.
-  bool drop_oldest_unproved();
+  Listener::Room make_room();
+  // Drops the oldest connection that has not proved the secret. There must be one.
+  void drop_oldest_unproved();
   void give_up_connecting(const std::string& what);
   void keep_alive();
   std::size_t count(int peer, int lane) const noexcept;

@@ -137,8 +137,9 @@ void Listener::accept_all(std::size_t which) {
     if (error == EINTR || error == ECONNABORTED) continue;
     if (error == EAGAIN) return wait(which);
     // The oldest stranger makes room. Strangers alone must not cause a shortage that ends the job.
-    if (error == EMFILE && make_room_()) continue;
-    if (base::is_shortage(error)) note_shortage(error, which);
+    const Room room = error == EMFILE ? make_room_() : Room::none;
+    if (room == Room::made) continue;
+    if (room == Room::none && base::is_shortage(error)) note_shortage(error, which);
     log_.line(base::LogLevel::warning,
               fmt::format("cannot accept a connection at {}: {}; trying again",
                           to_text(endpoints_[which]), base::describe_errno(error)));

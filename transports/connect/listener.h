@@ -25,8 +25,10 @@ namespace rondo::connect {
 class Listener {
  public:
   using Accepted = std::function<void(base::FileDescriptor)>;
-  // Closes a connection because this process has no descriptor left. False: there is none to close.
-  using MakeRoom = std::function<bool()>;
+  // What is done because this process has no descriptor left. made: a connection was closed. soon:
+  // one is so young that it may still prove itself, or is closed later. none: there is none.
+  enum class Room { made, soon, none };
+  using MakeRoom = std::function<Room()>;
   // Called when connections wait and a shortage of this process or system has lasted for 5 seconds,
   // with the cause and the remedy.
   using Starved = std::function<void(const std::string& what)>;
