@@ -83,7 +83,8 @@ Failure LaneCalls::disagreement(int peer, const CollectiveOperation* mine,
     return {
         Errc::mismatch,
         fmt::format("rank {} sent data of {} where rank {} waits for data of {}: rank {} called "
-                    "#{} in another way",
+                    "#{} in another way, or left it out; all ranks must make the same calls in the "
+                    "same order",
                     peer, call, rank_,
                     schedules::describe_call(expected->signature, expected->number, priority), peer,
                     expected->number)};

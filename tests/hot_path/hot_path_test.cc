@@ -330,8 +330,7 @@ TEST_CASE(
         if (early) {
           std::array<Work, most_early + 1> sends;
           for (std::uint32_t i = 0; i <= most_early; ++i) sends[i] = c.send(from, next, 3 + i);
-          for (std::uint32_t i = most_early + 1; i-- > 0;)
-            c.receive(to, previous, 3 + i).wait();
+          for (std::uint32_t i = most_early + 1; i-- > 0;) c.receive(to, previous, 3 + i).wait();
           for (Work& send : sends) send.wait();
         }
         const Transfer both[] = {{Transfer::Kind::send, from, next, 1},
