@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/shortage.h"
 
+#include <poll.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -26,6 +27,11 @@ std::string remedy_of_shortage(int error) {
   if (error == ENFILE) return "; raise the system's limit of open files (fs.file-max)";
   if (error == ENOBUFS || error == ENOMEM) return "; the system is short of memory";
   return {};
+}
+
+bool connection_waits(int listener) noexcept {
+  pollfd ready{listener, POLLIN, 0};
+  return ::poll(&ready, 1, 0) > 0;
 }
 
 std::size_t most_unproved_descriptors() noexcept {

@@ -13,6 +13,10 @@ bool is_shortage(int error) noexcept;
 // files: raise the limit (ulimit -n)". Empty for other errors.
 std::string remedy_of_shortage(int error);
 
+// Whether a connection waits in this listening socket. With no descriptor left accept4() fails
+// without a look: that alone is no shortage.
+bool connection_waits(int listener) noexcept;
+
 // How many connections a listener may hold before they prove the secret: a quarter of the
 // descriptors that this process may have (RLIMIT_NOFILE as it is now), at least one. So strangers
 // cannot use up the descriptors that the job needs. Without a limit the result is the largest

@@ -4,11 +4,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
+#include <utility>
 
 #include <rondo/error.h>
 #include <rondo/info.h>
@@ -44,8 +47,18 @@ constexpr std::size_t rdma_device = 3, rdma_bell = 1, rdma_link = 3;
 // raised.
 constexpr std::size_t spare = 64;
 
-// Of all communicators of this process: see LaterDescriptors.
-std::atomic<std::size_t> later_descriptors{0};
+// Protects the next variable, and the limit from being lowered by another thread that raises it.
+// Held while the process forks, so that a child does not find it locked.
+std::mutex reserving;
+std::size_t later_descriptors = 0;  // the sum of all LaterDescriptors
+
+// Registers when the library is loaded.
+[[maybe_unused]] const int registered =
+    ::pthread_atfork([] { reserving.lock(); }, [] { reserving.unlock(); },
+                     [] {
+                       later_descriptors = 0;
+                       reserving.unlock();
+                     });
 
 // Without /proc: counts the open ones among the first 4096.
 std::size_t probe_descriptors(std::size_t limit) {
@@ -126,15 +139,17 @@ std::size_t open_descriptors() {
   return count - 1;  // the folder itself
 }
 
-LaterDescriptors::LaterDescriptors(std::size_t count) noexcept : count_(count) {
-  later_descriptors += count_;
+LaterDescriptors::~LaterDescriptors() {
+  if (generation_ == base::process_generation()) set(0);
 }
 
-LaterDescriptors::~LaterDescriptors() {
-  later_descriptors -= count_;
+void LaterDescriptors::set(std::size_t count) {
+  const std::lock_guard lock(reserving);
+  later_descriptors += count - std::exchange(count_, count);
 }
 
 void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::string& what) {
+  const std::lock_guard lock(reserving);
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
   const std::size_t open = open_descriptors();
@@ -171,7 +186,8 @@ void warn_when_short_of_descriptors(const std::string& what) {
                              what, open, limit.rlim_max));
 }
 
-void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& options) {
+void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& options,
+                                 LaterDescriptors& later) {
   const auto allowed = [&](std::string_view name) {
     return options.transports.empty() ||
            std::ranges::find(options.transports, name) != options.transports.end();
@@ -190,7 +206,8 @@ void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& 
   shape.tcp_peers = shape.tcp ? place.size - 1 : 0;
   shape.rdma_peers = shape.rdma_devices > 0 && !shape.tcp ? place.size - 1 : 0;
   const DescriptorNeeds all = descriptors_of(shape);
-  reserve_descriptors(necessary, std::max(all.connect, all.most),
+  later.set(std::max(all.connect, all.most));
+  reserve_descriptors(necessary, 0,
                       fmt::format("joining as rank {} of {}", place.rank, place.size));
 }
 

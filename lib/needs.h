@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <string>
 
+#include "base/own_descriptors.h"
 #include "lib/rendezvous/rendezvous.h"
 
 namespace rondo::lib {
@@ -44,17 +45,20 @@ DescriptorNeeds descriptors_of(const DescriptorShape& shape) noexcept;
 // Returns how many descriptors this process has open.
 std::size_t open_descriptors();
 
-// Descriptors that a communicator may still open. While the object lives, reserve_descriptors()
-// leaves room for them.
+// Descriptors that a communicator may open later. While the object lives, reserve_descriptors()
+// leaves room for them, open or not. So the limit may become higher than it must be. A forked child
+// begins with none.
 class LaterDescriptors {
  public:
-  explicit LaterDescriptors(std::size_t count) noexcept;
+  LaterDescriptors() noexcept = default;
   ~LaterDescriptors();
   LaterDescriptors(const LaterDescriptors&) = delete;
   LaterDescriptors& operator=(const LaterDescriptors&) = delete;
+  void set(std::size_t count);
 
  private:
-  const std::size_t count_;
+  std::size_t count_ = 0;
+  const unsigned generation_ = base::process_generation();
 };
 
 // Makes sure that the process can open `necessary` more descriptors, and `wanted` if the hard limit
@@ -67,7 +71,9 @@ void reserve_descriptors(std::size_t necessary, std::size_t wanted, const std::s
 // process. `what` says who has just opened many: "rank 0 of 4 after split 7".
 void warn_when_short_of_descriptors(const std::string& what);
 
-// Calls reserve_descriptors() for a rank that is about to join.
-void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& options);
+// Calls reserve_descriptors() for a rank that is about to join. later: all that the rank may need
+// is set here, so that communicators that join at the same time count each other.
+void reserve_descriptors_to_join(const rendezvous::Place& place, const Options& options,
+                                 LaterDescriptors& later);
 
 }  // namespace rondo::lib

@@ -65,7 +65,7 @@ CommunicatorState::CommunicatorState(const Options& options, const rendezvous::P
     }
     check_options();
     if (place_.size > 1) {
-      reserve_descriptors_to_join(place_, options_);
+      reserve_descriptors_to_join(place_, options_, later_descriptors_);
       transports_ = factory_(place_, options_);
       record = make_record();
     }
@@ -167,7 +167,7 @@ void CommunicatorState::keep_room_for_links() {
     shape.tcp_peers += route->name() == "tcp" ? 1 : 0;
     shape.rdma_peers += route->name() == "rdma" ? 1 : 0;
   }
-  later_descriptors_.emplace(descriptors_of_links(shape));
+  later_descriptors_.set(descriptors_of_links(shape));
 }
 
 // The last messages to a rank that has not called receive yet may still be in the sockets of this

@@ -124,8 +124,8 @@ class CommunicatorState final : private engine::EngineObserver, private control:
   TransportList transports_;
   std::vector<const transports::Transport*> routes_;  // by rank; null for this one
   std::vector<std::string> passed_over_;  // by rank: why nearer transports do not reach it
-  std::optional<LaterDescriptors> later_descriptors_;  // of links that have not been used
-  std::string address_;                                // of the last transport, for people
+  LaterDescriptors later_descriptors_;    // those of links, once connected
+  std::string address_;                   // of the last transport, for people
   // A rank that left before the engine was there.
   struct Departure {
     int rank = 0;

@@ -178,7 +178,8 @@ TEST_CASE("a frame of a later call shows that the earlier one differs") {
   CHECK(works[0].error() == Errc::mismatch);
   CHECK(contains(text,
                  "rank 2 sent data of all_reduce #2 (1000 f32 sum) where rank 0 waits for data of "
-                 "reduce #1 (1000 f32 sum, root 0): rank 2 called #1 in another way"));
+                 "reduce #1 (1000 f32 sum, root 0): rank 2 called #1 in another way, or left it "
+                 "out; all ranks must make the same calls in the same order"));
 }
 
 TEST_CASE("a rank that never calls trips the deadline of the whole operation") {

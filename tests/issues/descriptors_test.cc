@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "catch.h"
+#include "forked_ranks.h"
 #include "lib/needs.h"
 #include "lib/ranks.h"
 #include "lib/reachability.h"
@@ -68,7 +69,8 @@ TEST_CASE("room is left for what other communicators may still open", "[descript
   const std::size_t open = lib::open_descriptors();
   rlimit limit{};
   {
-    const lib::LaterDescriptors later(100);
+    lib::LaterDescriptors later;
+    later.set(100);
     lib::reserve_descriptors(1, 1, "somebody");
     REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
     CHECK(limit.rlim_cur >= std::min<rlim_t>(open + 101, limit.rlim_max));
@@ -129,6 +131,47 @@ TEST_CASE("a rank that runs out of descriptors while links are opened says so",
   for (const std::string& cause : causes)
     CHECK_THAT(cause, Contains("cannot accept connections at") && Contains("too many open files") &&
                           Contains("ulimit -n"));
+}
+
+TEST_CASE("communicators that connect at the same time count each other's links", "[descriptors]") {
+  const FewDescriptors few(50);
+  Setup setup;
+  setup.over = Over::tcp;
+  setup.size = 8;
+  CHECK_NOTHROW(run_communicators(setup, "many at once", [&](Communicator& c, int) {
+    OpOptions urgent;
+    urgent.priority = Priority::urgent;
+    std::vector<float> in(8'000, 1.0f), out(8'000);
+    c.all_to_all(buffer_of(std::span(in)), buffer_of(std::span(out))).wait();
+    c.barrier(urgent).wait();
+  }));
+}
+
+// With no descriptor left accept4 fails even if no connection waits. That looked like a shortage,
+// which ended all links that had not been used.
+TEST_CASE("a link that takes the last descriptor is no shortage", "[descriptors][fork][starved]") {
+  const ScratchDirectory folder;
+  const auto statuses = run_forked(2, [&](int rank) {
+    Options options;
+    options.rank = rank;
+    options.size = 2;
+    options.rendezvous = "file://" + folder.path() + "/group";
+    options.secret = "the secret of this test";
+    options.transports = {"tcp"};
+    Communicator c = Communicator::connect(options);
+    {
+      std::optional<FewDescriptors> few;
+      if (rank == 0) few.emplace(1);
+      c.barrier().wait();
+      // A shortage is reported after 5 s.
+      rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{6'500}));
+    }
+    OpOptions urgent;
+    urgent.priority = Priority::urgent;
+    c.barrier(urgent).wait();
+    return true;
+  });
+  CHECK(statuses == std::vector<int>{0, 0});
 }
 
 namespace {

@@ -3,7 +3,7 @@
 // A communicator of 8 ranks of one host took 35 descriptors on rank 0 and three threads, so a
 // process that is rank 0 of 30 groups reached the usual limit of 1,024 open files. Over tcp the
 // limit was raised for the last group alone. When all groups then opened their links, none was
-// left, and ranks that connected at once dropped each other.
+// left.
 #include <signal.h>
 #include <sys/resource.h>
 

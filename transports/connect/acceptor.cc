@@ -72,6 +72,7 @@ void Acceptor::message_read() {
     return claimed.meant_for_this_rank() ? owner_.admit(claimed.claim()) : base::Verdict::bad_rank;
   };
   handshake_.take(std::span(message_).first(handshake_.awaits()), admit);
+  greeted_ = handshake_.awaits() != 0;
   const bool sent = send_whole(socket_.native_handle(), handshake_.output());
   if (handshake_.awaits() == 0) return conclude(sent);
   if (!sent) return drop("");

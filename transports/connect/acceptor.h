@@ -39,6 +39,8 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
   Acceptor& operator=(const Acceptor&) = delete;
   void start(nanoseconds limit);
   base::TimePoint began() const noexcept { return began_; }
+  // Whether it has sent a hello that may come from a rank.
+  bool has_greeted() const noexcept { return greeted_; }
   // Ends the connection without a log line and without Owner::finished.
   void cancel();
 
@@ -59,7 +61,7 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
   base::HandshakeDriver handshake_;
   std::string remote_;
   std::array<std::byte, base::longest_handshake_message> message_{};
-  bool done_ = false;
+  bool greeted_ = false, done_ = false;
 };
 
 }  // namespace rondo::connect

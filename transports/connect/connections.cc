@@ -29,9 +29,10 @@ namespace {
 // most_unproved may wait, plus one for each connection that the job itself may open, and no more
 // than most_unproved_descriptors().
 constexpr milliseconds handshake_limit{5000};
-// If the process has no descriptor left, only those that are older are dropped. Ranks that come at
-// once would else drop each other, again and again.
-constexpr milliseconds handshake_time{250};
+// If another connection waits while the process has no descriptor left, connections that are older
+// than this are dropped. Ranks that come at once would otherwise drop each other, again and again.
+// A rank sends its hello at once, most strangers send nothing.
+constexpr milliseconds silent_time{20}, greeted_time{1000};
 constexpr std::size_t most_unproved = 128;
 
 base::FileDescriptor make_eventfd() {
@@ -151,9 +152,17 @@ void Connections::publish(Event event) {
 
 Listener::Room Connections::make_room() {
   if (acceptors_.empty()) return Listener::Room::none;
-  if (base::Clock::now() - acceptors_.front()->began() < handshake_time)
-    return Listener::Room::soon;
-  drop_oldest_unproved();
+  const base::TimePoint now = base::Clock::now();
+  const auto old = std::ranges::find_if(acceptors_, [&](const auto& one) {
+    return now - one->began() >= (one->has_greeted() ? greeted_time : silent_time);
+  });
+  if (old == acceptors_.end()) return Listener::Room::soon;
+  unproved_log_.line(base::LogLevel::warning,
+                     fmt::format("dropped a connection that has not proved the job secret, because "
+                                 "another one waits: {}{}",
+                                 base::describe_errno(EMFILE), base::remedy_of_shortage(EMFILE)));
+  (*old)->cancel();
+  acceptors_.erase(old);
   return Listener::Room::made;
 }
 

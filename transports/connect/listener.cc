@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include <rondo/error.h>
 
@@ -23,6 +24,9 @@ using boost::asio::ip::tcp;
 // A shortage that lasts for longest_shortage is reported. Failures further apart than shortage_gap
 // belong to different shortages: a peer that waits tries again at least twice a second.
 constexpr milliseconds longest_shortage{5'000}, shortage_gap{2'000};
+
+// Before connections that come are looked for again: soon in a shortage that a handshake may end.
+constexpr milliseconds short_pause{10}, long_pause{100};
 
 // Sorted so that the first is the one to show to people: loopback last, IPv4 before IPv6.
 std::vector<LocalAddress> choose(const Options& options,
@@ -61,7 +65,7 @@ Rail rail_of(const LocalAddress& one, const InterfaceFilter& filter) {
 }  // namespace
 
 Listener::Listener(boost::asio::io_context& context, const Options& options)
-    : existing_(local_addresses()) {
+    : existing_(local_addresses()), pause_(context) {
   const InterfaceFilter filter(options.interfaces, existing_);
   std::string problem;
   for (const LocalAddress& one : choose(options, existing_)) {
@@ -72,7 +76,7 @@ Listener::Listener(boost::asio::io_context& context, const Options& options)
       endpoints_.push_back(local_endpoint(socket.get()));
       acceptors_.emplace_back(context, one.address.is_v4() ? tcp::v4() : tcp::v6(), socket.get());
       base::add_own_descriptor(socket.release());  // Asio's acceptor owns it now
-      pauses_.emplace_back(context);
+      paused_.push_back(false);
       chosen_.push_back(one);
       rails_.push_back(rail_of(one, filter));
     } catch (const Error& error) {
@@ -136,18 +140,36 @@ void Listener::accept_all(std::size_t which) {
     const int error = errno;
     if (error == EINTR || error == ECONNABORTED) continue;
     if (error == EAGAIN) return wait(which);
+    if (error == EMFILE && !base::connection_waits(acceptors_[which].native_handle()))
+      return wait(which);
     // The oldest stranger makes room. Strangers alone must not cause a shortage that ends the job.
     const Room room = error == EMFILE ? make_room_() : Room::none;
     if (room == Room::made) continue;
-    if (room == Room::none && base::is_shortage(error)) note_shortage(error, which);
+    if (room == Room::soon) return pause(which, short_pause);
+    if (base::is_shortage(error)) note_shortage(error, which);
     log_.line(base::LogLevel::warning,
               fmt::format("cannot accept a connection at {}: {}; trying again",
                           to_text(endpoints_[which]), base::describe_errno(error)));
-    pauses_[which].expires_after(std::chrono::milliseconds(100));
-    return pauses_[which].async_wait([this, which](const boost::system::error_code& failed) {
-      if (!failed) accept_all(which);
-    });
+    return pause(which, long_pause);
   }
+}
+
+void Listener::pause(std::size_t which, std::chrono::milliseconds time) {
+  paused_[which] = true;
+  if (std::exchange(pausing_, true)) return;
+  pause_.expires_after(time);
+  pause_.async_wait([this](const boost::system::error_code& failed) {
+    if (!failed) go_on();
+  });
+}
+
+// The addresses take turns at being first, so that none takes every descriptor that becomes free.
+void Listener::go_on() {
+  pausing_ = false;
+  const std::vector<bool> paused = std::exchange(paused_, std::vector<bool>(paused_.size(), false));
+  const std::size_t first = turn_++;
+  for (std::size_t i = 0; i < paused.size(); ++i)
+    if (const std::size_t which = (first + i) % paused.size(); paused[which]) accept_all(which);
 }
 
 }  // namespace rondo::connect

@@ -25,8 +25,9 @@ namespace rondo::connect {
 class Listener {
  public:
   using Accepted = std::function<void(base::FileDescriptor)>;
-  // What is done because this process has no descriptor left. made: a connection was closed. soon:
-  // one is so young that it may still prove itself, or is closed later. none: there is none.
+  // What can be done for a connection that waits while this process has no descriptor left. made:
+  // an older one that has proved nothing was closed. soon: all such are still young. none: there
+  // are no such connections.
   enum class Room { made, soon, none };
   using MakeRoom = std::function<Room()>;
   // Called when connections wait and a shortage of this process or system has lasted for 5 seconds,
@@ -55,6 +56,8 @@ class Listener {
  private:
   void wait(std::size_t which);
   void accept_all(std::size_t which);
+  void pause(std::size_t which, std::chrono::milliseconds time);
+  void go_on();
   void hand_on(base::FileDescriptor socket, std::size_t which);
   void note_shortage(int error, std::size_t which);
 
@@ -62,7 +65,10 @@ class Listener {
   std::vector<boost::asio::ip::tcp::endpoint> endpoints_;
   std::vector<Rail> rails_;
   std::vector<boost::asio::ip::tcp::acceptor> acceptors_;
-  std::vector<boost::asio::steady_timer> pauses_;
+  boost::asio::steady_timer pause_;
+  std::vector<bool> paused_;  // by address
+  bool pausing_ = false;
+  std::size_t turn_ = 0;  // the address that is served first after the next pause
   base::QuotaLog log_;
   Accepted accepted_;
   MakeRoom make_room_;

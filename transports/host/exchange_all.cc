@@ -213,7 +213,9 @@ void AllExchanges::accept_all(base::TimePoint now) {
     if (!socket && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (!socket && errno == EAGAIN) return;
     if (!socket && base::is_shortage(errno)) {
-      note(errno);
+      const int shortage = errno;
+      if (!base::connection_waits(listener_)) return;
+      note(shortage);
       if (drop_oldest_unproved()) continue;
       pause_listener(true);
       return;
