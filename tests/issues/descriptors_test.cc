@@ -152,11 +152,7 @@ TEST_CASE("communicators that connect at the same time count each other's links"
 TEST_CASE("a link that takes the last descriptor is no shortage", "[descriptors][fork][starved]") {
   const ScratchDirectory folder;
   const auto statuses = run_forked(2, [&](int rank) {
-    Options options;
-    options.rank = rank;
-    options.size = 2;
-    options.rendezvous = "file://" + folder.path() + "/group";
-    options.secret = "the secret of this test";
+    Options options = meeting_at(folder.path() + "/group", rank, 2);
     options.transports = {"tcp"};
     Communicator c = Communicator::connect(options);
     {

@@ -10,7 +10,10 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <string>
 #include <vector>
+
+#include <rondo/options.h>
 
 namespace rondo::testing {
 
@@ -51,6 +54,16 @@ inline std::vector<int> run_forked(int size, const std::function<bool(int)>& fun
   std::vector<int> statuses;
   for (const pid_t child : children) statuses.push_back(status_of(child));
   return statuses;
+}
+
+// Options of a rank that meets the others at this file.
+inline Options meeting_at(const std::string& path, int rank, int size) {
+  Options options;
+  options.rank = rank;
+  options.size = size;
+  options.rendezvous = "file://" + path;
+  options.secret = "the secret of this test";
+  return options;
 }
 
 // Makes this process one of an ordinary user, for whom limits hold. Returns false when it cannot.

@@ -31,12 +31,8 @@ std::vector<Communicator> connect_groups(int rank, const std::string& folder, in
                                          const std::vector<std::string>& transports = {}) {
   std::vector<Communicator> groups;
   for (int group = 0; group < count; ++group) {
-    Options options;
+    Options options = meeting_at(folder + "/group-" + std::to_string(group), rank, members);
     options.transports = transports;
-    options.rank = rank;
-    options.size = members;
-    options.rendezvous = "file://" + folder + "/group-" + std::to_string(group);
-    options.secret = "the secret of this test";
     options.interfaces = {"lo"};
     options.connect_deadline = std::chrono::seconds{120};
     options.deadline = std::chrono::seconds{120};
@@ -132,14 +128,8 @@ TEST_CASE("64 groups of 8 ranks work at once within 1024 descriptors and each na
 TEST_CASE("a group that is aborted leaves the other groups of its ranks alone", "[fork]") {
   const ScratchDirectory folder;
   const auto statuses = run_forked(3, [&](int rank) {
-    Options options;
-    options.rank = rank;
-    options.size = 3;
-    options.secret = "the secret of this test";
-    options.rendezvous = "file://" + folder.path() + "/one";
-    Communicator one = Communicator::connect(options);
-    options.rendezvous = "file://" + folder.path() + "/other";
-    Communicator other = Communicator::connect(options);
+    Communicator one = Communicator::connect(meeting_at(folder.path() + "/one", rank, 3));
+    Communicator other = Communicator::connect(meeting_at(folder.path() + "/other", rank, 3));
     if (rank == 1) one.abort(make_error_code(Errc::aborted), "only this group");
     try {
       one.barrier().wait();

@@ -36,11 +36,7 @@ int warnings_of(Communicator& communicator, int splits) {
 TEST_CASE("a process that splits until its files run short is warned once", "[fork]") {
   const ScratchDirectory folder;
   const auto statuses = run_forked(2, [&](int rank) {
-    Options options;
-    options.rank = rank;
-    options.size = 2;
-    options.rendezvous = "file://" + folder.path() + "/rendezvous";
-    options.secret = "the secret of this test";
+    Options options = meeting_at(folder.path() + "/rendezvous", rank, 2);
     options.interfaces = {"lo"};
     options.transports = {"tcp"};  // over shared memory a split takes only three
     Communicator communicator = Communicator::connect(options);
