@@ -301,8 +301,9 @@ class Compare(unittest.TestCase):
         for line in told.read_text().splitlines():
             places.setdefault(line.split("|")[0], set()).add(line.split("|")[3])
         self.assertEqual(places["gloo"], {str(allowed)})
-        bound = subprocess.run([RONDO, "run", "-n", "2", "--", sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"],
-                               capture_output=True, text=True, check=True)
+        # In one write: print() makes two where PYTHONUNBUFFERED is set, and both ranks write there.
+        tell = "import os; os.write(1, str(sorted(os.sched_getaffinity(0))).encode() + bytes([10]))"
+        bound = subprocess.run([RONDO, "run", "-n", "2", "--", sys.executable, "-c", tell], capture_output=True, text=True, check=True)
         self.assertEqual(places["rondo"], set(bound.stdout.splitlines()))
 
     def test_fresh_buffers_are_asked_of_every_library(self):
