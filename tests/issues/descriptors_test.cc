@@ -148,17 +148,22 @@ TEST_CASE("communicators that connect at the same time count each other's links"
 }
 
 // With no descriptor left accept4 fails even if no connection waits. That looked like a shortage,
-// which ended all links that had not been used.
+// which ended all links that had not been used. Rank 0 accepts the link of the message with its
+// last descriptor, and opens none itself.
 TEST_CASE("a link that takes the last descriptor is no shortage", "[descriptors][fork][starved]") {
   const ScratchDirectory folder;
   const auto statuses = run_forked(2, [&](int rank) {
     Options options = meeting_at(folder.path() + "/group", rank, 2);
     options.transports = {"tcp"};
     Communicator c = Communicator::connect(options);
+    c.barrier().wait();
     {
       std::optional<FewDescriptors> few;
       if (rank == 0) few.emplace(1);
       c.barrier().wait();
+      float value = 1;
+      const Buffer message{&value, 1, DType::f32};
+      (rank == 0 ? c.receive(message, 1) : c.send(message, 0)).wait();
       // A shortage is reported after 5 s.
       rendezvous::pause_until(base::after(base::Clock::now(), milliseconds{6'500}));
     }

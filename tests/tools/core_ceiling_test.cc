@@ -34,8 +34,6 @@ TEST_CASE("all ranks get the same ceiling of the way between cores, for any size
       expect(ceiling.trouble().empty(), ceiling.trouble());
     });
     for (const double rate : rates[0]) CHECK(rate > 0);
-    // Eight bytes cannot move as fast as a megabyte.
-    CHECK(rates[0][1] < rates[0][3]);
     for (std::size_t rank = 1; rank < static_cast<std::size_t>(size); ++rank)
       CHECK(rates[rank] == rates[0]);
   }
