@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Objects of the driver with one owner each. The GPU outlives them. Constructors throw
+// Error(system). Constructors and destructors make the GPU's context current themselves and may
+// block, so they must not run under the engine's lock. The other functions need it current
+// (Current), never block, and return the driver's status.
+//
+// Threads: each object is thread-bound to whoever holds the lock of its owner.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "device/gpu.h"
+
+namespace rondo::device {
+
+// An event that only says when work before it has ended; it measures no time.
+class Event {
+ public:
+  explicit Event(const Gpu& gpu);
+  Event(Event&& other) noexcept
+      : gpu_(other.gpu_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Event& operator=(Event&&) = delete;
+  ~Event();
+
+  EventHandle get() const noexcept { return handle_; }
+  Status record(StreamHandle stream) noexcept {
+    return gpu_->driver().event_record(handle_, stream);
+  }
+  // success, not_ready, or the error of work that came before.
+  Status query() const noexcept { return gpu_->driver().event_query(handle_); }
+
+ private:
+  const Gpu* gpu_;
+  EventHandle handle_ = nullptr;
+};
+
+// A stream that does not wait for the default stream. urgent: its work comes first.
+class Stream {
+ public:
+  explicit Stream(const Gpu& gpu, bool urgent = false);
+  Stream(Stream&& other) noexcept
+      : gpu_(other.gpu_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Stream& operator=(Stream&&) = delete;
+  ~Stream();  // work under way goes on to its end
+
+  StreamHandle get() const noexcept { return handle_; }
+  Status wait(const Event& event) noexcept {
+    return gpu_->driver().stream_wait_event(handle_, event.get(), 0);
+  }
+
+ private:
+  const Gpu* gpu_;
+  StreamHandle handle_ = nullptr;
+};
+
+// Host memory that the GPU reads and writes by itself, from any context of this process.
+class PinnedMemory {
+ public:
+  PinnedMemory(const Gpu& gpu, std::size_t bytes);
+  PinnedMemory(PinnedMemory&& other) noexcept;
+  PinnedMemory& operator=(PinnedMemory&&) = delete;
+  ~PinnedMemory();
+
+  std::byte* data() const noexcept { return data_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  const Gpu* gpu_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Memory of the GPU that only this process reaches.
+class DeviceMemory {
+ public:
+  DeviceMemory(const Gpu& gpu, std::size_t bytes);
+  DeviceMemory(DeviceMemory&& other) noexcept;
+  DeviceMemory& operator=(DeviceMemory&&) = delete;
+  ~DeviceMemory();
+
+  Address address() const noexcept { return address_; }
+  std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  const Gpu* gpu_;
+  Address address_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+// Kernels that have been loaded. They are loaded whole, because loading one at its first launch may
+// synchronize.
+class Module {
+ public:
+  // image: a fat binary.
+  Module(const Gpu& gpu, const void* image);
+  Module(Module&& other) noexcept
+      : gpu_(other.gpu_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Module& operator=(Module&&) = delete;
+  ~Module();
+
+  // Throws Error(system) when the image has no such kernel.
+  FunctionHandle function(const char* name) const;
+
+ private:
+  const Gpu* gpu_;
+  ModuleHandle handle_ = nullptr;
+};
+
+}  // namespace rondo::device
