@@ -136,6 +136,7 @@ struct CudaDriver {
   Status (*module_load_data)(ModuleHandle*, const void* image);
   Status (*module_unload)(ModuleHandle);
   Status (*module_get_function)(FunctionHandle*, ModuleHandle, const char* name);
+  Status (*function_load)(FunctionHandle);  // null before CUDA 12.4
   Status (*launch_kernel)(FunctionHandle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                           unsigned block_x, unsigned block_y, unsigned block_z,
                           unsigned shared_bytes, StreamHandle, void** parameters, void** extra);

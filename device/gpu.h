@@ -6,7 +6,7 @@
 
 #include <rondo/error.h>
 
-#include "base/process.h"
+#include "base/own_descriptors.h"
 #include "device/driver.h"
 
 namespace rondo::device {

@@ -100,7 +100,8 @@ class Module {
   Module& operator=(Module&&) = delete;
   ~Module();
 
-  // Throws Error(system) when the image has no such kernel.
+  // Loads the kernel whole. Makes the context current itself and may block. Throws Error(system)
+  // when the image has no such kernel.
   FunctionHandle function(const char* name) const;
 
  private:
